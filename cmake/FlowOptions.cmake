@@ -1,0 +1,34 @@
+# Warnings, sanitizers, and flow_library(): the one way this project makes a library or a test.
+set(FLOW_CUDA AUTO CACHE STRING "Build CUDA kernels: AUTO, ON or OFF")
+set(FLOW_NCCL AUTO CACHE STRING "Build NCCL collectives: AUTO, ON or OFF")
+set(FLOW_UCX AUTO CACHE STRING "Build the UCX transport: AUTO, ON or OFF")
+set(FLOW_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them")
+option(FLOW_FUZZ "Build the fuzz targets (clang with libFuzzer)" OFF)
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(flow_flags INTERFACE)
+target_compile_options(flow_flags INTERFACE -Wall -Wextra -Wpedantic -Werror)
+if(FLOW_SANITIZE)
+  add_compile_options(-fsanitize=${FLOW_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined -O1)
+  add_link_options(-fsanitize=${FLOW_SANITIZE})
+endif()
+
+# flow_library(NAME libraries…): a static library of every .cc in this folder.
+function(flow_library name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/engine/include)
+  target_link_libraries(${name} PUBLIC ${ARGN} PRIVATE flow_flags)
+endfunction()
+
+# flow_test(NAME libraries…): a Catch2 program of every *_test.cc in this folder, one ctest entry.
+function(flow_test name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc)
+  add_executable(${name} ${sources})
+  target_link_libraries(${name} PRIVATE ${ARGN} flow_catch_main flow_flags)
+  add_test(NAME ${name} COMMAND ${name})
+endfunction()

@@ -1,0 +1,237 @@
+// The vocabulary of the pure core: events that happened, commands that ask. Values only.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/plan/plan.hpp"
+
+namespace flow::core {
+
+using RunId = std::string;  // sorts by time: "20261121-051700-k3f9x2"
+using UnitId = uint32_t;    // index in Run::units: the schedulable instances of a run's nodes
+using Time = int64_t;       // milliseconds since the Unix epoch, stamped by the driver
+
+/// Names one attempt for ever. `epoch` is the engine start that assigned it: the fencing token.
+struct AttemptId {
+  RunId run;
+  UnitId unit = 0;
+  uint32_t attempt = 0;  // 1 is the first
+  uint64_t epoch = 0;
+  auto operator<=>(const AttemptId&) const = default;
+};
+
+/// Why an attempt ended without a result. Each has its evidence and its own budget.
+enum class Cause : uint8_t {
+  none,
+  user_error,
+  exit_code,
+  signal,
+  out_of_memory,
+  timeout,
+  input_changed,
+  missing_output,
+  bad_result,
+  lost,
+  preempted,
+  staging,
+  cancelled,
+  stopped,
+  internal,
+  quarantined,
+  dependency,
+};
+const char* cause_name(Cause cause);  // "user_error", …
+
+struct Failure {
+  Cause cause = Cause::none;
+  std::string message;   // what, where, why, what to do
+  std::string evidence;  // traceback, last lines of stderr, limit and usage
+  int32_t code = 0;      // exit code or signal number
+};
+
+// ---- events
+// -----------------------------------------------------------------------------------------------
+
+struct EngineStarted {
+  uint64_t epoch = 0;
+  int32_t cpus_milli = 0;
+  int64_t memory_bytes = 0;
+};
+struct RunSubmitted {
+  RunId run;
+  std::string name;
+  Digest plan_digest;
+  std::shared_ptr<const Plan> plan;  // journaled as plan_digest; the decoder looks it up
+  int32_t jobs = 0;                  // CPU slots this run may use; 0: all
+  bool fail_fast = false;
+  bool fresh = false;
+};
+/// A unit's inputs are all there: its key, and what the cache holds for it.
+struct InputsResolved {
+  RunId run;
+  UnitId unit = 0;
+  Digest key;
+  bool hit = false;
+  Digest result;  // from the cache
+};
+/// A unit's inputs can't be had (a part that the result lacks, a list that is none, …).
+struct InputsFailed {
+  RunId run;
+  UnitId unit = 0;
+  Failure failure;
+};
+struct MapExpanded {
+  RunId run;
+  UnitId unit = 0;
+  uint32_t count = 0;
+};
+struct WhenResolved {
+  RunId run;
+  UnitId unit = 0;
+  bool side = false;
+};
+/// A value was put together: a map's list, a when's branch value, or the run's result.
+struct ValueGathered {
+  RunId run;
+  UnitId unit = 0;
+  Digest result;
+};
+struct Assigned {
+  AttemptId id;
+};  // the scheduler's choice
+struct AttemptReturned {
+  AttemptId id;
+};  // never started, given back
+struct AttemptSucceeded {
+  AttemptId id;
+  Digest result;
+  std::shared_ptr<const PlanFragment> fragment;  // dynamic tasks; journaled by digest
+  Digest fragment_digest;
+};
+struct AttemptFailed {
+  AttemptId id;
+  Failure failure;
+};
+/// Ended at ctx:wait: its slot is free; goes on after the signal or the deadline.
+struct AttemptWaiting {
+  AttemptId id;
+  std::string signal;
+  std::string wait_name;
+  Time deadline = 0;
+};
+struct AttemptStopped {
+  AttemptId id;
+};  // ended on request, state saved; costs no retry
+struct ServiceReady {
+  AttemptId id;
+  std::string url;
+};
+struct StepSaved {
+  AttemptId id;
+  std::string name;
+  Digest value;
+};
+struct CheckpointSaved {
+  AttemptId id;
+  Digest value;
+};
+struct SignalReceived {
+  RunId run;
+  std::string name;
+  Digest value;
+};
+struct TimerFired {
+  RunId run;
+  UnitId unit = 0;
+  uint32_t serial = 0;
+};
+struct CancelRequested {
+  RunId run;
+};
+struct StopRequested {
+  RunId run;
+};  // SIGINT: no new attempts, running ones are asked to stop
+struct ServeEnded {
+  RunId run;
+};  // --serve-for over, Ctrl-C while serving
+/// resume or retry: failed units get new attempts; with `unit` also a success is run again and its
+/// dependents follow.
+struct RetryRequested {
+  RunId run;
+  bool has_unit = false;
+  UnitId unit = 0;
+};
+struct RunDeleted {
+  RunId run;
+};  // gc
+
+using Event = std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
+                           WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
+                           AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
+                           CheckpointSaved, SignalReceived, TimerFired, CancelRequested,
+                           StopRequested, ServeEnded, RetryRequested, RunDeleted>;
+
+/// An event as the journal holds it.
+struct Record {
+  uint64_t sequence = 0;  // 1, 2, 3 …: no gaps
+  Time at = 0;
+  Event event;
+};
+
+// ---- commands
+// ---------------------------------------------------------------------------------------------
+
+// Questions: pure reads of committed or about-to-be-committed content. The driver answers them with
+// an event inside the same turn, before the commit.
+struct ResolveInputs {
+  RunId run;
+  UnitId unit = 0;
+};  // -> InputsResolved | InputsFailed
+struct ExpandMap {
+  RunId run;
+  UnitId unit = 0;
+};  // -> MapExpanded | InputsFailed
+struct ResolveWhen {
+  RunId run;
+  UnitId unit = 0;
+};  // -> WhenResolved
+struct GatherValue {
+  RunId run;
+  UnitId unit = 0;
+};  // map list or when value -> ValueGathered | InputsFailed
+// Acts: performed only after the commit. May be performed twice, so each names its attempt.
+struct StartAttempt {
+  AttemptId id;
+};
+struct StopAttempt {
+  AttemptId id;
+  bool kill = false;
+};  // SIGTERM, grace, SIGKILL; the report ends it
+struct AckSaved {
+  AttemptId id;
+  std::string name;
+};  // a step or (name "") checkpoint is durable
+struct SetTimer {
+  RunId run;
+  UnitId unit = 0;
+  uint32_t serial = 0;
+  Time at = 0;
+};
+struct RunChanged {
+  RunId run;
+};  // status changed: rewrite its row, tell its watchers
+struct UnitChanged {
+  RunId run;
+  UnitId unit = 0;
+};  // tell watchers
+struct RunEnded {
+  RunId run;
+};  // fold into a summary
+
+using Command = std::variant<ResolveInputs, ExpandMap, ResolveWhen, GatherValue, StartAttempt,
+                             StopAttempt, AckSaved, SetTimer, RunChanged, UnitChanged, RunEnded>;
+
+}  // namespace flow::core

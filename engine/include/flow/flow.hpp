@@ -1,0 +1,237 @@
+// flow: durable GPU pipelines in Lua. The public C++ interface; the command line is a client of it
+// and of nothing else.
+//
+//   flow::Engine engine({.state = "state", .jobs = 4});
+//   flow::Run run = engine.run("pipeline.lua", {{"epochs", 3}});
+//   for (const flow::Event& event : run.events()) …
+//   flow::Value result = run.wait();
+//
+// The library takes no signal handler, reaps no child of the host and never exits. Every call may
+// throw flow::Failed (or the more exact RunFailed); none throws anything else but std::bad_alloc.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flow/value.hpp"
+
+namespace flow {
+
+/// Anything that went wrong; `error.kind` says who has to act.
+class Failed : public std::runtime_error {
+ public:
+  explicit Failed(Error e) : std::runtime_error(e.message), error(std::move(e)) {}
+  Error error;
+};
+/// A run that ended without its result; what() is the failing task's error.
+class RunFailed : public Failed {
+ public:
+  using Failed::Failed;
+};
+
+struct EngineOptions {
+  std::string state;  ///< folder; "" is $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
+  int32_t jobs = 0;   ///< CPU slots; 0 is the affinity mask
+  std::string executor;  ///< path of flow-executor; "" looks beside the library and the program
+  std::string working_directory;  ///< relative paths start here; "" is the process's
+};
+
+struct RunOptions {
+  std::string name;
+  int32_t jobs = 0;    ///< CPU slots of this run; 0: all the engine has
+  bool fresh = false;  ///< read no cache from other runs, replace its entries
+  bool fail_fast = false;
+  int64_t grace_ms = 10'000;
+  int64_t serve_for_ms = -1;  ///< end a serving run after this; -1: when asked
+  std::vector<std::pair<std::string, std::string>>
+      text_params;          ///< --param k=v, checked against the schema
+  std::string params_json;  ///< --params FILE.json's text
+};
+
+/// One thing that happened in a run, in order. Also the lines of --json.
+struct Event {
+  std::string type;  ///< run, task, progress, metric, log, serving, warning
+  std::string run, task;
+  uint32_t attempt = 0;
+  std::string status;  ///< of the run or the task
+  bool cached = false;
+  double fraction = 0;       ///< progress
+  std::string text;          ///< log line, url, error, warning
+  Value data;                ///< metrics
+  int64_t at_ms = 0;         ///< since the Unix epoch
+  std::string json() const;  ///< one line
+};
+
+struct TaskInfo {
+  std::string name, key, status, worker, error;
+  uint32_t attempts = 0, ranks = 1;
+  bool cached = false;
+  int64_t started_ms = 0, finished_ms = 0;  ///< 0: not yet
+  std::string waits_for;                    ///< what a task that is not running waits for, in words
+  double fraction = -1;                     ///< progress of a running one; -1 unknown
+  Value metrics;
+};
+
+struct Counts {
+  uint32_t succeeded = 0, cached = 0, failed = 0, skipped = 0, cancelled = 0, pending = 0,
+           ready = 0, running = 0, waiting = 0;
+};
+
+struct RunInfo {
+  std::string id, name, pipeline, status, directory, script;
+  int64_t started_ms = 0, finished_ms = 0;
+  Counts counts;
+  Value result, params;         ///< result is nil before the end; a failed or skipped part is null
+  std::vector<TaskInfo> tasks;  ///< empty in Engine::list()
+  uint64_t retried = 0;         ///< attempts beyond the first, over all tasks
+  std::string json() const;     ///< the object the contract gives
+};
+
+/// What a native task sees.
+class TaskContext {
+ public:
+  virtual ~TaskContext() = default;
+  virtual const std::string& run() const = 0;
+  virtual const std::string& task() const = 0;
+  virtual uint32_t attempt() const = 0;
+  virtual uint64_t seed() const = 0;
+  virtual bool stopping() const = 0;
+  virtual void log(const std::string& line) = 0;
+  virtual void progress(double fraction) = 0;
+};
+/// Gets the list of positional arguments. A thrown std::exception fails the attempt with its
+/// what().
+using NativeTask = std::function<Value(TaskContext&, const Value&)>;
+
+namespace detail {
+struct RunState;
+struct EngineImpl;
+}  // namespace detail
+
+/// A handle to a run. Cheap to copy; valid while its engine lives. Thread-safe.
+class Run {
+ public:
+  const std::string& id() const;
+  /// Blocks until the run is final (or interrupted: Failed with kind interrupted). Throws RunFailed
+  /// with the failing task's error.
+  Value wait();
+  /// Blocking range over the events from the run's start in this process until its end.
+  class Events;
+  Events events();
+  std::optional<Event> next_event();  ///< blocks; nullopt at the end
+  RunInfo info() const;
+  void interrupt(
+      bool kill = false);  ///< Ctrl-C: no new attempts, running ones end within the grace
+  void cancel();
+  void end_serving();
+
+  explicit Run(std::shared_ptr<detail::RunState> state) : state_(std::move(state)) {}
+  std::shared_ptr<detail::RunState> state_;
+};
+
+class Run::Events {
+ public:
+  explicit Events(Run run) : run_(std::move(run)) {}
+  class iterator {
+   public:
+    explicit iterator(Run* run) : run_(run) {
+      if (run_) event_ = run_->next_event();
+    }
+    const Event& operator*() const { return *event_; }
+    iterator& operator++() {
+      event_ = run_->next_event();
+      return *this;
+    }
+    bool operator!=(std::nullptr_t) const { return event_.has_value(); }
+
+   private:
+    Run* run_;
+    std::optional<Event> event_;
+  };
+  iterator begin() { return iterator(&run_); }
+  std::nullptr_t end() { return nullptr; }
+
+ private:
+  Run run_;
+};
+
+/// One node of `flow plan` or `flow graph`.
+struct PlanNode {
+  std::string name, task, kind;    ///< kind: task, map, when, shell, dynamic, service, native
+  std::string verdict, reason;     ///< plan: cached, runs, unknown; and the cause in words
+  std::vector<std::string> needs;  ///< names of nodes it takes data from
+  std::vector<std::string> after;  ///< names of nodes it only comes after
+};
+struct PlanInfo {
+  std::string pipeline;
+  std::vector<PlanNode> nodes;
+  std::vector<std::string> warnings;
+};
+
+struct LogLine {
+  std::string task;
+  uint32_t attempt = 0;
+  int stream = 0;
+  int64_t at_ms = 0;
+  std::string text;
+};
+
+/// Reads a state beside its writer; needs no lock.
+class Reader {
+ public:
+  explicit Reader(const EngineOptions& options = {});
+  ~Reader();
+  const std::string& state_dir() const;
+  std::vector<RunInfo> list() const;  ///< oldest first, no tasks
+  /// `selector`: an id, a unique prefix, a name, "last" or "". Throws Failed (user) for an unknown
+  /// one.
+  RunInfo show(const std::string& selector) const;
+  std::vector<LogLine> logs(const std::string& selector,
+                            const std::string& task_at_attempt = "") const;
+  std::string why(const std::string& selector, const std::string& task = "") const;
+  std::string diff(const std::string& a, const std::string& b) const;
+  PlanInfo graph(const std::string& selector) const;
+  /// Copies the result, or the part named by "model.weights[1]", into `directory`; returns the
+  /// paths written.
+  std::vector<std::string> get(const std::string& selector, const std::string& part,
+                               const std::string& directory) const;
+  uint64_t state_bytes() const;
+
+ private:
+  std::unique_ptr<struct ReaderImpl> impl_;
+};
+
+/// Runs pipelines over one state: as its writer, or, where another process is the writer, as that
+/// one's client.
+class Engine {
+ public:
+  explicit Engine(EngineOptions options = {});
+  ~Engine();  ///< interrupts what still runs and ends every child
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void define(const std::string& name, const std::string& version, NativeTask task);
+  Run run(const std::string& script, const std::vector<std::pair<std::string, Value>>& params = {},
+          const RunOptions& options = {});
+  Run resume(const std::string& selector, const RunOptions& options = {}, bool new_code = false);
+  Run retry(const std::string& selector, const std::string& task = "",
+            const RunOptions& options = {});
+  void cancel(const std::string& selector);
+  void signal(const std::string& selector, const std::string& name, const std::string& json = "");
+  /// What would run and why; nothing runs.
+  PlanInfo plan(const std::string& script, const RunOptions& options = {});
+  /// Keeps the newest `keep` finished runs; returns bytes freed.
+  uint64_t gc(uint32_t keep);
+  bool is_writer() const;
+
+ private:
+  std::unique_ptr<detail::EngineImpl> impl_;
+};
+
+}  // namespace flow

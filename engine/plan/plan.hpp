@@ -1,0 +1,176 @@
+// The immutable plan: what a script's load and its pipeline's body came to. Nodes, edges, needs; no
+// code runs here.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flow/digest.hpp"
+#include "flow/result.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+constexpr uint32_t kKeySchema = 1;  // changes only with a notice
+constexpr size_t kNodesMax = 4'000'000;
+constexpr uint32_t kNoNode = UINT32_MAX;
+
+enum class TaskKind : uint8_t { lua, shell, dynamic, service, native };
+
+struct RetryPolicy {
+  uint32_t max = 0;           // failures of the task's own that are tried again
+  int64_t backoff_ms = 1000;  // before the second attempt
+  double factor = 2;
+  int64_t cap_ms = 60'000;
+  uint32_t oom_max = 0;          // extra attempts after out of memory
+  double oom_memory_factor = 2;  // memory of each is multiplied by this
+  uint32_t infra = 5;            // lost node, preempted, staging
+};
+
+struct Resources {
+  int32_t cpus_milli = 1000;  // thousandths of a core; clamped to the node with a warning
+  int64_t memory_bytes = 0;   // 0: none asked, none enforced
+  int32_t gpus_milli = 0;     // per rank, thousandths
+  int64_t gpu_memory_bytes = 0;
+  std::string gpu_model;  // pattern
+  std::string where;      // label expression
+  uint32_t ranks = 1;
+};
+
+/// One named piece of what a code digest is made of, so that `flow why` can name what changed.
+struct CodePart {
+  std::string name;  // "function normalise (features.lua:12)", "upvalue rate", "module features"
+  Digest digest;
+  std::string text;  // short human rendering where there is one ("0.001"), capped at 200 bytes
+};
+
+struct ShellSpec {
+  std::string command;                                       // as written
+  std::vector<std::string> args;                             // positional names
+  std::vector<std::pair<std::string, std::string>> outputs;  // name to pattern, sorted by name
+  std::vector<std::string> shell;                            // {"bash","-euo","pipefail","-c"}
+};
+
+struct ServiceSpec {
+  uint16_t port = 0;
+  uint32_t batch_max = 1;
+  int64_t batch_wait_us = 0;
+};
+
+struct EnvEntry {
+  std::string name;
+  bool from_submitter =
+      false;          // flow.env(value): read at each attempt from the submitter's environment
+  std::string value;  // literal, or the variable's name
+};
+
+/// What flow.task, flow.shell, flow.dynamic, flow.service or flow.native declared.
+struct TaskDef {
+  std::string name;
+  TaskKind kind = TaskKind::lua;
+  std::string file;  // of the definition, relative to the script's folder
+  uint32_t line = 0;
+  uint32_t ordinal =
+      0;  // index in the order of definition while the bundle loads: how an executor finds it
+  Digest
+      code;  // canonical code with upvalues (contract, promise 3); of the command for a shell task
+  std::vector<CodePart> code_parts;
+  Resources resources;
+  RetryPolicy retry;
+  int64_t timeout_ms = 0;  // 0: none
+  bool cache = true;
+  bool cache_written = false;  // `cache` was given by the script
+  std::string cache_salt;
+  int32_t priority = 0;
+  std::string queue = "default";
+  std::vector<EnvEntry> env;
+  std::string seed;  // the `seed` option in canonical bytes; "" where none
+  bool stage_copy = false;
+  ShellSpec shell;             // kind shell
+  ServiceSpec service;         // kind service
+  std::string native_version;  // kind native
+};
+
+/// A node of a branch runs only if `when` chose `side`.
+struct Guard {
+  uint32_t when = kNoNode;
+  bool side = true;
+};
+
+enum class NodeKind : uint8_t { task, map, when };
+
+struct Node {
+  std::string name;  // "train", "train#2", "inner/train"
+  NodeKind kind = NodeKind::task;
+  uint32_t def = 0;   // task, map
+  uint32_t line = 0;  // of the call
+  Value args;  // task, map: list of positional arguments with refs (a map's item is not in it);
+               // a shell task called with named arguments: one table in the list
+  bool named_args = false;
+  Value items;                   // map: a ref, or a list whose items may hold refs
+  uint32_t limit = 0;            // map: how many instances at once; 0 unbounded
+  Value condition;               // when: a ref
+  Value then_value, else_value;  // when: what the branches returned, with refs
+  std::vector<uint32_t> after;   // order without data
+  Guard guard;                   // innermost branch this node was made in
+};
+
+struct ParamSpec {
+  std::string name;
+  std::string type;  // int number string boolean path choice list
+  std::string of;    // list: item type
+  bool has_default = false;
+  Value default_value;
+  std::string help;
+  std::optional<double> min, max;
+  std::string pattern;
+  std::vector<std::string> choices;
+};
+
+struct Plan {
+  std::string pipeline;
+  std::vector<ParamSpec> params_schema;
+  Value params;  // as the body saw them; files by digest once the engine has read them
+  std::vector<TaskDef> defs;
+  std::vector<Node> nodes;  // topological by construction but for :after
+  Value result;             // with refs
+  std::vector<std::string> warnings;
+};
+
+/// A dynamic task's list of calls: appended to a run's nodes. `nodes` and refs count from the
+/// fragment's own 0, except that refs with node >= kOuterRef do not occur: a fragment only sees
+/// plain values and its own handles.
+struct PlanFragment {
+  std::vector<Node> nodes;  // `def` indexes the run's plan
+  Value result;             // with refs into `nodes`
+};
+
+/// The script and every module it loaded, by content: what an executor loads.
+struct Bundle {
+  std::string main;  // path of the script relative to `root` at load: "pipeline.lua"
+  std::string root;  // absolute folder of the script at submission; not in the digest
+  std::vector<std::pair<std::string, std::string>> files;  // relative path to text, in load order
+  Digest digest() const;
+};
+
+std::string encode_plan(const Plan& plan);
+Result<Plan> decode_plan(std::string_view bytes);
+std::string encode_fragment(const PlanFragment& fragment);
+Result<PlanFragment> decode_fragment(std::string_view bytes);
+std::string encode_bundle(const Bundle& bundle);
+Result<Bundle> decode_bundle(std::string_view bytes);
+
+/// Data edges of a node: every node its args, items, condition hold a ref to, ascending, once each.
+std::vector<uint32_t> data_dependencies(const Node& node);
+/// The nodes a value's refs name, ascending, once each.
+std::vector<uint32_t> refs_of(const Value& value);
+
+/// One check of everything: names, cycles (also through after), indices, limits. Every problem is a
+/// paragraph.
+std::vector<Error> check_plan(const Plan& plan);
+
+}  // namespace flow

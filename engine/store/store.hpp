@@ -1,0 +1,101 @@
+// The durable state: one RocksDB, and large content as files under objects/. The same interface in
+// memory for tests.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/core/core.hpp"
+
+namespace flow {
+
+enum class Family : uint8_t { meta, runs, journal, snapshots, cache, blobs, logs, kv };
+constexpr size_t kInlineBlobMax = 64 * 1024;  // larger content is a file under objects/
+
+/// Written whole or not at all.
+struct Batch {
+  struct Write {
+    Family family;
+    std::string key;
+    std::optional<std::string> value;  // nullopt deletes
+  };
+  std::vector<Write> writes;
+  void put(Family family, std::string key, std::string value) {
+    writes.push_back({family, std::move(key), std::move(value)});
+  }
+  void erase(Family family, std::string key) {
+    writes.push_back({family, std::move(key), std::nullopt});
+  }
+};
+
+/// The writer's side. Thread-safe. A failed commit is final: the engine stops with its Error (exit
+/// 4), which names path, errno, free space and the last committed sequence.
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual Status commit(const Batch& batch, bool sync = true) = 0;
+  virtual Result<std::optional<std::string>> get(Family family, std::string_view key) const = 0;
+  /// Calls `visit` in key order for every key with `prefix` from `from` on, until it returns false.
+  virtual Status scan(
+      Family family, std::string_view prefix, std::string_view from,
+      const std::function<bool(std::string_view key, std::string_view value)>& visit) const = 0;
+  virtual uint64_t bytes() const = 0;  // the state's size on disk
+};
+
+struct StoreOptions {
+  bool read_only = false;  // a secondary beside a live writer: no lock, a folder of its own
+};
+/// Opens or creates `dir` (0700). Errors: not ours, newer version, checksum (file and offset), no
+/// space.
+Result<std::unique_ptr<Store>> open_store(const std::string& dir, const StoreOptions& options = {});
+std::unique_ptr<Store> make_memory_store();
+
+/// Content by digest: inline in `blobs` (through a Batch) or as objects/ab/cdef… (durable when put
+/// returns).
+class Blobs {
+ public:
+  Blobs(Store& store, std::string dir);
+  /// Adds small content to `batch`, writes large content at once. Returns its digest.
+  Result<Digest> put(std::string_view bytes, Batch& batch);
+  Result<Digest> put_file(const std::string& path, bool may_move);  // always a file under objects/
+  Result<std::string> get(const Digest& digest) const;              // verified against the digest
+  bool has(const Digest& digest) const;
+  std::string path_of(const Digest& digest) const;  // objects/ab/cdef…, whether it exists or not
+  /// A readable path: writes an inline blob out to objects/ first.
+  Result<std::string> materialize(const Digest& digest);
+
+ private:
+  Store& store_;
+  std::string dir_;
+};
+
+// ---- journal
+// ------------------------------------------------------------------------------------------------
+
+using FindPlan = std::function<std::shared_ptr<const Plan>(const Digest&)>;
+using FindFragment = std::function<std::shared_ptr<const PlanFragment>(const Digest&)>;
+
+/// Protocol Buffers (journal.proto), one message for the records of a turn; ends with a CRC-32C of
+/// its own.
+std::string encode_records(const std::vector<core::Record>& records);
+Result<std::vector<core::Record>> decode_records(std::string_view bytes, const FindPlan& plan,
+                                                 const FindFragment& fragment);
+std::string encode_snapshot(const core::State& state);
+Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,
+                                    const FindFragment& fragment);
+
+/// Rebuilds State: newest snapshot, then every later batch applied with its commands dropped.
+Result<core::State> recover(const Store& store, const Blobs& blobs);
+
+// ---- failpoints
+// ---------------------------------------------------------------------------------------------
+
+/// Named places where a test kills the process: FLOW_FAILPOINT="name:count" in the environment
+/// sends SIGKILL to self at the count-th passage. Costs one load where the variable is unset.
+void failpoint(const char* name);
+
+}  // namespace flow

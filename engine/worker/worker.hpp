@@ -1,0 +1,115 @@
+// A node's agent: executor processes, scratch folders, limits. Knows attempts and their processes,
+// no runs and no graph.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/core/types.hpp"
+
+namespace flow {
+
+/// Everything an executor needs to run one attempt.
+struct AttemptOrder {
+  core::AttemptId id;
+  std::string task;  // ctx.task
+  TaskKind kind = TaskKind::lua;
+  Digest bundle;
+  std::shared_ptr<const std::string> bundle_bytes;  // sent once an executor
+  uint32_t ordinal = 0;
+  std::string args;                                   // canonical bytes, refs resolved
+  std::vector<std::pair<Digest, std::string>> blobs;  // small ones args needs
+  uint64_t seed = 0;
+  Resources resources;
+  int64_t timeout_ms = 0;
+  int64_t grace_ms = 10'000;
+  std::vector<std::pair<std::string, std::string>> steps, signals;  // name to canonical bytes
+  bool has_checkpoint = false;
+  std::string checkpoint;
+  struct Wait {
+    std::string name;
+    core::Time deadline = 0;
+    bool expired = false;
+  };
+  std::vector<Wait> waits;
+  std::shared_ptr<const std::vector<std::pair<std::string, std::string>>>
+      environment;                                       // the submitter's
+  std::vector<std::pair<std::string, std::string>> env;  // the task's, filled in
+  std::vector<std::string> hide;                         // shown as *** in logs
+  ShellSpec shell;
+  bool stage_copy = false, named_args = false;
+  ServiceSpec service;
+};
+
+/// What a worker reports. `value` and `blobs` are content the head commits with the event they
+/// belong to.
+struct Report {
+  enum class Kind : uint8_t {
+    started,
+    log,
+    progress,
+    metric,
+    saved,
+    finished,
+    returned,
+    ready
+  } kind;
+  core::AttemptId id;
+  // log
+  uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr
+  std::string text;     // log line(s); url of ready; name of a step ("" checkpoint) or metric
+  core::Time at = 0;
+  // progress, metric
+  double number = 0;
+  int64_t step = 0;
+  // saved, finished, progress (metrics)
+  std::string value;  // canonical bytes
+  std::vector<std::pair<Digest, std::string>> blobs;
+  // finished
+  enum class Outcome : uint8_t { succeeded, failed, waiting, stopped } outcome = Outcome::succeeded;
+  std::string fragment;
+  core::Failure failure;
+  std::string signal, wait_name;
+  int64_t wait_timeout_ms = -1;
+  int64_t duration_us = 0;
+  int32_t pid = 0;
+};
+
+struct WorkerOptions {
+  std::string state_dir;      // scratch is below state_dir/scratch
+  std::string executor;       // path of flow-executor
+  int32_t executors_max = 2;  // processes at once
+};
+
+struct BuildOrder {
+  std::string root, main, params, working_directory, pinned;
+  std::vector<std::pair<std::string, std::string>> text_params;
+  int64_t time_limit_ms = 30'000;
+  int64_t memory_limit_bytes = int64_t{4} << 30;
+};
+struct BuildReply {
+  std::string plan, bundle;  // encoded
+  std::vector<std::string> errors;
+};
+
+/// Thread-safe. Reports are called on the worker's own thread.
+class Worker {
+ public:
+  using OnReport = std::function<void(std::vector<Report>)>;
+  virtual ~Worker() = default;  // kills every executor's process group and waits for it
+  virtual void start(std::vector<AttemptOrder> orders) = 0;
+  virtual void stop(const core::AttemptId& id, bool kill) = 0;
+  virtual void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) = 0;
+};
+/// First kills what is left of attempts that the slot folders record (same boot id, process group
+/// and start time).
+Result<std::unique_ptr<Worker>> make_worker(const WorkerOptions& options,
+                                            Worker::OnReport on_report);
+
+/// Builds a graph in a child of its own under CPU, memory and time limits. Blocks.
+Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder& order);
+
+}  // namespace flow

@@ -1,0 +1,116 @@
+// What the Lua surface offers to the executor program: load a script, build its plan, run an
+// attempt. One thread calls a ScriptVm; it lives in a child process, never in the head.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/plan/plan.hpp"
+
+namespace flow {
+
+/// Reads a module's text while the graph is built: path relative to the root, or nullopt.
+using ReadSource = std::function<std::optional<std::string>(const std::string& path)>;
+
+struct BuildRequest {
+  std::string root;  // absolute folder of the script
+  std::string main;  // the script, relative to root
+  Value params;      // table of given parameters; command-line ones are strings in `text_params`
+  std::vector<std::pair<std::string, std::string>> text_params;  // --param k=v: wins over `params`
+  std::string working_directory;   // relative command-line paths start here
+  const Bundle* pinned = nullptr;  // build from this code and not from disk (resume, executors)
+};
+
+struct BuildResult {
+  Plan plan;
+  Bundle bundle;
+};
+
+/// What an attempt may ask of its worker while it runs. Each is called on the attempt's thread.
+class AttemptHost {
+ public:
+  virtual ~AttemptHost() = default;
+  virtual void log(std::string_view text) = 0;  // one line, no newline
+  virtual void progress(double fraction, const Value& metrics) = 0;
+  virtual void metric(const std::string& name, double value, int64_t step) = 0;
+  /// Durable when it returns; Error when the attempt was fenced or is to stop.
+  virtual Status save_step(const std::string& name, const Value& value) = 0;
+  virtual Status save_checkpoint(const Value& value) = 0;
+  virtual bool stopping() const = 0;
+  virtual void service_ready(const std::string& url) = 0;
+  /// Content of a blob; Error when it is lost.
+  virtual Result<std::shared_ptr<const std::string>> blob(const Digest& digest) = 0;
+  /// A readable absolute path of a file's or folder's content (no copy).
+  virtual Result<std::string> file_path(const File& file) = 0;
+  /// Takes a file or folder below ctx.dir into the blob store.
+  virtual Result<File> store_file(const std::string& path) = 0;
+  /// Stores a tensor's bytes (in `tensor.data`) as a blob.
+  virtual Status store_tensor(const Tensor& tensor) = 0;
+  virtual std::string env(const std::string& name, bool& found) = 0;  // the submitter's environment
+};
+
+struct WaitState {  // of one ctx:wait, by its name ("approved", "approved#2")
+  int64_t deadline_ms = 0;
+  bool expired = false;
+};
+
+struct AttemptRequest {
+  uint32_t ordinal = 0;   // TaskDef::ordinal
+  std::string run, task;  // ctx.run, ctx.task
+  uint32_t attempt = 1;
+  uint32_t rank = 0, ranks = 1;
+  std::string dir;  // scratch
+  std::string state_dir;
+  uint64_t seed = 0;
+  uint32_t cpus = 1;                   // BLAS threads
+  int64_t memory_bytes = 0;            // limit of the VM; 0 none
+  Value args;                          // list of positional arguments, refs resolved
+  std::map<std::string, Value> steps;  // finished ones
+  std::optional<Value> checkpoint;
+  std::map<std::string, Value> signals;
+  std::map<std::string, WaitState> waits;
+};
+
+struct AttemptOutcome {
+  enum class Kind : uint8_t { succeeded, failed, waiting, stopped } kind = Kind::succeeded;
+  Value result;
+  std::optional<PlanFragment> fragment;  // dynamic tasks
+  // failed
+  bool out_of_memory = false;
+  bool bad_result = false;         // cannot cross an edge
+  std::string message, traceback;  // "train.lua:12: …"
+  // waiting
+  std::string signal, wait_name;
+  int64_t wait_timeout_ms = -1;  // -1: for ever
+};
+
+class ScriptVm {
+ public:
+  virtual ~ScriptVm() = default;
+  /// Loads the script and builds the plan. Every problem found is an Error of kind user.
+  virtual Result<BuildResult> build(const BuildRequest& request) = 0;
+  /// Loads a bundle so that attempts of its tasks can run.
+  virtual Status load(const Bundle& bundle) = 0;
+  /// Runs one attempt from a fresh script state. `load` came first.
+  virtual AttemptOutcome run(const AttemptRequest& request, AttemptHost& host) = 0;
+};
+
+std::unique_ptr<ScriptVm> make_script_vm();
+
+/// Warnings about `if h`, `not h`, `and`/`or`, `h == 3` where the source shows a handle;
+/// "file:line: …" each.
+std::vector<std::string> lint_source(const std::string& path, const std::string& text);
+
+/// Fills {name}, {outputs.x}, {cpus} … of a shell task's command. `named` is a table of the call's
+/// arguments whose files have been replaced by path strings; quoting as the contract says.
+Result<std::string> fill_command(const ShellSpec& spec, const Value& named,
+                                 const std::map<std::string, std::string>& builtin);
+/// The words to execute directly where the filled command is one line of plain words whose first is
+/// no builtin; else empty.
+std::vector<std::string> plain_words(const std::string& command);
+
+}  // namespace flow
