@@ -1,0 +1,157 @@
+// Reading, writing and hashing files. Every error names the path and the system's reason.
+#include "engine/base/files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "engine/base/ids.hpp"
+
+namespace flow {
+namespace {
+
+constexpr size_t kReadSize = 256 * 1024;
+
+Error failed(const char* what, const std::string& path) {
+  int code = errno;
+  return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(code)));
+}
+
+struct Descriptor {
+  int fd;
+  explicit Descriptor(int fd) : fd(fd) {}
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+};
+
+// Bytes read into `buffer`, 0 at the end, -1 with errno.
+ssize_t read_some(int fd, char* buffer, size_t size) {
+  ssize_t got;
+  do got = ::read(fd, buffer, size);
+  while (got < 0 && errno == EINTR);
+  return got;
+}
+
+bool write_all(int fd, std::string_view content) {
+  while (!content.empty()) {
+    ssize_t wrote = ::write(fd, content.data(), content.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return false;
+    content.remove_prefix(static_cast<size_t>(wrote));
+  }
+  return true;
+}
+
+std::string folder_of(const std::string& path) {
+  size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+Status write_and_sync(const std::string& path, std::string_view content, uint32_t mode) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (file.fd < 0) return failed("create", path);
+  if (!write_all(file.fd, content)) return failed("write", path);
+  if (::fsync(file.fd) != 0) return failed("sync", path);
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, uint64_t size_max) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return failed("open", path);
+  struct stat info;
+  if (::fstat(file.fd, &info) != 0) return failed("read", path);
+  if (S_ISDIR(info.st_mode))
+    return environment_error(fmt::format("cannot read `{}`: it is a folder", path));
+  std::string content;
+  if (S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) <= size_max)
+    content.reserve(static_cast<size_t>(info.st_size) + 1);
+  for (;;) {
+    size_t before = content.size();
+    size_t room = content.capacity() - before;
+    content.resize(before + (room > 0 && room < kReadSize ? room : kReadSize));
+    ssize_t got = read_some(file.fd, content.data() + before, content.size() - before);
+    if (got < 0) return failed("read", path);
+    content.resize(before + static_cast<size_t>(got));
+    if (content.size() > size_max)
+      return environment_error(
+          fmt::format("cannot read `{}`: it has more than {} bytes", path, size_max));
+    if (got == 0) return content;
+  }
+}
+
+Status write_file_atomic(const std::string& path, std::string_view content, uint32_t mode) {
+  std::string temporary = path + ".tmp-" + random_name();
+  Status written = write_and_sync(temporary, content, mode);
+  if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
+    written = failed("rename a new file to", path);
+  if (!written.ok()) {
+    ::unlink(temporary.c_str());
+    return written;
+  }
+  return sync_dir(folder_of(path));
+}
+
+Status make_dirs(const std::string& path, uint32_t mode) {
+  for (size_t at = 1; at <= path.size(); at++) {
+    if (at < path.size() && path[at] != '/') continue;
+    std::string part = path.substr(0, at);
+    if (::mkdir(part.c_str(), mode) == 0) continue;
+    struct stat info;
+    int code = errno;
+    if (::stat(part.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) continue;
+    errno = code == EEXIST ? ENOTDIR : code;
+    return failed("make the folder", part);
+  }
+  return {};
+}
+
+Status sync_dir(const std::string& path) {
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.fd < 0) return failed("open the folder", path);
+  if (::fsync(folder.fd) != 0) return failed("sync the folder", path);
+  return {};
+}
+
+Result<FileDigest> sha256_file(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return failed("open", path);
+  Sha256 hash;
+  FileDigest result;
+  std::string buffer(kReadSize, '\0');
+  for (;;) {
+    ssize_t got = read_some(file.fd, buffer.data(), buffer.size());
+    if (got < 0) return failed("read", path);
+    if (got == 0) break;
+    hash.update(std::string_view(buffer).substr(0, static_cast<size_t>(got)));
+    result.size += static_cast<uint64_t>(got);
+  }
+  result.digest = hash.finish();
+  return result;
+}
+
+std::string quote_shell(std::string_view word) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+,./:-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return std::string(word);
+  std::string quoted = "'";
+  for (char c : word) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+}  // namespace flow

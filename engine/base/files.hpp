@@ -1,0 +1,34 @@
+// Files as values: read whole, written whole or not at all.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "flow/digest.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+/// The content of a regular file of at most `size_max` bytes.
+Result<std::string> read_file(const std::string& path, uint64_t size_max = UINT64_MAX);
+
+/// Old content or new after a crash, never half: a temporary file, synced, renamed, its folder
+/// synced.
+Status write_file_atomic(const std::string& path, std::string_view content, uint32_t mode = 0600);
+
+/// Makes `path` and what is missing above it, each with `mode`.
+Status make_dirs(const std::string& path, uint32_t mode = 0700);
+
+/// Syncs a folder, so that what was renamed into it is found after a crash.
+Status sync_dir(const std::string& path);
+
+struct FileDigest {
+  Digest digest;
+  uint64_t size = 0;
+};
+Result<FileDigest> sha256_file(const std::string& path);
+
+/// `word` as one word of a POSIX shell; plain words stay as they are.
+std::string quote_shell(std::string_view word);
+
+}  // namespace flow

@@ -1,0 +1,90 @@
+// Run ids and random names, from getrandom.
+#include "engine/base/ids.hpp"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+
+#include "flow/result.hpp"
+
+namespace flow {
+namespace {
+
+constexpr char kDigits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+constexpr uint32_t kSuffixes = 36 * 36 * 36 * 36 * 36;
+constexpr int64_t kStepBackMax = 10'000;  // a clock set back by less keeps the order of ids
+
+std::string base36(uint64_t number, size_t width) {
+  std::string text(width, '0');
+  for (size_t i = width; i > 0; i--, number /= 36) text[i - 1] = kDigits[number % 36];
+  return text;
+}
+
+void fill_random(void* out, size_t size) {
+  auto* bytes = static_cast<char*>(out);
+  while (size > 0) {
+    ssize_t got = getrandom(bytes, size, 0);
+    if (got < 0 && errno == EINTR) continue;
+    FLOW_CHECK(got > 0);
+    bytes += got;
+    size -= static_cast<size_t>(got);
+  }
+}
+
+struct Moment {
+  int64_t time_ms;
+  uint32_t suffix;
+};
+
+// The next moment of this process: within one millisecond the suffix counts up.
+Moment next_moment(int64_t time_ms) {
+  static std::mutex mutex;
+  static Moment last{INT64_MIN, 0};
+  auto random = static_cast<uint32_t>(random_u64() >> 32);
+  std::lock_guard lock(mutex);
+  bool repeated =
+      last.time_ms != INT64_MIN && time_ms <= last.time_ms && time_ms > last.time_ms - kStepBackMax;
+  if (!repeated) {
+    last = {time_ms, random % (kSuffixes / 2)};  // room to count up
+  } else {
+    last.suffix += 1 + random % 1000;
+    if (last.suffix >= kSuffixes) last = {last.time_ms + 1, random % 1000};
+  }
+  return last;
+}
+
+}  // namespace
+
+uint64_t random_u64() {
+  uint64_t number;
+  fill_random(&number, sizeof number);
+  return number;
+}
+
+std::string random_name(size_t length) {
+  std::string name;
+  while (name.size() < length) {
+    uint64_t number = random_u64();
+    for (int i = 0; i < 8 && name.size() < length; i++, number /= 36)
+      name.push_back(kDigits[number % 36]);
+  }
+  return name;
+}
+
+std::string make_run_id(int64_t time_ms) {
+  using namespace std::chrono;
+  Moment moment = next_moment(time_ms);
+  sys_time<milliseconds> at{milliseconds(moment.time_ms)};
+  sys_days day = floor<days>(at);
+  year_month_day date{day};
+  hh_mm_ss time{at - day};
+  return fmt::format(
+      "{:04}{:02}{:02}-{:02}{:02}{:02}-{}{}", int{date.year()}, unsigned{date.month()},
+      unsigned{date.day()}, time.hours().count(), time.minutes().count(), time.seconds().count(),
+      base36(static_cast<uint64_t>(time.subseconds().count()), 2), base36(moment.suffix, 5));
+}
+
+}  // namespace flow

@@ -1,0 +1,146 @@
+// Following a path into a value, and the nearest name where a path or a word is wrong.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "flow/value.hpp"
+
+namespace flow {
+namespace {
+
+constexpr size_t kNameMax = 100;  // longer words are not compared
+constexpr size_t kNamesShown = 8;
+
+// Spelled alike but for case and separators: "batchSize" and "batch_size" differ by nothing.
+std::string folded(std::string_view word) {
+  std::string out;
+  for (char c : word) {
+    if (c == '_' || c == '-' || c == '.' || c == ' ') continue;
+    out.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
+  }
+  return out;
+}
+
+// Optimal string alignment: insert, delete, replace, swap neighbours, each once.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); j++) previous[j] = j;
+  for (size_t i = 1; i <= a.size(); i++) {
+    current[0] = i;
+    for (size_t j = 1; j <= b.size(); j++) {
+      size_t replace = previous[j - 1] + (a[i - 1] != b[j - 1]);
+      current[j] = std::min({previous[j] + 1, current[j - 1] + 1, replace});
+      bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) current[j] = std::min(current[j], before[j - 2] + 1);
+    }
+    before.swap(previous);
+    previous.swap(current);
+  }
+  return previous[b.size()];
+}
+
+const char* kind_name(const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::nil:
+      return "nil";
+    case Value::Kind::null:
+      return "flow.null";
+    case Value::Kind::boolean:
+      return "a boolean";
+    case Value::Kind::integer:
+      return "an integer";
+    case Value::Kind::number:
+      return "a number";
+    case Value::Kind::string:
+      return "a string";
+    case Value::Kind::table:
+      return "a table";
+    case Value::Kind::tensor:
+      return "a tensor";
+    case Value::Kind::file:
+      return "a file";
+    case Value::Kind::ref:
+      return "a handle";
+  }
+  return "a value";
+}
+
+std::string key_text(const Value& key) {
+  if (key.kind() == Value::Kind::string) return "." + key.as_string();
+  return "[" + to_json(key) + "]";
+}
+
+// "it has: a, b" or "did you mean `a`?": what there is under `table`.
+std::string what_there_is(const Value::Table& table, const Value& wanted) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : table.fields)
+    if (key.kind() == Value::Kind::string) names.push_back(key.as_string());
+  if (wanted.kind() == Value::Kind::string) {
+    std::string nearest = nearest_name(wanted.as_string(), names);
+    if (!nearest.empty()) return fmt::format("did you mean `{}`?", nearest);
+  }
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < kNamesShown; i++)
+    text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamesShown) text += fmt::format(" and {} more", names.size() - kNamesShown);
+  if (!table.list.empty())
+    text += fmt::format("{}{} list items", names.empty() ? "" : ", and ", table.list.size());
+  return text.empty() ? "it is an empty table" : "it has: " + text;
+}
+
+Error missing(const Value& whole, const Value& key, const std::string& place) {
+  bool is_table = whole.kind() == Value::Kind::table;
+  std::string why = is_table ? what_there_is(whole.as_table(), key)
+                             : fmt::format("{} is {}", place, kind_name(whole));
+  return {ErrorKind::task, fmt::format("{} has no part `{}`: {}", place, key_text(key), why)};
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view word, const std::vector<std::string>& names) {
+  if (word.empty() || word.size() > kNameMax) return "";
+  std::string wanted = folded(word), nearest;
+  // One slip in three letters: "trian" is "train", "cat" is not "dog".
+  size_t best = std::max<size_t>(1, word.size() / 3) + 1;
+  for (const std::string& name : names) {
+    if (name.empty() || name.size() > kNameMax) continue;
+    size_t distance = std::min(edit_distance(wanted, folded(name)), edit_distance(word, name));
+    if (distance >= best || distance >= std::max(word.size(), name.size())) continue;
+    best = distance;
+    nearest = name;
+  }
+  return nearest;
+}
+
+Result<Value> value_at(const Value& value, const std::vector<PathStep>& path) {
+  Value at = value;
+  std::string place = "the result";
+  for (const PathStep& step : path) {
+    if (!step.each) {
+      const Value* part = at.find(step.key);
+      if (!part) return missing(at, step.key, place);
+      at = Value(*part);
+      place += key_text(step.key);
+      continue;
+    }
+    bool is_list = at.kind() == Value::Kind::table && at.as_table().fields.empty();
+    if (!is_list)
+      return Error{
+          ErrorKind::task,
+          fmt::format("{} is {}, and `:each` needs a list", place,
+                      at.kind() == Value::Kind::table ? "a table with fields" : kind_name(at))};
+    std::vector<Value> parts;
+    parts.reserve(at.as_table().list.size());
+    for (const Value& item : at.as_table().list) {
+      const Value* part = item.find(step.key);
+      if (!part) return missing(item, step.key, fmt::format("{}[{}]", place, parts.size() + 1));
+      parts.push_back(*part);
+    }
+    at = Value::list(std::move(parts));
+    place += ":each(" + to_json(step.key) + ")";
+  }
+  return at;
+}
+
+}  // namespace flow

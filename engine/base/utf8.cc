@@ -1,0 +1,52 @@
+// Well-formed UTF-8 by the table of the Unicode standard (table 3-7), eight ASCII bytes at a time.
+#include "engine/base/utf8.hpp"
+
+#include <cstdint>
+#include <cstring>
+
+namespace flow {
+namespace {
+
+bool is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
+
+// Bytes of the sequence that starts at `at`, or 0 where it is malformed.
+size_t sequence_length(const uint8_t* at, size_t left) {
+  uint8_t first = at[0];
+  if (first < 0x80) return 1;
+  if (first < 0xc2) return 0;
+  if (first < 0xe0) return left >= 2 && is_tail(at[1]) ? 2 : 0;
+  if (first < 0xf0) {
+    if (left < 3 || !is_tail(at[1]) || !is_tail(at[2])) return 0;
+    if (first == 0xe0 && at[1] < 0xa0) return 0;   // overlong
+    if (first == 0xed && at[1] >= 0xa0) return 0;  // surrogate
+    return 3;
+  }
+  if (first > 0xf4 || left < 4) return 0;
+  if (!is_tail(at[1]) || !is_tail(at[2]) || !is_tail(at[3])) return 0;
+  if (first == 0xf0 && at[1] < 0x90) return 0;   // overlong
+  if (first == 0xf4 && at[1] >= 0x90) return 0;  // above U+10FFFF
+  return 4;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  size_t at = 0;
+  while (at < text.size()) {
+    uint64_t word;
+    if (text.size() - at >= sizeof word) {
+      std::memcpy(&word, bytes + at, sizeof word);
+      if ((word & 0x8080808080808080u) == 0) {
+        at += sizeof word;
+        continue;
+      }
+    }
+    size_t length = sequence_length(bytes + at, text.size() - at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+}  // namespace flow
