@@ -126,6 +126,7 @@ class Run {
   Events events();
   std::optional<Event> next_event();  ///< blocks; nullopt at the end
   RunInfo info() const;
+  Counts counts() const;  ///< cheap: what a display asks ten times a second
   void interrupt(
       bool kill = false);  ///< Ctrl-C: no new attempts, running ones end within the grace
   void cancel();
@@ -201,6 +202,8 @@ class Reader {
   /// paths written.
   std::vector<std::string> get(const std::string& selector, const std::string& part,
                                const std::string& directory) const;
+  /// The result, or the part of it that `part` names. Throws Failed (user) for an unknown one.
+  Value value(const std::string& selector, const std::string& part = "") const;
   uint64_t state_bytes() const;
 
  private:
@@ -229,9 +232,25 @@ class Engine {
   /// Keeps the newest `keep` finished runs; returns bytes freed.
   uint64_t gc(uint32_t keep);
   bool is_writer() const;
+  /// Runs of other processes that this writer carries out for them.
+  uint32_t client_runs() const;
+  /// Blocks until client_runs() is 0.
+  void wait_for_clients();
 
  private:
   std::unique_ptr<detail::EngineImpl> impl_;
 };
+
+/// The graph of a script, from a child process as always; no state is opened. Verdicts are empty.
+PlanInfo build_graph(const std::string& script, const EngineOptions& options = {},
+                     const RunOptions& run = {});
+/// "file:line: …" for each place where a script seems to use a handle as a plain value.
+std::vector<std::string> lint(const std::string& file);
+/// Where the state of `options` is, or would be made. Creates nothing.
+std::string state_directory(const EngineOptions& options = {});
+/// The flow-executor that an engine of `options` starts. Throws Failed (environment) if there is
+/// none.
+std::string executor_program(const EngineOptions& options = {});
+const char* version();  ///< "0.1.0"
 
 }  // namespace flow
