@@ -1,0 +1,249 @@
+// Edges of a plan, and the one check of everything about it. Nothing here recurses along edges: a
+// chain may be a hundred thousand nodes long.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "engine/plan/plan.hpp"
+
+namespace flow {
+namespace {
+
+constexpr size_t kErrorsMax = 50;
+constexpr size_t kTaskNameMax = 100;
+constexpr size_t kNodeNameMax = 1000;  // of inlined pipelines within each other
+constexpr size_t kCycleShown = 12;
+constexpr uint32_t kRanksMax = 65'536;
+
+void add_refs(const Value& value, std::vector<uint32_t>& out) {
+  if (value.kind() == Value::Kind::ref) {
+    out.push_back(value.as_ref().node);
+  } else if (value.kind() == Value::Kind::table) {
+    for (const Value& item : value.as_table().list) add_refs(item, out);
+    for (const auto& [key, item] : value.as_table().fields) add_refs(item, out);
+  }
+}
+
+void sort_once_each(std::vector<uint32_t>& nodes) {
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+}
+
+class Checker {
+ public:
+  explicit Checker(const Plan& plan) : plan_(plan) {}
+
+  std::vector<Error> run() {
+    limits();
+    for (const TaskDef& def : plan_.defs) definition(def);
+    names();
+    for (uint32_t i = 0; i < plan_.nodes.size(); i++) indices(i);
+    if (!refs_within(plan_.result)) problem("the pipeline's result", "holds a handle to no node");
+    // Edges are followed only where every index holds.
+    if (errors_.empty()) cycles();
+    return std::move(errors_);
+  }
+
+ private:
+  void problem(const std::string& what, std::string why) {
+    if (errors_.size() < kErrorsMax) errors_.push_back(user_error(what + " " + std::move(why)));
+  }
+
+  std::string where(const TaskDef& def) const {
+    return fmt::format("{}:{}: task `{}`", def.file, def.line, def.name);
+  }
+  std::string where(const Node& node) const {
+    if (node.def < plan_.defs.size() && node.kind != NodeKind::when)
+      return fmt::format("{}:{}: `{}`", plan_.defs[node.def].file, node.line, node.name);
+    return fmt::format("line {}: `{}`", node.line, node.name);
+  }
+
+  void limits() {
+    if (plan_.nodes.size() > kNodesMax)
+      problem(fmt::format("pipeline `{}`", plan_.pipeline),
+              fmt::format("has {} nodes, and a plan holds {} at most: use flow.map, or split it",
+                          plan_.nodes.size(), kNodesMax));
+  }
+
+  // ---- definitions
+
+  void definition(const TaskDef& def) {
+    constexpr std::string_view kLetters =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+    if (def.name.empty() || def.name.size() > kTaskNameMax ||
+        def.name.find_first_not_of(kLetters) != std::string::npos)
+      problem(where(def), fmt::format("has no good name: a name is 1 to {} letters, digits, `_`, "
+                                      "`.` and `-`",
+                                      kTaskNameMax));
+    const Resources& needs = def.resources;
+    if (needs.cpus_milli <= 0) problem(where(def), "asks for no CPU: `cpus` is above 0");
+    if (needs.memory_bytes < 0 || needs.gpu_memory_bytes < 0 || needs.gpus_milli < 0)
+      problem(where(def), "asks for less than nothing: memory and GPUs are 0 or more");
+    if (needs.ranks < 1 || needs.ranks > kRanksMax)
+      problem(where(def),
+              fmt::format("asks for {} ranks: `ranks` is 1 to {}", needs.ranks, kRanksMax));
+    if (def.timeout_ms < 0) problem(where(def), "has a negative `timeout`");
+    if (def.retry.backoff_ms < 0 || def.retry.cap_ms < 0)
+      problem(where(def), "has a negative `backoff` or `cap` in `retries`");
+    if (!(def.retry.factor >= 1) || !(def.retry.oom_memory_factor >= 1))
+      problem(where(def),
+              "has a factor below 1 in `retries`: each wait, or the memory of each "
+              "attempt, can only grow");
+    if (def.kind == TaskKind::service && def.service.batch_max < 1)
+      problem(where(def), "has a batch of none: `batch.max` is 1 or more");
+  }
+
+  // ---- names
+
+  void names() {
+    std::unordered_map<std::string_view, uint32_t> first;
+    first.reserve(plan_.nodes.size());
+    for (uint32_t i = 0; i < plan_.nodes.size(); i++) {
+      const Node& node = plan_.nodes[i];
+      if (node.name.empty() || node.name.size() > kNodeNameMax)
+        problem(where(node), fmt::format("has a name of {} bytes: 1 to {} are allowed",
+                                         node.name.size(), kNodeNameMax));
+      auto [other, is_first] = first.emplace(node.name, i);
+      if (!is_first)
+        problem(where(node), fmt::format("has the name of another node, made at line {}: names "
+                                         "are unique within a run",
+                                         plan_.nodes[other->second].line));
+    }
+  }
+
+  // ---- indices
+
+  bool within(uint32_t node) const { return node < plan_.nodes.size(); }
+
+  bool refs_within(const Value& value) {
+    scratch_.clear();
+    add_refs(value, scratch_);
+    return std::all_of(scratch_.begin(), scratch_.end(), [&](uint32_t n) { return within(n); });
+  }
+
+  void indices(uint32_t index) {
+    const Node& node = plan_.nodes[index];
+    if (node.kind != NodeKind::when && node.def >= plan_.defs.size())
+      problem(where(node),
+              fmt::format("is a call of task {}, and there are {}", node.def, plan_.defs.size()));
+    for (const Value* value :
+         {&node.args, &node.items, &node.condition, &node.then_value, &node.else_value})
+      if (!refs_within(*value)) problem(where(node), "takes a handle to no node");
+    for (uint32_t before : node.after)
+      if (!within(before)) problem(where(node), "comes after no node");
+    if (node.guard.when == kNoNode) return;
+    if (!within(node.guard.when) || plan_.nodes[node.guard.when].kind != NodeKind::when)
+      problem(where(node), "is in the branch of a node that is no flow.when");
+  }
+
+  // ---- cycles
+
+  // A when is two moments: it chooses (vertex i), and later joins what its branch returned (vertex
+  // n + i). Branches start after the choice, and takers of the when wait for the join.
+  size_t joined(uint32_t node) const {
+    return plan_.nodes[node].kind == NodeKind::when ? plan_.nodes.size() + node : node;
+  }
+
+  std::vector<size_t> needs_of(size_t vertex) {
+    size_t count = plan_.nodes.size();
+    bool is_join = vertex >= count;
+    const Node& node = plan_.nodes[is_join ? vertex - count : vertex];
+    scratch_.clear();
+    std::vector<size_t> needs;
+    if (is_join) {
+      needs.push_back(vertex - count);
+      add_refs(node.then_value, scratch_);
+      add_refs(node.else_value, scratch_);
+    } else {
+      if (node.guard.when != kNoNode) needs.push_back(node.guard.when);
+      add_refs(node.args, scratch_);
+      add_refs(node.items, scratch_);
+      add_refs(node.condition, scratch_);
+      scratch_.insert(scratch_.end(), node.after.begin(), node.after.end());
+    }
+    for (uint32_t other : scratch_) needs.push_back(joined(other));
+    return needs;
+  }
+
+  void cycles() {
+    enum Mark : uint8_t { kNew, kOpen, kDone };
+    struct Step {
+      size_t vertex;
+      std::vector<size_t> needs;
+      size_t next = 0;
+    };
+    std::vector<uint8_t> marks(2 * plan_.nodes.size(), kNew);
+    std::vector<Step> path;
+    for (uint32_t start = 0; start < plan_.nodes.size(); start++) {
+      size_t root = joined(start);
+      if (marks[root] != kNew) continue;
+      marks[root] = kOpen;
+      path.push_back({root, needs_of(root)});
+      while (!path.empty()) {
+        Step& step = path.back();
+        if (step.next == step.needs.size()) {
+          marks[step.vertex] = kDone;
+          path.pop_back();
+          continue;
+        }
+        size_t need = step.needs[step.next++];
+        if (marks[need] == kDone) continue;
+        if (marks[need] == kOpen) {
+          size_t first = path.size();
+          while (path[--first].vertex != need) {
+          }
+          std::vector<size_t> cycle;
+          for (size_t i = first; i < path.size(); i++) cycle.push_back(path[i].vertex);
+          return report_cycle(cycle);
+        }
+        marks[need] = kOpen;
+        path.push_back({need, needs_of(need)});
+      }
+    }
+  }
+
+  void report_cycle(const std::vector<size_t>& cycle) {
+    std::vector<std::string> names;
+    for (size_t vertex : cycle) {
+      const std::string& name = plan_.nodes[vertex % plan_.nodes.size()].name;
+      if (names.empty() || names.back() != name) names.push_back(name);
+    }
+    if (names.size() > 1 && names.front() == names.back()) names.pop_back();
+    const Node& node = plan_.nodes[cycle.front() % plan_.nodes.size()];
+    if (names.size() == 1) return problem(where(node), "waits for itself: remove that edge");
+    std::string text;
+    for (size_t i = 0; i < names.size() && i < kCycleShown; i++)
+      text += fmt::format("`{}` waits for ", names[i]);
+    if (names.size() > kCycleShown) text += fmt::format("… ({} more) ", names.size() - kCycleShown);
+    problem(where(node), fmt::format("is part of a cycle, so none of it could ever start: {}`{}`. "
+                                     "Remove one of these edges, most likely an `:after`",
+                                     text, names.front()));
+  }
+
+  const Plan& plan_;
+  std::vector<Error> errors_;
+  std::vector<uint32_t> scratch_;
+};
+
+}  // namespace
+
+std::vector<uint32_t> refs_of(const Value& value) {
+  std::vector<uint32_t> nodes;
+  add_refs(value, nodes);
+  sort_once_each(nodes);
+  return nodes;
+}
+
+std::vector<uint32_t> data_dependencies(const Node& node) {
+  std::vector<uint32_t> nodes;
+  add_refs(node.args, nodes);
+  add_refs(node.items, nodes);
+  add_refs(node.condition, nodes);
+  sort_once_each(nodes);
+  return nodes;
+}
+
+std::vector<Error> check_plan(const Plan& plan) { return Checker(plan).run(); }
+
+}  // namespace flow

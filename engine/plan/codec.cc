@@ -1,0 +1,352 @@
+// Plans, fragments and bundles as bytes: a magic word with a version, then every field in order.
+// Integers are varints of the least width, values their canonical CBOR, so that equal plans have
+// equal bytes and a plan of a million nodes is written and read in a second.
+#include <fmt/format.h>
+
+#include <bit>
+#include <type_traits>
+
+#include "engine/base/cbor.hpp"
+#include "engine/plan/plan.hpp"
+
+namespace flow {
+namespace {
+
+constexpr std::string_view kPlanMagic = "flow-plan\1";
+constexpr std::string_view kFragmentMagic = "flow-frag\1";
+constexpr std::string_view kBundleMagic = "flow-code\1";
+constexpr size_t kReserveMax = 4096;  // what an announced count may allocate before its items came
+
+class Writer {
+ public:
+  static constexpr bool kReads = false;
+
+  explicit Writer(std::string_view magic) : out_(magic) {}
+  std::string take() { return std::move(out_); }
+
+  void number(uint64_t n) {
+    for (; n >= 0x80; n >>= 7) out_.push_back(static_cast<char>(n | 0x80));
+    out_.push_back(static_cast<char>(n));
+  }
+  void text(std::string_view s) {
+    number(s.size());
+    out_.append(s);
+  }
+  void raw(std::string_view s) { out_.append(s); }
+  void value(const Value& v) { append_value(v, out_); }
+
+ private:
+  std::string out_;
+};
+
+// Reads until the first fault, which stays; every read after it gives a default.
+class Reader {
+ public:
+  static constexpr bool kReads = true;
+
+  explicit Reader(std::string_view bytes) : rest_(bytes), size_(bytes.size()) {}
+
+  bool failed() const { return !fault_.empty(); }
+  void fail(std::string why) {
+    if (fault_.empty()) fault_ = fmt::format("{} at byte {}", why, size_ - rest_.size());
+  }
+  bool magic(std::string_view wanted) {
+    if (!rest_.starts_with(wanted)) return false;
+    rest_.remove_prefix(wanted.size());
+    return true;
+  }
+
+  uint64_t number() {
+    uint64_t n = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (rest_.empty()) break;
+      auto byte = static_cast<uint8_t>(rest_[0]);
+      if (shift == 63 && byte > 1) break;
+      rest_.remove_prefix(1);
+      n |= uint64_t{byte & 0x7fu} << shift;
+      if (byte >= 0x80) continue;
+      if (byte == 0 && shift > 0) fail("a number wider than needed");
+      return failed() ? 0 : n;
+    }
+    fail("a broken number");
+    return 0;
+  }
+  // How many items follow. Each takes a byte at least.
+  size_t count() {
+    uint64_t n = number();
+    if (n > rest_.size()) fail("it ends early");
+    return failed() ? 0 : static_cast<size_t>(n);
+  }
+  std::string_view raw(size_t size) {
+    if (size > rest_.size()) fail("it ends early");
+    if (failed()) return {};
+    std::string_view bytes = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return bytes;
+  }
+  std::string_view text() { return raw(count()); }
+  Value value() {
+    if (failed()) return {};
+    auto taken = take_value(rest_);
+    if (taken.ok()) return std::move(taken).value();
+    fail(taken.error().message);
+    return {};
+  }
+  Status finish(const char* what) {
+    if (!failed() && !rest_.empty()) fail(fmt::format("{} bytes too many", rest_.size()));
+    if (!failed()) return {};
+    return environment_error(fmt::format("the stored {} can't be read: {}", what, fault_));
+  }
+
+ private:
+  std::string_view rest_;
+  size_t size_;
+  std::string fault_;
+};
+
+// ---- one `field` a type, for both directions: what is written is what is read.
+
+template <typename T>
+concept Integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+// Signed as zigzag, so that small negative numbers stay short.
+template <Integer T>
+void field(Writer& io, const T& n) {
+  if constexpr (std::is_signed_v<T>) {
+    auto wide = static_cast<int64_t>(n);
+    io.number(static_cast<uint64_t>(wide) << 1 ^ static_cast<uint64_t>(wide >> 63));
+  } else {
+    io.number(n);
+  }
+}
+template <Integer T>
+void field(Reader& io, T& n) {
+  uint64_t raw = io.number();
+  if constexpr (std::is_signed_v<T>) {
+    auto wide = static_cast<int64_t>(raw >> 1 ^ (~(raw & 1) + 1));
+    n = static_cast<T>(wide);
+    if (n != wide) io.fail("a number out of range");
+  } else {
+    n = static_cast<T>(raw);
+    if (n != raw) io.fail("a number out of range");
+  }
+}
+
+void field(Writer& io, const bool& b) { io.number(b); }
+void field(Reader& io, bool& b) {
+  uint64_t raw = io.number();
+  if (raw > 1) io.fail("no boolean where one belongs");
+  b = raw == 1;
+}
+
+template <typename E, E last>
+void enumeration(Writer& io, const E& e) {
+  io.number(static_cast<uint64_t>(e));
+}
+template <typename E, E last>
+void enumeration(Reader& io, E& e) {
+  uint64_t raw = io.number();
+  if (raw > static_cast<uint64_t>(last)) {
+    io.fail("an unknown kind");
+  } else {
+    e = static_cast<E>(raw);
+  }
+}
+
+void field(Writer& io, const double& d) {
+  auto bits = std::bit_cast<uint64_t>(d);
+  char bytes[8];
+  for (int i = 0; i < 8; i++) bytes[i] = static_cast<char>(bits >> 8 * i);
+  io.raw({bytes, sizeof bytes});
+}
+void field(Reader& io, double& d) {
+  std::string_view bytes = io.raw(8);
+  uint64_t bits = 0;
+  for (size_t i = 0; i < bytes.size(); i++)
+    bits |= uint64_t{static_cast<uint8_t>(bytes[i])} << 8 * i;
+  d = std::bit_cast<double>(bits);
+}
+
+void field(Writer& io, const std::string& s) { io.text(s); }
+void field(Reader& io, std::string& s) { s = io.text(); }
+void field(Writer& io, const Value& v) { io.value(v); }
+void field(Reader& io, Value& v) { v = io.value(); }
+void field(Writer& io, const Digest& d) { io.raw(d.view()); }
+void field(Reader& io, Digest& d) {
+  std::string_view raw = io.raw(d.bytes.size());
+  if (!raw.empty()) Digest::from_bytes(raw, d);
+}
+
+template <typename IO, typename T>
+struct Like {
+  using type = std::conditional_t<IO::kReads, T, const T>;
+};
+template <typename IO, typename T>
+using like = typename Like<IO, T>::type;
+
+// Declared before the containers so that these find them.
+template <typename IO>
+void field(IO& io, like<IO, CodePart>& part);
+template <typename IO>
+void field(IO& io, like<IO, EnvEntry>& entry);
+template <typename IO>
+void field(IO& io, like<IO, TaskDef>& def);
+template <typename IO>
+void field(IO& io, like<IO, ParamSpec>& param);
+template <typename IO>
+void field(IO& io, like<IO, Node>& node);
+template <typename IO>
+void field(IO& io, like<IO, std::pair<std::string, std::string>>& pair);
+
+template <typename T>
+void field(Writer& io, const std::vector<T>& items) {
+  io.number(items.size());
+  for (const T& item : items) field(io, item);
+}
+template <typename T>
+void field(Reader& io, std::vector<T>& items) {
+  size_t count = io.count();
+  items.reserve(std::min(count, kReserveMax));
+  for (size_t i = 0; i < count && !io.failed(); i++) field(io, items.emplace_back());
+}
+
+template <typename T>
+void field(Writer& io, const std::optional<T>& item) {
+  field(io, item.has_value());
+  if (item) field(io, *item);
+}
+template <typename T>
+void field(Reader& io, std::optional<T>& item) {
+  bool there = false;
+  field(io, there);
+  if (there) field(io, item.emplace());
+}
+
+template <typename IO, typename... T>
+void fields(IO& io, T&... each) {
+  (field(io, each), ...);
+}
+
+// ---- the plan's own types
+
+template <typename IO>
+void field(IO& io, like<IO, std::pair<std::string, std::string>>& pair) {
+  fields(io, pair.first, pair.second);
+}
+
+template <typename IO>
+void field(IO& io, like<IO, CodePart>& part) {
+  fields(io, part.name, part.digest, part.text);
+}
+
+template <typename IO>
+void field(IO& io, like<IO, EnvEntry>& entry) {
+  fields(io, entry.name, entry.from_submitter, entry.value);
+}
+
+template <typename IO>
+void resources(IO& io, like<IO, Resources>& needs) {
+  fields(io, needs.cpus_milli, needs.memory_bytes, needs.gpus_milli, needs.gpu_memory_bytes,
+         needs.gpu_model, needs.where, needs.ranks);
+}
+
+template <typename IO>
+void retry(IO& io, like<IO, RetryPolicy>& policy) {
+  fields(io, policy.max, policy.backoff_ms, policy.factor, policy.cap_ms, policy.oom_max,
+         policy.oom_memory_factor, policy.infra);
+}
+
+template <typename IO>
+void field(IO& io, like<IO, TaskDef>& def) {
+  field(io, def.name);
+  enumeration<TaskKind, TaskKind::native>(io, def.kind);
+  fields(io, def.file, def.line, def.ordinal, def.code, def.code_parts);
+  resources<IO>(io, def.resources);
+  retry<IO>(io, def.retry);
+  fields(io, def.timeout_ms, def.cache, def.cache_written, def.cache_salt, def.priority, def.queue,
+         def.env, def.seed, def.stage_copy);
+  fields(io, def.shell.command, def.shell.args, def.shell.outputs, def.shell.shell);
+  fields(io, def.service.port, def.service.batch_max, def.service.batch_wait_us);
+  field(io, def.native_version);
+}
+
+template <typename IO>
+void field(IO& io, like<IO, ParamSpec>& param) {
+  fields(io, param.name, param.type, param.of, param.has_default, param.default_value, param.help,
+         param.min, param.max, param.pattern, param.choices);
+}
+
+template <typename IO>
+void field(IO& io, like<IO, Node>& node) {
+  field(io, node.name);
+  enumeration<NodeKind, NodeKind::when>(io, node.kind);
+  fields(io, node.def, node.line, node.args, node.named_args, node.items, node.limit,
+         node.condition, node.then_value, node.else_value, node.after, node.guard.when,
+         node.guard.side);
+}
+
+template <typename IO>
+void plan_fields(IO& io, like<IO, Plan>& plan) {
+  fields(io, plan.pipeline, plan.params_schema, plan.params, plan.defs, plan.nodes, plan.result,
+         plan.warnings);
+}
+
+Error wrong_magic(const char* what) {
+  return environment_error(fmt::format(
+      "the stored {} can't be read: it is none, or one of another version of flow", what));
+}
+
+}  // namespace
+
+std::string encode_plan(const Plan& plan) {
+  Writer io(kPlanMagic);
+  plan_fields(io, plan);
+  return io.take();
+}
+
+Result<Plan> decode_plan(std::string_view bytes) {
+  Reader io(bytes);
+  if (!io.magic(kPlanMagic)) return wrong_magic("plan");
+  Plan plan;
+  plan_fields(io, plan);
+  FLOW_TRY(io.finish("plan"));
+  return plan;
+}
+
+std::string encode_fragment(const PlanFragment& fragment) {
+  Writer io(kFragmentMagic);
+  fields(io, fragment.nodes, fragment.result);
+  return io.take();
+}
+
+Result<PlanFragment> decode_fragment(std::string_view bytes) {
+  Reader io(bytes);
+  if (!io.magic(kFragmentMagic)) return wrong_magic("list of calls");
+  PlanFragment fragment;
+  fields(io, fragment.nodes, fragment.result);
+  FLOW_TRY(io.finish("list of calls"));
+  return fragment;
+}
+
+std::string encode_bundle(const Bundle& bundle) {
+  Writer io(kBundleMagic);
+  fields(io, bundle.main, bundle.root, bundle.files);
+  return io.take();
+}
+
+Result<Bundle> decode_bundle(std::string_view bytes) {
+  Reader io(bytes);
+  if (!io.magic(kBundleMagic)) return wrong_magic("code");
+  Bundle bundle;
+  fields(io, bundle.main, bundle.root, bundle.files);
+  FLOW_TRY(io.finish("code"));
+  return bundle;
+}
+
+Digest Bundle::digest() const {
+  Writer io(kBundleMagic);
+  fields(io, main, files);
+  return sha256(io.take());
+}
+
+}  // namespace flow
