@@ -73,7 +73,8 @@ class Value {
   };
 
   /// 1..n in `list`, every other key in `fields` in canonical order (integers ascending, strings
-  /// bytewise, false, true).
+  /// bytewise, false, true). A list alone keeps its nils; beside fields what follows a nil is a
+  /// field.
   struct Table {
     std::vector<Value> list;
     std::vector<std::pair<Value, Value>> fields;
@@ -115,6 +116,11 @@ class Value {
   /// The field or item under `key`, or null where there is none or this is no table.
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
+  const Value* find(const std::string& key) const { return find(std::string_view(key)); }
+  template <size_t n>
+  const Value* find(const char (&key)[n]) const {
+    return find(std::string_view(key));
+  }
 
   bool operator==(const Value& other) const;  // by content; tensors and files by digest
 
