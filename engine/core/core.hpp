@@ -1,11 +1,14 @@
 // The pure state machine. No clock, disk, thread, log or random number; no order that is an
 // address.
 #pragma once
+#include <array>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/core/types.hpp"
@@ -39,71 +42,191 @@ inline bool is_final(RunStatus s) {
 }
 inline bool is_final(UnitStatus s) { return s >= UnitStatus::succeeded; }
 
+/// Where a unit is on its way, in finer steps than its status. What it waits for decides.
+enum class Phase : uint8_t {
+  edges,      // the units it takes from, its `after`, its branch
+  resolving,  // the answer to ResolveInputs, ExpandMap or ResolveWhen
+  held,       // its run to be taken up again: nothing is asked or started while a run stops
+  elsewhere,  // another unit that computes the same key
+  ready,      // a slot
+  running,    // its attempt
+  signal,     // ctx:wait
+  backoff,    // the time of the next attempt
+  instances,  // map: its instances
+  branch,     // when: what the taken branch returned; dynamic: what its result names
+  gathering,  // the answer to GatherValue
+  done,
+};
+constexpr size_t kPhases = 12;
+
+enum class Side : uint8_t { unknown, then_side, else_side };
+
 /// One schedulable instance. A task node has one unit; a map has one for itself and one an
 /// instance; a when has one. Kept small: a million of these are a run.
 struct Unit {
   uint32_t node = 0;
   int32_t instance = -1;  // of a map, from 0; -1 for the node's own unit
   UnitStatus status = UnitStatus::pending;
-  bool cached = false;    // an earlier result served
-  bool resolved = false;  // key is known
-  bool forced = false;    // retry RUN TASK: ignore the cache once and replace its entry
-  uint32_t attempts = 0;  // started, over the unit's life
-  uint32_t waits_on = 0;  // edges not yet satisfied
+  Phase phase = Phase::edges;
+  Side side = Side::unknown;  // when: the branch it chose
+  bool cached = false;        // an earlier result served
+  bool resolved = false;      // key is known
+  bool forced = false;        // retry RUN TASK: ignore the cache once and replace its entry
+  bool satisfied = false;     // its takers were told: it succeeded, or its service is ready
+  bool expanded = false;      // map: its instances are units
+  bool dropped = false;       // of an expansion or a call list that a later one replaced
+  uint16_t returns = 0;       // how often its next attempt was given back unstarted
+  uint32_t attempts = 0;      // started, over the unit's life
+  uint32_t waits_on = 0;      // edges not yet satisfied (derived)
   uint32_t timer_serial = 0;
-  uint64_t epoch = 0;  // of the current attempt
+  uint32_t expected_us =
+      0;               // running: how long it was expected to take; 0 where not known to be short
+  uint64_t epoch = 0;  // fencing token of the current attempt
   Digest key;
   Digest result;
   Time started = 0, finished = 0;
-  std::shared_ptr<struct UnitExtra>
-      extra;  // what few units have: failure, budgets, waits, service url
+  std::shared_ptr<const struct UnitExtra>
+      extra;  // what few units have: failure, budgets, waits, service url. May be shared by units
 };
+static_assert(sizeof(Unit) <= 160);
 
 /// The rare part of a unit.
 struct UnitExtra {
   Failure failure;
-  uint32_t failures = 0, ooms = 0, infra = 0;          // spent of each budget
-  std::map<std::string, std::pair<Time, bool>> waits;  // wait name -> deadline (0 none), expired
-  std::string waiting_for;                             // signal
-  Time retry_at = 0;
-  std::string url;               // of a ready service
+  uint32_t failures = 0, ooms = 0, infra = 0, lost = 0;  // spent of each budget
+  std::map<std::string, std::pair<Time, bool>> waits;    // wait name -> deadline (0 none), expired
+  std::string waiting_for;                               // signal
+  std::string wait_name;                                 // the wait that waits for it
+  Time retry_at = 0;                                     // of a backoff
+  std::string url;                                       // of a ready service
   UnitId computed_by = kNoNode;  // another unit of this run that has the same key
 };
 
+/// Of counted units (see is_counted): what the contract's JSON counts.
 struct RunCounts {
   uint32_t succeeded = 0, cached = 0, failed = 0, skipped = 0, cancelled = 0, pending = 0,
            ready = 0, running = 0, waiting = 0;
+  bool operator==(const RunCounts&) const = default;
+};
+
+/// The calls that a dynamic unit's attempt (or the cache) came to, as nodes and units of the run.
+struct DynamicCalls {
+  UnitId unit = 0;  // the dynamic task's own
+  Digest fragment_digest;
+  std::shared_ptr<const PlanFragment> fragment;
+  uint32_t first_node = 0;  // of the run
+  UnitId first_unit = 0;    // fragment node i is unit first_unit + i
+  Value value;              // the dynamic task's result, with refs that name units (derived)
+};
+
+/// Ready units that ask for the same and are bounded by the same: the scheduler looks at one of
+/// each.
+struct ReadyClass {
+  int32_t priority = 0;
+  int32_t cpus_milli = 0;
+  int64_t memory_bytes = 0;
+  UnitId limited_map = kNoNode;
+  auto operator<=>(const ReadyClass&) const = default;
+};
+
+/// The first ready unit of each class, in the order in which they are to start.
+struct ReadyHead {
+  RunId run;
+  UnitId unit = 0;
+  ReadyClass what;
+  bool operator<(const ReadyHead& other) const {
+    if (what.priority != other.what.priority) return what.priority > other.what.priority;
+    return std::tie(run, unit, what) < std::tie(other.run, other.unit, other.what);
+  }
+  bool operator==(const ReadyHead& other) const = default;
+};
+
+/// Who takes from whom, by unit. A guard edge (a node of a branch waits for its when) is marked.
+struct Takers {
+  static constexpr uint32_t kGuard = uint32_t{1} << 31;
+  std::vector<uint32_t> offsets;  // of unit u: flat[offsets[u]] to flat[offsets[u + 1]]
+  std::vector<uint32_t> flat;
+  std::map<UnitId, std::vector<uint32_t>> late;  // of units and edges that came later
 };
 
 struct Run {
+  // Essential: what a snapshot holds.
   RunId id;
   std::string name;
   RunStatus status = RunStatus::pending;
   Time submitted = 0, finished = 0;
   Digest plan_digest;
   std::shared_ptr<const Plan> plan;
-  std::vector<Node> extra_nodes;  // of dynamic tasks: node index continues after plan->nodes
   std::vector<Unit> units;  // the first plan->nodes.size() are the nodes' own, then expansions
-  std::vector<std::vector<UnitId>> takers;  // unit -> units that wait on it
-  RunCounts counts;                         // of task units, as the contract's JSON counts them
-  std::map<std::string, Digest> signals;    // first of each name
+  std::vector<DynamicCalls> dynamics;     // in the order in which their nodes were appended
+  std::map<std::string, Digest> signals;  // first of each name
+  std::vector<uint32_t>
+      durations_us;  // of each definition: moving average of an attempt, 0 unknown
+  Digest result;
+  bool has_result = false;
   int32_t jobs = 0;
   bool fail_fast = false, fresh = false, stopping = false, cancelling = false;
+  bool ending = false;     // its services are being stopped: only they were left
+  bool gathering = false;  // the answer to GatherValue for its result is owed
+
+  // Derived: rebuild_derived makes these from the above.
+  std::vector<Node> extra_nodes;  // of dynamic tasks: node index continues after plan->nodes. Their
+                                  // refs, `after` and guards name units of this run
+  std::vector<UnitId> extra_units;  // the unit of each extra node
+  Takers takers;
+  std::vector<bool> taken;  // by unit: its result is an input or part of the run's
+  std::map<UnitId, std::vector<UnitId>> instances;  // of an expanded map, in order
+  std::map<UnitId, size_t> dynamic_of;              // dynamic unit -> its newest in `dynamics`
+  std::map<ReadyClass, std::set<UnitId>> ready;
+  std::unordered_map<Digest, UnitId, DigestHash> computing;  // keys that serve this run only
+  std::map<UnitId, uint32_t> map_running;                    // running instances of limited maps
+  std::map<std::string, std::set<UnitId>> signal_waiters;
+  std::vector<UnitId> services;
+  RunCounts counts;
+  std::array<uint32_t, kPhases> phases{};  // units in each phase, dropped ones left out
+  uint32_t open_services = 0, services_up = 0;
+  uint32_t failed_units = 0;  // with those of maps and whens
+  int32_t cpus_used_milli = 0;
+  uint32_t number = 0;  // of this run in State::computing; never decides an order
+
+  uint32_t phase_count(Phase phase) const { return phases[static_cast<size_t>(phase)]; }
+  uint32_t open_units() const;  // not final
   const Node& node(uint32_t index) const {
     return index < plan->nodes.size() ? plan->nodes[index]
                                       : extra_nodes[index - plan->nodes.size()];
   }
+  UnitId unit_of(uint32_t node_index) const {
+    return node_index < plan->nodes.size() ? node_index
+                                           : extra_units[node_index - plan->nodes.size()];
+  }
+};
+
+/// What is free. Short units may be assigned beyond the slots: cpus_free_milli is then negative.
+struct Room {
+  int32_t cpus_free_milli = 0;
+  int64_t memory_free_bytes = 0;
+  int32_t long_milli = 0;    // held by units not known to be short
+  uint32_t short_units = 0;  // running and known to be short
+  uint64_t short_us = 0;     // what these are expected to take
+  bool operator==(const Room&) const = default;
 };
 
 struct State {
+  // Essential: what a snapshot holds.
   uint64_t epoch = 0;
   uint64_t sequence = 0;  // of the last applied record
-  int32_t cpus_milli = 0, cpus_free_milli = 0;
-  int64_t memory_bytes = 0, memory_free_bytes = 0;
+  int32_t cpus_milli = 0;
+  int64_t memory_bytes = 0;
   std::map<RunId, Run> runs;  // those not yet folded
-  // The scheduler's view: ready units by (priority desc, run, unit), and what computes each key.
-  std::set<std::tuple<int32_t, RunId, UnitId>> ready;
-  std::map<Digest, std::pair<RunId, UnitId>> computing;
+
+  // Derived.
+  Room room;
+  std::set<ReadyHead> ready;
+  std::unordered_map<Digest, std::pair<uint32_t, UnitId>, DigestHash>
+      computing;                                                     // (run number, unit)
+  std::map<Digest, std::set<std::pair<RunId, UnitId>>> key_waiters;  // those in phase elsewhere
+  std::unordered_map<uint32_t, RunId> run_numbers;
+  uint32_t next_run_number = 1;
 };
 
 /// May this enter the journal? Stops stragglers, repeats, nonsense, and any attempt but the current
@@ -113,5 +236,46 @@ bool admit(const State& state, const Event& event);
 void apply(State& state, const Record& record, std::vector<Command>& out);
 /// Every promise about State that must hold after every event; "" or what is broken.
 std::string check_invariants(const State& state);
+/// Makes every derived field anew from the essential ones: after a snapshot was decoded, or a run
+/// put in.
+void rebuild_derived(State& state);
+
+// ---- questions about a run
+// ---------------------------------------------------------------------------------------------
+
+/// "train", "train#2[1]", "search/best".
+std::string unit_name(const Run& run, UnitId unit);
+/// The task's definition, or null for a when.
+const TaskDef* def_of(const Run& run, UnitId unit);
+/// Counts and lists of tasks have it: every task, every instance, and a map until it has instances.
+bool is_counted(const Run& run, UnitId unit);
+bool is_service(const Run& run, UnitId unit);
+/// The instances of an expanded map, in order.
+const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
+/// Whether anything takes the unit's result: another node, or the run's result.
+bool has_data_takers(const Run& run, UnitId unit);
+/// What a dynamic unit returned, with refs that name units of the run; null before it is known.
+const Value* dynamic_value(const Run& run, UnitId unit);
+/// What an attempt of the unit takes: cpus clamped to the machine and the run's jobs, memory grown
+/// after each out of memory. A service takes no CPU slot: it would hold it for ever.
+ReadyClass needs_of(const State& state, const Run& run, UnitId unit);
+/// Whether the unit may start now beside what runs, `room` being free. The scheduler proposes and
+/// admit accepts by the same rule.
+bool fits(const State& state, const Room& room, const Run& run, UnitId unit,
+          const ReadyClass& needs, int32_t run_cpus_used_milli, uint32_t map_running);
+/// How long an attempt of the unit is expected to take where it is known to be short and asks for
+/// nothing special, else 0.
+uint32_t expected_short_us(const Run& run, UnitId unit);
+/// The id of the unit's next attempt.
+AttemptId next_attempt(const State& state, const Run& run, UnitId unit);
+/// The id of the unit's current attempt.
+AttemptId current_attempt(const Run& run, UnitId unit);
+
+constexpr int kReturnsBits = 16;
+/// Unique for ever, so that a repeat of what was said of an attempt given back is not taken for the
+/// next one of its number.
+inline uint64_t fencing_token(uint64_t epoch, uint16_t returns) {
+  return epoch << kReturnsBits | returns;
+}
 
 }  // namespace flow::core

@@ -14,7 +14,8 @@ using RunId = std::string;  // sorts by time: "20261121-051700-k3f9x2"
 using UnitId = uint32_t;    // index in Run::units: the schedulable instances of a run's nodes
 using Time = int64_t;       // milliseconds since the Unix epoch, stamped by the driver
 
-/// Names one attempt for ever. `epoch` is the engine start that assigned it: the fencing token.
+/// Names one attempt for ever. `epoch` is the fencing token: the engine start that assigned it, and
+/// how often this attempt had been given back unstarted before (see fencing_token).
 struct AttemptId {
   RunId run;
   UnitId unit = 0;
@@ -75,7 +76,9 @@ struct InputsResolved {
   UnitId unit = 0;
   Digest key;
   bool hit = false;
-  Digest result;  // from the cache
+  Digest result;                                 // from the cache
+  std::shared_ptr<const PlanFragment> fragment;  // a dynamic task's cached calls; by digest
+  Digest fragment_digest;
 };
 /// A unit's inputs can't be had (a part that the result lacks, a list that is none, …).
 struct InputsFailed {
@@ -110,6 +113,7 @@ struct AttemptSucceeded {
   Digest result;
   std::shared_ptr<const PlanFragment> fragment;  // dynamic tasks; journaled by digest
   Digest fragment_digest;
+  int64_t duration_us = 0;  // of the attempt, as the worker measured it
 };
 struct AttemptFailed {
   AttemptId id;
@@ -201,7 +205,8 @@ struct ResolveWhen {
 struct GatherValue {
   RunId run;
   UnitId unit = 0;
-};  // map list or when value -> ValueGathered | InputsFailed
+};  // map list, when or dynamic value, or (unit kNoNode) the run's result -> ValueGathered |
+    // InputsFailed
 // Acts: performed only after the commit. May be performed twice, so each names its attempt.
 struct StartAttempt {
   AttemptId id;
