@@ -376,13 +376,14 @@ std::string reason_of(const std::string& what) {
 }
 
 Error parse_failure(std::string_view text, const Builder& builder) {
-  size_t end = std::min(builder.fault_at, text.size());
-  size_t lines = static_cast<size_t>(
-      std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
-  size_t start = text.substr(0, end).rfind('\n');
-  size_t column = start == text.npos ? end : end - start - 1;
-  return user_error(fmt::format("this is no JSON: line {}, column {}: {}", lines + 1,
-                                std::max<size_t>(column, 1), reason_of(builder.syntax)));
+  // The parser stopped after this byte: a line that it ends belongs to the fault.
+  size_t last = std::min(std::max<size_t>(builder.fault_at, 1) - 1, text.size());
+  std::string_view before = text.substr(0, last);
+  auto lines = std::count(before.begin(), before.end(), '\n');
+  size_t line_end = before.rfind('\n');
+  size_t column = line_end == before.npos ? last : last - line_end - 1;
+  return user_error(fmt::format("this is no JSON: line {}, column {}: {}", lines + 1, column + 1,
+                                reason_of(builder.syntax)));
 }
 
 }  // namespace

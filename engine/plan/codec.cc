@@ -3,6 +3,7 @@
 // equal bytes and a plan of a million nodes is written and read in a second.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <type_traits>
 
@@ -15,7 +16,8 @@ namespace {
 constexpr std::string_view kPlanMagic = "flow-plan\1";
 constexpr std::string_view kFragmentMagic = "flow-frag\1";
 constexpr std::string_view kBundleMagic = "flow-code\1";
-constexpr size_t kReserveMax = 4096;  // what an announced count may allocate before its items came
+constexpr size_t kReserveMax = 64;        // items an announced count allocates before they came,
+constexpr size_t kReserveBytesEach = 16;  // or as many as the bytes that follow could well hold
 
 class Writer {
  public:
@@ -46,6 +48,7 @@ class Reader {
 
   explicit Reader(std::string_view bytes) : rest_(bytes), size_(bytes.size()) {}
 
+  size_t left() const { return rest_.size(); }
   bool failed() const { return !fault_.empty(); }
   void fail(std::string why) {
     if (fault_.empty()) fault_ = fmt::format("{} at byte {}", why, size_ - rest_.size());
@@ -206,7 +209,7 @@ void field(Writer& io, const std::vector<T>& items) {
 template <typename T>
 void field(Reader& io, std::vector<T>& items) {
   size_t count = io.count();
-  items.reserve(std::min(count, kReserveMax));
+  items.reserve(std::min(count, std::max(kReserveMax, io.left() / kReserveBytesEach)));
   for (size_t i = 0; i < count && !io.failed(); i++) field(io, items.emplace_back());
 }
 

@@ -1,0 +1,212 @@
+// Digests, ids, files, units, base64 and UTF-8: the small things everybody stands on.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "engine/base/base64.hpp"
+#include "engine/base/clock.hpp"
+#include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/units.hpp"
+#include "engine/base/utf8.hpp"
+
+using namespace flow;
+
+namespace {
+
+struct Folder {
+  std::string path = "/tmp/flow-base-test-" + random_name();
+  Folder() { REQUIRE(make_dirs(path).ok()); }
+  ~Folder() {
+    std::string command = "rm -rf " + quote_shell(path);
+    if (std::system(command.c_str()) != 0) WARN("left behind: " << path);
+  }
+};
+
+int64_t bytes_of(const char* text) {
+  auto bytes = parse_bytes(text);
+  return bytes.ok() ? *bytes : -1;
+}
+
+int64_t ms_of(const char* text) {
+  auto time = parse_duration_ms(text);
+  return time.ok() ? *time : -1;
+}
+
+}  // namespace
+
+TEST_CASE("SHA-256 of FIPS 180-4's examples, at once and in pieces") {
+  CHECK(sha256("").hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(sha256("abc").hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  Sha256 hash;
+  hash.update("abcdbcdecdefdefgefghfghi");
+  hash.update("ghijhijkijkljklmklmnlmnomnopnopq");
+  CHECK(hash.finish().hex() == "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+}
+
+TEST_CASE("digests are read from hex and from bytes, or refused") {
+  Digest digest = sha256("abc"), back;
+  REQUIRE(Digest::parse_hex(digest.hex(), back));
+  CHECK(back == digest);
+  CHECK_FALSE(Digest::parse_hex(digest.hex().substr(1), back));
+  CHECK_FALSE(Digest::parse_hex(std::string(64, 'g'), back));
+  REQUIRE(Digest::from_bytes(digest.view(), back));
+  CHECK_FALSE(Digest::from_bytes("short", back));
+  CHECK(Digest{}.is_zero());
+}
+
+TEST_CASE("run ids of one process sort in the order they were made") {
+  int64_t time_ms = 1795238220123;  // 2026-11-21T05:17:00.123Z
+  std::string previous = make_run_id(time_ms);
+  CHECK(previous.substr(0, 16) == "20261121-051700-");
+  CHECK(previous.size() == 23);
+  CHECK(previous.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyz-") == std::string::npos);
+  for (int i = 0; i < 20'000; i++) {
+    std::string id = make_run_id(time_ms + i / 5000 - (i % 3));
+    REQUIRE(previous < id);
+    previous = id;
+  }
+  CHECK(make_run_id(time_ms + 1000) > previous);
+}
+
+TEST_CASE("random names differ") {
+  std::set<std::string> names;
+  for (int i = 0; i < 1000; i++) names.insert(random_name());
+  CHECK(names.size() == 1000);
+  CHECK(random_name(30).size() == 30);
+}
+
+TEST_CASE("times are printed in UTC") {
+  CHECK(format_time(1795238220123) == "2026-11-21T05:17:00.123Z");
+  CHECK(format_time(0) == "1970-01-01T00:00:00.000Z");
+}
+
+TEST_CASE("a file is written whole and read back") {
+  Folder folder;
+  std::string path = folder.path + "/a";
+  std::string content(1'000'000, 'x');
+  REQUIRE(write_file_atomic(path, "old").ok());
+  REQUIRE(write_file_atomic(path, content).ok());
+  CHECK(*read_file(path) == content);
+  auto digest = sha256_file(path);
+  REQUIRE(digest.ok());
+  CHECK(digest->digest == sha256(content));
+  CHECK(digest->size == content.size());
+  CHECK(*read_file(path, content.size()) == content);
+  CHECK_FALSE(read_file(path, content.size() - 1).ok());
+  REQUIRE(write_file_atomic(path, "").ok());
+  CHECK(read_file(path)->empty());
+  CHECK(read_file("/proc/self/status").ok());  // no size known beforehand
+}
+
+TEST_CASE("what can't be read or written is named with its reason") {
+  Folder folder;
+  CHECK(read_file(folder.path + "/none").error().message ==
+        "cannot open `" + folder.path + "/none`: No such file or directory");
+  CHECK_THAT(read_file(folder.path).error().message, Catch::Contains("it is a folder"));
+  CHECK_THAT(write_file_atomic(folder.path + "/no/x", "").error().message,
+             Catch::Contains("No such file or directory"));
+  REQUIRE(write_file_atomic(folder.path + "/file", "").ok());
+  CHECK_THAT(make_dirs(folder.path + "/file/below").error().message,
+             Catch::Contains("Not a directory"));
+}
+
+TEST_CASE("folders are made with all that is above them, for the owner only") {
+  Folder folder;
+  std::string deep = folder.path + "/a/b//c/";
+  REQUIRE(make_dirs(deep).ok());
+  REQUIRE(make_dirs(deep).ok());
+  struct stat info;
+  REQUIRE(stat(deep.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0700);
+}
+
+TEST_CASE("words are quoted for a shell where they need it") {
+  CHECK(quote_shell("plain-1.0/x=") == "'plain-1.0/x='");
+  CHECK(quote_shell("plain-1.0/x") == "plain-1.0/x");
+  CHECK(quote_shell("") == "''");
+  CHECK(quote_shell("it's $HOME") == "'it'\\''s $HOME'");
+}
+
+TEST_CASE("sizes are read") {
+  CHECK(bytes_of("4096") == 4096);
+  CHECK(bytes_of("512M") == 512 << 20);
+  CHECK(bytes_of("2GiB") == int64_t{2} << 30);
+  CHECK(bytes_of("2 gib") == int64_t{2} << 30);
+  CHECK(bytes_of("1.5G") == int64_t{3} << 29);
+  CHECK(bytes_of("100KB") == 100'000);
+  CHECK(bytes_of("0") == 0);
+  for (const char* wrong : {"", "G", "-1G", "1X", "1GG", "1e3", "1.5.G", "0x10", "9999999999T",
+                            "1 2", "+1", "nan", "inf", ".5G"})
+    CHECK(bytes_of(wrong) == -1);
+  CHECK(parse_bytes("8Q").error().message ==
+        "`8Q` is no size: `q` is no unit; write a number and a unit of K, M, G, T: 512M, 1.5G, "
+        "2GiB");
+}
+
+TEST_CASE("durations are read") {
+  CHECK(ms_of("10m") == 600'000);
+  CHECK(ms_of("2d") == 2 * 86'400'000);
+  CHECK(ms_of("2ms") == 2);
+  CHECK(ms_of("1.5s") == 1500);
+  CHECK(ms_of("0.29s") == 290);
+  CHECK(ms_of("1h30m") == 5'400'000);
+  CHECK(ms_of("1h 30m") == 5'400'000);
+  CHECK(ms_of("0") == 0);
+  CHECK(ms_of("500us") == 1);
+  CHECK(*parse_duration_us("500us") == 500);
+  CHECK(*parse_duration_us("2ms") == 2000);
+  for (const char* wrong :
+       {"", "10", "s", "-1s", "1x", "1s1m", "1m1m", "1000000d", "1 s s", "1e3s"})
+    CHECK(ms_of(wrong) == -1);
+  CHECK(parse_duration_ms("10").error().message ==
+        "`10` is no duration: the unit is missing; write a number and a unit of us, ms, s, m, h, "
+        "d: 10m, 1.5s, 1h30m");
+}
+
+TEST_CASE("sizes and durations are printed") {
+  CHECK(format_bytes(0) == "0 B");
+  CHECK(format_bytes(1023) == "1023 B");
+  CHECK(format_bytes(1024) == "1 KiB");
+  CHECK(format_bytes(1536) == "1.5 KiB");
+  CHECK(format_bytes((1 << 20) - 1) == "1 MiB");
+  CHECK(format_bytes(UINT64_MAX) == "16 EiB");
+  CHECK(format_duration(0) == "0ms");
+  CHECK(format_duration(999) == "999ms");
+  CHECK(format_duration(1250) == "1.25s");
+  CHECK(format_duration(2000) == "2s");
+  CHECK(format_duration(123'000) == "2m 3s");
+  CHECK(format_duration(3'900'000) == "1h 5m");
+  CHECK(format_duration(7'200'000) == "2h");
+  CHECK(format_duration(273'600'000) == "3d 4h");
+  CHECK(format_duration(-5) == "-5ms");
+}
+
+TEST_CASE("base64 of RFC 4648, and nothing but its canonical form back") {
+  const std::pair<const char*, const char*> vectors[] = {{"", ""},
+                                                         {"f", "Zg=="},
+                                                         {"fo", "Zm8="},
+                                                         {"foo", "Zm9v"},
+                                                         {"foob", "Zm9vYg=="},
+                                                         {"fooba", "Zm9vYmE="},
+                                                         {"foobar", "Zm9vYmFy"}};
+  std::string back;
+  for (auto [bytes, text] : vectors) {
+    CHECK(base64_encode(bytes) == text);
+    REQUIRE(base64_decode(text, back));
+    CHECK(back == bytes);
+  }
+  for (const char* wrong : {"Z", "Zg=", "Zh==", "Zm9=", "Zg==Zg==", "Z===", "====", "Zm 8", "=Zg="})
+    CHECK_FALSE(base64_decode(wrong, back));
+}
+
+TEST_CASE("UTF-8 is told from other bytes") {
+  for (const char* good : {"", "plain text of many words", "é", "日本語", "😀", "\xf4\x8f\xbf\xbf"})
+    CHECK(is_utf8(good));
+  for (const char* bad :
+       {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80",
+        "\xf4\x90\x80\x80", "\xff", "12345678\xc3", "\xf8\x88\x80\x80\x80"})
+    CHECK_FALSE(is_utf8(bad));
+}

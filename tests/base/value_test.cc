@@ -1,0 +1,143 @@
+// How values are built, found in, compared, and followed by a path.
+#include <catch2/catch.hpp>
+
+#include "tests/base/random_value.hpp"
+
+using namespace flow;
+
+TEST_CASE("a table moves 1..n into its list and sorts the rest") {
+  Value value = Value::map({{"b", 1},
+                            {3, "c"},
+                            {"a", 2},
+                            {1, "a"},
+                            {2, "b"},
+                            {7, 7},
+                            {-1, 0},
+                            {true, 1},
+                            {false, 0},
+                            {"gone", Value()}});
+  const Value::Table& table = value.as_table();
+  CHECK(table.list == std::vector<Value>{"a", "b", "c"});
+  std::vector<std::pair<Value, Value>> fields = {{-1, 0},  {7, 7},     {"a", 2},
+                                                 {"b", 1}, {false, 0}, {true, 1}};
+  CHECK(table.fields == fields);
+}
+
+TEST_CASE("of equal keys the last counts, and 2.0 is the key 2") {
+  CHECK(Value::map({{"a", 1}, {"a", 2}}) == Value::map({{"a", 2}}));
+  CHECK(Value::map({{"a", 1}, {"a", Value()}}) == Value::list({}));
+  CHECK(Value::map({{1.0, "x"}, {2.0, "y"}}) == Value::list({"x", "y"}));
+  CHECK(Value(Value::Table{{"x"}, {{1, "y"}}}) == Value::list({"y"}));
+}
+
+TEST_CASE("a pure list keeps its nils; beside fields what follows a hole is a field") {
+  Value arguments = Value::list({Value(), "x", Value()});
+  CHECK(arguments.as_table().list.size() == 3);
+  Value mixed = Value::Table{{"a", Value(), "c"}, {{"n", 1}}};
+  CHECK(mixed == Value::map({{1, "a"}, {3, "c"}, {"n", 1}}));
+  CHECK(mixed.as_table().list.size() == 1);
+}
+
+TEST_CASE("find sees the list and the fields") {
+  Value value = Value::Table{{"one", "two"}, {{"k", 1}, {10, "ten"}, {true, "yes"}}};
+  CHECK(*value.find("k") == Value(1));
+  CHECK(*value.find(Value(2)) == Value("two"));
+  CHECK(*value.find(Value(10)) == Value("ten"));
+  CHECK(*value.find(Value(true)) == Value("yes"));
+  CHECK(value.find(Value(false)) == nullptr);
+  CHECK(value.find(Value(3)) == nullptr);
+  CHECK(value.find(Value(0)) == nullptr);
+  CHECK(value.find("j") == nullptr);
+  CHECK(value.find("z") == nullptr);
+  CHECK(Value(1).find("k") == nullptr);
+}
+
+TEST_CASE("equality is by content") {
+  CHECK(Value(NAN) == Value(-NAN));
+  CHECK_FALSE(Value(0.0) == Value(-0.0));
+  CHECK_FALSE(Value(1) == Value(1.0));
+  CHECK_FALSE(Value() == Value::null());
+  CHECK(Value(Tensor{DType::i32, {2}, sha256("x"), nullptr}) ==
+        Value(Tensor{DType::i32, {2}, sha256("x"), std::make_shared<std::string>("x")}));
+}
+
+TEST_CASE("only nil, null and false are not truthy") {
+  CHECK_FALSE(Value().truthy());
+  CHECK_FALSE(Value::null().truthy());
+  CHECK_FALSE(Value(false).truthy());
+  CHECK(Value(0).truthy());
+  CHECK(Value("").truthy());
+  CHECK(Value::list({}).truthy());
+}
+
+TEST_CASE("dtypes have names and sizes") {
+  for (auto [name, size] : {std::pair{"f32", 4},
+                            {"f16", 2},
+                            {"bf16", 2},
+                            {"f64", 8},
+                            {"i64", 8},
+                            {"i32", 4},
+                            {"u8", 1},
+                            {"bool", 1}}) {
+    DType dtype;
+    REQUIRE(parse_dtype(name, dtype));
+    CHECK(std::string(dtype_name(dtype)) == name);
+    CHECK(dtype_size(dtype) == static_cast<size_t>(size));
+  }
+  DType dtype;
+  CHECK_FALSE(parse_dtype("float", dtype));
+}
+
+TEST_CASE("blobs are collected depth first; a folder's are its files'") {
+  File folder;
+  folder.is_folder = true;
+  folder.digest = sha256("listing");
+  folder.entries = {{"a", false, 1, sha256("a")}, {"b", false, 1, sha256("b")}};
+  File file;
+  file.digest = sha256("file");
+  Value value = Value::map({{"x", Tensor{DType::u8, {1}, sha256("t"), nullptr}},
+                            {"y", Value::list({Value(folder), Value(file)})}});
+  std::vector<Digest> blobs;
+  collect_blobs(value, blobs);
+  CHECK(blobs == std::vector<Digest>{sha256("t"), sha256("a"), sha256("b"), sha256("file")});
+}
+
+TEST_CASE("a path leads to a part, also of each item") {
+  Value value = Value::map(
+      {{"layers", Value::list({Value::map({{"bam", "1"}}), Value::map({{"bam", "2"}})})}});
+  CHECK(*value_at(value, {}) == value);
+  CHECK(*value_at(value, {{false, "layers"}, {false, 2}, {false, "bam"}}) == Value("2"));
+  CHECK(*value_at(value, {{false, "layers"}, {true, "bam"}}) == Value::list({"1", "2"}));
+}
+
+TEST_CASE("a missing part is named, with what there is") {
+  Value value =
+      Value::map({{"train", Value::list({Value::map({{"weights", 1}}), 5})}, {"test", 2}});
+  auto message = [&](std::vector<PathStep> path) {
+    auto part = value_at(value, path);
+    CHECK_FALSE(part.ok());
+    return part.ok() ? "" : part.error().message;
+  };
+  CHECK(message({{false, "trian"}}) == "the result has no part `.trian`: did you mean `train`?");
+  CHECK(message({{false, "x"}}) == "the result has no part `.x`: it has: test, train");
+  CHECK(message({{false, "train"}, {false, 3}}) ==
+        "the result.train has no part `[3]`: it has: 2 list items");
+  CHECK(message({{false, "test"}, {false, "y"}}) ==
+        "the result.test has no part `.y`: the result.test is an integer");
+  CHECK(message({{false, "train"}, {true, "weights"}}) ==
+        "the result.train[2] has no part `.weights`: the result.train[2] is an integer");
+  CHECK(message({{true, "train"}}) ==
+        "the result is a table with fields, and `:each` needs a list");
+}
+
+TEST_CASE("the nearest name is a slip away, not a guess") {
+  std::vector<std::string> names = {"train", "evaluate", "batch_size", "cpus", "gpus"};
+  CHECK(nearest_name("trian", names) == "train");
+  CHECK(nearest_name("Evaluate", names) == "evaluate");
+  CHECK(nearest_name("batchSize", names) == "batch_size");
+  CHECK(nearest_name("cpu", names) == "cpus");
+  CHECK(nearest_name("evalaute", names) == "evaluate");
+  CHECK(nearest_name("banana", names) == "");
+  CHECK(nearest_name("", names) == "");
+  CHECK(nearest_name("x", {"y"}) == "");
+}

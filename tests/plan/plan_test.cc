@@ -1,0 +1,305 @@
+// Plans come back from their bytes as they were; the check finds every kind of problem.
+#include <catch2/catch.hpp>
+
+#include <functional>
+
+#include "engine/plan/plan.hpp"
+
+using namespace flow;
+
+namespace {
+
+TaskDef task(const std::string& name) {
+  TaskDef def;
+  def.name = name;
+  def.file = "pipeline.lua";
+  def.line = 3;
+  return def;
+}
+
+Node call(const std::string& name, std::vector<uint32_t> takes = {}) {
+  Node node;
+  node.name = name;
+  node.line = 10;
+  std::vector<Value> args;
+  for (uint32_t other : takes) args.push_back(Ref{other, {}});
+  node.args = Value::list(std::move(args));
+  return node;
+}
+
+Node when(const std::string& name, uint32_t condition) {
+  Node node;
+  node.name = name;
+  node.kind = NodeKind::when;
+  node.condition = Ref{condition, {}};
+  return node;
+}
+
+Plan plan_of(std::vector<Node> nodes) {
+  Plan plan;
+  plan.pipeline = "digits";
+  plan.defs = {task("train")};
+  plan.nodes = std::move(nodes);
+  return plan;
+}
+
+std::string problems(const Plan& plan) {
+  std::string text;
+  for (const Error& error : check_plan(plan)) text += error.message + "\n";
+  return text;
+}
+
+// Something in every field.
+Plan full_plan() {
+  Plan plan = plan_of({call("ingest"), call("train", {0}), when("when", 1), call("deploy", {1})});
+  TaskDef& def = plan.defs[0];
+  def.kind = TaskKind::shell;
+  def.ordinal = 4;
+  def.code = sha256("code");
+  def.code_parts = {{"upvalue rate", sha256("rate"), "0.001"}, {"module features", {}, ""}};
+  def.resources = {2500, 1 << 30, 500, 7, "H200|H100", "zone=a", 4};
+  def.retry = {3, 250, 1.5, 9000, 2, 2.5, 6};
+  def.timeout_ms = 600'000;
+  def.cache = false;
+  def.cache_written = true;
+  def.cache_salt = "v2";
+  def.priority = -5;
+  def.queue = "gpu";
+  def.env = {{"TOKEN", true, "TOKEN"}, {"A", false, "b"}};
+  def.seed = "\x01";
+  def.stage_copy = true;
+  def.shell = {"sort {x} > {outputs.y}", {"x"}, {{"y", "y.txt"}}, {"bash", "-c"}};
+  def.service = {8080, 32, 2000};
+  def.native_version = "v1";
+  Node& map = plan.nodes[1];
+  map.kind = NodeKind::map;
+  map.named_args = true;
+  map.items = Ref{0, {{false, "parts"}, {true, "bam"}}};
+  map.limit = 8;
+  map.after = {0};
+  plan.nodes[2].then_value = Ref{3, {}};
+  plan.nodes[2].else_value = "none";
+  plan.nodes[3].guard = {2, false};
+  ParamSpec param;
+  param.name = "epochs";
+  param.type = "list";
+  param.of = "int";
+  param.has_default = true;
+  param.default_value = Value::list({1, 2});
+  param.help = "how many";
+  param.min = 1;
+  param.max = 9.5;
+  param.pattern = "^x";
+  param.choices = {"a", "b"};
+  plan.params_schema = {param, {}};
+  plan.params = Value::map({{"epochs", 3}});
+  plan.result = Value::map({{"model", Ref{1, {}}}});
+  plan.warnings = {"pipeline.lua:7: `if h`"};
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a plan comes back from its bytes") {
+  Plan plan = full_plan();
+  std::string bytes = encode_plan(plan);
+  auto back = decode_plan(bytes);
+  REQUIRE(back.ok());
+  CHECK(encode_plan(*back) == bytes);
+  CHECK(problems(*back) == "");
+
+  const TaskDef& def = back->defs.at(0);
+  CHECK(def.kind == TaskKind::shell);
+  CHECK(def.ordinal == 4);
+  CHECK(def.code_parts.at(0).text == "0.001");
+  CHECK(def.resources.cpus_milli == 2500);
+  CHECK(def.resources.gpu_model == "H200|H100");
+  CHECK(def.resources.ranks == 4);
+  CHECK(def.retry.factor == 1.5);
+  CHECK(def.retry.infra == 6);
+  CHECK(def.priority == -5);
+  CHECK(def.env.at(0).from_submitter);
+  CHECK(def.shell.outputs.at(0).second == "y.txt");
+  CHECK(def.service.port == 8080);
+  const Node& map = back->nodes.at(1);
+  CHECK(map.kind == NodeKind::map);
+  CHECK(map.items == plan.nodes[1].items);
+  CHECK(map.after == std::vector<uint32_t>{0});
+  CHECK(back->nodes.at(3).guard.when == 2);
+  CHECK_FALSE(back->nodes.at(3).guard.side);
+  CHECK(back->nodes.at(0).guard.when == kNoNode);
+  CHECK(back->params_schema.at(0).max == 9.5);
+  CHECK_FALSE(back->params_schema.at(1).min.has_value());
+  CHECK(back->result == plan.result);
+}
+
+TEST_CASE("every field of a plan reaches its bytes") {
+  const std::string bytes = encode_plan(full_plan());
+  const std::function<void(Plan&)> changes[] = {
+      [](Plan& p) { p.pipeline = "x"; },
+      [](Plan& p) { p.params = Value(); },
+      [](Plan& p) { p.result = Value(); },
+      [](Plan& p) { p.warnings.clear(); },
+      [](Plan& p) { p.params_schema[0].help = "x"; },
+      [](Plan& p) { p.params_schema[0].choices.pop_back(); },
+      [](Plan& p) { p.params_schema[0].min = std::nullopt; },
+      [](Plan& p) { p.params_schema[0].default_value = Value(); },
+      [](Plan& p) { p.defs[0].line++; },
+      [](Plan& p) { p.defs[0].code = Digest{}; },
+      [](Plan& p) { p.defs[0].code_parts[1].name = "x"; },
+      [](Plan& p) { p.defs[0].resources.gpus_milli++; },
+      [](Plan& p) { p.defs[0].resources.gpu_memory_bytes++; },
+      [](Plan& p) { p.defs[0].resources.where = ""; },
+      [](Plan& p) { p.defs[0].retry.oom_memory_factor++; },
+      [](Plan& p) { p.defs[0].timeout_ms++; },
+      [](Plan& p) { p.defs[0].cache_salt = ""; },
+      [](Plan& p) { p.defs[0].cache_written = false; },
+      [](Plan& p) { p.defs[0].queue = ""; },
+      [](Plan& p) { p.defs[0].seed = ""; },
+      [](Plan& p) { p.defs[0].stage_copy = false; },
+      [](Plan& p) { p.defs[0].shell.command = ""; },
+      [](Plan& p) { p.defs[0].shell.shell.clear(); },
+      [](Plan& p) { p.defs[0].service.batch_wait_us++; },
+      [](Plan& p) { p.defs[0].native_version = ""; },
+      [](Plan& p) { p.nodes[1].named_args = false; },
+      [](Plan& p) { p.nodes[1].limit++; },
+      [](Plan& p) { p.nodes[1].line++; },
+      [](Plan& p) { p.nodes[2].else_value = Value(); },
+      [](Plan& p) { p.nodes[3].guard.side = true; },
+  };
+  for (size_t i = 0; i < std::size(changes); i++) {
+    Plan plan = full_plan();
+    changes[i](plan);
+    INFO("change " << i);
+    CHECK(encode_plan(plan) != bytes);
+  }
+}
+
+TEST_CASE("a plan cut short, with bytes added, or of another version is refused") {
+  std::string bytes = encode_plan(full_plan());
+  for (size_t cut = 0; cut < bytes.size(); cut++)
+    REQUIRE_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
+  CHECK_THAT(decode_plan(bytes + "x").error().message, Catch::Contains("1 bytes too many"));
+  bytes[9] = 2;
+  CHECK_THAT(decode_plan(bytes).error().message, Catch::Contains("another version of flow"));
+  CHECK_FALSE(decode_plan("").ok());
+}
+
+TEST_CASE("a count that lies allocates nothing") {
+  std::string bytes = encode_plan(Plan{});
+  std::string head = bytes.substr(0, 10) + '\0';  // magic, and a pipeline without a name
+  CHECK_FALSE(decode_plan(head + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").ok());
+  CHECK_FALSE(decode_plan(head + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f").ok());
+}
+
+TEST_CASE("a fragment comes back from its bytes") {
+  PlanFragment fragment{{call("search/train"), call("search/train#2", {0})}, Ref{1, {}}};
+  std::string bytes = encode_fragment(fragment);
+  auto back = decode_fragment(bytes);
+  REQUIRE(back.ok());
+  CHECK(encode_fragment(*back) == bytes);
+  CHECK(back->nodes.at(1).name == "search/train#2");
+  CHECK(back->result == Value(Ref{1, {}}));
+  CHECK_FALSE(decode_fragment(encode_plan(Plan{})).ok());
+}
+
+TEST_CASE("a bundle comes back from its bytes; where it lay is not in its digest") {
+  Bundle bundle{"pipeline.lua", "/home/a", {{"pipeline.lua", "return 1"}, {"m.lua", ""}}};
+  auto back = decode_bundle(encode_bundle(bundle));
+  REQUIRE(back.ok());
+  CHECK(back->main == "pipeline.lua");
+  CHECK(back->root == "/home/a");
+  CHECK(back->files == bundle.files);
+  Bundle moved = bundle;
+  moved.root = "/home/b";
+  CHECK(moved.digest() == bundle.digest());
+  moved.files[0].second = "return 2";
+  CHECK(moved.digest() != bundle.digest());
+}
+
+TEST_CASE("dependencies are the nodes a value names, once each") {
+  Node node = call("x", {5, 3, 5});
+  node.items = Value::map({{"deep", Value::list({Value(Ref{9, {{false, "a"}}})})}});
+  node.condition = Ref{1, {}};
+  node.then_value = Ref{7, {}};
+  node.after = {8};
+  CHECK(data_dependencies(node) == std::vector<uint32_t>{1, 3, 5, 9});
+  CHECK(refs_of(Value(5)).empty());
+}
+
+TEST_CASE("names are unique") {
+  CHECK(problems(plan_of({call("a"), call("b")})) == "");
+  CHECK(problems(plan_of({call("a"), call("a")})) ==
+        "pipeline.lua:10: `a` has the name of another node, made at line 10: names are unique "
+        "within a run\n");
+  CHECK_THAT(problems(plan_of({call("")})), Catch::Contains("has a name of 0 bytes"));
+}
+
+TEST_CASE("a cycle is printed with its names") {
+  Plan plan = plan_of({call("a"), call("b", {0}), call("c", {1})});
+  plan.nodes[0].after = {2};
+  CHECK(problems(plan) ==
+        "pipeline.lua:10: `a` is part of a cycle, so none of it could ever start: `a` waits for "
+        "`c` waits for `b` waits for `a`. Remove one of these edges, most likely an `:after`\n");
+  Plan self = plan_of({call("a")});
+  self.nodes[0].after = {0};
+  CHECK(problems(self) == "pipeline.lua:10: `a` waits for itself: remove that edge\n");
+}
+
+TEST_CASE("a when and its branches are no cycle, unless a branch waits for the join") {
+  Plan plan = plan_of({call("a"), when("when", 0), call("b"), call("c", {1})});
+  plan.nodes[2].guard = {1, true};
+  plan.nodes[1].then_value = Ref{2, {}};
+  CHECK(problems(plan) == "");
+  plan.nodes[2].after = {3};  // `c` waits for the join, the join for `b`
+  CHECK_THAT(problems(plan), Catch::Contains("is part of a cycle"));
+  plan.nodes[2].after = {1};
+  CHECK_THAT(problems(plan), Catch::Contains("`when` waits for `b` waits for `when`"));
+}
+
+TEST_CASE("indices stay within the plan") {
+  Plan plan = plan_of({call("a", {7}), call("b"), call("c"), call("d")});
+  plan.nodes[1].def = 5;
+  plan.nodes[2].after = {9};
+  plan.nodes[3].guard.when = 0;
+  plan.result = Ref{4, {}};
+  std::string text = problems(plan);
+  CHECK_THAT(text, Catch::Contains("`a` takes a handle to no node"));
+  CHECK_THAT(text, Catch::Contains("`b` is a call of task 5, and there are 1"));
+  CHECK_THAT(text, Catch::Contains("`c` comes after no node"));
+  CHECK_THAT(text, Catch::Contains("`d` is in the branch of a node that is no flow.when"));
+  CHECK_THAT(text, Catch::Contains("the pipeline's result holds a handle to no node"));
+}
+
+TEST_CASE("needs that make no sense are named") {
+  Plan plan = plan_of({});
+  plan.defs = {task("ok"),   task("bad name"), task(std::string(101, 'x')),
+               task("cpus"), task("ranks"),    task("factor"),
+               task("time")};
+  plan.defs[3].resources.cpus_milli = 0;
+  plan.defs[4].resources.ranks = 0;
+  plan.defs[5].retry.factor = 0.5;
+  plan.defs[6].timeout_ms = -1;
+  std::string text = problems(plan);
+  CHECK(check_plan(plan).size() == 6);
+  CHECK_THAT(text, Catch::Contains("pipeline.lua:3: task `bad name` has no good name"));
+  CHECK_THAT(text, Catch::Contains("task `cpus` asks for no CPU"));
+  CHECK_THAT(text, Catch::Contains("task `ranks` asks for 0 ranks"));
+  CHECK_THAT(text, Catch::Contains("task `factor` has a factor below 1"));
+  CHECK_THAT(text, Catch::Contains("task `time` has a negative `timeout`"));
+}
+
+TEST_CASE("a chain of a hundred thousand nodes needs no deep stack") {
+  std::vector<Node> nodes;
+  for (uint32_t i = 0; i < 100'000; i++) {
+    nodes.push_back(call("n" + std::to_string(i)));
+    if (i > 0) nodes[i - 1].args = Value::list({Ref{i, {}}});  // each waits for the next
+  }
+  Plan plan = plan_of(std::move(nodes));
+  CHECK(problems(plan) == "");
+  plan.nodes.back().after = {0};
+  CHECK_THAT(problems(plan), Catch::Contains("(99988 more)"));
+  auto back = decode_plan(encode_plan(plan));
+  REQUIRE(back.ok());
+  CHECK(back->nodes.size() == 100'000);
+}
