@@ -126,7 +126,8 @@ class Run {
   Events events();
   std::optional<Event> next_event();  ///< blocks; nullopt at the end
   RunInfo info() const;
-  Counts counts() const;  ///< cheap: what a display asks ten times a second
+  RunInfo summary() const;  ///< info() without its tasks: cheap for a run of a million
+  Counts counts() const;    ///< cheap: what a display asks ten times a second
   void interrupt(
       bool kill = false);  ///< Ctrl-C: no new attempts, running ones end within the grace
   void cancel();
@@ -232,6 +233,7 @@ class Engine {
   /// Keeps the newest `keep` finished runs; returns bytes freed.
   uint64_t gc(uint32_t keep);
   bool is_writer() const;
+  uint64_t state_bytes() const;  ///< the state's size on disk
   /// Runs of other processes that this writer carries out for them.
   uint32_t client_runs() const;
   /// Blocks until client_runs() is 0.
