@@ -61,6 +61,9 @@ constexpr size_t kPhases = 12;
 
 enum class Side : uint8_t { unknown, then_side, else_side };
 
+/// Which others with the same key wait for this unit: those of every run, of its own run, or none.
+enum class Hold : uint8_t { none, shared, own };
+
 /// One schedulable instance. A task node has one unit; a map has one for itself and one an
 /// instance; a when has one. Kept small: a million of these are a run.
 struct Unit {
@@ -69,11 +72,12 @@ struct Unit {
   UnitStatus status = UnitStatus::pending;
   Phase phase = Phase::edges;
   Side side = Side::unknown;  // when: the branch it chose
+  Hold hold = Hold::none;     // of its key
   bool cached = false;        // an earlier result served
   bool resolved = false;      // key is known
   bool forced = false;        // retry RUN TASK: ignore the cache once and replace its entry
   bool satisfied = false;     // its takers were told: it succeeded, or its service is ready
-  bool expanded = false;      // map: its instances are units
+  bool expanded = false;      // map, dynamic: its instances, its calls are units
   bool dropped = false;       // of an expansion or a call list that a later one replaced
   uint16_t returns = 0;       // how often its next attempt was given back unstarted
   uint32_t attempts = 0;      // started, over the unit's life

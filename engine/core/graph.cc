@@ -1,0 +1,222 @@
+// Edges between a run's units.
+#include "engine/core/graph.hpp"
+
+#include <algorithm>
+
+namespace flow::core {
+
+namespace {
+
+void add_refs(const Value& value, std::vector<Edge>& out) {
+  for (uint32_t unit : refs_of(value)) out.push_back({unit, false});
+}
+
+void add_order(const Node& node, std::vector<Edge>& out) {
+  for (uint32_t unit : node.after) out.push_back({unit, false});
+  if (node.guard.when != kNoNode) out.push_back({node.guard.when, true});
+}
+
+void keep_one_each(std::vector<Edge>& edges) {
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+}
+
+/// `value` with every ref moved up by `offset`. Shares what holds no ref.
+Value with_refs_moved(const Value& value, uint32_t offset) {
+  if (value.kind() == Value::Kind::ref) {
+    Ref ref = value.as_ref();
+    ref.node += offset;
+    return Value(std::move(ref));
+  }
+  if (value.kind() != Value::Kind::table || refs_of(value).empty()) return value;
+  Value::Table table = value.as_table();
+  for (Value& item : table.list) item = with_refs_moved(item, offset);
+  for (auto& [key, field] : table.fields) field = with_refs_moved(field, offset);
+  return Value(std::move(table));
+}
+
+/// The name under the dynamic unit that made the call. A call list from the cache may carry the
+/// name of the node that it was first made by.
+std::string call_name(const std::string& name, const std::string& owner, const std::string& task) {
+  if (name.rfind(owner + "/", 0) == 0) return name;
+  size_t at = 0;
+  while (at != std::string::npos) {
+    size_t end = name.find('/', at);
+    if (end == std::string::npos) break;
+    std::string part = name.substr(at, end - at);
+    bool is_task = part.rfind(task, 0) == 0 &&
+                   (part.size() == task.size() || part[task.size()] == '#' || part[task.size()] == '[');
+    if (is_task) return owner + name.substr(end);
+    at = end + 1;
+  }
+  return owner + "/" + name;
+}
+
+void mark_unit(Run& run, UnitId unit) {
+  if (unit >= run.taken.size()) run.taken.resize(unit + size_t{1});
+  run.taken[unit] = true;
+}
+
+}  // namespace
+
+bool has_literal_items(const Node& node) {
+  return node.kind == NodeKind::map && node.items.kind() == Value::Kind::table &&
+         !node.items.as_table().list.empty();
+}
+
+bool is_dynamic(const Run& run, UnitId unit) {
+  const TaskDef* def = def_of(run, unit);
+  return def != nullptr && def->kind == TaskKind::dynamic;
+}
+
+void EdgeReader::before(UnitId unit, std::vector<Edge>& out) {
+  out.clear();
+  const Unit& u = run_.units[unit];
+  const Node& node = run_.node(u.node);
+  bool literal = has_literal_items(node);
+  bool is_map_unit = node.kind == NodeKind::map && u.instance < 0;
+  if (literal && is_map_unit) return;                          // waits for its instances only
+  if (node.kind == NodeKind::map && u.instance >= 0 && !literal) return;  // its map waited for all
+  if (common_of_ != u.node) {
+    common_of_ = u.node;
+    common_.clear();
+    if (literal) {
+      add_refs(node.args, common_);
+    } else {
+      for (uint32_t from : data_dependencies(node)) common_.push_back({from, false});
+    }
+    add_order(node, common_);
+    keep_one_each(common_);
+  }
+  out = common_;
+  if (!literal) return;
+  add_refs(node.items.as_table().list[static_cast<size_t>(u.instance)], out);
+  keep_one_each(out);
+}
+
+void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out) {
+  out.clear();
+  const Unit& u = run.units[unit];
+  const Node& node = run.node(u.node);
+  if (node.kind == NodeKind::when) {
+    if (u.side == Side::unknown) return;
+    return add_refs(u.side == Side::then_side ? node.then_value : node.else_value, out);
+  }
+  if (const Value* value = dynamic_value(run, unit)) add_refs(*value, out);
+}
+
+bool is_satisfied(const Run& run, UnitId unit, const Edge& edge) {
+  const Unit& from = run.units[edge.from];
+  if (!edge.guard) return from.satisfied;
+  bool side = run.node(run.units[unit].node).guard.side;
+  return from.side == (side ? Side::then_side : Side::else_side);
+}
+
+bool is_dead(const Run& run, UnitId unit, const Edge& edge) {
+  if (is_satisfied(run, unit, edge)) return false;
+  const Unit& from = run.units[edge.from];
+  if (edge.guard && from.side != Side::unknown) return true;
+  return is_final(from.status);
+}
+
+void add_late_edge(Run& run, UnitId unit, const Edge& edge) {
+  run.takers.late[edge.from].push_back(edge.guard ? unit | Takers::kGuard : unit);
+}
+
+void append_nodes(Run& run, DynamicCalls& calls) {
+  const PlanFragment& fragment = *calls.fragment;
+  const std::string owner = unit_name(run, calls.unit);
+  const std::string& task = def_of(run, calls.unit)->name;
+  uint32_t offset = calls.first_unit;
+  for (size_t i = 0; i < fragment.nodes.size(); i++) {
+    Node node = fragment.nodes[i];
+    node.name = call_name(node.name, owner, task);
+    node.args = with_refs_moved(node.args, offset);
+    node.items = with_refs_moved(node.items, offset);
+    node.condition = with_refs_moved(node.condition, offset);
+    node.then_value = with_refs_moved(node.then_value, offset);
+    node.else_value = with_refs_moved(node.else_value, offset);
+    for (uint32_t& after : node.after) after += offset;
+    if (node.guard.when != kNoNode) node.guard.when += offset;
+    mark_taken(run, node);
+    run.extra_nodes.push_back(std::move(node));
+    run.extra_units.push_back(offset + static_cast<UnitId>(i));
+  }
+  calls.value = with_refs_moved(fragment.result, offset);
+  mark_taken(run, calls.value);
+}
+
+void mark_taken(Run& run, const Value& value) {
+  for (uint32_t unit : refs_of(value)) mark_unit(run, unit);
+}
+
+void mark_taken(Run& run, const Node& node) {
+  for (uint32_t unit : data_dependencies(node)) mark_unit(run, unit);
+  if (node.kind != NodeKind::when) return;
+  mark_taken(run, node.then_value);
+  mark_taken(run, node.else_value);
+}
+
+// ---- questions about a run
+
+std::string unit_name(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  const std::string& name = run.node(u.node).name;
+  return u.instance < 0 ? name : name + "[" + std::to_string(u.instance + 1) + "]";
+}
+
+const TaskDef* def_of(const Run& run, UnitId unit) {
+  const Node& node = run.node(run.units[unit].node);
+  return node.kind == NodeKind::when ? nullptr : &run.plan->defs[node.def];
+}
+
+bool is_service(const Run& run, UnitId unit) {
+  const TaskDef* def = def_of(run, unit);
+  return def != nullptr && def->kind == TaskKind::service;
+}
+
+bool is_counted(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  if (u.dropped) return false;
+  const Node& node = run.node(u.node);
+  if (node.kind == NodeKind::when) return false;
+  return node.kind == NodeKind::task || u.instance >= 0 || !u.expanded;
+}
+
+const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit) {
+  static const std::vector<UnitId> none;
+  auto found = run.instances.find(map_unit);
+  return found == run.instances.end() ? none : found->second;
+}
+
+bool has_data_takers(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  if (u.instance >= 0) unit = run.unit_of(u.node);
+  return unit < run.taken.size() && run.taken[unit];
+}
+
+const Value* dynamic_value(const Run& run, UnitId unit) {
+  if (!run.units[unit].expanded) return nullptr;
+  auto found = run.dynamic_of.find(unit);
+  return found == run.dynamic_of.end() ? nullptr : &run.dynamics[found->second].value;
+}
+
+uint32_t Run::open_units() const {
+  uint32_t open = 0;
+  for (size_t i = 0; i < kPhases; i++) {
+    if (i != static_cast<size_t>(Phase::done)) open += phases[i];
+  }
+  return open;
+}
+
+AttemptId next_attempt(const State& state, const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  return {run.id, unit, u.attempts + 1, fencing_token(state.epoch, u.returns)};
+}
+
+AttemptId current_attempt(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  return {run.id, unit, u.attempts, u.epoch};
+}
+
+}  // namespace flow::core

@@ -1,0 +1,11 @@
+// Taking and giving back what an attempt holds.
+#pragma once
+#include "engine/core/core.hpp"
+
+namespace flow::core {
+
+/// `expected_us` is 0 for an attempt that is not known to be short.
+void take(Room& room, const ReadyClass& needs, uint32_t expected_us);
+void give_back(Room& room, const ReadyClass& needs, uint32_t expected_us);
+
+}  // namespace flow::core
