@@ -1,0 +1,11 @@
+// A stored bundle that decodes is exactly the bytes it encodes to.
+#include "engine/plan/plan.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  auto decoded = flow::decode_bundle(bytes);
+  if (!decoded.ok()) return 0;
+  FLOW_CHECK(flow::encode_bundle(*decoded) == bytes);
+  FLOW_CHECK(!decoded->digest().is_zero());
+  return 0;
+}
