@@ -1,0 +1,328 @@
+// The driver's life: start, the inbox, the loop. What a turn does is in turn.cc, what an act does
+// in perform.cc.
+#include "engine/driver/driver.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "engine/base/clock.hpp"
+#include "engine/driver/fold.hpp"
+#include "engine/store/keys.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kInputsMax = 8192;  // of one turn
+
+}  // namespace
+
+Driver::Driver(const DriverOptions& options, std::unique_ptr<Store> store)
+    : options_(options),
+      store_(std::move(store)),
+      blobs_(*store_, options.state_dir),
+      resolver_([this](const Digest& digest) { return content(digest); }),
+      native_(options.jobs,
+              [this](std::vector<Report> reports) { on_reports(std::move(reports)); }) {}
+
+Result<std::unique_ptr<Driver>> Driver::start(const DriverOptions& options,
+                                              std::unique_ptr<Store> store) {
+  std::unique_ptr<Driver> driver(new Driver(options, std::move(store)));
+  FLOW_TRY(driver->recover_state());
+  WorkerOptions worker;
+  worker.state_dir = options.state_dir;
+  worker.executor = options.executor;
+  worker.executors_max = options.jobs;
+  Driver* self = driver.get();
+  auto made =
+      make_worker(worker, [self](std::vector<Report> r) { self->on_reports(std::move(r)); });
+  FLOW_TRY(made);
+  driver->worker_ = std::move(*made);
+  driver->thread_ = std::thread([self] { self->loop(); });
+  return driver;
+}
+
+Driver::~Driver() { shut_down(); }
+
+Status Driver::recover_state() {
+  auto recovered = recover(*store_, blobs_);
+  FLOW_TRY(recovered);
+  state_ = std::move(*recovered);
+  core::EngineStarted started;
+  started.epoch = state_.epoch + 1;
+  started.cpus_milli = options_.jobs * 1000;
+  started.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  Input input;
+  input.event = started;
+  std::vector<Input> first;
+  first.push_back(std::move(input));
+  turn(std::move(first));
+  if (auto error = stopped_by()) return *error;
+  return {};
+}
+
+void Driver::shut_down() {
+  {
+    std::lock_guard lock(mutex_);
+    quit_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  worker_.reset();  // ends every child
+}
+
+void Driver::define_native(const std::string& name, const std::string& version, NativeTask task) {
+  native_.define(name, version, std::move(task));
+}
+
+std::optional<std::string> Driver::native_version(const std::string& name) const {
+  return native_.version(name);
+}
+
+std::optional<Error> Driver::stopped_by() const {
+  std::lock_guard lock(mutex_);
+  return stopped_by_;
+}
+
+void Driver::post(std::vector<Input> inputs) {
+  if (inputs.empty()) return;
+  bool refused = false;
+  {
+    std::lock_guard lock(mutex_);
+    refused = quit_ || stopped_by_.has_value();
+    if (!refused) {
+      for (Input& input : inputs) inbox_.push_back(std::move(input));
+    }
+  }
+  if (!refused) {
+    wake_.notify_one();
+    return;
+  }
+  for (Input& input : inputs) {
+    if (input.done) input.done(false);
+  }
+}
+
+void Driver::loop() {
+  std::unique_lock lock(mutex_);
+  while (!quit_ && !stopped_by_) {
+    if (inbox_.empty() && questions_.empty()) {
+      core::Time next = INT64_MAX;
+      if (!timers_.empty()) next = timers_.begin()->first;
+      if (!serve_ends_.empty()) next = std::min(next, serve_ends_.begin()->first);
+      core::Time now = now_ms();
+      if (next == INT64_MAX) {
+        wake_.wait(lock);
+      } else if (next > now) {
+        wake_.wait_for(lock, std::chrono::milliseconds(std::min<int64_t>(next - now, 3'600'000)));
+      }
+      if (quit_) break;
+    }
+    std::vector<Input> taken;
+    if (inbox_.size() <= kInputsMax) {
+      taken.swap(inbox_);
+    } else {
+      taken.assign(std::make_move_iterator(inbox_.begin()),
+                   std::make_move_iterator(inbox_.begin() + kInputsMax));
+      inbox_.erase(inbox_.begin(), inbox_.begin() + kInputsMax);
+    }
+    lock.unlock();
+    std::vector<Input> due = due_timers(now_ms());
+    taken.insert(taken.end(), std::make_move_iterator(due.begin()),
+                 std::make_move_iterator(due.end()));
+    turn(std::move(taken));
+    lock.lock();
+  }
+  std::vector<Input> left = std::move(inbox_);
+  inbox_.clear();
+  lock.unlock();
+  for (Input& input : left) {
+    if (input.done) input.done(false);
+  }
+  for (auto& [id, meta] : metas_) {
+    if (meta.listener) meta.listener->on_end();
+  }
+}
+
+void Driver::fail(const Error& error) {
+  std::lock_guard lock(mutex_);
+  if (!stopped_by_) stopped_by_ = error;
+}
+
+namespace {
+
+/// Waits on one thread for what the driver's thread does.
+class Latch {
+ public:
+  void open(bool value) {
+    std::lock_guard lock(mutex_);
+    value_ = value;
+    wake_.notify_all();
+  }
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return value_.has_value(); });
+    return *value_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::optional<bool> value_;
+};
+
+}  // namespace
+
+Result<bool> Driver::post_and_wait(core::Event event,
+                                   std::vector<std::pair<Digest, std::string>> blobs) {
+  auto latch = std::make_shared<Latch>();
+  Input input;
+  input.event = std::move(event);
+  input.blobs = std::move(blobs);
+  input.done = [latch](bool admitted) { latch->open(admitted); };
+  std::vector<Input> inputs;
+  inputs.push_back(std::move(input));
+  post(std::move(inputs));
+  bool admitted = latch->wait();
+  if (auto error = stopped_by()) return *error;
+  return admitted;
+}
+
+void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& read) {
+  auto latch = std::make_shared<Latch>();
+  Input input;
+  input.has_event = false;
+  input.control = [&read, this](Batch&, core::State& state) { read(state, resolver_); };
+  input.done = [latch](bool admitted) { latch->open(admitted); };
+  std::vector<Input> inputs;
+  inputs.push_back(std::move(input));
+  post(std::move(inputs));
+  latch->wait();
+}
+
+Status Driver::submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
+                      bool fresh, bool fail_fast, int32_t jobs) {
+  core::RunSubmitted event;
+  event.run = meta.row.id;
+  event.name = meta.row.name;
+  event.plan_digest = meta.row.plan_digest;
+  event.plan = std::move(plan);
+  event.jobs = jobs;
+  event.fresh = fresh;
+  event.fail_fast = fail_fast;
+  auto latch = std::make_shared<Latch>();
+  Input input;
+  input.event = std::move(event);
+  input.blobs.emplace_back(meta.row.plan_digest, std::move(plan_bytes));
+  input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
+  input.control = [this, meta = std::move(meta)](Batch&, core::State&) mutable {
+    RunId id = meta.row.id;
+    metas_.insert_or_assign(id, std::move(meta));
+  };
+  input.done = [latch](bool admitted) { latch->open(admitted); };
+  std::vector<Input> inputs;
+  inputs.push_back(std::move(input));
+  post(std::move(inputs));
+  bool admitted = latch->wait();
+  if (auto error = stopped_by()) return *error;
+  if (!admitted) return internal_error("the engine refused the run");
+  return {};
+}
+
+Status Driver::revive(RunMeta meta, const std::string& task) {
+  RunId id = meta.row.id;
+  // A folded run comes back into the state first; the snapshot that this turn commits makes it
+  // durable.
+  auto folded = store_->get(Family::kv, folded_key(id));
+  FLOW_TRY(folded);
+  std::optional<core::State> old;
+  if (folded->has_value()) {
+    auto decoded = thaw(**folded, blobs_);
+    FLOW_TRY(decoded);
+    old = std::move(*decoded);
+  }
+  std::string problem;
+  auto latch = std::make_shared<Latch>();
+  Input load;
+  load.has_event = false;
+  core::UnitId unit = kNoNode;
+  load.control = [&, this](Batch& batch, core::State& state) {
+    if (old && !state.runs.contains(id)) {
+      state.runs.emplace(id, std::move(old->runs.at(id)));
+      core::rebuild_derived(state);
+      batch.erase(Family::kv, folded_key(id));
+      snapshot_due_ = true;
+    }
+    auto run = state.runs.find(id);
+    if (run == state.runs.end()) {
+      problem = fmt::format("the run {} is not in this state any more", id);
+      return;
+    }
+    if (!task.empty()) {
+      std::vector<std::string> names;
+      for (core::UnitId u = 0; u < run->second.units.size(); u++) {
+        names.push_back(Resolver::unit_name(run->second, u));
+        if (names.back() == task) unit = u;
+      }
+      if (unit == kNoNode) {
+        std::string near = nearest_name(task, names);
+        problem = fmt::format("the run {} has no task `{}`{}", id, task,
+                              near.empty() ? "" : fmt::format("; did you mean `{}`?", near));
+        return;
+      }
+    }
+    metas_.insert_or_assign(id, std::move(meta));
+  };
+  load.done = [latch](bool ok) { latch->open(ok); };
+  std::vector<Input> inputs;
+  inputs.push_back(std::move(load));
+  post(std::move(inputs));
+  latch->wait();
+  if (auto error = stopped_by()) return *error;
+  if (!problem.empty()) return user_error(problem);
+  core::RetryRequested event;
+  event.run = id;
+  event.has_unit = unit != kNoNode;
+  event.unit = event.has_unit ? unit : 0;
+  auto admitted = post_and_wait(event);
+  FLOW_TRY(admitted);
+  if (!*admitted) {
+    return user_error(
+        task.empty()
+            ? fmt::format("the run {} has nothing to take up again", id)
+            : fmt::format("`{}` is still running or waiting: it can be run anew when it ended",
+                          task));
+  }
+  return {};
+}
+
+void Driver::forget(const RunId& run) {
+  (void)post_and_wait(core::RunDeleted{run});
+  Batch batch;
+  batch.erase(Family::kv, folded_key(run));
+  Status done = store_->commit(batch);
+  if (!done.ok()) fail(done.error());
+}
+
+void Driver::interrupt(const RunId& run, bool kill) {
+  Input input;
+  input.event = core::StopRequested{run};
+  if (kill) {
+    input.control = [this, run](Batch&, core::State& state) {
+      auto found = state.runs.find(run);
+      if (found == state.runs.end()) return;
+      for (core::UnitId unit = 0; unit < found->second.units.size(); unit++) {
+        const core::Unit& u = found->second.units[unit];
+        if (u.status != core::UnitStatus::running) continue;
+        acts_.push_back(core::StopAttempt{{run, unit, u.attempts, u.epoch}, true});
+      }
+    };
+  }
+  std::vector<Input> inputs;
+  inputs.push_back(std::move(input));
+  post(std::move(inputs));
+}
+
+}  // namespace flow

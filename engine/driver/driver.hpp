@@ -1,0 +1,181 @@
+// The turn: takes what happened from the inbox, lets the pure core decide, commits, and only then
+// acts. Any thread may post; one thread of the driver's own runs turns.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/driver/native.hpp"
+#include "engine/driver/resolver.hpp"
+#include "engine/store/rows.hpp"
+#include "engine/store/store.hpp"
+#include "engine/worker/worker.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+using core::RunId;
+
+constexpr size_t kPreparedMax = 100'000;  // arguments kept between the key and the start
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// Where a run's events go: one listener, called on the driver's thread; must not block.
+class RunListener {
+ public:
+  virtual ~RunListener() = default;
+  virtual void on_event(Event event) = 0;
+  /// The run came to rest: final, or interrupted. No event follows.
+  virtual void on_end() = 0;
+};
+
+/// What a run has beside the core's state, while this process drives it.
+struct RunMeta {
+  RunRow row;
+  std::shared_ptr<const std::string> bundle;  // encoded
+  std::shared_ptr<const Environment> environment = std::make_shared<const Environment>();
+  int64_t grace_ms = 10'000;
+  int64_t serve_for_ms = -1;
+  std::shared_ptr<RunListener> listener;
+};
+
+struct DriverOptions {
+  std::string state_dir;
+  std::string executor;
+  int32_t jobs = 1;
+};
+
+class Driver {
+ public:
+  /// Recovers the state, starts the worker and the thread. `store` is this process's alone.
+  static Result<std::unique_ptr<Driver>> start(const DriverOptions& options,
+                                               std::unique_ptr<Store> store);
+  ~Driver();
+
+  void define_native(const std::string& name, const std::string& version, NativeTask task);
+  std::optional<std::string> native_version(const std::string& name) const;
+
+  /// Commits the run and its content, then starts it. Blocks until it is committed.
+  Status submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,
+                bool fail_fast, int32_t jobs);
+  /// Takes an unfinished or failed run up again, or with `task` runs that one anew. Blocks until
+  /// committed.
+  Status revive(RunMeta meta, const std::string& task);
+  /// Posts an event and blocks until it is committed or refused (false).
+  Result<bool> post_and_wait(core::Event event,
+                             std::vector<std::pair<Digest, std::string>> blobs = {});
+  void interrupt(const RunId& run, bool kill);
+  /// Drops an unfinished or frozen run, so that the same id can be submitted with other code.
+  void forget(const RunId& run);
+  /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
+  PlanInfo foresee(const Plan& plan, bool fresh);
+  /// Runs `read` on the driver's thread with the state as it is after a turn, and waits for it.
+  void inspect(const std::function<void(const core::State&, Resolver&)>& read);
+
+  Store& store() { return *store_; }
+  Blobs& blobs() { return blobs_; }
+  const DriverOptions& options() const { return options_; }
+  /// The error that stopped the engine, if one did.
+  std::optional<Error> stopped_by() const;
+  /// Ends every attempt and the thread; what runs is interrupted.
+  void shut_down();
+
+ private:
+  struct Input {
+    core::Event event;
+    bool has_event = true;
+    std::vector<std::pair<Digest, std::string>> blobs;    // committed with the event
+    std::vector<std::pair<std::string, std::string>> kv;  // committed with the event
+    std::function<void(Batch&, core::State&)> control;  // on the driver's thread, before the commit
+    std::function<void(bool admitted)> done;            // after the commit
+    bool is_log = false;
+    core::AttemptId log_id;
+    uint32_t stream = 0;
+    std::string text;
+    core::Time at = 0;
+  };
+
+  Driver(const DriverOptions& options, std::unique_ptr<Store> store);
+  Status recover_state();
+  void post(std::vector<Input> inputs);
+  void post_failure(const core::AttemptId& id, core::Cause cause, std::string message);
+  void loop();
+  void fail(const Error& error);
+
+  // turn.cc: the driver's thread
+  void turn(std::vector<Input> inputs);
+  void record(core::Event event, core::Time now);
+  void stage(const Digest& digest, std::string bytes);
+  void remember(const core::AttemptSucceeded& event);
+  void settle(core::Time now);
+  void answer(const core::Command& question, core::Time now);
+  Result<std::string> gather(const core::Run& run, core::UnitId unit);
+  Result<std::string> content(const Digest& digest);
+  std::optional<CacheEntry> cached(const Digest& key) const;
+  std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
+  bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
+  bool commit(core::Time now, bool durable);
+  void maybe_snapshot();
+  RunMeta* meta(const RunId& run);
+
+  // perform.cc: the driver's thread, but for on_reports, save and finish
+  void perform(const std::vector<core::Command>& acts);
+  std::optional<AttemptOrder> make_order(const core::AttemptId& id);
+  void attach_content(AttemptOrder& order);
+  void attach_progress(const core::Run& run, const core::Unit& unit, AttemptOrder& order);
+  void attach_value(const std::string& bytes, AttemptOrder& order);
+  void on_reports(std::vector<Report> reports);
+  void save(Report report, Input& input);
+  void finish(Report report, Input& input);
+  void observe(const Report& report);
+  void notify_unit(const RunId& run, core::UnitId unit);
+  void notify_run(const RunId& run);
+  void write_row(const RunId& run);
+  void fold(const RunId& run, core::Time now);
+  std::vector<Input> due_timers(core::Time now);
+
+  DriverOptions options_;
+  std::unique_ptr<Store> store_;
+  Blobs blobs_;
+  Resolver resolver_;
+  std::unique_ptr<Worker> worker_;
+  NativeRunner native_;
+
+  // The driver thread's alone.
+  core::State state_;
+  std::map<RunId, RunMeta> metas_;
+  Batch batch_;
+  std::vector<core::Record> records_;
+  std::vector<core::Command> commands_;  // of the events applied since they were last drained
+  std::deque<core::Command> questions_;
+  std::vector<core::Command> acts_;
+  std::unordered_map<Digest, std::string, DigestHash>
+      staged_;  // content of this turn, not yet committed
+  std::map<Digest, CacheEntry> staged_cache_;
+  std::multimap<core::Time, core::SetTimer> timers_;
+  std::multimap<core::Time, RunId> serve_ends_;
+  std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
+  std::unordered_map<Digest, std::string, DigestHash>
+      prepared_;  // by key: arguments of what is about to start
+  uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
+  bool snapshot_due_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Input> inbox_;
+  bool quit_ = false;
+  std::optional<Error> stopped_by_;
+  std::thread thread_;
+};
+
+}  // namespace flow

@@ -1,0 +1,105 @@
+// From the core's state to what `flow show` prints.
+#include "engine/driver/info.hpp"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "engine/sched/sched.hpp"
+
+namespace flow {
+
+std::string iso_time(int64_t ms) {
+  time_t seconds = ms / 1000;
+  tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
+}
+
+namespace {
+
+Counts counts_of(const core::Run& run) {
+  const core::RunCounts& c = run.counts;
+  return {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
+          c.pending,   c.ready,  c.running, c.waiting};
+}
+
+TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {
+  const core::Unit& u = run.units[unit];
+  TaskInfo info;
+  info.name = Resolver::unit_name(run, unit);
+  info.key = u.key.is_zero() ? "" : u.key.hex();
+  info.status = core::status_name(u.status);
+  info.attempts = u.attempts;
+  info.cached = u.cached;
+  info.started_ms = u.started;
+  info.finished_ms = u.finished;
+  if (u.attempts > 0) info.worker = "local";
+  if (const TaskDef* def = Resolver::def_of(run, unit)) info.ranks = def->resources.ranks;
+  if (u.extra) {
+    info.error = u.extra->failure.message;
+    if (core::is_final(u.status) && !u.extra->failure.evidence.empty()) {
+      info.error += "\n" + u.extra->failure.evidence;
+    }
+    if (u.status == core::UnitStatus::succeeded) info.error.clear();
+  }
+  bool waits = u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready ||
+               u.status == core::UnitStatus::waiting;
+  if (waits && state != nullptr) info.waits_for = core::explain_wait(*state, run.id, unit);
+  return info;
+}
+
+}  // namespace
+
+RunInfo info_of_row(const RunRow& row) {
+  RunInfo info;
+  info.id = row.id;
+  info.name = row.name;
+  info.pipeline = row.pipeline;
+  info.status = row.status;
+  info.directory = row.directory;
+  info.script = row.script;
+  info.started_ms = row.submitted;
+  info.finished_ms = row.finished;
+  info.counts = row.counts;
+  info.retried = row.retried;
+  auto params = decode_value(row.params);
+  if (params.ok()) info.params = std::move(*params);
+  return info;
+}
+
+void update_row(const core::Run& run, RunRow& row) {
+  row.status = core::status_name(run.status);
+  row.submitted = run.submitted;
+  row.finished = run.finished;
+  row.counts = counts_of(run);
+  row.has_result = run.has_result;
+  row.result = run.result;
+  row.retried = 0;
+  for (const core::Unit& unit : run.units) {
+    if (unit.attempts > 1) row.retried += unit.attempts - 1;
+  }
+}
+
+RunInfo summary_of_run(const core::Run& run, const RunRow& given, Resolver& resolver) {
+  RunRow row = given;
+  update_row(run, row);
+  RunInfo info = info_of_row(row);
+  if (run.has_result) {
+    auto result = resolver.value(run.result);
+    if (result.ok()) info.result = **result;
+  }
+  return info;
+}
+
+RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
+                    const core::State* state) {
+  RunInfo info = summary_of_run(run, row, resolver);
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+    if (core::is_counted(run, unit)) info.tasks.push_back(task_info(run, unit, state));
+  }
+  return info;
+}
+
+}  // namespace flow

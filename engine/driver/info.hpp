@@ -1,0 +1,24 @@
+// A core run as people see it: RunInfo with its tasks, from the state and its row.
+#pragma once
+#include <string>
+
+#include "engine/core/core.hpp"
+#include "engine/driver/resolver.hpp"
+#include "engine/store/rows.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+/// Header only: what a row tells.
+RunInfo info_of_row(const RunRow& row);
+/// The whole, with tasks. `state` may be null; with it waiting tasks say what they wait for.
+RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
+                    const core::State* state);
+RunInfo summary_of_run(const core::Run& run, const RunRow& row,
+                       Resolver& resolver);  // without tasks
+/// Status, times, counts and result of `run` into its row.
+void update_row(const core::Run& run, RunRow& row);
+/// "2026-11-21T05:17:00.123Z"
+std::string iso_time(int64_t ms);
+
+}  // namespace flow

@@ -1,0 +1,197 @@
+// Files that a script names become content: read once, remembered by size, times and inode.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/driver/prepare.hpp"
+#include "engine/store/keys.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kCopyMax = 64ull << 20;  // larger parameters are read in place
+constexpr size_t kFolderFilesMax = 1'000'000;
+
+/// What tells that a file is the same without reading it.
+std::string fingerprint(const struct stat& info) {
+  return fmt::format("{} {} {}.{} {}.{}", info.st_size, info.st_ino, info.st_mtim.tv_sec,
+                     info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
+}
+
+class Ingest {
+ public:
+  Ingest(Store& store, Blobs& blobs) : store_(store), blobs_(blobs) {}
+
+  Result<Value> value(const Value& given) {
+    if (given.kind() == Value::Kind::file) {
+      const File& file = given.as_file();
+      if (!file.digest.is_zero() || file.origin.empty()) return given;
+      auto done = known_.find(file.origin);
+      if (done == known_.end()) {
+        auto taken = take(file);
+        FLOW_TRY(taken);
+        done = known_.emplace(file.origin, std::move(*taken)).first;
+      }
+      File whole = done->second;
+      whole.name = file.name;
+      whole.anonymous = file.anonymous;
+      return Value(std::move(whole));
+    }
+    if (given.kind() != Value::Kind::table || !holds_file(given)) return given;
+    Value::Table out;
+    for (const Value& item : given.as_table().list) {
+      auto replaced = value(item);
+      FLOW_TRY(replaced);
+      out.list.push_back(std::move(*replaced));
+    }
+    for (const auto& [key, field] : given.as_table().fields) {
+      auto replaced = value(field);
+      FLOW_TRY(replaced);
+      out.fields.emplace_back(key, std::move(*replaced));
+    }
+    return Value(std::move(out));
+  }
+
+  Batch& batch() { return batch_; }
+
+ private:
+  static bool holds_file(const Value& value) {
+    if (value.kind() == Value::Kind::file) return true;
+    if (value.kind() != Value::Kind::table) return false;
+    for (const Value& item : value.as_table().list) {
+      if (holds_file(item)) return true;
+    }
+    for (const auto& [key, field] : value.as_table().fields) {
+      if (holds_file(field)) return true;
+    }
+    return false;
+  }
+
+  static Error unreadable(const std::string& path, int error) {
+    return user_error(fmt::format("cannot read the file `{}`: {}", path, std::strerror(error)));
+  }
+
+  Result<File> take(File file) {
+    struct stat info {};
+    if (::stat(file.origin.c_str(), &info) != 0) return unreadable(file.origin, errno);
+    if (S_ISDIR(info.st_mode)) return take_folder(std::move(file));
+    if (!S_ISREG(info.st_mode)) {
+      return user_error(
+          fmt::format("`{}` is neither a file nor a folder, so it can't be an input", file.origin));
+    }
+    file.executable = (info.st_mode & S_IXUSR) != 0;
+    file.size = static_cast<uint64_t>(info.st_size);
+    bool copy = file.size <= kCopyMax;
+    auto digest = digest_of(file.origin, info, copy);
+    FLOW_TRY(digest);
+    file.digest = *digest;
+    if (copy) file.origin.clear();
+    return file;
+  }
+
+  Result<File> take_folder(File file) {
+    file.is_folder = true;
+    std::vector<std::pair<std::string, struct stat>> found;
+    std::error_code failed;
+    fs::recursive_directory_iterator walk(file.origin, failed), end;
+    for (; !failed && walk != end; walk.increment(failed)) {
+      struct stat info {};
+      if (::stat(walk->path().c_str(), &info) != 0) return unreadable(walk->path().string(), errno);
+      if (!S_ISREG(info.st_mode)) continue;
+      found.emplace_back(fs::relative(walk->path(), file.origin).string(), info);
+      file.size += static_cast<uint64_t>(info.st_size);
+      if (found.size() > kFolderFilesMax) {
+        return user_error(fmt::format(
+            "the folder `{}` has more than {} files, which is more than an input may have",
+            file.origin, kFolderFilesMax));
+      }
+    }
+    if (failed)
+      return user_error(
+          fmt::format("cannot read the folder `{}`: {}", file.origin, failed.message()));
+    std::sort(found.begin(), found.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    bool copy = file.size <= kCopyMax;
+    Sha256 listing;
+    for (const auto& [path, info] : found) {
+      auto digest = digest_of((fs::path(file.origin) / path).string(), info, copy);
+      FLOW_TRY(digest);
+      File::Entry entry{path, (info.st_mode & S_IXUSR) != 0, static_cast<uint64_t>(info.st_size),
+                        *digest};
+      listing.update(
+          fmt::format("{} {} {}\n", entry.digest.hex(), entry.executable ? 1 : 0, entry.path));
+      file.entries.push_back(std::move(entry));
+    }
+    file.digest = listing.finish();
+    if (copy) file.origin.clear();
+    return file;
+  }
+
+  Result<Digest> digest_of(const std::string& path, const struct stat& info, bool copy) {
+    std::string row = param_digest_key(path);
+    std::string seen = fingerprint(info);
+    auto remembered = store_.get(Family::kv, row);
+    FLOW_TRY(remembered);
+    if (remembered->has_value() && (*remembered)->size() > 32 &&
+        (*remembered)->substr(32) == seen) {
+      Digest digest;
+      if (Digest::from_bytes((*remembered)->substr(0, 32), digest) && (!copy || blobs_.has(digest)))
+        return digest;
+    }
+    Digest digest;
+    if (copy && info.st_size <= static_cast<off_t>(kInlineBlobMax)) {
+      auto bytes = read_file(path);
+      if (!bytes.ok()) return user_error(bytes.error().message);
+      auto put = blobs_.put(*bytes, batch_);
+      FLOW_TRY(put);
+      digest = *put;
+    } else if (copy) {
+      auto put = blobs_.put_file(path, false);
+      FLOW_TRY(put);
+      digest = *put;
+    } else {
+      auto hashed = sha256_file(path);
+      if (!hashed.ok()) return user_error(hashed.error().message);
+      digest = *hashed;
+    }
+    batch_.put(Family::kv, row, std::string(digest.view()) + seen);
+    return digest;
+  }
+
+  Store& store_;
+  Blobs& blobs_;
+  Batch batch_;
+  std::map<std::string, File> known_;
+};
+
+}  // namespace
+
+Status ingest_files(Plan& plan, Store& store, Blobs& blobs) {
+  Ingest ingest(store, blobs);
+  auto replace = [&](Value& value) -> Status {
+    auto done = ingest.value(value);
+    FLOW_TRY(done);
+    value = std::move(*done);
+    return {};
+  };
+  FLOW_TRY(replace(plan.params));
+  FLOW_TRY(replace(plan.result));
+  for (Node& node : plan.nodes) {
+    FLOW_TRY(replace(node.args));
+    FLOW_TRY(replace(node.items));
+    FLOW_TRY(replace(node.then_value));
+    FLOW_TRY(replace(node.else_value));
+  }
+  if (ingest.batch().writes.empty()) return {};
+  return store.commit(ingest.batch());
+}
+
+}  // namespace flow

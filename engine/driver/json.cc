@@ -1,0 +1,74 @@
+// The JSON of runs and events, as the contract gives it.
+#include <fmt/format.h>
+
+#include "engine/driver/info.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+namespace {
+
+std::string quoted(const std::string& text) { return to_json(Value(text)); }
+
+std::string time_or_null(int64_t ms) { return ms == 0 ? "null" : quoted(iso_time(ms)); }
+
+std::string text_or_null(const std::string& text) { return text.empty() ? "null" : quoted(text); }
+
+std::string json_of(const Counts& c) {
+  return fmt::format(
+      R"({{"succeeded":{},"cached":{},"failed":{},"skipped":{},"cancelled":{},"pending":{},"ready":{},"running":{},"waiting":{}}})",
+      c.succeeded, c.cached, c.failed, c.skipped, c.cancelled, c.pending, c.ready, c.running,
+      c.waiting);
+}
+
+std::string json_of(const TaskInfo& task) {
+  std::string duration = "null";
+  if (task.started_ms != 0 && task.finished_ms != 0) {
+    duration =
+        fmt::format("{:.3f}", static_cast<double>(task.finished_ms - task.started_ms) / 1000);
+  }
+  std::string json = fmt::format(
+      R"({{"name":{},"key":{},"status":{},"attempts":{},"cached":{},"ranks":{},"started":{},"finished":{},"duration_s":{},"worker":{},"error":{})",
+      quoted(task.name), text_or_null(task.key), quoted(task.status), task.attempts, task.cached,
+      task.ranks, time_or_null(task.started_ms), time_or_null(task.finished_ms), duration,
+      text_or_null(task.worker), text_or_null(task.error));
+  if (!task.waits_for.empty()) json += ",\"waits_for\":" + quoted(task.waits_for);
+  return json + "}";
+}
+
+}  // namespace
+
+std::string RunInfo::json() const {
+  bool has_result = !result.is_nil();
+  std::string json = fmt::format(
+      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{},"counts":{},"tasks":[)",
+      quoted(id), text_or_null(name), quoted(pipeline), quoted(status), time_or_null(started_ms),
+      time_or_null(finished_ms), params.is_nil() ? "{}" : to_json(params),
+      has_result ? to_json(result) : "null", json_of(counts));
+  for (size_t i = 0; i < tasks.size(); i++) {
+    if (i > 0) json += ',';
+    json += json_of(tasks[i]);
+  }
+  return json + "]}";
+}
+
+std::string Event::json() const {
+  std::string json = fmt::format(R"({{"event":{},"at":{},"run":{})", quoted(type),
+                                 quoted(iso_time(at_ms)), quoted(run));
+  if (!task.empty()) json += ",\"task\":" + quoted(task);
+  if (attempt != 0) json += fmt::format(",\"attempt\":{}", attempt);
+  if (!status.empty()) json += ",\"status\":" + quoted(status);
+  if (type == "task") json += fmt::format(",\"cached\":{}", cached);
+  if (type == "progress") json += fmt::format(",\"fraction\":{}", fraction);
+  if (!text.empty()) {
+    const char* name = "text";
+    if (type == "task" && status != "waiting") name = "error";
+    if (type == "task" && status == "waiting") name = "waits_for";
+    if (type == "serving") name = "url";
+    json += fmt::format(",\"{}\":{}", name, quoted(text));
+  }
+  if (!data.is_nil()) json += ",\"data\":" + to_json(data);
+  return json + "}";
+}
+
+}  // namespace flow

@@ -1,0 +1,311 @@
+// The frames of link.hpp.
+#include "engine/driver/link.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace flow {
+
+namespace {
+
+bool write_all(int descriptor, const char* data, size_t size) {
+  while (size > 0) {
+    ssize_t sent = ::send(descriptor, data, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    data += sent;
+    size -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool read_all(int descriptor, char* data, size_t size) {
+  while (size > 0) {
+    ssize_t got = ::recv(descriptor, data, size, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    data += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+/// The address of `path`; a long one goes through /proc/self/fd of its folder, whose descriptor is
+/// returned in `folder`.
+Result<sockaddr_un> address_of(const std::string& path, int& folder) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::string name = path;
+  folder = -1;
+  if (name.size() >= sizeof address.sun_path) {
+    std::filesystem::path whole(path);
+    folder = ::open(whole.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+      return environment_error(
+          fmt::format("cannot open `{}`: {}", whole.parent_path().string(), std::strerror(errno)));
+    name = fmt::format("/proc/self/fd/{}/{}", folder, whole.filename().string());
+  }
+  std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
+  return address;
+}
+
+}  // namespace
+
+Link::~Link() { ::close(descriptor_); }
+
+void Link::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
+
+std::string socket_path(const std::string& state_dir) { return state_dir + "/socket"; }
+
+Result<std::unique_ptr<Link>> Link::connect(const std::string& path) {
+  int folder = -1;
+  auto address = address_of(path, folder);
+  FLOW_TRY(address);
+  int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int failed = descriptor < 0 ? errno : 0;
+  if (failed == 0 &&
+      ::connect(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) != 0)
+    failed = errno;
+  if (folder >= 0) ::close(folder);
+  if (failed != 0) {
+    if (descriptor >= 0) ::close(descriptor);
+    return environment_error(
+        fmt::format("cannot reach the process that writes this state through `{}`: {}", path,
+                    std::strerror(failed)));
+  }
+  return std::make_unique<Link>(descriptor);
+}
+
+Result<int> listen_at(const std::string& path) {
+  constexpr int kBacklog = 64;
+  int folder = -1;
+  auto address = address_of(path, folder);
+  FLOW_TRY(address);
+  ::unlink(path.c_str());  // the lock is ours: whoever left it is gone
+  int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bool ok = descriptor >= 0 && ::fchmod(descriptor, 0600) == 0 &&
+            ::bind(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) == 0 &&
+            ::chmod(path.c_str(), 0600) == 0 && ::listen(descriptor, kBacklog) == 0;
+  int failed = errno;
+  if (folder >= 0) ::close(folder);
+  if (ok) return descriptor;
+  if (descriptor >= 0) ::close(descriptor);
+  return environment_error(fmt::format("cannot listen at `{}`: {}", path, std::strerror(failed)));
+}
+
+bool Link::send(const Value& frame) {
+  std::string bytes = encode_value(frame);
+  if (bytes.size() > kLinkFrameMax) return false;
+  uint32_t size = static_cast<uint32_t>(bytes.size());
+  bytes.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
+  std::lock_guard lock(sending_);
+  return write_all(descriptor_, bytes.data(), bytes.size());
+}
+
+Result<Value> Link::receive() {
+  uint32_t size = 0;
+  if (!read_all(descriptor_, reinterpret_cast<char*>(&size), sizeof size))
+    return environment_error("the other side is gone");
+  if (size > kLinkFrameMax)
+    return environment_error(
+        fmt::format("a frame of {} bytes is over the limit of {}", size, kLinkFrameMax));
+  std::string bytes(size, '\0');
+  if (!read_all(descriptor_, bytes.data(), size))
+    return environment_error("the other side is gone");
+  return decode_value(bytes);
+}
+
+std::string text_field(const Value& table, std::string_view name) {
+  const Value* found = table.find(name);
+  return found != nullptr && found->kind() == Value::Kind::string ? found->as_string() : "";
+}
+
+int64_t integer_field(const Value& table, std::string_view name, int64_t otherwise) {
+  const Value* found = table.find(name);
+  return found != nullptr && found->kind() == Value::Kind::integer ? found->as_integer()
+                                                                   : otherwise;
+}
+
+bool flag_field(const Value& table, std::string_view name) {
+  const Value* found = table.find(name);
+  return found != nullptr && found->kind() == Value::Kind::boolean && found->as_boolean();
+}
+
+Value event_to_value(const Event& event) {
+  return Value::map({{"frame", "event"},
+                     {"type", event.type},
+                     {"run", event.run},
+                     {"task", event.task},
+                     {"attempt", event.attempt},
+                     {"status", event.status},
+                     {"cached", event.cached},
+                     {"fraction", event.fraction},
+                     {"text", event.text},
+                     {"data", event.data},
+                     {"at", event.at_ms}});
+}
+
+Event event_from_value(const Value& value) {
+  Event event;
+  event.type = text_field(value, "type");
+  event.run = text_field(value, "run");
+  event.task = text_field(value, "task");
+  event.attempt = static_cast<uint32_t>(integer_field(value, "attempt"));
+  event.status = text_field(value, "status");
+  event.cached = flag_field(value, "cached");
+  const Value* fraction = value.find("fraction");
+  if (fraction != nullptr &&
+      (fraction->kind() == Value::Kind::number || fraction->kind() == Value::Kind::integer))
+    event.fraction = fraction->as_number();
+  event.text = text_field(value, "text");
+  if (const Value* data = value.find("data")) event.data = *data;
+  event.at_ms = integer_field(value, "at");
+  return event;
+}
+
+Value error_to_value(const Error& error) {
+  return Value::map({{"frame", "error"},
+                     {"kind", int64_t{static_cast<uint8_t>(error.kind)}},
+                     {"message", error.message}});
+}
+
+Error error_from_value(const Value& value) {
+  int64_t kind = integer_field(value, "kind", int64_t{static_cast<uint8_t>(ErrorKind::internal)});
+  bool known = kind >= 0 && kind <= static_cast<int64_t>(ErrorKind::internal);
+  return {known ? static_cast<ErrorKind>(kind) : ErrorKind::internal, text_field(value, "message")};
+}
+
+namespace {
+
+Value pairs_to_value(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  std::vector<Value> items;
+  for (const auto& [name, value] : pairs) items.push_back(Value::list({name, value}));
+  return Value::list(std::move(items));
+}
+
+std::vector<std::pair<std::string, std::string>> pairs_from_value(const Value* value) {
+  std::vector<std::pair<std::string, std::string>> out;
+  if (value == nullptr || value->kind() != Value::Kind::table) return out;
+  for (const Value& item : value->as_table().list) {
+    const Value* name = item.find(Value(1));
+    const Value* text = item.find(Value(2));
+    bool ok = name != nullptr && text != nullptr && name->kind() == Value::Kind::string &&
+              text->kind() == Value::Kind::string;
+    if (ok) out.emplace_back(name->as_string(), text->as_string());
+  }
+  return out;
+}
+
+Value strings_to_value(const std::vector<std::string>& strings) {
+  std::vector<Value> items(strings.begin(), strings.end());
+  return Value::list(std::move(items));
+}
+
+std::vector<std::string> strings_from_value(const Value* value) {
+  std::vector<std::string> out;
+  if (value == nullptr || value->kind() != Value::Kind::table) return out;
+  for (const Value& item : value->as_table().list) {
+    if (item.kind() == Value::Kind::string) out.push_back(item.as_string());
+  }
+  return out;
+}
+
+}  // namespace
+
+Value submission_to_value(const Submission& submission) {
+  const RunOptions& o = submission.options;
+  return Value::map({{"script", submission.script},
+                     {"directory", submission.working_directory},
+                     {"params", submission.params},
+                     {"environment", pairs_to_value(*submission.environment)},
+                     {"name", o.name},
+                     {"jobs", int64_t{o.jobs}},
+                     {"fresh", o.fresh},
+                     {"fail_fast", o.fail_fast},
+                     {"grace_ms", o.grace_ms},
+                     {"serve_for_ms", o.serve_for_ms},
+                     {"text_params", pairs_to_value(o.text_params)},
+                     {"params_json", o.params_json}});
+}
+
+Result<Submission> submission_from_value(const Value& value) {
+  if (value.kind() != Value::Kind::table) return user_error("a request without a body");
+  Submission submission;
+  submission.script = text_field(value, "script");
+  submission.working_directory = text_field(value, "directory");
+  if (submission.working_directory.empty() || submission.working_directory[0] != '/')
+    return user_error("a request without an absolute working directory");
+  if (const Value* params = value.find("params")) submission.params = *params;
+  submission.environment =
+      std::make_shared<const Environment>(pairs_from_value(value.find("environment")));
+  RunOptions& o = submission.options;
+  o.name = text_field(value, "name");
+  o.jobs = static_cast<int32_t>(integer_field(value, "jobs"));
+  o.fresh = flag_field(value, "fresh");
+  o.fail_fast = flag_field(value, "fail_fast");
+  o.grace_ms = integer_field(value, "grace_ms", o.grace_ms);
+  o.serve_for_ms = integer_field(value, "serve_for_ms", -1);
+  o.text_params = pairs_from_value(value.find("text_params"));
+  o.params_json = text_field(value, "params_json");
+  return submission;
+}
+
+Value counts_to_value(const Counts& c) {
+  return Value::list({c.succeeded, c.cached, c.failed, c.skipped, c.cancelled, c.pending, c.ready,
+                      c.running, c.waiting});
+}
+
+Counts counts_from_value(const Value& value) {
+  Counts counts;
+  uint32_t* fields[] = {&counts.succeeded, &counts.cached,    &counts.failed,
+                        &counts.skipped,   &counts.cancelled, &counts.pending,
+                        &counts.ready,     &counts.running,   &counts.waiting};
+  int64_t index = 0;
+  for (uint32_t* field : fields) {
+    const Value* item = value.find(Value(++index));
+    if (item != nullptr && item->kind() == Value::Kind::integer)
+      *field = static_cast<uint32_t>(item->as_integer());
+  }
+  return counts;
+}
+
+Value plan_to_value(const PlanInfo& plan) {
+  std::vector<Value> nodes;
+  for (const PlanNode& node : plan.nodes) {
+    nodes.push_back(Value::map({{"name", node.name},
+                                {"task", node.task},
+                                {"kind", node.kind},
+                                {"verdict", node.verdict},
+                                {"reason", node.reason},
+                                {"needs", strings_to_value(node.needs)},
+                                {"after", strings_to_value(node.after)}}));
+  }
+  return Value::map({{"pipeline", plan.pipeline},
+                     {"nodes", Value::list(std::move(nodes))},
+                     {"warnings", strings_to_value(plan.warnings)}});
+}
+
+PlanInfo plan_from_value(const Value& value) {
+  PlanInfo plan;
+  plan.pipeline = text_field(value, "pipeline");
+  plan.warnings = strings_from_value(value.find("warnings"));
+  const Value* nodes = value.find("nodes");
+  if (nodes == nullptr || nodes->kind() != Value::Kind::table) return plan;
+  for (const Value& node : nodes->as_table().list) {
+    plan.nodes.push_back({text_field(node, "name"), text_field(node, "task"),
+                          text_field(node, "kind"), text_field(node, "verdict"),
+                          text_field(node, "reason"), strings_from_value(node.find("needs")),
+                          strings_from_value(node.find("after"))});
+  }
+  return plan;
+}
+
+}  // namespace flow

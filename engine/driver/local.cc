@@ -1,0 +1,266 @@
+// Runs, resumes, cancels and signals over the driver of this process.
+#include "engine/driver/local.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <filesystem>
+
+#include "engine/base/clock.hpp"
+#include "engine/driver/gc.hpp"
+#include "engine/driver/info.hpp"
+#include "engine/driver/reader_impl.hpp"
+#include "engine/store/keys.hpp"
+
+namespace flow {
+
+namespace {
+
+int32_t affinity_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+Value params_table(const std::vector<std::pair<std::string, Value>>& params) {
+  std::vector<std::pair<Value, Value>> fields;
+  for (const auto& [name, value] : params) fields.emplace_back(Value(name), value);
+  return Value::map(std::move(fields));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& options,
+                                                       const std::string& dir,
+                                                       std::unique_ptr<StateLock> lock) {
+  std::unique_ptr<LocalEngine> engine(new LocalEngine());
+  engine->options_ = options;
+  engine->lock_ = std::move(lock);
+  DriverOptions driver;
+  driver.state_dir = dir;
+  auto executor = find_executor(options);
+  FLOW_TRY(executor);
+  driver.executor = *executor;
+  driver.jobs = options.jobs > 0 ? options.jobs : affinity_cpus();
+  auto store = open_store(dir);
+  FLOW_TRY(store);
+  auto started = Driver::start(driver, std::move(*store));
+  FLOW_TRY(started);
+  engine->driver_ = std::move(*started);
+  auto server = Server::start(*engine, dir);
+  FLOW_TRY(server);
+  engine->server_ = std::move(*server);
+  return engine;
+}
+
+LocalEngine::~LocalEngine() {
+  server_.reset();
+  driver_.reset();
+}
+
+void LocalEngine::define(const std::string& name, const std::string& version, NativeTask task) {
+  driver_->define_native(name, version, std::move(task));
+}
+
+Submission LocalEngine::here(const RunOptions& options) const {
+  Submission submission;
+  submission.working_directory = options_.working_directory;
+  if (submission.working_directory.empty())
+    submission.working_directory = std::filesystem::current_path().string();
+  submission.options = options;
+  submission.environment = process_environment();
+  return submission;
+}
+
+RunInfo LocalEngine::look(const RunId& id, bool tasks) {
+  RunInfo info;
+  bool found = false;
+  auto describe = [&](const core::Run& run, const RunRow& row, Resolver& resolver,
+                      const core::State* state) {
+    info = tasks ? info_of_run(run, row, resolver, state) : summary_of_run(run, row, resolver);
+    found = true;
+  };
+  Driver* driver = driver_.get();
+  driver->inspect([&](const core::State& state, Resolver& resolver) {
+    auto run = state.runs.find(id);
+    if (run == state.runs.end()) return;
+    auto bytes = driver->store().get(Family::runs, run_key(id));
+    if (!bytes.ok() || !bytes->has_value()) return;
+    auto row = decode_run_row(**bytes);
+    if (row.ok()) describe(run->second, *row, resolver, &state);
+  });
+  if (found) return info;
+  if (auto error = driver->stopped_by()) throw Failed(*error);
+  RunRow row = value_or_throw(select_row(driver->store(), id));
+  LoadedRun loaded = value_or_throw(load_run(driver->store(), driver->blobs(), row));
+  if (loaded.run == nullptr) return info_of_row(row);
+  Resolver resolver([driver](const Digest& digest) { return driver->blobs().get(digest); });
+  describe(*loaded.run, row, resolver, nullptr);
+  return info;
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::watch(const RunId& id) {
+  auto state = std::make_shared<detail::RunState>();
+  state->id = id;
+  Driver* driver = driver_.get();
+  state->info = [this, id] { return look(id, true); };
+  state->summary = [this, id] { return look(id, false); };
+  state->counts = [this, id] { return counts(id); };
+  state->interrupt = [driver, id](bool kill) { driver->interrupt(id, kill); };
+  state->cancel = [driver, id] { (void)driver->post_and_wait(core::CancelRequested{id}); };
+  state->end_serving = [driver, id] { (void)driver->post_and_wait(core::ServeEnded{id}); };
+  return state;
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::run(const std::string& script, const Value& params,
+                                                   const RunOptions& options) {
+  Submission submission = here(options);
+  submission.script = script;
+  submission.params = params;
+  return run_for(submission);
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
+  Prepared prepared = value_or_throw(prepare(*driver_, submission));
+  RunId id = prepared.meta.row.id;
+  auto state = watch(id);
+  prepared.meta.listener = state;
+  for (const std::string& warning : prepared.plan->warnings) {
+    Event event;
+    event.type = "warning";
+    event.run = id;
+    event.text = warning;
+    event.at_ms = now_ms();
+    state->on_event(std::move(event));
+  }
+  const RunOptions& options = submission.options;
+  ok_or_throw(driver_->submit(std::move(prepared.meta), prepared.plan,
+                              std::move(prepared.plan_bytes), options.fresh, options.fail_fast,
+                              options.jobs));
+  return state;
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::resume(const std::string& selector,
+                                                      const RunOptions& options, bool new_code) {
+  return take_up(selector, "", false, new_code, here(options));
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::retry(const std::string& selector,
+                                                     const std::string& task,
+                                                     const RunOptions& options) {
+  return take_up(selector, task, true, false, here(options));
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& selector,
+                                                       const std::string& task, bool, bool new_code,
+                                                       const Submission& from) {
+  RunRow row = value_or_throw(select_row(driver_->store(), selector));
+  auto state = watch(row.id);
+  std::string bundle_bytes = value_or_throw(driver_->blobs().get(row.bundle_digest));
+  if (new_code) {
+    Submission again = from;
+    again.script = row.script;
+    again.working_directory = row.directory;
+    again.params = value_or_throw(decode_value(row.params));
+    again.options.fresh = row.fresh;
+    Prepared prepared = value_or_throw(prepare(*driver_, again));
+    prepared.meta.row.id = row.id;
+    prepared.meta.row.name = row.name;
+    prepared.meta.row.submitted = row.submitted;
+    prepared.meta.listener = state;
+    driver_->forget(row.id);
+    ok_or_throw(driver_->submit(std::move(prepared.meta), prepared.plan,
+                                std::move(prepared.plan_bytes), row.fresh, row.fail_fast,
+                                from.options.jobs));
+    return state;
+  }
+  if (row.status == "succeeded" && task.empty()) {
+    state->on_end();
+    return state;
+  }
+  std::string plan_bytes = value_or_throw(driver_->blobs().get(row.plan_digest));
+  Plan plan = value_or_throw(decode_plan(plan_bytes));
+  int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  std::vector<std::string> warnings;
+  std::vector<Error> errors =
+      check_needs(plan, *from.environment, driver_->options().jobs, memory, warnings);
+  if (!errors.empty()) throw Failed(errors.front());
+  RunMeta meta;
+  meta.row = row;
+  meta.bundle = std::make_shared<const std::string>(std::move(bundle_bytes));
+  meta.environment = from.environment;
+  meta.grace_ms = from.options.grace_ms;
+  meta.serve_for_ms = from.options.serve_for_ms;
+  meta.listener = state;
+  Bundle bundle = value_or_throw(decode_bundle(*meta.bundle));
+  std::string changed = changed_sources(bundle);
+  if (!changed.empty()) {
+    Event event;
+    event.type = "warning";
+    event.run = row.id;
+    event.text = fmt::format(
+        "{} differs from what the run was started with; the run goes on with its own code. `flow "
+        "resume {} --code new` takes the new one.",
+        changed, row.id);
+    event.at_ms = now_ms();
+    state->on_event(std::move(event));
+  }
+  ok_or_throw(driver_->revive(std::move(meta), task));
+  return state;
+}
+
+void LocalEngine::cancel(const std::string& selector) {
+  RunRow row = value_or_throw(select_row(driver_->store(), selector));
+  bool admitted = value_or_throw(driver_->post_and_wait(core::CancelRequested{row.id}));
+  if (!admitted)
+    throw Failed(
+        user_error(fmt::format("the run {} can't be cancelled: it is {}", row.id, row.status)));
+}
+
+void LocalEngine::signal(const std::string& selector, const std::string& name,
+                         const std::string& json) {
+  RunRow row = value_or_throw(select_row(driver_->store(), selector));
+  Value value(true);
+  if (!json.empty()) {
+    auto parsed = from_json(json);
+    if (!parsed.ok())
+      throw Failed(
+          user_error(fmt::format("the signal's value is no JSON: {}", parsed.error().message)));
+    value = std::move(*parsed);
+  }
+  std::string bytes = encode_value(value);
+  Digest digest = sha256(bytes);
+  bool admitted = value_or_throw(
+      driver_->post_and_wait(core::SignalReceived{row.id, name, digest}, {{digest, bytes}}));
+  if (!admitted)
+    throw Failed(user_error(
+        fmt::format("the run {} takes no signals any more: it is {}", row.id, row.status)));
+}
+
+PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options) {
+  Submission submission = here(options);
+  submission.script = script;
+  return plan_for(submission);
+}
+
+PlanInfo LocalEngine::plan_for(const Submission& submission) {
+  Prepared prepared = value_or_throw(prepare(*driver_, submission));
+  return driver_->foresee(*prepared.plan, submission.options.fresh);
+}
+
+Counts LocalEngine::counts(const RunId& id) {
+  Counts counts;
+  driver_->inspect([&](const core::State& state, Resolver&) {
+    auto run = state.runs.find(id);
+    if (run == state.runs.end()) return;
+    const core::RunCounts& c = run->second.counts;
+    counts = {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
+              c.pending,   c.ready,  c.running, c.waiting};
+  });
+  return counts;
+}
+
+uint64_t LocalEngine::gc(uint32_t keep) { return value_or_throw(collect_garbage(*driver_, keep)); }
+
+}  // namespace flow

@@ -1,0 +1,70 @@
+// The engine as the state's writer.
+#pragma once
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "engine/driver/prepare.hpp"
+#include "engine/driver/run_state.hpp"
+#include "engine/driver/server.hpp"
+#include "engine/store/lock.hpp"
+
+namespace flow {
+
+class LocalEngine final : public detail::EngineImpl {
+ public:
+  /// Takes over the state whose lock the caller holds.
+  static Result<std::unique_ptr<LocalEngine>> open(const EngineOptions& options,
+                                                   const std::string& dir,
+                                                   std::unique_ptr<StateLock> lock);
+  ~LocalEngine() override;
+
+  void define(const std::string& name, const std::string& version, NativeTask task) override;
+  std::shared_ptr<detail::RunState> run(const std::string& script, const Value& params,
+                                        const RunOptions& options) override;
+  std::shared_ptr<detail::RunState> resume(const std::string& selector, const RunOptions& options,
+                                           bool new_code) override;
+  std::shared_ptr<detail::RunState> retry(const std::string& selector, const std::string& task,
+                                          const RunOptions& options) override;
+  void cancel(const std::string& selector) override;
+  void signal(const std::string& selector, const std::string& name,
+              const std::string& json) override;
+  PlanInfo plan(const std::string& script, const RunOptions& options) override;
+  uint64_t gc(uint32_t keep) override;
+  bool is_writer() const override { return true; }
+  uint64_t state_bytes() const override { return driver_->store().bytes(); }
+  uint32_t client_runs() const override { return server_->client_runs(); }
+  void wait_for_clients() override { server_->wait_for_clients(); }
+
+  // The same for a client: where it stands and its environment come with the request.
+  std::shared_ptr<detail::RunState> run_for(const Submission& submission);
+  std::shared_ptr<detail::RunState> take_up(const std::string& selector, const std::string& task,
+                                            bool retry, bool new_code, const Submission& from);
+  PlanInfo plan_for(const Submission& submission);
+  Counts counts(const RunId& run);
+  Driver& driver() { return *driver_; }
+
+ private:
+  LocalEngine() = default;
+  std::shared_ptr<detail::RunState> watch(const RunId& id);
+  RunInfo look(const RunId& id, bool tasks);
+  Submission here(const RunOptions& options) const;
+
+  EngineOptions options_;
+  std::unique_ptr<StateLock> lock_;
+  std::unique_ptr<Driver> driver_;
+  std::unique_ptr<Server> server_;
+};
+
+template <typename T>
+T value_or_throw(Result<T> result) {
+  if (!result.ok()) throw Failed(result.error());
+  return std::move(result).value();
+}
+inline void ok_or_throw(const Status& status) {
+  if (!status.ok()) throw Failed(status.error());
+}
+
+}  // namespace flow

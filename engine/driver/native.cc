@@ -1,0 +1,149 @@
+// A small pool of threads for native tasks; grows to its bound as jobs arrive.
+#include "engine/driver/native.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace flow {
+
+namespace {
+
+int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+class Context final : public TaskContext {
+ public:
+  Context(const AttemptOrder& order, const std::atomic<bool>& stopping,
+          const std::function<void(std::vector<Report>)>& on_report)
+      : order_(order), stopping_(stopping), on_report_(on_report) {}
+  const std::string& run() const override { return order_.id.run; }
+  const std::string& task() const override { return order_.task; }
+  uint32_t attempt() const override { return order_.id.attempt; }
+  uint64_t seed() const override { return order_.seed; }
+  bool stopping() const override { return stopping_.load(); }
+  void log(const std::string& line) override {
+    Report report{};
+    report.kind = Report::Kind::log;
+    report.id = order_.id;
+    report.text = line;
+    report.at = now_ms();
+    on_report_({std::move(report)});
+  }
+  void progress(double fraction) override {
+    Report report{};
+    report.kind = Report::Kind::progress;
+    report.id = order_.id;
+    report.number = fraction;
+    on_report_({std::move(report)});
+  }
+
+ private:
+  const AttemptOrder& order_;
+  const std::atomic<bool>& stopping_;
+  const std::function<void(std::vector<Report>)>& on_report_;
+};
+
+}  // namespace
+
+NativeRunner::NativeRunner(int32_t threads_max, std::function<void(std::vector<Report>)> on_report)
+    : threads_max_(threads_max), on_report_(std::move(on_report)) {}
+
+NativeRunner::~NativeRunner() {
+  {
+    std::lock_guard lock(mutex_);
+    quit_ = true;
+    queue_.clear();
+    for (auto& [id, stopping] : running_) stopping->store(true);
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void NativeRunner::define(const std::string& name, const std::string& version, NativeTask task) {
+  std::lock_guard lock(mutex_);
+  tasks_[name] = {version, std::move(task)};
+}
+
+std::optional<std::string> NativeRunner::version(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  auto found = tasks_.find(name);
+  if (found == tasks_.end()) return std::nullopt;
+  return found->second.first;
+}
+
+void NativeRunner::start(AttemptOrder order, const std::string& definition) {
+  std::lock_guard lock(mutex_);
+  auto stopping = std::make_shared<std::atomic<bool>>(false);
+  running_[order.id] = stopping;
+  queue_.push_back({std::move(order), definition, stopping});
+  if (idle_ == 0 && threads_.size() < static_cast<size_t>(threads_max_)) {
+    threads_.emplace_back([this] { run_jobs(); });
+  }
+  wake_.notify_one();
+}
+
+void NativeRunner::stop(const core::AttemptId& id) {
+  std::lock_guard lock(mutex_);
+  auto found = running_.find(id);
+  if (found != running_.end()) found->second->store(true);
+}
+
+void NativeRunner::run_jobs() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    idle_++;
+    wake_.wait(lock, [this] { return quit_ || !queue_.empty(); });
+    idle_--;
+    if (quit_) return;
+    Job job = std::move(queue_.front());
+    queue_.pop_front();
+    NativeTask task = tasks_[job.definition].second;
+    lock.unlock();
+    Report report = run(job, task);
+    on_report_({std::move(report)});
+    lock.lock();
+    running_.erase(job.order.id);
+  }
+}
+
+Report NativeRunner::run(Job& job, const NativeTask& task) {
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.id = job.order.id;
+  report.outcome = Report::Outcome::failed;
+  report.failure.cause = core::Cause::user_error;
+  auto began = std::chrono::steady_clock::now();
+  if (!task) {
+    report.failure.message = fmt::format(
+        "the native task `{}` is not defined in this program: call engine.define(\"{}\", …) first",
+        job.definition, job.definition);
+    return report;
+  }
+  auto args = decode_value(job.order.args);
+  FLOW_CHECK(args.ok());
+  try {
+    Context context(job.order, *job.stopping, on_report_);
+    Value result = task(context, *args);
+    if (job.stopping->load() && result.is_nil()) {
+      report.outcome = Report::Outcome::stopped;
+    } else {
+      report.value = encode_value(result);
+      report.outcome = Report::Outcome::succeeded;
+      report.failure = {};
+    }
+  } catch (const std::exception& error) {
+    report.failure.message =
+        fmt::format("the native task `{}` failed: {}", job.definition, error.what());
+  } catch (...) {
+    report.failure.message = fmt::format(
+        "the native task `{}` threw something that is no std::exception", job.definition);
+  }
+  auto took = std::chrono::steady_clock::now() - began;
+  report.duration_us = std::chrono::duration_cast<std::chrono::microseconds>(took).count();
+  return report;
+}
+
+}  // namespace flow

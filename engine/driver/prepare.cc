@@ -1,0 +1,255 @@
+// Building and checking a submission before anything runs.
+#include "engine/driver/prepare.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/units.hpp"
+#include "lua/script.hpp"
+
+extern char** environ;
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+Result<std::string> find_state(const EngineOptions& options) {
+  std::error_code ignored;
+  fs::path start = options.working_directory.empty() ? fs::current_path(ignored)
+                                                     : fs::path(options.working_directory);
+  auto absolute = [&](const fs::path& path) {
+    return (path.is_absolute() ? path : start / path).lexically_normal().string();
+  };
+  if (!options.state.empty()) return absolute(options.state);
+  if (const char* named = std::getenv("FLOW_STATE"); named != nullptr && *named != 0)
+    return absolute(named);
+  for (fs::path folder = start;; folder = folder.parent_path()) {
+    struct stat info {};
+    fs::path candidate = folder / ".flow";
+    if (::stat(candidate.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+      if (info.st_uid == geteuid()) return candidate.string();
+      return environment_error(
+          fmt::format("the state `{}` belongs to another user (uid {}), so it is not used: name "
+                      "your own with --state DIR or FLOW_STATE",
+                      candidate.string(), info.st_uid));
+    }
+    if (folder == folder.parent_path()) break;
+  }
+  return absolute(".flow");
+}
+
+Result<std::string> find_executor(const EngineOptions& options) {
+  std::vector<fs::path> places;
+  if (!options.executor.empty()) {
+    places.emplace_back(options.executor);
+  } else {
+    Dl_info here{};
+    auto beside = [&](const fs::path& folder) {
+      places.push_back(folder / "flow-executor");
+      places.push_back(folder / "../bin/flow-executor");
+      places.push_back(folder / "../libexec/flow/flow-executor");
+      places.push_back(folder / "flow/flow-executor");
+    };
+    if (dladdr(reinterpret_cast<void*>(&find_executor), &here) != 0 && here.dli_fname != nullptr) {
+      std::error_code failed;
+      fs::path library = fs::canonical(here.dli_fname, failed);
+      if (!failed) beside(library.parent_path());
+    }
+    std::error_code failed;
+    fs::path program = fs::read_symlink("/proc/self/exe", failed);
+    if (!failed) beside(program.parent_path());
+  }
+  for (const fs::path& place : places) {
+    if (access(place.c_str(), X_OK) == 0) return fs::absolute(place).lexically_normal().string();
+  }
+  std::string looked;
+  for (const fs::path& place : places) looked += "\n  " + place.lexically_normal().string();
+  return environment_error(
+      "flow-executor was not found: install it beside the library or name it by the option "
+      "`executor`. Looked at:" +
+      looked);
+}
+
+std::shared_ptr<const Environment> process_environment() {
+  auto all = std::make_shared<Environment>();
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) {
+    std::string_view text = *entry;
+    size_t equals = text.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    all->emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return all;
+}
+
+Error joined_errors(const std::vector<Error>& errors) {
+  Error all = errors.front();
+  for (size_t i = 1; i < errors.size(); i++) all.message += "\n\n" + errors[i].message;
+  return all;
+}
+
+namespace {
+
+Result<fs::path> find_script(const Submission& submission) {
+  fs::path path = submission.script;
+  if (path.is_relative()) path = fs::path(submission.working_directory) / path;
+  path = path.lexically_normal();
+  std::error_code failed;
+  if (fs::is_directory(path, failed)) path /= "pipeline.lua";
+  if (!fs::exists(path, failed)) {
+    return user_error(fmt::format(
+        "cannot find the script `{}`: name a .lua file, or a folder that has a pipeline.lua",
+        path.string()));
+  }
+  return path;
+}
+
+}  // namespace
+
+std::vector<Error> check_needs(const Plan& plan, const Environment& environment, int32_t cpus,
+                               int64_t memory_bytes, std::vector<std::string>& warnings) {
+  std::vector<Error> errors;
+  for (const TaskDef& def : plan.defs) {
+    std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
+    if (def.resources.cpus_milli > cpus * 1000) {
+      warnings.push_back(
+          fmt::format("{} asks for cpus = {}, but there are {} CPU slots: it runs with {}", where,
+                      def.resources.cpus_milli / 1000.0, cpus, cpus));
+    }
+    if (def.resources.memory_bytes > memory_bytes) {
+      errors.push_back(user_error(
+          fmt::format("{} asks for {} of memory, and this machine has {}: ask for less, or run it "
+                      "where there is more",
+                      where, format_bytes(static_cast<uint64_t>(def.resources.memory_bytes)),
+                      format_bytes(static_cast<uint64_t>(memory_bytes)))));
+    }
+    if (def.resources.gpus_milli > 0) {
+      errors.push_back(
+          user_error(fmt::format("{} asks for gpus = {}, and this engine has none to give: remove "
+                                 "`gpus` to run it on CPUs",
+                                 where, def.resources.gpus_milli / 1000.0)));
+    }
+    if (def.resources.ranks > 1) {
+      errors.push_back(
+          user_error(fmt::format("{} asks for ranks = {}: gangs need a cluster, which this version "
+                                 "does not have; use ranks = 1",
+                                 where, def.resources.ranks)));
+    }
+    for (const EnvEntry& entry : def.env) {
+      if (!entry.from_submitter) continue;
+      bool found = false;
+      for (const auto& [name, value] : environment) found = found || name == entry.value;
+      if (found) continue;
+      errors.push_back(user_error(fmt::format(
+          "{} needs the environment variable {}, which is not set: export {}=… and start again",
+          where, entry.value, entry.value)));
+    }
+  }
+  return errors;
+}
+
+Result<Built> build(const Submission& submission, const std::string& executor) {
+  BuildOrder order;
+  if (submission.pinned) {
+    order.root = submission.pinned->root;
+    order.main = submission.pinned->main;
+    order.pinned = encode_bundle(*submission.pinned);
+  } else {
+    auto script = find_script(submission);
+    FLOW_TRY(script);
+    order.root = script->parent_path().string();
+    order.main = script->filename().string();
+  }
+  order.params = encode_value(submission.params.is_nil() ? Value::map({}) : submission.params);
+  if (!submission.options.params_json.empty()) {
+    auto file_params = from_json(submission.options.params_json);
+    if (!file_params.ok())
+      return user_error("the parameters' JSON can't be read: " + file_params.error().message);
+    bool object = file_params->kind() == Value::Kind::table && file_params->as_table().list.empty();
+    if (!object)
+      return user_error("the parameters' JSON must be one object, { \"name\": value, … }");
+    order.params = encode_value(*file_params);
+  }
+  order.text_params = submission.options.text_params;
+  order.working_directory = submission.working_directory;
+  WorkerOptions worker;
+  worker.executor = executor;
+  auto reply = build_in_child(worker, order);
+  FLOW_TRY(reply);
+  if (!reply->errors.empty()) {
+    std::vector<Error> errors;
+    for (std::string& message : reply->errors) errors.push_back(user_error(std::move(message)));
+    return joined_errors(errors);
+  }
+  Built built;
+  auto plan = decode_plan(reply->plan);
+  FLOW_TRY(plan);
+  auto bundle = decode_bundle(reply->bundle);
+  FLOW_TRY(bundle);
+  built.plan = std::move(*plan);
+  built.bundle = std::move(*bundle);
+  built.bundle_bytes = std::move(reply->bundle);
+  return built;
+}
+
+Result<Prepared> prepare(Driver& driver, const Submission& submission) {
+  auto built = build(submission, driver.options().executor);
+  FLOW_TRY(built);
+  Plan* plan = &built->plan;
+  const Bundle* bundle = &built->bundle;
+  for (const auto& [path, text] : bundle->files) {
+    for (std::string& warning : lint_source(path, text))
+      plan->warnings.push_back(std::move(warning));
+  }
+  std::vector<Error> errors = check_plan(*plan);
+  for (TaskDef& def : plan->defs) {
+    if (def.kind != TaskKind::native) continue;
+    auto version = driver.native_version(def.name);
+    if (!version) {
+      errors.push_back(
+          user_error(fmt::format("{}:{}: the native task `{}` is not defined by this program: the "
+                                 "embedding program calls engine.define(\"{}\", version, function)",
+                                 def.file, def.line, def.name, def.name)));
+      continue;
+    }
+    def.native_version = *version;
+  }
+  int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  std::vector<Error> needs =
+      check_needs(*plan, *submission.environment, driver.options().jobs, memory, plan->warnings);
+  errors.insert(errors.end(), needs.begin(), needs.end());
+  if (!errors.empty()) return joined_errors(errors);
+  FLOW_TRY(ingest_files(*plan, driver.store(), driver.blobs()));
+
+  Prepared prepared;
+  RunRow& row = prepared.meta.row;
+  row.submitted = now_ms();
+  row.id = make_run_id(row.submitted);
+  row.name = submission.options.name;
+  row.pipeline = plan->pipeline;
+  row.status = "pending";
+  row.script = (fs::path(bundle->root) / bundle->main).string();
+  row.directory = submission.working_directory;
+  row.params = encode_value(plan->params);
+  row.jobs = submission.options.jobs;
+  row.fresh = submission.options.fresh;
+  row.fail_fast = submission.options.fail_fast;
+  row.grace_ms = submission.options.grace_ms;
+  prepared.plan_bytes = encode_plan(*plan);
+  row.plan_digest = sha256(prepared.plan_bytes);
+  prepared.meta.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
+  row.bundle_digest = sha256(*prepared.meta.bundle);
+  prepared.meta.environment = submission.environment;
+  prepared.meta.grace_ms = submission.options.grace_ms;
+  prepared.meta.serve_for_ms = submission.options.serve_for_ms;
+  prepared.plan = std::make_shared<const Plan>(std::move(*plan));
+  return prepared;
+}
+
+}  // namespace flow

@@ -1,0 +1,59 @@
+// From a script and parameters to something that can be submitted: build in a child, check, read
+// files, bind natives.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/driver/driver.hpp"
+
+namespace flow {
+
+/// What `flow run` was asked for, wherever it was typed: this process, or a client that sent it.
+struct Submission {
+  std::string script;             // absolute path of a file, or of a folder with pipeline.lua
+  std::string working_directory;  // absolute
+  Value params;                   // table, or nil
+  RunOptions options;
+  std::shared_ptr<const Environment> environment;
+  std::shared_ptr<const Bundle> pinned;  // build from this code
+};
+
+struct Prepared {
+  RunMeta meta;
+  std::shared_ptr<const Plan> plan;
+  std::string plan_bytes;
+};
+
+/// Where the state lies: --state, else $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow.
+/// Refuses another user's.
+Result<std::string> find_state(const EngineOptions& options);
+/// flow-executor: the option, else beside this library, beside the program, in ../libexec/flow.
+Result<std::string> find_executor(const EngineOptions& options);
+/// This process's environment.
+std::shared_ptr<const Environment> process_environment();
+
+struct Built {
+  Plan plan;
+  Bundle bundle;
+  std::string bundle_bytes;
+};
+
+/// Builds the graph in a child process.
+Result<Built> build(const Submission& submission, const std::string& executor);
+/// All of them as one, a paragraph each.
+Error joined_errors(const std::vector<Error>& errors);
+/// The sources of a bundle that differ on disk, by name; "" where none does.
+std::string changed_sources(const Bundle& bundle);
+
+Result<Prepared> prepare(Driver& driver, const Submission& submission);
+
+/// Checks of what this node and this submitter have; also at resume.
+std::vector<Error> check_needs(const Plan& plan, const Environment& environment, int32_t cpus,
+                               int64_t memory_bytes, std::vector<std::string>& warnings);
+
+/// Reads every file of the plan that has no digest yet: content up to 64 MiB into the state, larger
+/// in place.
+Status ingest_files(Plan& plan, Store& store, Blobs& blobs);
+
+}  // namespace flow

@@ -1,0 +1,237 @@
+// Requests to the writer, events back; and the take-over.
+#include "engine/driver/remote.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <filesystem>
+
+#include "engine/driver/local.hpp"
+#include "engine/driver/reader_impl.hpp"
+#include "engine/store/lock.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int kOpenTries = 100;  // a writer that just took the lock is not listening yet
+constexpr int kOpenPauseMs = 50;
+
+Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields) {
+  fields.emplace_back("version", int64_t{kLinkVersion});
+  fields.emplace_back("verb", verb);
+  return Value::map(std::move(fields));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& options,
+                                                        const std::string& dir) {
+  std::string last;
+  for (int attempt = 0; attempt < kOpenTries; attempt++) {
+    if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
+    auto lock = StateLock::acquire(dir);
+    FLOW_TRY(lock);
+    if (*lock) {
+      auto local = LocalEngine::open(options, dir, std::move(*lock));
+      FLOW_TRY(local);
+      return std::unique_ptr<detail::EngineImpl>(std::move(*local));
+    }
+    auto link = Link::connect(socket_path(dir));
+    if (link.ok())
+      return std::unique_ptr<detail::EngineImpl>(std::make_unique<RemoteEngine>(options, dir));
+    last = link.error().message;
+  }
+  return environment_error(fmt::format("the state `{}` is locked by {}, which does not answer: {}",
+                                       dir, lock_holder(dir), last));
+}
+
+RemoteEngine::~RemoteEngine() {
+  {
+    std::lock_guard lock(mutex_);
+    quit_ = true;
+    for (auto& weak : links_) {
+      if (auto link = weak.lock()) link->shut_down();
+    }
+  }
+  for (std::thread& follower : followers_) follower.join();
+}
+
+void RemoteEngine::define(const std::string& name, const std::string&, NativeTask) {
+  throw Failed(environment_error(
+      fmt::format("the native task `{}` can't be defined: another process ({}) writes this state, "
+                  "and native tasks run in the writer; give this program a state of its own",
+                  name, lock_holder(dir_))));
+}
+
+bool RemoteEngine::is_writer() const {
+  std::lock_guard lock(mutex_);
+  return successor_ && successor_->is_writer();
+}
+
+uint64_t RemoteEngine::state_bytes() const {
+  EngineOptions options = options_;
+  options.state = dir_;
+  return Reader(options).state_bytes();
+}
+
+uint32_t RemoteEngine::client_runs() const {
+  std::lock_guard lock(mutex_);
+  return successor_ ? successor_->client_runs() : 0;
+}
+
+void RemoteEngine::wait_for_clients() {
+  detail::EngineImpl* successor = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    successor = successor_.get();
+  }
+  if (successor != nullptr) successor->wait_for_clients();
+}
+
+Submission RemoteEngine::here(const RunOptions& options) const {
+  Submission submission;
+  submission.working_directory = options_.working_directory.empty()
+                                     ? std::filesystem::current_path().string()
+                                     : options_.working_directory;
+  submission.options = options;
+  submission.environment = process_environment();
+  return submission;
+}
+
+Value RemoteEngine::ask(Value request) {
+  auto link = value_or_throw(Link::connect(socket_path(dir_)));
+  if (!link->send(request))
+    throw Failed(environment_error(
+        "the process that writes this state does not listen any more; try again"));
+  Value reply = value_or_throw(link->receive());
+  if (text_field(reply, "frame") == "error") throw Failed(error_from_value(reply));
+  return reply;
+}
+
+std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, const Value& params,
+                                                    const RunOptions& options) {
+  Submission submission = here(options);
+  submission.script = script;
+  submission.params = params;
+  return start(request_of("run", {{"submission", submission_to_value(submission)}}), options);
+}
+
+std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& selector,
+                                                       const RunOptions& options, bool new_code) {
+  return start(request_of("resume", {{"run", selector},
+                                     {"new_code", new_code},
+                                     {"submission", submission_to_value(here(options))}}),
+               options);
+}
+
+std::shared_ptr<detail::RunState> RemoteEngine::retry(const std::string& selector,
+                                                      const std::string& task,
+                                                      const RunOptions& options) {
+  return start(request_of("retry", {{"run", selector},
+                                    {"task", task},
+                                    {"submission", submission_to_value(here(options))}}),
+               options);
+}
+
+void RemoteEngine::cancel(const std::string& selector) {
+  ask(request_of("cancel", {{"run", selector}}));
+}
+
+void RemoteEngine::signal(const std::string& selector, const std::string& name,
+                          const std::string& json) {
+  ask(request_of("signal", {{"run", selector}, {"name", name}, {"json", json}}));
+}
+
+PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options) {
+  Submission submission = here(options);
+  submission.script = script;
+  Value reply = ask(request_of("plan", {{"submission", submission_to_value(submission)}}));
+  const Value* plan = reply.find("plan");
+  return plan == nullptr ? PlanInfo{} : plan_from_value(*plan);
+}
+
+uint64_t RemoteEngine::gc(uint32_t keep) {
+  return static_cast<uint64_t>(
+      integer_field(ask(request_of("gc", {{"keep", int64_t{keep}}})), "freed"));
+}
+
+std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOptions& options) {
+  std::shared_ptr<Link> link = value_or_throw(Link::connect(socket_path(dir_)));
+  if (!link->send(request))
+    throw Failed(environment_error(
+        "the process that writes this state does not listen any more; try again"));
+  Value reply = value_or_throw(link->receive());
+  if (text_field(reply, "frame") == "error") throw Failed(error_from_value(reply));
+  auto state = std::make_shared<detail::RunState>();
+  state->id = text_field(reply, "run");
+  EngineOptions options_copy = options_;
+  options_copy.state = dir_;
+  state->info = [options_copy, id = state->id] { return Reader(options_copy).show(id); };
+  state->summary = state->info;
+  state->counts = [this, id = state->id] {
+    const Value answer = ask(request_of("counts", {{"run", id}}));
+    const Value* counts = answer.find("counts");
+    return counts == nullptr ? Counts{} : counts_from_value(*counts);
+  };
+  state->interrupt = [link](bool kill) {
+    link->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
+  };
+  state->cancel = [link] { link->send(Value::map({{"verb", "cancel"}})); };
+  state->end_serving = [link] { link->send(Value::map({{"verb", "end_serving"}})); };
+  std::lock_guard lock(mutex_);
+  links_.push_back(link);
+  followers_.emplace_back([this, state, link, options] { follow(state, link, options); });
+  return state;
+}
+
+void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<Link> link,
+                          const RunOptions& options) {
+  while (true) {
+    auto frame = link->receive();
+    if (!frame.ok()) break;
+    std::string kind = text_field(*frame, "frame");
+    if (kind == "event") {
+      state->on_event(event_from_value(*frame));
+    } else if (kind == "error") {
+      return state->fail(error_from_value(*frame));
+    } else if (kind == "end") {
+      return state->on_end();
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (quit_) return state->on_end();
+  }
+  take_over(state, options);
+}
+
+// The writer died with our run in it. Whoever gets the lock first writes; the others become its
+// clients.
+void RemoteEngine::take_over(std::shared_ptr<detail::RunState> state, const RunOptions& options) {
+  try {
+    detail::EngineImpl* successor = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      if (!successor_) successor_ = value_or_throw(open_engine(options_, dir_));
+      successor = successor_.get();
+    }
+    auto inner = successor->resume(state->id, options, false);
+    {
+      std::lock_guard lock(state->mutex);
+      state->info = inner->info;
+      state->summary = inner->summary;
+      state->counts = inner->counts;
+      state->interrupt = inner->interrupt;
+      state->cancel = inner->cancel;
+      state->end_serving = inner->end_serving;
+    }
+    while (auto event = inner->next()) state->on_event(std::move(*event));
+    inner->wait_end();
+    state->on_end();
+  } catch (const Failed& failed) {
+    state->fail(failed.error);
+  }
+}
+
+}  // namespace flow

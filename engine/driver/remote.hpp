@@ -1,0 +1,58 @@
+// The engine as a client of the process that writes the state; takes over where that one dies.
+#pragma once
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "engine/driver/link.hpp"
+#include "engine/driver/run_state.hpp"
+
+namespace flow {
+
+/// The writer where the lock can be had, else a client.
+Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& options,
+                                                        const std::string& dir);
+
+class RemoteEngine final : public detail::EngineImpl {
+ public:
+  RemoteEngine(EngineOptions options, std::string dir)
+      : options_(std::move(options)), dir_(std::move(dir)) {}
+  ~RemoteEngine() override;
+
+  void define(const std::string& name, const std::string& version, NativeTask task) override;
+  std::shared_ptr<detail::RunState> run(const std::string& script, const Value& params,
+                                        const RunOptions& options) override;
+  std::shared_ptr<detail::RunState> resume(const std::string& selector, const RunOptions& options,
+                                           bool new_code) override;
+  std::shared_ptr<detail::RunState> retry(const std::string& selector, const std::string& task,
+                                          const RunOptions& options) override;
+  void cancel(const std::string& selector) override;
+  void signal(const std::string& selector, const std::string& name,
+              const std::string& json) override;
+  PlanInfo plan(const std::string& script, const RunOptions& options) override;
+  uint64_t gc(uint32_t keep) override;
+  bool is_writer() const override;
+  uint64_t state_bytes() const override;
+  uint32_t client_runs() const override;
+  void wait_for_clients() override;
+
+ private:
+  Submission here(const RunOptions& options) const;
+  Value ask(Value request);
+  std::shared_ptr<detail::RunState> start(Value request, const RunOptions& options);
+  void follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<Link> link,
+              const RunOptions& options);
+  void take_over(std::shared_ptr<detail::RunState> state, const RunOptions& options);
+
+  EngineOptions options_;
+  std::string dir_;
+  mutable std::mutex mutex_;
+  std::unique_ptr<detail::EngineImpl> successor_;  // after the writer died
+  std::list<std::weak_ptr<Link>> links_;
+  std::list<std::thread> followers_;
+  bool quit_ = false;
+};
+
+}  // namespace flow

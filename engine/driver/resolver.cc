@@ -1,0 +1,298 @@
+// Arguments, keys and gathered values, from plans and content.
+#include "engine/driver/resolver.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kValueCacheBytes = 64 << 20;
+constexpr size_t kTextMax = 120;
+
+void hash_part(Sha256& hash, const KeyPart& part) {
+  uint64_t length = part.name.size();
+  hash.update({reinterpret_cast<const char*>(&length), sizeof length});
+  hash.update(part.name);
+  hash.update(part.digest.view());
+}
+
+KeyPart text_part(std::string name, std::string text) {
+  Digest digest = sha256(text);
+  if (text.size() > kTextMax) text = text.substr(0, kTextMax) + "…";
+  return {std::move(name), digest, std::move(text)};
+}
+
+std::string short_json(const Value& value) {
+  std::string text = to_json(value);
+  if (text.size() > kTextMax) {
+    size_t end = kTextMax;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) end--;
+    text = text.substr(0, end) + "…";
+  }
+  return text;
+}
+
+bool has_ref(const Value& value) {
+  if (value.kind() == Value::Kind::ref) return true;
+  if (value.kind() != Value::Kind::table) return false;
+  const Value::Table& table = value.as_table();
+  for (const Value& item : table.list) {
+    if (has_ref(item)) return true;
+  }
+  for (const auto& [key, field] : table.fields) {
+    if (has_ref(field)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<KeyPart> definition_parts(const TaskDef& def) {
+  std::vector<KeyPart> parts;
+  parts.push_back(text_part("key schema", std::to_string(kKeySchema)));
+  parts.push_back(text_part("task name", def.name));
+  parts.push_back({def.kind == TaskKind::shell ? "command" : "code", def.code,
+                   def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : ""});
+  if (!def.cache_salt.empty()) parts.push_back(text_part("cache salt", def.cache_salt));
+  if (!def.seed.empty()) parts.push_back(text_part("seed", def.seed));
+  if (def.resources.ranks != 1)
+    parts.push_back(text_part("ranks", std::to_string(def.resources.ranks)));
+  for (const EnvEntry& entry : def.env) {
+    // What flow.env reads is a secret of the submitter: only its name is keyed.
+    parts.push_back(entry.from_submitter ? text_part("env " + entry.name, "from the environment")
+                                         : text_part("env " + entry.name, entry.value));
+  }
+  for (const auto& [name, pattern] : def.shell.outputs) {
+    parts.push_back(text_part("output " + name, pattern));
+  }
+  if (def.kind == TaskKind::shell) {
+    std::string words;
+    for (const std::string& word : def.shell.shell) words += word + '\n';
+    parts.push_back(text_part("shell", words));
+  }
+  if (!def.native_version.empty()) parts.push_back(text_part("version", def.native_version));
+  return parts;
+}
+
+std::string Resolver::unit_name(const core::Run& run, core::UnitId unit) {
+  return core::unit_name(run, unit);
+}
+
+const TaskDef* Resolver::def_of(const core::Run& run, core::UnitId unit) {
+  return core::def_of(run, unit);
+}
+
+uint64_t Resolver::seed(const core::Run& run, core::UnitId unit, uint32_t rank) {
+  const TaskDef* def = def_of(run, unit);
+  std::string text(run.units[unit].key.view());
+  text += def->seed;
+  text += '/';
+  text += std::to_string(rank);
+  if (!def->cache) text += '/' + unit_name(run, unit);
+  Digest digest = sha256(text);
+  uint64_t seed = 0;
+  for (int i = 0; i < 8; i++) seed = seed << 8 | digest.bytes[i];
+  return seed;
+}
+
+Result<std::shared_ptr<const Value>> Resolver::value(const Digest& digest) {
+  auto found = values_.find(digest);
+  if (found != values_.end()) return found->second;
+  auto bytes = content_(digest);
+  FLOW_TRY(bytes);
+  auto decoded = decode_value(*bytes);
+  if (!decoded.ok()) {
+    return environment_error(
+        fmt::format("the stored value {} is damaged: {}", digest.hex(), decoded.error().message));
+  }
+  auto shared = std::make_shared<const Value>(std::move(*decoded));
+  remember(digest, shared, bytes->size());
+  return shared;
+}
+
+void Resolver::remember(const Digest& digest, std::shared_ptr<const Value> value, size_t bytes) {
+  if (values_bytes_ > kValueCacheBytes) {
+    values_.clear();
+    values_bytes_ = 0;
+  }
+  if (values_.emplace(digest, std::move(value)).second) values_bytes_ += bytes + 128;
+}
+
+Result<std::shared_ptr<const Value>> Resolver::result_of(const core::Run& run, core::UnitId unit) {
+  return value(run.units[unit].result);
+}
+
+Result<Value> Resolver::follow(const core::Run& run, const Ref& ref) {
+  auto whole = result_of(run, ref.node);
+  FLOW_TRY(whole);
+  if (ref.path.empty()) return **whole;
+  auto part = value_at(**whole, ref.path);
+  if (part.ok()) return part;
+  return user_error(fmt::format("a part of the result of `{}` is missing: {}",
+                                unit_name(run, ref.node), part.error().message));
+}
+
+Result<Value> Resolver::substitute(const core::Run& run, const Value& value, bool missing_is_null) {
+  if (!has_ref(value)) return value;
+  if (value.kind() == Value::Kind::ref) {
+    const Ref& ref = value.as_ref();
+    const core::Unit& unit = run.units[ref.node];
+    if (missing_is_null) {
+      const Node& node = run.node(unit.node);
+      const TaskDef* def = node.kind == NodeKind::when ? nullptr : &run.plan->defs[node.def];
+      if (def != nullptr && def->kind == TaskKind::service) {
+        std::string url = unit.extra ? unit.extra->url : "";
+        return Value::map({{Value("url"), Value(url)}});
+      }
+      if (unit.status != core::UnitStatus::succeeded) return Value::null();
+      auto part = follow(run, ref);
+      return part.ok() ? part : Result<Value>(Value::null());
+    }
+    return follow(run, ref);
+  }
+  Value::Table out;
+  const Value::Table& table = value.as_table();
+  out.list.reserve(table.list.size());
+  size_t last = table.list.size();
+  for (const Value& item : table.list) {
+    auto replaced = substitute(run, item, missing_is_null);
+    FLOW_TRY(replaced);
+    out.list.push_back(std::move(*replaced));
+  }
+  // A nil at the end of a list is no item; one before it would make a hole, so it becomes
+  // flow.null.
+  while (last > 0 && out.list[last - 1].is_nil()) last--;
+  out.list.resize(last);
+  for (Value& item : out.list) {
+    if (item.is_nil()) item = Value::null();
+  }
+  for (const auto& [key, field] : table.fields) {
+    auto replaced = substitute(run, field, missing_is_null);
+    FLOW_TRY(replaced);
+    if (!replaced->is_nil()) out.fields.emplace_back(key, std::move(*replaced));
+  }
+  return Value(std::move(out));
+}
+
+Result<Value> Resolver::arguments(const core::Run& run, core::UnitId unit) {
+  const core::Unit& u = run.units[unit];
+  const Node& node = run.node(u.node);
+  std::vector<Value> args;
+  if (node.kind == NodeKind::map) {
+    FLOW_CHECK(u.instance >= 0);
+    size_t index = static_cast<size_t>(u.instance);
+    if (node.items.kind() == Value::Kind::ref) {
+      auto list = follow(run, node.items.as_ref());
+      FLOW_TRY(list);
+      const auto& items = list->as_table().list;
+      args.push_back(items[index]);
+    } else {
+      auto item = substitute(run, node.items.as_table().list[index], false);
+      FLOW_TRY(item);
+      args.push_back(item->is_nil() ? Value::null() : std::move(*item));
+    }
+  }
+  if (node.args.kind() == Value::Kind::table) {
+    for (const Value& arg : node.args.as_table().list) {
+      auto value = substitute(run, arg, false);
+      FLOW_TRY(value);
+      args.push_back(std::move(*value));
+    }
+  }
+  // A nil argument is kept in its place: f(nil, 2) takes two.
+  Value::Table table;
+  table.list = std::move(args);
+  return Value(std::move(table));
+}
+
+const Digest& Resolver::def_digest(const core::Run& run, uint32_t index) {
+  const TaskDef* def = &run.plan->defs[index];
+  auto found = def_digests_.find(def);
+  if (found != def_digests_.end()) return found->second;
+  Sha256 hash;
+  for (const KeyPart& part : definition_parts(*def)) hash_part(hash, part);
+  def_owners_[def] = run.plan;
+  return def_digests_[def] = hash.finish();
+}
+
+Result<ResolvedInputs> Resolver::inputs(const core::Run& run, core::UnitId unit) {
+  auto args = arguments(run, unit);
+  FLOW_TRY(args);
+  ResolvedInputs out;
+  out.args = std::move(*args);
+  out.args_bytes = encode_value(out.args);
+  std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
+  text += encode_value_for_key(out.args);
+  out.key = sha256(text);
+  return out;
+}
+
+Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::UnitId unit) {
+  auto args = arguments(run, unit);
+  FLOW_TRY(args);
+  const TaskDef& def = *def_of(run, unit);
+  std::vector<KeyPart> parts = definition_parts(def);
+  int position = 0;
+  for (const Value& arg : args->as_table().list) {
+    position++;
+    std::string name = fmt::format("argument {}", position);
+    bool fields = arg.kind() == Value::Kind::table && arg.as_table().list.empty() &&
+                  !arg.as_table().fields.empty();
+    if (!fields) {
+      parts.push_back({name, sha256(encode_value_for_key(arg)), short_json(arg)});
+      continue;
+    }
+    for (const auto& [key, field] : arg.as_table().fields) {
+      std::string label =
+          key.kind() == Value::Kind::string ? "." + key.as_string() : "[" + to_json(key) + "]";
+      parts.push_back({name + label, sha256(encode_value_for_key(field)), short_json(field)});
+    }
+  }
+  return parts;
+}
+
+Result<uint32_t> Resolver::map_count(const core::Run& run, core::UnitId unit) {
+  const Node& node = run.node(run.units[unit].node);
+  if (node.items.kind() != Value::Kind::ref) {
+    return static_cast<uint32_t>(node.items.as_table().list.size());
+  }
+  auto list = follow(run, node.items.as_ref());
+  FLOW_TRY(list);
+  bool is_list = list->kind() == Value::Kind::table && list->as_table().fields.empty();
+  if (!is_list) {
+    return user_error(fmt::format(
+        "`{}` maps over the result of `{}`, which is no list but {}: return a list 1..n "
+        "from `{}`, or map over the part that is one",
+        node.name, unit_name(run, node.items.as_ref().node), short_json(*list),
+        unit_name(run, node.items.as_ref().node)));
+  }
+  return static_cast<uint32_t>(list->as_table().list.size());
+}
+
+Result<bool> Resolver::condition(const core::Run& run, core::UnitId unit) {
+  const Node& node = run.node(run.units[unit].node);
+  if (node.condition.kind() != Value::Kind::ref) return node.condition.truthy();
+  const Ref& ref = node.condition.as_ref();
+  auto whole = result_of(run, ref.node);
+  FLOW_TRY(whole);
+  auto part = value_at(**whole, ref.path);
+  return part.ok() && part->truthy();
+}
+
+Result<Value> Resolver::gather(const core::Run& run, core::UnitId unit) {
+  if (unit == kNoNode) return substitute(run, run.plan->result, true);
+  const core::Unit& u = run.units[unit];
+  const Node& node = run.node(u.node);
+  if (node.kind == NodeKind::when) {
+    bool taken = u.side == core::Side::then_side;
+    return substitute(run, taken ? node.then_value : node.else_value, false);
+  }
+  const Value* calls = core::dynamic_value(run, unit);
+  FLOW_CHECK(calls != nullptr);
+  return substitute(run, *calls, false);
+}
+
+}  // namespace flow

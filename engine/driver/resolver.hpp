@@ -1,0 +1,76 @@
+// Answers the core's questions from content: a unit's arguments, its key, a map's length, a branch,
+// a gathered value. Reads only; called by the driver's thread inside a turn.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+/// One named part of a key, so that `flow why` can say which differed.
+struct KeyPart {
+  std::string name;  // "code", "argument 1", "env MODE", …
+  Digest digest;
+  std::string text;  // short rendering for people, "" where there is none
+};
+
+struct ResolvedInputs {
+  Value args;              // list of positional arguments, refs resolved
+  std::string args_bytes;  // canonical bytes of args, with names and origins
+  Digest key;
+};
+
+class Resolver {
+ public:
+  /// `content` returns a blob's bytes, committed or about to be.
+  using Content = std::function<Result<std::string>(const Digest&)>;
+  explicit Resolver(Content content) : content_(std::move(content)) {}
+
+  /// The unit's arguments. A missing part or an unreadable blob is the Failure's message.
+  Result<ResolvedInputs> inputs(const core::Run& run, core::UnitId unit);
+  /// The parts of the unit's key, in the order they are hashed.
+  Result<std::vector<KeyPart>> key_parts(const core::Run& run, core::UnitId unit);
+  /// A map's items: their count.
+  Result<uint32_t> map_count(const core::Run& run, core::UnitId unit);
+  /// A when's condition; a missing part is false.
+  Result<bool> condition(const core::Run& run, core::UnitId unit);
+  /// A map's list, a when's branch value, a dynamic task's value, or with `unit` kNoNode the run's
+  /// result.
+  Result<Value> gather(const core::Run& run, core::UnitId unit);
+  /// The value of a finished unit.
+  Result<std::shared_ptr<const Value>> result_of(const core::Run& run, core::UnitId unit);
+  Result<std::shared_ptr<const Value>> value(const Digest& digest);
+  /// Remembers a value that was just put together or reported.
+  void remember(const Digest& digest, std::shared_ptr<const Value> value, size_t bytes);
+
+  /// The name of a unit: "train", "train#2[1]", "search/best".
+  static std::string unit_name(const core::Run& run, core::UnitId unit);
+  /// The task's definition of a unit, or null for a when.
+  static const TaskDef* def_of(const core::Run& run, core::UnitId unit);
+  static uint64_t seed(const core::Run& run, core::UnitId unit, uint32_t rank);
+
+ private:
+  Result<Value> substitute(const core::Run& run, const Value& value, bool missing_is_null);
+  Result<Value> follow(const core::Run& run, const Ref& ref);
+  Result<Value> arguments(const core::Run& run, core::UnitId unit);
+  const Digest& def_digest(const core::Run& run, uint32_t def);
+
+  Content content_;
+  std::unordered_map<Digest, std::shared_ptr<const Value>, DigestHash> values_;
+  size_t values_bytes_ = 0;
+  std::unordered_map<const TaskDef*, Digest>
+      def_digests_;  // of the parts that do not depend on arguments
+  std::unordered_map<const TaskDef*, std::shared_ptr<const Plan>>
+      def_owners_;  // keeps the pointer valid
+};
+
+/// The parts of a key that the definition alone gives.
+std::vector<KeyPart> definition_parts(const TaskDef& def);
+
+}  // namespace flow

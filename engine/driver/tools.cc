@@ -1,0 +1,58 @@
+// What the public header offers beside an engine: lint, the graph of a script, where state and
+// executor are.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/driver/local.hpp"
+#include "engine/driver/reader_impl.hpp"
+#include "lua/script.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> lint(const std::string& file) {
+  std::error_code failed;
+  fs::path path = file;
+  if (fs::is_directory(path, failed)) path /= "pipeline.lua";
+  auto text = read_file(path.string());
+  if (!text.ok()) throw Failed(user_error(text.error().message));
+  return lint_source(path.string(), *text);
+}
+
+PlanInfo build_graph(const std::string& script, const EngineOptions& options,
+                     const RunOptions& run) {
+  Submission submission;
+  submission.script = script;
+  submission.working_directory =
+      options.working_directory.empty() ? fs::current_path().string() : options.working_directory;
+  submission.options = run;
+  Built built = value_or_throw(build(submission, value_or_throw(find_executor(options))));
+  std::vector<Error> errors = check_plan(built.plan);
+  if (!errors.empty()) throw Failed(joined_errors(errors));
+  return plan_info(built.plan);
+}
+
+std::string state_directory(const EngineOptions& options) {
+  return value_or_throw(find_state(options));
+}
+
+std::string executor_program(const EngineOptions& options) {
+  return value_or_throw(find_executor(options));
+}
+
+const char* version() { return FLOW_VERSION; }
+
+std::string changed_sources(const Bundle& bundle) {
+  std::string names;
+  for (const auto& [path, text] : bundle.files) {
+    auto now = read_file((fs::path(bundle.root) / path).string());
+    if (now.ok() && *now == text) continue;
+    names += (names.empty() ? "" : ", ") + path;
+  }
+  return names;
+}
+
+}  // namespace flow

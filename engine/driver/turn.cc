@@ -1,0 +1,327 @@
+// One turn: admit and apply what came in, answer the core's questions, ask the scheduler, commit,
+// and only then act.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/clock.hpp"
+#include "engine/driver/driver.hpp"
+#include "engine/driver/fold.hpp"
+#include "engine/sched/sched.hpp"
+#include "engine/store/keys.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kQuestionsMax = 16'384;  // answered in one turn; the rest in the next
+constexpr size_t kProposalsMax = 4'096;
+constexpr uint64_t kJournalMin = 16 << 20;  // bytes of journal before a snapshot is worth it
+
+/// The head of a CBOR array of `count` items (RFC 8949, section 3.1).
+std::string encode_list_header(size_t count) {
+  constexpr uint8_t kArray = 0x80;
+  std::string head;
+  int bytes = count < 24            ? 0
+              : count <= 0xff       ? 1
+              : count <= 0xffff     ? 2
+              : count <= 0xffffffff ? 4
+                                    : 8;
+  int log2 = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3;
+  head += static_cast<char>(kArray | (bytes == 0 ? count : 24 + static_cast<size_t>(log2)));
+  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
+    head += static_cast<char>(count >> shift);
+  return head;
+}
+
+bool is_question(const core::Command& command) {
+  return std::holds_alternative<core::ResolveInputs>(command) ||
+         std::holds_alternative<core::ExpandMap>(command) ||
+         std::holds_alternative<core::ResolveWhen>(command) ||
+         std::holds_alternative<core::GatherValue>(command);
+}
+
+}  // namespace
+
+void Driver::turn(std::vector<Input> inputs) {
+  core::Time now = now_ms();
+  std::vector<std::pair<size_t, bool>> outcomes;  // of inputs with `done`
+  bool durable = false;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    Input& input = inputs[i];
+    if (input.control) {
+      input.control(batch_, state_);
+      durable = true;
+    }
+    bool admitted = true;
+    if (input.is_log) {
+      uint64_t n = log_counts_[{input.log_id.run, input.log_id.unit}]++;
+      batch_.put(Family::logs,
+                 log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),
+                 encode_log({input.log_id.attempt, input.stream, input.at, input.text}));
+    } else if (input.has_event) {
+      admitted = core::admit(state_, input.event);
+      if (admitted) {
+        for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
+        for (auto& [key, value] : input.kv)
+          batch_.put(Family::kv, std::move(key), std::move(value));
+        record(std::move(input.event), now);
+      }
+    }
+    if (input.done) outcomes.emplace_back(i, admitted);
+  }
+  settle(now);
+  durable = durable || !records_.empty();
+  if (!commit(now, durable)) {
+    for (auto& [i, admitted] : outcomes) inputs[i].done(false);
+    return;
+  }
+  for (auto& [i, admitted] : outcomes) inputs[i].done(admitted);
+  std::vector<core::Command> acts = std::move(acts_);
+  acts_.clear();
+  perform(acts);
+}
+
+// Applies an admitted event and keeps it for the commit.
+void Driver::record(core::Event event, core::Time now) {
+  core::Record record;
+  record.sequence = state_.sequence + 1;
+  record.at = now;
+  record.event = std::move(event);
+  if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
+  core::apply(state_, record, commands_);
+  records_.push_back(std::move(record));
+}
+
+void Driver::stage(const Digest& digest, std::string bytes) {
+  auto [place, added] = staged_.try_emplace(digest, std::move(bytes));
+  if (!added || place->second.size() > kInlineBlobMax) {
+    if (added) {
+      auto put = blobs_.put(place->second, batch_);  // a file under objects/, durable now
+      if (!put.ok()) fail(put.error());
+    }
+    return;
+  }
+  batch_.put(Family::blobs, std::string(digest.view()), place->second);
+}
+
+// A result enters the cache in the same batch as the event that says it is there.
+void Driver::remember(const core::AttemptSucceeded& event) {
+  const core::Run& run = state_.runs.at(event.id.run);
+  const TaskDef* def = Resolver::def_of(run, event.id.unit);
+  const core::Unit& unit = run.units[event.id.unit];
+  if (!def->cache || def->kind == TaskKind::service) return;
+  CacheEntry entry;
+  entry.result = event.result;
+  entry.fragment = event.fragment_digest;
+  entry.has_fragment = event.fragment != nullptr;
+  entry.task = def->name;
+  entry.run = event.id.run;
+  entry.at_ms = state_.sequence == 0 ? 0 : now_ms();
+  entry.has_wait = unit.extra && !unit.extra->waits.empty();
+  batch_.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
+  staged_cache_[unit.key] = entry;
+}
+
+void Driver::settle(core::Time now) {
+  size_t answered = 0;
+  while (true) {
+    for (core::Command& command : commands_) {
+      if (is_question(command)) {
+        questions_.push_back(std::move(command));
+      } else {
+        acts_.push_back(std::move(command));
+      }
+    }
+    commands_.clear();
+    if (!questions_.empty()) {
+      if (answered++ >= kQuestionsMax) return;  // commit what there is, then go on
+      core::Command question = std::move(questions_.front());
+      questions_.pop_front();
+      answer(question, now);
+      continue;
+    }
+    std::vector<core::Event> proposals = core::schedule(state_, kProposalsMax);
+    if (proposals.empty()) return;
+    for (core::Event& proposal : proposals) {
+      if (core::admit(state_, proposal)) record(std::move(proposal), now);
+    }
+  }
+}
+
+Result<std::string> Driver::content(const Digest& digest) {
+  auto found = staged_.find(digest);
+  if (found != staged_.end()) return found->second;
+  return blobs_.get(digest);
+}
+
+RunMeta* Driver::meta(const RunId& run) {
+  auto found = metas_.find(run);
+  return found == metas_.end() ? nullptr : &found->second;
+}
+
+bool Driver::may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const {
+  const TaskDef& def = *Resolver::def_of(run, unit);
+  if (entry.run == run.id) return true;
+  if (run.fresh) return false;
+  if (def.cache_written) return true;
+  if (entry.has_wait) return false;
+  // A shell task whose result nothing takes runs for its effect: a deploy must deploy.
+  bool for_effect =
+      def.kind == TaskKind::shell && def.shell.outputs.empty() && !core::has_data_takers(run, unit);
+  return !for_effect;
+}
+
+void Driver::answer(const core::Command& question, core::Time now) {
+  auto submit = [&](core::Event event) {
+    if (core::admit(state_, event)) record(std::move(event), now);
+  };
+  auto fail_unit = [&](const RunId& run, core::UnitId unit, const Error& error) {
+    core::Failure failure;
+    failure.cause =
+        error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
+    failure.message = error.message;
+    submit(core::InputsFailed{run, unit, std::move(failure)});
+  };
+  if (const auto* q = std::get_if<core::ResolveInputs>(&question)) {
+    auto found = state_.runs.find(q->run);
+    if (found == state_.runs.end()) return;
+    const core::Run& run = found->second;
+    auto inputs = resolver_.inputs(run, q->unit);
+    if (!inputs.ok()) return fail_unit(q->run, q->unit, inputs.error());
+    core::InputsResolved event;
+    event.run = q->run;
+    event.unit = q->unit;
+    event.key = inputs->key;
+    const TaskDef& def = *Resolver::def_of(run, q->unit);
+    if (def.cache && def.kind != TaskKind::service && !run.units[q->unit].forced) {
+      std::optional<CacheEntry> entry = cached(inputs->key);
+      if (entry && may_hit_cache(run, q->unit, *entry)) {
+        event.hit = true;
+        event.result = entry->result;
+        if (entry->has_fragment) {
+          event.fragment_digest = entry->fragment;
+          event.fragment = fragment(entry->fragment);
+          if (!event.fragment) event.hit = false;
+        } else if (!staged_.contains(entry->result) && !blobs_.has(entry->result)) {
+          event.hit = false;  // the content was collected: it is computed again
+        }
+      }
+    }
+    if (!event.hit && prepared_.size() < kPreparedMax)
+      prepared_[inputs->key] = std::move(inputs->args_bytes);
+    return submit(std::move(event));
+  }
+  if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
+    auto found = state_.runs.find(q->run);
+    if (found == state_.runs.end()) return;
+    auto count = resolver_.map_count(found->second, q->unit);
+    if (!count.ok()) return fail_unit(q->run, q->unit, count.error());
+    return submit(core::MapExpanded{q->run, q->unit, *count});
+  }
+  if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
+    auto found = state_.runs.find(q->run);
+    if (found == state_.runs.end()) return;
+    auto side = resolver_.condition(found->second, q->unit);
+    if (!side.ok()) return fail_unit(q->run, q->unit, side.error());
+    return submit(core::WhenResolved{q->run, q->unit, *side});
+  }
+  const auto& q = std::get<core::GatherValue>(question);
+  auto found = state_.runs.find(q.run);
+  if (found == state_.runs.end()) return;
+  auto bytes = gather(found->second, q.unit);
+  if (!bytes.ok()) {
+    if (q.unit != kNoNode) return fail_unit(q.run, q.unit, bytes.error());
+    bytes = encode_value(Value::null());
+  }
+  Digest digest = sha256(*bytes);
+  stage(digest, std::move(*bytes));
+  submit(core::ValueGathered{q.run, q.unit, digest});
+}
+
+Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {
+  bool is_map = unit != kNoNode && run.node(run.units[unit].node).kind == NodeKind::map;
+  if (!is_map) {
+    auto value = resolver_.gather(run, unit);
+    FLOW_TRY(value);
+    return encode_value(*value);
+  }
+  // The canonical bytes of a list are its header and its items' bytes: nothing needs decoding.
+  std::vector<core::UnitId> instances = core::instances_of(run, unit);
+  std::string bytes = encode_list_header(instances.size());
+  static const std::string nil = encode_value(Value());
+  static const std::string null = encode_value(Value::null());
+  for (core::UnitId instance : instances) {
+    auto item = content(run.units[instance].result);
+    FLOW_TRY(item);
+    bytes += *item == nil ? null : *item;
+  }
+  return bytes;
+}
+
+std::optional<CacheEntry> Driver::cached(const Digest& key) const {
+  auto staged = staged_cache_.find(key);
+  if (staged != staged_cache_.end()) return staged->second;
+  auto row = store_->get(Family::cache, cache_key(key));
+  if (!row.ok() || !row->has_value()) return std::nullopt;
+  auto entry = decode_cache_entry(**row);
+  if (!entry.ok()) return std::nullopt;
+  return *entry;
+}
+
+std::shared_ptr<const PlanFragment> Driver::fragment(const Digest& digest) {
+  auto bytes = content(digest);
+  if (!bytes.ok()) return nullptr;
+  auto decoded = decode_fragment(*bytes);
+  if (!decoded.ok()) return nullptr;
+  return std::make_shared<const PlanFragment>(std::move(*decoded));
+}
+
+bool Driver::commit(core::Time now, bool durable) {
+  // Rows first: they are part of the same batch.
+  for (const core::Command& act : acts_) {
+    if (const auto* changed = std::get_if<core::RunChanged>(&act)) write_row(changed->run);
+    if (const auto* ended = std::get_if<core::RunEnded>(&act)) fold(ended->run, now);
+  }
+  if (!records_.empty()) {
+    std::string bytes = encode_records(records_);
+    journal_bytes_ += bytes.size();
+    batch_.put(Family::journal, journal_key(records_.front().sequence), std::move(bytes));
+  }
+  maybe_snapshot();
+  if (batch_.writes.empty()) return !stopped_by();
+  Status done = stopped_by() ? Status(*stopped_by()) : store_->commit(batch_, durable);
+  batch_.writes.clear();
+  records_.clear();
+  staged_.clear();
+  staged_cache_.clear();
+  if (!done.ok()) {
+    // Nothing of this turn was seen by anybody: stop here, the next start repairs it.
+    acts_.clear();
+    fail(done.error());
+    return false;
+  }
+  return true;
+}
+
+void Driver::maybe_snapshot() {
+  bool due = snapshot_due_ || journal_bytes_ > std::max(kJournalMin, 2 * snapshot_bytes_);
+  if (!due) return;
+  std::string bytes = encode_snapshot(state_);
+  snapshot_bytes_ = bytes.size();
+  batch_.put(Family::snapshots, journal_key(state_.sequence), std::move(bytes));
+  if (snapshot_sequence_ != 0) batch_.erase(Family::snapshots, journal_key(snapshot_sequence_));
+  // What the snapshot holds need not be replayed. The batch of this turn is part of it.
+  Status scanned =
+      store_->scan(Family::journal, "", "", [&](std::string_view key, std::string_view) {
+        batch_.erase(Family::journal, std::string(key));
+        return true;
+      });
+  if (!scanned.ok()) fail(scanned.error());
+  if (!records_.empty()) batch_.erase(Family::journal, journal_key(records_.front().sequence));
+  snapshot_sequence_ = state_.sequence;
+  journal_bytes_ = 0;
+  snapshot_due_ = false;
+}
+
+}  // namespace flow

@@ -1,0 +1,194 @@
+// Why a task waits, why it ran again, why it failed: in words a person can act on.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "engine/driver/info.hpp"
+#include "engine/driver/reader_impl.hpp"
+#include "engine/sched/sched.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kRunsLookedAt = 200;
+
+std::string shown(const std::string& text) { return text.empty() ? "" : "`" + text + "`"; }
+
+std::string changed(const std::string& what, const std::string& before, const std::string& now) {
+  if (before.empty() && now.empty()) return what + " changed";
+  return fmt::format("{} changed from {} to {}", what,
+                     before.empty() ? "another content" : shown(before),
+                     now.empty() ? "another content" : shown(now));
+}
+
+std::vector<std::string> code_differences(const TaskDef& before, const TaskDef& now) {
+  std::vector<std::string> out;
+  std::map<std::string, const CodePart*> old;
+  for (const CodePart& part : before.code_parts) old[part.name] = &part;
+  for (const CodePart& part : now.code_parts) {
+    auto found = old.find(part.name);
+    if (found == old.end()) {
+      out.push_back(fmt::format("{} is new in what its code depends on", part.name));
+      continue;
+    }
+    if (found->second->digest != part.digest)
+      out.push_back(changed(part.name, found->second->text, part.text));
+    old.erase(found);
+  }
+  for (const auto& [name, part] : old)
+    out.push_back(fmt::format("{} is no longer part of its code", name));
+  if (out.empty()) out.push_back("its code changed");
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const std::vector<KeyPart>& before, const TaskDef& before_def,
+                                     const std::vector<KeyPart>& now, const TaskDef& now_def) {
+  std::vector<std::string> out;
+  std::map<std::string, const KeyPart*> old;
+  for (const KeyPart& part : before) old[part.name] = &part;
+  for (const KeyPart& part : now) {
+    auto found = old.find(part.name);
+    if (found == old.end()) {
+      out.push_back(
+          fmt::format("{} is new{}", part.name, part.text.empty() ? "" : ": " + shown(part.text)));
+      continue;
+    }
+    if (found->second->digest != part.digest) {
+      if (part.name == "code") {
+        for (std::string& line : code_differences(before_def, now_def))
+          out.push_back(std::move(line));
+      } else if (part.name == "command") {
+        out.push_back(fmt::format("its command changed from\n  {}\nto\n  {}",
+                                  before_def.shell.command, now_def.shell.command));
+      } else {
+        out.push_back(changed(part.name, found->second->text, part.text));
+      }
+    }
+    old.erase(found);
+  }
+  for (const auto& [name, part] : old)
+    out.push_back(fmt::format("{} is gone{}", name,
+                              part->text.empty() ? "" : " (it was " + shown(part->text) + ")"));
+  return out;
+}
+
+std::optional<Earlier> earlier_unit(const Store& store, const Blobs& blobs, const RunRow& row,
+                                    const std::string& name) {
+  auto rows = all_rows(store);
+  if (!rows.ok()) return std::nullopt;
+  size_t looked = 0;
+  for (auto it = rows->rbegin(); it != rows->rend() && looked < kRunsLookedAt; ++it) {
+    if (it->id >= row.id || it->pipeline != row.pipeline) continue;
+    looked++;
+    auto loaded = load_run(store, blobs, *it);
+    if (!loaded.ok() || loaded->run == nullptr) continue;
+    auto unit = find_unit(*loaded->run, name);
+    if (!unit.ok() || loaded->run->units[*unit].key.is_zero()) continue;
+    return Earlier{std::move(*loaded), *unit};
+  }
+  return std::nullopt;
+}
+
+std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
+                         core::UnitId unit, Resolver& resolver) {
+  const core::Run& run = *loaded.run;
+  const core::Unit& u = run.units[unit];
+  std::string name = Resolver::unit_name(run, unit);
+  const TaskDef* def = Resolver::def_of(run, unit);
+  std::string text;
+  switch (u.status) {
+    case core::UnitStatus::failed:
+    case core::UnitStatus::skipped:
+    case core::UnitStatus::cancelled: {
+      text = fmt::format("`{}` {}.", name,
+                         u.status == core::UnitStatus::failed    ? "failed"
+                         : u.status == core::UnitStatus::skipped ? "was skipped"
+                                                                 : "was cancelled");
+      if (u.extra && u.extra->failure.cause != core::Cause::none) {
+        const core::Failure& failure = u.extra->failure;
+        text += fmt::format("\ncause: {}\n{}", core::cause_name(failure.cause), failure.message);
+        if (!failure.evidence.empty()) text += "\n" + failure.evidence;
+        if (u.status == core::UnitStatus::failed && def != nullptr) {
+          text += fmt::format("\nattempts: {} (retries = {})", u.attempts, def->retry.max);
+        }
+      } else if (u.status == core::UnitStatus::skipped) {
+        text += " Its branch was not taken.";
+      }
+      break;
+    }
+    case core::UnitStatus::running:
+      text = fmt::format("`{}` is running: attempt {} since {}.", name, u.attempts,
+                         iso_time(u.started));
+      break;
+    case core::UnitStatus::pending:
+    case core::UnitStatus::ready:
+    case core::UnitStatus::waiting:
+      text = fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded.state, run.id, unit));
+      break;
+    case core::UnitStatus::succeeded:
+      text = u.cached ? fmt::format("`{}` did not run: an earlier result with the same key served.",
+                                    name)
+                      : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
+                                    u.attempts == 1 ? "" : "s");
+      break;
+  }
+  bool ran = u.attempts > 0 && def != nullptr && !u.key.is_zero();
+  if (!ran) return text;
+  auto earlier = earlier_unit(store, blobs, loaded.row, name);
+  if (!earlier)
+    return text + "\nIt ran because no earlier run of this pipeline in this state has it.";
+  const core::Unit& before = earlier->loaded.run->units[earlier->unit];
+  const TaskDef* before_def = Resolver::def_of(*earlier->loaded.run, earlier->unit);
+  if (before.key == u.key) {
+    if (!def->cache) return text + "\nIt ran because its option cache = false says so.";
+    if (run.fresh) return text + "\nIt ran because the run was started with --fresh.";
+    if (before.status != core::UnitStatus::succeeded) {
+      return text + fmt::format(
+                        "\nIt ran because it did not succeed in the run {} (it was {} there); "
+                        "errors are never cached.",
+                        earlier->loaded.row.id, core::status_name(before.status));
+    }
+    return text +
+           "\nIt ran although its key is that of the earlier run: its result is not served to "
+           "other runs (it waits for a signal, or runs for its effect), or it was asked for by "
+           "`retry`.";
+  }
+  auto now_parts = resolver.key_parts(run, unit);
+  auto before_parts = resolver.key_parts(*earlier->loaded.run, earlier->unit);
+  if (!now_parts.ok() || !before_parts.ok() || before_def == nullptr)
+    return text +
+           "\nIt ran because its key changed; the content that would show how was collected.";
+  text += fmt::format("\nIt ran again because, since the run {}:", earlier->loaded.row.id);
+  for (const std::string& line : differences(*before_parts, *before_def, *now_parts, *def))
+    text += "\n  " + line;
+  return text;
+}
+
+std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun& loaded,
+                        Resolver& resolver) {
+  constexpr size_t kTasksMax = 50;
+  const core::Run& run = *loaded.run;
+  std::string text =
+      fmt::format("The run {} of `{}` is {}.", run.id, loaded.row.pipeline, loaded.row.status);
+  std::map<core::UnitStatus, std::vector<core::UnitId>> by_status;
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+    if (core::is_counted(run, unit)) by_status[run.units[unit].status].push_back(unit);
+  }
+  size_t printed = 0;
+  for (core::UnitStatus status :
+       {core::UnitStatus::failed, core::UnitStatus::waiting, core::UnitStatus::running,
+        core::UnitStatus::ready, core::UnitStatus::pending, core::UnitStatus::succeeded,
+        core::UnitStatus::skipped, core::UnitStatus::cancelled}) {
+    for (core::UnitId unit : by_status[status]) {
+      if (status == core::UnitStatus::succeeded && run.units[unit].cached) continue;
+      if (printed++ >= kTasksMax) return text + "\n\n… and more: name a task to hear of it.";
+      text += "\n\n" + explain_task(store, blobs, loaded, unit, resolver);
+    }
+  }
+  return text;
+}
+
+}  // namespace flow
