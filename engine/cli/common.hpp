@@ -1,0 +1,66 @@
+// What every verb shares: exit codes, the options all take, errors as paragraphs, JSON and text
+// helpers.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flow/flow.hpp"
+
+namespace flow::cli {
+
+enum Exit : int {
+  kDone = 0,
+  kTaskFailed = 1,   // or the run was cancelled
+  kWrong = 2,        // the script or the command line
+  kInterrupted = 3,  // can be resumed
+  kUnreachable = 4,  // the state can't be reached or written
+};
+int exit_code(ErrorKind kind);
+
+/// The command line, parsed: what the verb's callback left to do.
+struct Session {
+  std::string state;
+  bool json = false;
+  bool quiet = false;
+  std::function<int()> action;
+  const CLI::App* app = nullptr;
+
+  EngineOptions engine(int32_t jobs = 0) const;
+};
+
+/// Adds a verb with --state and --json; `action` runs after the whole line was parsed.
+CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
+                   const std::string& what);
+void add_run_argument(CLI::App* verb, std::string& run, bool required = false);
+
+[[noreturn]] void fail(std::string message);              // exit 2
+[[noreturn]] void fail_environment(std::string message);  // exit 4
+void print_error(const std::string& message);             // one paragraph to stderr
+void print_warning(const std::string& message);           // one paragraph to stderr
+void print_line(const std::string& line);                 // to stdout
+
+// ---- text
+std::string quoted(std::string_view text);  // as JSON
+std::string iso_time(int64_t ms);           // "2026-11-21T05:17:00.123Z"
+std::string local_time(int64_t ms);         // "2026-11-21 05:17:00"; "-" for 0
+std::string format_duration(int64_t ms);    // "450ms", "1.2s", "2m 3s", "1h 5m", "3d 4h"
+std::string format_bytes(uint64_t bytes);   // "512 B", "1.5 GiB"
+int64_t parse_duration(const std::string& option,
+                       const std::string& text);              // ms; fails with exit 2
+std::string plural(uint64_t count, const std::string& noun);  // "1 task", "2 tasks"
+std::string shortened(const std::string& text,
+                      size_t columns_max);  // one line, ends with "…" if cut
+size_t columns_of(std::string_view text);   // code points; what a terminal shows for our text
+int64_t now_ms();
+std::string last_component(const std::string& path);
+
+/// Rows of cells as columns two spaces apart; the last cell of a row is not padded.
+std::string table(const std::vector<std::vector<std::string>>& rows,
+                  const std::string& indent = "");
+
+}  // namespace flow::cli

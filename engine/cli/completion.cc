@@ -1,0 +1,154 @@
+// flow completion bash|zsh|fish: a script made from the verbs and options of this program.
+#include "engine/cli/verbs.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+struct Completed {
+  std::string name, what;
+  std::vector<std::pair<std::string, std::string>> options;  // "--jobs" and its help
+};
+
+std::vector<Completed> verbs_of(const CLI::App& app) {
+  std::vector<Completed> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    Completed completed{verb->get_name(), verb->get_description(), {}};
+    for (const CLI::Option* option : verb->get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        completed.options.emplace_back("--" + name, option->get_description());
+      }
+      for (const std::string& name : option->get_snames()) {
+        completed.options.emplace_back("-" + name, option->get_description());
+      }
+    }
+    verbs.push_back(std::move(completed));
+  }
+  return verbs;
+}
+
+std::string words(const std::vector<std::pair<std::string, std::string>>& options) {
+  std::string out;
+  for (const auto& [name, what] : options) out += (out.empty() ? "" : " ") + name;
+  return out;
+}
+
+std::string single_quoted(const std::string& text) {
+  std::string out = "'";
+  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+/// First words of `flow ls`: what RUN may be.
+constexpr const char* kRunVerbs = "resume|retry|cancel|signal|show|get|logs|why|diff|graph";
+
+std::string bash_script(const std::vector<Completed>& verbs) {
+  std::string names, cases;
+  for (const Completed& verb : verbs) {
+    names += (names.empty() ? "" : " ") + verb.name;
+    cases += "    " + verb.name + ") options=\"" + words(verb.options) + "\" ;;\n";
+  }
+  return "# bash completion of flow: eval \"$(flow completion bash)\"\n"
+         "_flow() {\n"
+         "  local word=\"${COMP_WORDS[COMP_CWORD]}\" verb=\"${COMP_WORDS[1]}\" options=\"\"\n"
+         "  if ((COMP_CWORD == 1)); then\n"
+         "    COMPREPLY=($(compgen -W \"" +
+         names +
+         "\" -- \"$word\"))\n"
+         "    return\n"
+         "  fi\n"
+         "  case \"$verb\" in\n" +
+         cases +
+         "  esac\n"
+         "  if [[ $word == -* ]]; then\n"
+         "    COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
+         "    return\n"
+         "  fi\n"
+         "  case \"$verb\" in\n"
+         "    " +
+         std::string(kRunVerbs) +
+         ")\n"
+         "      COMPREPLY=($(compgen -W \"last $(flow ls 2>/dev/null | cut -d' ' -f1)\" -- "
+         "\"$word\")) ;;\n"
+         "    completion) COMPREPLY=($(compgen -W \"bash zsh fish\" -- \"$word\")) ;;\n"
+         "  esac\n"
+         "}\n"
+         "complete -o default -F _flow flow\n";
+}
+
+std::string zsh_script(const std::vector<Completed>& verbs) {
+  std::string names, cases;
+  for (const Completed& verb : verbs) {
+    names += "    " + single_quoted(verb.name + ":" + verb.what) + "\n";
+    cases += "    " + verb.name + ") options=(" + words(verb.options) + ") ;;\n";
+  }
+  return "#compdef flow\n"
+         "# zsh completion of flow: eval \"$(flow completion zsh)\"\n"
+         "_flow() {\n"
+         "  local -a verbs options\n"
+         "  verbs=(\n" +
+         names +
+         "  )\n"
+         "  if ((CURRENT == 2)); then\n"
+         "    _describe verb verbs\n"
+         "    return\n"
+         "  fi\n"
+         "  case \"$words[2]\" in\n" +
+         cases +
+         "  esac\n"
+         "  if [[ $words[CURRENT] == -* ]]; then\n"
+         "    compadd -- $options\n"
+         "    return\n"
+         "  fi\n"
+         "  case \"$words[2]\" in\n"
+         "    " +
+         std::string(kRunVerbs) +
+         ") compadd -- last ${(f)\"$(flow ls 2>/dev/null | cut -d' ' -f1)\"} ;;\n"
+         "    completion) compadd -- bash zsh fish ;;\n"
+         "  esac\n"
+         "  _files\n"
+         "}\n"
+         "compdef _flow flow\n";
+}
+
+std::string fish_script(const std::vector<Completed>& verbs) {
+  std::string out = "# fish completion of flow: flow completion fish | source\n";
+  for (const Completed& verb : verbs) {
+    out += "complete -c flow -n __fish_use_subcommand -a " + verb.name + " -d " +
+           single_quoted(verb.what) + "\n";
+    for (const auto& [name, what] : verb.options) {
+      bool is_long = name.starts_with("--");
+      out += "complete -c flow -n '__fish_seen_subcommand_from " + verb.name + "' " +
+             (is_long ? "-l " : "-s ") + name.substr(is_long ? 2 : 1) + " -d " +
+             single_quoted(what) + "\n";
+    }
+  }
+  std::string runs = kRunVerbs;
+  for (char& c : runs) c = c == '|' ? ' ' : c;
+  return out + "complete -c flow -n '__fish_seen_subcommand_from " + runs +
+         "' -a \"last (flow ls 2>/dev/null | string split -f1 ' ')\"\n"
+         "complete -c flow -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
+}
+
+}  // namespace
+
+void add_completion(CLI::App& app, Session& session) {
+  auto shell = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "completion", "print a completion script for a shell");
+  verb->add_option("shell", *shell, "bash, zsh or fish")
+      ->type_name("SHELL")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  verb->callback([&session, shell] {
+    session.action = [&session, shell] {
+      std::vector<Completed> verbs = verbs_of(*session.app);
+      std::string text = *shell == "bash"  ? bash_script(verbs)
+                         : *shell == "zsh" ? zsh_script(verbs)
+                                           : fish_script(verbs);
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      return int{kDone};
+    };
+  });
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,58 @@
+// What a person sees of a run while it goes on: plain lines for a pipe, a frame for a terminal.
+// Pure: fed with events, asked for text.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "flow/flow.hpp"
+
+namespace flow::cli {
+
+constexpr size_t kFrameTasksMax = 10;            // tasks that a frame shows one by one
+constexpr size_t kCachedLinesMax = 20;           // a pipe gets no more lines about cached tasks
+constexpr int64_t kProgressLineEvery_ms = 1000;  // of one task, in a pipe
+
+class RunView {
+ public:
+  explicit RunView(std::string title) : title_(std::move(title)) {}
+
+  /// Takes one event; returns the lines a pipe prints for it.
+  std::vector<std::string> take(const Event& event);
+  /// As many of them as stay on a terminal above the frame.
+  static bool stays_on_terminal(const Event& event);
+  /// The live part of a terminal: at most `height` lines of at most `width` columns.
+  std::vector<std::string> frame(const Counts& counts, int64_t now_ms, size_t width,
+                                 size_t height) const;
+  bool serving() const { return !services_.empty() && status_ == "serving"; }
+
+ private:
+  struct Task {
+    uint32_t attempt = 0;
+    int64_t since_ms = 0;
+    double fraction = -1;
+    std::string metrics;
+    int64_t line_at_ms = 0;  // of the last progress line
+  };
+  std::vector<std::string> take_task(const Event& event);
+  std::vector<std::string> take_progress(const Event& event);
+  std::string task_line(const std::string& name, const Task& task, int64_t now_ms, size_t width,
+                        size_t name_width) const;
+
+  std::string title_, status_ = "running";
+  int64_t started_ms_ = 0;
+  std::map<std::string, Task> running_;
+  std::map<std::string, std::string> waiting_;   // task to what it waits for
+  std::map<std::string, std::string> services_;  // task to url
+  size_t cached_lines_ = 0;
+};
+
+std::string metrics_text(const Value& metrics);  // "loss=0.1234 step=3"
+/// Lines that say how to talk to a service of Open Inference Protocol v2.
+std::vector<std::string> service_lines(const std::string& task, const std::string& url);
+/// "4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB"
+std::string summary_line(const RunInfo& run, int64_t took_ms, uint64_t state_bytes);
+
+}  // namespace flow::cli

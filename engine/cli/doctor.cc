@@ -1,0 +1,198 @@
+// flow doctor: looks at the machine and the state, and says what would stand in a run's way.
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/cli/verbs.hpp"
+#include "flow_build_config.hpp"
+
+namespace flow::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Check {
+  enum class Verdict { ok, warning, problem } verdict;
+  std::string name, text;
+};
+using Verdict = Check::Verdict;
+
+constexpr uint64_t kFreeBytesMin = uint64_t{1} << 30;
+constexpr rlim_t kOpenFilesMin = 1024;
+
+Check check_executor(const EngineOptions& options) {
+  try {
+    std::string program = executor_program(options);
+    if (access(program.c_str(), X_OK) == 0) return {Verdict::ok, "executor", program};
+    return {Verdict::problem, "executor",
+            "`" + program + "` cannot be executed: " + std::strerror(errno)};
+  } catch (const Failed& failed) {
+    return {Verdict::problem, "executor", failed.error.message};
+  }
+}
+
+Check check_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return {Verdict::ok, "cpus", std::to_string(count) + " (the default of --jobs)"};
+}
+
+Check check_memory() {
+  uint64_t bytes =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return {Verdict::ok, "memory", format_bytes(bytes)};
+}
+
+Check check_open_files() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  std::string text = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
+  if (limit.rlim_cur >= kOpenFilesMin) return {Verdict::ok, "open files", text};
+  return {Verdict::warning, "open files",
+          text + ": many tasks at once need more. Raise it with `ulimit -n 4096`."};
+}
+
+/// The nearest folder above `path` that exists: where a new state would be made.
+std::string existing_above(const std::string& path) {
+  std::error_code failed;
+  fs::path at = fs::absolute(path, failed);
+  while (!at.empty() && !fs::exists(at, failed) && at != at.root_path()) at = at.parent_path();
+  return at.string();
+}
+
+Check check_state(const std::string& dir) {
+  struct stat found {};
+  if (stat(dir.c_str(), &found) != 0) {
+    std::string above = existing_above(dir);
+    if (access(above.c_str(), W_OK) != 0) {
+      return {
+          Verdict::problem, "state",
+          dir + " does not exist, and `" + above + "` cannot be written: " + std::strerror(errno)};
+    }
+    return {Verdict::ok, "state", dir + " (made by the first run)"};
+  }
+  if (found.st_uid != geteuid()) {
+    return {Verdict::problem, "state",
+            dir + " belongs to another user. Choose another with --state DIR."};
+  }
+  if (access(dir.c_str(), W_OK) != 0) {
+    return {Verdict::problem, "state", dir + " cannot be written: " + std::strerror(errno)};
+  }
+  if ((found.st_mode & 077) != 0) {
+    return {Verdict::warning, "state",
+            dir + " can be opened by others: `chmod 700 " + dir + "` closes it."};
+  }
+  return {Verdict::ok, "state", dir};
+}
+
+Check check_file_system(const std::string& dir) {
+  std::string place = existing_above(dir);
+  struct statfs system {};
+  if (statfs(place.c_str(), &system) != 0) {
+    return {Verdict::problem, "file system", place + ": " + std::strerror(errno)};
+  }
+  constexpr long kNfs = 0x6969, kCifs = 0xff534d42, kSmb2 = 0xfe534d42, kTmpfs = 0x01021994;
+  struct {
+    long magic;
+    const char* name;
+  } known[] = {{0xef53, "ext4"},    {0x58465342, "xfs"},     {0x9123683e, "btrfs"},
+               {kTmpfs, "tmpfs"},   {0x794c7630, "overlay"}, {kNfs, "nfs"},
+               {kCifs, "cifs"},     {kSmb2, "smb2"},         {0x2fc12fc1, "zfs"},
+               {0x65735546, "fuse"}};
+  long magic = static_cast<long>(system.f_type);
+  std::string name = "type " + std::to_string(magic);
+  for (const auto& each : known) {
+    if (each.magic == magic) name = each.name;
+  }
+  uint64_t free_bytes =
+      static_cast<uint64_t>(system.f_bavail) * static_cast<uint64_t>(system.f_bsize);
+  std::string text = name + ", " + format_bytes(free_bytes) + " free";
+  if (magic == kNfs || magic == kCifs || magic == kSmb2) {
+    return {
+        Verdict::warning, "file system",
+        text +
+            ": a network file system may not keep what was synced. Put the state on a local disk."};
+  }
+  if (magic == kTmpfs) {
+    return {Verdict::warning, "file system", text + ": the state is gone after a reboot."};
+  }
+  if (free_bytes < kFreeBytesMin)
+    return {Verdict::warning, "file system", text + ": free some space."};
+  return {Verdict::ok, "file system", text};
+}
+
+Check check_bash() {
+  for (const char* path : {"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"}) {
+    if (access(path, X_OK) == 0) return {Verdict::ok, "bash", path};
+  }
+  return {Verdict::warning, "bash",
+          "not found: shell tasks need it, or `shell = { \"sh\", \"-eu\", \"-c\" }`."};
+}
+
+std::vector<Check> all_checks(const EngineOptions& options) {
+  utsname system{};
+  uname(&system);
+  std::string dir = state_directory(options);
+  return {
+      {Verdict::ok, "flow",
+       std::string(version()) + ", " + FLOW_BUILD_TYPE + ", " + FLOW_BUILD_COMPILER},
+      {Verdict::ok, "system",
+       std::string(system.sysname) + " " + system.release + " " + system.machine},
+      check_executor(options),
+      check_state(dir),
+      check_file_system(dir),
+      check_cpus(),
+      check_memory(),
+      check_open_files(),
+      check_bash(),
+      {Verdict::ok, "CUDA", FLOW_BUILD_CUDA},
+      {Verdict::ok, "NCCL", FLOW_BUILD_NCCL},
+      {Verdict::ok, "UCX", FLOW_BUILD_UCX},
+  };
+}
+
+const char* word(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::ok:
+      return "ok";
+    case Verdict::warning:
+      return "warning";
+    case Verdict::problem:
+      return "problem";
+  }
+  return "";
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Session& session) {
+  CLI::App* verb = add_verb(app, session, "doctor", "check the machine and the state");
+  verb->callback([&session] {
+    session.action = [&session] {
+      std::vector<std::vector<std::string>> rows;
+      bool sound = true;
+      for (const Check& check : all_checks(session.engine())) {
+        sound &= check.verdict != Verdict::problem;
+        rows.push_back({word(check.verdict), check.name, check.text});
+        if (!session.json) continue;
+        print_line("{\"check\":" + quoted(check.name) + ",\"verdict\":" +
+                   quoted(word(check.verdict)) + ",\"text\":" + quoted(check.text) + "}");
+      }
+      std::string text = session.json ? "" : table(rows);
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      return sound ? int{kDone} : int{kUnreachable};
+    };
+  });
+}
+
+}  // namespace flow::cli

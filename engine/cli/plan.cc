@@ -1,0 +1,57 @@
+// flow plan FILE: what would run and why, what is cached. Nothing runs.
+#include <algorithm>
+
+#include "engine/cli/run_options.hpp"
+#include "engine/cli/verbs.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+void print_plan(const PlanInfo& plan, bool json) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PlanNode& node : plan.nodes) {
+    if (json) {
+      print_line("{\"name\":" + quoted(node.name) + ",\"verdict\":" + quoted(node.verdict) +
+                 ",\"reason\":" + (node.reason.empty() ? "null" : quoted(node.reason)) + "}");
+    } else {
+      rows.push_back({node.verdict, node.name, node.reason});
+    }
+  }
+  if (json) return;
+  std::string text = table(rows);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  auto count = [&](const char* verdict) {
+    return std::to_string(
+        std::count_if(plan.nodes.begin(), plan.nodes.end(),
+                      [&](const PlanNode& node) { return node.verdict == verdict; }));
+  };
+  print_line(plural(plan.nodes.size(), "node") + ": " + count("cached") + " cached, " +
+             count("runs") + " to run, " + count("unknown") + " unknown");
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Session& session) {
+  auto arguments = std::make_shared<RunArguments>();
+  auto file = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "plan", "say what a run would do, and why; nothing runs");
+  verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
+      ->type_name("FILE|DIR")
+      ->required();
+  add_parameter_options(verb, *arguments);
+  add_jobs_option(verb, *arguments);
+  verb->callback([&session, arguments, file] {
+    session.action = [&session, arguments, file] {
+      RunOptions options = run_options(*arguments);
+      std::string script = script_path(*file);
+      Engine engine(session.engine(options.jobs));
+      PlanInfo plan = engine.plan(script, options);
+      for (const std::string& warning : plan.warnings) print_warning(warning);
+      print_plan(plan, session.json);
+      return int{kDone};
+    };
+  });
+}
+
+}  // namespace flow::cli

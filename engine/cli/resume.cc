@@ -1,0 +1,37 @@
+// flow resume [RUN]
+#include "engine/cli/run_options.hpp"
+#include "engine/cli/verbs.hpp"
+#include "engine/cli/watch.hpp"
+
+namespace flow::cli {
+
+void add_resume(CLI::App& app, Session& session) {
+  auto arguments = std::make_shared<RunArguments>();
+  auto selector = std::make_shared<std::string>();
+  auto code = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "resume", "go on with an interrupted or failed run");
+  add_run_argument(verb, *selector);
+  verb->add_option("--code", *code, "`new`: take the script as it is on disk now")
+      ->type_name("new")
+      ->check(CLI::IsMember({"new"}));
+  add_jobs_option(verb, *arguments);
+  add_watch_options(verb, session, *arguments);
+  verb->callback([&session, arguments, selector, code] {
+    session.action = [&session, arguments, selector, code] {
+      RunOptions options = run_options(*arguments);
+      // A run that succeeded is only shown: no engine, no lock.
+      RunInfo before = Reader(session.engine()).show(*selector);
+      if (before.status == "succeeded" && code->empty()) {
+        print_line(session.json ? before.json()
+                                : "the run " + before.id + " has succeeded already");
+        return int{kDone};
+      }
+      Interrupts interrupts;
+      Engine engine(session.engine(options.jobs));
+      Run run = engine.resume(before.id, options, *code == "new");
+      return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
+    };
+  });
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,29 @@
+// flow retry RUN [TASK]
+#include "engine/cli/run_options.hpp"
+#include "engine/cli/verbs.hpp"
+#include "engine/cli/watch.hpp"
+
+namespace flow::cli {
+
+void add_retry(CLI::App& app, Session& session) {
+  auto arguments = std::make_shared<RunArguments>();
+  auto selector = std::make_shared<std::string>();
+  auto task = std::make_shared<std::string>();
+  CLI::App* verb =
+      add_verb(app, session, "retry", "run failed tasks of a run, or one task of it, again");
+  add_run_argument(verb, *selector, true);
+  verb->add_option("task", *task, "a task, also one that succeeded")->type_name("TASK");
+  add_jobs_option(verb, *arguments);
+  add_watch_options(verb, session, *arguments);
+  verb->callback([&session, arguments, selector, task] {
+    session.action = [&session, arguments, selector, task] {
+      RunOptions options = run_options(*arguments);
+      Interrupts interrupts;
+      Engine engine(session.engine(options.jobs));
+      Run run = engine.retry(*selector, *task, options);
+      return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
+    };
+  });
+}
+
+}  // namespace flow::cli

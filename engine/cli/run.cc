@@ -1,0 +1,33 @@
+// flow run FILE|DIR
+#include "engine/cli/run_options.hpp"
+#include "engine/cli/verbs.hpp"
+#include "engine/cli/watch.hpp"
+
+namespace flow::cli {
+
+void add_run(CLI::App& app, Session& session) {
+  auto arguments = std::make_shared<RunArguments>();
+  auto file = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "run", "run a pipeline to its end");
+  verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
+      ->type_name("FILE|DIR")
+      ->required();
+  add_parameter_options(verb, *arguments);
+  add_jobs_option(verb, *arguments);
+  verb->add_flag("--fail-fast", arguments->fail_fast, "start nothing more after the first failure");
+  verb->add_option("--name", arguments->name, "a name for this run")->type_name("NAME");
+  verb->add_option("--out", arguments->out, "copy the result into this folder")->type_name("DIR");
+  add_watch_options(verb, session, *arguments);
+  verb->callback([&session, arguments, file] {
+    session.action = [&session, arguments, file] {
+      RunOptions options = run_options(*arguments);
+      std::string script = script_path(*file);
+      Interrupts interrupts;
+      Engine engine(session.engine(options.jobs));
+      Run run = engine.run(script, {}, options);
+      return watch(engine, run, session, {options.grace_ms, arguments->out}, interrupts);
+    };
+  });
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,113 @@
+// From words on the command line to RunOptions.
+#include "engine/cli/run_options.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace flow::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kJobsMax = 100'000;
+
+std::string nearest_file(const fs::path& path) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  for (const auto& entry : fs::directory_iterator(folder, failed)) {
+    if (entry.path().extension() == ".lua") names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  std::string near = nearest_name(path.filename().string(), names);
+  return near.empty()
+             ? ""
+             : " Did you mean `" +
+                   (path.has_parent_path() ? (path.parent_path() / near).string() : near) + "`?";
+}
+
+std::string read_params_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    fail("--params: cannot read `" + path + "`. It is a file with a JSON object of parameters.");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto value = from_json(text);
+  if (!value.ok()) fail("--params: `" + path + "` is not JSON: " + value.error().message);
+  bool empty_list = value->kind() == Value::Kind::table && value->as_table().list.empty();
+  if (!empty_list)
+    fail("--params: `" + path + "` has to hold a JSON object, such as {\"epochs\": 3}.");
+  return text;
+}
+
+}  // namespace
+
+void add_parameter_options(CLI::App* verb, RunArguments& arguments) {
+  verb->add_option("--param", arguments.params, "a parameter; may be repeated, wins over --params")
+      ->type_name("K=V")
+      ->allow_extra_args(false);
+  verb->add_option("--params", arguments.params_file, "parameters as a JSON object")
+      ->type_name("FILE.json");
+  verb->add_flag("--fresh", arguments.fresh,
+                 "read no result of another run from the cache, and replace its entries");
+}
+
+void add_jobs_option(CLI::App* verb, RunArguments& arguments) {
+  verb->add_option("--jobs,-j", arguments.jobs,
+                   "CPU slots (default: the CPUs this process may use)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kJobsMax));
+}
+
+void add_watch_options(CLI::App* verb, Session& session, RunArguments& arguments) {
+  verb->add_option("--serve-for", arguments.serve_for, "end services after this time, e.g. 30s")
+      ->type_name("TIME");
+  verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (10s)")
+      ->type_name("TIME");
+  verb->add_flag("--quiet,-q", session.quiet, "print errors only");
+}
+
+RunOptions run_options(const RunArguments& arguments) {
+  RunOptions options;
+  options.name = arguments.name;
+  options.jobs = arguments.jobs;
+  options.fresh = arguments.fresh;
+  options.fail_fast = arguments.fail_fast;
+  if (!arguments.grace.empty()) options.grace_ms = parse_duration("--grace", arguments.grace);
+  if (!arguments.serve_for.empty()) {
+    options.serve_for_ms = parse_duration("--serve-for", arguments.serve_for);
+  }
+  if (!arguments.params_file.empty()) options.params_json = read_params_file(arguments.params_file);
+  for (const std::string& param : arguments.params) {
+    size_t equals = param.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      fail("--param takes NAME=VALUE, not `" + param + "`. Write for example `--param epochs=3`.");
+    }
+    options.text_params.emplace_back(param.substr(0, equals), param.substr(equals + 1));
+  }
+  return options;
+}
+
+std::string script_path(const std::string& file_or_dir) {
+  std::error_code failed;
+  fs::path path = file_or_dir;
+  if (fs::is_directory(path, failed)) {
+    path /= "pipeline.lua";
+    if (!fs::exists(path, failed)) {
+      fail("the folder `" + file_or_dir +
+           "` has no pipeline.lua. Name the script itself, or make one with `flow init " +
+           file_or_dir + "`.");
+    }
+  }
+  if (!fs::exists(path, failed)) {
+    fail("there is no script `" + file_or_dir + "`." + nearest_file(path));
+  }
+  if (!fs::is_regular_file(path, failed)) {
+    fail("`" + file_or_dir + "` is neither a script nor a folder with a pipeline.lua.");
+  }
+  return path.string();
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,27 @@
+// Options that run, resume, retry and plan have in common.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/cli/common.hpp"
+
+namespace flow::cli {
+
+struct RunArguments {
+  std::vector<std::string> params;  // k=v
+  std::string params_file, name, out, serve_for, grace;
+  int32_t jobs = 0;
+  bool fresh = false, fail_fast = false;
+};
+
+void add_parameter_options(CLI::App* verb, RunArguments& arguments);  // --param --params --fresh
+void add_jobs_option(CLI::App* verb, RunArguments& arguments);
+void add_watch_options(CLI::App* verb, Session& session,
+                       RunArguments& arguments);  // --serve-for --grace --quiet
+
+/// Checked and converted; what is wrong ends with exit 2.
+RunOptions run_options(const RunArguments& arguments);
+/// The script that FILE|DIR means; a missing one ends with exit 2.
+std::string script_path(const std::string& file_or_dir);
+
+}  // namespace flow::cli

@@ -1,0 +1,80 @@
+// flow show [RUN]: a run, its tasks and its result.
+#include "engine/cli/display.hpp"
+#include "engine/cli/verbs.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+std::string indented(const std::string& text, const std::string& indent) {
+  std::string out = indent;
+  for (char c : text) {
+    out += c;
+    if (c == '\n') out += indent;
+  }
+  return out;
+}
+
+std::vector<std::string> task_row(const TaskInfo& task) {
+  std::string status = task.cached ? "cached" : task.status;
+  std::string took;
+  if (task.started_ms != 0 && task.finished_ms != 0) {
+    took = format_duration(task.finished_ms - task.started_ms);
+  }
+  std::string note;
+  if (task.attempts > 1) note = plural(task.attempts, "attempt");
+  if (task.fraction >= 0 && task.status == "running") {
+    note +=
+        (note.empty() ? "" : ", ") + std::to_string(static_cast<int>(task.fraction * 100)) + "%";
+    std::string metrics = metrics_text(task.metrics);
+    if (!metrics.empty()) note += " " + metrics;
+  }
+  if (!task.waits_for.empty()) note += (note.empty() ? "" : ", ") + task.waits_for;
+  return {task.name, status, took, note};
+}
+
+void print_run(const RunInfo& run) {
+  std::vector<std::vector<std::string>> head = {
+      {"run", run.id + (run.name.empty() ? "" : " (" + run.name + ")")},
+      {"pipeline", run.pipeline},
+      {"status", run.status},
+      {"started", local_time(run.started_ms)},
+      {"finished", local_time(run.finished_ms)},
+  };
+  if (run.finished_ms != 0)
+    head.push_back({"took", format_duration(run.finished_ms - run.started_ms)});
+  if (!run.script.empty()) head.push_back({"script", run.script});
+  if (run.params.kind() == Value::Kind::table) head.push_back({"params", to_json(run.params)});
+  if (!run.result.is_nil()) head.push_back({"result", to_json(run.result)});
+  std::string text = table(head);
+
+  std::vector<std::vector<std::string>> rows;
+  for (const TaskInfo& task : run.tasks) rows.push_back(task_row(task));
+  if (!rows.empty()) text += "\n" + table(rows);
+  for (const TaskInfo& task : run.tasks) {
+    if (task.error.empty()) continue;
+    text += "\n" + task.name + " " + task.status + ":\n" + indented(task.error, "  ") + "\n";
+  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Session& session) {
+  auto selector = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "show", "show a run, its tasks and its result");
+  add_run_argument(verb, *selector);
+  verb->callback([&session, selector] {
+    session.action = [&session, selector] {
+      RunInfo run = Reader(session.engine()).show(*selector);
+      if (session.json) {
+        print_line(run.json());
+      } else {
+        print_run(run);
+      }
+      return int{kDone};
+    };
+  });
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,77 @@
+// A handler that writes one byte to a pipe, and a thread that reads it. No blocked signal mask:
+// children would inherit it.
+#include "engine/cli/signals.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "engine/cli/common.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr char kArrived = 's', kQuit = 'q';
+std::atomic<int> write_end{-1};
+
+void tell(char what) {
+  int saved = errno;
+  int fd = write_end.load();
+  if (fd >= 0) [[maybe_unused]]
+    ssize_t ignored = write(fd, &what, 1);
+  errno = saved;
+}
+
+void handle(int) { tell(kArrived); }
+
+}  // namespace
+
+Signals::Signals(std::function<void(int)> on_signal) : on_signal_(std::move(on_signal)) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    fail_environment("cannot make a pipe for signals: too many open files");
+  read_end_ = ends[0];
+  write_end = ends[1];
+  thread_ = std::thread([this] { loop(); });
+  struct sigaction action {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  for (int number : kHandled) {
+    struct sigaction old {};
+    sigaction(number, nullptr, &old);
+    if (old.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup stays nohup
+  }
+}
+
+Signals::~Signals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int number : kHandled) {
+    struct sigaction old {};
+    sigaction(number, nullptr, &old);
+    if (old.sa_handler == handle) sigaction(number, &action, nullptr);
+  }
+  tell(kQuit);
+  thread_.join();
+  close(write_end.exchange(-1));
+  close(read_end_);
+}
+
+void Signals::loop() {
+  int count = 0;
+  char what;
+  for (;;) {
+    ssize_t got = read(read_end_, &what, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != 1 || what == kQuit) return;
+    on_signal_(++count);
+  }
+}
+
+}  // namespace flow::cli

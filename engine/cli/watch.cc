@@ -1,0 +1,260 @@
+// Events on the calling thread, a terminal's frame on a ticker of its own, signals on theirs.
+#include "engine/cli/watch.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "engine/cli/display.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(100);  // a frame, or a flush of a pipe
+constexpr size_t kResultColumnsMax = 2000;
+constexpr size_t kErrorsShownMax = 10;
+
+bool is_terminal() {
+  const char* term = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
+}
+
+void terminal_size(size_t& width, size_t& height) {
+  winsize size{};
+  bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
+  width = known ? size.ws_col : 80;
+  height = known ? size.ws_row : 24;
+}
+
+enum class Style { json, plain, live, silent };
+
+/// Owns stdout while the run goes on.
+class Screen {
+ public:
+  Screen(Run run, Style style, std::string title)
+      : run_(std::move(run)), style_(style), view_(std::move(title)), ticker_([this] { tick(); }) {}
+  ~Screen() { close(); }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  void show(const Event& event) {
+    std::lock_guard lock(mutex_);
+    if (style_ == Style::json) return print_line(event.json());
+    if (event.type == "warning") {
+      erase();
+      return print_warning(event.text);
+    }
+    std::vector<std::string> lines = view_.take(event);
+    if (style_ == Style::silent) return;
+    if (style_ == Style::live) {
+      if (!RunView::stays_on_terminal(event)) return;
+      erase();
+    }
+    for (const std::string& line : lines) print_line(line);
+  }
+
+  bool serving() {
+    std::lock_guard lock(mutex_);
+    return view_.serving();
+  }
+
+  void close() {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return;
+      closed_ = true;
+    }
+    wake_.notify_all();
+    ticker_.join();
+    erase();
+    if (style_ == Style::live) std::fputs("\x1b[?25h", stdout);
+    std::fflush(stdout);
+  }
+
+ private:
+  void tick() {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, kTick, [this] { return closed_; })) {
+      if (style_ == Style::live) {
+        lock.unlock();
+        Counts counts = run_.counts();  // may wait for the engine; events go on meanwhile
+        lock.lock();
+        if (closed_) return;
+        draw(counts);
+      }
+      std::fflush(stdout);
+    }
+  }
+
+  void draw(const Counts& counts) {
+    size_t width, height;
+    terminal_size(width, height);
+    std::string out = erasing() + "\x1b[?25l";
+    std::vector<std::string> lines = view_.frame(counts, now_ms(), width - 1, height - 1);
+    for (const std::string& line : lines) out += line + "\n";
+    drawn_ = lines.size();
+    std::fwrite(out.data(), 1, out.size(), stdout);
+  }
+
+  std::string erasing() const {
+    if (drawn_ == 0) return "";
+    return "\x1b[" + std::to_string(drawn_) + "A\r\x1b[J";
+  }
+
+  void erase() {
+    std::string out = erasing();
+    std::fwrite(out.data(), 1, out.size(), stdout);
+    drawn_ = 0;
+  }
+
+  Run run_;
+  const Style style_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  RunView view_;
+  size_t drawn_ = 0;
+  bool closed_ = false;
+  std::thread ticker_;  // last: uses the rest
+};
+
+void print_failures(const RunInfo& run) {
+  size_t shown = 0, failed = 0;
+  for (const TaskInfo& task : run.tasks) {
+    if (task.status != "failed" || ++failed > kErrorsShownMax) continue;
+    shown++;
+    std::string attempts = task.attempts > 1 ? " after " + plural(task.attempts, "attempt") : "";
+    print_error("`" + task.name + "` failed" + attempts + ": " + task.error);
+  }
+  if (failed > shown) {
+    print_error(plural(failed - shown, "more task") + " failed: `flow show " + run.id +
+                "` lists them.");
+  }
+}
+
+int code_of(const std::string& status) {
+  if (status == "succeeded") return kDone;
+  if (status == "failed" || status == "cancelled") return kTaskFailed;
+  return kInterrupted;
+}
+
+void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms,
+               bool quiet) {
+  if (summary.status == "failed") print_failures(run.info());
+  if (summary.status == "failed" && !quiet) {
+    std::fprintf(
+        stderr,
+        "\n`flow logs %s TASK` shows a task's log; `flow resume %s` tries what failed again.\n",
+        summary.id.c_str(), summary.id.c_str());
+  }
+  if (summary.status == "cancelled") print_error("the run " + summary.id + " was cancelled.");
+  if (code_of(summary.status) == kInterrupted) {
+    print_error("the run " + summary.id + " is " + summary.status + ": `flow resume " + summary.id +
+                "` takes it up again.");
+  }
+  if (quiet) return;
+  if (!summary.result.is_nil()) {
+    std::string result = to_json(summary.result);
+    std::string line = shortened(result, kResultColumnsMax);
+    print_line("result: " + line);
+    if (line.size() < result.size()) print_line("`flow get " + summary.id + "` prints all of it");
+  }
+  print_line(summary.status + ": " + summary_line(summary, took_ms, engine.state_bytes()));
+}
+
+void copy_out(const Session& session, const std::string& run, const std::string& out) {
+  Reader reader(session.engine());
+  for (const std::string& path : reader.get(run, "", out)) {
+    if (!session.json && !session.quiet) print_line("wrote " + path);
+  }
+}
+
+}  // namespace
+
+Interrupts::Interrupts() : signals_([this](int count) { on_signal(count); }) {}
+
+void Interrupts::attach(Run run, int64_t grace_ms) {
+  std::lock_guard lock(mutex_);
+  run_ = std::move(run);
+  grace_ms_ = grace_ms;
+}
+
+void Interrupts::detach(int code) {
+  std::lock_guard lock(mutex_);
+  run_.reset();
+  over_ = code;
+}
+
+void Interrupts::on_signal(int) {
+  std::lock_guard lock(mutex_);
+  if (over_) _exit(*over_);
+  if (!run_) {
+    // Nothing is committed before the run exists, and the child that builds dies with us.
+    std::fputs("error: interrupted before the run was started; nothing is left of it.\n", stderr);
+    _exit(kInterrupted);
+  }
+  asked_++;
+  if (asked_ > 1) return run_->interrupt(true);
+  if (serving_) return run_->end_serving();
+  std::fprintf(stderr, "stopping: what runs has %s to save its state; once more to kill it now\n",
+               format_duration(grace_ms_).c_str());
+  run_->interrupt(false);
+}
+
+int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
+          Interrupts& interrupts) {
+  interrupts.attach(run, options.grace_ms);
+  int64_t started = now_ms();
+  RunInfo first = run.summary();
+  std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
+  Style style = session.quiet   ? Style::silent
+                : session.json  ? Style::json
+                : is_terminal() ? Style::live
+                                : Style::plain;
+  if (style == Style::plain || style == Style::live) {
+    print_line("run " + first.id + " of " + first.pipeline);
+  }
+  {
+    Screen screen(run, style, title);
+    while (std::optional<Event> event = run.next_event()) {
+      screen.show(*event);
+      interrupts.set_serving(event->type == "run" ? event->status == "serving" : screen.serving());
+    }
+  }
+  try {
+    run.wait();
+  } catch (const RunFailed&) {  // shown below, task by task
+  } catch (const Failed& failed) {
+    if (failed.error.kind != ErrorKind::interrupted) throw;
+  }
+
+  RunInfo summary = run.summary();
+  int code = code_of(summary.status);
+  if (code == kDone && !options.out.empty()) copy_out(session, summary.id, options.out);
+  if (session.json) {
+    RunInfo whole = run.info();
+    if (whole.status == "failed") print_failures(whole);
+    print_line(whole.json());
+  } else {
+    print_end(engine, run, summary, now_ms() - started, session.quiet);
+  }
+  std::fflush(stdout);
+
+  interrupts.detach(code);
+  if (uint32_t others = engine.client_runs()) {
+    std::fprintf(stderr,
+                 "still carrying out %s of other flow commands on this state; Ctrl-C leaves them "
+                 "to take over\n",
+                 plural(others, "run").c_str());
+    engine.wait_for_clients();
+  }
+  return code;
+}
+
+}  // namespace flow::cli

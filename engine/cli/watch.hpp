@@ -1,0 +1,42 @@
+// Follows a run from its start to its end: shows it, stops it on Ctrl-C, and knows its exit code.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/cli/common.hpp"
+#include "engine/cli/signals.hpp"
+
+namespace flow::cli {
+
+/// What Ctrl-C means at each moment of the command. Made before the engine starts anything.
+class Interrupts {
+ public:
+  Interrupts();
+  void attach(Run run, int64_t grace_ms);  // from now on signals stop this run
+  void set_serving(bool serving) { serving_ = serving; }
+  void detach(int code);  // the run is over; from now on a signal leaves with its code
+
+ private:
+  void on_signal(int count);
+  std::mutex mutex_;
+  std::optional<Run> run_;
+  int64_t grace_ms_ = 0;
+  int asked_ = 0;  // signals that stopped the attached run
+  std::optional<int> over_;
+  std::atomic<bool> serving_{false};
+  Signals signals_;  // last: its thread uses the rest
+};
+
+struct WatchOptions {
+  int64_t grace_ms = 10'000;
+  std::string out;  // folder to copy the result into
+};
+
+/// Shows the run until its end, prints result, errors and the summary; returns the exit code.
+int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
+          Interrupts& interrupts);
+
+}  // namespace flow::cli

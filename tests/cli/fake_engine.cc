@@ -1,0 +1,340 @@
+// The public library with canned answers: what the command line prints is tested against it, to the
+// byte. The name of the script or run chooses the story.
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+
+#include "flow/flow.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kStart = 1'795'238'220'000;  // 2026-11-21T05:17:00Z
+constexpr const char* kRunId = "20261121-051700-0000abcd";
+
+Event event(const char* type, const char* task, const char* status, int64_t after_ms,
+            std::string text = "") {
+  Event e;
+  e.type = type;
+  e.run = kRunId;
+  e.task = task;
+  e.status = status;
+  e.at_ms = kStart + after_ms;
+  e.text = std::move(text);
+  e.attempt = *task == '\0' ? 0 : 1;
+  return e;
+}
+
+Event progress(const char* task, int64_t after_ms, double fraction, double loss) {
+  Event e = event("progress", task, "", after_ms);
+  e.fraction = fraction;
+  e.data = Value::map({{Value("loss"), Value(loss)}});
+  return e;
+}
+
+TaskInfo task(const char* name, const char* status, uint32_t attempts, int64_t from_ms,
+              int64_t to_ms) {
+  TaskInfo t;
+  t.name = name;
+  t.status = status;
+  t.attempts = attempts;
+  t.started_ms = kStart + from_ms;
+  t.finished_ms = kStart + to_ms;
+  return t;
+}
+
+struct Story {
+  std::vector<Event> events;
+  RunInfo info;
+  bool waits_for_a_signal = false;  // goes on for ever, until interrupted
+  bool serves = false;              // until told to end
+};
+
+RunInfo base_info(const char* status) {
+  RunInfo info;
+  info.id = kRunId;
+  info.pipeline = "digits";
+  info.status = status;
+  info.script = "/work/pipeline.lua";
+  info.started_ms = kStart;
+  info.finished_ms = kStart + 2500;
+  info.params = Value::map({{Value("epochs"), Value(3)}});
+  return info;
+}
+
+Story story_ok() {
+  Story s;
+  s.info = base_info("succeeded");
+  Event cached = event("task", "ingest", "succeeded", 5);
+  cached.cached = true;
+  s.events = {event("run", "", "running", 0),
+              cached,
+              event("task", "train", "running", 10),
+              progress("train", 500, 0.25, 1.5),
+              progress("train", 700, 0.5, 0.75),
+              progress("train", 1600, 0.75, 0.125),
+              event("task", "train", "succeeded", 2010),
+              event("task", "evaluate", "running", 2020),
+              event("task", "evaluate", "succeeded", 2400),
+              event("run", "", "succeeded", 2500)};
+  s.info.counts.succeeded = 3;
+  s.info.counts.cached = 1;
+  s.info.tasks = {task("ingest", "succeeded", 0, 5, 5), task("train", "succeeded", 1, 10, 2010),
+                  task("evaluate", "succeeded", 1, 2020, 2400)};
+  s.info.tasks[0].cached = true;
+  s.info.result = Value::map({{Value("accuracy"), Value(0.96875)}});
+  return s;
+}
+
+Story story_fails() {
+  Story s;
+  s.info = base_info("failed");
+  Event again = event("task", "train", "running", 1000);
+  again.attempt = 2;
+  s.events = {event("run", "", "running", 0),
+              event("warning", "", "", 0,
+                    "train asks for cpus = 8, but there are 2 CPU slots: it runs with 2"),
+              event("task", "train", "running", 10),
+              again,
+              event("task", "train", "failed", 2010,
+                    "train.lua:12: no such column `pixel`\nstack traceback: …"),
+              event("task", "evaluate", "skipped", 2011, "`train` failed"),
+              event("run", "", "failed", 2500)};
+  s.info.counts.failed = 1;
+  s.info.counts.skipped = 1;
+  s.info.retried = 1;
+  s.info.tasks = {task("train", "failed", 2, 10, 2010), task("evaluate", "skipped", 0, 0, 0)};
+  s.info.tasks[0].error =
+      "train.lua:12: no such column `pixel`\nstack traceback:\n  train.lua:12: in function";
+  s.info.tasks[1].error = "`train` failed";
+  s.info.tasks[1].started_ms = s.info.tasks[1].finished_ms = 0;
+  return s;
+}
+
+Story story_waits() {
+  Story s;
+  s.info = base_info("interrupted");
+  s.info.finished_ms = 0;
+  s.events = {event("run", "", "running", 0), event("task", "publish", "running", 10),
+              event("task", "publish", "waiting", 20, "approved"), event("run", "", "waiting", 20)};
+  s.info.counts.waiting = 1;
+  s.info.tasks = {task("publish", "waiting", 1, 10, 20)};
+  s.info.tasks[0].finished_ms = 0;
+  s.info.tasks[0].waits_for = "the signal `approved`";
+  s.waits_for_a_signal = true;
+  return s;
+}
+
+Story story_serves() {
+  Story s;
+  s.info = base_info("succeeded");
+  s.events = {event("run", "", "running", 0), event("task", "digits", "running", 10),
+              event("serving", "digits", "running", 20, "http://127.0.0.1:8080"),
+              event("run", "", "serving", 20)};
+  s.info.counts.succeeded = 1;
+  s.info.tasks = {task("digits", "succeeded", 1, 10, 2500)};
+  s.info.result = Value::map({{Value("url"), Value("http://127.0.0.1:8080")}});
+  s.serves = true;
+  return s;
+}
+
+Story story_of(const std::string& name) {
+  if (name.find("fails") != std::string::npos) return story_fails();
+  if (name.find("waits") != std::string::npos) return story_waits();
+  if (name.find("serves") != std::string::npos) return story_serves();
+  if (name.find("wrong") != std::string::npos) {
+    throw Failed(
+        user_error("pipeline.lua:3: unknown option `cpu` of task `train`. Did you mean `cpus`?"));
+  }
+  if (name.find("full") != std::string::npos) {
+    throw Failed(environment_error("cannot write `.flow/db`: No space left on device (0 B free)."));
+  }
+  return story_ok();
+}
+
+const std::vector<std::string>& names() {
+  static const std::vector<std::string> known = {"ok", "fails", "waits"};
+  return known;
+}
+
+Story story_of_run(const std::string& selector) {
+  if (selector.empty() || selector == "last" || std::string(kRunId).starts_with(selector))
+    return story_ok();
+  for (const std::string& name : names()) {
+    if (selector == name) return story_of(name);
+  }
+  std::string near = nearest_name(selector, names());
+  throw Failed(user_error("there is no run `" + selector + "`" +
+                          (near.empty() ? "" : "; did you mean `" + near + "`?") +
+                          " `flow ls` lists the runs."));
+}
+
+PlanInfo plan_of(const std::string& script) {
+  story_of(script);
+  PlanInfo plan;
+  plan.pipeline = "digits";
+  plan.nodes = {
+      {"ingest", "ingest", "task", "cached", "", {}, {}},
+      {"train", "train", "map", "runs", "`normalise` in features.lua changed", {"ingest"}, {}},
+      {"check", "", "when", "unknown", "waits for `train`", {"train"}, {}},
+      {"digits#2", "digits", "service", "runs", "a service always starts", {"train"}, {"check"}}};
+  plan.warnings = {"pipeline.lua:9: `if model` is always true: a handle is not its value"};
+  return plan;
+}
+
+}  // namespace
+
+namespace detail {
+
+struct RunState {
+  Story story;
+  std::mutex mutex;
+  std::condition_variable wake;
+  size_t next = 0;
+  bool ended = false;
+
+  std::optional<Event> next_event() {
+    std::unique_lock lock(mutex);
+    if (next < story.events.size()) return story.events[next++];
+    if (story.waits_for_a_signal || story.serves) wake.wait(lock, [this] { return ended; });
+    return std::nullopt;
+  }
+  void end() {
+    std::lock_guard lock(mutex);
+    ended = true;
+    wake.notify_all();
+  }
+};
+
+struct EngineImpl {};
+
+}  // namespace detail
+
+struct ReaderImpl {
+  std::string dir;
+};
+
+const std::string& Run::id() const { return state_->story.info.id; }
+std::optional<Event> Run::next_event() { return state_->next_event(); }
+RunInfo Run::info() const { return state_->story.info; }
+RunInfo Run::summary() const { return state_->story.info; }
+Counts Run::counts() const { return state_->story.info.counts; }
+void Run::interrupt(bool) { state_->end(); }
+void Run::cancel() { state_->end(); }
+void Run::end_serving() { state_->end(); }
+Value Run::wait() {
+  const RunInfo& info = state_->story.info;
+  if (info.status == "failed") throw RunFailed({ErrorKind::task, "failed"});
+  if (info.status == "interrupted") throw Failed({ErrorKind::interrupted, "interrupted"});
+  return info.result;
+}
+
+std::string Event::json() const {
+  return "{\"event\":" + to_json(Value(type)) + ",\"task\":" + to_json(Value(task)) +
+         ",\"status\":" + to_json(Value(status)) + "}";
+}
+std::string RunInfo::json() const {
+  std::string out =
+      "{\"run\":" + to_json(Value(id)) + ",\"status\":" + to_json(Value(status)) + ",\"tasks\":[";
+  for (const TaskInfo& t : tasks) out += (out.back() == '[' ? "" : ",") + to_json(Value(t.name));
+  return out + "]}";
+}
+
+namespace {
+Run make_run(Story story) {
+  auto state = std::make_shared<detail::RunState>();
+  state->story = std::move(story);
+  return Run(std::move(state));
+}
+}  // namespace
+
+Engine::Engine(EngineOptions) : impl_(std::make_unique<detail::EngineImpl>()) {}
+Engine::~Engine() = default;
+void Engine::define(const std::string&, const std::string&, NativeTask) {}
+Run Engine::run(const std::string& script, const std::vector<std::pair<std::string, Value>>&,
+                const RunOptions& options) {
+  for (const auto& [name, value] : options.text_params) {
+    if (name != "epochs")
+      throw Failed(user_error("the pipeline `digits` has no parameter `" + name +
+                              "`. Did you mean `epochs`?"));
+  }
+  return make_run(story_of(script));
+}
+Run Engine::resume(const std::string& selector, const RunOptions&, bool) {
+  return make_run(story_of_run(selector));
+}
+Run Engine::retry(const std::string& selector, const std::string&, const RunOptions&) {
+  return make_run(story_of_run(selector));
+}
+void Engine::cancel(const std::string&) {}
+void Engine::signal(const std::string&, const std::string&, const std::string&) {}
+PlanInfo Engine::plan(const std::string& script, const RunOptions&) { return plan_of(script); }
+uint64_t Engine::gc(uint32_t keep) { return keep * 1536ull; }
+bool Engine::is_writer() const { return true; }
+uint64_t Engine::state_bytes() const { return 1'258'291; }
+uint32_t Engine::client_runs() const { return 0; }
+void Engine::wait_for_clients() {}
+
+Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
+  impl_->dir = options.state;
+}
+Reader::~Reader() = default;
+const std::string& Reader::state_dir() const { return impl_->dir; }
+std::vector<RunInfo> Reader::list() const {
+  if (impl_->dir == "empty") return {};
+  std::vector<RunInfo> runs;
+  for (const std::string& name : names()) {
+    runs.push_back(story_of(name).info);
+    runs.back().name = name == "ok" ? "" : name;
+  }
+  return runs;
+}
+RunInfo Reader::show(const std::string& selector) const { return story_of_run(selector).info; }
+std::vector<LogLine> Reader::logs(const std::string& selector, const std::string& task) const {
+  story_of_run(selector);
+  std::vector<LogLine> lines = {{"ingest", 1, 0, kStart, "1500 rows"},
+                                {"train", 1, 2, kStart + 5, "warning: slow"},
+                                {"train", 2, 1, kStart + 9, "epoch 1"}};
+  if (!task.empty()) lines.erase(lines.begin());
+  return lines;
+}
+std::string Reader::why(const std::string& selector, const std::string& task) const {
+  story_of_run(selector);
+  return (task.empty() ? "train" : task) + " ran again: `normalise` in features.lua changed\n";
+}
+std::string Reader::diff(const std::string&, const std::string&) const {
+  return "`train`:\n  its result differs\n";
+}
+PlanInfo Reader::graph(const std::string& selector) const {
+  story_of_run(selector);
+  return plan_of("ok");
+}
+std::vector<std::string> Reader::get(const std::string&, const std::string&,
+                                     const std::string& directory) const {
+  return {directory + "/result.json"};
+}
+Value Reader::value(const std::string& selector, const std::string& part) const {
+  Value result = story_of_run(selector).info.result;
+  if (part.empty()) return result;
+  const Value* found = result.find(std::string_view(part));
+  if (found == nullptr)
+    throw Failed(user_error("the result has no part `" + part + "`; did you mean `accuracy`?"));
+  return *found;
+}
+uint64_t Reader::state_bytes() const { return 1'258'291; }
+
+PlanInfo build_graph(const std::string& script, const EngineOptions&, const RunOptions&) {
+  return plan_of(script);
+}
+std::vector<std::string> lint(const std::string& file) {
+  return {std::filesystem::path(file).filename().string() +
+          ":9: `if model` is always true: a handle is not its value"};
+}
+std::string state_directory(const EngineOptions& options) {
+  return options.state.empty() ? ".flow" : options.state;
+}
+std::string executor_program(const EngineOptions&) { return "/bin/true"; }
+const char* version() { return "0.1.0"; }
+
+}  // namespace flow
