@@ -85,15 +85,18 @@ std::string what_there_is(const Value::Table& table, const Value& wanted) {
     text += (i == 0 ? "" : ", ") + names[i];
   if (names.size() > kNamesShown) text += fmt::format(" and {} more", names.size() - kNamesShown);
   if (!table.list.empty())
-    text += fmt::format("{}{} list items", names.empty() ? "" : ", and ", table.list.size());
+    text += fmt::format("{}{} {}", names.empty() ? "" : ", and ", table.list.size(),
+                        table.list.size() == 1 ? "item" : "items");
   return text.empty() ? "it is an empty table" : "it has: " + text;
 }
 
+// `result.train` has no field `wieghts`: did you mean `weights`?
 Error missing(const Value& whole, const Value& key, const std::string& place) {
-  bool is_table = whole.kind() == Value::Kind::table;
-  std::string why = is_table ? what_there_is(whole.as_table(), key)
-                             : fmt::format("{} is {}", place, kind_name(whole));
-  return {ErrorKind::task, fmt::format("{} has no part `{}`: {}", place, key_text(key), why)};
+  std::string what = key.kind() == Value::Kind::string ? fmt::format("field `{}`", key.as_string())
+                                                       : fmt::format("item {}", key_text(key));
+  std::string why = whole.kind() == Value::Kind::table ? what_there_is(whole.as_table(), key)
+                                                       : fmt::format("it is {}", kind_name(whole));
+  return {ErrorKind::task, fmt::format("`{}` has no {}: {}", place, what, why)};
 }
 
 }  // namespace
@@ -115,7 +118,7 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
 
 Result<Value> value_at(const Value& value, const std::vector<PathStep>& path) {
   Value at = value;
-  std::string place = "the result";
+  std::string place = "result";
   for (const PathStep& step : path) {
     if (!step.each) {
       const Value* part = at.find(step.key);
@@ -128,7 +131,7 @@ Result<Value> value_at(const Value& value, const std::vector<PathStep>& path) {
     if (!is_list)
       return Error{
           ErrorKind::task,
-          fmt::format("{} is {}, and `:each` needs a list", place,
+          fmt::format("`{}` is {}, and `:each` needs a list", place,
                       at.kind() == Value::Kind::table ? "a table with fields" : kind_name(at))};
     std::vector<Value> parts;
     parts.reserve(at.as_table().list.size());

@@ -118,16 +118,15 @@ TEST_CASE("a missing part is named, with what there is") {
     CHECK_FALSE(part.ok());
     return part.ok() ? "" : part.error().message;
   };
-  CHECK(message({{false, "trian"}}) == "the result has no part `.trian`: did you mean `train`?");
-  CHECK(message({{false, "x"}}) == "the result has no part `.x`: it has: test, train");
+  CHECK(message({{false, "trian"}}) == "`result` has no field `trian`: did you mean `train`?");
+  CHECK(message({{false, "x"}}) == "`result` has no field `x`: it has: test, train");
   CHECK(message({{false, "train"}, {false, 3}}) ==
-        "the result.train has no part `[3]`: it has: 2 list items");
+        "`result.train` has no item [3]: it has: 2 items");
   CHECK(message({{false, "test"}, {false, "y"}}) ==
-        "the result.test has no part `.y`: the result.test is an integer");
+        "`result.test` has no field `y`: it is an integer");
   CHECK(message({{false, "train"}, {true, "weights"}}) ==
-        "the result.train[2] has no part `.weights`: the result.train[2] is an integer");
-  CHECK(message({{true, "train"}}) ==
-        "the result is a table with fields, and `:each` needs a list");
+        "`result.train[2]` has no field `weights`: it is an integer");
+  CHECK(message({{true, "train"}}) == "`result` is a table with fields, and `:each` needs a list");
 }
 
 TEST_CASE("the nearest name is a slip away, not a guess") {
