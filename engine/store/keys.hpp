@@ -1,0 +1,29 @@
+// How rows are named in the families. Every key of a run's begins with a kind and the run's id, so
+// that gc finds them.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/store/store.hpp"
+
+namespace flow {
+
+std::string journal_key(uint64_t sequence);  // big-endian: keys sort by number
+std::string run_key(const std::string& run);
+std::string cache_key(const Digest& key);
+std::string log_prefix(const std::string& run, uint32_t unit);
+std::string log_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n);
+std::string folded_key(const std::string& run);  // kv: a finished run, frozen
+/// kv: steps are step_prefix + name.
+std::string step_prefix(const std::string& run, const std::string& task, const Digest& key);
+std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key);
+std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
+
+/// The run that a kv or logs key belongs to; nothing for keys of no run.
+std::optional<std::string> run_of_key(Family family, std::string_view key);
+/// Whether a kv key is a step's or a checkpoint's: its value holds content digests.
+bool is_progress_key(std::string_view key);
+
+}  // namespace flow

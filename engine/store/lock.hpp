@@ -1,0 +1,30 @@
+// One process writes a state: its lock.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "flow/result.hpp"
+
+namespace flow {
+
+/// Holds DIR/lock, which names host, boot id, pid and start time for people. The kernel lets go of
+/// it when the process dies, however it dies, so a stale file proves itself. Released by the
+/// destructor.
+class StateLock {
+ public:
+  /// Null where another process holds it. Makes the folder (0700) where there is none.
+  static Result<std::unique_ptr<StateLock>> acquire(const std::string& dir);
+  ~StateLock();
+  StateLock(const StateLock&) = delete;
+  StateLock& operator=(const StateLock&) = delete;
+
+ private:
+  explicit StateLock(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_;
+};
+
+bool state_is_locked(const std::string& dir);
+/// "process 4711 on host since 2026-11-21T05:17:00Z", or "nobody".
+std::string lock_holder(const std::string& dir);
+
+}  // namespace flow

@@ -1,0 +1,50 @@
+// The rows people read without a replay: runs, cache entries, log lines. Encoded by rows.proto.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "engine/store/store.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+struct RunRow {
+  std::string id, name, pipeline, status;
+  int64_t submitted = 0, finished = 0;  // milliseconds since the Unix epoch
+  Counts counts;
+  uint64_t retried = 0;
+  std::string script;     // absolute path
+  std::string directory;  // working directory of the submission
+  std::string params;     // canonical bytes
+  bool has_result = false;
+  Digest result, plan_digest, bundle_digest;
+  int32_t jobs = 0;
+  bool fresh = false, fail_fast = false;
+  int64_t grace_ms = 10'000;
+};
+
+struct CacheEntry {
+  Digest result;
+  bool has_fragment = false;
+  Digest fragment;        // a dynamic task's list of calls
+  std::string task, run;  // who made it
+  int64_t at_ms = 0;
+  bool has_wait = false;  // the attempt called ctx:wait
+};
+
+struct LogRow {
+  uint32_t attempt = 0;
+  uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr
+  int64_t at = 0;       // milliseconds since the Unix epoch
+  std::string text;
+};
+
+std::string encode_run_row(const RunRow& row);
+Result<RunRow> decode_run_row(std::string_view bytes);
+std::string encode_cache_entry(const CacheEntry& entry);
+Result<CacheEntry> decode_cache_entry(std::string_view bytes);
+std::string encode_log(const LogRow& row);
+Result<LogRow> decode_log(std::string_view bytes);
+
+}  // namespace flow
