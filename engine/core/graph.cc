@@ -44,8 +44,9 @@ std::string call_name(const std::string& name, const std::string& owner, const s
     size_t end = name.find('/', at);
     if (end == std::string::npos) break;
     std::string part = name.substr(at, end - at);
-    bool is_task = part.rfind(task, 0) == 0 &&
-                   (part.size() == task.size() || part[task.size()] == '#' || part[task.size()] == '[');
+    bool is_task =
+        part.rfind(task, 0) == 0 &&
+        (part.size() == task.size() || part[task.size()] == '#' || part[task.size()] == '[');
     if (is_task) return owner + name.substr(end);
     at = end + 1;
   }
@@ -64,7 +65,13 @@ bool has_literal_items(const Node& node) {
          !node.items.as_table().list.empty();
 }
 
+bool is_map_unit(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  return u.instance < 0 && run.node(u.node).kind == NodeKind::map;
+}
+
 bool is_dynamic(const Run& run, UnitId unit) {
+  if (is_map_unit(run, unit)) return false;
   const TaskDef* def = def_of(run, unit);
   return def != nullptr && def->kind == TaskKind::dynamic;
 }
@@ -74,8 +81,7 @@ void EdgeReader::before(UnitId unit, std::vector<Edge>& out) {
   const Unit& u = run_.units[unit];
   const Node& node = run_.node(u.node);
   bool literal = has_literal_items(node);
-  bool is_map_unit = node.kind == NodeKind::map && u.instance < 0;
-  if (literal && is_map_unit) return;                          // waits for its instances only
+  if (literal && is_map_unit(run_, unit)) return;  // waits for its instances only
   if (node.kind == NodeKind::map && u.instance >= 0 && !literal) return;  // its map waited for all
   if (common_of_ != u.node) {
     common_of_ = u.node;
@@ -171,6 +177,7 @@ const TaskDef* def_of(const Run& run, UnitId unit) {
 }
 
 bool is_service(const Run& run, UnitId unit) {
+  if (is_map_unit(run, unit)) return false;
   const TaskDef* def = def_of(run, unit);
   return def != nullptr && def->kind == TaskKind::service;
 }

@@ -36,6 +36,7 @@ bool is_dead(const Run& run, UnitId unit, const Edge& edge);
 
 /// A map whose list is written in the script: its instances are units from the start.
 bool has_literal_items(const Node& node);
+bool is_map_unit(const Run& run, UnitId unit);  // the map's own, not an instance
 bool is_dynamic(const Run& run, UnitId unit);
 
 void add_late_edge(Run& run, UnitId unit, const Edge& edge);

@@ -25,6 +25,11 @@ int64_t grown_memory(const TaskDef& def, const Unit& unit, int64_t total) {
   return std::clamp<int64_t>(memory, 0, total);
 }
 
+/// A run whose own slots are as many as the machine's is bounded by the machine alone.
+bool is_bounded(const State& state, const Run& run) {
+  return run.jobs > 0 && int64_t{run.jobs} * 1000 < state.cpus_milli;
+}
+
 }  // namespace
 
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
@@ -35,9 +40,7 @@ ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
   needs.priority = def.priority;
   if (def.kind != TaskKind::service) {
     needs.cpus_milli = std::clamp(def.resources.cpus_milli, 0, state.cpus_milli);
-    if (run.jobs > 0 && run.jobs < state.cpus_milli / 1000) {
-      needs.cpus_milli = std::min(needs.cpus_milli, run.jobs * 1000);
-    }
+    if (is_bounded(state, run)) needs.cpus_milli = std::min(needs.cpus_milli, run.jobs * 1000);
   }
   needs.memory_bytes = grown_memory(def, u, state.memory_bytes);
   if (u.instance >= 0 && node.limit > 0) needs.limited_map = run.unit_of(u.node);
@@ -64,7 +67,7 @@ bool fits(const State& state, const Room& room, const Run& run, UnitId unit,
   }
   if (needs.cpus_milli == 0) return true;
   int64_t run_cpus_milli = int64_t{run_cpus_used_milli} + needs.cpus_milli;
-  if (run.jobs > 0 && run_cpus_milli > int64_t{run.jobs} * 1000) return false;
+  if (is_bounded(state, run) && run_cpus_milli > int64_t{run.jobs} * 1000) return false;
   if (needs.cpus_milli <= room.cpus_free_milli) return true;
 
   uint32_t expected_us = expected_short_us(run, unit);

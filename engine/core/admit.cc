@@ -1,0 +1,177 @@
+// The journal's door. Past it, everything is believed.
+#include "engine/core/core.hpp"
+#include "engine/core/graph.hpp"
+
+namespace flow::core {
+
+namespace {
+
+const Run* find_run(const State& state, const RunId& id) {
+  auto found = state.runs.find(id);
+  return found == state.runs.end() ? nullptr : &found->second;
+}
+
+/// The unit, where its run goes on and it is in this phase.
+const Unit* find_unit(const State& state, const RunId& id, UnitId unit, Phase phase) {
+  const Run* run = find_run(state, id);
+  if (run == nullptr || is_final(run->status) || unit >= run->units.size()) return nullptr;
+  const Unit& u = run->units[unit];
+  return !u.dropped && u.phase == phase ? &u : nullptr;
+}
+
+/// Fencing: only the attempt that the core believes to run may speak for the unit.
+bool is_current(const State& state, const AttemptId& id) {
+  const Unit* u = find_unit(state, id.run, id.unit, Phase::running);
+  if (u == nullptr) return false;
+#ifdef FLOW_MUTANT_ADMIT_IGNORES_ATTEMPT
+  return true;
+#else
+  return u->attempts == id.attempt && u->epoch == id.epoch;
+#endif
+}
+
+bool has_valid_edges(const Plan& plan) {
+  size_t units = plan.nodes.size();
+  auto within = [&](const std::vector<uint32_t>& nodes) {
+    for (uint32_t node : nodes) {
+      if (node >= plan.nodes.size()) return false;
+    }
+    return true;
+  };
+  for (const Node& node : plan.nodes) {
+    if (node.kind != NodeKind::when && node.def >= plan.defs.size()) return false;
+    if (!within(data_dependencies(node)) || !within(node.after)) return false;
+    if (!within(refs_of(node.then_value)) || !within(refs_of(node.else_value))) return false;
+    if (node.guard.when != kNoNode && node.guard.when >= plan.nodes.size()) return false;
+    if (has_literal_items(node)) units += node.items.as_table().list.size();
+  }
+  return units <= kNodesMax && within(refs_of(plan.result));
+}
+
+bool has_valid_edges(const Plan& plan, const PlanFragment& fragment) {
+  Plan calls;
+  calls.defs = plan.defs;
+  calls.nodes = fragment.nodes;
+  calls.result = fragment.result;
+  return has_valid_edges(calls);
+}
+
+/// A call list comes from a dynamic task only, and names what is there.
+bool is_sound(const State& state, const RunId& id, UnitId unit,
+              const std::shared_ptr<const PlanFragment>& fragment) {
+  if (fragment == nullptr) return true;
+  const Run& run = *find_run(state, id);
+  return is_dynamic(run, unit) && has_valid_edges(*run.plan, *fragment);
+}
+
+struct Door {
+  const State& state;
+
+  bool operator()(const EngineStarted& e) const {
+    return e.epoch > state.epoch && e.cpus_milli > 0;
+  }
+  bool operator()(const RunSubmitted& e) const {
+    return !e.run.empty() && find_run(state, e.run) == nullptr && e.plan != nullptr &&
+           state.epoch > 0 && e.jobs >= 0 && has_valid_edges(*e.plan);
+  }
+  bool operator()(const InputsResolved& e) const {
+    const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);
+    if (u == nullptr) return false;
+    const Run& run = *find_run(state, e.run);
+    bool is_task = !is_map_unit(run, e.unit) && run.node(u->node).kind != NodeKind::when;
+    bool may_hit = !e.hit || (!is_service(run, e.unit) && def_of(run, e.unit)->cache && !u->forced);
+    return is_task && may_hit && is_sound(state, e.run, e.unit, e.fragment);
+  }
+  bool operator()(const InputsFailed& e) const {
+    return find_unit(state, e.run, e.unit, Phase::resolving) != nullptr ||
+           find_unit(state, e.run, e.unit, Phase::gathering) != nullptr;
+  }
+  bool operator()(const MapExpanded& e) const {
+    return find_unit(state, e.run, e.unit, Phase::resolving) != nullptr &&
+           is_map_unit(*find_run(state, e.run), e.unit);
+  }
+  bool operator()(const WhenResolved& e) const {
+    const Unit* u = find_unit(state, e.run, e.unit, Phase::resolving);
+    return u != nullptr && find_run(state, e.run)->node(u->node).kind == NodeKind::when;
+  }
+  bool operator()(const ValueGathered& e) const {
+    if (e.unit != kNoNode) return find_unit(state, e.run, e.unit, Phase::gathering) != nullptr;
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && !is_final(run->status) && run->gathering;
+  }
+  bool operator()(const Assigned& e) const {
+    const Unit* u = find_unit(state, e.id.run, e.id.unit, Phase::ready);
+    if (u == nullptr) return false;
+    const Run& run = *find_run(state, e.id.run);
+    if (run.stopping || run.cancelling || e.id != next_attempt(state, run, e.id.unit)) return false;
+    ReadyClass needs = needs_of(state, run, e.id.unit);
+    auto running = run.map_running.find(needs.limited_map);
+    uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
+    return fits(state, state.room, run, e.id.unit, needs, run.cpus_used_milli, map_running);
+  }
+  bool operator()(const AttemptReturned& e) const { return is_current(state, e.id); }
+  bool operator()(const AttemptSucceeded& e) const {
+    return is_current(state, e.id) && is_sound(state, e.id.run, e.id.unit, e.fragment);
+  }
+  bool operator()(const AttemptFailed& e) const { return is_current(state, e.id); }
+  bool operator()(const AttemptWaiting& e) const {
+    return is_current(state, e.id) && !e.signal.empty() && !e.wait_name.empty() &&
+           !is_service(*find_run(state, e.id.run), e.id.unit);
+  }
+  bool operator()(const AttemptStopped& e) const { return is_current(state, e.id); }
+  bool operator()(const ServiceReady& e) const {
+    if (!is_current(state, e.id) || e.url.empty()) return false;
+    const Run& run = *find_run(state, e.id.run);
+    const Unit& u = run.units[e.id.unit];
+    return is_service(run, e.id.unit) && (!u.extra || u.extra->url.empty());
+  }
+  bool operator()(const StepSaved& e) const { return is_current(state, e.id) && !e.name.empty(); }
+  bool operator()(const CheckpointSaved& e) const { return is_current(state, e.id); }
+  bool operator()(const SignalReceived& e) const {
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && !is_final(run->status) && !e.name.empty() &&
+           !run->signals.contains(e.name);  // the first of a name answers every wait of it
+  }
+  bool operator()(const TimerFired& e) const {
+    const Unit* u = find_unit(state, e.run, e.unit, Phase::signal);
+    if (u == nullptr) u = find_unit(state, e.run, e.unit, Phase::backoff);
+    return u != nullptr && u->timer_serial == e.serial;
+  }
+  bool operator()(const CancelRequested& e) const {
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && !is_final(run->status) && !run->cancelling;
+  }
+  bool operator()(const StopRequested& e) const {
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && !is_final(run->status) && !run->stopping && !run->cancelling &&
+           !run->ending;
+  }
+  bool operator()(const ServeEnded& e) const {
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && run->status == RunStatus::serving && !run->ending && !run->stopping;
+  }
+  bool operator()(const RetryRequested& e) const {
+    const Run* run = find_run(state, e.run);
+    if (run == nullptr) return false;
+    bool at_rest = is_final(run->status) || run->status == RunStatus::interrupted;
+    if (!e.has_unit) {
+      bool stopping = run->stopping && !run->cancelling && !run->ending;
+      return stopping || (at_rest && run->status != RunStatus::succeeded);
+    }
+    if (!at_rest || e.unit >= run->units.size()) return false;
+    const Unit& u = run->units[e.unit];
+    return !u.dropped && is_final(u.status) && run->node(u.node).kind != NodeKind::when &&
+           !is_service(*run, e.unit);
+  }
+  bool operator()(const RunDeleted& e) const {
+    const Run* run = find_run(state, e.run);
+    return run != nullptr && run->phase_count(Phase::running) == 0 &&
+           (is_final(run->status) || run->status == RunStatus::interrupted);
+  }
+};
+
+}  // namespace
+
+bool admit(const State& state, const Event& event) { return std::visit(Door{state}, event); }
+
+}  // namespace flow::core

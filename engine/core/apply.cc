@@ -1,0 +1,281 @@
+// What is told about units and attempts.
+#include "engine/core/machine.hpp"
+#include "engine/core/retry.hpp"
+#include "engine/core/room.hpp"
+
+namespace flow::core {
+
+namespace {
+
+constexpr int64_t kDurationMaxUs = int64_t{1} << 30;
+
+std::shared_ptr<UnitExtra> copy_of(const Unit& u) {
+  return u.extra ? std::make_shared<UnitExtra>(*u.extra) : std::make_shared<UnitExtra>();
+}
+
+// A moving average, so that the scheduler knows which tasks are short.
+void learn_duration(Run& run, UnitId unit, int64_t duration_us) {
+  if (duration_us <= 0) return;
+  uint32_t def = run.node(run.units[unit].node).def;
+  if (run.durations_us.size() <= def) run.durations_us.resize(def + size_t{1});
+  int64_t last = std::min(duration_us, kDurationMaxUs);
+  int64_t usual = run.durations_us[def];
+  run.durations_us[def] = static_cast<uint32_t>(usual == 0 ? last : (3 * usual + last) / 4);
+}
+
+}  // namespace
+
+void apply(State& state, const Record& record, std::vector<Command>& out) {
+  FLOW_CHECK(record.sequence == state.sequence + 1);
+  state.sequence = record.sequence;
+  Machine machine(state, record.at, out);
+  std::visit([&](const auto& event) { machine.on(event); }, record.event);
+  machine.settle();
+}
+
+void Machine::on(const InputsResolved& event) {
+  Run& r = run(event.run);
+  Unit& u = r.units[event.unit];
+  FLOW_CHECK(u.phase == Phase::resolving);
+  touch(r);
+  u.key = event.key;
+  u.resolved = true;
+  if (event.hit) {
+    u.cached = true;
+    if (event.fragment) return append_calls(r, event.unit, event.fragment, event.fragment_digest);
+    return succeed(r, event.unit, event.result);
+  }
+  if (r.stopping) return to_held(r, event.unit);
+  if (claim(r, event.unit)) return to_ready(r, event.unit);
+  wait_elsewhere(r, event.unit);
+}
+
+void Machine::on(const InputsFailed& event) {
+  Run& r = run(event.run);
+  touch(r);
+  fail(r, event.unit, event.failure);
+}
+
+void Machine::on(const MapExpanded& event) {
+  Run& r = run(event.run);
+  FLOW_CHECK(r.units[event.unit].phase == Phase::resolving);
+  touch(r);
+  if (!has_room_for(r, event.unit, event.count)) return;
+  append_instances(r, event.unit, event.count);
+  if (event.count == 0) return complete_map(r, event.unit);
+  UnitId end = static_cast<UnitId>(r.units.size());
+  for (UnitId instance = end - event.count; instance < end; instance++) advance(r, instance);
+}
+
+void Machine::on(const WhenResolved& event) {
+  Run& r = run(event.run);
+  Unit& u = r.units[event.unit];
+  FLOW_CHECK(u.phase == Phase::resolving);
+  touch(r);
+  u.side = event.side ? Side::then_side : Side::else_side;
+  // The join first: what its branch returns may hold units that the loop below lets go.
+  wait_for_result(r, event.unit);
+  for_each_taker(r, event.unit, [&](UnitId taker, bool guard) {
+    if (!guard || r.units[taker].phase != Phase::edges) return;
+    if (is_satisfied(r, taker, {event.unit, true})) return satisfy(r, taker);
+    skips_.push_back({r.id, taker, nullptr});
+  });
+}
+
+void Machine::on(const ValueGathered& event) {
+  Run& r = run(event.run);
+  touch(r);
+  if (event.unit == kNoNode) {
+    r.gathering = false;
+    r.has_result = true;
+    r.result = event.result;
+    return;
+  }
+  FLOW_CHECK(r.units[event.unit].phase == Phase::gathering);
+  succeed(r, event.unit, event.result);
+}
+
+void Machine::on(const Assigned& event) {
+  Run& r = run(event.id.run);
+  UnitId unit = event.id.unit;
+  FLOW_CHECK(r.units[unit].phase == Phase::ready);
+  touch(r);
+  ReadyClass needs = needs_of(state_, r, unit);
+  leave(r, unit);
+  Unit& u = r.units[unit];
+  u.attempts = event.id.attempt;
+  u.epoch = event.id.epoch;
+  u.returns = 0;
+  if (u.started == 0) u.started = at_;
+  u.expected_us = expected_short_us(r, unit);
+  take(state_.room, needs, u.expected_us);
+  r.cpus_used_milli += needs.cpus_milli;
+  if (needs.limited_map != kNoNode) r.map_running[needs.limited_map]++;
+  move(r, unit, Phase::running, UnitStatus::running);
+  emit(StartAttempt{event.id});
+}
+
+void Machine::on(const AttemptReturned& event) {
+  Run& r = run(event.id.run);
+  Unit& u = r.units[event.id.unit];
+  attempt_over(r, event.id.unit);
+  u.attempts--;
+  u.returns = static_cast<uint16_t>((u.epoch & ((1u << kReturnsBits) - 1)) + 1);
+  if (r.ending) return end_service(r, event.id.unit);
+  to_ready(r, event.id.unit);
+}
+
+void Machine::on(const AttemptSucceeded& event) {
+  Run& r = run(event.id.run);
+  UnitId unit = event.id.unit;
+  bool service = is_service(r, unit);
+  if (service && !r.ending && !winds_down(r)) {
+    Failure failure{
+        Cause::user_error,
+        "the service `" + unit_name(r, unit) + "` ended by itself: its function returned", "", 0};
+    attempt_over(r, unit);
+    return retry_or_fail(r, unit, failure);
+  }
+  attempt_over(r, unit);
+  if (service) return end_service(r, unit);
+  learn_duration(r, unit, event.duration_us);
+  if (!event.fragment) return succeed(r, unit, event.result);
+  if (winds_down(r)) return to_ready(r, unit);  // its calls would start
+  append_calls(r, unit, event.fragment, event.fragment_digest);
+  serve(r, unit);
+}
+
+void Machine::on(const AttemptFailed& event) {
+  Run& r = run(event.id.run);
+  attempt_over(r, event.id.unit);
+  if (r.ending) return end_service(r, event.id.unit);
+  retry_or_fail(r, event.id.unit, event.failure);
+}
+
+void Machine::on(const AttemptWaiting& event) {
+  Run& r = run(event.id.run);
+  UnitId unit = event.id.unit;
+  attempt_over(r, unit);
+  Unit& u = r.units[unit];
+  auto extra = copy_of(u);
+  // A wait that an earlier attempt began keeps its deadline.
+  Time deadline =
+      extra->waits.try_emplace(event.wait_name, event.deadline, false).first->second.first;
+  bool answered = r.signals.contains(event.signal);
+  if (!answered) {
+    extra->waiting_for = event.signal;
+    extra->wait_name = event.wait_name;
+  }
+  u.extra = std::move(extra);
+  keep_to_own_run(r, unit);
+  if (answered || winds_down(r)) return to_ready(r, unit);
+  move(r, unit, Phase::signal, UnitStatus::waiting);
+  r.signal_waiters[event.signal].insert(unit);
+  if (deadline != 0) start_timer(r, unit, deadline);
+}
+
+void Machine::on(const AttemptStopped& event) {
+  Run& r = run(event.id.run);
+  attempt_over(r, event.id.unit);
+  if (r.ending) return end_service(r, event.id.unit);
+  to_ready(r, event.id.unit);
+}
+
+void Machine::on(const ServiceReady& event) {
+  Run& r = run(event.id.run);
+  Unit& u = r.units[event.id.unit];
+  touch(r);
+  auto extra = copy_of(u);
+  extra->url = event.url;
+  u.extra = std::move(extra);
+  r.services_up++;
+  emit(UnitChanged{r.id, event.id.unit});
+  satisfy_takers(r, event.id.unit);
+}
+
+void Machine::on(const StepSaved& event) { emit(AckSaved{event.id, event.name}); }
+
+void Machine::on(const CheckpointSaved& event) { emit(AckSaved{event.id, ""}); }
+
+void Machine::on(const SignalReceived& event) {
+  Run& r = run(event.run);
+  touch(r);
+  r.signals.emplace(event.name, event.value);
+  auto waiters = r.signal_waiters.find(event.name);
+  if (waiters == r.signal_waiters.end()) return;
+  std::set<UnitId> units = waiters->second;
+  for (UnitId unit : units) {
+    leave(r, unit);
+    to_ready(r, unit);
+  }
+}
+
+void Machine::on(const TimerFired& event) {
+  Run& r = run(event.run);
+  touch(r);
+  Unit& u = r.units[event.unit];
+  if (u.phase == Phase::signal) {
+    auto extra = copy_of(u);
+    extra->waits[extra->wait_name].second = true;
+    u.extra = std::move(extra);
+  }
+  leave(r, event.unit);
+  to_ready(r, event.unit);
+}
+
+// ---- ends of attempts
+
+void Machine::attempt_over(Run& run, UnitId unit) {
+  FLOW_CHECK(run.units[unit].phase == Phase::running);
+  touch(run);
+  leave(run, unit);
+}
+
+// A service of a run that ends: it did what it was there for, unless a task failed.
+void Machine::end_service(Run& run, UnitId unit) {
+  if (run.failed_units == 0 && !run.cancelling) return succeed(run, unit, Digest{});
+  UnitExtra extra;
+  extra.failure = {Cause::cancelled, "its run ended", "", 0};
+  end(run, unit, UnitStatus::cancelled, std::make_shared<const UnitExtra>(std::move(extra)));
+}
+
+void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure) {
+  if (failure.cause == Cause::stopped && !winds_down(run)) return to_ready(run, unit);
+  if (run.cancelling || failure.cause == Cause::cancelled || failure.cause == Cause::stopped) {
+    auto extra = copy_of(run.units[unit]);
+    extra->failure = failure;
+    extra->failure.cause = Cause::cancelled;
+    return end(run, unit, UnitStatus::cancelled, std::move(extra));
+  }
+  const RetryPolicy& policy = def_of(run, unit)->retry;
+  auto extra = copy_of(run.units[unit]);
+  extra->failure = failure;
+  Budget budget = budget_of(failure.cause);
+  bool again = false;
+  uint32_t spent = 0;
+  if (budget == Budget::memory) {
+    again = extra->ooms < policy.oom_max;
+    if (again) spent = ++extra->ooms;
+  } else if (budget == Budget::infrastructure) {
+    spent = ++extra->infra;
+    again = spent <= policy.infra;
+    if (failure.cause == Cause::lost) extra->lost++;
+  }
+  if (budget == Budget::own || (budget == Budget::memory && !again)) {
+    spent = ++extra->failures;
+    again = spent <= policy.max;
+  }
+  if (extra->lost >= kLostMax) {
+    again = false;
+    extra->failure.cause = Cause::quarantined;
+    extra->failure.message = "`" + unit_name(run, unit) +
+                             "` is set aside: " + std::to_string(extra->lost) +
+                             " workers died while they ran it, the last with: " + failure.message;
+  }
+  Failure last = extra->failure;
+  run.units[unit].extra = std::move(extra);
+  if (!again || winds_down(run)) return fail(run, unit, std::move(last));
+  to_backoff(run, unit, backoff_ms(policy, spent, current_attempt(run, unit)));
+}
+
+}  // namespace flow::core

@@ -1,0 +1,188 @@
+// Every promise about State, checked from nothing but the state itself.
+#include "engine/core/graph.hpp"
+
+namespace flow::core {
+
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const State& state) : state_(state) {}
+
+  std::string check() {
+    for (const auto& [id, run] : state_.runs) {
+      check_units(run);
+      check_run(run);
+    }
+    check_room();
+    check_derived();
+    return problem_;
+  }
+
+ private:
+  void expect(bool holds, const std::string& promise) {
+    if (!holds && problem_.empty()) problem_ = promise;
+  }
+
+  void check_units(const Run& run) {
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      const Unit& u = run.units[unit];
+      std::string name = "run " + run.id + ", unit " + unit_name(run, unit) + ": ";
+      if (u.dropped) {
+        expect(is_final(u.status) && u.hold == Hold::none, name + "a dropped unit goes on");
+        continue;
+      }
+      expect(is_final(u.status) == (u.phase == Phase::done), name + "final and done differ");
+      expect((u.status == UnitStatus::running) == (u.phase == Phase::running),
+             name + "running without an attempt, or an attempt without running");
+      expect((u.status == UnitStatus::ready) == (u.phase == Phase::ready),
+             name + "ready but not queued");
+      bool waits =
+          u.phase == Phase::edges || u.phase == Phase::branch || u.phase == Phase::instances;
+      expect(waits == (u.waits_on > 0),
+             name + "waits for nothing, or for something in a later phase");
+      if (u.phase == Phase::running) {
+        expect(u.attempts > 0 && (u.epoch >> kReturnsBits) == state_.epoch,
+               name + "its attempt is of another engine start");
+        expect(!is_final(run.status), name + "runs in a run that ended");
+      }
+      if (u.status == UnitStatus::succeeded) expect(u.satisfied, name + "its takers were not told");
+      if (u.status == UnitStatus::failed) {
+        expect(u.extra && u.extra->failure.cause != Cause::none, name + "failed without a cause");
+      }
+      if (u.cached && u.status == UnitStatus::succeeded)
+        expect(u.resolved, name + "cached without a key");
+      if (u.hold != Hold::none) {
+        bool computes = u.phase == Phase::ready || u.phase == Phase::running ||
+                        u.phase == Phase::signal || u.phase == Phase::backoff;
+        expect(computes, name + "holds its key but does not compute");
+      }
+      if (u.phase == Phase::signal) {
+        expect(
+            u.extra && !u.extra->waiting_for.empty() && u.extra->waits.contains(u.extra->wait_name),
+            name + "waits for a signal without a name");
+      }
+      if (u.phase == Phase::elsewhere) check_elsewhere(run, u, name);
+      check_edges(run, unit, name);
+    }
+  }
+
+  void check_elsewhere(const Run& run, const Unit& u, const std::string& name) {
+    auto waiters = state_.key_waiters.find(u.key);
+    expect(waiters != state_.key_waiters.end(), name + "waits elsewhere unseen");
+    expect(run.computing.contains(u.key) || state_.computing.contains(u.key),
+           name + "waits for a key that nobody computes");
+  }
+
+  void check_edges(const Run& run, UnitId unit, const std::string& name) {
+    if (run.units[unit].phase != Phase::edges) return;
+    EdgeReader reader(run);
+    std::vector<Edge> edges;
+    reader.before(unit, edges);
+    for (const Edge& edge : edges) {
+      expect(!is_dead(run, unit, edge), name + "waits for what will never be");
+    }
+  }
+
+  void check_run(const Run& run) {
+    std::string name = "run " + run.id + ": ";
+    if (is_final(run.status)) {
+      expect(run.open_units() == 0, name + "ended with open units");
+      expect(run.status == RunStatus::cancelled || run.has_result,
+             name + "ended without its result");
+      return;
+    }
+    if (run.status == RunStatus::serving) {
+      expect(run.has_result && run.open_units() == run.open_services, name + "serves too early");
+    }
+    if (run.status == RunStatus::interrupted) {
+      expect(run.stopping && run.phase_count(Phase::running) == 0, name + "interrupted but runs");
+    }
+    if (run.stopping) {
+      expect(run.phase_count(Phase::ready) == 0, name + "stopping, but would start more");
+      return;
+    }
+    uint32_t moves = run.phase_count(Phase::resolving) + run.phase_count(Phase::elsewhere) +
+                     run.phase_count(Phase::ready) + run.phase_count(Phase::running) +
+                     run.phase_count(Phase::signal) + run.phase_count(Phase::backoff) +
+                     run.phase_count(Phase::gathering) + (run.gathering ? 1 : 0);
+    expect(moves > 0, name + "nothing can happen in it any more");
+    expect(run.phase_count(Phase::held) == 0, name + "holds units back without stopping");
+  }
+
+  void check_room() {
+    expect(state_.room.memory_free_bytes >= 0, "memory is over-committed");
+    expect(state_.room.long_milli <= state_.cpus_milli, "slots are over-committed by long tasks");
+    expect(state_.room.cpus_free_milli >= 0 || state_.room.short_units > 0,
+           "slots are over-committed by tasks that are not short");
+    for (const auto& [id, run] : state_.runs) {
+      for (const auto& [map, running] : run.map_running) {
+        expect(running <= run.node(run.units[map].node).limit,
+               "run " + id + ": a map's limit is passed");
+      }
+    }
+  }
+
+  // What is derived equals what a rebuild gives.
+  void check_derived() {
+    State fresh = state_;
+    rebuild_derived(fresh);
+    expect(fresh.room == state_.room, "room differs from what runs");
+    expect(fresh.ready == state_.ready, "the ready heads differ from the ready units");
+    expect(fresh.key_waiters == state_.key_waiters, "key waiters differ from units that wait");
+    expect(computing_of(fresh) == computing_of(state_), "computing keys differ from their holders");
+    for (const auto& [id, run] : state_.runs) {
+      const Run& again = fresh.runs.at(id);
+      std::string name = "run " + id + ": ";
+      expect(again.counts == run.counts, name + "counts differ");
+      expect(again.phases == run.phases, name + "phases differ");
+      expect(again.ready == run.ready, name + "ready units differ");
+      expect(again.computing == run.computing, name + "its own keys differ");
+      expect(again.map_running == run.map_running, name + "running instances differ");
+      expect(again.signal_waiters == run.signal_waiters, name + "signal waiters differ");
+      expect(again.instances == run.instances, name + "instances differ");
+      expect(again.dynamic_of == run.dynamic_of, name + "dynamic calls differ");
+      expect(again.extra_units == run.extra_units, name + "extra nodes differ");
+      expect(again.open_services == run.open_services, name + "open services differ");
+      expect(again.services_up == run.services_up, name + "services that are up differ");
+      expect(again.failed_units == run.failed_units, name + "failed units differ");
+      expect(again.cpus_used_milli == run.cpus_used_milli, name + "used slots differ");
+      for (UnitId unit = 0; unit < run.units.size(); unit++) {
+        expect(again.units[unit].waits_on == run.units[unit].waits_on,
+               name + unit_name(run, unit) + " waits on " +
+                   std::to_string(run.units[unit].waits_on) + " edges, of which " +
+                   std::to_string(again.units[unit].waits_on) + " are open");
+        if (!run.units[unit].dropped) check_takers(run, again, unit);
+      }
+    }
+  }
+
+  void check_takers(const Run& run, const Run& again, UnitId unit) {
+    if (is_final(run.units[unit].status)) return;
+    std::set<std::pair<UnitId, bool>> have;
+    for_each_taker(run, unit, [&](UnitId taker, bool guard) { have.insert({taker, guard}); });
+    for_each_taker(again, unit, [&](UnitId taker, bool guard) {
+      expect(have.contains({taker, guard}), "run " + run.id + ": " + unit_name(run, unit) +
+                                                " does not know its taker " +
+                                                unit_name(run, taker));
+    });
+  }
+
+  static std::map<Digest, std::pair<RunId, UnitId>> computing_of(const State& state) {
+    std::map<Digest, std::pair<RunId, UnitId>> named;
+    for (const auto& [key, holder] : state.computing) {
+      auto run = state.run_numbers.find(holder.first);
+      named[key] = {run == state.run_numbers.end() ? "?" : run->second, holder.second};
+    }
+    return named;
+  }
+
+  const State& state_;
+  std::string problem_;
+};
+
+}  // namespace
+
+std::string check_invariants(const State& state) { return Checker(state).check(); }
+
+}  // namespace flow::core

@@ -1,0 +1,138 @@
+// Equal keys are computed once: one unit holds a key, the others wait for it and take its result.
+// A hold is shared by all runs, or kept to its own run where another must not be served from it: a
+// fresh or forced computation, a task that waited for its run's signal, a shell task run for
+// effect.
+#include "engine/core/machine.hpp"
+
+namespace flow::core {
+
+namespace {
+
+bool is_for_own_run(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  if (run.fresh || u.forced || (u.extra && !u.extra->waits.empty())) return true;
+  const TaskDef& def = *def_of(run, unit);
+  bool for_effect = def.kind == TaskKind::shell && def.shell.outputs.empty();
+  return for_effect && !def.cache_written && !has_data_takers(run, unit);
+}
+
+bool is_shared_work(const Run& run, UnitId unit) {
+  const TaskDef& def = *def_of(run, unit);
+  return def.cache && def.kind != TaskKind::service;
+}
+
+}  // namespace
+
+bool Machine::claim(Run& run, UnitId unit) {
+  Unit& u = run.units[unit];
+  FLOW_CHECK(u.hold == Hold::none);
+  if (!is_shared_work(run, unit)) return true;
+  if (run.computing.contains(u.key)) return false;
+  bool own = is_for_own_run(run, unit);
+  auto shared = state_.computing.find(u.key);
+  if (shared != state_.computing.end()) {
+    bool in_this_run = shared->second.first == run.number;
+    if (!own || (in_this_run && !run.fresh && !u.forced)) return false;
+  }
+  u.hold = own ? Hold::own : Hold::shared;
+  if (own) {
+    run.computing[u.key] = unit;
+  } else {
+    state_.computing[u.key] = {run.number, unit};
+  }
+  return true;
+}
+
+void Machine::wait_elsewhere(Run& run, UnitId unit) {
+  state_.key_waiters[run.units[unit].key].insert({run.id, unit});
+  move(run, unit, Phase::elsewhere, UnitStatus::pending);
+}
+
+// Those who wait for `unit`, which holds its key. In another run a holder of its own may serve that
+// run's waiters instead.
+std::vector<std::pair<RunId, UnitId>> Machine::served_by(const Run& run, UnitId unit) const {
+  const Unit& u = run.units[unit];
+  std::vector<std::pair<RunId, UnitId>> served;
+  auto waiters = state_.key_waiters.find(u.key);
+  if (u.hold == Hold::none || waiters == state_.key_waiters.end()) return served;
+  for (const auto& waiter : waiters->second) {
+    if (u.hold == Hold::own) {
+      if (waiter.first == run.id) served.push_back(waiter);
+    } else if (!state_.runs.at(waiter.first).computing.contains(u.key)) {
+      served.push_back(waiter);
+    }
+  }
+  return served;
+}
+
+void Machine::release(Run& run, UnitId unit) {
+  Unit& u = run.units[unit];
+  if (u.hold == Hold::none) return;
+  Hold hold = u.hold;
+  Digest key = u.key;
+  u.hold = Hold::none;
+  if (hold == Hold::own) {
+    run.computing.erase(key);
+  } else {
+    state_.computing.erase(key);
+  }
+  auto waiters = state_.key_waiters.find(key);
+  if (waiters == state_.key_waiters.end()) return;
+  // One that can be the next is enough: the rest waits for it.
+  for (auto place = waiters->second.begin(); place != waiters->second.end(); ++place) {
+    if (hold == Hold::own && place->first != run.id) continue;
+    Run& next_run = this->run(place->first);
+    UnitId next = place->second;
+    if (winds_down(next_run)) continue;  // about to be cancelled
+    if (!claim(next_run, next)) continue;
+    waiters->second.erase(place);
+    if (waiters->second.empty()) state_.key_waiters.erase(waiters);
+    touch(next_run);
+    return to_ready(next_run, next);
+  }
+}
+
+void Machine::serve(Run& run, UnitId unit) {
+  std::vector<std::pair<RunId, UnitId>> served = served_by(run, unit);
+  Unit& u = run.units[unit];
+  Digest key = u.key;
+  Digest result = u.result;
+  if (u.hold == Hold::own) run.computing.erase(key);
+  if (u.hold == Hold::shared) state_.computing.erase(key);
+  u.hold = Hold::none;
+  bool has_calls = u.expanded && is_dynamic(run, unit);
+  const DynamicCalls* calls = has_calls ? &run.dynamics[run.dynamic_of.at(unit)] : nullptr;
+  std::shared_ptr<const PlanFragment> fragment = calls ? calls->fragment : nullptr;
+  Digest fragment_digest = calls ? calls->fragment_digest : Digest{};
+  for (const auto& [taker_run_id, taker] : served) {
+    Run& taker_run = this->run(taker_run_id);
+    touch(taker_run);
+    leave(taker_run, taker);
+    Unit& t = taker_run.units[taker];
+    t.cached = true;
+    if (&taker_run == &run) {
+      UnitExtra extra = t.extra ? *t.extra : UnitExtra{};
+      extra.computed_by = unit;
+      t.extra = std::make_shared<const UnitExtra>(std::move(extra));
+    }
+    if (fragment) {
+      append_calls(taker_run, taker, fragment, fragment_digest);
+    } else {
+      succeed(taker_run, taker, result);
+    }
+  }
+}
+
+// From now on only its own run waits for this unit.
+void Machine::keep_to_own_run(Run& run, UnitId unit) {
+  Unit& u = run.units[unit];
+  if (u.hold != Hold::shared) return;
+  Digest key = u.key;
+  bool taken = run.computing.contains(key);
+  if (!taken) run.computing[key] = unit;
+  // Released as shared, the next of another run computes for itself.
+  release(run, unit);
+  run.units[unit].hold = taken ? Hold::none : Hold::own;
+}
+
+}  // namespace flow::core

@@ -1,0 +1,141 @@
+// One event's effect on the state. Lives for the length of an apply; every step of it keeps what is
+// derived in step with what is essential.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/core/graph.hpp"
+
+namespace flow::core {
+
+using Extra = std::shared_ptr<const UnitExtra>;
+
+class Machine {
+ public:
+  Machine(State& state, Time at, std::vector<Command>& out) : state_(state), at_(at), out_(out) {}
+
+  // apply.cc: what is told about units and attempts
+  void on(const InputsResolved& event);
+  void on(const InputsFailed& event);
+  void on(const MapExpanded& event);
+  void on(const WhenResolved& event);
+  void on(const ValueGathered& event);
+  void on(const Assigned& event);
+  void on(const AttemptReturned& event);
+  void on(const AttemptSucceeded& event);
+  void on(const AttemptFailed& event);
+  void on(const AttemptWaiting& event);
+  void on(const AttemptStopped& event);
+  void on(const ServiceReady& event);
+  void on(const StepSaved& event);
+  void on(const CheckpointSaved& event);
+  void on(const SignalReceived& event);
+  void on(const TimerFired& event);
+  // runs.cc: what is told about runs
+  void on(const EngineStarted& event);
+  void on(const RunSubmitted& event);
+  void on(const CancelRequested& event);
+  void on(const StopRequested& event);
+  void on(const ServeEnded& event);
+  void on(const RetryRequested& event);  // retry.cc
+  void on(const RunDeleted& event);
+
+  /// Skips what must be skipped and brings the touched runs' own status up to date.
+  void settle();
+
+ private:
+  Run& run(const RunId& id);
+  template <typename C>
+  void emit(C command) {
+    out_.push_back(Command(std::move(command)));
+  }
+
+  // units.cc: a unit's way
+  void move(Run& run, UnitId unit, Phase phase, UnitStatus status);
+  /// Ends what the unit's phase holds: its slot, its place among the ready, its wait.
+  void leave(Run& run, UnitId unit);
+  /// Every edge is satisfied: asks for what comes next.
+  void advance(Run& run, UnitId unit);
+  void ask(Run& run, UnitId unit);
+  void to_ready(Run& run, UnitId unit);
+  void to_held(Run& run, UnitId unit);
+  void to_backoff(Run& run, UnitId unit, int64_t delay_ms);
+  void to_gathering(Run& run, UnitId unit);
+  void satisfy_takers(Run& run, UnitId unit);
+  void satisfy(Run& run, UnitId unit);
+  void succeed(Run& run, UnitId unit, const Digest& result);
+  /// Ends the unit without a result, and skips what takes from it.
+  void end(Run& run, UnitId unit, UnitStatus status, Extra extra);
+  void close(Run& run, UnitId unit, UnitStatus status);
+  void instance_ended(Run& run, UnitId unit);
+  void complete_map(Run& run, UnitId map_unit);
+  void fail(Run& run, UnitId unit, Failure failure);
+  /// An attempt ended without a result; its budgets say whether there is another.
+  void retry_or_fail(Run& run, UnitId unit, const Failure& failure);
+  void attempt_over(Run& run, UnitId unit);
+  void end_service(Run& run, UnitId unit);
+  void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task
+  bool has_room_for(Run& run, UnitId unit, size_t more);
+  void append_instances(Run& run, UnitId map_unit, uint32_t count);
+  void append_calls(Run& run, UnitId unit, const std::shared_ptr<const PlanFragment>& fragment,
+                    const Digest& digest);
+  void start_timer(Run& run, UnitId unit, Time at);
+
+  // keys.cc: equal keys are computed once
+  /// Makes the unit the one that computes its key. False: another does, and is to be waited for.
+  bool claim(Run& run, UnitId unit);
+  void wait_elsewhere(Run& run, UnitId unit);
+  /// The unit will not compute its key (any more): the next in line may.
+  void release(Run& run, UnitId unit);
+  /// The unit computed its key: serves all who waited.
+  void serve(Run& run, UnitId unit);
+  void keep_to_own_run(Run& run, UnitId unit);
+  std::vector<std::pair<RunId, UnitId>> served_by(const Run& run, UnitId unit) const;
+
+  // runs.cc
+  void touch(const Run& run);
+  void review(Run& run);
+  void set_run_status(Run& run, RunStatus status);
+  void end_run(Run& run, RunStatus status);
+  void cancel_open(Run& run, const std::string& why, bool stop_running);
+  void stop_services(Run& run);
+  bool winds_down(const Run& run) const;  // nothing of it starts again
+
+  // retry.cc
+  void revive(Run& run);
+  void repend(Run& run, UnitId unit, Phase phase, bool keep_waits);
+  void drop(Run& run, UnitId unit);
+  void drop_expansion(Run& run, UnitId unit);
+  void run_anew(Run& run, UnitId target);
+
+  State& state_;
+  Time at_;
+  std::vector<Command>& out_;
+  std::vector<RunId> touched_;
+  struct Skip {
+    RunId run;
+    UnitId unit;
+    Extra extra;
+  };
+  std::vector<Skip> skips_;
+  void settle_skips();
+};
+
+// rebuild.cc
+/// Puts a ready unit where the scheduler looks; takes it out again.
+void enqueue_ready(State& state, Run& run, UnitId unit);
+void dequeue_ready(State& state, Run& run, UnitId unit);
+/// Takes out of the state's shared indices all that is the run's; puts it in.
+void detach(State& state, Run& run);
+void attach(State& state, Run& run);
+void count_unit(RunCounts& counts, const Unit& unit, int by);
+/// Derived fields of the run alone.
+void rebuild_run(State& state, Run& run);
+
+Failure needs_failure(const Run& run, UnitId unit);  // of a taker of a unit that has no result
+
+}  // namespace flow::core

@@ -1,0 +1,231 @@
+// Derived fields from essential ones.
+#include <algorithm>
+
+#include "engine/core/graph.hpp"
+#include "engine/core/machine.hpp"
+#include "engine/core/room.hpp"
+
+namespace flow::core {
+
+namespace {
+
+bool waits_for_result(const Unit& u) { return u.side != Side::unknown || u.expanded; }
+
+void rebuild_nodes(Run& run) {
+  run.extra_nodes.clear();
+  run.extra_units.clear();
+  run.dynamic_of.clear();
+  run.taken.assign(run.units.size(), false);
+  for (const Node& node : run.plan->nodes) mark_taken(run, node);
+  mark_taken(run, run.plan->result);
+  for (size_t i = 0; i < run.dynamics.size(); i++) {
+    DynamicCalls& calls = run.dynamics[i];
+    FLOW_CHECK(calls.fragment != nullptr);
+    FLOW_CHECK(calls.first_node == run.plan->nodes.size() + run.extra_nodes.size());
+    append_nodes(run, calls);
+    run.dynamic_of[calls.unit] = i;
+  }
+}
+
+/// Visits every edge of every unit that is still part of the run.
+template <typename Visit>
+void for_each_edge(const Run& run, Visit visit) {
+  EdgeReader reader(run);
+  std::vector<Edge> edges;
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    const Unit& u = run.units[unit];
+    if (u.dropped) continue;
+    reader.before(unit, edges);
+    for (const Edge& edge : edges) visit(unit, edge);
+    if (!waits_for_result(u)) continue;
+    result_edges(run, unit, edges);
+    for (const Edge& edge : edges) visit(unit, edge);
+  }
+}
+
+void rebuild_takers(Run& run) {
+  Takers& takers = run.takers;
+  takers.late.clear();
+  takers.offsets.assign(run.units.size() + 1, 0);
+  for_each_edge(run, [&](UnitId, const Edge& edge) { takers.offsets[edge.from + 1]++; });
+  for (size_t i = 1; i < takers.offsets.size(); i++) takers.offsets[i] += takers.offsets[i - 1];
+  takers.flat.assign(takers.offsets.back(), 0);
+  std::vector<uint32_t> next(takers.offsets.begin(), takers.offsets.end() - 1);
+  for_each_edge(run, [&](UnitId unit, const Edge& edge) {
+    takers.flat[next[edge.from]++] = edge.guard ? unit | Takers::kGuard : unit;
+  });
+}
+
+void rebuild_waits_on(Run& run) {
+  EdgeReader reader(run);
+  std::vector<Edge> edges;
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    Unit& u = run.units[unit];
+    u.waits_on = 0;
+    if (u.dropped) continue;
+    if (u.phase == Phase::edges) {
+      reader.before(unit, edges);
+    } else if (u.phase == Phase::branch) {
+      result_edges(run, unit, edges);
+    } else {
+      continue;
+    }
+    for (const Edge& edge : edges) u.waits_on += is_satisfied(run, unit, edge) ? 0 : 1;
+  }
+  for (const auto& [map_unit, instances] : run.instances) {
+    if (run.units[map_unit].phase != Phase::instances) continue;
+    for (UnitId instance : instances) {
+      run.units[map_unit].waits_on += is_final(run.units[instance].status) ? 0 : 1;
+    }
+  }
+}
+
+void rebuild_instances(Run& run) {
+  run.instances.clear();
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    const Unit& u = run.units[unit];
+    if (u.dropped) continue;
+    if (u.instance >= 0) {
+      run.instances[run.unit_of(u.node)].push_back(unit);
+    } else if (u.expanded && run.node(u.node).kind == NodeKind::map) {
+      run.instances[unit];
+    }
+  }
+}
+
+void rebuild_counts(State& state, Run& run) {
+  run.counts = {};
+  run.phases = {};
+  run.open_services = run.services_up = run.failed_units = 0;
+  run.cpus_used_milli = 0;
+  run.map_running.clear();
+  run.signal_waiters.clear();
+  run.services.clear();
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    const Unit& u = run.units[unit];
+    if (u.dropped) continue;
+    run.phases[static_cast<size_t>(u.phase)]++;
+    if (is_counted(run, unit)) count_unit(run.counts, u, 1);
+    if (u.status == UnitStatus::failed) run.failed_units++;
+    if (is_service(run, unit)) {
+      run.services.push_back(unit);
+      if (!is_final(u.status)) run.open_services++;
+      if (u.phase == Phase::running && u.extra && !u.extra->url.empty()) run.services_up++;
+    }
+    if (u.phase == Phase::signal) run.signal_waiters[u.extra->waiting_for].insert(unit);
+    if (u.phase == Phase::running) {
+      ReadyClass needs = needs_of(state, run, unit);
+      run.cpus_used_milli += needs.cpus_milli;
+      if (needs.limited_map != kNoNode) run.map_running[needs.limited_map]++;
+    }
+  }
+}
+
+}  // namespace
+
+void count_unit(RunCounts& counts, const Unit& u, int by) {
+  auto add = [by](uint32_t& count) { count += static_cast<uint32_t>(by); };
+  switch (u.status) {
+    case UnitStatus::pending:
+      return add(counts.pending);
+    case UnitStatus::ready:
+      return add(counts.ready);
+    case UnitStatus::running:
+      return add(counts.running);
+    case UnitStatus::waiting:
+      return add(counts.waiting);
+    case UnitStatus::succeeded:
+      if (u.cached) add(counts.cached);
+      return add(counts.succeeded);
+    case UnitStatus::failed:
+      return add(counts.failed);
+    case UnitStatus::skipped:
+      return add(counts.skipped);
+    case UnitStatus::cancelled:
+      return add(counts.cancelled);
+  }
+}
+
+void enqueue_ready(State& state, Run& run, UnitId unit) {
+  ReadyClass what = needs_of(state, run, unit);
+  std::set<UnitId>& units = run.ready[what];
+  if (!units.empty() && *units.begin() < unit) {
+    units.insert(unit);
+    return;
+  }
+  if (!units.empty()) state.ready.erase(ReadyHead{run.id, *units.begin(), what});
+  units.insert(units.begin(), unit);
+  state.ready.insert(ReadyHead{run.id, unit, what});
+}
+
+void dequeue_ready(State& state, Run& run, UnitId unit) {
+  ReadyClass what = needs_of(state, run, unit);
+  auto found = run.ready.find(what);
+  FLOW_CHECK(found != run.ready.end());
+  std::set<UnitId>& units = found->second;
+  bool was_head = *units.begin() == unit;
+  FLOW_CHECK(units.erase(unit) == 1);
+  if (was_head) {
+    state.ready.erase(ReadyHead{run.id, unit, what});
+    if (!units.empty()) state.ready.insert(ReadyHead{run.id, *units.begin(), what});
+  }
+  if (units.empty()) run.ready.erase(found);
+}
+
+void detach(State& state, Run& run) {
+  for (const auto& [what, units] : run.ready) {
+    state.ready.erase(ReadyHead{run.id, *units.begin(), what});
+  }
+  run.ready.clear();
+  run.computing.clear();
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    const Unit& u = run.units[unit];
+    if (u.hold == Hold::shared) state.computing.erase(u.key);
+    if (u.phase != Phase::elsewhere) continue;
+    auto waiters = state.key_waiters.find(u.key);
+    FLOW_CHECK(waiters != state.key_waiters.end());
+    waiters->second.erase({run.id, unit});
+    if (waiters->second.empty()) state.key_waiters.erase(waiters);
+  }
+}
+
+void attach(State& state, Run& run) {
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    const Unit& u = run.units[unit];
+    if (u.hold == Hold::shared) state.computing[u.key] = {run.number, unit};
+    if (u.hold == Hold::own) run.computing[u.key] = unit;
+    if (u.phase == Phase::elsewhere) state.key_waiters[u.key].insert({run.id, unit});
+    if (u.phase == Phase::ready) enqueue_ready(state, run, unit);
+  }
+}
+
+void rebuild_run(State& state, Run& run) {
+  rebuild_nodes(run);
+  rebuild_instances(run);
+  rebuild_takers(run);
+  rebuild_waits_on(run);
+  rebuild_counts(state, run);
+}
+
+void rebuild_derived(State& state) {
+  state.room = {state.cpus_milli, state.memory_bytes, 0, 0, 0};
+  state.ready.clear();
+  state.computing.clear();
+  state.key_waiters.clear();
+  state.run_numbers.clear();
+  state.next_run_number = 1;
+  for (auto& [id, run] : state.runs) {
+    run.number = state.next_run_number++;
+    state.run_numbers[run.number] = id;
+    run.ready.clear();
+    run.computing.clear();
+    rebuild_run(state, run);
+    attach(state, run);
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      const Unit& u = run.units[unit];
+      if (u.phase == Phase::running) take(state.room, needs_of(state, run, unit), u.expected_us);
+    }
+  }
+}
+
+}  // namespace flow::core

@@ -1,0 +1,208 @@
+// A run taken up again: what did not end well gets new attempts, or one task runs anew with all
+// that follows from it.
+#include "engine/core/machine.hpp"
+
+namespace flow::core {
+
+namespace {
+
+bool ended_by_failure(const Unit& u) {
+  if (u.status == UnitStatus::failed || u.status == UnitStatus::cancelled) return true;
+  return u.status == UnitStatus::skipped && u.extra && u.extra->failure.cause != Cause::none;
+}
+
+}  // namespace
+
+void Machine::on(const RetryRequested& event) {
+  Run& r = run(event.run);
+  touch(r);
+  detach(state_, r);
+  if (event.has_unit) {
+    run_anew(r, event.unit);
+  } else {
+    for (UnitId unit = 0; unit < r.units.size(); unit++) {
+      const Unit& u = r.units[unit];
+      if (u.dropped || !ended_by_failure(u)) continue;
+      Phase phase = Phase::edges;
+      if (u.expanded) phase = is_map_unit(r, unit) ? Phase::instances : Phase::branch;
+      repend(r, unit, phase, true);
+    }
+  }
+  revive(r);
+}
+
+// The run's units are as they are to be; nothing derived is.
+void Machine::revive(Run& r) {
+  r.stopping = r.cancelling = r.ending = r.gathering = r.has_result = false;
+  r.result = Digest{};
+  r.finished = 0;
+  for (UnitId service : r.services) {
+    Unit& u = r.units[service];
+    if (!is_final(u.status) && u.phase != Phase::running) u.satisfied = false;
+  }
+  rebuild_run(state_, r);
+  attach(state_, r);
+  // What stays failed was looked at by whoever asked for one task alone.
+  if (r.failed_units > 0) r.fail_fast = false;
+  r.status = RunStatus::running;
+  emit(RunChanged{r.id});
+
+  EdgeReader reader(r);
+  std::vector<Edge> edges;
+  UnitId end_of_units = static_cast<UnitId>(r.units.size());
+  for (UnitId unit = 0; unit < end_of_units; unit++) {
+    const Unit& u = r.units[unit];
+    if (u.dropped) continue;
+    switch (u.phase) {
+      case Phase::edges:
+      case Phase::branch: {
+        if (u.waits_on == 0) {
+          advance(r, unit);
+          break;
+        }
+        if (u.phase == Phase::edges) {
+          reader.before(unit, edges);
+        } else {
+          result_edges(r, unit, edges);
+        }
+        for (const Edge& edge : edges) {
+          if (!is_dead(r, unit, edge)) continue;
+          const Unit& from = r.units[edge.from];
+          Extra why = from.extra;
+          if (from.status == UnitStatus::failed || from.status == UnitStatus::cancelled) {
+            UnitExtra needed;
+            needed.failure = needs_failure(r, edge.from);
+            why = std::make_shared<const UnitExtra>(std::move(needed));
+          } else if (from.status != UnitStatus::skipped) {
+            why = nullptr;  // a branch not taken
+          }
+          skips_.push_back({r.id, unit, std::move(why)});
+          break;
+        }
+        break;
+      }
+      case Phase::instances:
+        if (u.waits_on == 0) advance(r, unit);
+        break;
+      case Phase::held:
+      case Phase::resolving:
+        ask(r, unit);
+        break;
+      case Phase::gathering:
+        to_gathering(r, unit);
+        break;
+      case Phase::signal: {
+        Time deadline = u.extra->waits.at(u.extra->wait_name).first;
+#ifndef FLOW_MUTANT_TIMER_FORGOTTEN
+        if (deadline != 0) start_timer(r, unit, deadline);
+#else
+        (void)deadline;
+#endif
+        break;
+      }
+      default:
+        break;
+    }
+  }
+}
+
+void Machine::repend(Run& run, UnitId unit, Phase phase, bool keep_waits) {
+  Unit& u = run.units[unit];
+  Unit fresh;
+  fresh.node = u.node;
+  fresh.instance = u.instance;
+  fresh.phase = phase;
+  fresh.attempts = u.attempts;
+  fresh.timer_serial = u.timer_serial + 1;
+  fresh.returns = u.returns;
+  fresh.epoch = u.epoch;
+  if (phase != Phase::edges) {
+    fresh.expanded = u.expanded;
+    fresh.side = u.side;
+    fresh.cached = u.cached && u.expanded;
+    fresh.resolved = u.resolved;
+    fresh.key = u.key;
+    if (phase == Phase::branch && u.expanded) fresh.status = UnitStatus::waiting;
+  }
+  if (keep_waits && u.extra && !u.extra->waits.empty()) {
+    UnitExtra extra;
+    extra.waits = u.extra->waits;
+    fresh.extra = std::make_shared<const UnitExtra>(std::move(extra));
+  }
+  u = std::move(fresh);
+}
+
+void Machine::drop(Run& run, UnitId unit) {
+  Unit& u = run.units[unit];
+  if (u.dropped) return;
+  if (u.expanded) drop_expansion(run, unit);
+  run.units[unit].dropped = true;
+  run.units[unit].hold = Hold::none;
+  if (!is_final(run.units[unit].status)) {
+    run.units[unit].status = UnitStatus::cancelled;
+    run.units[unit].phase = Phase::done;
+  }
+}
+
+// The instances of a map, the calls of a dynamic task: a later expansion takes their place.
+void Machine::drop_expansion(Run& run, UnitId unit) {
+  if (is_map_unit(run, unit)) {
+    for (UnitId instance : std::vector<UnitId>(instances_of(run, unit))) drop(run, instance);
+  } else {
+    const DynamicCalls& calls = run.dynamics[run.dynamic_of.at(unit)];
+    UnitId first = calls.first_unit;
+    size_t count = calls.fragment->nodes.size();
+    for (size_t i = 0; i < count; i++) drop(run, first + static_cast<UnitId>(i));
+  }
+  run.units[unit].expanded = false;
+}
+
+// `target` runs whatever the cache holds; what takes from it, directly or not, is asked for anew.
+// A unit that is reached only through what it expanded to, or through the branch it chose, keeps
+// its own part and puts its value together again.
+void Machine::run_anew(Run& run, UnitId target) {
+  std::map<UnitId, bool> whole;  // reached units; whether from their start
+  std::vector<UnitId> order;
+  auto reach = [&](UnitId unit, bool from_start) {
+    auto [place, added] = whole.try_emplace(unit, from_start);
+    if (!added && (place->second || !from_start)) return;
+    place->second = from_start;
+    order.push_back(unit);
+  };
+  auto reached_by_result = [&](UnitId unit, UnitId from) {
+    std::vector<Edge> edges;
+    result_edges(run, unit, edges);
+    for (const Edge& edge : edges) {
+      if (edge.from == from) return true;
+    }
+    return false;
+  };
+  std::vector<UnitId> targets{target};
+  if (is_map_unit(run, target) && run.units[target].expanded) {
+    targets = instances_of(run, target);
+    reach(target, false);
+  }
+  for (UnitId unit : targets) reach(unit, true);
+  for (size_t i = 0; i < order.size(); i++) {
+    UnitId unit = order[i];
+    const Unit& u = run.units[unit];
+    bool from_start = whole.at(unit);
+    if (u.instance >= 0) reach(run.unit_of(u.node), false);
+    for_each_taker(run, unit, [&](UnitId taker, bool guard) {
+      if (run.units[taker].dropped || (guard && !from_start)) return;
+      reach(taker, guard || !reached_by_result(taker, unit));
+    });
+  }
+  for (const auto& [unit, from_start] : whole) {
+    const Unit& u = run.units[unit];
+    if (u.dropped) continue;
+    bool is_map = is_map_unit(run, unit);
+    if (from_start && u.expanded) drop_expansion(run, unit);
+    Phase phase = Phase::edges;
+    if (!from_start) phase = is_map ? Phase::instances : Phase::branch;
+    repend(run, unit, phase, false);
+  }
+  for (UnitId unit : targets) run.units[unit].forced = true;
+}
+
+}  // namespace flow::core

@@ -1,0 +1,20 @@
+// When a failed attempt is tried again, and on whose account. Pure: the same inputs always give the
+// same time.
+#pragma once
+#include <cstdint>
+
+#include "engine/core/core.hpp"
+
+namespace flow::core {
+
+/// Which count of UnitExtra an attempt that ended so spends, and what TaskDef grants.
+enum class Budget : uint8_t { own, memory, infrastructure, none };
+Budget budget_of(Cause cause);
+
+/// Attempts lost in a row of what kills its workers, before it is set aside and named.
+constexpr uint32_t kLostMax = 3;
+
+/// Delay before the attempt after `failures` failures; jitter is a hash of run, unit and attempt.
+int64_t backoff_ms(const RetryPolicy& policy, uint32_t failures, const AttemptId& id);
+
+}  // namespace flow::core

@@ -1,0 +1,55 @@
+// When a failed attempt is tried again.
+#include <algorithm>
+
+#include "engine/core/retry.hpp"
+
+namespace flow::core {
+
+namespace {
+
+constexpr double kJitter = 0.2;  // of the delay, up or down
+
+uint64_t mixed(uint64_t x) {  // splitmix64's finisher
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+/// In [0, 1), the same for the same attempt on every machine.
+double fraction_of(const AttemptId& id) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (unsigned char c : id.run) hash = (hash ^ c) * 0x100000001b3;
+  hash = mixed(hash ^ mixed(uint64_t{id.unit} << 32 | id.attempt));
+  return static_cast<double>(hash >> 11) / static_cast<double>(uint64_t{1} << 53);
+}
+
+}  // namespace
+
+Budget budget_of(Cause cause) {
+  switch (cause) {
+    case Cause::out_of_memory:
+      return Budget::memory;
+    case Cause::lost:
+    case Cause::preempted:
+    case Cause::staging:
+      return Budget::infrastructure;
+    case Cause::cancelled:
+    case Cause::stopped:
+    case Cause::quarantined:
+    case Cause::dependency:
+      return Budget::none;
+    default:
+      return Budget::own;
+  }
+}
+
+int64_t backoff_ms(const RetryPolicy& policy, uint32_t failures, const AttemptId& id) {
+  FLOW_CHECK(failures >= 1);  // the first attempt never waits
+  double cap = static_cast<double>(std::max<int64_t>(policy.cap_ms, 0));
+  double delay = static_cast<double>(std::max<int64_t>(policy.backoff_ms, 0));
+  for (uint32_t i = 1; i < failures && delay < cap; i++) delay *= std::max(policy.factor, 1.0);
+  delay = std::min(delay, cap) * (1 - kJitter + 2 * kJitter * fraction_of(id));
+  return static_cast<int64_t>(std::min(delay, cap));
+}
+
+}  // namespace flow::core

@@ -1,0 +1,255 @@
+// What is told about runs, and how a run's own status follows from its units.
+#include <algorithm>
+
+#include "engine/core/machine.hpp"
+
+namespace flow::core {
+
+void Machine::on(const RunSubmitted& event) {
+  Run& r = state_.runs[event.run];
+  r.id = event.run;
+  r.name = event.name;
+  r.status = RunStatus::running;
+  r.submitted = at_;
+  r.plan_digest = event.plan_digest;
+  r.plan = event.plan;
+  r.jobs = event.jobs;
+  r.fail_fast = event.fail_fast;
+  r.fresh = event.fresh;
+  r.number = state_.next_run_number++;
+  state_.run_numbers[r.number] = r.id;
+  uint32_t nodes = static_cast<uint32_t>(r.plan->nodes.size());
+  r.units.resize(nodes);
+  for (uint32_t i = 0; i < nodes; i++) r.units[i].node = i;
+  for (uint32_t i = 0; i < nodes; i++) {
+    const Node& node = r.plan->nodes[i];
+    if (!has_literal_items(node)) continue;
+    r.units[i].expanded = true;
+    r.units[i].phase = Phase::instances;
+    Unit instance;
+    instance.node = i;
+    for (size_t item = 0; item < node.items.as_table().list.size(); item++) {
+      instance.instance = static_cast<int32_t>(item);
+      r.units.push_back(instance);
+    }
+  }
+  rebuild_run(state_, r);
+  touch(r);
+  emit(RunChanged{r.id});
+  for (UnitId unit = 0; unit < r.units.size(); unit++) {
+    const Unit& u = r.units[unit];
+    if (u.phase == Phase::edges && u.waits_on == 0) advance(r, unit);
+  }
+}
+
+// Whatever ran, ran in the process that died. Nothing starts before somebody takes the run up
+// again.
+void Machine::on(const EngineStarted& event) {
+  state_.epoch = event.epoch;
+  state_.cpus_milli = event.cpus_milli;
+  state_.memory_bytes = event.memory_bytes;
+  for (auto& [id, r] : state_.runs) {
+    if (is_final(r.status)) {
+      emit(RunEnded{id});
+      continue;
+    }
+    r.stopping = true;
+    for (Unit& u : r.units) {
+      u.hold = u.phase == Phase::signal ? u.hold : Hold::none;
+      bool is_held = u.phase == Phase::resolving || u.phase == Phase::elsewhere ||
+                     u.phase == Phase::ready || u.phase == Phase::running ||
+                     u.phase == Phase::backoff;
+      if (!is_held) continue;
+      u.phase = Phase::held;
+      u.status = UnitStatus::pending;
+      u.expected_us = 0;
+      u.timer_serial++;
+      if (!u.extra) continue;
+      UnitExtra extra = *u.extra;
+      extra.url.clear();
+      extra.retry_at = 0;
+      u.extra = std::make_shared<const UnitExtra>(std::move(extra));
+    }
+  }
+  rebuild_derived(state_);
+  for (auto& [id, r] : state_.runs) {
+    if (is_final(r.status)) continue;
+    touch(r);
+    if (winds_down(r)) cancel_open(r, "its run ended", false);
+    if (r.ending) stop_services(r);
+    if (r.open_units() > 0) set_run_status(r, RunStatus::interrupted);
+    if (r.open_units() == 0 && !r.has_result) r.gathering = false;  // asked again by the review
+  }
+}
+
+void Machine::on(const CancelRequested& event) {
+  Run& r = run(event.run);
+  touch(r);
+  r.cancelling = true;
+  r.gathering = false;
+  cancel_open(r, "the run was cancelled", true);
+}
+
+void Machine::on(const StopRequested& event) {
+  Run& r = run(event.run);
+  touch(r);
+  if (r.status == RunStatus::serving) return stop_services(r);
+  r.stopping = true;
+  for (UnitId unit = 0; unit < r.units.size(); unit++) {
+    switch (r.units[unit].phase) {
+      case Phase::running:
+        emit(StopAttempt{current_attempt(r, unit), false});
+        break;
+      case Phase::ready:
+      case Phase::elsewhere:
+      case Phase::backoff:
+        leave(r, unit);
+        to_held(r, unit);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void Machine::on(const ServeEnded& event) {
+  Run& r = run(event.run);
+  touch(r);
+  stop_services(r);
+}
+
+void Machine::on(const RunDeleted& event) {
+  Run& r = run(event.run);
+  detach(state_, r);
+  state_.run_numbers.erase(r.number);
+  state_.runs.erase(event.run);
+}
+
+// ---- what follows for the run
+
+bool Machine::winds_down(const Run& run) const {
+  return run.cancelling || (run.fail_fast && run.failed_units > 0);
+}
+
+void Machine::touch(const Run& run) {
+  if (std::find(touched_.rbegin(), touched_.rend(), run.id) == touched_.rend()) {
+    touched_.push_back(run.id);
+  }
+}
+
+void Machine::settle_skips() {
+  for (size_t i = 0; i < skips_.size(); i++) {
+    Skip skip = std::move(skips_[i]);
+    Run& r = run(skip.run);
+    touch(r);
+    const Unit& u = r.units[skip.unit];
+    if (u.phase != Phase::edges && u.phase != Phase::branch) continue;  // skipped already
+    // A dynamic task ran: what it called failed it.
+    bool failed = u.phase == Phase::branch && u.expanded && skip.extra != nullptr;
+    end(r, skip.unit, failed ? UnitStatus::failed : UnitStatus::skipped, std::move(skip.extra));
+  }
+  skips_.clear();
+}
+
+void Machine::settle() {
+  settle_skips();
+  for (size_t i = 0; i < touched_.size(); i++) {
+    review(run(touched_[i]));
+    settle_skips();
+  }
+}
+
+// A loop, since stopping the services may end the run at once.
+void Machine::review(Run& r) {
+  while (!is_final(r.status)) {
+    bool nothing_runs = r.phase_count(Phase::running) == 0;
+    if (r.cancelling) {
+      if (nothing_runs) end_run(r, RunStatus::cancelled);
+      return;
+    }
+    uint32_t open = r.open_units();
+    if (open == 0) {
+      if (r.has_result) {
+        bool failed = r.failed_units > 0 || r.counts.cancelled > 0;
+        return end_run(r, failed ? RunStatus::failed : RunStatus::succeeded);
+      }
+      if (r.gathering) return;
+      r.gathering = true;
+      return emit(GatherValue{r.id, kNoNode});
+    }
+    bool only_services = open == r.open_services;
+    bool failed = r.failed_units > 0;
+    if (only_services && failed && !r.ending) {
+      stop_services(r);
+      settle_skips();
+      continue;
+    }
+    if (r.ending) return;
+    if (r.stopping) {
+      bool asking =
+          r.gathering || r.phase_count(Phase::resolving) + r.phase_count(Phase::gathering) > 0;
+      if (nothing_runs && !asking) set_run_status(r, RunStatus::interrupted);
+      return;
+    }
+    if (only_services && (r.has_result || r.services_up == open)) {
+      if (!r.has_result && !r.gathering) {
+        r.gathering = true;
+        emit(GatherValue{r.id, kNoNode});
+      }
+      if (r.has_result) set_run_status(r, RunStatus::serving);
+      return;
+    }
+    uint32_t active = r.phase_count(Phase::resolving) + r.phase_count(Phase::elsewhere) +
+                      r.phase_count(Phase::ready) + r.phase_count(Phase::running) +
+                      r.phase_count(Phase::gathering) - r.services_up;
+    uint32_t parked = r.phase_count(Phase::signal) + r.phase_count(Phase::backoff);
+    return set_run_status(r, active == 0 && parked > 0 ? RunStatus::waiting : RunStatus::running);
+  }
+}
+
+void Machine::set_run_status(Run& run, RunStatus status) {
+  if (run.status == status) return;
+  run.status = status;
+  emit(RunChanged{run.id});
+}
+
+void Machine::end_run(Run& run, RunStatus status) {
+  run.finished = at_;
+  run.stopping = false;
+  set_run_status(run, status);
+  emit(RunEnded{run.id});
+}
+
+void Machine::cancel_open(Run& run, const std::string& why, bool stop_running) {
+  UnitExtra cancelled;
+  cancelled.failure = {Cause::cancelled, why, "", 0};
+  Extra extra = std::make_shared<const UnitExtra>(std::move(cancelled));
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    const Unit& u = run.units[unit];
+    if (u.dropped || is_final(u.status)) continue;
+    if (u.phase == Phase::running) {
+      if (stop_running) emit(StopAttempt{current_attempt(run, unit), false});
+      continue;
+    }
+    leave(run, unit);
+    run.units[unit].extra = extra;
+    close(run, unit, UnitStatus::cancelled);
+    release(run, unit);
+  }
+}
+
+void Machine::stop_services(Run& run) {
+  run.ending = true;
+  for (UnitId service : run.services) {
+    const Unit& u = run.units[service];
+    if (is_final(u.status)) continue;
+    if (u.phase == Phase::running) {
+      emit(StopAttempt{current_attempt(run, service), false});
+      continue;
+    }
+    leave(run, service);
+    end_service(run, service);
+  }
+}
+
+}  // namespace flow::core

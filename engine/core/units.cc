@@ -1,0 +1,371 @@
+// A unit's way from its edges to its end.
+#include <algorithm>
+
+#include "engine/core/machine.hpp"
+#include "engine/core/room.hpp"
+
+namespace flow::core {
+
+namespace {
+
+std::shared_ptr<UnitExtra> copy_of(const Unit& u) {
+  return u.extra ? std::make_shared<UnitExtra>(*u.extra) : std::make_shared<UnitExtra>();
+}
+
+}  // namespace
+
+Failure needs_failure(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  const char* how = u.status == UnitStatus::cancelled ? "was cancelled" : "failed";
+  Failure failure;
+  failure.cause = Cause::dependency;
+  failure.message = "it depends on `" + unit_name(run, unit) + "`, which " + how;
+  return failure;
+}
+
+Run& Machine::run(const RunId& id) {
+  auto found = state_.runs.find(id);
+  FLOW_CHECK(found != state_.runs.end());
+  return found->second;
+}
+
+// The one place where a unit's phase and status change.
+void Machine::move(Run& run, UnitId unit, Phase phase, UnitStatus status) {
+  Unit& u = run.units[unit];
+  run.phases[static_cast<size_t>(u.phase)]--;
+  run.phases[static_cast<size_t>(phase)]++;
+  u.phase = phase;
+  if (u.status == status) return;
+  bool counted = is_counted(run, unit);
+  if (counted) count_unit(run.counts, u, -1);
+  if (u.status == UnitStatus::failed) run.failed_units--;
+  u.status = status;
+  if (u.status == UnitStatus::failed) run.failed_units++;
+  if (counted) count_unit(run.counts, u, 1);
+  if (status != UnitStatus::pending && status != UnitStatus::ready) emit(UnitChanged{run.id, unit});
+}
+
+void Machine::leave(Run& run, UnitId unit) {
+  Unit& u = run.units[unit];
+  switch (u.phase) {
+    case Phase::ready:
+      return dequeue_ready(state_, run, unit);
+    case Phase::running: {
+      ReadyClass needs = needs_of(state_, run, unit);
+      give_back(state_.room, needs, u.expected_us);
+      run.cpus_used_milli -= needs.cpus_milli;
+      u.expected_us = 0;
+      if (needs.limited_map != kNoNode && --run.map_running[needs.limited_map] == 0) {
+        run.map_running.erase(needs.limited_map);
+      }
+      if (is_service(run, unit) && u.extra && !u.extra->url.empty()) {
+        run.services_up--;
+        auto extra = copy_of(u);
+        extra->url.clear();
+        u.extra = std::move(extra);
+      }
+      return;
+    }
+    case Phase::elsewhere: {
+      auto waiters = state_.key_waiters.find(u.key);
+      FLOW_CHECK(waiters != state_.key_waiters.end());
+      waiters->second.erase({run.id, unit});
+      if (waiters->second.empty()) state_.key_waiters.erase(waiters);
+      return;
+    }
+    case Phase::signal: {
+      auto waiters = run.signal_waiters.find(u.extra->waiting_for);
+      FLOW_CHECK(waiters != run.signal_waiters.end());
+      waiters->second.erase(unit);
+      if (waiters->second.empty()) run.signal_waiters.erase(waiters);
+      auto extra = copy_of(u);
+      extra->waiting_for.clear();
+      extra->wait_name.clear();
+      u.extra = std::move(extra);
+      u.timer_serial++;
+      return;
+    }
+    case Phase::backoff: {
+      auto extra = copy_of(u);
+      extra->retry_at = 0;
+      u.extra = std::move(extra);
+      u.timer_serial++;
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void Machine::advance(Run& run, UnitId unit) {
+  FLOW_CHECK(run.units[unit].waits_on == 0);
+  Phase phase = run.units[unit].phase;
+  if (phase == Phase::branch) return to_gathering(run, unit);
+  if (phase == Phase::instances) return complete_map(run, unit);
+  FLOW_CHECK(phase == Phase::edges);
+  if (run.stopping) return to_held(run, unit);
+  ask(run, unit);
+}
+
+void Machine::ask(Run& run, UnitId unit) {
+  move(run, unit, Phase::resolving, UnitStatus::pending);
+  if (is_map_unit(run, unit)) return emit(ExpandMap{run.id, unit});
+  if (run.node(run.units[unit].node).kind == NodeKind::when) return emit(ResolveWhen{run.id, unit});
+  emit(ResolveInputs{run.id, unit});
+}
+
+// The unit's phase was left, and it holds its key.
+void Machine::to_ready(Run& run, UnitId unit) {
+  if (winds_down(run)) {
+    UnitExtra extra;
+    extra.failure = {Cause::cancelled, "nothing of its run starts any more", "", 0};
+    return end(run, unit, UnitStatus::cancelled,
+               std::make_shared<const UnitExtra>(std::move(extra)));
+  }
+  if (run.stopping) return to_held(run, unit);
+  move(run, unit, Phase::ready, UnitStatus::ready);
+  enqueue_ready(state_, run, unit);
+}
+
+void Machine::to_held(Run& run, UnitId unit) {
+  move(run, unit, Phase::held, UnitStatus::pending);
+  release(run, unit);
+}
+
+void Machine::start_timer(Run& run, UnitId unit, Time at) {
+  emit(SetTimer{run.id, unit, ++run.units[unit].timer_serial, at});
+}
+
+void Machine::to_backoff(Run& run, UnitId unit, int64_t delay_ms) {
+  if (delay_ms == 0 || run.stopping || winds_down(run)) return to_ready(run, unit);
+  Unit& u = run.units[unit];
+  auto extra = copy_of(u);
+  extra->retry_at = at_ + delay_ms;
+  u.extra = std::move(extra);
+  move(run, unit, Phase::backoff, UnitStatus::waiting);
+  start_timer(run, unit, at_ + delay_ms);
+}
+
+void Machine::to_gathering(Run& run, UnitId unit) {
+  move(run, unit, Phase::gathering, run.units[unit].status);
+  emit(GatherValue{run.id, unit});
+}
+
+void Machine::wait_for_result(Run& run, UnitId unit) {
+  std::vector<Edge> edges;
+  result_edges(run, unit, edges);
+  UnitStatus status = is_dynamic(run, unit) ? UnitStatus::waiting : UnitStatus::pending;
+  move(run, unit, Phase::branch, status);
+  uint32_t waits_on = 0;
+  UnitId dead = kNoNode;
+  for (const Edge& edge : edges) {
+    if (is_dead(run, unit, edge) && dead == kNoNode) dead = edge.from;
+    if (!is_satisfied(run, unit, edge)) waits_on++;
+    add_late_edge(run, unit, edge);
+  }
+  run.units[unit].waits_on = waits_on;
+  if (dead != kNoNode) {
+    skips_.push_back({run.id, unit, run.units[dead].extra});
+  } else if (waits_on == 0) {
+    to_gathering(run, unit);
+  }
+}
+
+void Machine::satisfy(Run& run, UnitId unit) {
+  Unit& u = run.units[unit];
+  if (u.phase != Phase::edges && u.phase != Phase::branch) return;
+  FLOW_CHECK(u.waits_on > 0);
+  if (--u.waits_on == 0) advance(run, unit);
+}
+
+void Machine::satisfy_takers(Run& run, UnitId unit) {
+  if (run.units[unit].satisfied) return;
+  run.units[unit].satisfied = true;
+  for_each_taker(run, unit, [&](UnitId taker, bool guard) {
+    if (!guard) satisfy(run, taker);
+  });
+}
+
+// The unit's phase was left.
+void Machine::succeed(Run& run, UnitId unit, const Digest& result) {
+  Unit& u = run.units[unit];
+  u.result = result;
+  u.forced = false;
+  if (u.extra && u.extra->failure.cause != Cause::none) {
+    auto extra = copy_of(u);
+    extra->failure = {};
+    u.extra = std::move(extra);
+  }
+  close(run, unit, UnitStatus::succeeded);
+  serve(run, unit);
+  satisfy_takers(run, unit);
+  instance_ended(run, unit);
+}
+
+void Machine::close(Run& run, UnitId unit, UnitStatus status) {
+  Unit& u = run.units[unit];
+  u.finished = at_;
+  if (u.started == 0) u.started = at_;
+  u.waits_on = 0;
+  if (is_service(run, unit)) run.open_services--;
+  move(run, unit, Phase::done, status);
+}
+
+// The unit's phase was left.
+void Machine::end(Run& run, UnitId unit, UnitStatus status, Extra extra) {
+  run.units[unit].extra = std::move(extra);
+  close(run, unit, status);
+  release(run, unit);
+  Extra why = run.units[unit].extra;  // of a skipped unit: what it was skipped for
+  if (status != UnitStatus::skipped) {
+    UnitExtra needed;
+    needed.failure = needs_failure(run, unit);
+    why = std::make_shared<const UnitExtra>(std::move(needed));
+  }
+  // A service that had been ready has let its takers go.
+  bool satisfied = run.units[unit].satisfied;
+  bool resolved_when = run.units[unit].side != Side::unknown;
+  for_each_taker(run, unit, [&](UnitId taker, bool guard) {
+    const Unit& t = run.units[taker];
+    if (t.phase != Phase::edges && t.phase != Phase::branch) return;
+    if (guard ? resolved_when : satisfied) return;
+    skips_.push_back({run.id, taker, why});
+  });
+  instance_ended(run, unit);
+}
+
+void Machine::instance_ended(Run& run, UnitId unit) {
+  if (run.units[unit].instance < 0) return;
+  UnitId map_unit = run.unit_of(run.units[unit].node);
+  Unit& map = run.units[map_unit];
+  if (map.phase != Phase::instances) return;
+  FLOW_CHECK(map.waits_on > 0);
+  if (--map.waits_on == 0) complete_map(run, map_unit);
+}
+
+void Machine::complete_map(Run& run, UnitId map_unit) {
+  UnitId worst = kNoNode;
+  auto rank = [&](UnitId unit) {
+    UnitStatus status = run.units[unit].status;
+    if (status == UnitStatus::failed) return 3;
+    if (status == UnitStatus::cancelled) return 2;
+    return status == UnitStatus::skipped ? 1 : 0;
+  };
+  for (UnitId instance : instances_of(run, map_unit)) {
+    int mine = rank(instance);
+    if (mine > 0 && (worst == kNoNode || mine > rank(worst))) worst = instance;
+  }
+  if (worst == kNoNode) return to_gathering(run, map_unit);
+  UnitStatus status = run.units[worst].status;
+  Extra extra = run.units[worst].extra;
+  if (status != UnitStatus::skipped) {
+    UnitExtra needed;
+    needed.failure = needs_failure(run, worst);
+    extra = std::make_shared<const UnitExtra>(std::move(needed));
+  }
+  end(run, map_unit, status, std::move(extra));
+}
+
+// The unit's phase was left.
+void Machine::fail(Run& run, UnitId unit, Failure failure) {
+  auto extra = copy_of(run.units[unit]);
+  extra->failure = std::move(failure);
+  bool first = run.failed_units == 0;
+  end(run, unit, UnitStatus::failed, std::move(extra));
+  if (!run.fail_fast || !first || run.cancelling) return;
+  std::string name = unit_name(run, unit);
+  settle_skips();
+  cancel_open(run, "`" + name + "` failed, and the run stops at the first failure", false);
+}
+
+// A run has a bound; what would go beyond it fails and says so.
+bool Machine::has_room_for(Run& run, UnitId unit, size_t more) {
+  if (run.units.size() + more <= kNodesMax) return true;
+  Failure failure;
+  failure.cause = Cause::user_error;
+  failure.message = "`" + unit_name(run, unit) + "` would add " + std::to_string(more) +
+                    " tasks to a run that has " + std::to_string(run.units.size()) +
+                    ": a run has at most " + std::to_string(kNodesMax) +
+                    ". Let one task do more of the work";
+  fail(run, unit, std::move(failure));
+  return false;
+}
+
+void Machine::append_instances(Run& run, UnitId map_unit, uint32_t count) {
+  if (is_counted(run, map_unit)) count_unit(run.counts, run.units[map_unit], -1);
+  run.units[map_unit].expanded = true;
+  run.units[map_unit].started = at_;
+  std::vector<UnitId>& instances = run.instances[map_unit];
+  instances.clear();
+  instances.reserve(count);
+  Unit unit;
+  unit.node = run.units[map_unit].node;
+  UnitId first = static_cast<UnitId>(run.units.size());
+  for (uint32_t i = 0; i < count; i++) {
+    unit.instance = static_cast<int32_t>(i);
+    run.units.push_back(unit);
+    instances.push_back(first + i);
+  }
+  run.phases[static_cast<size_t>(Phase::edges)] += count;
+  run.counts.pending += count;
+  run.units[map_unit].waits_on = count;
+  if (count > 0 && is_service(run, first)) {
+    run.services.insert(run.services.end(), instances.begin(), instances.end());
+    run.open_services += count;
+  }
+  move(run, map_unit, Phase::instances, run.units[map_unit].status);
+}
+
+// The dynamic unit's phase was left. Its calls become nodes and units of the run.
+void Machine::append_calls(Run& run, UnitId unit,
+                           const std::shared_ptr<const PlanFragment>& fragment,
+                           const Digest& digest) {
+  size_t more = fragment->nodes.size();
+  for (const Node& node : fragment->nodes) {
+    if (has_literal_items(node)) more += node.items.as_table().list.size();
+  }
+  if (!has_room_for(run, unit, more)) return;
+  DynamicCalls calls;
+  calls.unit = unit;
+  calls.fragment = fragment;
+  calls.fragment_digest = digest;
+  calls.first_node = static_cast<uint32_t>(run.plan->nodes.size() + run.extra_nodes.size());
+  calls.first_unit = static_cast<UnitId>(run.units.size());
+  append_nodes(run, calls);
+  run.dynamic_of[unit] = run.dynamics.size();
+  run.dynamics.push_back(std::move(calls));
+  run.units[unit].expanded = true;
+  UnitId first = static_cast<UnitId>(run.units.size());
+  for (uint32_t i = 0; i < fragment->nodes.size(); i++) {
+    Unit call;
+    call.node = run.dynamics.back().first_node + i;
+    run.units.push_back(call);
+    run.phases[static_cast<size_t>(Phase::edges)]++;
+    if (is_counted(run, first + i)) run.counts.pending++;
+    if (is_service(run, first + i)) {
+      run.services.push_back(first + i);
+      run.open_services++;
+    }
+  }
+  UnitId end_of_calls = static_cast<UnitId>(run.units.size());
+  for (UnitId call = first; call < end_of_calls; call++) {
+    const Node& node = run.node(run.units[call].node);
+    if (!has_literal_items(node)) continue;
+    append_instances(run, call, static_cast<uint32_t>(node.items.as_table().list.size()));
+  }
+  EdgeReader reader(run);
+  std::vector<Edge> edges;
+  for (UnitId call = first; call < run.units.size(); call++) {
+    if (run.units[call].phase != Phase::edges) continue;
+    reader.before(call, edges);
+    run.units[call].waits_on = static_cast<uint32_t>(edges.size());
+    for (const Edge& edge : edges) add_late_edge(run, call, edge);
+  }
+  UnitId end_of_units = static_cast<UnitId>(run.units.size());
+  for (UnitId call = first; call < end_of_units; call++) {
+    if (run.units[call].phase == Phase::edges && run.units[call].waits_on == 0) advance(run, call);
+  }
+  wait_for_result(run, unit);
+}
+
+}  // namespace flow::core

@@ -1,0 +1,188 @@
+// Why a unit is not running, in words.
+#include <cstdio>
+
+#include "engine/core/graph.hpp"
+#include "engine/sched/sched.hpp"
+
+namespace flow::core {
+
+namespace {
+
+constexpr size_t kNamesMax = 3;
+
+std::string quoted(const Run& run, UnitId unit) { return "`" + unit_name(run, unit) + "`"; }
+
+/// "`a`, `b`, `c` and 4 more"
+class Names {
+ public:
+  void add(const std::string& name) {
+    if (count_++ < kNamesMax) text_ += (text_.empty() ? "" : ", ") + name;
+  }
+  bool empty() const { return count_ == 0; }
+  std::string text() const {
+    if (count_ <= kNamesMax) return text_;
+    return text_ + " and " + std::to_string(count_ - kNamesMax) + " more";
+  }
+
+ private:
+  size_t count_ = 0;
+  std::string text_;
+};
+
+std::string utc(Time at_ms) {
+  // Days to a civil date (proleptic Gregorian), so that no clock or locale is asked.
+  int64_t seconds = at_ms / 1000;
+  int64_t days = seconds / 86'400;
+  int64_t of_day = seconds % 86'400;
+  int64_t z = days + 719'468;
+  int64_t era = z / 146'097;
+  int64_t doe = z - era * 146'097;
+  int64_t yoe = (doe - doe / 1460 + doe / 36'524 - doe / 146'096) / 365;
+  int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+  int64_t mp = (5 * doy + 2) / 153;
+  int64_t day = doy - (153 * mp + 2) / 5 + 1;
+  int64_t month = mp < 10 ? mp + 3 : mp - 9;
+  int64_t year = yoe + era * 400 + (month <= 2 ? 1 : 0);
+  char text[64];
+  std::snprintf(text, sizeof text, "%04d-%02d-%02d %02d:%02d:%02d UTC", static_cast<int>(year),
+                static_cast<int>(month), static_cast<int>(day), static_cast<int>(of_day / 3600),
+                static_cast<int>(of_day / 60 % 60), static_cast<int>(of_day % 60));
+  return text;
+}
+
+std::string cores(int64_t milli) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(milli) / 1000);
+  return std::string(text) + (milli == 1000 ? " CPU" : " CPUs");
+}
+
+std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edges) {
+  Names inputs, branches;
+  for (const Edge& edge : edges) {
+    if (is_satisfied(run, unit, edge)) continue;
+    (edge.guard ? branches : inputs).add(quoted(run, edge.from));
+  }
+  if (inputs.empty()) return "it waits for " + branches.text() + " to choose a branch";
+  if (branches.empty()) return "it waits for " + inputs.text();
+  return "it waits for " + inputs.text() + ", and for " + branches.text() + " to choose a branch";
+}
+
+/// Who runs now, of one run or of all.
+std::string holders(const State& state, const Run* only) {
+  Names names;
+  for (const auto& [id, run] : state.runs) {
+    if (only != nullptr && &run != only) continue;
+    if (run.phase_count(Phase::running) == 0) continue;
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      if (run.units[unit].phase != Phase::running || is_service(run, unit)) continue;
+      names.add(quoted(run, unit) +
+                (only == nullptr && state.runs.size() > 1 ? " of run " + id : ""));
+    }
+  }
+  return names.empty() ? "nobody" : names.text();
+}
+
+std::string why_ready(const State& state, const Run& run, UnitId unit) {
+  ReadyClass needs = needs_of(state, run, unit);
+  if (needs.limited_map != kNoNode) {
+    uint32_t limit = run.node(run.units[needs.limited_map].node).limit;
+    auto running = run.map_running.find(needs.limited_map);
+    if (running != run.map_running.end() && running->second >= limit) {
+      return quoted(run, needs.limited_map) + " runs at most " + std::to_string(limit) +
+             " instances at once, and as many run";
+    }
+  }
+  if (needs.memory_bytes > state.room.memory_free_bytes) {
+    return "it asks for " + std::to_string(needs.memory_bytes >> 20) + " MiB of memory; " +
+           std::to_string(state.room.memory_free_bytes >> 20) +
+           " MiB are free, the rest is held by " + holders(state, nullptr);
+  }
+  bool bounded = run.jobs > 0 && int64_t{run.jobs} * 1000 < state.cpus_milli;
+  if (bounded && run.cpus_used_milli + needs.cpus_milli > run.jobs * 1000) {
+    return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " +
+           holders(state, &run);
+  }
+  if (needs.cpus_milli > state.room.cpus_free_milli) {
+    int32_t free_milli = std::max(state.room.cpus_free_milli, 0);
+    return "it asks for " + cores(needs.cpus_milli) + "; " + cores(free_milli) +
+           " are free, the rest is held by " + holders(state, nullptr);
+  }
+  return "it starts next";
+}
+
+std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
+  auto own = run.computing.find(u.key);
+  if (own != run.computing.end()) {
+    return quoted(run, own->second) +
+           " computes the same (equal code and inputs); its result will serve";
+  }
+  auto shared = state.computing.find(u.key);
+  if (shared == state.computing.end()) return "another computes the same";
+  auto [number, unit] = shared->second;
+  const RunId& id = state.run_numbers.at(number);
+  const Run& other = state.runs.at(id);
+  std::string of_run = &other == &run ? "" : " of run " + id;
+  return quoted(other, unit) + of_run +
+         " computes the same (equal code and inputs); its result will serve";
+}
+
+}  // namespace
+
+std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
+  auto found = state.runs.find(run_id);
+  if (found == state.runs.end()) return "the run " + run_id + " is not active";
+  const Run& run = found->second;
+  if (unit >= run.units.size()) return "the run " + run_id + " has no such task";
+  const Unit& u = run.units[unit];
+  std::vector<Edge> edges;
+  switch (u.phase) {
+    case Phase::edges:
+      EdgeReader(run).before(unit, edges);
+      return open_edges(run, unit, edges);
+    case Phase::branch:
+      result_edges(run, unit, edges);
+      return open_edges(run, unit, edges) + ", which its result names";
+    case Phase::instances: {
+      Names open;
+      for (UnitId instance : instances_of(run, unit)) {
+        if (!is_final(run.units[instance].status)) open.add(quoted(run, instance));
+      }
+      return "it waits for its instances " + open.text();
+    }
+    case Phase::resolving:
+      return "its inputs are being read";
+    case Phase::gathering:
+      return "its result is being put together";
+    case Phase::held:
+      return run.status == RunStatus::interrupted
+                 ? "its run was interrupted: `flow resume " + run_id + "` goes on"
+                 : "its run is being stopped";
+    case Phase::elsewhere:
+      return why_elsewhere(state, run, u);
+    case Phase::ready:
+      return why_ready(state, run, unit);
+    case Phase::signal: {
+      std::string text = "it waits for the signal `" + u.extra->waiting_for + "`";
+      Time deadline = u.extra->waits.at(u.extra->wait_name).first;
+      if (deadline != 0) text += " until " + utc(deadline);
+      return text + ": `flow signal " + run_id + " " + u.extra->waiting_for + "` sends it";
+    }
+    case Phase::backoff:
+      return "its attempt " + std::to_string(u.attempts) + " failed (" + u.extra->failure.message +
+             "); the next starts at " + utc(u.extra->retry_at);
+    case Phase::running:
+      return "it runs";
+    case Phase::done:
+      if (u.status == UnitStatus::skipped && !u.extra)
+        return "it was skipped: its branch was not taken";
+      if (u.extra && !u.extra->failure.message.empty()) {
+        return std::string("it ") +
+               (u.status == UnitStatus::failed ? "failed: " : "did not run: ") +
+               u.extra->failure.message;
+      }
+      return std::string("it is ") + status_name(u.status);
+  }
+  return "";
+}
+
+}  // namespace flow::core
