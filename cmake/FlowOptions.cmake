@@ -40,3 +40,20 @@ function(flow_test name)
   target_link_libraries(${name} PRIVATE ${ARGN} flow_catch_main flow_flags)
   add_test(NAME ${name} COMMAND ${name})
 endfunction()
+
+# flow_proto(TARGET FILES…): generates FILE.pb.{h,cc} of this folder, included as "engine/…/FILE.pb.h".
+function(flow_proto target)
+  foreach(proto ${ARGN})
+    file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${proto})
+    string(REGEX REPLACE "\\.proto$" ".pb" stem ${CMAKE_BINARY_DIR}/generated/${relative})
+    get_filename_component(folder ${stem} DIRECTORY)
+    file(MAKE_DIRECTORY ${folder})
+    add_custom_command(
+      OUTPUT ${stem}.cc ${stem}.h
+      COMMAND protobuf::protoc --cpp_out=${CMAKE_BINARY_DIR}/generated -I${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
+      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${proto} VERBATIM)
+    target_sources(${target} PRIVATE ${stem}.cc)
+    set_source_files_properties(${stem}.cc PROPERTIES COMPILE_OPTIONS "-w")
+  endforeach()
+  target_include_directories(${target} SYSTEM PRIVATE ${CMAKE_BINARY_DIR}/generated)
+endfunction()

@@ -1,0 +1,168 @@
+// Content by digest: small in the database, large as read-only files under objects/.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/store/store.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kChunk = 1 << 20;
+
+Error failed(const std::string& what, const std::string& path) {
+  return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
+}
+
+/// A file that is removed again unless it was renamed into place.
+class Temporary {
+ public:
+  explicit Temporary(const std::string& dir) {
+    std::error_code ignored;
+    fs::create_directories(dir, ignored);
+    path_ = dir + "/tmp-XXXXXX";
+    failpoint("blob-before-temporary");
+    descriptor_ = mkostemp(path_.data(), O_CLOEXEC);
+  }
+  ~Temporary() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!kept_ && descriptor_ >= 0) ::unlink(path_.c_str());
+  }
+  int descriptor() const { return descriptor_; }
+  const std::string& path() const { return path_; }
+
+  /// Synced, read-only, under its name; its folder synced too.
+  Status keep_as(const std::string& target) {
+    failpoint("blob-after-write");
+    if (::fchmod(descriptor_, 0400) != 0 || ::fsync(descriptor_) != 0) return failed("sync", path_);
+    failpoint("blob-after-sync");
+    std::string folder = fs::path(target).parent_path().string();
+    FLOW_TRY(make_dirs(folder));
+    if (::rename(path_.c_str(), target.c_str()) != 0) return failed("write", target);
+    kept_ = true;
+    failpoint("blob-after-rename");
+    FLOW_TRY(sync_dir(folder));
+    return sync_dir(fs::path(folder).parent_path().string());
+  }
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  bool kept_ = false;
+};
+
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+}  // namespace
+
+Blobs::Blobs(Store& store, std::string dir) : store_(store), dir_(std::move(dir)) {}
+
+std::string Blobs::path_of(const Digest& digest) const {
+  std::string hex = digest.hex();
+  return dir_ + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
+}
+
+bool Blobs::has(const Digest& digest) const {
+  auto row = store_.get(Family::blobs, digest.view());
+  if (row.ok() && row->has_value()) return true;
+  return ::access(path_of(digest).c_str(), R_OK) == 0;
+}
+
+Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
+  Digest digest = sha256(bytes);
+  if (bytes.size() <= kInlineBlobMax) {
+    batch.put(Family::blobs, std::string(digest.view()), std::string(bytes));
+    return digest;
+  }
+  std::string target = path_of(digest);
+  if (::access(target.c_str(), R_OK) == 0) return digest;
+  Temporary temporary(dir_ + "/objects");
+  if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), bytes))
+    return failed("write", temporary.path());
+  FLOW_TRY(temporary.keep_as(target));
+  return digest;
+}
+
+Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
+  int source = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (source < 0) return failed("read", path);
+  struct Close {
+    int descriptor;
+    ~Close() { ::close(descriptor); }
+  } close_source{source};
+  Temporary temporary(dir_ + "/objects");
+  if (temporary.descriptor() < 0) return failed("write", temporary.path());
+  // A reflink shares the content; reading it for the digest is all that is left to do.
+  bool cloned = ::ioctl(temporary.descriptor(), FICLONE, source) == 0;
+  Sha256 hash;
+  std::string chunk(kChunk, '\0');
+  while (true) {
+    ssize_t got = ::read(source, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failed("read", path);
+    if (got == 0) break;
+    std::string_view bytes(chunk.data(), static_cast<size_t>(got));
+    hash.update(bytes);
+    if (!cloned && !write_all(temporary.descriptor(), bytes))
+      return failed("write", temporary.path());
+  }
+  Digest digest = hash.finish();
+  std::string target = path_of(digest);
+  if (::access(target.c_str(), R_OK) != 0) FLOW_TRY(temporary.keep_as(target));
+  if (may_move) ::unlink(path.c_str());
+  return digest;
+}
+
+Result<std::string> Blobs::get(const Digest& digest) const {
+  auto row = store_.get(Family::blobs, digest.view());
+  FLOW_TRY(row);
+  std::string bytes;
+  if (row->has_value()) {
+    bytes = std::move(**row);
+  } else {
+    std::string path = path_of(digest);
+    if (::access(path.c_str(), R_OK) != 0)
+      return environment_error(fmt::format(
+          "the state does not hold the content {}: it was collected or lost", digest.hex()));
+    auto content = read_file(path);
+    FLOW_TRY(content);
+    bytes = std::move(*content);
+  }
+  if (sha256(bytes) != digest)
+    return environment_error(fmt::format(
+        "the content {} in the state is damaged: its bytes have another digest", digest.hex()));
+  return bytes;
+}
+
+Result<std::string> Blobs::materialize(const Digest& digest) {
+  std::string target = path_of(digest);
+  if (::access(target.c_str(), R_OK) == 0) return target;
+  auto bytes = get(digest);
+  FLOW_TRY(bytes);
+  Temporary temporary(dir_ + "/objects");
+  if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), *bytes))
+    return failed("write", temporary.path());
+  FLOW_TRY(temporary.keep_as(target));
+  return target;
+}
+
+}  // namespace flow

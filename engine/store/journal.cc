@@ -1,0 +1,375 @@
+// Records to bytes and back. Strict: what a newer or broken writer left is an error, never a guess.
+#include <fmt/format.h>
+#include <google/protobuf/arena.h>
+
+#include <map>
+
+#include "engine/store/checksum.hpp"
+#include "engine/store/codec.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr uint32_t kSchema = 1;
+
+std::string bytes_of(const Digest& digest) { return std::string(digest.view()); }
+
+void put_attempt(const core::AttemptId& id, journal::Record& m) {
+  m.set_unit(id.unit);
+  m.set_attempt(id.attempt);
+  m.set_epoch(id.epoch);
+}
+
+/// Fills everything but sequence, time and run; returns the run's id.
+struct Writer {
+  journal::Record& m;
+  static inline const std::string kNone;
+
+  const std::string& operator()(const core::EngineStarted& e) {
+    m.set_type(journal::ENGINE_STARTED);
+    m.set_epoch(e.epoch);
+    m.set_number(e.cpus_milli);
+    m.set_number2(e.memory_bytes);
+    return kNone;
+  }
+  const std::string& operator()(const core::RunSubmitted& e) {
+    m.set_type(journal::RUN_SUBMITTED);
+    m.set_text(e.name);
+    m.set_digest(bytes_of(e.plan_digest));
+    m.set_number(e.jobs);
+    m.set_flag(e.fail_fast);
+    m.set_flag2(e.fresh);
+    return e.run;
+  }
+  const std::string& operator()(const core::InputsResolved& e) {
+    m.set_type(journal::INPUTS_RESOLVED);
+    m.set_unit(e.unit);
+    m.set_digest(bytes_of(e.key));
+    m.set_flag(e.hit);
+    if (e.hit) m.set_digest2(bytes_of(e.result));
+    if (e.fragment) m.set_digest3(bytes_of(e.fragment_digest));
+    return e.run;
+  }
+  const std::string& operator()(const core::InputsFailed& e) {
+    m.set_type(journal::INPUTS_FAILED);
+    m.set_unit(e.unit);
+    put_failure(e.failure, *m.mutable_failure());
+    return e.run;
+  }
+  const std::string& operator()(const core::MapExpanded& e) {
+    m.set_type(journal::MAP_EXPANDED);
+    m.set_unit(e.unit);
+    m.set_number(e.count);
+    return e.run;
+  }
+  const std::string& operator()(const core::WhenResolved& e) {
+    m.set_type(journal::WHEN_RESOLVED);
+    m.set_unit(e.unit);
+    m.set_flag(e.side);
+    return e.run;
+  }
+  const std::string& operator()(const core::ValueGathered& e) {
+    m.set_type(journal::VALUE_GATHERED);
+    m.set_unit(e.unit);
+    m.set_digest(bytes_of(e.result));
+    return e.run;
+  }
+  const std::string& operator()(const core::Assigned& e) {
+    return attempt(journal::ASSIGNED, e.id);
+  }
+  const std::string& operator()(const core::AttemptReturned& e) {
+    return attempt(journal::ATTEMPT_RETURNED, e.id);
+  }
+  const std::string& operator()(const core::AttemptSucceeded& e) {
+    m.set_digest(bytes_of(e.result));
+    if (e.fragment) m.set_digest2(bytes_of(e.fragment_digest));
+    m.set_number(e.duration_us);
+    return attempt(journal::ATTEMPT_SUCCEEDED, e.id);
+  }
+  const std::string& operator()(const core::AttemptFailed& e) {
+    put_failure(e.failure, *m.mutable_failure());
+    return attempt(journal::ATTEMPT_FAILED, e.id);
+  }
+  const std::string& operator()(const core::AttemptWaiting& e) {
+    m.set_text(e.signal);
+    m.set_text2(e.wait_name);
+    m.set_number(e.deadline);
+    return attempt(journal::ATTEMPT_WAITING, e.id);
+  }
+  const std::string& operator()(const core::AttemptStopped& e) {
+    return attempt(journal::ATTEMPT_STOPPED, e.id);
+  }
+  const std::string& operator()(const core::ServiceReady& e) {
+    m.set_text(e.url);
+    return attempt(journal::SERVICE_READY, e.id);
+  }
+  const std::string& operator()(const core::StepSaved& e) {
+    m.set_text(e.name);
+    m.set_digest(bytes_of(e.value));
+    return attempt(journal::STEP_SAVED, e.id);
+  }
+  const std::string& operator()(const core::CheckpointSaved& e) {
+    m.set_digest(bytes_of(e.value));
+    return attempt(journal::CHECKPOINT_SAVED, e.id);
+  }
+  const std::string& operator()(const core::SignalReceived& e) {
+    m.set_type(journal::SIGNAL_RECEIVED);
+    m.set_text(e.name);
+    m.set_digest(bytes_of(e.value));
+    return e.run;
+  }
+  const std::string& operator()(const core::TimerFired& e) {
+    m.set_type(journal::TIMER_FIRED);
+    m.set_unit(e.unit);
+    m.set_number(e.serial);
+    return e.run;
+  }
+  const std::string& operator()(const core::CancelRequested& e) {
+    return plain(journal::CANCEL_REQUESTED, e.run);
+  }
+  const std::string& operator()(const core::StopRequested& e) {
+    return plain(journal::STOP_REQUESTED, e.run);
+  }
+  const std::string& operator()(const core::ServeEnded& e) {
+    return plain(journal::SERVE_ENDED, e.run);
+  }
+  const std::string& operator()(const core::RetryRequested& e) {
+    m.set_flag(e.has_unit);
+    m.set_unit(e.unit);
+    return plain(journal::RETRY_REQUESTED, e.run);
+  }
+  const std::string& operator()(const core::RunDeleted& e) {
+    return plain(journal::RUN_DELETED, e.run);
+  }
+
+  const std::string& attempt(journal::Type type, const core::AttemptId& id) {
+    m.set_type(type);
+    put_attempt(id, m);
+    return id.run;
+  }
+  const std::string& plain(journal::Type type, const std::string& run) {
+    m.set_type(type);
+    return run;
+  }
+};
+
+}  // namespace
+
+void put_failure(const core::Failure& failure, journal::Failure& m) {
+  m.set_cause(static_cast<uint32_t>(failure.cause));
+  m.set_message(failure.message);
+  m.set_evidence(failure.evidence);
+  m.set_code(failure.code);
+}
+
+bool get_failure(const journal::Failure& m, core::Failure& failure) {
+  if (m.cause() > static_cast<uint32_t>(core::Cause::dependency)) return false;
+  failure.cause = static_cast<core::Cause>(m.cause());
+  failure.message = m.message();
+  failure.evidence = m.evidence();
+  failure.code = m.code();
+  return true;
+}
+
+Error newer_schema(uint32_t schema, const char* what) {
+  return environment_error(
+      fmt::format("the {} was written by a newer version of flow (schema {}, this program knows "
+                  "{}): use that version, or a newer one",
+                  what, schema, kSchema));
+}
+
+std::string encode_records(const std::vector<core::Record>& records) {
+  google::protobuf::Arena arena;
+  auto* batch = google::protobuf::Arena::CreateMessage<journal::Batch>(&arena);
+  batch->set_schema(kSchema);
+  batch->mutable_records()->Reserve(static_cast<int>(records.size()));
+  std::map<std::string, uint32_t> runs;
+  for (const core::Record& record : records) {
+    journal::Record& m = *batch->add_records();
+    m.set_sequence(record.sequence);
+    m.set_at(record.at);
+    const std::string& run = std::visit(Writer{m}, record.event);
+    if (run.empty()) continue;
+    auto [place, added] = runs.try_emplace(run, static_cast<uint32_t>(runs.size() + 1));
+    if (added) batch->add_runs(run);
+    m.set_run(place->second);
+  }
+  std::string bytes = batch->SerializeAsString();
+  seal(bytes);
+  return bytes;
+}
+
+namespace {
+
+/// One record back; false where a field is not what its type needs.
+class RecordReader {
+ public:
+  RecordReader(const journal::Batch& batch, const FindPlan& plan, const FindFragment& fragment)
+      : batch_(batch), plan_(plan), fragment_(fragment) {}
+
+  bool read(const journal::Record& m, core::Record& record) {
+    record.sequence = m.sequence();
+    record.at = m.at();
+    std::string run;
+    if (m.type() != journal::ENGINE_STARTED) {
+      if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
+      run = batch_.runs(static_cast<int>(m.run()) - 1);
+    }
+    core::AttemptId id{run, m.unit(), m.attempt(), m.epoch()};
+    Digest digest;
+    bool has_digest = Digest::from_bytes(m.digest(), digest);
+    switch (m.type()) {
+      case journal::ENGINE_STARTED:
+        record.event =
+            core::EngineStarted{m.epoch(), static_cast<int32_t>(m.number()), m.number2()};
+        return true;
+      case journal::RUN_SUBMITTED: {
+        core::RunSubmitted e;
+        e.run = run;
+        e.name = m.text();
+        e.plan_digest = digest;
+        e.plan = has_digest ? plan_(digest) : nullptr;
+        e.jobs = static_cast<int32_t>(m.number());
+        e.fail_fast = m.flag();
+        e.fresh = m.flag2();
+        if (!e.plan) missing = "the plan " + digest.hex();
+        record.event = std::move(e);
+        return missing.empty();
+      }
+      case journal::INPUTS_RESOLVED: {
+        core::InputsResolved e;
+        e.run = run;
+        e.unit = m.unit();
+        e.key = digest;
+        e.hit = m.flag();
+        if (e.hit && !Digest::from_bytes(m.digest2(), e.result)) return false;
+        if (!m.digest3().empty() && !find_fragment(m.digest3(), e.fragment_digest, e.fragment))
+          return false;
+        record.event = std::move(e);
+        return has_digest;
+      }
+      case journal::INPUTS_FAILED: {
+        core::InputsFailed e{run, m.unit(), {}};
+        bool ok = get_failure(m.failure(), e.failure);
+        record.event = std::move(e);
+        return ok;
+      }
+      case journal::MAP_EXPANDED:
+        if (m.number() < 0 || m.number() > UINT32_MAX) return false;
+        record.event = core::MapExpanded{run, m.unit(), static_cast<uint32_t>(m.number())};
+        return true;
+      case journal::WHEN_RESOLVED:
+        record.event = core::WhenResolved{run, m.unit(), m.flag()};
+        return true;
+      case journal::VALUE_GATHERED:
+        record.event = core::ValueGathered{run, m.unit(), digest};
+        return has_digest;
+      case journal::ASSIGNED:
+        record.event = core::Assigned{id};
+        return true;
+      case journal::ATTEMPT_RETURNED:
+        record.event = core::AttemptReturned{id};
+        return true;
+      case journal::ATTEMPT_SUCCEEDED: {
+        core::AttemptSucceeded e;
+        e.id = id;
+        e.result = digest;
+        e.duration_us = m.number();
+        if (!m.digest2().empty() && !find_fragment(m.digest2(), e.fragment_digest, e.fragment))
+          return false;
+        record.event = std::move(e);
+        return has_digest;
+      }
+      case journal::ATTEMPT_FAILED: {
+        core::AttemptFailed e{id, {}};
+        bool ok = get_failure(m.failure(), e.failure);
+        record.event = std::move(e);
+        return ok;
+      }
+      case journal::ATTEMPT_WAITING:
+        record.event = core::AttemptWaiting{id, m.text(), m.text2(), m.number()};
+        return true;
+      case journal::ATTEMPT_STOPPED:
+        record.event = core::AttemptStopped{id};
+        return true;
+      case journal::SERVICE_READY:
+        record.event = core::ServiceReady{id, m.text()};
+        return true;
+      case journal::STEP_SAVED:
+        record.event = core::StepSaved{id, m.text(), digest};
+        return has_digest;
+      case journal::CHECKPOINT_SAVED:
+        record.event = core::CheckpointSaved{id, digest};
+        return has_digest;
+      case journal::SIGNAL_RECEIVED:
+        record.event = core::SignalReceived{run, m.text(), digest};
+        return has_digest;
+      case journal::TIMER_FIRED:
+        record.event = core::TimerFired{run, m.unit(), static_cast<uint32_t>(m.number())};
+        return true;
+      case journal::CANCEL_REQUESTED:
+        record.event = core::CancelRequested{run};
+        return true;
+      case journal::STOP_REQUESTED:
+        record.event = core::StopRequested{run};
+        return true;
+      case journal::SERVE_ENDED:
+        record.event = core::ServeEnded{run};
+        return true;
+      case journal::RETRY_REQUESTED:
+        record.event = core::RetryRequested{run, m.flag(), m.unit()};
+        return true;
+      case journal::RUN_DELETED:
+        record.event = core::RunDeleted{run};
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  std::string missing;  // content that the journal names and the store lacks
+
+ private:
+  bool find_fragment(const std::string& bytes, Digest& digest,
+                     std::shared_ptr<const PlanFragment>& out) {
+    if (!Digest::from_bytes(bytes, digest)) return false;
+    out = fragment_(digest);
+    if (!out) missing = "the list of calls " + digest.hex();
+    return out != nullptr;
+  }
+
+  const journal::Batch& batch_;
+  const FindPlan& plan_;
+  const FindFragment& fragment_;
+};
+
+}  // namespace
+
+Result<std::vector<core::Record>> decode_records(std::string_view bytes, const FindPlan& plan,
+                                                 const FindFragment& fragment) {
+  std::string_view content;
+  if (!unseal(bytes, content))
+    return environment_error("a batch of the journal has a wrong checksum");
+  google::protobuf::Arena arena;
+  auto* batch = google::protobuf::Arena::CreateMessage<journal::Batch>(&arena);
+  if (!batch->ParseFromArray(content.data(), static_cast<int>(content.size())))
+    return environment_error("a batch of the journal can't be parsed");
+  if (batch->schema() > kSchema) return newer_schema(batch->schema(), "journal");
+  if (batch->schema() != kSchema) return environment_error("a batch of the journal has no schema");
+  std::vector<core::Record> records(static_cast<size_t>(batch->records_size()));
+  RecordReader reader(*batch, plan, fragment);
+  for (size_t i = 0; i < records.size(); i++) {
+    const journal::Record& m = batch->records(static_cast<int>(i));
+    if (reader.read(m, records[i])) continue;
+    if (!reader.missing.empty())
+      return environment_error(
+          fmt::format("the journal's record {} names {}, which the state does not hold",
+                      m.sequence(), reader.missing));
+    return environment_error(fmt::format("the journal's record {} (type {}) is damaged",
+                                         m.sequence(), static_cast<int>(m.type())));
+  }
+  return records;
+}
+
+}  // namespace flow

@@ -1,0 +1,69 @@
+// Keys are text with a NUL between the parts, which no run id, task name or path holds.
+#include "engine/store/keys.hpp"
+
+#include <fmt/format.h>
+
+namespace flow {
+
+namespace {
+
+std::string joined(std::initializer_list<std::string_view> parts) {
+  std::string key;
+  for (std::string_view part : parts) {
+    if (!key.empty()) key += '\0';
+    key += part;
+  }
+  return key;
+}
+
+std::string big_endian(uint64_t number, int bytes) {
+  std::string out;
+  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
+    out += static_cast<char>(number >> shift);
+  return out;
+}
+
+}  // namespace
+
+std::string journal_key(uint64_t sequence) { return big_endian(sequence, 8); }
+
+std::string run_key(const std::string& run) { return run; }
+
+std::string cache_key(const Digest& key) { return std::string(key.view()); }
+
+std::string log_prefix(const std::string& run, uint32_t unit) {
+  return joined({run, fmt::format("{:08x}", unit), ""});
+}
+
+std::string log_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n) {
+  return log_prefix(run, unit) + big_endian(attempt, 4) + big_endian(n, 8);
+}
+
+std::string folded_key(const std::string& run) { return joined({"folded", run, ""}); }
+
+std::string step_prefix(const std::string& run, const std::string& task, const Digest& key) {
+  return joined({"step", run, task, key.hex(), ""});
+}
+
+std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key) {
+  return joined({"checkpoint", run, task, key.hex()});
+}
+
+std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
+
+std::optional<std::string> run_of_key(Family family, std::string_view key) {
+  auto part = [](std::string_view text) { return std::string(text.substr(0, text.find('\0'))); };
+  if (family == Family::logs) return part(key);
+  size_t first = key.find('\0');
+  if (family != Family::kv || first == std::string_view::npos) return std::nullopt;
+  std::string_view kind = key.substr(0, first);
+  if (kind != "folded" && kind != "step" && kind != "checkpoint") return std::nullopt;
+  return part(key.substr(first + 1));
+}
+
+bool is_progress_key(std::string_view key) {
+  std::string_view kind = key.substr(0, key.find('\0'));
+  return kind == "step" || kind == "checkpoint";
+}
+
+}  // namespace flow

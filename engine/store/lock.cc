@@ -1,0 +1,110 @@
+// The lock is flock(2) on DIR/lock: the kernel drops it with its holder, so no stale lock needs a
+// person.
+#include "engine/store/lock.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+namespace flow {
+
+namespace {
+
+std::string lock_path(const std::string& dir) { return dir + "/lock"; }
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string holder_text() {
+  char host[256] = "?";
+  gethostname(host, sizeof host - 1);
+  time_t now = time(nullptr);
+  tm utc{};
+  gmtime_r(&now, &utc);
+  char at[32];
+  strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  std::string stat = first_line("/proc/self/stat");
+  // The 22nd field, counted after the program's name, which may hold spaces: clock ticks since
+  // boot.
+  std::string start;
+  size_t at_paren = stat.rfind(')');
+  int field = 2;
+  for (size_t i = at_paren == std::string::npos ? stat.size() : at_paren + 2;
+       i < stat.size() && field < 22; i++) {
+    if (stat[i] == ' ') field++;
+    if (field == 21 && stat[i] != ' ') start += stat[i];
+  }
+  return fmt::format("process {} on {} since {}\nboot {} start {}\n", getpid(), host, at,
+                     first_line("/proc/sys/kernel/random/boot_id"), start);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StateLock>> StateLock::acquire(const std::string& dir) {
+  auto failed = [&](const char* what) {
+    return environment_error(fmt::format(
+        "cannot {} the state `{}`: {}; name another folder with --state DIR or FLOW_STATE", what,
+        dir, std::strerror(errno)));
+  };
+  std::error_code made;
+  std::filesystem::path parent = std::filesystem::path(dir).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, made);
+  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return failed("create");
+  struct stat info {};
+  if (::stat(dir.c_str(), &info) != 0) return failed("read");
+  if (info.st_uid != geteuid()) {
+    return environment_error(
+        fmt::format("the state `{}` belongs to another user (uid {}): name your own with --state "
+                    "DIR or FLOW_STATE",
+                    dir, info.st_uid));
+  }
+  int descriptor = ::open(lock_path(dir).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0) return failed("write");
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    int error = errno;
+    ::close(descriptor);
+    if (error == EWOULDBLOCK) return std::unique_ptr<StateLock>();
+    errno = error;
+    return failed("lock");
+  }
+  std::string text = holder_text();
+  bool written =
+      ::ftruncate(descriptor, 0) == 0 &&
+      ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  if (!written) {
+    Error error = failed("write");
+    ::close(descriptor);
+    return error;
+  }
+  return std::unique_ptr<StateLock>(new StateLock(descriptor));
+}
+
+StateLock::~StateLock() { ::close(descriptor_); }
+
+bool state_is_locked(const std::string& dir) {
+  int descriptor = ::open(lock_path(dir).c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  // A shared lock is refused while the writer holds its own; two readers do not disturb each other.
+  bool busy = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0;
+  ::close(descriptor);
+  return busy;
+}
+
+std::string lock_holder(const std::string& dir) {
+  std::string line = first_line(lock_path(dir).c_str());
+  return line.empty() ? "nobody" : line;
+}
+
+}  // namespace flow

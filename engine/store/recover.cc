@@ -1,0 +1,67 @@
+// From bytes to the state: the newest snapshot, then every later batch, its commands dropped.
+#include <fmt/format.h>
+
+#include "engine/store/store.hpp"
+
+namespace flow {
+
+namespace {
+
+template <typename T>
+std::shared_ptr<const T> find(const Blobs& blobs, const Digest& digest,
+                              Result<T> (*decode)(std::string_view)) {
+  auto bytes = blobs.get(digest);
+  if (!bytes.ok()) return nullptr;
+  auto decoded = decode(*bytes);
+  if (!decoded.ok()) return nullptr;
+  return std::make_shared<const T>(std::move(*decoded));
+}
+
+}  // namespace
+
+Result<core::State> recover(const Store& store, const Blobs& blobs) {
+  FindPlan find_plan = [&](const Digest& digest) {
+    return find<Plan>(blobs, digest, &decode_plan);
+  };
+  FindFragment find_fragment = [&](const Digest& digest) {
+    return find<PlanFragment>(blobs, digest, &decode_fragment);
+  };
+  core::State state;
+  std::string newest;
+  FLOW_TRY(store.scan(Family::snapshots, "", "", [&](std::string_view, std::string_view value) {
+    newest = std::string(value);
+    return true;
+  }));
+  if (!newest.empty()) {
+    auto decoded = decode_snapshot(newest, find_plan, find_fragment);
+    FLOW_TRY(decoded);
+    state = std::move(*decoded);
+  }
+  std::vector<core::Command> dropped;
+  std::optional<Error> problem;
+  Status scanned =
+      store.scan(Family::journal, "", "", [&](std::string_view, std::string_view value) {
+        auto records = decode_records(value, find_plan, find_fragment);
+        if (!records.ok()) {
+          problem = records.error();
+          return false;
+        }
+        for (const core::Record& record : *records) {
+          if (record.sequence <= state.sequence) continue;  // the snapshot has it
+          if (record.sequence != state.sequence + 1) {
+            problem =
+                environment_error(fmt::format("the journal has no record {}: after {} comes {}",
+                                              state.sequence + 1, state.sequence, record.sequence));
+            return false;
+          }
+          core::apply(state, record, dropped);
+          dropped.clear();
+        }
+        return true;
+      });
+  FLOW_TRY(scanned);
+  if (problem) return *problem;
+  return state;
+}
+
+}  // namespace flow

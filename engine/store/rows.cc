@@ -1,0 +1,124 @@
+// Rows to bytes and back, by Protocol Buffers.
+#include "engine/store/rows.hpp"
+
+#include "engine/store/rows.pb.h"
+
+namespace flow {
+
+namespace {
+
+std::string bytes_of(const Digest& digest) { return std::string(digest.view()); }
+
+Error damaged(const char* what) {
+  return environment_error(std::string("the state holds a damaged ") + what);
+}
+
+template <typename Message>
+bool parse(Message& message, std::string_view bytes) {
+  return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
+}  // namespace
+
+std::string encode_run_row(const RunRow& r) {
+  row::Run m;
+  m.set_id(r.id);
+  m.set_name(r.name);
+  m.set_pipeline(r.pipeline);
+  m.set_status(r.status);
+  m.set_submitted(r.submitted);
+  m.set_finished(r.finished);
+  row::Counts& c = *m.mutable_counts();
+  c.set_succeeded(r.counts.succeeded);
+  c.set_cached(r.counts.cached);
+  c.set_failed(r.counts.failed);
+  c.set_skipped(r.counts.skipped);
+  c.set_cancelled(r.counts.cancelled);
+  c.set_pending(r.counts.pending);
+  c.set_ready(r.counts.ready);
+  c.set_running(r.counts.running);
+  c.set_waiting(r.counts.waiting);
+  m.set_retried(r.retried);
+  m.set_script(r.script);
+  m.set_directory(r.directory);
+  m.set_params(r.params);
+  if (r.has_result) m.set_result(bytes_of(r.result));
+  m.set_plan(bytes_of(r.plan_digest));
+  m.set_bundle(bytes_of(r.bundle_digest));
+  m.set_jobs(r.jobs);
+  m.set_fresh(r.fresh);
+  m.set_fail_fast(r.fail_fast);
+  m.set_grace_ms(r.grace_ms);
+  return m.SerializeAsString();
+}
+
+Result<RunRow> decode_run_row(std::string_view bytes) {
+  row::Run m;
+  if (!parse(m, bytes)) return damaged("row of a run");
+  RunRow r;
+  r.id = m.id();
+  r.name = m.name();
+  r.pipeline = m.pipeline();
+  r.status = m.status();
+  r.submitted = m.submitted();
+  r.finished = m.finished();
+  const row::Counts& c = m.counts();
+  r.counts = {c.succeeded(), c.cached(), c.failed(),  c.skipped(), c.cancelled(),
+              c.pending(),   c.ready(),  c.running(), c.waiting()};
+  r.retried = m.retried();
+  r.script = m.script();
+  r.directory = m.directory();
+  r.params = m.params();
+  r.has_result = !m.result().empty();
+  bool ok = !r.has_result || Digest::from_bytes(m.result(), r.result);
+  ok = ok && Digest::from_bytes(m.plan(), r.plan_digest) &&
+       Digest::from_bytes(m.bundle(), r.bundle_digest);
+  if (!ok) return damaged("row of a run");
+  r.jobs = m.jobs();
+  r.fresh = m.fresh();
+  r.fail_fast = m.fail_fast();
+  r.grace_ms = m.grace_ms();
+  return r;
+}
+
+std::string encode_cache_entry(const CacheEntry& e) {
+  row::Cache m;
+  m.set_result(bytes_of(e.result));
+  if (e.has_fragment) m.set_fragment(bytes_of(e.fragment));
+  m.set_task(e.task);
+  m.set_run(e.run);
+  m.set_at_ms(e.at_ms);
+  m.set_has_wait(e.has_wait);
+  return m.SerializeAsString();
+}
+
+Result<CacheEntry> decode_cache_entry(std::string_view bytes) {
+  row::Cache m;
+  CacheEntry e;
+  if (!parse(m, bytes) || !Digest::from_bytes(m.result(), e.result)) return damaged("cache entry");
+  e.has_fragment = !m.fragment().empty();
+  if (e.has_fragment && !Digest::from_bytes(m.fragment(), e.fragment))
+    return damaged("cache entry");
+  e.task = m.task();
+  e.run = m.run();
+  e.at_ms = m.at_ms();
+  e.has_wait = m.has_wait();
+  return e;
+}
+
+std::string encode_log(const LogRow& l) {
+  row::Log m;
+  m.set_attempt(l.attempt);
+  m.set_stream(l.stream);
+  m.set_at(l.at);
+  m.set_text(l.text);
+  return m.SerializeAsString();
+}
+
+Result<LogRow> decode_log(std::string_view bytes) {
+  row::Log m;
+  if (!parse(m, bytes)) return damaged("log line");
+  return LogRow{m.attempt(), m.stream(), m.at(), m.text()};
+}
+
+}  // namespace flow

@@ -1,0 +1,261 @@
+// The essential state to bytes and back; what is derived is made anew.
+#include <fmt/format.h>
+#include <google/protobuf/arena.h>
+
+#include <map>
+
+#include "engine/store/checksum.hpp"
+#include "engine/store/codec.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr uint32_t kSchema = 1;
+
+enum Flag : uint32_t {
+  kCached = 1,
+  kResolved = 2,
+  kForced = 4,
+  kSatisfied = 8,
+  kExpanded = 16,
+  kDropped = 32
+};
+
+std::string bytes_of(const Digest& digest) {
+  return digest.is_zero() ? std::string() : std::string(digest.view());
+}
+
+bool digest_of(const std::string& bytes, Digest& digest) {
+  return bytes.empty() || Digest::from_bytes(bytes, digest);
+}
+
+void put_unit(const core::Unit& u, journal::Unit& m) {
+  m.set_node(u.node);
+  m.set_instance(u.instance);
+  m.set_status(static_cast<uint32_t>(u.status));
+  m.set_phase(static_cast<uint32_t>(u.phase));
+  m.set_side(static_cast<uint32_t>(u.side));
+  m.set_flags((u.cached ? kCached : 0u) | (u.resolved ? kResolved : 0u) |
+              (u.forced ? kForced : 0u) | (u.satisfied ? kSatisfied : 0u) |
+              (u.expanded ? kExpanded : 0u) | (u.dropped ? kDropped : 0u));
+  m.set_returns(u.returns);
+  m.set_attempts(u.attempts);
+  m.set_timer_serial(u.timer_serial);
+  m.set_expected_us(u.expected_us);
+  m.set_epoch(u.epoch);
+  m.set_key(bytes_of(u.key));
+  m.set_result(bytes_of(u.result));
+  m.set_started(u.started);
+  m.set_finished(u.finished);
+}
+
+bool get_unit(const journal::Unit& m, core::Unit& u) {
+  bool ok = m.status() <= static_cast<uint32_t>(core::UnitStatus::cancelled) &&
+            m.phase() < core::kPhases && m.side() <= static_cast<uint32_t>(core::Side::else_side) &&
+            m.returns() <= UINT16_MAX && digest_of(m.key(), u.key) &&
+            digest_of(m.result(), u.result);
+  if (!ok) return false;
+  u.node = m.node();
+  u.instance = m.instance();
+  u.status = static_cast<core::UnitStatus>(m.status());
+  u.phase = static_cast<core::Phase>(m.phase());
+  u.side = static_cast<core::Side>(m.side());
+  u.cached = (m.flags() & kCached) != 0;
+  u.resolved = (m.flags() & kResolved) != 0;
+  u.forced = (m.flags() & kForced) != 0;
+  u.satisfied = (m.flags() & kSatisfied) != 0;
+  u.expanded = (m.flags() & kExpanded) != 0;
+  u.dropped = (m.flags() & kDropped) != 0;
+  u.returns = static_cast<uint16_t>(m.returns());
+  u.attempts = m.attempts();
+  u.timer_serial = m.timer_serial();
+  u.expected_us = m.expected_us();
+  u.epoch = m.epoch();
+  u.started = m.started();
+  u.finished = m.finished();
+  return true;
+}
+
+void put_extra(const core::UnitExtra& e, journal::Extra& m) {
+  put_failure(e.failure, *m.mutable_failure());
+  m.set_failures(e.failures);
+  m.set_ooms(e.ooms);
+  m.set_infra(e.infra);
+  m.set_lost(e.lost);
+  for (const auto& [name, wait] : e.waits) {
+    journal::Wait& w = *m.add_waits();
+    w.set_name(name);
+    w.set_deadline(wait.first);
+    w.set_expired(wait.second);
+  }
+  m.set_waiting_for(e.waiting_for);
+  m.set_wait_name(e.wait_name);
+  m.set_retry_at(e.retry_at);
+  m.set_url(e.url);
+  m.set_computed_by(e.computed_by == kNoNode ? 0 : e.computed_by + 1);
+}
+
+bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
+  if (!get_failure(m.failure(), e.failure)) return false;
+  e.failures = m.failures();
+  e.ooms = m.ooms();
+  e.infra = m.infra();
+  e.lost = m.lost();
+  for (const journal::Wait& wait : m.waits())
+    e.waits[wait.name()] = {wait.deadline(), wait.expired()};
+  e.waiting_for = m.waiting_for();
+  e.wait_name = m.wait_name();
+  e.retry_at = m.retry_at();
+  e.url = m.url();
+  e.computed_by = m.computed_by() == 0 ? kNoNode : m.computed_by() - 1;
+  return true;
+}
+
+void put_run(const core::Run& r, journal::Run& m) {
+  m.set_id(r.id);
+  m.set_name(r.name);
+  m.set_status(static_cast<uint32_t>(r.status));
+  m.set_submitted(r.submitted);
+  m.set_finished(r.finished);
+  m.set_plan(std::string(r.plan_digest.view()));
+  std::map<const core::UnitExtra*, uint32_t> extras;
+  m.mutable_units()->Reserve(static_cast<int>(r.units.size()));
+  for (const core::Unit& unit : r.units) {
+    journal::Unit& u = *m.add_units();
+    put_unit(unit, u);
+    if (!unit.extra) continue;
+    auto [place, added] =
+        extras.try_emplace(unit.extra.get(), static_cast<uint32_t>(extras.size() + 1));
+    if (added) put_extra(*unit.extra, *m.add_extras());
+    u.set_extra(place->second);
+  }
+  for (const core::DynamicCalls& calls : r.dynamics) {
+    journal::Dynamic& d = *m.add_dynamics();
+    d.set_unit(calls.unit);
+    d.set_fragment(std::string(calls.fragment_digest.view()));
+    d.set_first_node(calls.first_node);
+    d.set_first_unit(calls.first_unit);
+  }
+  for (const auto& [name, value] : r.signals) {
+    journal::Signal& s = *m.add_signals();
+    s.set_name(name);
+    s.set_value(std::string(value.view()));
+  }
+  m.mutable_durations_us()->Add(r.durations_us.begin(), r.durations_us.end());
+  if (r.has_result) m.set_result(std::string(r.result.view()));
+  m.set_jobs(r.jobs);
+  m.set_fail_fast(r.fail_fast);
+  m.set_fresh(r.fresh);
+  m.set_stopping(r.stopping);
+  m.set_cancelling(r.cancelling);
+  m.set_ending(r.ending);
+  m.set_gathering(r.gathering);
+}
+
+/// "" or what is wrong.
+std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
+                    const FindFragment& fragment) {
+  r.id = m.id();
+  r.name = m.name();
+  if (m.status() > static_cast<uint32_t>(core::RunStatus::interrupted)) return "an unknown status";
+  r.status = static_cast<core::RunStatus>(m.status());
+  r.submitted = m.submitted();
+  r.finished = m.finished();
+  if (!Digest::from_bytes(m.plan(), r.plan_digest)) return "a damaged plan digest";
+  r.plan = plan(r.plan_digest);
+  if (!r.plan) return "the plan " + r.plan_digest.hex() + ", which the state does not hold";
+  std::vector<std::shared_ptr<const core::UnitExtra>> extras;
+  for (const journal::Extra& extra : m.extras()) {
+    auto e = std::make_shared<core::UnitExtra>();
+    if (!get_extra(extra, *e)) return "a damaged unit";
+    extras.push_back(std::move(e));
+  }
+  r.units.resize(static_cast<size_t>(m.units_size()));
+  if (r.units.size() < r.plan->nodes.size()) return "fewer units than nodes";
+  size_t nodes = r.plan->nodes.size();
+  for (const journal::Dynamic& d : m.dynamics()) {
+    core::DynamicCalls calls;
+    calls.unit = d.unit();
+    calls.first_node = d.first_node();
+    calls.first_unit = d.first_unit();
+    if (!Digest::from_bytes(d.fragment(), calls.fragment_digest)) return "a damaged list of calls";
+    calls.fragment = fragment(calls.fragment_digest);
+    if (!calls.fragment)
+      return "the list of calls " + calls.fragment_digest.hex() + ", which the state does not hold";
+    bool fits = calls.first_node == nodes && calls.unit < r.units.size() &&
+                calls.first_unit + calls.fragment->nodes.size() <= r.units.size();
+    if (!fits) return "a list of calls that does not fit its run";
+    for (const Node& node : calls.fragment->nodes) {
+      if (node.kind != NodeKind::when && node.def >= r.plan->defs.size())
+        return "a call of an unknown task";
+    }
+    nodes += calls.fragment->nodes.size();
+    r.dynamics.push_back(std::move(calls));
+  }
+  for (size_t i = 0; i < r.units.size(); i++) {
+    const journal::Unit& u = m.units(static_cast<int>(i));
+    if (!get_unit(u, r.units[i]) || u.node() >= nodes || u.extra() > extras.size())
+      return "a damaged unit";
+    if (i < r.plan->nodes.size() && u.node() != i) return "a damaged unit";
+    if (u.extra() != 0) r.units[i].extra = extras[u.extra() - 1];
+  }
+  for (const journal::Signal& s : m.signals()) {
+    if (!Digest::from_bytes(s.value(), r.signals[s.name()])) return "a damaged signal";
+  }
+  r.durations_us.assign(m.durations_us().begin(), m.durations_us().end());
+  if (r.durations_us.size() > r.plan->defs.size()) return "more durations than tasks";
+  r.durations_us.resize(r.plan->defs.size());
+  r.has_result = !m.result().empty();
+  if (r.has_result && !Digest::from_bytes(m.result(), r.result)) return "a damaged result digest";
+  r.jobs = m.jobs();
+  r.fail_fast = m.fail_fast();
+  r.fresh = m.fresh();
+  r.stopping = m.stopping();
+  r.cancelling = m.cancelling();
+  r.ending = m.ending();
+  r.gathering = m.gathering();
+  return "";
+}
+
+}  // namespace
+
+std::string encode_snapshot(const core::State& state) {
+  google::protobuf::Arena arena;
+  auto* m = google::protobuf::Arena::CreateMessage<journal::Snapshot>(&arena);
+  m->set_schema(kSchema);
+  m->set_epoch(state.epoch);
+  m->set_sequence(state.sequence);
+  m->set_cpus_milli(state.cpus_milli);
+  m->set_memory_bytes(state.memory_bytes);
+  for (const auto& [id, run] : state.runs) put_run(run, *m->add_runs());
+  std::string bytes = m->SerializeAsString();
+  seal(bytes);
+  return bytes;
+}
+
+Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,
+                                    const FindFragment& fragment) {
+  std::string_view content;
+  if (!unseal(bytes, content)) return environment_error("a snapshot has a wrong checksum");
+  google::protobuf::Arena arena;
+  auto* m = google::protobuf::Arena::CreateMessage<journal::Snapshot>(&arena);
+  if (!m->ParseFromArray(content.data(), static_cast<int>(content.size())))
+    return environment_error("a snapshot can't be parsed");
+  if (m->schema() > kSchema) return newer_schema(m->schema(), "snapshot");
+  if (m->schema() != kSchema) return environment_error("a snapshot has no schema");
+  core::State state;
+  state.epoch = m->epoch();
+  state.sequence = m->sequence();
+  state.cpus_milli = m->cpus_milli();
+  state.memory_bytes = m->memory_bytes();
+  for (const journal::Run& run : m->runs()) {
+    std::string problem = get_run(run, state.runs[run.id()], plan, fragment);
+    if (!problem.empty())
+      return environment_error(fmt::format("the snapshot of the run {} has {}", run.id(), problem));
+  }
+  core::rebuild_derived(state);
+  return state;
+}
+
+}  // namespace flow
