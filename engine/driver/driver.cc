@@ -60,6 +60,15 @@ Status Driver::recover_state() {
   first.push_back(std::move(input));
   turn(std::move(first));
   if (auto error = stopped_by()) return *error;
+  // A run that ended just before a crash is frozen already: only its leaving is owed.
+  std::vector<Input> ended;
+  for (const auto& [id, run] : state_.runs) {
+    if (!core::is_final(run.status)) continue;
+    Input drop;
+    drop.event = core::RunDeleted{id};
+    ended.push_back(std::move(drop));
+  }
+  post(std::move(ended));
   return {};
 }
 
@@ -258,6 +267,13 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) {
       problem = fmt::format("the run {} is not in this state any more", id);
+      return;
+    }
+    core::RunStatus status = run->second.status;
+    if (!core::is_final(status) && status != core::RunStatus::interrupted) {
+      problem =
+          fmt::format("the run {} is {} already: it goes on in the process that writes this state",
+                      id, core::status_name(status));
       return;
     }
     if (!task.empty()) {

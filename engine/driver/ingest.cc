@@ -160,7 +160,7 @@ class Ingest {
     } else {
       auto hashed = sha256_file(path);
       if (!hashed.ok()) return user_error(hashed.error().message);
-      digest = *hashed;
+      digest = hashed->digest;
     }
     batch_.put(Family::kv, row, std::string(digest.view()) + seen);
     return digest;

@@ -404,7 +404,7 @@ class Copier {
       fs::copy_file(object, temporary, fs::copy_options::overwrite_existing);
     } else if (!origin.empty()) {
       fs::copy_file(origin, temporary, fs::copy_options::overwrite_existing);
-      Digest now = must(sha256_file(temporary.string()));
+      Digest now = must(sha256_file(temporary.string())).digest;
       if (now != digest) {
         fs::remove(temporary, failed);
         throw Failed(environment_error(fmt::format("`{}` changed since the run read it", origin)));

@@ -289,7 +289,10 @@ bool Driver::commit(core::Time now, bool durable) {
     batch_.put(Family::journal, journal_key(records_.front().sequence), std::move(bytes));
   }
   maybe_snapshot();
-  if (batch_.writes.empty()) return !stopped_by();
+  if (batch_.writes.empty()) {
+    staged_.clear();
+    return !stopped_by();
+  }
   Status done = stopped_by() ? Status(*stopped_by()) : store_->commit(batch_, durable);
   batch_.writes.clear();
   records_.clear();

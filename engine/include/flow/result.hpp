@@ -78,5 +78,5 @@ using Status = Result<void>;
 /// Returns the error of a Result from the enclosing function.
 #define FLOW_TRY(expression)                                                      \
   do {                                                                            \
-    if (auto flow_try_ = (expression); !flow_try_.ok()) return flow_try_.error(); \
+    if (auto&& flow_try_ = (expression); !flow_try_.ok()) return flow_try_.error(); \
   } while (0)
