@@ -41,10 +41,6 @@ std::unique_ptr<CLI::App> make_app(Session& session) {
   return app;
 }
 
-bool is_verb(const CLI::App& app, const std::string& name) {
-  return app.get_subcommand_no_throw(name) != nullptr;
-}
-
 /// The first word that is no option of flow's own: the verb, or what was meant to be one.
 std::string first_word(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {
@@ -64,9 +60,10 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
 }
 
 void check_verb(const CLI::App& app, const std::string& word) {
-  if (word.empty() || is_verb(app, word)) return;
+  if (word.empty()) return;
   std::vector<std::string> names;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->get_name() == word) return;
     names.push_back(verb->get_name());
   }
   std::string near = did_you_mean(word, names);

@@ -14,7 +14,7 @@ void add_cancel(CLI::App& app, Session& session) {
       Engine engine(session.engine());
       engine.cancel(run);
       if (session.json) {
-        print_line("{\"run\":" + quoted(run) + ",\"status\":\"cancelled\"}");
+        print_line("{\"run\":" + json_text(run) + ",\"status\":\"cancelled\"}");
       } else {
         print_line("cancelled " + run);
       }

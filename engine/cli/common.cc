@@ -52,7 +52,10 @@ void fail_environment(std::string message) { throw Failed(environment_error(std:
 namespace {
 
 void print_paragraph(const char* label, const std::string& message) {
+  static bool is_first = true;
   std::fflush(stdout);
+  if (!is_first) std::fputc('\n', stderr);
+  is_first = false;
   std::string text = message;
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::fprintf(stderr, "%s: %s\n", label, text.c_str());
@@ -68,7 +71,7 @@ void print_line(const std::string& line) {
   std::fputc('\n', stdout);
 }
 
-std::string quoted(std::string_view text) { return to_json(Value(text)); }
+std::string json_text(std::string_view text) { return to_json(Value(text)); }
 
 std::string iso_time(int64_t ms) {
   time_t seconds = ms / 1000;

@@ -15,8 +15,8 @@ void add_diff(CLI::App& app, Session& session) {
       std::string text = reader.diff(*before, *after);
       while (!text.empty() && text.back() == '\n') text.pop_back();
       if (session.json) {
-        print_line("{\"before\":" + quoted(reader.show(*before).id) + ",\"after\":" +
-                   quoted(reader.show(*after).id) + ",\"diff\":" + quoted(text) + "}");
+        print_line("{\"before\":" + json_text(reader.show(*before).id) + ",\"after\":" +
+                   json_text(reader.show(*after).id) + ",\"diff\":" + json_text(text) + "}");
       } else {
         print_line(text);
       }

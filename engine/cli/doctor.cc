@@ -185,8 +185,8 @@ void add_doctor(CLI::App& app, Session& session) {
         sound &= check.verdict != Verdict::problem;
         rows.push_back({word(check.verdict), check.name, check.text});
         if (!session.json) continue;
-        print_line("{\"check\":" + quoted(check.name) + ",\"verdict\":" +
-                   quoted(word(check.verdict)) + ",\"text\":" + quoted(check.text) + "}");
+        print_line("{\"check\":" + json_text(check.name) + ",\"verdict\":" +
+                   json_text(word(check.verdict)) + ",\"text\":" + json_text(check.text) + "}");
       }
       std::string text = session.json ? "" : table(rows);
       std::fwrite(text.data(), 1, text.size(), stdout);

@@ -21,7 +21,7 @@ void add_get(CLI::App& app, Session& session) {
         return int{kDone};
       }
       for (const std::string& path : reader.get(*selector, *part, *out)) {
-        print_line(session.json ? "{\"path\":" + quoted(path) + "}" : path);
+        print_line(session.json ? "{\"path\":" + json_text(path) + "}" : path);
       }
       return int{kDone};
     };

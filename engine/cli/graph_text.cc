@@ -40,7 +40,7 @@ std::string mermaid_label(const PlanNode& node) {
 
 std::string json_list(const std::vector<std::string>& names) {
   std::string out = "[";
-  for (const std::string& name : names) out += (out.size() > 1 ? "," : "") + quoted(name);
+  for (const std::string& name : names) out += (out.size() > 1 ? "," : "") + json_text(name);
   return out + "]";
 }
 
@@ -81,12 +81,12 @@ std::string graph_mermaid(const PlanInfo& plan) {
 }
 
 std::string graph_json(const PlanInfo& plan) {
-  std::string out = "{\"pipeline\":" + quoted(plan.pipeline) + ",\"nodes\":[";
+  std::string out = "{\"pipeline\":" + json_text(plan.pipeline) + ",\"nodes\":[";
   for (const PlanNode& node : plan.nodes) {
     if (out.back() == '}') out += ",";
-    out += "{\"name\":" + quoted(node.name) +
-           ",\"task\":" + (node.task.empty() ? "null" : quoted(node.task)) +
-           ",\"kind\":" + quoted(node.kind) + ",\"needs\":" + json_list(node.needs) +
+    out += "{\"name\":" + json_text(node.name) +
+           ",\"task\":" + (node.task.empty() ? "null" : json_text(node.task)) +
+           ",\"kind\":" + json_text(node.kind) + ",\"needs\":" + json_list(node.needs) +
            ",\"after\":" + json_list(node.after) + "}";
   }
   return out + "]}\n";

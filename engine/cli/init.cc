@@ -65,7 +65,7 @@ void add_init(CLI::App& app, Session& session) {
       if (!ignored) write_new(ignore, kIgnore);
       for (const fs::path& path : {script, ignore}) {
         if (path == ignore && ignored) continue;
-        print_line(session.json ? "{\"path\":" + quoted(path.string()) + "}"
+        print_line(session.json ? "{\"path\":" + json_text(path.string()) + "}"
                                 : "wrote " + path.string());
       }
       if (!session.json) print_line("try: flow run " + *dir);

@@ -13,7 +13,7 @@ void add_lint(CLI::App& app, Session& session) {
   verb->callback([&session, file] {
     session.action = [&session, file] {
       for (const std::string& warning : lint(script_path(*file))) {
-        print_line(session.json ? "{\"warning\":" + quoted(warning) + "}" : warning);
+        print_line(session.json ? "{\"warning\":" + json_text(warning) + "}" : warning);
       }
       return int{kDone};
     };

@@ -23,9 +23,10 @@ const char* stream_name(int stream) {
 
 void print_log(const LogLine& line, bool json, bool named) {
   if (json) {
-    print_line("{\"task\":" + quoted(line.task) + ",\"attempt\":" + std::to_string(line.attempt) +
-               ",\"stream\":" + quoted(stream_name(line.stream)) +
-               ",\"at\":" + quoted(iso_time(line.at_ms)) + ",\"text\":" + quoted(line.text) + "}");
+    print_line(
+        "{\"task\":" + json_text(line.task) + ",\"attempt\":" + std::to_string(line.attempt) +
+        ",\"stream\":" + json_text(stream_name(line.stream)) +
+        ",\"at\":" + json_text(iso_time(line.at_ms)) + ",\"text\":" + json_text(line.text) + "}");
     return;
   }
   std::string label = line.task + (line.attempt > 1 ? "@" + std::to_string(line.attempt) : "");

@@ -12,8 +12,8 @@ void print_plan(const PlanInfo& plan, bool json) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanNode& node : plan.nodes) {
     if (json) {
-      print_line("{\"name\":" + quoted(node.name) + ",\"verdict\":" + quoted(node.verdict) +
-                 ",\"reason\":" + (node.reason.empty() ? "null" : quoted(node.reason)) + "}");
+      print_line("{\"name\":" + json_text(node.name) + ",\"verdict\":" + json_text(node.verdict) +
+                 ",\"reason\":" + (node.reason.empty() ? "null" : json_text(node.reason)) + "}");
     } else {
       rows.push_back({node.verdict, node.name, node.reason});
     }

@@ -33,7 +33,10 @@ std::vector<std::string> task_row(const TaskInfo& task) {
   return {task.name, status, took, note};
 }
 
-void print_run(const RunInfo& run) {
+}  // namespace
+
+void print_run(const RunInfo& run, bool json) {
+  if (json) return print_line(run.json());
   std::vector<std::vector<std::string>> head = {
       {"run", run.id + (run.name.empty() ? "" : " (" + run.name + ")")},
       {"pipeline", run.pipeline},
@@ -58,20 +61,13 @@ void print_run(const RunInfo& run) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-}  // namespace
-
 void add_show(CLI::App& app, Session& session) {
   auto selector = std::make_shared<std::string>();
   CLI::App* verb = add_verb(app, session, "show", "show a run, its tasks and its result");
   add_run_argument(verb, *selector);
   verb->callback([&session, selector] {
     session.action = [&session, selector] {
-      RunInfo run = Reader(session.engine()).show(*selector);
-      if (session.json) {
-        print_line(run.json());
-      } else {
-        print_run(run);
-      }
+      print_run(Reader(session.engine()).show(*selector), session.json);
       return int{kDone};
     };
   });

@@ -17,7 +17,7 @@ void add_signal(CLI::App& app, Session& session) {
         auto value = from_json(*json);
         if (!value.ok()) {
           fail("the value of the signal `" + *name + "` is not JSON: " + value.error().message +
-               " A string needs its quotes: flow signal RUN NAME '\"text\"'.");
+               ". A string needs its quotes: flow signal RUN NAME '\"text\"'.");
         }
       }
       Reader reader(session.engine());
@@ -25,7 +25,7 @@ void add_signal(CLI::App& app, Session& session) {
       Engine engine(session.engine());
       engine.signal(run, *name, *json);
       if (session.json) {
-        print_line("{\"run\":" + quoted(run) + ",\"signal\":" + quoted(*name) + "}");
+        print_line("{\"run\":" + json_text(run) + ",\"signal\":" + json_text(*name) + "}");
       } else {
         print_line("sent `" + *name + "` to " + run);
       }

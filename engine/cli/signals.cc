@@ -45,7 +45,9 @@ Signals::Signals(std::function<void(int)> on_signal) : on_signal_(std::move(on_s
   for (int number : kHandled) {
     struct sigaction old {};
     sigaction(number, nullptr, &old);
-    if (old.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup stays nohup
+    // nohup stays nohup. The other two count even where a script's shell ignores them for us.
+    if (number == SIGHUP && old.sa_handler == SIG_IGN) continue;
+    sigaction(number, &action, nullptr);
   }
 }
 

@@ -26,6 +26,9 @@ void add_completion(CLI::App& app, Session& session);
 void add_head(CLI::App& app, Session& session);
 void add_worker(CLI::App& app, Session& session);
 
+/// What `flow show` prints, as text or as the JSON object.
+void print_run(const RunInfo& run, bool json);
+
 /// The whole command line; returns the exit code. What `main` calls.
 int flow_main(int argc, char** argv);
 

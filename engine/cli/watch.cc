@@ -60,6 +60,14 @@ class Screen {
     for (const std::string& line : lines) print_line(line);
   }
 
+  /// A line to stderr that leaves the frame whole.
+  void note(const std::string& line) {
+    std::lock_guard lock(mutex_);
+    erase();
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+
   bool serving() {
     std::lock_guard lock(mutex_);
     return view_.serving();
@@ -179,10 +187,11 @@ void copy_out(const Session& session, const std::string& run, const std::string&
 
 Interrupts::Interrupts() : signals_([this](int count) { on_signal(count); }) {}
 
-void Interrupts::attach(Run run, int64_t grace_ms) {
+void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note) {
   std::lock_guard lock(mutex_);
   run_ = std::move(run);
   grace_ms_ = grace_ms;
+  note_ = std::move(note);
 }
 
 void Interrupts::detach(int code) {
@@ -202,14 +211,13 @@ void Interrupts::on_signal(int) {
   asked_++;
   if (asked_ > 1) return run_->interrupt(true);
   if (serving_) return run_->end_serving();
-  std::fprintf(stderr, "stopping: what runs has %s to save its state; once more to kill it now\n",
-               format_duration(grace_ms_).c_str());
+  note_("stopping: what runs has " + format_duration(grace_ms_) +
+        " to save its state; once more to kill it now");
   run_->interrupt(false);
 }
 
 int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
           Interrupts& interrupts) {
-  interrupts.attach(run, options.grace_ms);
   int64_t started = now_ms();
   RunInfo first = run.summary();
   std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
@@ -220,13 +228,14 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
   if (style == Style::plain || style == Style::live) {
     print_line("run " + first.id + " of " + first.pipeline);
   }
-  {
-    Screen screen(run, style, title);
-    while (std::optional<Event> event = run.next_event()) {
-      screen.show(*event);
-      interrupts.set_serving(event->type == "run" ? event->status == "serving" : screen.serving());
-    }
+  auto screen = std::make_shared<Screen>(run, style, title);
+  interrupts.attach(run, options.grace_ms,
+                    [screen](const std::string& line) { screen->note(line); });
+  while (std::optional<Event> event = run.next_event()) {
+    screen->show(*event);
+    interrupts.set_serving(event->type == "run" ? event->status == "serving" : screen->serving());
   }
+  screen->close();
   try {
     run.wait();
   } catch (const RunFailed&) {  // shown below, task by task

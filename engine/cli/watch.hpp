@@ -1,6 +1,7 @@
 // Follows a run from its start to its end: shows it, stops it on Ctrl-C, and knows its exit code.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,7 +16,8 @@ namespace flow::cli {
 class Interrupts {
  public:
   Interrupts();
-  void attach(Run run, int64_t grace_ms);  // from now on signals stop this run
+  /// From now on signals stop this run; `note` prints a line to stderr.
+  void attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note);
   void set_serving(bool serving) { serving_ = serving; }
   void detach(int code);  // the run is over; from now on a signal leaves with its code
 
@@ -24,6 +26,7 @@ class Interrupts {
   std::mutex mutex_;
   std::optional<Run> run_;
   int64_t grace_ms_ = 0;
+  std::function<void(const std::string&)> note_;
   int asked_ = 0;  // signals that stopped the attached run
   std::optional<int> over_;
   std::atomic<bool> serving_{false};

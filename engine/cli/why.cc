@@ -15,8 +15,9 @@ void add_why(CLI::App& app, Session& session) {
       std::string text = reader.why(*selector, *task);
       while (!text.empty() && text.back() == '\n') text.pop_back();
       if (session.json) {
-        print_line("{\"run\":" + quoted(reader.show(*selector).id) + ",\"task\":" +
-                   (task->empty() ? "null" : quoted(*task)) + ",\"why\":" + quoted(text) + "}");
+        print_line("{\"run\":" + json_text(reader.show(*selector).id) +
+                   ",\"task\":" + (task->empty() ? "null" : json_text(*task)) +
+                   ",\"why\":" + json_text(text) + "}");
       } else {
         print_line(text);
       }

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""The live display on a real pseudo-terminal: drawn in place, wiped at the end, cursor restored, and
+Ctrl-C ends a waiting run with exit code 3."""
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+import time
+
+
+def run(program, script, until):
+    pid, master = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(program, [program, "run", script])
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    out, asked, deadline = b"", False, time.monotonic() + 60
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([master], [], [], 1)
+        if not ready:
+            continue
+        try:
+            chunk = os.read(master, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        out += chunk
+        if until and not asked and until in out:
+            os.write(master, b"\x03")
+            asked = True
+    _, status = os.waitpid(pid, 0)
+    return out.decode(), os.waitstatus_to_exitcode(status)
+
+
+def check(condition, what, out):
+    if not condition:
+        print(f"failed: {what}\n{out!r}")
+        sys.exit(1)
+
+
+def main():
+    program = sys.argv[1]
+    folder = os.path.dirname(os.path.abspath(program))
+    for name in ("waits", "serves"):
+        script = os.path.join(folder, name + ".lua")
+        open(script, "w").close()
+        out, code = run(program, script, b"1 waiting" if name == "waits" else b"1 done")
+        check("\x1b[?25l" in out and out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l"), "the cursor comes back", out)
+        check("A\r\x1b[J" in out, "the frame is drawn in place", out)
+        if name == "waits":
+            check("waits for the signal `approved`" in out, "the wait is shown", out)
+            check("stopping: what runs has 10.0s to save" in out, "Ctrl-C is answered", out)
+            check(code == 3, f"exit 3, not {code}", out)
+        else:
+            check("serves at http://127.0.0.1:8080" in out, "the address is shown", out)
+            check(code == 0, f"exit 0, not {code}", out)
+        for line in out.split("\n"):
+            shown = line.replace("\r", "")
+            check("\x1b[J" in shown or len(shown) < 200, "no line is endless", out)
+    print("the display is drawn, wiped and left as it was")
+
+
+if __name__ == "__main__":
+    main()
