@@ -293,7 +293,9 @@ bool Driver::commit(core::Time now, bool durable) {
     staged_.clear();
     return !stopped_by();
   }
+  if (durable) failpoint("turn-before-commit");
   Status done = stopped_by() ? Status(*stopped_by()) : store_->commit(batch_, durable);
+  if (durable) failpoint("turn-after-commit");
   batch_.writes.clear();
   records_.clear();
   staged_.clear();

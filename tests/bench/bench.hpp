@@ -1,0 +1,73 @@
+// What the benchmarks share: a clock, a folder that goes away, a line a figure.
+#pragma once
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "engine/store/store.hpp"
+#include "flow/flow.hpp"
+
+namespace flow::bench {
+
+inline double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// A folder below $FLOW_BENCH_DIR or the temporary one, removed at the end.
+class Folder {
+ public:
+  Folder() {
+    const char* base = std::getenv("FLOW_BENCH_DIR");
+    std::string name =
+        (base != nullptr ? std::string(base) : std::filesystem::temp_directory_path().string()) +
+        "/flow-bench-XXXXXX";
+    path_ = mkdtemp(name.data()) != nullptr ? name : "";
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// "independent_task_us 31.2 floor 8.1 ratio 3.85"
+inline void figure(const std::string& name, double value, const std::string& floor_name,
+                   double floor) {
+  fmt::print("{} {:.3f} {} {:.3f} ratio {:.3f}\n", name, value, floor_name, floor,
+             floor > 0 ? value / floor : 0.0);
+  std::fflush(stdout);
+}
+
+/// Seconds of one synced RocksDB write of 200 bytes: the floor of a durable step.
+inline double synced_write_seconds(const std::string& dir, int count = 500) {
+  auto store = open_store(dir);
+  if (!store.ok()) return 0;
+  double began = seconds();
+  for (int i = 0; i < count; i++) {
+    Batch batch;
+    batch.put(Family::kv, fmt::format("bench/{:08}", i), std::string(200, 'x'));
+    if (!(*store)->commit(batch).ok()) return 0;
+  }
+  return (seconds() - began) / count;
+}
+
+/// Runs a script to its end; seconds from the call to the result.
+inline double run_seconds(Engine& engine, const std::string& script,
+                          const RunOptions& options = {}) {
+  double began = seconds();
+  Run run = engine.run(script, {}, options);
+  run.wait();
+  return seconds() - began;
+}
+
+}  // namespace flow::bench

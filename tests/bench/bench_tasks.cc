@@ -1,0 +1,86 @@
+// Durable Lua tasks: independent ones, a chain, layers, a re-run with nothing to do, and resuming.
+// Usage: bench_tasks [count]   (default 100000)
+#include <sys/resource.h>
+
+#include "tests/bench/bench.hpp"
+
+using namespace flow;
+using namespace flow::bench;
+
+namespace {
+
+std::string independent(int count) {
+  return fmt::format(R"(local flow = require "flow"
+local number = flow.task("number", function(ctx, i) return i end)
+return flow.pipeline("independent", {{}}, function()
+  for i = 1, {} do number(i) end
+end)
+)",
+                     count);
+}
+
+std::string chain(int count) {
+  return fmt::format(R"(local flow = require "flow"
+local add = flow.task("add", function(ctx, i) return i + 1 end)
+return flow.pipeline("chain", {{}}, function()
+  local h = add(0)
+  for i = 2, {} do h = add(h) end
+  return h
+end)
+)",
+                     count);
+}
+
+std::string layers(int depth, int width) {
+  return fmt::format(R"(local flow = require "flow"
+local sum = flow.task("sum", function(ctx, layer, i, a, b, c) return (a or 0) + (b or 0) + (c or 0) + i end)
+return flow.pipeline("layers", {{}}, function()
+  local last = {{}}
+  for i = 1, {1} do last[i] = sum(1, i) end
+  for layer = 2, {0} do
+    local now = {{}}
+    for i = 1, {1} do now[i] = sum(layer, i, last[i], last[i % {1} + 1], last[(i + 6) % {1} + 1]) end
+    last = now
+  end
+end)
+)",
+                     depth, width);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int count = argc > 1 ? std::atoi(argv[1]) : 100'000;
+  Folder folder;
+  write_text(folder / "independent.lua", independent(count));
+  write_text(folder / "chain.lua", chain(count / 10));
+  write_text(folder / "layers.lua", layers(100, count / 1000));
+  double floor = synced_write_seconds(folder / "floor");
+  double independent_task = 0;
+  {
+    Engine engine({.state = folder / "state"});
+    double took = run_seconds(engine, folder / "independent.lua");
+    independent_task = took / count;
+    figure("independent_task_us", independent_task * 1e6, "target_us", 40);
+    took = run_seconds(engine, folder / "independent.lua");
+    figure("rerun_nothing_to_do_s", took, "target_s", 0.8 * count / 100'000);
+  }
+  {
+    double began = seconds();
+    Engine engine({.state = folder / "state"});
+    engine.resume("last").wait();
+    figure("open_and_resume_s", seconds() - began, "target_s", 2.0);
+  }
+  {
+    Engine engine({.state = folder / "chain-state"});
+    run_seconds(engine, folder / "layers.lua", {.fresh = true});
+    double took = run_seconds(engine, folder / "chain.lua");
+    figure("chain_step_us", took / (count / 10) * 1e6, "synced_write_us", floor * 1e6);
+    double layered = run_seconds(engine, folder / "layers.lua", {.fresh = true});
+    double cost = independent_task * count / 10 + 2 * 100 * floor;
+    figure("layers_s", layered, "independent_plus_two_writes_a_layer_s", cost);
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  figure("head_peak_mib", static_cast<double>(usage.ru_maxrss) / 1024, "limit_mib", 1024);
+}

@@ -1,0 +1,233 @@
+// What an embedding program relies on, told through flow.hpp with real executors and a real state.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "flow/flow.hpp"
+
+using namespace flow;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Place {
+  fs::path path;
+  Place() {
+    std::string name = (fs::temp_directory_path() / "flow-test-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~Place() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  std::string script(const std::string& body) const {
+    std::ofstream(path / "pipeline.lua") << "local flow = require \"flow\"\n" << body;
+    return (path / "pipeline.lua").string();
+  }
+  EngineOptions options(int32_t jobs = 2) const {
+    EngineOptions options;
+    options.state = (path / "state").string();
+    options.jobs = jobs;
+    options.working_directory = path.string();
+    if (const char* executor = std::getenv("FLOW_TEST_EXECUTOR")) options.executor = executor;
+    return options;
+  }
+};
+
+const TaskInfo& task(const RunInfo& info, const std::string& name) {
+  for (const TaskInfo& each : info.tasks) {
+    if (each.name == name) return each;
+  }
+  FAIL("no task " << name);
+  throw 0;
+}
+
+const char* kSum = R"(
+local add = flow.task("add", function(ctx, a, b) return a + b end)
+return flow.pipeline("sum", { x = flow.param.int { default = 1 } }, function(p)
+  return { total = add(add(p.x, 2), 3) }
+end)
+)";
+
+}  // namespace
+
+TEST_CASE("a pipeline's result comes back as a value") {
+  Place place;
+  Engine engine(place.options());
+  Run run = engine.run(place.script(kSum), {{"x", 10}});
+  Value result = run.wait();
+  CHECK(to_json(result) == R"({"total":15})");
+  RunInfo info = run.info();
+  CHECK(info.status == "succeeded");
+  CHECK(info.counts.succeeded == 2);
+  CHECK(task(info, "add#2").attempts == 1);
+}
+
+TEST_CASE("a second run is served from the cache, and only what changed runs") {
+  Place place;
+  Engine engine(place.options());
+  engine.run(place.script(kSum)).wait();
+  Run again = engine.run(place.script(kSum));
+  again.wait();
+  CHECK(again.info().counts.cached == 2);
+  Run other = engine.run(place.script(kSum), {{"x", 3}});
+  other.wait();
+  CHECK(other.info().counts.cached == 0);
+}
+
+TEST_CASE("early cut-off: an edit that changes nothing in an output stops there") {
+  Place place;
+  Engine engine(place.options());
+  auto source = [&](const char* body) {
+    return place.script(std::string("local a = flow.task('a', function() ") + body + R"( end)
+local b = flow.task("b", function(ctx, v) return v * 2 end)
+return flow.pipeline("cut", {}, function() return b(a()) end))");
+  };
+  engine.run(source("return 4")).wait();
+  Run run = engine.run(source("return 2 + 2 * 1"));
+  run.wait();
+  RunInfo info = run.info();
+  CHECK(task(info, "b").cached);
+}
+
+TEST_CASE("a failed task names its line, and its dependents are skipped") {
+  Place place;
+  Engine engine(place.options());
+  Run run = engine.run(place.script(R"(
+local bad = flow.task("bad", function() error("no such thing") end)
+local after = flow.task("after", function(ctx, v) return v end)
+return flow.pipeline("p", {}, function() return after(bad()) end)
+)"));
+  CHECK_THROWS_AS(run.wait(), RunFailed);
+  RunInfo info = run.info();
+  CHECK(info.status == "failed");
+  CHECK(task(info, "bad").status == "failed");
+  CHECK_THAT(task(info, "bad").error,
+             Catch::Contains("pipeline.lua:3") && Catch::Contains("no such thing"));
+  CHECK(task(info, "after").status == "skipped");
+  CHECK_THAT(task(info, "after").error, Catch::Contains("bad"));
+}
+
+TEST_CASE("maps, branches, dynamic tasks and shell tasks meet in one result") {
+  Place place;
+  Engine engine(place.options());
+  Run run = engine.run(place.script(R"(
+local list = flow.task("list", function() return { 1, 2, 3 } end)
+local double = flow.task("double", function(ctx, i) return i * 2 end)
+local yes = flow.task("yes", function() return "yes" end)
+local no = flow.task("no", function() return "no" end)
+local echo = flow.shell("echo", { args = { "word" }, command = "echo {word}" })
+local search = flow.dynamic("search", function(ctx, n) local h = {} for i = 1, #n do h[i] = double(n[i]) end return h end)
+return flow.pipeline("p", {}, function()
+  local l = list()
+  local d = flow.map(double, l)
+  return { d = d, branch = flow.when(l[1], yes, no), echo = echo("a b").stdout, found = search(d) }
+end)
+)"));
+  Value result = run.wait();
+  CHECK(to_json(result) == R"({"branch":"yes","d":[2,4,6],"echo":"a b\n","found":[4,8,12]})");
+  CHECK(task(run.info(), "no").status == "skipped");
+}
+
+TEST_CASE("retries are spent by failures, and steps are not done twice") {
+  Place place;
+  Engine engine(place.options());
+  std::string log = (place.path / "log").string();
+  Run run = engine.run(place.script(R"(
+local flaky = flow.task("flaky", { retries = { max = 2, backoff = "10ms" } }, function(ctx, log)
+  local n = ctx:step("once", function()
+    local f = io.open(log, "a") f:write("x") f:close()
+    return 7
+  end)
+  if ctx.attempt < 3 then error("try again") end
+  return n
+end)
+return flow.pipeline("p", { log = flow.param.string {} }, function(p) return flaky(p.log) end)
+)"),
+                       {{"log", log}});
+  CHECK(to_json(run.wait()) == "7");
+  CHECK(task(run.info(), "flaky").attempts == 3);
+  CHECK(fs::file_size(log) == 1);
+}
+
+TEST_CASE("a waiting task gives its slot back and goes on at the signal") {
+  Place place;
+  Engine engine(place.options(1));
+  Run run = engine.run(place.script(R"(
+local ask = flow.task("ask", function(ctx) return ctx:wait("approved") end)
+return flow.pipeline("p", {}, function() return ask() end)
+)"));
+  while (auto event = run.next_event()) {
+    if (event->type == "run" && event->status == "waiting") break;
+  }
+  engine.signal(run.id(), "approved", R"({"by":"me"})");
+  CHECK(to_json(run.wait()) == R"({"by":"me"})");
+}
+
+TEST_CASE("an interrupted run is taken up by the next engine") {
+  Place place;
+  std::string script = place.script(R"(
+local quick = flow.task("quick", function() return 1 end)
+local slow = flow.task("slow", function(ctx, go, one)
+  while not io.open(go) do if ctx.stopping then ctx:checkpoint {} end end
+  return one + 1
+end)
+return flow.pipeline("p", { go = flow.param.string {} }, function(p) return slow(p.go, quick()) end)
+)");
+  std::string go = (place.path / "go").string();
+  std::string id;
+  {
+    Engine engine(place.options());
+    Run run = engine.run(script, {{"go", go}});
+    id = run.id();
+    while (auto event = run.next_event()) {
+      if (event->task == "slow" && event->status == "running") break;
+    }
+    run.interrupt();
+    CHECK_THROWS_AS(run.wait(), Failed);
+  }
+  std::ofstream(go) << "go";
+  Engine engine(place.options());
+  Run run = engine.resume(id);
+  CHECK(to_json(run.wait()) == "2");
+  CHECK(task(run.info(), "quick").attempts == 1);
+}
+
+TEST_CASE("a native task runs in the host's process") {
+  Place place;
+  Engine engine(place.options());
+  engine.define("shout", "v1", [](TaskContext&, const Value& in) -> Value {
+    return in.as_table().list[0].as_string() + "!";
+  });
+  Run run = engine.run(place.script(R"(
+local shout = flow.native("shout")
+return flow.pipeline("p", {}, function() return shout("hey") end)
+)"));
+  CHECK(to_json(run.wait()) == "\"hey!\"");
+}
+
+TEST_CASE("a second engine over the same state is a client of the first") {
+  Place place;
+  Engine writer(place.options());
+  Engine client(place.options());
+  CHECK(writer.is_writer());
+  CHECK_FALSE(client.is_writer());
+  Run run = client.run(place.script(kSum));
+  CHECK(to_json(run.wait()) == R"({"total":6})");
+  CHECK(Reader(place.options()).show("last").status == "succeeded");
+}
+
+TEST_CASE("a wrong script is a user's error, and the state is as before") {
+  Place place;
+  Engine engine(place.options());
+  try {
+    engine.run(place.script("return 1"));
+    FAIL("it ran");
+  } catch (const Failed& failed) {
+    CHECK(failed.error.kind == ErrorKind::user);
+    CHECK_THAT(failed.error.message, Catch::Contains("pipeline"));
+  }
+  CHECK(Reader(place.options()).list().empty());
+}
