@@ -199,9 +199,9 @@ void Machine::review(Run& r) {
       if (r.has_result) set_run_status(r, RunStatus::serving);
       return;
     }
-    uint32_t active = r.phase_count(Phase::resolving) + r.phase_count(Phase::elsewhere) +
-                      r.phase_count(Phase::ready) + r.phase_count(Phase::running) +
-                      r.phase_count(Phase::gathering) - r.services_up;
+    uint32_t active = r.phase_count(Phase::resolving) + r.phase_count(Phase::ready) +
+                      r.phase_count(Phase::running) + r.phase_count(Phase::gathering) -
+                      r.services_up;
     uint32_t parked = r.phase_count(Phase::signal) + r.phase_count(Phase::backoff);
     return set_run_status(r, active == 0 && parked > 0 ? RunStatus::waiting : RunStatus::running);
   }

@@ -1,0 +1,89 @@
+// The essential part of a state as text: two states are the same if these are.
+#pragma once
+#include <sstream>
+#include <string>
+
+#include "engine/core/core.hpp"
+
+namespace flow::core {
+
+inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  out << "  " << unit << ' ' << unit_name(run, unit) << ' ' << status_name(u.status) << " phase "
+      << int(u.phase) << " side " << int(u.side) << " hold " << int(u.hold) << " flags " << u.cached
+      << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns " << u.returns
+      << " attempts " << u.attempts << " timer " << u.timer_serial << " expected " << u.expected_us
+      << " epoch " << u.epoch << " key " << u.key.hex() << " result " << u.result.hex() << " from "
+      << u.started << " to " << u.finished;
+  if (u.extra) {
+    const UnitExtra& e = *u.extra;
+    out << " cause " << cause_name(e.failure.cause) << " \"" << e.failure.message << "\" spent "
+        << e.failures << '/' << e.ooms << '/' << e.infra << '/' << e.lost << " for " << e.waiting_for
+        << ' ' << e.wait_name << " retry at " << e.retry_at << " url " << e.url << " by "
+        << e.computed_by;
+    for (const auto& [name, wait] : e.waits) {
+      out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
+    }
+  }
+  out << '\n';
+}
+
+inline std::string dump(const State& state) {
+  std::ostringstream out;
+  out << "epoch " << state.epoch << " sequence " << state.sequence << " cpus " << state.cpus_milli
+      << " memory " << state.memory_bytes << '\n';
+  for (const auto& [id, run] : state.runs) {
+    out << "run " << id << ' ' << run.name << ' ' << status_name(run.status) << ' ' << run.submitted
+        << '-' << run.finished << " jobs " << run.jobs << " flags " << run.fail_fast << run.fresh
+        << run.stopping << run.cancelling << run.ending << run.gathering << run.has_result << ' '
+        << run.result.hex() << '\n';
+    for (const auto& [name, value] : run.signals) out << " signal " << name << ' ' << value.hex() << '\n';
+    for (const DynamicCalls& calls : run.dynamics) {
+      out << " calls of " << calls.unit << " at " << calls.first_node << ' ' << calls.first_unit << '\n';
+    }
+    out << " durations";
+    for (uint32_t us : run.durations_us) out << ' ' << us;
+    out << '\n';
+    for (UnitId unit = 0; unit < run.units.size(); unit++) dump_unit(out, run, unit);
+  }
+  return out.str();
+}
+
+/// The state as a snapshot would give it back.
+inline State restored(const State& state) {
+  State copy;
+  copy.epoch = state.epoch;
+  copy.sequence = state.sequence;
+  copy.cpus_milli = state.cpus_milli;
+  copy.memory_bytes = state.memory_bytes;
+  for (const auto& [id, run] : state.runs) {
+    Run& r = copy.runs[id];
+    r.id = run.id;
+    r.name = run.name;
+    r.status = run.status;
+    r.submitted = run.submitted;
+    r.finished = run.finished;
+    r.plan_digest = run.plan_digest;
+    r.plan = run.plan;
+    r.units = run.units;
+    for (const DynamicCalls& calls : run.dynamics) {
+      r.dynamics.push_back({calls.unit, calls.fragment_digest, calls.fragment, calls.first_node,
+                            calls.first_unit, Value()});
+    }
+    r.signals = run.signals;
+    r.durations_us = run.durations_us;
+    r.result = run.result;
+    r.has_result = run.has_result;
+    r.jobs = run.jobs;
+    r.fail_fast = run.fail_fast;
+    r.fresh = run.fresh;
+    r.stopping = run.stopping;
+    r.cancelling = run.cancelling;
+    r.ending = run.ending;
+    r.gathering = run.gathering;
+  }
+  rebuild_derived(copy);
+  return copy;
+}
+
+}  // namespace flow::core

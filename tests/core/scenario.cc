@@ -1,0 +1,415 @@
+// The scenario runner.
+#include "tests/core/scenario.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "engine/sched/sched.hpp"
+#include "tests/core/dump.hpp"
+
+namespace flow::core {
+
+namespace {
+
+std::vector<std::string> split(const std::string& text, char by) {
+  std::vector<std::string> parts;
+  std::string part;
+  std::istringstream in(text);
+  while (std::getline(in, part, by)) parts.push_back(part);
+  return parts;
+}
+
+std::string trimmed(const std::string& text) {
+  size_t from = text.find_first_not_of(" \t");
+  if (from == std::string::npos) return "";
+  return text.substr(from, text.find_last_not_of(" \t") - from + 1);
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+std::string option(const std::vector<std::string>& words, const std::string& name) {
+  for (const std::string& word : words) {
+    if (word.rfind(name + "=", 0) == 0) return word.substr(name.size() + 1);
+  }
+  return "";
+}
+
+int64_t number(const std::vector<std::string>& words, const std::string& name, int64_t otherwise) {
+  std::string text = option(words, name);
+  return text.empty() ? otherwise : std::stoll(text);
+}
+
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+uint32_t index_of(const std::vector<Node>& nodes, const std::string& name) {
+  for (uint32_t i = 0; i < nodes.size(); i++) {
+    if (nodes[i].name == name) return i;
+  }
+  return kNoNode;
+}
+
+/// A ref to the node of that name, or the name as a string.
+Value value_of(const std::vector<Node>& nodes, const std::string& name) {
+  uint32_t node = index_of(nodes, name);
+  return node == kNoNode ? Value(name) : Value(Ref{node, {}});
+}
+
+Value list_of(const std::vector<Node>& nodes, const std::string& names) {
+  std::vector<Value> items;
+  for (const std::string& name : split(names, ',')) items.push_back(value_of(nodes, name));
+  return Value::list(std::move(items));
+}
+
+const std::map<std::string, Cause>& causes() {
+  static const std::map<std::string, Cause> all = [] {
+    std::map<std::string, Cause> named;
+    for (int i = 0; i <= int(Cause::dependency); i++) named[cause_name(Cause(i))] = Cause(i);
+    return named;
+  }();
+  return all;
+}
+
+}  // namespace
+
+std::string Scenario::play(const std::string& text) {
+  int number = 0;
+  for (std::string raw : split(text, '\n')) {
+    number++;
+    size_t comment = raw.rfind('#', 0) == 0 ? 0 : raw.find(" #");
+    raw = trimmed(raw.substr(0, comment));
+    if (raw.empty()) continue;
+    std::string problem = line(raw);
+    if (!problem.empty()) return "line " + std::to_string(number) + ": " + raw + "\n  " + problem;
+  }
+  State again;
+  std::vector<Command> dropped;
+  for (const Record& record : records_) apply(again, record, dropped);
+  if (dump(again) != dump(state_)) return "a replay comes to another state";
+  if (dump(restored(state_)) != dump(state_)) return "a snapshot comes to another state";
+  return "";
+}
+
+std::string Scenario::line(const std::string& text) {
+  size_t arrow = text.find("->");
+  std::string head = trimmed(text.substr(0, arrow));
+  std::string tail = arrow == std::string::npos ? "" : trimmed(text.substr(arrow + 2));
+  Words words = words_of(head);
+  if (words[0] == "def" || words[0] == "node" || words[0] == "result" || words[0] == "calls" ||
+      words[0] == "end") {
+    return declare(words);
+  }
+  if (words[0] == "at") {
+    now_ = std::stoll(words[1]);
+    return "";
+  }
+  if (words[0] == "run") {
+    run_ = words[1];
+    return "";
+  }
+  if (words[0] == "is" || words[0] == "status" || words[0] == "counts" || words[0] == "why" ||
+      words[0] == "error") {
+    return check(words, head);
+  }
+  if (words[0] == "schedule" || words[0] == "go") return proposals(words, tail);
+  bool refused = words[0] == "refused";
+  if (refused) words.erase(words.begin());
+  Event event;
+  if (!parse(words, event)) return "no such event";
+  if (admit(state_, event) == refused) return refused ? "was admitted" : "was refused";
+  if (refused) return "";
+  std::vector<std::string> said;
+  std::string problem = step(event, said);
+  if (!problem.empty()) return problem;
+  std::string all;
+  for (const std::string& one : said) all += (all.empty() ? "" : "; ") + one;
+  return all == tail ? "" : "came out: " + all;
+}
+
+std::string Scenario::declare(const Words& words) {
+  if (words[0] == "calls") {
+    auto fragment = std::make_shared<PlanFragment>();
+    calls_[words[1]] = fragment;
+    nodes_ = &fragment->nodes;
+    result_ = &fragment->result;
+    return "";
+  }
+  if (words[0] == "end") {
+    nodes_ = &plan_->nodes;
+    result_ = &plan_->result;
+    return "";
+  }
+  if (words[0] == "result") {
+    *result_ = list_of(*nodes_, words[1]);
+    return "";
+  }
+  if (words[0] == "def") {
+    TaskDef def;
+    def.name = words[1];
+    std::string kind = option(words, "kind");
+    if (kind == "shell") def.kind = TaskKind::shell;
+    if (kind == "dynamic") def.kind = TaskKind::dynamic;
+    if (kind == "service") def.kind = TaskKind::service;
+    def.retry.max = uint32_t(number(words, "retries", 0));
+    def.retry.backoff_ms = number(words, "backoff", 0);
+    def.retry.cap_ms = number(words, "cap", 60'000);
+    def.retry.factor = double(number(words, "factor", 2));
+    def.retry.oom_max = uint32_t(number(words, "oom", 0));
+    def.retry.infra = uint32_t(number(words, "infra", 5));
+    def.resources.cpus_milli = int32_t(number(words, "cpus", 1000));
+    def.resources.memory_bytes = number(words, "memory", 0);
+    def.priority = int32_t(number(words, "priority", 0));
+    def.cache = option(words, "cache") != "no";
+    if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
+    plan_->defs.push_back(def);
+    return "";
+  }
+  Node node;
+  node.name = words[1];
+  std::string when = option(words, "when");
+  if (!when.empty()) {
+    node.kind = NodeKind::when;
+    node.condition = value_of(*nodes_, when);
+    // A branch may return nodes that are declared after the when.
+    node.then_value = Value(option(words, "then"));
+    node.else_value = Value(option(words, "else"));
+  } else {
+    auto def = std::find_if(plan_->defs.begin(), plan_->defs.end(),
+                            [&](const TaskDef& d) { return d.name == words[2]; });
+    if (def == plan_->defs.end()) return "no such def";
+    node.def = uint32_t(def - plan_->defs.begin());
+    node.args = list_of(*nodes_, option(words, "args"));
+  }
+  for (const std::string& word : words) {
+    if (word.rfind("items=", 0) == 0) {
+      node.kind = NodeKind::map;
+      node.items = list_of(*nodes_, word.substr(6));
+    }
+    if (word.rfind("list=", 0) == 0) {
+      node.kind = NodeKind::map;
+      node.items = value_of(*nodes_, word.substr(5));
+    }
+  }
+  node.limit = uint32_t(number(words, "limit", 0));
+  for (const std::string& name : split(option(words, "after"), ',')) {
+    node.after.push_back(index_of(*nodes_, name));
+  }
+  std::vector<std::string> guard = split(option(words, "in"), ':');
+  if (guard.size() == 2) node.guard = {index_of(*nodes_, guard[0]), guard[1] == "then"};
+  nodes_->push_back(std::move(node));
+  for (Node& other : *nodes_) {
+    if (other.kind != NodeKind::when) continue;
+    for (Value* value : {&other.then_value, &other.else_value}) {
+      if (value->kind() == Value::Kind::string) *value = value_of(*nodes_, value->as_string());
+    }
+  }
+  return "";
+}
+
+UnitId Scenario::unit(const std::string& name) const {
+  auto found = state_.runs.find(run_);
+  if (found == state_.runs.end()) return 0;
+  const Run& run = found->second;
+  UnitId last = kNoNode;
+  for (UnitId u = 0; u < run.units.size(); u++) {
+    if (!run.units[u].dropped && unit_name(run, u) == name) last = u;
+  }
+  return last;
+}
+
+// "a", its current attempt; "a@2", "a@2!5" with the fencing token.
+AttemptId Scenario::attempt(const std::string& name) const {
+  size_t at = name.find('@');
+  size_t bang = name.find('!');
+  UnitId u = unit(name.substr(0, at));
+  auto found = state_.runs.find(run_);
+  if (found == state_.runs.end() || u == kNoNode) return {run_, kNoNode, 0, 0};
+  AttemptId id = current_attempt(found->second, u);
+  if (at != std::string::npos) id.attempt = uint32_t(std::stoul(name.substr(at + 1)));
+  if (bang != std::string::npos) id.epoch = std::stoull(name.substr(bang + 1));
+  return id;
+}
+
+bool Scenario::parse(const Words& words, Event& event) {
+  const std::string& verb = words[0];
+  auto word = [&](size_t i) { return i < words.size() ? words[i] : std::string(); };
+  UnitId named = word(1).empty() ? 0 : unit(word(1));
+  if (verb == "engine") {
+    event = EngineStarted{std::stoull(word(1)), int32_t(number(words, "cpus", 1) * 1000),
+                          number(words, "memory", 1000)};
+  } else if (verb == "submit") {
+    RunSubmitted e;
+    e.run = run_ = word(1);
+    e.plan = std::make_shared<const Plan>(*plan_);
+    e.jobs = int32_t(number(words, "jobs", 0));
+    e.fail_fast = has(words, "fail_fast");
+    e.fresh = has(words, "fresh");
+    event = e;
+  } else if (verb == "key") {
+    InputsResolved e{run_, named, sha256(word(2)), false, {}, nullptr, {}};
+    std::string hit = option(words, "hit");
+    e.hit = !hit.empty();
+    if (e.hit) e.result = sha256(hit);
+    std::string calls = option(words, "calls");
+    if (!calls.empty()) e.fragment = calls_.at(calls);
+    event = e;
+  } else if (verb == "badinput") {
+    event = InputsFailed{run_, named, {Cause::user_error, word(2), "", 0}};
+  } else if (verb == "count") {
+    event = MapExpanded{run_, named, uint32_t(std::stoul(word(2)))};
+  } else if (verb == "side") {
+    event = WhenResolved{run_, named, word(2) == "then"};
+  } else if (verb == "value") {
+    event = ValueGathered{run_, word(1) == "result" ? kNoNode : named, sha256(word(2))};
+  } else if (verb == "assign") {
+    event = Assigned{next_attempt(state_, state_.runs.at(run_), named)};
+  } else if (verb == "signal") {
+    event = SignalReceived{run_, word(1), sha256(word(2))};
+  } else if (verb == "timer") {
+    event = TimerFired{run_, named, uint32_t(std::stoul(word(2)))};
+  } else if (verb == "cancel") {
+    event = CancelRequested{run_};
+  } else if (verb == "stop") {
+    event = StopRequested{run_};
+  } else if (verb == "endserve") {
+    event = ServeEnded{run_};
+  } else if (verb == "retry") {
+    event = RetryRequested{run_, words.size() > 1, words.size() > 1 ? named : 0};
+  } else if (verb == "delete") {
+    event = RunDeleted{run_};
+  } else {
+    return parse_attempt(words, event);
+  }
+  return true;
+}
+
+bool Scenario::parse_attempt(const Words& words, Event& event) {
+  if (words.size() < 2) return false;
+  const std::string& verb = words[0];
+  AttemptId id = attempt(words[1]);
+  std::string third = words.size() > 2 ? words[2] : "";
+  if (verb == "returned") {
+    event = AttemptReturned{id};
+  } else if (verb == "done") {
+    AttemptSucceeded e{id, sha256(third), nullptr, {}, number(words, "us", 0)};
+    std::string calls = option(words, "calls");
+    if (!calls.empty()) e.fragment = calls_.at(calls);
+    event = e;
+  } else if (verb == "fail") {
+    event = AttemptFailed{id, {causes().at(third), "broken", "", 1}};
+  } else if (verb == "wait") {
+    event = AttemptWaiting{id, third, third, number(words, "deadline", 0)};
+  } else if (verb == "stopped") {
+    event = AttemptStopped{id};
+  } else if (verb == "serving") {
+    event = ServiceReady{id, third};
+  } else if (verb == "step") {
+    event = StepSaved{id, third, sha256(third)};
+  } else if (verb == "checkpoint") {
+    event = CheckpointSaved{id, sha256("state")};
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::string Scenario::step(const Event& event, std::vector<std::string>& said) {
+  std::vector<Command> out;
+  records_.push_back({state_.sequence + 1, now_, event});
+  apply(state_, records_.back(), out);
+  for (const Command& command : out) said.push_back(say(command));
+  return check_invariants(state_);
+}
+
+std::string Scenario::in_run(const RunId& run) const { return run == run_ ? "" : run + ":"; }
+
+std::string Scenario::say(const AttemptId& id) const {
+  return in_run(id.run) + unit_name(state_.runs.at(id.run), id.unit) + "@" +
+         std::to_string(id.attempt);
+}
+
+std::string Scenario::say(const Command& command) const {
+  auto name = [&](const RunId& run, UnitId u) {
+    return in_run(run) + (u == kNoNode ? "result" : unit_name(state_.runs.at(run), u));
+  };
+  if (auto* c = std::get_if<ResolveInputs>(&command)) return "resolve " + name(c->run, c->unit);
+  if (auto* c = std::get_if<ExpandMap>(&command)) return "expand " + name(c->run, c->unit);
+  if (auto* c = std::get_if<ResolveWhen>(&command)) return "decide " + name(c->run, c->unit);
+  if (auto* c = std::get_if<GatherValue>(&command)) return "gather " + name(c->run, c->unit);
+  if (auto* c = std::get_if<StartAttempt>(&command)) return "start " + say(c->id);
+  if (auto* c = std::get_if<StopAttempt>(&command)) return "stop " + say(c->id);
+  if (auto* c = std::get_if<AckSaved>(&command)) return trimmed("ack " + say(c->id) + " " + c->name);
+  if (auto* c = std::get_if<SetTimer>(&command)) {
+    return "timer " + name(c->run, c->unit) + " " + std::to_string(c->serial) + " at " +
+           std::to_string(c->at);
+  }
+  if (auto* c = std::get_if<RunChanged>(&command)) {
+    return in_run(c->run) + "run " + status_name(state_.runs.at(c->run).status);
+  }
+  if (auto* c = std::get_if<UnitChanged>(&command)) {
+    return name(c->run, c->unit) + " " + status_name(state_.runs.at(c->run).units[c->unit].status);
+  }
+  return in_run(std::get<RunEnded>(command).run) + "ended";
+}
+
+std::string Scenario::proposals(const Words& words, const std::string& expected) {
+  std::string all;
+  std::vector<std::string> said;
+  for (const Event& event : schedule(state_, 1000)) {
+    const AttemptId& id = std::get<Assigned>(event).id;
+    if (words[0] == "schedule") {
+      all += (all.empty() ? "" : ", ") + say(id);
+      continue;
+    }
+    if (!admit(state_, event)) return "a proposal was refused: " + say(id);
+    std::string problem = step(event, said);
+    if (!problem.empty()) return problem;
+  }
+  for (const std::string& one : said) all += (all.empty() ? "" : "; ") + one;
+  return all == expected ? "" : "came out: " + all;
+}
+
+std::string Scenario::check(const Words& words, const std::string& rest) {
+  const Run& run = state_.runs.at(run_);
+  if (words[0] == "status") {
+    std::string is = status_name(run.status);
+    return is == words[1] ? "" : "it is " + is;
+  }
+  if (words[0] == "counts") {
+    RunCounts expected;
+    expected.succeeded = uint32_t(number(words, "succeeded", 0));
+    expected.cached = uint32_t(number(words, "cached", 0));
+    expected.failed = uint32_t(number(words, "failed", 0));
+    expected.skipped = uint32_t(number(words, "skipped", 0));
+    expected.cancelled = uint32_t(number(words, "cancelled", 0));
+    expected.pending = uint32_t(number(words, "pending", 0));
+    expected.ready = uint32_t(number(words, "ready", 0));
+    expected.running = uint32_t(number(words, "running", 0));
+    expected.waiting = uint32_t(number(words, "waiting", 0));
+    return expected == run.counts ? "" : "counts differ:\n" + dump(state_);
+  }
+  UnitId u = unit(words[1]);
+  if (u == kNoNode) return "no such unit";
+  const Unit& is = run.units[u];
+  if (words[0] == "why" || words[0] == "error") {
+    std::string text = trimmed(trimmed(rest.substr(words[0].size())).substr(words[1].size()));
+    std::string said = words[0] == "why" ? explain_wait(state_, run_, u)
+                                         : (is.extra ? is.extra->failure.message : "");
+    return said.find(text) != std::string::npos ? "" : "it says: " + said;
+  }
+  if (status_name(is.status) != words[2]) return std::string("it is ") + status_name(is.status);
+  if (has(words, "cached") != is.cached) return is.cached ? "it is cached" : "it is not cached";
+  std::string attempts = option(words, "attempts");
+  if (!attempts.empty() && std::to_string(is.attempts) != attempts) {
+    return "attempts: " + std::to_string(is.attempts);
+  }
+  return "";
+}
+
+}  // namespace flow::core

@@ -1,0 +1,59 @@
+// Runs a scenario text: events in, exactly these commands out, invariants after every event.
+//
+//   def NAME [kind=lua|shell|dynamic|service] [retries=N] [backoff=MS] [factor=F] [cap=MS] [oom=N]
+//            [infra=N] [cpus=MILLI] [memory=N] [priority=N] [cache=no] [effect]
+//   node NAME DEF [args=a,b] [after=a,b] [in=w:then|w:else] [items=a,1,b] [list=a] [limit=N]
+//   node NAME when=a then=b else=c [in=…]
+//   result a,b
+//   calls NAME … end              the nodes and the result of a call list
+//   at MS                         the time of what follows
+//   run ID                        the run that the following lines mean
+//   EVENT -> COMMAND; COMMAND     nothing else may come out
+//   refused EVENT                 not admitted
+//   schedule -> a@1, b@1          what the scheduler proposes
+//   go -> COMMANDS                admits and applies what it proposes
+//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, phase=N
+//   status STATUS                 of the run
+//   counts succeeded=1 …          those not named are 0
+//   why UNIT TEXT / error UNIT TEXT   the explanation, the failure's message, hold this text
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+
+namespace flow::core {
+
+class Scenario {
+ public:
+  /// "" or what went wrong, with its line.
+  std::string play(const std::string& text);
+
+ private:
+  using Words = std::vector<std::string>;
+  std::string line(const std::string& text);
+  std::string declare(const Words& words);
+  std::string check(const Words& words, const std::string& rest);
+  bool parse(const Words& words, Event& event);
+  bool parse_attempt(const Words& words, Event& event);
+  std::string step(const Event& event, std::vector<std::string>& said);
+  std::string say(const Command& command) const;
+  std::string say(const AttemptId& id) const;
+  std::string in_run(const RunId& run) const;
+  UnitId unit(const std::string& name) const;
+  AttemptId attempt(const std::string& name) const;
+  std::string proposals(const Words& words, const std::string& expected);
+
+  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
+  std::vector<Node>* nodes_ = &plan_->nodes;
+  Value* result_ = &plan_->result;
+  std::map<std::string, std::shared_ptr<PlanFragment>> calls_;
+  State state_;
+  std::vector<Record> records_;
+  Time now_ = 0;
+  RunId run_ = "r";
+};
+
+}  // namespace flow::core
