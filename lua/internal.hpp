@@ -36,12 +36,15 @@ VmContext& context(lua_State* L);
 void push_value(lua_State* L, const Value& value);
 /// Reads the value at `index`. `where` names the root ("result", "argument 1"); the Error names the
 /// path and why: "returned a function at result.layers[2].forward". In a task, strings that equal
-/// an input path are that file again. Handles are allowed only with `allow_refs`.
+/// an input path are that file again, and each tensor's bytes are stored through the host. Handles
+/// are allowed only with `allow_refs`.
 Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs);
 extern const char kNullKey;  // flow.null is the light userdata of this address
 /// Userdata "flow.file": a File value. push_file / test_file (null where it is none).
 void push_file(lua_State* L, const File& file);
 const File* test_file(lua_State* L, int index);
+/// Raises `message` with the file and line of the nearest Lua function in front.
+[[noreturn]] void raise(lua_State* L, const std::string& message);
 
 // ---- tensor.cc (kernels' Lua face)
 // --------------------------------------------------------------------------
@@ -63,7 +66,8 @@ void open_data(lua_State* L,
 /// A task, shell task, dynamic task, service or native as the script defined it. Userdata
 /// "flow.task" holds a pointer.
 struct TaskObject {
-  TaskDef def;  // `code` is filled by the VM (canonical code) before the build ends
+  TaskDef def;  // `code` is filled by the VM (canonical code) before the build ends, but of shell
+                // tasks here
   int function_ref = LUA_NOREF;  // registry reference; none for shell and native
 };
 struct PipelineObject {
@@ -80,13 +84,26 @@ struct GraphBuilder {
   std::string prefix;                            // of an inlined pipeline: "inner/"
   Guard guard;                                   // innermost branch being built
   std::vector<std::string> warnings;
+  std::vector<const TaskObject*> node_tasks;  // of each node; null for a when
+  // Parts that handles name: each a step from the part (or, at 0, the whole result) it was taken of.
+  std::vector<std::pair<uint32_t, PathStep>> parts{{}};
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> after_lines;  // (later, earlier) made by :after
 };
+/// In a dynamic task: phase is `task`, context(L).graph is a fresh GraphBuilder of that attempt (the
+/// load's one goes on owning the tasks), its `prefix` is ctx.task + "/", and each node's `def` is the
+/// TaskDef::ordinal. A plan that uses a dynamic task has all tasks in `defs`, by ordinal, so that
+/// both count alike. In other tasks context(L).graph is null.
 /// flow.task, shell, map, when, dynamic, service, native, pipeline, param.*, file, env. Raises Lua
 /// errors that name file, line, what was expected and the nearest right name.
 void open_graph(lua_State* L, int flow_table);
 const TaskObject* test_task(lua_State* L, int index);  // null where it is none
 const PipelineObject* test_pipeline(lua_State* L, int index);
 bool is_handle(lua_State* L, int index);
+/// "handle train.x[1]": what print shows. "" where the value is no handle.
+std::string describe_handle(lua_State* L, int index);
+/// Raises the error of a handle used by `use`: "pairs", "ipairs", "next", "tostring", "%s". No-op
+/// for anything else.
+void refuse_handle(lua_State* L, int index, const char* use);
 /// Checks given parameters against the schema and coerces text ones. Errors name the parameter and
 /// the nearest one.
 std::vector<Error> bind_params(const std::vector<ParamSpec>& schema, const BuildRequest& request,
