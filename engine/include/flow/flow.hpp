@@ -36,22 +36,23 @@ class RunFailed : public Failed {
 };
 
 struct EngineOptions {
-  std::string state;  ///< folder; "" is $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
-  int32_t jobs = 0;   ///< CPU slots; 0 is the affinity mask
-  std::string executor;  ///< path of flow-executor; "" looks beside the library and the program
-  std::string working_directory;  ///< relative paths start here; "" is the process's
+  std::string
+      state{};       ///< folder; "" is $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
+  int32_t jobs = 0;  ///< CPU slots; 0 is the affinity mask
+  std::string executor{};  ///< path of flow-executor; "" looks beside the library and the program
+  std::string working_directory{};  ///< relative paths start here; "" is the process's
 };
 
 struct RunOptions {
-  std::string name;
+  std::string name{};
   int32_t jobs = 0;    ///< CPU slots of this run; 0: all the engine has
   bool fresh = false;  ///< read no cache from other runs, replace its entries
   bool fail_fast = false;
   int64_t grace_ms = 10'000;
   int64_t serve_for_ms = -1;  ///< end a serving run after this; -1: when asked
   std::vector<std::pair<std::string, std::string>>
-      text_params;          ///< --param k=v, checked against the schema
-  std::string params_json;  ///< --params FILE.json's text
+      text_params{};          ///< --param k=v, checked against the schema
+  std::string params_json{};  ///< --params FILE.json's text
 };
 
 /// One thing that happened in a run, in order. Also the lines of --json.

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# embed.sh BUILD EXAMPLE COMPILER: installs BUILD, builds EXAMPLE against it in both ways, runs it twice.
+set -euo pipefail
+build=$1 example=$2 compiler=$3
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+cmake --install "$build" --prefix "$folder/prefix" >"$folder/install.log" || { cat "$folder/install.log"; exit 1; }
+for file in bin/flow bin/flow-executor include/flow/flow.hpp; do
+  [[ -e $folder/prefix/$file ]] || { echo "the install lacks $file"; exit 1; }
+done
+
+expect() {  # WHAT PATTERN FILE
+  grep -q -- "$2" "$3" || { echo "failed: $1"; cat "$3"; exit 1; }
+}
+
+cmake -S "$example" -B "$folder/build" -G Ninja -DCMAKE_PREFIX_PATH="$folder/prefix" \
+  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" >"$folder/log" || { cat "$folder/log"; exit 1; }
+cmake --build "$folder/build" >"$folder/log" || { cat "$folder/log"; exit 1; }
+"$folder/build/embed" "$example/pipeline.lua" "$folder/state" >"$folder/first" || { cat "$folder/first"; exit 1; }
+expect "the native task ran" "task half running" "$folder/first"
+expect "the result arrived" 'result {.*"text":"320 x 240"}' "$folder/first"
+
+# pkg-config, and a second run that takes everything from the cache.
+config=$(find "$folder/prefix" -name flow.pc -printf '%h')
+flags=$(PKG_CONFIG_PATH=$config pkg-config --define-variable=prefix="$folder/prefix" --cflags --libs flow)
+libs=$(find "$folder/prefix" -name libflow.so -printf '%h')
+# shellcheck disable=SC2086  # flags are words
+"$compiler" -std=c++20 "$example/main.cc" $flags -Wl,-rpath,"$libs" -o "$folder/embed"
+"$folder/embed" "$example/pipeline.lua" "$folder/state" >"$folder/second" || { cat "$folder/second"; exit 1; }
+if grep -q "task half running" "$folder/second"; then echo "failed: the second run is cached"; cat "$folder/second"; exit 1; fi
+expect "the same result" 'result {.*"text":"320 x 240"}' "$folder/second"
+
+# Another program reads the same state.
+"$folder/prefix/bin/flow" ls --state "$folder/state" >"$folder/ls"
+[[ $(wc -l <"$folder/ls") == 2 ]] || { echo "failed: flow ls lists both runs"; cat "$folder/ls"; exit 1; }
+echo "an installed flow builds and runs a host"
