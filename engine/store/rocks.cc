@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "engine/store/damage.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {
@@ -37,12 +38,13 @@ std::string free_space(const std::string& dir) {
   return fmt::format("{} MiB free", info.f_bavail * info.f_frsize >> 20);
 }
 
-/// RocksDB says "Corruption: … in /path/000012.log offset 123": passed on with what to do about it.
 Error corruption(const std::string& dir, const rocksdb::Status& status) {
+  std::string where = find_log_damage(dir + "/db");
   return environment_error(
-      fmt::format("the state `{}` is damaged: {}. Nothing was dropped and nothing is written. "
-                  "Bring the file back from a copy, or move the folder away and start again.",
-                  dir, status.ToString()));
+      fmt::format("the state `{}` is damaged: {}{}. Nothing was dropped and nothing is written. "
+                  "Bring the file back from a copy, or move "
+                  "the folder away and start again.",
+                  dir, status.ToString(), where.empty() ? "" : " in " + where));
 }
 
 rocksdb::Options database_options() {

@@ -1,0 +1,301 @@
+// The state on disk: what is committed is there, what is not is not, and damage is told, never
+// dropped in silence.
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <thread>
+
+#include "engine/store/keys.hpp"
+#include "engine/store/lock.hpp"
+#include "engine/store/rows.hpp"
+#include "engine/store/store.hpp"
+#include "tests/store/place.hpp"
+
+using namespace flow;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::unique_ptr<Store> opened(const std::string& dir, bool read_only = false) {
+  StoreOptions options;
+  options.read_only = read_only;
+  auto store = open_store(dir, options);
+  if (!store.ok()) FAIL(store.error().message);
+  return std::move(*store);
+}
+
+void put(Store& store, const std::string& key, const std::string& value) {
+  Batch batch;
+  batch.put(Family::kv, key, value);
+  REQUIRE(store.commit(batch).ok());
+}
+
+std::optional<std::string> read(const Store& store, const std::string& key) {
+  auto value = store.get(Family::kv, key);
+  REQUIRE(value.ok());
+  return *value;
+}
+
+fs::path newest_log(const std::string& dir) {
+  fs::path newest;
+  for (const auto& entry : fs::directory_iterator(dir + "/db")) {
+    if (entry.path().extension() == ".log" && entry.path() > newest) newest = entry.path();
+  }
+  REQUIRE_FALSE(newest.empty());
+  return newest;
+}
+
+}  // namespace
+
+TEST_CASE("what was committed is there after a reopen, whole") {
+  Place place;
+  {
+    auto store = opened(place.state());
+    Batch batch;
+    batch.put(Family::runs, "a", "1");
+    batch.put(Family::kv, "b", std::string("\0x", 2));
+    REQUIRE(store->commit(batch).ok());
+    Batch change;
+    change.erase(Family::runs, "a");
+    REQUIRE(store->commit(change).ok());
+  }
+  auto store = opened(place.state());
+  CHECK(read(*store, "b") == std::string("\0x", 2));
+  CHECK_FALSE((*store->get(Family::runs, "a")).has_value());
+  struct stat info {};
+  REQUIRE(::stat(place.state().c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0700);
+}
+
+TEST_CASE("a scan visits a prefix in order, from where it is told, and stops when told") {
+  auto store = make_memory_store();
+  for (const char* key : {"a1", "b1", "b2", "b3", "c1"}) put(*store, key, key);
+  std::string seen;
+  REQUIRE(store
+              ->scan(Family::kv, "b", "b2",
+                     [&](std::string_view key, std::string_view) {
+                       seen += std::string(key) + " ";
+                       return true;
+                     })
+              .ok());
+  CHECK(seen == "b2 b3 ");
+  int count = 0;
+  REQUIRE(store
+              ->scan(Family::kv, "", "",
+                     [&](std::string_view, std::string_view) { return ++count < 2; })
+              .ok());
+  CHECK(count == 2);
+}
+
+TEST_CASE("a reader works beside a writer that goes on writing") {
+  Place place;
+  auto writer = opened(place.state());
+  put(*writer, "first", "1");
+  auto reader = opened(place.state(), true);
+  CHECK(read(*reader, "first") == "1");
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    for (int i = 0; !stop; i++)
+      put(*writer, "busy" + std::to_string(i % 100), std::string(10'000, 'x'));
+  });
+  for (int i = 0; i < 5; i++) CHECK(read(*opened(place.state(), true), "first") == "1");
+  stop = true;
+  busy.join();
+}
+
+TEST_CASE("a truncated log opens at its last whole batch") {
+  Place place;
+  {
+    auto store = opened(place.state());
+    for (int i = 0; i < 10; i++) {
+      Batch batch;
+      batch.put(Family::kv, "left" + std::to_string(i), "x");
+      batch.put(Family::runs, "right" + std::to_string(i), "x");
+      REQUIRE(store->commit(batch).ok());
+    }
+  }
+  fs::path log = newest_log(place.state());
+  fs::resize_file(log, fs::file_size(log) - 3);
+  auto store = opened(place.state());
+  CHECK(read(*store, "left8").has_value());
+  CHECK_FALSE(read(*store, "left9").has_value());
+  CHECK_FALSE((*store->get(Family::runs, "right9")).has_value());
+}
+
+TEST_CASE("a flipped byte in the log is an error that names the file, and nothing is dropped") {
+  Place place;
+  {
+    auto store = opened(place.state());
+    for (int i = 0; i < 200; i++) put(*store, "key" + std::to_string(i), std::string(500, 'v'));
+  }
+  fs::path log = newest_log(place.state());
+  std::string before;
+  {
+    std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(30'000);
+    char byte = 0;
+    file.read(&byte, 1);
+    file.seekp(30'000);
+    byte = static_cast<char>(byte ^ 1);
+    file.write(&byte, 1);
+  }
+  uintmax_t size = fs::file_size(log);
+  auto store = open_store(place.state());
+  REQUIRE_FALSE(store.ok());
+  CHECK(store.error().kind == ErrorKind::environment);
+  CHECK_THAT(store.error().message,
+             Catch::Contains(log.filename().string()) && Catch::Contains("offset"));
+  CHECK(fs::file_size(log) == size);
+}
+
+TEST_CASE("a state of a newer format is left alone") {
+  Place place;
+  {
+    auto store = opened(place.state());
+    Batch batch;
+    batch.put(Family::meta, "format", "99");
+    REQUIRE(store->commit(batch).ok());
+  }
+  auto store = open_store(place.state());
+  REQUIRE_FALSE(store.ok());
+  CHECK_THAT(store.error().message, Catch::Contains("newer") && Catch::Contains("99"));
+}
+
+TEST_CASE("a full disk stops the commit with the free space in its words, and loses nothing") {
+  Place place;
+  fs::path small = place.path / "small";
+  fs::create_directory(small);
+  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=8m") != 0) {
+    WARN("skipped: a tmpfs can't be mounted here");
+    return;
+  }
+  struct Unmount {
+    fs::path path;
+    ~Unmount() { ::umount2(path.c_str(), MNT_DETACH); }
+  } unmount{small};
+  std::string dir = (small / "state").string();
+  int committed = 0;
+  {
+    auto store = opened(dir);
+    for (; committed < 1000; committed++) {
+      Batch batch;
+      batch.put(Family::kv, "key" + std::to_string(committed),
+                std::string(100'000, static_cast<char>('a' + committed % 26)));
+      Status done = store->commit(batch);
+      if (done.ok()) continue;
+      CHECK(done.error().kind == ErrorKind::environment);
+      CHECK_THAT(done.error().message, Catch::Contains("free") && Catch::Contains(dir));
+      break;
+    }
+  }
+  REQUIRE(committed < 1000);
+  REQUIRE(::mount("tmpfs", small.c_str(), "tmpfs", MS_REMOUNT, "size=64m") == 0);
+  auto store = opened(dir);
+  for (int i = 0; i < committed; i++) CHECK(read(*store, "key" + std::to_string(i)).has_value());
+}
+
+TEST_CASE("content is kept inline up to the limit and as a read-only file beyond") {
+  Place place;
+  auto store = opened(place.state());
+  Blobs blobs(*store, place.state());
+  for (size_t size :
+       {size_t{0}, size_t{1}, kInlineBlobMax - 1, kInlineBlobMax, kInlineBlobMax + 1}) {
+    std::string bytes(size, 'b');
+    Batch batch;
+    auto digest = blobs.put(bytes, batch);
+    REQUIRE(digest.ok());
+    CHECK(*digest == sha256(bytes));
+    REQUIRE(store->commit(batch).ok());
+    CHECK(blobs.has(*digest));
+    CHECK(*blobs.get(*digest) == bytes);
+    bool is_file = fs::exists(blobs.path_of(*digest));
+    CHECK(is_file == (size > kInlineBlobMax));
+    auto path = blobs.materialize(*digest);
+    REQUIRE(path.ok());
+    CHECK(fs::file_size(*path) == size);
+    struct stat info {};
+    REQUIRE(::stat(path->c_str(), &info) == 0);
+    CHECK((info.st_mode & 0777) == 0400);
+  }
+}
+
+TEST_CASE("damaged content is refused by its digest") {
+  Place place;
+  auto store = opened(place.state());
+  Blobs blobs(*store, place.state());
+  Batch batch;
+  auto digest = blobs.put(std::string(100'000, 'q'), batch);
+  REQUIRE(digest.ok());
+  std::string path = blobs.path_of(*digest);
+  REQUIRE(::chmod(path.c_str(), 0600) == 0);
+  std::ofstream(path, std::ios::app) << "!";
+  auto bytes = blobs.get(*digest);
+  REQUIRE_FALSE(bytes.ok());
+  CHECK_THAT(bytes.error().message, Catch::Contains("damaged"));
+}
+
+TEST_CASE("one process holds the lock, and it goes with its holder") {
+  Place place;
+  auto first = StateLock::acquire(place.state());
+  REQUIRE(first.ok());
+  REQUIRE(*first);
+  CHECK(state_is_locked(place.state()));
+  CHECK_THAT(lock_holder(place.state()), Catch::Contains(std::to_string(getpid())));
+  auto second = StateLock::acquire(place.state());
+  REQUIRE(second.ok());
+  CHECK_FALSE(*second);
+  first->reset();
+  CHECK_FALSE(state_is_locked(place.state()));
+  auto third = StateLock::acquire(place.state());
+  REQUIRE(third.ok());
+  CHECK(*third);
+}
+
+TEST_CASE("keys of a run are found again by their run") {
+  Digest digest = sha256("k");
+  CHECK(run_of_key(Family::kv, folded_key("r1")) == "r1");
+  CHECK(run_of_key(Family::kv, step_prefix("r1", "t", digest) + "name") == "r1");
+  CHECK(run_of_key(Family::kv, checkpoint_key("r1", "t", digest)) == "r1");
+  CHECK(run_of_key(Family::logs, log_key("r1", 3, 1, 9)) == "r1");
+  CHECK_FALSE(run_of_key(Family::kv, param_digest_key("/a/b")).has_value());
+  CHECK(is_progress_key(step_prefix("r1", "t", digest)));
+  CHECK_FALSE(is_progress_key(folded_key("r1")));
+  CHECK(log_key("r", 1, 1, 255) < log_key("r", 1, 1, 256));
+  CHECK(journal_key(255) < journal_key(256));
+}
+
+TEST_CASE("rows survive their encoding") {
+  RunRow row;
+  row.id = "20261121-051700-aaaa";
+  row.name = "n\xff";
+  row.pipeline = "p";
+  row.status = "failed";
+  row.submitted = 5;
+  row.finished = 9;
+  row.counts = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  row.retried = 3;
+  row.params = "\xa0";
+  row.has_result = true;
+  row.result = sha256("r");
+  row.plan_digest = sha256("p");
+  row.bundle_digest = sha256("b");
+  row.grace_ms = 77;
+  auto back = decode_run_row(encode_run_row(row));
+  REQUIRE(back.ok());
+  CHECK(encode_run_row(*back) == encode_run_row(row));
+  CHECK(back->name == row.name);
+  CHECK(back->counts.waiting == 9);
+  CHECK_FALSE(decode_run_row("nonsense").ok());
+  CacheEntry entry{sha256("r"), true, sha256("f"), "task", "run", 12, true};
+  auto entry_back = decode_cache_entry(encode_cache_entry(entry));
+  REQUIRE(entry_back.ok());
+  CHECK(entry_back->fragment == entry.fragment);
+  CHECK(entry_back->has_wait);
+  auto log = decode_log(encode_log({2, 1, 99, "text\xff"}));
+  REQUIRE(log.ok());
+  CHECK(log->text == "text\xff");
+}
