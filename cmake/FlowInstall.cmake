@@ -2,7 +2,8 @@
 # pkg-config, the standard modules and their editor annotations.
 include(CMakePackageConfigHelpers)
 
-if(NOT TARGET flow_driver OR NOT TARGET flow)
+get_target_property(executor_type flow-executor TYPE)
+if(NOT TARGET flow_driver OR NOT TARGET flow OR NOT executor_type STREQUAL "EXECUTABLE")
   return()
 endif()
 
@@ -17,10 +18,7 @@ target_compile_features(flow_shared INTERFACE cxx_std_20)
 target_include_directories(flow_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/flow)
-install(TARGETS flow RUNTIME)
-if(TARGET flow-executor)
-  install(TARGETS flow-executor RUNTIME)
-endif()
+install(TARGETS flow flow-executor RUNTIME)
 install(TARGETS flow_shared EXPORT flowTargets LIBRARY)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/engine/include/flow DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT flowTargets NAMESPACE flow:: DESTINATION ${package_dir})
