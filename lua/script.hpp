@@ -97,6 +97,11 @@ class ScriptVm {
   virtual Status load(const Bundle& bundle) = 0;
   /// Runs one attempt from a fresh script state. `load` came first.
   virtual AttemptOutcome run(const AttemptRequest& request, AttemptHost& host) = 0;
+  /// Runs a service's function from a fresh script state and keeps the table that it returned.
+  virtual AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host) = 0;
+  /// Calls its `predict`: a table of tensors by name in, one out.
+  virtual Result<Value> predict(const Value& inputs) = 0;
+  virtual void end_service() = 0;
 };
 
 std::unique_ptr<ScriptVm> make_script_vm();
