@@ -1,0 +1,453 @@
+// The simulated head, workers and clients.
+#include "tests/sim/simulation.hpp"
+
+#include <algorithm>
+
+#include "engine/sched/sched.hpp"
+#include "tests/core/dump.hpp"
+
+namespace flow::sim {
+
+using namespace core;
+
+namespace {
+
+constexpr size_t kTurnsMax = 20'000;
+constexpr size_t kInboxMax = 8;
+
+bool is_question(const Command& command) { return command.index() <= 3; }
+
+const AttemptId* attempt_of(const Event& event) {
+  return std::visit(
+      [](const auto& e) -> const AttemptId* {
+        if constexpr (requires { e.id; }) {
+          return &e.id;
+        } else {
+          return nullptr;
+        }
+      },
+      event);
+}
+
+}  // namespace
+
+Simulation::Simulation(uint64_t seed, const Weather& weather) : random_(seed), weather_(weather) {
+  // What is submitted depends on the seed alone, not on the weather.
+  Random plans(seed * 7919 + 1);
+  uint32_t runs = 1 + plans.below(3);
+  for (uint32_t i = 0; i < runs; i++) {
+    Client client;
+    client.plan = random_plan(plans.next());
+    client.fail_fast = plans.one_in(8);
+    client.fresh = plans.one_in(6);
+    client.cancels = plans.one_in(10);
+    client.jobs = int32_t(plans.below(3));
+    client.starts = now_ + plans.below(60);
+    clients_["run-" + std::to_string(i)] = client;
+  }
+  crashes_left_ = weather.crashes ? 6 : 0;
+  meddling_left_ = weather.meddling ? 12 : 0;
+}
+
+std::string Simulation::run() {
+  recover();
+  for (size_t turns = 0; problem_.empty() && !all_done(); turns++) {
+    if (turns == kTurnsMax) {
+      broken("it does not end");
+      break;
+    }
+    if (clients_act()) continue;
+    Time next = INT64_MAX;
+    if (!network_.empty()) next = network_.begin()->first;
+    if (!timers_.empty()) next = std::min(next, timers_.begin()->first);
+    for (const auto& [id, client] : clients_) {
+      if (!state_.runs.contains(id) && !outcomes_.contains(id)) {
+        next = std::min(next, std::max(client.starts, now_));
+      }
+    }
+    if (next == INT64_MAX && questions_.empty()) {
+      broken("nothing can happen any more, but runs are open:\n" + dump(state_));
+      break;
+    }
+    if (next != INT64_MAX) now_ = std::max(now_, next);
+    std::vector<Event> inbox;
+    while (!network_.empty() && network_.begin()->first <= now_ && inbox.size() < kInboxMax) {
+      inbox.push_back(std::move(network_.begin()->second));
+      network_.erase(network_.begin());
+    }
+    while (!timers_.empty() && timers_.begin()->first <= now_) {
+      inbox.push_back(timers_.begin()->second);
+      timers_.erase(timers_.begin());
+    }
+    turn(std::move(inbox));
+    if (crashed_) recover();
+  }
+  if (problem_.empty()) check_seen();
+  return problem_;
+}
+
+// ---- the turn
+
+void Simulation::turn(std::vector<Event> inbox) {
+  for (Event& event : inbox) {
+    if (admit(state_, event)) step(std::move(event));
+  }
+  size_t patience = random_.one_in(5) ? random_.below(6) : SIZE_MAX;  // the rest in the next turn
+  for (size_t answered = 0; problem_.empty();) {
+    for (Command& command : commands_) {
+      (is_question(command) ? questions_ : acts_).push_back(std::move(command));
+    }
+    commands_.clear();
+    if (!questions_.empty()) {
+      if (answered++ >= patience) break;
+      Command question = std::move(questions_.front());
+      questions_.erase(questions_.begin());
+      answer(question);
+      continue;
+    }
+    std::vector<Event> proposals = schedule(state_, 1 + random_.below(16));
+    if (proposals.empty()) break;
+    for (Event& proposal : proposals) {
+      if (!admit(state_, proposal)) return broken("a proposal of the scheduler was refused");
+      step(std::move(proposal));
+    }
+  }
+  if (!problem_.empty()) return;
+  if (crash_here()) return crash();
+#ifdef FLOW_MUTANT_PERFORM_BEFORE_COMMIT
+  std::vector<Command> early = std::move(acts_);
+  acts_.clear();
+  for (const Command& act : early) {
+    if (crash_here()) return crash();
+    perform(act);
+  }
+  if (crash_here()) return crash();
+  commit();
+#else
+  commit();
+  if (crash_here()) return crash();
+  std::vector<Command> acts = std::move(acts_);
+  acts_.clear();
+  for (const Command& act : acts) {
+    perform(act);
+    if (crash_here()) return crash();
+  }
+#endif
+}
+
+bool Simulation::step(Event event) {
+  if (const AttemptId* id = attempt_of(event); id && !std::holds_alternative<Assigned>(event)) {
+    const Run& run = state_.runs.at(id->run);
+    if (current_attempt(run, id->unit) != *id) {
+      broken("a straggler entered the journal");
+      return false;
+    }
+  }
+  Record record{state_.sequence + 1, now_, std::move(event)};
+  apply(state_, record, commands_);
+  if (const auto* success = std::get_if<AttemptSucceeded>(&record.event)) {
+    const Run& run = state_.runs.at(success->id.run);
+    if (def_of(run, success->id.unit)->cache) {
+      const Digest& key = run.units[success->id.unit].key;
+      staged_cache_[key] = {success->result, success->fragment};
+    }
+  }
+  batch_.push_back(std::move(record));
+  std::string wrong = check_invariants(state_);
+  if (!wrong.empty()) broken(wrong);
+  return problem_.empty();
+}
+
+void Simulation::answer(const Command& question) {
+  auto submit = [&](Event event) {
+    if (admit(state_, event)) step(std::move(event));
+  };
+  if (const auto* q = std::get_if<ResolveInputs>(&question)) {
+    auto found = state_.runs.find(q->run);
+    if (found == state_.runs.end()) return;
+    const Run& run = found->second;
+    if (run.units[q->unit].phase != Phase::resolving) return;
+    const TaskDef& def = *def_of(run, q->unit);
+    InputsResolved e{q->run, q->unit, key_of(run, q->unit), false, {}, nullptr, {}};
+    bool may_hit =
+        def.cache && def.kind != TaskKind::service && !run.fresh && !run.units[q->unit].forced;
+    for (const auto* cache : {&staged_cache_, &cache_}) {
+      auto entry = cache->find(e.key);
+      if (!may_hit || e.hit || entry == cache->end()) continue;
+      e.hit = true;
+      e.result = entry->second.first;
+      e.fragment = entry->second.second;
+    }
+    return submit(std::move(e));
+  }
+  if (const auto* q = std::get_if<ExpandMap>(&question)) {
+    auto found = state_.runs.find(q->run);
+    if (found == state_.runs.end() || found->second.units[q->unit].phase != Phase::resolving)
+      return;
+    return submit(MapExpanded{q->run, q->unit, count_of(found->second, q->unit)});
+  }
+  if (const auto* q = std::get_if<ResolveWhen>(&question)) {
+    auto found = state_.runs.find(q->run);
+    if (found == state_.runs.end() || found->second.units[q->unit].phase != Phase::resolving)
+      return;
+    return submit(WhenResolved{q->run, q->unit, side_of(found->second, q->unit)});
+  }
+  const auto& q = std::get<GatherValue>(question);
+  auto found = state_.runs.find(q.run);
+  if (found == state_.runs.end()) return;
+  if (q.unit != kNoNode && found->second.units[q.unit].phase != Phase::gathering) return;
+  submit(ValueGathered{q.run, q.unit, gathered(found->second, q.unit)});
+}
+
+void Simulation::commit() {
+  for (Record& record : batch_) journal_.push_back(std::move(record));
+  batch_.clear();
+  for (auto& [key, entry] : staged_cache_) cache_[key] = entry;
+  staged_cache_.clear();
+  committed_dump_ = dump(state_);
+  if (!random_.one_in(20)) return;
+  snapshot_ = restored(state_);
+  snapshot_records_ = journal_.size();
+  if (dump(snapshot_) != committed_dump_) broken("a snapshot comes to another state");
+}
+
+void Simulation::perform(const Command& act) {
+  if (const auto* c = std::get_if<StartAttempt>(&act)) {
+    seen_starts_.insert(c->id);
+    start_attempt(c->id);
+  } else if (const auto* c = std::get_if<StopAttempt>(&act)) {
+    stop_attempt(c->id);
+  } else if (const auto* c = std::get_if<AckSaved>(&act)) {
+    seen_acks_.insert({c->id, c->name});
+    auto attempt = attempts_.find(c->id);
+    if (attempt == attempts_.end() || !attempt->second.waits_for_ack) return;
+    attempt->second.waits_for_ack = false;
+    go_on(c->id);
+  } else if (const auto* c = std::get_if<SetTimer>(&act)) {
+    timers_.emplace(c->at, TimerFired{c->run, c->unit, c->serial});
+  }
+}
+
+bool Simulation::crash_here() {
+  if (crashes_left_ == 0 || !random_.one_in(60)) return false;
+  crashes_left_--;
+  return true;
+}
+
+// Executors die with the head; what they had sent may still be on its way.
+void Simulation::crash() {
+  crash_count_++;
+  crashed_ = true;
+  std::map<AttemptId, Attempt> old = std::move(attempts_);
+  attempts_.clear();
+  if (!weather_.bad_network) network_.clear();
+  for (const auto& [id, attempt] : old) {
+    if (!weather_.bad_network || random_.one_in(2)) continue;
+    AttemptSucceeded straggler{id, sha256("what a straggler says"), nullptr, {}, 1};
+    if (random_.one_in(2)) {
+      say(straggler, 1 + random_.below(80));
+    } else {
+      say(AttemptFailed{id, {Cause::preempted, "late", "", 0}}, 1 + random_.below(80));
+    }
+  }
+}
+
+void Simulation::recover() {
+  crashed_ = false;
+  batch_.clear();
+  commands_.clear();
+  questions_.clear();
+  acts_.clear();
+  timers_.clear();
+  staged_cache_.clear();
+  State recovered;
+  size_t from = 0;
+  if (snapshot_records_ > 0 && random_.one_in(2)) {
+    recovered = restored(snapshot_);
+    from = snapshot_records_;
+  }
+  std::vector<Command> dropped;
+  for (size_t i = from; i < journal_.size(); i++) apply(recovered, journal_[i], dropped);
+  state_ = std::move(recovered);
+  if (!journal_.empty() && dump(state_) != committed_dump_) {
+    return broken("a replay comes to another state than the one that was committed");
+  }
+  check_seen();
+  std::vector<Event> first;
+  first.push_back(EngineStarted{state_.epoch + 1, int32_t(1000 * (1 + random_.below(4))), 1000});
+  turn(std::move(first));
+  if (crashed_) recover();
+}
+
+// ---- workers
+
+void Simulation::say(Event event, Time delay) {
+  if (weather_.bad_network) {
+    delay += random_.below(10);
+    if (random_.one_in(10)) delay += random_.below(200);                                 // late
+    if (random_.one_in(10)) network_.emplace(now_ + delay + random_.below(100), event);  // twice
+  }
+  network_.emplace(now_ + delay, std::move(event));
+}
+
+void Simulation::start_attempt(const AttemptId& id) {
+  const Run& run = state_.runs.at(id.run);
+  const Unit& u = run.units[id.unit];
+  if (u.phase != Phase::running || current_attempt(run, id.unit) != id) return;
+  Attempt attempt;
+  attempt.id = id;
+  attempt.key = u.key;
+  attempt.is_service = is_service(run, id.unit);
+  attempt.has_signal = run.signals.contains(kSignal);
+  if (u.extra) {
+    for (const auto& [name, wait] : u.extra->waits)
+      attempt.expired = attempt.expired || wait.second;
+  }
+  attempt.steps_left = behaviour_of(u.key).steps;
+  attempts_[id] = attempt;
+  if (meddling_left_ > 0 && random_.one_in(12)) {
+    meddling_left_--;
+    attempts_.erase(id);
+    if (random_.one_in(2)) return say(AttemptReturned{id}, 1);
+    return say(AttemptFailed{id, {Cause::preempted, "preempted", "", 0}}, 1 + random_.below(20));
+  }
+  go_on(id);
+}
+
+void Simulation::go_on(const AttemptId& id) {
+  Attempt& attempt = attempts_.at(id);
+  const Run& run = state_.runs.at(id.run);
+  Behaviour b = behaviour_of(attempt.key);
+  Time takes = 1 + random_.below(uint32_t(b.takes));
+  if (attempt.is_service) {
+    attempt.steps_left = 0;
+    return say(ServiceReady{id, "http://" + std::to_string(id.attempt)}, takes);
+  }
+  if (attempt.steps_left > 0) {
+    attempt.steps_left--;
+    attempt.waits_for_ack = true;
+    return say(StepSaved{id, "step " + std::to_string(attempt.steps_left), sha256("step")}, takes);
+  }
+  Digest key = attempt.key;
+  bool waits = (b.kind == Behaviour::Kind::waits_for_signal && !attempt.has_signal) ||
+               (b.kind == Behaviour::Kind::waits_for_deadline && !attempt.expired);
+  attempts_.erase(id);
+  if (waits) {
+    bool by_signal = b.kind == Behaviour::Kind::waits_for_signal;
+    return say(
+        AttemptWaiting{id, by_signal ? kSignal : "never", "wait", by_signal ? 0 : now_ + kDeadline},
+        takes);
+  }
+  uint32_t& failures = own_failures_[{id.run, key}];
+  if (b.kind == Behaviour::Kind::fails || failures < b.failures) {
+    failures++;
+    return say(AttemptFailed{id, {Cause::user_error, "it fails", "", 1}}, takes);
+  }
+  AttemptSucceeded e{id, result_of(key), nullptr, {}, int64_t{random_.below(9000)}};
+  if (def_of(run, id.unit)->kind == TaskKind::dynamic) e.fragment = calls_of(*run.plan, key);
+  say(std::move(e), takes);
+}
+
+void Simulation::stop_attempt(const AttemptId& id) {
+  auto attempt = attempts_.find(id);
+  if (attempt == attempts_.end()) return;  // its last report is on its way
+  attempts_.erase(attempt);
+  if (random_.one_in(2)) return say(AttemptStopped{id}, 1 + random_.below(10));
+  say(AttemptFailed{id, {Cause::stopped, "stopped", "", 15}}, 1 + random_.below(10));
+}
+
+// ---- clients: they try again until the state shows what they asked for
+
+// True if the head took a turn for one of them.
+bool Simulation::clients_act() {
+  for (auto& [id, client] : clients_) {
+    if (outcomes_.contains(id)) continue;
+    auto found = state_.runs.find(id);
+    if (found == state_.runs.end()) {
+      if (now_ < client.starts) continue;
+      RunSubmitted e;
+      e.run = id;
+      e.plan = client.plan;
+      e.jobs = client.jobs;
+      e.fail_fast = client.fail_fast;
+      e.fresh = client.fresh;
+      turn({e});
+      if (crashed_) recover();
+      return true;
+    }
+    const Run& run = found->second;
+    if (run.status == RunStatus::interrupted) {
+      network_.emplace(now_, RetryRequested{id, false, 0});
+    } else if (run.status == RunStatus::serving && !run.ending) {
+      network_.emplace(now_ + 5, ServeEnded{id});
+    } else if (run.status == RunStatus::waiting && !run.signals.contains(kSignal)) {
+      network_.emplace(now_ + 5, SignalReceived{id, kSignal, sha256("go")});
+    }
+    if (client.cancels && run.counts.succeeded > 2 && random_.one_in(4)) {
+      network_.emplace(now_, CancelRequested{id});
+    }
+    if (is_final(run.status)) {
+      bool again = meddling_left_ > 0 && !client.retried_once && run.status == RunStatus::succeeded;
+      client.retried_once = true;
+      if (again)
+        network_.emplace(now_, RetryRequested{id, true, random_.below(uint32_t(run.units.size()))});
+      if (!again && network_.empty()) {
+        check_outcomes();
+        return true;
+      }
+    } else if (meddling_left_ > 0 && random_.one_in(30)) {
+      meddling_left_--;
+      network_.emplace(now_, StopRequested{id});
+    }
+  }
+  return false;
+}
+
+bool Simulation::all_done() const { return outcomes_.size() == clients_.size(); }
+
+void Simulation::check_outcomes() {
+  std::vector<RunId> ended;
+  for (const auto& [id, run] : state_.runs) {
+    if (!is_final(run.status)) continue;
+    Outcome& outcome = outcomes_[id];
+    outcome.status = run.status;
+    outcome.result = run.result;
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      const Unit& u = run.units[unit];
+      if (!u.dropped) outcome.units[unit_name(run, unit)] = {u.status, u.result};
+    }
+    const Client& client = clients_.at(id);
+    bool depends_on_order = client.fail_fast || client.cancels;
+    if (depends_on_order) outcome = Outcome{};
+    ended.push_back(id);
+  }
+  for (const RunId& id : ended) {
+    turn({RunDeleted{id}});
+    if (crashed_) return recover();
+  }
+}
+
+// What anybody saw is in the journal.
+void Simulation::check_seen() {
+  std::set<AttemptId> assigned;
+  std::set<std::pair<AttemptId, std::string>> saved;
+  for (const Record& record : journal_) {
+    if (const auto* e = std::get_if<Assigned>(&record.event)) {
+      if (!assigned.insert(e->id).second) return broken("an attempt was assigned twice");
+    }
+    if (const auto* e = std::get_if<StepSaved>(&record.event)) saved.insert({e->id, e->name});
+  }
+  for (const AttemptId& id : seen_starts_) {
+    if (!assigned.contains(id)) return broken("an attempt started that the journal does not know");
+  }
+  for (const auto& ack : seen_acks_) {
+    if (!saved.contains(ack))
+      return broken("a step was called durable that the journal does not have");
+  }
+}
+
+void Simulation::broken(const std::string& promise) {
+  if (problem_.empty()) problem_ = promise;
+}
+
+}  // namespace flow::sim

@@ -1,0 +1,108 @@
+// One seed's world: the real apply and schedule under a fake driver that crashes at every point of
+// a turn, workers whose reports come late, twice or after a crash, and clients that try again.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "tests/sim/content.hpp"
+#include "tests/sim/random.hpp"
+
+namespace flow::sim {
+
+struct Weather {
+  bool crashes = true;      // of the head
+  bool bad_network = true;  // reports late, twice, from before a crash
+  bool meddling = true;     // stop and resume, preemption, attempts given back, retries of tasks
+};
+
+/// What must not depend on the weather.
+struct Outcome {
+  core::RunStatus status = core::RunStatus::pending;
+  Digest result;
+  std::map<std::string, std::pair<core::UnitStatus, Digest>> units;
+  bool operator==(const Outcome&) const = default;
+};
+
+class Simulation {
+ public:
+  Simulation(uint64_t seed, const Weather& weather);
+  /// "" or the promise that was broken.
+  std::string run();
+  const std::map<core::RunId, Outcome>& outcomes() const { return outcomes_; }
+  size_t crashes() const { return crash_count_; }
+
+ private:
+  struct Client {
+    std::shared_ptr<const Plan> plan;
+    bool fail_fast = false, fresh = false, cancels = false;
+    bool stopped_once = false, retried_once = false;
+    int32_t jobs = 0;
+    core::Time starts = 0;
+  };
+  /// An attempt in a worker: what it will say, in order.
+  struct Attempt {
+    core::AttemptId id;
+    Digest key;
+    uint32_t steps_left = 0;
+    bool waits_for_ack = false;
+    bool is_service = false;
+    bool has_signal = false, expired = false;
+  };
+
+  // turn
+  void turn(std::vector<core::Event> inbox);
+  bool step(core::Event event);
+  void answer(const core::Command& question);
+  void perform(const core::Command& act);
+  void commit();
+  void crash();
+  void recover();
+  bool crash_here();
+  // world
+  void start_attempt(const core::AttemptId& id);
+  void go_on(const core::AttemptId& id);
+  void stop_attempt(const core::AttemptId& id);
+  void say(core::Event event, core::Time delay);
+  bool clients_act();
+  void check_seen();
+  void check_outcomes();
+  void broken(const std::string& promise);
+  bool all_done() const;
+
+  Random random_;
+  Weather weather_;
+  std::map<core::RunId, Client> clients_;
+  std::map<core::RunId, Outcome> outcomes_;
+  std::string problem_;
+  core::Time now_ = 1000;
+  size_t crash_count_ = 0, crashes_left_ = 0, meddling_left_ = 0;
+
+  // The head's memory: lost in a crash.
+  core::State state_;
+  std::vector<core::Record> batch_;
+  std::vector<core::Command> commands_, questions_, acts_;
+  std::multimap<core::Time, core::TimerFired> timers_;
+  std::map<Digest, std::pair<Digest, std::shared_ptr<const PlanFragment>>> staged_cache_;
+  bool crashed_ = false;
+
+  // The disk.
+  std::vector<core::Record> journal_;
+  core::State snapshot_;
+  size_t snapshot_records_ = 0;
+  std::string committed_dump_;
+  std::map<Digest, std::pair<Digest, std::shared_ptr<const PlanFragment>>> cache_;
+
+  // The world outside.
+  std::multimap<core::Time, core::Event> network_;
+  std::map<core::AttemptId, Attempt> attempts_;
+  std::map<std::pair<core::RunId, Digest>, uint32_t> own_failures_;
+  std::set<core::AttemptId> seen_starts_;
+  std::set<std::pair<core::AttemptId, std::string>> seen_acks_;
+};
+
+}  // namespace flow::sim
