@@ -1,0 +1,252 @@
+// The scheduler against a brute force that knows nothing of its classes: same choices, in the same
+// order, never more than there is and never less than would fit.
+#include "engine/sched/sched.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tests/sim/random.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+/// A state in which everything that was submitted is ready.
+class Bench {
+ public:
+  Bench(int32_t cpus, int64_t memory) { tell(EngineStarted{1, cpus * 1000, memory}); }
+  void submit(const RunId& id, Plan plan, int32_t jobs) {
+    RunSubmitted e;
+    e.run = id;
+    e.plan = std::make_shared<const Plan>(std::move(plan));
+    e.jobs = jobs;
+    tell(e);
+    for (size_t i = 0; i < asked_.size(); i++) {
+      const auto* q = std::get_if<ResolveInputs>(&asked_[i]);
+      if (q == nullptr) continue;
+      Digest key = sha256(q->run + "/" + std::to_string(q->unit));
+      tell(InputsResolved{q->run, q->unit, key, false, {}, nullptr, {}});
+    }
+    asked_.clear();
+  }
+  void tell(Event event) {
+    REQUIRE(admit(state, event));
+    std::vector<Command> out;
+    apply(state, {state.sequence + 1, 0, std::move(event)}, out);
+    asked_.insert(asked_.end(), out.begin(), out.end());
+  }
+  State state;
+
+ private:
+  std::vector<Command> asked_;
+};
+
+TaskDef task(int32_t cpus_milli, int64_t memory, int32_t priority = 0) {
+  TaskDef def;
+  def.name = "t";
+  def.resources.cpus_milli = cpus_milli;
+  def.resources.memory_bytes = memory;
+  def.priority = priority;
+  return def;
+}
+
+Node call(uint32_t def, size_t index) {
+  Node node;
+  node.name = "n" + std::to_string(index);
+  node.def = def;
+  node.args = Value::list({Value(static_cast<int64_t>(index))});
+  return node;
+}
+
+Plan random_plan(sim::Random& random) {
+  Plan plan;
+  for (uint32_t i = 1 + random.below(4); i > 0; i--) {
+    plan.defs.push_back(task(int32_t(random.below(7)) * 500,
+                             random.one_in(2) ? random.below(800) : 0, int32_t(random.below(3))));
+  }
+  for (uint32_t i = 1 + random.below(6); i > 0; i--) {
+    Node node = call(random.below(uint32_t(plan.defs.size())), plan.nodes.size());
+    if (random.one_in(3)) {
+      node.kind = NodeKind::map;
+      node.limit = random.below(3);
+      std::vector<Value> items;
+      for (uint32_t n = 1 + random.below(4); n > 0; n--) items.push_back(Value(int64_t{n}));
+      node.items = Value::list(std::move(items));
+    }
+    plan.nodes.push_back(std::move(node));
+  }
+  return plan;
+}
+
+/// What is taken, counted from the units alone.
+struct Taken {
+  int64_t cpus_milli = 0, memory = 0;
+  std::map<RunId, int64_t> run_cpus_milli;
+  std::map<std::pair<RunId, uint32_t>, uint32_t> instances;
+};
+
+const TaskDef& def_at(const Run& run, UnitId unit) {
+  return run.plan->defs[run.plan->nodes[run.units[unit].node].def];
+}
+
+int64_t cpus_of(const State& state, const Run& run, UnitId unit) {
+  int64_t cpus = std::min(def_at(run, unit).resources.cpus_milli, state.cpus_milli);
+  return run.jobs > 0 ? std::min<int64_t>(cpus, run.jobs * 1000) : cpus;
+}
+
+int64_t memory_of(const State& state, const Run& run, UnitId unit) {
+  return std::min(def_at(run, unit).resources.memory_bytes, state.memory_bytes);
+}
+
+bool fits_beside(const State& state, const Run& run, UnitId unit, const Taken& taken) {
+  int64_t cpus = cpus_of(state, run, unit);
+  int64_t memory = memory_of(state, run, unit);
+  const Node& node = run.plan->nodes[run.units[unit].node];
+  auto count = taken.instances.find({run.id, run.units[unit].node});
+  uint32_t running = count == taken.instances.end() ? 0 : count->second;
+  if (node.kind == NodeKind::map && node.limit > 0 && running >= node.limit) return false;
+  if (taken.memory + memory > state.memory_bytes) return false;
+  auto of_run = taken.run_cpus_milli.find(run.id);
+  int64_t run_cpus = of_run == taken.run_cpus_milli.end() ? 0 : of_run->second;
+  if (cpus > 0 && run.jobs > 0 && run_cpus + cpus > run.jobs * 1000) return false;
+  return cpus == 0 || taken.cpus_milli + cpus <= state.cpus_milli;
+}
+
+void add(const State& state, const Run& run, UnitId unit, Taken& taken) {
+  taken.cpus_milli += cpus_of(state, run, unit);
+  taken.memory += memory_of(state, run, unit);
+  taken.run_cpus_milli[run.id] += cpus_of(state, run, unit);
+  taken.instances[{run.id, run.units[unit].node}]++;
+}
+
+std::vector<std::pair<RunId, UnitId>> brute_force(const State& state) {
+  Taken taken;
+  std::vector<std::tuple<int32_t, RunId, UnitId>> ready;
+  for (const auto& [id, run] : state.runs) {
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      if (run.units[unit].status == UnitStatus::running) add(state, run, unit, taken);
+      if (run.units[unit].status == UnitStatus::ready) {
+        ready.emplace_back(-def_at(run, unit).priority, id, unit);
+      }
+    }
+  }
+  std::sort(ready.begin(), ready.end());
+  std::vector<std::pair<RunId, UnitId>> chosen;
+  for (const auto& [priority, id, unit] : ready) {
+    const Run& run = state.runs.at(id);
+    if (!fits_beside(state, run, unit, taken)) continue;
+    add(state, run, unit, taken);
+    chosen.emplace_back(id, unit);
+  }
+  return chosen;
+}
+
+std::vector<std::pair<RunId, UnitId>> chosen_by(const std::vector<Event>& proposals) {
+  std::vector<std::pair<RunId, UnitId>> chosen;
+  for (const Event& event : proposals) {
+    const AttemptId& id = std::get<Assigned>(event).id;
+    chosen.emplace_back(id.run, id.unit);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the scheduler chooses what a brute force chooses, and everything it proposes is admitted") {
+  for (uint64_t seed = 1; seed <= 400; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Bench bench(1 + int32_t(random.below(4)), 1000);
+    for (uint32_t i = 1 + random.below(3); i > 0; i--) {
+      bench.submit("run" + std::to_string(i), random_plan(random), int32_t(random.below(4)));
+    }
+    for (int round = 0; round < 6; round++) {
+      std::vector<Event> proposals = schedule(bench.state, 1000);
+      REQUIRE(chosen_by(proposals) == brute_force(bench.state));
+      size_t few = random.below(3);
+      std::vector<Event> first = schedule(bench.state, few);
+      REQUIRE(first.size() == std::min(few, proposals.size()));
+      for (const Event& event : proposals) bench.tell(event);
+      REQUIRE(check_invariants(bench.state) == "");
+      REQUIRE(schedule(bench.state, 1000).empty());
+      for (const Event& event : proposals) {
+        if (!random.one_in(2)) continue;
+        bench.tell(AttemptSucceeded{std::get<Assigned>(event).id, sha256("v"), nullptr, {}, 0});
+      }
+    }
+  }
+}
+
+TEST_CASE("a refused assignment stays refused whoever proposes it") {
+  Bench bench(1, 100);
+  Plan plan;
+  plan.defs = {task(1000, 0)};
+  plan.nodes = {call(0, 0), call(0, 1)};
+  bench.submit("r", plan, 0);
+  AttemptId second = next_attempt(bench.state, bench.state.runs.at("r"), 1);
+  bench.tell(Assigned{next_attempt(bench.state, bench.state.runs.at("r"), 0)});
+  CHECK_FALSE(admit(bench.state, Assigned{second}));
+}
+
+TEST_CASE("tasks known to be short are assigned ahead, up to 20 ms of work a slot and 256 tasks") {
+  auto assigned_ahead = [](int64_t duration_us, int32_t cpus) {
+    Bench bench(cpus, 0);
+    Plan plan;
+    plan.defs = {task(1000, 0)};
+    for (size_t i = 0; i < 1000; i++) plan.nodes.push_back(call(0, i));
+    bench.submit("r", plan, 0);
+    Event first = schedule(bench.state, 1).at(0);
+    bench.tell(first);
+    bench.tell(
+        AttemptSucceeded{std::get<Assigned>(first).id, sha256("v"), nullptr, {}, duration_us});
+    std::vector<Event> proposals = schedule(bench.state, 1000);
+    for (const Event& event : proposals) bench.tell(event);
+    CHECK(check_invariants(bench.state) == "");
+    return proposals.size();
+  };
+  CHECK(assigned_ahead(5'000, 2) == 2);  // not short
+  CHECK(assigned_ahead(4'999, 2) == 8);
+  CHECK(assigned_ahead(1'000, 1) == 20);
+  CHECK(assigned_ahead(1'000, 2) == 40);
+  CHECK(assigned_ahead(1, 2) == 2 + 256);
+}
+
+TEST_CASE("a long task's slot has no backlog behind it") {
+  Bench bench(2, 0);
+  Plan plan;
+  plan.defs = {task(1000, 0), task(1500, 0, 9)};
+  plan.nodes = {call(0, 0), call(1, 1)};
+  for (size_t i = 2; i < 100; i++) plan.nodes.push_back(call(0, i));
+  bench.submit("r", plan, 0);
+  const Run& run = bench.state.runs.at("r");
+  AttemptId id = next_attempt(bench.state, run, 0);
+  bench.tell(Assigned{id});
+  bench.tell(AttemptSucceeded{id, sha256("v"), nullptr, {}, 100});
+  bench.tell(Assigned{next_attempt(bench.state, run, 1)});
+  CHECK(schedule(bench.state, 1000).empty());
+}
+
+TEST_CASE("a queue that can't start is looked at in a bounded part") {
+  auto finds_the_small_one_behind = [](int32_t blocked_classes) {
+    Bench bench(1, 1000);
+    Plan plan;
+    plan.defs = {task(0, 500, 100)};
+    plan.nodes = {call(0, 0)};
+    for (int32_t i = 0; i < blocked_classes; i++) {
+      plan.defs.push_back(task(1000, 501 + i, 50));
+      for (int n = 0; n < 3; n++)
+        plan.nodes.push_back(call(uint32_t(plan.defs.size() - 1), plan.nodes.size()));
+    }
+    plan.defs.push_back(task(1000, 1));
+    plan.nodes.push_back(call(uint32_t(plan.defs.size() - 1), plan.nodes.size()));
+    bench.submit("r", plan, 0);
+    bench.tell(schedule(bench.state, 1).at(0));
+    return schedule(bench.state, 10).size() == 1;
+  };
+  CHECK(finds_the_small_one_behind(1));
+  CHECK(finds_the_small_one_behind(63));
+  CHECK_FALSE(finds_the_small_one_behind(64));
+}
