@@ -83,7 +83,7 @@ void Machine::release(Run& run, UnitId unit) {
     if (hold == Hold::own && place->first != run.id) continue;
     Run& next_run = this->run(place->first);
     UnitId next = place->second;
-    if (winds_down(next_run)) continue;  // about to be cancelled
+    if (winds_down(next_run) || next_run.stopping) continue;  // about to be cancelled or held
     if (!claim(next_run, next)) continue;
     waiters->second.erase(place);
     if (waiters->second.empty()) state_.key_waiters.erase(waiters);

@@ -11,16 +11,16 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
   const Unit& u = run.units[unit];
   out << "  " << unit << ' ' << unit_name(run, unit) << ' ' << status_name(u.status) << " phase "
       << int(u.phase) << " side " << int(u.side) << " hold " << int(u.hold) << " flags " << u.cached
-      << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns " << u.returns
-      << " attempts " << u.attempts << " timer " << u.timer_serial << " expected " << u.expected_us
-      << " epoch " << u.epoch << " key " << u.key.hex() << " result " << u.result.hex() << " from "
-      << u.started << " to " << u.finished;
+      << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns "
+      << u.returns << " attempts " << u.attempts << " timer " << u.timer_serial << " expected "
+      << u.expected_us << " epoch " << u.epoch << " key " << u.key.hex() << " result "
+      << u.result.hex() << " from " << u.started << " to " << u.finished;
   if (u.extra) {
     const UnitExtra& e = *u.extra;
     out << " cause " << cause_name(e.failure.cause) << " \"" << e.failure.message << "\" spent "
-        << e.failures << '/' << e.ooms << '/' << e.infra << '/' << e.lost << " for " << e.waiting_for
-        << ' ' << e.wait_name << " retry at " << e.retry_at << " url " << e.url << " by "
-        << e.computed_by;
+        << e.failures << '/' << e.ooms << '/' << e.infra << '/' << e.lost << " for "
+        << e.waiting_for << ' ' << e.wait_name << " retry at " << e.retry_at << " url " << e.url
+        << " by " << e.computed_by;
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }
@@ -37,9 +37,11 @@ inline std::string dump(const State& state) {
         << '-' << run.finished << " jobs " << run.jobs << " flags " << run.fail_fast << run.fresh
         << run.stopping << run.cancelling << run.ending << run.gathering << run.has_result << ' '
         << run.result.hex() << '\n';
-    for (const auto& [name, value] : run.signals) out << " signal " << name << ' ' << value.hex() << '\n';
+    for (const auto& [name, value] : run.signals)
+      out << " signal " << name << ' ' << value.hex() << '\n';
     for (const DynamicCalls& calls : run.dynamics) {
-      out << " calls of " << calls.unit << " at " << calls.first_node << ' ' << calls.first_unit << '\n';
+      out << " calls of " << calls.unit << " at " << calls.first_node << ' ' << calls.first_unit
+          << '\n';
     }
     out << " durations";
     for (uint32_t us : run.durations_us) out << ' ' << us;

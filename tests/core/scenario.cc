@@ -344,7 +344,8 @@ std::string Scenario::say(const Command& command) const {
   if (auto* c = std::get_if<GatherValue>(&command)) return "gather " + name(c->run, c->unit);
   if (auto* c = std::get_if<StartAttempt>(&command)) return "start " + say(c->id);
   if (auto* c = std::get_if<StopAttempt>(&command)) return "stop " + say(c->id);
-  if (auto* c = std::get_if<AckSaved>(&command)) return trimmed("ack " + say(c->id) + " " + c->name);
+  if (auto* c = std::get_if<AckSaved>(&command))
+    return trimmed("ack " + say(c->id) + " " + c->name);
   if (auto* c = std::get_if<SetTimer>(&command)) {
     return "timer " + name(c->run, c->unit) + " " + std::to_string(c->serial) + " at " +
            std::to_string(c->at);

@@ -1,0 +1,96 @@
+// Long chains and crowds of equal keys end without a deep stack, and an event's cost does not grow
+// with the number of tasks that it does not concern.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "engine/core/core.hpp"
+#include "engine/sched/sched.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+constexpr size_t kMany = 200'000;
+
+class Engine {
+ public:
+  Engine() { tell(EngineStarted{1, 1000, 0}); }
+  void tell(Event event) {
+    bool admitted = admit(state, event);
+    REQUIRE(admitted);
+    out.clear();
+    apply(state, {state.sequence + 1, 0, std::move(event)}, out);
+  }
+  void submit(std::shared_ptr<const Plan> plan, bool fail_fast = false) {
+    RunSubmitted e;
+    e.run = "r";
+    e.plan = std::move(plan);
+    e.fail_fast = fail_fast;
+    tell(e);
+    std::vector<Command> asked = out;
+    for (const Command& command : asked) {
+      const auto* q = std::get_if<ResolveInputs>(&command);
+      if (q) tell(InputsResolved{q->run, q->unit, sha256("the same"), false, {}, nullptr, {}});
+    }
+  }
+  AttemptId start() {
+    Event event = schedule(state, 1).at(0);
+    tell(event);
+    return std::get<Assigned>(event).id;
+  }
+  const Run& run() const { return state.runs.at("r"); }
+  State state;
+  std::vector<Command> out;
+};
+
+std::shared_ptr<Plan> calls(bool chained) {
+  auto plan = std::make_shared<Plan>();
+  plan->defs.resize(1);
+  plan->defs[0].name = "t";
+  for (uint32_t i = 0; i < kMany; i++) {
+    Node node;
+    node.name = "t" + std::to_string(i);
+    if (chained && i > 0) node.args = Value::list({Value(Ref{i - 1, {}})});
+    plan->nodes.push_back(std::move(node));
+  }
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a failure at the head of a long chain skips the chain") {
+  Engine engine;
+  engine.submit(calls(true));
+  engine.tell(AttemptFailed{engine.start(), {Cause::user_error, "no", "", 0}});
+  CHECK(engine.run().counts.skipped == kMany - 1);
+  CHECK(engine.run().gathering);
+}
+
+TEST_CASE("one result serves a crowd") {
+  Engine engine;
+  engine.submit(calls(false));
+  engine.tell(AttemptSucceeded{engine.start(), sha256("v"), nullptr, {}, 1});
+  CHECK(engine.run().counts.succeeded == kMany);
+  CHECK(engine.run().counts.cached == kMany - 1);
+}
+
+TEST_CASE("a crowd that waits for one key stops, goes on and is cancelled") {
+  Engine engine;
+  engine.submit(calls(false));
+  engine.tell(StopRequested{"r"});
+  CHECK(engine.run().status == RunStatus::interrupted);
+  CHECK(engine.run().phase_count(Phase::held) == kMany);
+  engine.tell(RetryRequested{"r", false, 0});
+  CHECK(engine.out.size() == kMany + 1);
+  engine.tell(CancelRequested{"r"});
+  CHECK(engine.run().counts.cancelled == kMany);
+}
+
+TEST_CASE("a crowd that waits for one key ends with the first failure of a fail-fast run") {
+  Engine engine;
+  engine.submit(calls(false), true);
+  engine.tell(AttemptFailed{engine.start(), {Cause::user_error, "no", "", 0}});
+  CHECK(engine.run().counts.failed == 1);
+  CHECK(engine.run().counts.cancelled == kMany - 1);
+}
