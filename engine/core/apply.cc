@@ -17,7 +17,7 @@ std::shared_ptr<UnitExtra> copy_of(const Unit& u) {
 void learn_duration(Run& run, UnitId unit, int64_t duration_us) {
   if (duration_us <= 0) return;
   uint32_t def = run.node(run.units[unit].node).def;
-  if (run.durations_us.size() <= def) run.durations_us.resize(def + size_t{1});
+  FLOW_CHECK(def < run.durations_us.size());
   int64_t last = std::min(duration_us, kDurationMaxUs);
   int64_t usual = run.durations_us[def];
   run.durations_us[def] = static_cast<uint32_t>(usual == 0 ? last : (3 * usual + last) / 4);

@@ -72,7 +72,7 @@ struct Unit {
   UnitStatus status = UnitStatus::pending;
   Phase phase = Phase::edges;
   Side side = Side::unknown;  // when: the branch it chose
-  Hold hold = Hold::none;     // of its key
+  Hold hold = Hold::none;     // of its key (derived)
   bool cached = false;        // an earlier result served
   bool resolved = false;      // key is known
   bool forced = false;        // retry RUN TASK: ignore the cache once and replace its entry

@@ -148,6 +148,8 @@ class Checker {
       expect(again.failed_units == run.failed_units, name + "failed units differ");
       expect(again.cpus_used_milli == run.cpus_used_milli, name + "used slots differ");
       for (UnitId unit = 0; unit < run.units.size(); unit++) {
+        expect(again.units[unit].hold == run.units[unit].hold,
+               name + unit_name(run, unit) + " holds its key otherwise than it should");
         expect(again.units[unit].waits_on == run.units[unit].waits_on,
                name + unit_name(run, unit) + " waits on " +
                    std::to_string(run.units[unit].waits_on) + " edges, of which " +

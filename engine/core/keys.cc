@@ -23,6 +23,15 @@ bool is_shared_work(const Run& run, UnitId unit) {
 
 }  // namespace
 
+Hold hold_of(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  bool computes = u.phase == Phase::ready || u.phase == Phase::running ||
+                  u.phase == Phase::signal || u.phase == Phase::backoff;
+  if (!computes || u.dropped || !is_shared_work(run, unit)) return Hold::none;
+  return is_for_own_run(run, unit) ? Hold::own : Hold::shared;
+}
+
+// In one run at most one unit holds a key, so that the holds follow from the units.
 bool Machine::claim(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   FLOW_CHECK(u.hold == Hold::none);
@@ -32,7 +41,7 @@ bool Machine::claim(Run& run, UnitId unit) {
   auto shared = state_.computing.find(u.key);
   if (shared != state_.computing.end()) {
     bool in_this_run = shared->second.first == run.number;
-    if (!own || (in_this_run && !run.fresh && !u.forced)) return false;
+    if (!own || in_this_run) return false;
   }
   u.hold = own ? Hold::own : Hold::shared;
   if (own) {
@@ -127,12 +136,10 @@ void Machine::serve(Run& run, UnitId unit) {
 void Machine::keep_to_own_run(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   if (u.hold != Hold::shared) return;
-  Digest key = u.key;
-  bool taken = run.computing.contains(key);
-  if (!taken) run.computing[key] = unit;
+  FLOW_CHECK(run.computing.try_emplace(u.key, unit).second);
   // Released as shared, the next of another run computes for itself.
   release(run, unit);
-  run.units[unit].hold = taken ? Hold::none : Hold::own;
+  run.units[unit].hold = Hold::own;
 }
 
 }  // namespace flow::core

@@ -136,6 +136,9 @@ void count_unit(RunCounts& counts, const Unit& unit, int by);
 /// Derived fields of the run alone.
 void rebuild_run(State& state, Run& run);
 
+/// What the unit holds of its key, from its phase and what it computes.
+Hold hold_of(const Run& run, UnitId unit);
+
 Failure needs_failure(const Run& run, UnitId unit);  // of a taker of a unit that has no result
 
 }  // namespace flow::core

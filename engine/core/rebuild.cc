@@ -179,8 +179,9 @@ void detach(State& state, Run& run) {
   run.ready.clear();
   run.computing.clear();
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
-    const Unit& u = run.units[unit];
+    Unit& u = run.units[unit];
     if (u.hold == Hold::shared) state.computing.erase(u.key);
+    u.hold = Hold::none;
     if (u.phase != Phase::elsewhere) continue;
     auto waiters = state.key_waiters.find(u.key);
     FLOW_CHECK(waiters != state.key_waiters.end());
@@ -191,7 +192,8 @@ void detach(State& state, Run& run) {
 
 void attach(State& state, Run& run) {
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
-    const Unit& u = run.units[unit];
+    Unit& u = run.units[unit];
+    u.hold = hold_of(run, unit);
     if (u.hold == Hold::shared) state.computing[u.key] = {run.number, unit};
     if (u.hold == Hold::own) run.computing[u.key] = unit;
     if (u.phase == Phase::elsewhere) state.key_waiters[u.key].insert({run.id, unit});

@@ -19,6 +19,7 @@ void Machine::on(const RunSubmitted& event) {
   r.number = state_.next_run_number++;
   state_.run_numbers[r.number] = r.id;
   uint32_t nodes = static_cast<uint32_t>(r.plan->nodes.size());
+  r.durations_us.resize(r.plan->defs.size());
   r.units.resize(nodes);
   for (uint32_t i = 0; i < nodes; i++) r.units[i].node = i;
   for (uint32_t i = 0; i < nodes; i++) {
@@ -55,7 +56,6 @@ void Machine::on(const EngineStarted& event) {
     }
     r.stopping = true;
     for (Unit& u : r.units) {
-      u.hold = u.phase == Phase::signal ? u.hold : Hold::none;
       bool is_held = u.phase == Phase::resolving || u.phase == Phase::elsewhere ||
                      u.phase == Phase::ready || u.phase == Phase::running ||
                      u.phase == Phase::backoff;

@@ -68,6 +68,10 @@ inline State restored(const State& state) {
     r.plan_digest = run.plan_digest;
     r.plan = run.plan;
     r.units = run.units;
+    for (Unit& u : r.units) {  // derived
+      u.hold = Hold::none;
+      u.waits_on = 0;
+    }
     for (const DynamicCalls& calls : run.dynamics) {
       r.dynamics.push_back({calls.unit, calls.fragment_digest, calls.fragment, calls.first_node,
                             calls.first_unit, Value()});
