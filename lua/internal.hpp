@@ -84,6 +84,7 @@ struct GraphBuilder {
   std::string prefix;                            // of an inlined pipeline: "inner/"
   Guard guard;                                   // innermost branch being built
   std::vector<std::string> warnings;
+  std::map<std::string, size_t> ordinals;     // file, NUL, name of a task -> index in tasks
   std::vector<const TaskObject*> node_tasks;  // of each node; null for a when
   // Parts that handles name: each a step from the part (or, at 0, the whole result) it was taken of.
   std::vector<std::pair<uint32_t, PathStep>> parts{{}};
@@ -109,9 +110,13 @@ void refuse_handle(lua_State* L, int index, const char* use);
 std::vector<Error> bind_params(const std::vector<ParamSpec>& schema, const BuildRequest& request,
                                Value& out);
 /// Runs the pipeline's body with bound parameters, fills graph.plan (nodes, defs, result). Errors
-/// as Lua gave them.
+/// as Lua gave them. What the body may not change is what it reaches, less what is reachable from
+/// the registry's LUA_LOADED_TABLE: required modules and libraries.
 Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipeline,
                 const Value& params);
+/// Why the graph has a cycle through :after, with file and line, or "". run_body asks; so does the
+/// attempt of a dynamic task.
+std::string find_cycle(const GraphBuilder& graph);
 
 // ---- canon.cc
 // -----------------------------------------------------------------------------------------------------

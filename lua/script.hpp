@@ -110,6 +110,10 @@ std::unique_ptr<ScriptVm> make_script_vm();
 /// "file:line: …" each.
 std::vector<std::string> lint_source(const std::string& path, const std::string& text);
 
+/// A shell call's arguments by name, as fill_command takes them. `args` is the list of positional
+/// ones; with `named` it holds one table of them (a map's one item is named where it is a table).
+Result<Value> name_arguments(const ShellSpec& spec, const std::string& task, const Value& args,
+                             bool named);
 /// Fills {name}, {outputs.x}, {cpus} … of a shell task's command. `named` is a table of the call's
 /// arguments whose files have been replaced by path strings; quoting as the contract says.
 Result<std::string> fill_command(const ShellSpec& spec, const Value& named,
