@@ -15,7 +15,8 @@ namespace flow {
 /// Everything an executor needs to run one attempt.
 struct AttemptOrder {
   core::AttemptId id;
-  std::string task;  // ctx.task
+  std::string task;       // ctx.task
+  std::string task_name;  // TaskDef::name
   TaskKind kind = TaskKind::lua;
   Digest bundle;
   std::shared_ptr<const std::string> bundle_bytes;  // sent once an executor

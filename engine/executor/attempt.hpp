@@ -1,0 +1,75 @@
+// One attempt in an executor: its order, its content, and what it says back.
+#pragma once
+#include <string>
+
+#include "engine/core/types.hpp"
+#include "engine/executor/blob_files.hpp"
+#include "engine/executor/session.hpp"
+#include "lua/script.hpp"
+
+namespace flow {
+
+class Attempt final : public AttemptHost {
+ public:
+  Attempt(Session& session, BlobFiles& blobs, const wire::Start& start, std::string state_dir);
+
+  // AttemptHost
+  void log(std::string_view text) override { log_stream(0, text); }
+  void progress(double fraction, const Value& metrics) override;
+  void metric(const std::string& name, double value, int64_t step) override;
+  Status save_step(const std::string& name, const Value& value) override;
+  Status save_checkpoint(const Value& value) override { return save("", value); }
+  bool stopping() const override { return session_.stopping(); }
+  void service_ready(const std::string& url) override;
+  Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
+    return blobs_.read(digest);
+  }
+  Result<std::string> file_path(const File& file) override;
+  Result<File> store_file(const std::string& path) override { return blobs_.store_file(path); }
+  Status store_tensor(const Tensor& tensor) override;
+  std::string env(const std::string& name, bool& found) override;
+
+  void log_stream(uint32_t stream, std::string_view text);
+  std::map<std::string, std::string> environment() const;  // what a program of this attempt sees
+  const wire::Start& start() const { return start_; }
+  Session& session() { return session_; }
+  const std::string& state_dir() const { return state_dir_; }
+  /// Puts an input at inputs/N/NAME of the scratch folder; copies where the task wants to write to
+  /// it.
+  Result<std::string> stage(const File& file, bool copy);
+  Status check_inputs() const;  // none was changed by the attempt
+
+  void finish(const Value& result, const PlanFragment* fragment);
+  void fail(core::Cause cause, std::string message, std::string evidence, int code = 0);
+  void stopped();
+  void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);
+
+ private:
+  Status save(const std::string& name, const Value& value);
+  wire::Finished& report(uint32_t outcome);
+  void send_report();
+
+  struct Staged {
+    std::string path, source;
+    uint64_t size;
+    int64_t mtime_ns, ctime_ns;
+    uint64_t inode;
+  };
+  Session& session_;
+  BlobFiles& blobs_;
+  const wire::Start& start_;
+  std::string state_dir_;
+  wire::FromExecutor message_;
+  int64_t began_us_;
+  uint64_t log_bytes_ = 0, log_dropped_ = 0;
+  int64_t last_progress_us_ = 0;
+  std::vector<Staged> staged_;
+  std::map<std::string, std::string> staged_paths_;
+};
+
+/// Runs the command of a shell task to its end and reports.
+void run_shell(Attempt& attempt, const Value& args);
+/// Serves until told to stop, and reports.
+void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request);
+
+}  // namespace flow

@@ -1,0 +1,38 @@
+// Content as an executor reads and writes it: small pieces travel in messages, large ones are files
+// under objects/.
+#pragma once
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "flow/digest.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+class BlobFiles {
+ public:
+  explicit BlobFiles(std::string state_dir) : state_dir_(std::move(state_dir)) {}
+
+  void give(const Digest& digest, std::string bytes);  // came with the order
+  Result<std::shared_ptr<const std::string>> read(const Digest& digest);
+  /// A path with this content; a small piece is written into `dir` first.
+  Result<std::string> path(const Digest& digest, const std::string& dir);
+  Status store(const Digest& digest, std::string_view bytes);
+  Result<File> store_file(const std::string& path);          // also a folder
+  std::vector<std::pair<Digest, std::string>> take_small();  // what is to go with the report
+  void clear();
+  std::string object_path(const Digest& digest) const;
+
+ private:
+  Result<File::Entry> store_one(const std::string& path);
+  Status write_object(const Digest& digest, std::string_view bytes);
+
+  std::string state_dir_;
+  std::unordered_map<Digest, std::shared_ptr<const std::string>, DigestHash> given_;
+  std::vector<std::pair<Digest, std::string>> small_;
+};
+
+}  // namespace flow

@@ -1,0 +1,207 @@
+// flow-executor: runs one slot's attempts, one after the other, or builds one graph. Started by a
+// worker, which holds the other end of descriptor 3.
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/executor/attempt.hpp"
+#include "engine/executor/processes.hpp"
+
+namespace flow {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One VM a bundle, warm.
+class Scripts {
+ public:
+  Result<ScriptVm*> find(const std::string& digest, Session& session) {
+    auto known = vms_.find(digest);
+    if (known != vms_.end()) return known->second.get();
+    if (vms_.size() >= kVmsMax) vms_.clear();
+    auto bundle = decode_bundle(session.bundle(digest));
+    FLOW_TRY(bundle);
+    std::unique_ptr<ScriptVm> vm = make_script_vm();
+    FLOW_TRY(vm->load(*bundle));
+    return (vms_[digest] = std::move(vm)).get();
+  }
+
+ private:
+  static constexpr size_t kVmsMax = 8;
+  std::map<std::string, std::unique_ptr<ScriptVm>> vms_;
+};
+
+Value decoded(const std::string& bytes) {
+  auto value = decode_value(bytes);
+  FLOW_CHECK(value.ok());
+  return std::move(*value);
+}
+
+AttemptRequest request_of(const wire::Start& start, const std::string& state_dir, Value args) {
+  AttemptRequest request;
+  request.ordinal = start.ordinal();
+  request.run = start.id().run();
+  request.task = start.task();
+  request.attempt = start.id().attempt();
+  request.dir = start.dir();
+  request.state_dir = state_dir;
+  request.seed = start.seed();
+  request.cpus = std::max(1u, start.cpus());
+  request.memory_bytes = start.memory_bytes();
+  request.args = std::move(args);
+  for (const wire::NamedValue& step : start.steps())
+    request.steps[step.name()] = decoded(step.value());
+  if (start.has_checkpoint()) request.checkpoint = decoded(start.checkpoint());
+  for (const wire::NamedValue& signal : start.signals())
+    request.signals[signal.name()] = decoded(signal.value());
+  for (const wire::Wait& wait : start.waits())
+    request.waits[wait.name()] = {wait.deadline_ms(), wait.expired()};
+  return request;
+}
+
+void report(Attempt& attempt, const AttemptOutcome& outcome) {
+  switch (outcome.kind) {
+    case AttemptOutcome::Kind::succeeded:
+      attempt.finish(outcome.result, outcome.fragment ? &*outcome.fragment : nullptr);
+      return;
+    case AttemptOutcome::Kind::failed: {
+      core::Cause cause = outcome.out_of_memory ? core::Cause::out_of_memory
+                          : outcome.bad_result  ? core::Cause::bad_result
+                                                : core::Cause::user_error;
+      attempt.fail(cause, outcome.message, outcome.traceback);
+      return;
+    }
+    case AttemptOutcome::Kind::waiting:
+      attempt.waiting(outcome.signal, outcome.wait_name, outcome.wait_timeout_ms);
+      return;
+    case AttemptOutcome::Kind::stopped:
+      attempt.stopped();
+      return;
+  }
+}
+
+void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const std::string& state_dir,
+                 const wire::Start& start) {
+  blobs.clear();
+  for (const wire::Blob& blob : start.blobs()) {
+    Digest digest;
+    if (Digest::from_bytes(blob.digest(), digest)) blobs.give(digest, blob.data());
+  }
+  Attempt attempt(session, blobs, start, state_dir);
+  Value args = decoded(start.args());
+  if (static_cast<TaskKind>(start.kind()) == TaskKind::shell) return run_shell(attempt, args);
+  auto vm = scripts.find(start.bundle(), session);
+  if (!vm.ok())
+    return attempt.fail(core::Cause::internal,
+                        "the script can't be loaded again: " + vm.error().message, "");
+  AttemptRequest request = request_of(start, state_dir, std::move(args));
+  if (static_cast<TaskKind>(start.kind()) == TaskKind::service) {
+    run_service(attempt, **vm, request);
+  } else {
+    AttemptOutcome outcome = (*vm)->run(request, attempt);
+    Status inputs = attempt.check_inputs();
+    if (outcome.kind == AttemptOutcome::Kind::succeeded && !inputs.ok()) {
+      attempt.fail(core::Cause::input_changed, inputs.error().message, "");
+    } else {
+      report(attempt, outcome);
+    }
+    if (outcome.kind != AttemptOutcome::Kind::failed) {
+      struct stat info {};
+      std::error_code ignored;
+      if (::stat(start.dir().c_str(), &info) == 0) fs::remove_all(start.dir(), ignored);
+    }
+  }
+  kill_children();
+}
+
+int serve_attempts(const std::string& state_dir) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGINT, SIG_IGN);  // a terminal's Ctrl-C is for the head, which tells us
+  Session session;
+  Scripts scripts;
+  BlobFiles blobs(state_dir);
+  while (true) {
+    wire::Start start = session.next();
+    run_attempt(session, scripts, blobs, state_dir, start);
+  }
+}
+
+void limit(int resource, rlim_t value) {
+  rlimit limits{value, value};
+  ::setrlimit(static_cast<__rlimit_resource>(resource), &limits);
+}
+
+/// FLOW_BUILD_CPU seconds and FLOW_BUILD_MEMORY bytes are the worker's; the wall clock is watched
+/// by it too.
+void apply_build_limits() {
+  if (const char* cpu = std::getenv("FLOW_BUILD_CPU"))
+    limit(RLIMIT_CPU, std::strtoul(cpu, nullptr, 10));
+  if (const char* memory = std::getenv("FLOW_BUILD_MEMORY"))
+    limit(RLIMIT_AS, std::strtoul(memory, nullptr, 10));
+  limit(RLIMIT_CORE, 0);
+}
+
+int build_graph() {
+  uint32_t size = 0;
+  if (!read_fully(kWireDescriptor, reinterpret_cast<char*>(&size), sizeof size) || size > kFrameMax)
+    return 1;
+  std::string bytes(size, '\0');
+  wire::ToExecutor message;
+  bool ok = read_fully(kWireDescriptor, bytes.data(), size) && message.ParseFromString(bytes) &&
+            message.has_build();
+  if (!ok) return 1;
+  apply_build_limits();
+  const wire::Build& build = message.build();
+  BuildRequest request;
+  request.root = build.root();
+  request.main = build.main();
+  request.working_directory = build.working_directory();
+  auto params = decode_value(build.params());
+  if (!params.ok()) return 1;
+  request.params = std::move(*params);
+  for (const wire::NamedValue& param : build.text_params())
+    request.text_params.emplace_back(param.name(), param.value());
+  Bundle pinned;
+  if (!build.pinned().empty()) {
+    auto bundle = decode_bundle(build.pinned());
+    if (!bundle.ok()) return 1;
+    pinned = std::move(*bundle);
+    request.pinned = &pinned;
+  }
+  wire::FromExecutor reply;
+  auto built = make_script_vm()->build(request);
+  if (built.ok()) {
+    reply.mutable_built()->set_plan(encode_plan(built->plan));
+    reply.mutable_built()->set_bundle(encode_bundle(built->bundle));
+  } else {
+    reply.mutable_built()->add_errors(built.error().message);
+  }
+  std::string out;
+  append_frame(out, reply);
+  return write_fully(kWireDescriptor, out) ? 0 : 1;
+}
+
+}  // namespace
+
+}  // namespace flow
+
+int main(int argc, char** argv) {
+  bool started_by_worker = ::fcntl(flow::kWireDescriptor, F_GETFD) >= 0;
+  if (started_by_worker) ::fcntl(flow::kWireDescriptor, F_SETFD, FD_CLOEXEC);
+  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--build") == 0)
+    return flow::build_graph();
+  if (started_by_worker && argc == 3 && std::strcmp(argv[1], "--state") == 0)
+    return flow::serve_attempts(argv[2]);
+  std::fprintf(stderr, "flow-executor is started by flow, never by hand: use `flow run`\n");
+  return 2;
+}

@@ -1,0 +1,52 @@
+// A service's attempt: the HTTP front beside the one thread that calls the script.
+#include <fmt/format.h>
+
+#include "engine/executor/attempt.hpp"
+#include "engine/serve/serve.hpp"
+
+namespace flow {
+
+void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) {
+  const wire::Start& start = attempt.start();
+  AttemptOutcome outcome = vm.start_service(request, attempt);
+  if (outcome.kind != AttemptOutcome::Kind::succeeded) {
+    attempt.fail(outcome.out_of_memory ? core::Cause::out_of_memory : core::Cause::user_error,
+                 outcome.message, outcome.traceback);
+    return;
+  }
+  ServiceOptions options;
+  options.name = start.task();
+  options.port = static_cast<uint16_t>(start.port());
+  options.batch_max = std::max(1u, start.batch_max());
+  options.batch_wait_us = start.batch_wait_us();
+  auto front = ServiceFront::open(options);
+  if (!front.ok()) {
+    vm.end_service();
+    attempt.fail(core::Cause::user_error, front.error().message, "");
+    return;
+  }
+  attempt.service_ready((*front)->url());
+  (*front)->run(
+      [&](const std::map<std::string, Tensor>& inputs) -> Result<std::map<std::string, Tensor>> {
+        std::vector<std::pair<Value, Value>> fields;
+        for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));
+        auto result = vm.predict(Value::map(std::move(fields)));
+        FLOW_TRY(result);
+        std::map<std::string, Tensor> outputs;
+        if (result->kind() == Value::Kind::table) {
+          for (const auto& [name, value] : result->as_table().fields) {
+            if (name.kind() == Value::Kind::string && value.kind() == Value::Kind::tensor)
+              outputs[name.as_string()] = value.as_tensor();
+          }
+        }
+        if (outputs.empty())
+          return user_error(
+              fmt::format("`predict` of `{}` returned no table of tensors by name", start.task()));
+        return outputs;
+      },
+      [&] { return attempt.stopping(); });
+  vm.end_service();
+  attempt.stopped();
+}
+
+}  // namespace flow

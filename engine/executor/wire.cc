@@ -1,0 +1,61 @@
+// Cutting and writing frames.
+#include "engine/executor/wire.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace flow {
+
+bool FrameCutter::next(std::string_view& frame, bool& broken) {
+  uint32_t size = 0;
+  broken = false;
+  if (buffer_.size() - used_ < sizeof size) {
+    buffer_.erase(0, used_);
+    used_ = 0;
+    return false;
+  }
+  std::memcpy(&size, buffer_.data() + used_, sizeof size);
+  if (size > kFrameMax) {
+    broken = true;
+    return false;
+  }
+  if (buffer_.size() - used_ - sizeof size < size) {
+    buffer_.erase(0, used_);
+    used_ = 0;
+    return false;
+  }
+  frame = std::string_view(buffer_).substr(used_ + sizeof size, size);
+  used_ += sizeof size + size;
+  return true;
+}
+
+bool write_fully(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {
+      pollfd wait{descriptor, POLLOUT, 0};
+      ::poll(&wait, 1, -1);
+      continue;
+    }
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+bool read_fully(int descriptor, char* data, size_t size) {
+  while (size > 0) {
+    ssize_t got = ::read(descriptor, data, size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    data += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+}  // namespace flow

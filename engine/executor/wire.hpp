@@ -1,0 +1,39 @@
+// Frames between a worker and its executors: a u32 length, little-endian, and a protobuf message.
+#pragma once
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "flow/result.hpp"
+
+namespace flow {
+
+constexpr uint32_t kFrameMax = 256u << 20;  // larger content goes through objects/ files
+constexpr int kWireDescriptor = 3;          // an executor's end
+
+/// Cuts a stream of bytes into frames.
+class FrameCutter {
+ public:
+  void add(std::string_view bytes) { buffer_.append(bytes); }
+  /// The next whole frame, or false. Sets `broken` where a length is over the limit.
+  bool next(std::string_view& frame, bool& broken);
+
+ private:
+  std::string buffer_;
+  size_t used_ = 0;
+};
+
+/// Appends `message` as one frame.
+template <typename Message>
+void append_frame(std::string& out, const Message& message) {
+  uint32_t size = static_cast<uint32_t>(message.ByteSizeLong());
+  out.append(reinterpret_cast<const char*>(&size), sizeof size);
+  message.AppendToString(&out);
+}
+
+/// False when the other side is gone.
+bool write_fully(int descriptor, std::string_view bytes);
+bool read_fully(int descriptor, char* data, size_t size);
+
+}  // namespace flow

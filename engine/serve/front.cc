@@ -1,0 +1,245 @@
+// The one file that knows cpp-httplib: routes, limits, and the queue between its threads and the
+// one that predicts.
+#include <fmt/format.h>
+#include <httplib.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "engine/serve/batch.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kQueueMax = 1024;
+constexpr int kThreads = 8;
+constexpr int kReadSeconds = 30;
+constexpr auto kStopCheck = std::chrono::milliseconds(100);
+
+struct Pending {
+  Tensors inputs;
+  std::optional<Result<Tensors>> reply;
+};
+
+class Front final : public ServiceFront {
+ public:
+  explicit Front(const ServiceOptions& options) : options_(options) {}
+
+  ~Front() override {
+    server_.stop();
+    close_queue();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Status listen() {
+    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    server_.set_payload_max_length(kRequestBytesMax);
+    server_.set_read_timeout(kReadSeconds, 0);
+    server_.set_write_timeout(kReadSeconds, 0);
+    server_.set_keep_alive_max_count(10'000);
+    // Without SO_REUSEPORT, so that a port in use is an error and not a second listener.
+    server_.set_socket_options([](socket_t socket) {
+      int yes = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
+    routes();
+    if (options_.port == 0) {
+      port_ = server_.bind_to_any_port("127.0.0.1");
+      if (port_ <= 0) return environment_error("no port on 127.0.0.1 could be bound");
+    } else {
+      if (!server_.bind_to_port("127.0.0.1", options_.port)) {
+        return user_error(
+            fmt::format("the service `{}` can't listen on port {} of 127.0.0.1: the port is in use "
+                        "or not allowed; choose another, or port = 0",
+                        options_.name, options_.port));
+      }
+      port_ = options_.port;
+    }
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    return {};
+  }
+
+  std::string url() const override { return fmt::format("http://127.0.0.1:{}", port_); }
+
+  void run(const Predict& predict, const std::function<bool()>& should_stop) override {
+    {
+      std::lock_guard lock(mutex_);
+      ready_ = true;
+    }
+    while (!should_stop()) {
+      std::vector<std::shared_ptr<Pending>> batch = next_batch();
+      if (!batch.empty()) answer(batch, predict);
+    }
+    close_queue();
+  }
+
+ private:
+  static void send_error(httplib::Response& response, int status, const std::string& message) {
+    response.status = status;
+    response.set_content("{\"error\":" + to_json(Value(message)) + "}", "application/json");
+  }
+
+  bool is_ready() {
+    std::lock_guard lock(mutex_);
+    return ready_ && !closed_;
+  }
+
+  void routes() {
+    std::string model = "/v2/models/" + options_.name;
+    auto json = [](httplib::Response& response, const std::string& text) {
+      response.set_content(text, "application/json");
+    };
+    server_.Get("/v2", [json](const httplib::Request&, httplib::Response& response) {
+      json(response, R"({"name":"flow","version":"1","extensions":[]})");
+    });
+    server_.Get("/v2/health/live", [json](const httplib::Request&, httplib::Response& response) {
+      json(response, R"({"live":true})");
+    });
+    server_.Get("/v2/health/ready",
+                [this, json](const httplib::Request&, httplib::Response& response) {
+                  bool ready = is_ready();
+                  response.status = ready ? 200 : 503;
+                  json(response, fmt::format(R"({{"ready":{}}})", ready));
+                });
+    server_.Get("/v2/models/([^/]+)/ready",
+                [this, json](const httplib::Request& request, httplib::Response& response) {
+                  if (request.matches[1] != options_.name)
+                    return unknown(response, request.matches[1]);
+                  response.status = is_ready() ? 200 : 503;
+                  json(response, fmt::format(R"({{"name":{},"ready":{}}})",
+                                             to_json(Value(options_.name)), is_ready()));
+                });
+    server_.Get("/v2/models/([^/]+)", [this, json](const httplib::Request& request,
+                                                   httplib::Response& response) {
+      if (request.matches[1] != options_.name) return unknown(response, request.matches[1]);
+      json(response,
+           fmt::format(
+               R"({{"name":{},"versions":["1"],"platform":"flow_lua","inputs":[],"outputs":[]}})",
+               to_json(Value(options_.name))));
+    });
+    server_.Post("/v2/models/([^/]+)/infer",
+                 [this](const httplib::Request& request, httplib::Response& response) {
+                   if (request.matches[1] != options_.name)
+                     return unknown(response, request.matches[1]);
+                   infer(request, response);
+                 });
+    server_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
+      if (response.body.empty())
+        send_error(response, response.status,
+                   fmt::format("{} {}: status {}", request.method, request.path, response.status));
+    });
+    server_.set_exception_handler(
+        [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
+          send_error(response, 500, "the service failed to answer");
+        });
+  }
+
+  void unknown(httplib::Response& response, const std::string& name) {
+    send_error(response, 404,
+               fmt::format("there is no model `{}` here, only `{}`", name, options_.name));
+  }
+
+  void infer(const httplib::Request& request, httplib::Response& response) {
+    auto pending = std::make_shared<Pending>();
+    std::string id;
+    auto inputs = parse_infer_request(request.body, id);
+    if (!inputs.ok()) return send_error(response, 400, inputs.error().message);
+    pending->inputs = std::move(*inputs);
+    std::unique_lock lock(mutex_);
+    if (closed_) return send_error(response, 503, "the service is stopping");
+    if (queue_.size() >= kQueueMax)
+      return send_error(response, 429, fmt::format("more than {} requests are queued", kQueueMax));
+    queue_.push_back(pending);
+    arrived_.notify_one();
+    answered_.wait(lock, [&] { return pending->reply.has_value() || closed_; });
+    if (!pending->reply) return send_error(response, 503, "the service is stopping");
+    if (!pending->reply->ok()) {
+      bool callers = pending->reply->error().kind == ErrorKind::user;
+      return send_error(response, callers ? 400 : 500, pending->reply->error().message);
+    }
+    response.set_content(print_infer_response(options_.name, id, **pending->reply),
+                         "application/json");
+  }
+
+  /// What may go together: the same names, types and row shapes, up to batch_max rows, after the
+  /// first's wait.
+  std::vector<std::shared_ptr<Pending>> next_batch() {
+    std::unique_lock lock(mutex_);
+    arrived_.wait_for(lock, kStopCheck, [this] { return !queue_.empty(); });
+    if (queue_.empty()) return {};
+    auto full = [this] {
+      int64_t rows = 0;
+      for (const auto& pending : queue_) rows += rows_of(pending->inputs);
+      return rows >= static_cast<int64_t>(options_.batch_max);
+    };
+    if (options_.batch_wait_us > 0)
+      arrived_.wait_for(lock, std::chrono::microseconds(options_.batch_wait_us), full);
+    std::vector<std::shared_ptr<Pending>> batch;
+    int64_t rows = 0;
+    while (!queue_.empty()) {
+      const Tensors& inputs = queue_.front()->inputs;
+      int64_t more = rows_of(inputs);
+      bool fits = batch.empty() || (can_join(batch.front()->inputs, inputs) &&
+                                    rows + more <= static_cast<int64_t>(options_.batch_max));
+      if (!fits) break;
+      rows += more;
+      batch.push_back(std::move(queue_.front()));
+      queue_.pop_front();
+    }
+    return batch;
+  }
+
+  void answer(std::vector<std::shared_ptr<Pending>>& batch, const Predict& predict) {
+    std::vector<const Tensors*> parts;
+    std::vector<int64_t> rows;
+    for (const auto& pending : batch) {
+      parts.push_back(&pending->inputs);
+      rows.push_back(rows_of(pending->inputs));
+    }
+    Result<Tensors> outputs =
+        batch.size() == 1 ? predict(batch.front()->inputs) : predict(join_rows(parts));
+    std::vector<Result<Tensors>> replies;
+    if (batch.size() == 1 || !outputs.ok()) {
+      replies.assign(batch.size(), outputs);
+    } else {
+      auto split = split_rows(*outputs, rows);
+      for (size_t i = 0; i < batch.size(); i++)
+        replies.push_back(split.ok() ? Result<Tensors>((*split)[i])
+                                     : Result<Tensors>(split.error()));
+    }
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < batch.size(); i++) batch[i]->reply = std::move(replies[i]);
+    answered_.notify_all();
+  }
+
+  void close_queue() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    answered_.notify_all();
+  }
+
+  ServiceOptions options_;
+  httplib::Server server_;
+  int port_ = 0;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable arrived_, answered_;
+  std::deque<std::shared_ptr<Pending>> queue_;
+  bool ready_ = false, closed_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ServiceFront>> ServiceFront::open(const ServiceOptions& options) {
+  auto front = std::make_unique<Front>(options);
+  FLOW_TRY(front->listen());
+  return std::unique_ptr<ServiceFront>(std::move(front));
+}
+
+}  // namespace flow

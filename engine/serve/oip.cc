@@ -1,0 +1,211 @@
+// The JSON of the Open Inference Protocol v2 (the "predict protocol, version 2" of KServe and
+// Triton).
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "engine/serve/serve.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kDimensionsMax = 8;
+constexpr size_t kInputsMax = 64;
+
+struct TypeName {
+  const char* name;
+  DType dtype;
+};
+constexpr TypeName kTypes[] = {{"FP32", DType::f32},  {"FP64", DType::f64},
+                               {"INT64", DType::i64}, {"INT32", DType::i32},
+                               {"UINT8", DType::u8},  {"BOOL", DType::boolean}};
+
+template <typename T>
+void append(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <typename T>
+bool append_integer(std::string& out, const Value& item) {
+  if (item.kind() != Value::Kind::integer) return false;
+  int64_t value = item.as_integer();
+  if (value < static_cast<int64_t>(std::numeric_limits<T>::min()) ||
+      value > static_cast<int64_t>(std::numeric_limits<T>::max()))
+    return false;
+  append(out, static_cast<T>(value));
+  return true;
+}
+
+bool append_item(std::string& out, DType dtype, const Value& item) {
+  bool number = item.kind() == Value::Kind::integer || item.kind() == Value::Kind::number;
+  switch (dtype) {
+    case DType::f32:
+      if (number) append(out, static_cast<float>(item.as_number()));
+      return number;
+    case DType::f64:
+      if (number) append(out, item.as_number());
+      return number;
+    case DType::i64:
+      return append_integer<int64_t>(out, item);
+    case DType::i32:
+      return append_integer<int32_t>(out, item);
+    case DType::u8:
+      return append_integer<uint8_t>(out, item);
+    case DType::boolean:
+      if (item.kind() == Value::Kind::boolean) append(out, static_cast<uint8_t>(item.as_boolean()));
+      return item.kind() == Value::Kind::boolean;
+    default:
+      return false;
+  }
+}
+
+/// Flat or nested; `where` is for the error.
+Status append_data(std::string& out, DType dtype, const Value& data, const std::string& where) {
+  if (data.kind() != Value::Kind::table || !data.as_table().fields.empty())
+    return user_error(where + ".data is no array");
+  size_t index = 0;
+  for (const Value& item : data.as_table().list) {
+    if (item.kind() == Value::Kind::table) {
+      FLOW_TRY(append_data(out, dtype, item, where));
+    } else if (!append_item(out, dtype, item)) {
+      return user_error(fmt::format("{}.data[{}] is {}, which is no value of its datatype", where,
+                                    index, to_json(item).substr(0, 40)));
+    }
+    index++;
+  }
+  return {};
+}
+
+Result<Tensor> parse_input(const Value& input, const std::string& where) {
+  const Value* datatype = input.find("datatype");
+  const Value* shape = input.find("shape");
+  const Value* data = input.find("data");
+  if (datatype == nullptr || datatype->kind() != Value::Kind::string)
+    return user_error(where + ".datatype is missing");
+  if (shape == nullptr || shape->kind() != Value::Kind::table)
+    return user_error(where + ".shape is missing");
+  if (data == nullptr) return user_error(where + ".data is missing");
+  Tensor tensor;
+  bool known = false;
+  for (const TypeName& type : kTypes) {
+    if (datatype->as_string() != type.name) continue;
+    tensor.dtype = type.dtype;
+    known = true;
+  }
+  if (!known)
+    return user_error(
+        fmt::format("{}.datatype `{}` is not one of FP32, FP64, INT64, INT32, UINT8, BOOL", where,
+                    datatype->as_string()));
+  size_t count = 1;
+  const auto& extents = shape->as_table().list;
+  if (extents.empty() || extents.size() > kDimensionsMax)
+    return user_error(fmt::format("{}.shape must have 1 to {} dimensions", where, kDimensionsMax));
+  for (const Value& extent : extents) {
+    bool ok = extent.kind() == Value::Kind::integer && extent.as_integer() >= 0 &&
+              extent.as_integer() <= static_cast<int64_t>(kRequestBytesMax);
+    if (!ok) return user_error(where + ".shape has a dimension that is no count");
+    tensor.shape.push_back(extent.as_integer());
+    count *= static_cast<size_t>(extent.as_integer());
+    if (count > kRequestBytesMax)
+      return user_error(where + ".shape is larger than a request may be");
+  }
+  auto bytes = std::make_shared<std::string>();
+  FLOW_TRY(append_data(*bytes, tensor.dtype, *data, where));
+  size_t items = bytes->size() / dtype_size(tensor.dtype);
+  if (items != count)
+    return user_error(
+        fmt::format("{}.data has {} values, its shape asks for {}", where, items, count));
+  tensor.digest = sha256(*bytes);
+  tensor.data = std::move(bytes);
+  return tensor;
+}
+
+template <typename T>
+void print_numbers(std::string& out, const std::string& bytes) {
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    T value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    if (at > 0) out += ',';
+    if constexpr (std::is_floating_point_v<T>) {
+      out += std::isfinite(value) ? fmt::format("{}", value) : "null";  // JSON has no NaN
+    } else {
+      out += std::to_string(value);
+    }
+  }
+}
+
+}  // namespace
+
+Result<Tensors> parse_infer_request(std::string_view body, std::string& id) {
+  if (body.size() > kRequestBytesMax) return user_error("the request is too large");
+  auto request = from_json(body);
+  if (!request.ok()) return user_error("the body is no JSON: " + request.error().message);
+  const Value* inputs = request->find("inputs");
+  if (inputs == nullptr || inputs->kind() != Value::Kind::table || inputs->as_table().list.empty())
+    return user_error("the body has no `inputs`");
+  if (inputs->as_table().list.size() > kInputsMax)
+    return user_error(fmt::format("more than {} inputs", kInputsMax));
+  if (const Value* given = request->find("id");
+      given != nullptr && given->kind() == Value::Kind::string)
+    id = given->as_string();
+  Tensors tensors;
+  size_t index = 0;
+  for (const Value& input : inputs->as_table().list) {
+    std::string where = fmt::format("inputs[{}]", index++);
+    const Value* name = input.find("name");
+    if (name == nullptr || name->kind() != Value::Kind::string)
+      return user_error(where + ".name is missing");
+    auto tensor = parse_input(input, where);
+    FLOW_TRY(tensor);
+    if (!tensors.emplace(name->as_string(), std::move(*tensor)).second)
+      return user_error(fmt::format("two inputs are named `{}`", name->as_string()));
+  }
+  return tensors;
+}
+
+std::string print_infer_response(const std::string& model, const std::string& id,
+                                 const Tensors& outputs) {
+  std::string out = fmt::format(R"({{"model_name":{})", to_json(Value(model)));
+  if (!id.empty()) out += ",\"id\":" + to_json(Value(id));
+  out += ",\"outputs\":[";
+  bool first = true;
+  for (const auto& [name, tensor] : outputs) {
+    const char* datatype = "FP32";
+    for (const TypeName& type : kTypes) {
+      if (type.dtype == tensor.dtype) datatype = type.name;
+    }
+    out += fmt::format(R"({}{{"name":{},"datatype":"{}","shape":[{}],"data":[)", first ? "" : ",",
+                       to_json(Value(name)), datatype, fmt::join(tensor.shape, ","));
+    first = false;
+    switch (tensor.dtype) {
+      case DType::f32:
+        print_numbers<float>(out, *tensor.data);
+        break;
+      case DType::f64:
+        print_numbers<double>(out, *tensor.data);
+        break;
+      case DType::i64:
+        print_numbers<int64_t>(out, *tensor.data);
+        break;
+      case DType::i32:
+        print_numbers<int32_t>(out, *tensor.data);
+        break;
+      case DType::u8:
+        print_numbers<uint8_t>(out, *tensor.data);
+        break;
+      case DType::boolean:
+        for (size_t i = 0; i < tensor.data->size(); i++)
+          out += fmt::format("{}{}", i > 0 ? "," : "", (*tensor.data)[i] != 0);
+        break;
+      default:
+        break;
+    }
+    out += "]}";
+  }
+  return out + "]}";
+}
+
+}  // namespace flow

@@ -1,0 +1,157 @@
+// Graphs are built in a child: it runs user code, so it has limits of CPU time, memory and wall
+// clock.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "engine/base/clock.hpp"
+#include "engine/executor/protocol.pb.h"
+#include "engine/executor/wire.hpp"
+#include "engine/worker/spawn.hpp"
+#include "engine/worker/worker.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kUsPerMs = 1000;
+
+class Child {
+ public:
+  explicit Child(ExecutorProcess process) : process_(process) {}
+  ~Child() {
+    ::kill(-process_.pid, SIGKILL);
+    if (!reaped_) ::waitpid(process_.pid, nullptr, 0);
+    ::close(process_.wire);
+    ::close(process_.errors);
+    ::close(process_.pidfd);
+  }
+  const ExecutorProcess& process() const { return process_; }
+  int reap() {
+    int status = 0;
+    ::waitpid(process_.pid, &status, 0);
+    reaped_ = true;
+    return status;
+  }
+
+ private:
+  ExecutorProcess process_;
+  bool reaped_ = false;
+};
+
+/// Appends what is there; false at the end.
+bool read_some(int descriptor, std::string& out) {
+  char chunk[64 * 1024];
+  while (true) {
+    ssize_t got = ::read(descriptor, chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno == EAGAIN;
+    if (got == 0) return false;
+    out.append(chunk, static_cast<size_t>(got));
+  }
+}
+
+std::string limit_words(const BuildOrder& order) {
+  return fmt::format("{} s of time and {} GiB of memory", order.time_limit_ms / 1000,
+                     order.memory_limit_bytes >> 30);
+}
+
+Error why_it_died(const BuildOrder& order, int status, const std::string& said) {
+  std::string script = order.root + "/" + order.main;
+  std::string tail = said.size() > 2000 ? said.substr(said.size() - 2000) : said;
+  bool cpu = WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
+  if (cpu) {
+    return user_error(
+        fmt::format("{}: the script did not finish loading within its limits ({}): a pipeline's "
+                    "body only describes the work; move the work into a task",
+                    script, limit_words(order)));
+  }
+  if (WIFSIGNALED(status)) {
+    return user_error(fmt::format(
+        "{}: the script ended the process that builds its graph by signal {} ({}); its limits are "
+        "{}. {}",
+        script, WTERMSIG(status), ::strsignal(WTERMSIG(status)), limit_words(order), tail));
+  }
+  return user_error(fmt::format("{}: the process that builds the graph ended with exit code {}. {}",
+                                script, WEXITSTATUS(status), tail));
+}
+
+}  // namespace
+
+Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder& order) {
+  auto spawned = spawn_executor(options.executor, {"--build"},
+                                {{"FLOW_BUILD_CPU", std::to_string(order.time_limit_ms / 1000)},
+                                 {"FLOW_BUILD_MEMORY", std::to_string(order.memory_limit_bytes)}});
+  FLOW_TRY(spawned);
+  Child child(*spawned);
+  wire::ToExecutor message;
+  wire::Build& build = *message.mutable_build();
+  build.set_root(order.root);
+  build.set_main(order.main);
+  build.set_params(order.params);
+  for (const auto& [name, value] : order.text_params) {
+    wire::NamedValue& param = *build.add_text_params();
+    param.set_name(name);
+    param.set_value(value);
+  }
+  build.set_working_directory(order.working_directory);
+  build.set_pinned(order.pinned);
+  std::string request;
+  append_frame(request, message);
+
+  int64_t deadline = monotonic_us() + order.time_limit_ms * kUsPerMs;
+  FrameCutter cutter;
+  std::string said, reply;
+  size_t sent = 0;
+  bool open = true;
+  while (open) {
+    int64_t left_ms = (deadline - monotonic_us()) / kUsPerMs;
+    if (left_ms <= 0) {
+      return user_error(
+          fmt::format("{}/{}: the script did not finish loading within {} s: a pipeline's body "
+                      "only describes the work; move the work into a task",
+                      order.root, order.main, order.time_limit_ms / 1000));
+    }
+    pollfd descriptors[2] = {
+        {child.process().wire, static_cast<short>(POLLIN | (sent < request.size() ? POLLOUT : 0)),
+         0},
+        {child.process().errors, POLLIN, 0}};
+    if (::poll(descriptors, 2, static_cast<int>(left_ms)) < 0 && errno != EINTR) break;
+    if ((descriptors[0].revents & POLLOUT) != 0) {
+      ssize_t written = ::write(child.process().wire, request.data() + sent, request.size() - sent);
+      if (written > 0) sent += static_cast<size_t>(written);
+    }
+    if (descriptors[1].revents != 0) read_some(child.process().errors, said);
+    if ((descriptors[0].revents & (POLLIN | POLLHUP)) != 0) {
+      std::string bytes;
+      open = read_some(child.process().wire, bytes);
+      cutter.add(bytes);
+      std::string_view frame;
+      bool broken = false;
+      if (cutter.next(frame, broken)) {
+        reply = std::string(frame);
+        break;
+      }
+      if (broken) break;
+    }
+  }
+  wire::FromExecutor answer;
+  if (reply.empty() || !answer.ParseFromString(reply) || !answer.has_built()) {
+    if (open) ::kill(child.process().pid, SIGKILL);
+    int status = child.reap();
+    read_some(child.process().errors, said);
+    return why_it_died(order, status, said);
+  }
+  BuildReply out;
+  out.plan = std::move(*answer.mutable_built()->mutable_plan());
+  out.bundle = std::move(*answer.mutable_built()->mutable_bundle());
+  out.errors.assign(answer.built().errors().begin(), answer.built().errors().end());
+  return out;
+}
+
+}  // namespace flow

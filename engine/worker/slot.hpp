@@ -1,0 +1,45 @@
+// One executor process as the worker sees it: what was sent to it, and what it is doing.
+#pragma once
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/executor/protocol.pb.h"
+#include "engine/executor/wire.hpp"
+#include "engine/worker/spawn.hpp"
+#include "engine/worker/worker.hpp"
+
+namespace flow {
+
+/// An order in an executor's hands. The first of a slot's queue is the one that runs.
+struct Running {
+  AttemptOrder order;
+  int64_t since_us = 0;    // when it became the first
+  int64_t kill_at_us = 0;  // 0: nobody asked it to end
+  bool timed_out = false;
+  bool stopped = false;  // asked to end by the head
+  int64_t memory_peak = 0;
+  bool over_memory = false;
+  pid_t program = 0;  // a shell task's process group
+};
+
+struct Slot {
+  ExecutorProcess process;
+  FrameCutter cutter;
+  std::string out;  // not yet written
+  std::deque<Running> queue;
+  std::set<Digest> bundles;
+  std::set<std::string> environments;
+  std::string errors_partial;
+  std::deque<std::string> errors_tail;
+  bool recalled = false;  // what was queued behind a long attempt was asked back
+};
+
+void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start);
+wire::AttemptName wire_name(const core::AttemptId& id);
+core::AttemptId attempt_id(const wire::AttemptName& name);
+/// A message of an executor as a report; false for kinds that are the worker's own affair.
+bool to_report(wire::FromExecutor& message, Report& report);
+
+}  // namespace flow
