@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr uint64_t kSeeds = 150;
+constexpr uint64_t kSeeds = 300;
 
 uint64_t number_from(const char* variable, uint64_t otherwise) {
   const char* text = std::getenv(variable);
