@@ -23,12 +23,6 @@ int32_t affinity_cpus() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-Value params_table(const std::vector<std::pair<std::string, Value>>& params) {
-  std::vector<std::pair<Value, Value>> fields;
-  for (const auto& [name, value] : params) fields.emplace_back(Value(name), value);
-  return Value::map(std::move(fields));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& options,
