@@ -2,11 +2,6 @@
 # pkg-config, the standard modules and their editor annotations.
 include(CMakePackageConfigHelpers)
 
-get_target_property(executor_type flow-executor TYPE)
-if(NOT TARGET flow_driver OR NOT TARGET flow OR NOT executor_type STREQUAL "EXECUTABLE")
-  return()
-endif()
-
 # The public library is everything under flow_driver in one file; hosts link nothing else.
 add_library(flow_shared SHARED ${PROJECT_SOURCE_DIR}/cmake/libflow.cc)
 add_library(flow::flow ALIAS flow_shared)
