@@ -171,6 +171,7 @@ int when_plain(lua_State* L) {
 int make_when(lua_State* L) {
   GraphBuilder& graph = building_graph(L, "flow.when");
   check_branches(L);
+  lua_settop(L, 3);
   std::string misused = method_misuse(L, 1);
   if (!misused.empty()) raise(L, "flow.when: " + misused);
   const Handle* handle = test_handle(L, 1);

@@ -1,0 +1,162 @@
+// Parameters: types, bounds, text of the command line, and every problem at once.
+#include <catch2/catch.hpp>
+
+#include "build.hpp"
+
+using namespace flow;
+using namespace flow::test;
+
+namespace {
+
+const std::string kSchema =
+    "local flow = require 'flow'\n"
+    "return flow.pipeline('p', {\n"
+    "  epochs = flow.param.int { default = 20, min = 1, max = 99, help = 'rounds' },\n"
+    "  lr = flow.param.number { default = 1e-3, min = 0 },\n"
+    "  name = flow.param.string { default = 'ab', pattern = '%l+', max = 5 },\n"
+    "  fast = flow.param.boolean { default = false },\n"
+    "  mode = flow.param.choice { 'slow', 'quick', default = 'slow' },\n"
+    "  sizes = flow.param.list { of = 'int', default = { 1, 2 }, max = 10 },\n"
+    "  data = flow.param.path { default = 'pipeline.lua' },\n"
+    "}, function(p) return p end)\n";
+
+using Text = std::vector<std::pair<std::string, std::string>>;
+
+Result<BuildResult> built_with(const Text& text, const Value& params, const Folder& folder) {
+  return build({kSchema, {}, text, params}, folder);
+}
+
+std::string error(const Text& text, const Value& params = Value::map({})) {
+  Folder folder;
+  auto built = built_with(text, params, folder);
+  return built.ok() ? "built" : built.error().message;
+}
+
+std::string shown(const Text& text, const Value& params, const char* name) {
+  Folder folder;
+  auto built = built_with(text, params, folder);
+  if (!built.ok()) return built.error().message;
+  const Value* value = built->plan.params.find(std::string_view(name));
+  return value == nullptr ? "missing" : to_json(*value);
+}
+
+}  // namespace
+
+TEST_CASE("defaults, JSON and text come to the same types") {
+  Value none = Value::map({});
+  CHECK(shown({}, none, "epochs") == "20");
+  CHECK(shown({{"epochs", "3"}}, none, "epochs") == "3");
+  CHECK(shown({}, Value::map({{Value("epochs"), Value(4.0)}}), "epochs") == "4");
+  CHECK(shown({{"epochs", "5"}}, Value::map({{Value("epochs"), Value(4)}}), "epochs") == "5");
+  CHECK(shown({{"lr", "1"}}, none, "lr") == "1.0");
+  CHECK(shown({{"lr", "1e-5"}}, none, "lr") == "1e-05");
+  CHECK(shown({}, Value::map({{Value("lr"), Value(2)}}), "lr") == "2.0");
+  CHECK(shown({{"fast", "true"}}, none, "fast") == "true");
+  CHECK(shown({{"mode", "quick"}}, none, "mode") == "\"quick\"");
+  CHECK(shown({{"sizes", "3, 4"}}, none, "sizes") == "[3,4]");
+  CHECK(shown({{"sizes", "[5]"}}, none, "sizes") == "[5]");
+  CHECK(shown({{"sizes", ""}}, none, "sizes") == "[]");
+}
+
+TEST_CASE("a path is a file of no name in keys, from the script or from the working directory") {
+  Folder folder, elsewhere;
+  elsewhere.write("d.csv", "x");
+  auto built = built_with({}, Value::map({}), folder);
+  REQUIRE(built.ok());
+  const File& file = built->plan.params.find("data")->as_file();
+  CHECK(file.origin == folder.path + "/pipeline.lua");
+  CHECK(file.name == "pipeline.lua");
+  CHECK(file.anonymous);
+  CHECK(file.digest.is_zero());
+
+  folder.write("pipeline.lua", kSchema);
+  BuildRequest request;
+  request.root = folder.path;
+  request.main = "pipeline.lua";
+  request.params = Value::map({});
+  request.working_directory = elsewhere.path;
+  request.text_params = {{"data", "./d.csv"}};
+  auto given = make_script_vm()->build(request);
+  REQUIRE(given.ok());
+  CHECK(given->plan.params.find("data")->as_file().origin == elsewhere.path + "/d.csv");
+}
+
+TEST_CASE("a parameter that does not fit says what it is") {
+  auto starts = [](const Text& text, const char* message) {
+    CHECK_THAT(error(text), Catch::StartsWith(message));
+  };
+  starts({{"epochs", "3.5"}},
+         "pipeline.lua: the parameter `epochs` is a whole number, not `3.5` (rounds)");
+  starts({{"epochs", "0"}}, "pipeline.lua: the parameter `epochs` is at least 1, not `0`");
+  starts({{"epochs", "100"}}, "pipeline.lua: the parameter `epochs` is at most 99, not `100`");
+  starts({{"lr", "x"}}, "pipeline.lua: the parameter `lr` is a number, not `x`");
+  starts({{"lr", "nan"}}, "pipeline.lua: the parameter `lr` is a number, not `nan`");
+  starts({{"name", "AB"}},
+         "pipeline.lua: the parameter `name` matches the Lua pattern `%l+`, and `AB` does not");
+  starts({{"name", "aB"}}, "pipeline.lua: the parameter `name` matches the Lua pattern");
+  starts({{"name", "abcdef"}}, "pipeline.lua: the parameter `name` is at most 5 bytes long");
+  starts({{"fast", "yes"}}, "pipeline.lua: the parameter `fast` is true or false, not `yes`");
+  starts({{"mode", "quik"}},
+         "pipeline.lua: the parameter `mode` is one of slow, quick, not `quik`; did you mean "
+         "`quick`?");
+  starts({{"sizes", "1,x"}},
+         "pipeline.lua: the parameter `sizes` has an item 2 that is a whole number, not `x`");
+  starts({{"sizes", "11"}}, "pipeline.lua: the parameter `sizes` has an item 1 that is at most 10");
+  starts({{"sizes", "[1"}},
+         "pipeline.lua: the parameter `sizes` is a list, and its JSON can't be read");
+  starts({{"data", "gone.csv"}}, "pipeline.lua: the parameter `data` names `/tmp/");
+  starts({{"epoch", "3"}},
+         "pipeline.lua: unknown parameter `epoch`; did you mean `epochs`?; the parameters are: "
+         "data, epochs");
+  CHECK_THAT(error({}, Value::map({{Value("name"), Value(3)}})),
+             Catch::StartsWith("pipeline.lua: the parameter `name` is a string, not `3`"));
+}
+
+TEST_CASE("every problem is reported at once") {
+  CHECK(error({{"epoch", "3"}, {"lr", "x"}}) ==
+        "pipeline.lua: unknown parameter `epoch`; did you mean `epochs`?; the parameters are: "
+        "data, epochs, "
+        "fast, lr, mode, name, sizes\n\n"
+        "pipeline.lua: the parameter `lr` is a number, not `x`");
+}
+
+TEST_CASE("a schema is checked where it is written") {
+  auto error = [](const std::string& schema) {
+    return error_of({"local flow = require 'flow'\nreturn flow.pipeline('p', { x = " + schema +
+                         " }, function(p) return p.x end)",
+                     {},
+                     {},
+                     {}});
+  };
+  CHECK(error("flow.param.int()") ==
+        "pipeline.lua: the parameter `x` is required: give it with --param x=…");
+  CHECK(error("3") ==
+        "pipeline.lua:2: the parameter `x` of `p` is an integer: write x = flow.param.int { "
+        "default = 3 }");
+  CHECK_THAT(error("flow.param.int { defualt = 3 }"),
+             Catch::StartsWith(
+                 "pipeline.lua:2: flow.param.int has no field `defualt`; did you mean `default`?"));
+  CHECK_THAT(
+      error("flow.param.int { default = 'x' }"),
+      Catch::StartsWith("pipeline.lua:2: `default` of flow.param.int is a whole number, not `x`"));
+  CHECK_THAT(error("flow.param.int { default = 1, min = 2 }"),
+             Catch::StartsWith("pipeline.lua:2: `default` of flow.param.int is at least 2"));
+  CHECK_THAT(error("flow.param.boolean { min = 2 }"),
+             Catch::Contains("flow.param.boolean has no field `min`"));
+  CHECK_THAT(error("flow.param.choice {}"), Catch::Contains("flow.param.choice has no choices"));
+  CHECK_THAT(error("flow.param.list { of = 'integer' }"), Catch::Contains("not `integer`"));
+  CHECK_THAT(error("flow.param.number { default = 1 }"), Catch::Equals("built"));
+  CHECK_THAT(error("flow.param.integer {}"), Catch::Contains("there is no flow.param.integer"));
+}
+
+TEST_CASE("a body that reads an unknown parameter hears the nearest") {
+  CHECK(error_of({"local flow = require 'flow'\nreturn flow.pipeline('p', { epochs = "
+                  "flow.param.int { default = "
+                  "1 } }, function(p)\n  return p.epocs\nend)",
+                  {},
+                  {},
+                  {}}) ==
+        "pipeline.lua:3: the pipeline has no parameter `epocs`; did you mean `epochs`?; its "
+        "parameters are: "
+        "epochs");
+}

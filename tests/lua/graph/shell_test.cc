@@ -1,0 +1,177 @@
+// A command's placeholders: where bash's quoting lets one stand, and what is filled in.
+#include <catch2/catch.hpp>
+
+#include "lua/script.hpp"
+
+using flow::fill_command;
+using flow::plain_words;
+using flow::ShellSpec;
+using flow::Value;
+
+namespace {
+
+const Value kNamed = Value::map({
+    {Value("a"), Value("one")},
+    {Value("b"), Value("two words")},
+    {Value("n"), Value(int64_t{7})},
+    {Value("lr"), Value(0.001)},
+    {Value("list"), Value::list({Value("x"), Value("y z"), Value(int64_t{3})})},
+    {Value("none"), Value::list({})},
+    {Value("empty"), Value("")},
+    {Value("quote"), Value("it's")},
+    {Value("t"), Value::map({{Value("lr"), Value(0.1)},
+                             {Value("deep"), Value::map({{Value("x"), Value(true)}})}})},
+    {Value("null"), Value::null()},
+    {Value("tables"), Value::list({Value::map({{Value("x"), Value(1)}})})},
+});
+
+std::string fill(const std::string& command) {
+  ShellSpec spec;
+  spec.command = command;
+  spec.outputs = {{"bam", "out.bam"}, {"parts", "part.*"}};
+  auto filled = fill_command(spec, kNamed, {{"cpus", "4"}, {"seed", "99"}, {"rank", "0"}});
+  return filled.ok() ? *filled : "error: " + filled.error().message;
+}
+
+struct Case {
+  const char* command;
+  const char* filled;
+};
+
+}  // namespace
+
+TEST_CASE("placeholders are filled in, quoted where a word needs it") {
+  const Case cases[] = {
+      {"cat {a} {b}", "cat one 'two words'"},
+      {"cat {list}", "cat x 'y z' 3"},
+      {"cat {none}", "cat "},
+      {"cat {empty}", "cat ''"},
+      {"echo {quote}", "echo 'it'\\''s'"},
+      {"x -t {cpus} -n {n} --lr {lr} --seed {seed} > {outputs.bam}",
+       "x -t 4 -n 7 --lr 0.001 --seed 99 > out.bam"},
+      {"ls {outputs.parts}", "ls 'part.*'"},
+      {"x {t.lr} {t.deep.x} {list.2}", "x 0.1 true 'y z'"},
+      {"x --out={a}.txt", "x --out=one.txt"},
+      {"x $dir{a}", "x $dir'one'"},
+      {"x {n}>f", "x '7'>f"},
+      {"{a}=1", "'one'=1"},
+      {"echo $(( {n} * 2 )) $((1 << {n}))\ncat {a}", "echo $(( 7 * 2 )) $((1 << 7))\ncat one"},
+      {"for ((i=0; i<{n}; i++)); do cat {a}; done", "for ((i=0; i<7; i++)); do cat one; done"},
+      {"if true; then cat {b}; fi", "if true; then cat 'two words'; fi"},
+      {"(cd {a} && cat {b}) | sort", "(cd one && cat 'two words') | sort"},
+      {"a=$(cat {b})", "a=$(cat 'two words')"},
+      {"echo \"n: $(wc -l {b} | awk '{print $1}') $(echo \"$(cat {a})\")\"",
+       "echo \"n: $(wc -l 'two words' | awk '{print $1}') $(echo \"$(cat one)\")\""},
+      {"x <(sort {a}) >(cat {b})", "x <(sort one) >(cat 'two words')"},
+      {"cat <<< {b}", "cat <<< 'two words'"},
+      {"case $x in a) cat {a} ;; (b) cat {b} ;; esac",
+       "case $x in a) cat one ;; (b) cat 'two words' ;; esac"},
+      {"echo \"$(case $x in a) cat {a} ;; esac) {print}\"",
+       "echo \"$(case $x in a) cat one ;; esac) {print}\""},
+  };
+  for (const Case& c : cases) CHECK(fill(c.command) == c.filled);
+}
+
+TEST_CASE("what is no placeholder stays as it is") {
+  const char* commands[] = {
+      "awk '{print}' f",
+      "awk '{print $1}{x}' f",
+      "echo \"{print}\" `x {y}`",
+      "echo {1..3} {x,y} {} { a b } {}{",
+      "f() { echo; }; f",
+      "echo ${a} ${x:-{a}} ${x#\\{a\\}} \"${a}\"",
+      "echo $# # {a} is a comment's {unknown}\ntrue",
+      "echo a#{1}",
+      "find . -exec rm {} \\;",
+      "cat <<EOF\n{print} ${a} $x `y`\nEOF",
+      "cat <<-'EOF'\n\t{print} $(x {y})\n\tEOF\ntrue",
+      "cat <<A <<\"B C\"\n{x}\nA\n{y}\nB C\n",
+      "docker ps --format '{{.Names}}' \"{{ x }}\" '{{unknown}}'",
+      "echo $'a\\'{print}'",
+      "echo \\{print} \\\\",
+      "echo 'unclosed {print}",
+      "echo \"\\\"{print}\"",
+      "echo {{ }} {{a b}} {{1}}",
+  };
+  for (const char* command : commands) CHECK(fill(command) == command);
+}
+
+TEST_CASE("the only escape is two braces") {
+  CHECK(fill("echo {{a}} {{print}} '{{a}}' \"{{a}}\" '{{print}}'") ==
+        "echo {a} {print} '{a}' \"{a}\" '{{print}}'");
+  CHECK(fill("cat <<EOF\n{{a}} {{print}}\nEOF") == "cat <<EOF\n{a} {{print}}\nEOF");
+}
+
+TEST_CASE("$( ) in a here-document starts unquoted again") {
+  CHECK(fill("cat <<EOF\nx $(cat {b}) y\nEOF\ncat {a}") ==
+        "cat <<EOF\nx $(cat 'two words') y\nEOF\ncat one");
+  CHECK(fill("x=$(cat <<EOF\n{print}\nEOF\n); cat {a}") ==
+        "x=$(cat <<EOF\n{print}\nEOF\n); cat one");
+}
+
+TEST_CASE("a known name inside quotes is an error that says how to write it") {
+  const Case cases[] = {
+      {"cat '{a}'", "error: line 1 of the command: `{a}` stands inside quotes: remove the quotes"},
+      {"x\ncat \"pre {b}\"", "error: line 2 of the command: `{b}` stands inside quotes"},
+      {"cat '{t.lr}'", "error: line 1 of the command: `{t.lr}` stands inside quotes"},
+      {"cat '{cpus}'", "error: line 1 of the command: `{cpus}` stands inside quotes"},
+      {"cat $'{a}'", "error: line 1 of the command: `{a}` stands inside quotes"},
+      {"x `cat {a}`", "error: line 1 of the command: `{a}` stands inside backquotes: write $( )"},
+      {"x \"`cat $(echo {a})`\"", "error: line 1 of the command: `{a}` stands inside backquotes"},
+      {"cat <<EOF\n{a}\nEOF", "error: line 2 of the command: `{a}` stands inside a here-document"},
+      {"cat <<'EOF'\n$(cat {a})\nEOF",
+       "error: line 2 of the command: `{a}` stands inside a here-document"},
+      {"echo \\{a}",
+       "error: line 1 of the command: `{a}` stands inside an escape: remove the backslash"},
+      {"echo \"$(echo '{a}')\"", "error: line 1 of the command: `{a}` stands inside quotes"},
+      {"cat {aa}",
+       "error: line 1 of the command: `{aa}` is no argument of this call: did you mean `{a}`?"},
+      {"cat {output}", "error: line 1 of the command: `{output}` is no argument of this call"},
+      {"cat {outputs.bum}",
+       "error: line 1 of the command: `{outputs.bum}` names no output of this task: did you mean "
+       "`{outputs.bam}`?"},
+      {"cat {outputs}", "error: line 1 of the command: `{outputs}` names no output of this task"},
+      {"cat {cpus.x}", "error: line 1 of the command: `{cpus.x}`: `cpus` has no fields"},
+      {"cat {t}", "error: the placeholder `{t}` is a table with fields: name one, `{t.deep}`"},
+      {"cat {t.rl}", "error: the placeholder `{t.rl}`: `t` has no field `rl`; did you mean `lr`?"},
+      {"cat {null}", "error: the placeholder `{null}` is without a value"},
+      {"cat {tables}", "error: the placeholder `{tables}` is a list of tables"},
+      {"echo $(( {b} ))",
+       "error: the placeholder `{b}` is within $(( )), where only a number may stand"},
+      {"cat {memory}",
+       "error: the placeholder `{memory}` has no value: give the task the option `memory`"},
+  };
+  for (const Case& c : cases) CHECK_THAT(fill(c.command), Catch::StartsWith(c.filled));
+}
+
+TEST_CASE("one line of plain words is executed directly") {
+  using Words = std::vector<std::string>;
+  CHECK(plain_words("\n  bwa mem -t 4 a.fa b@c,d:e%+_/f \n") ==
+        Words{"bwa", "mem", "-t", "4", "a.fa", "b@c,d:e%+_/f"});
+  CHECK(plain_words("cat 'two words' 'it'\\''s' ''") == Words{"cat", "two words", "it's", ""});
+  CHECK(plain_words("/bin/true") == Words{"/bin/true"});
+  for (const char* command :
+       {"",          "  ",        "cd x",    "echo hi",   "if",      "time ls", "true",
+        "a; b",      "a | b",     "a\nb",    "A=1 x",     "cat *.x", "cat ~/x", "cat $x",
+        "cat \"x\"", "cat x > y", "cat {x}", "cat x # y", "'' x",    "%1",      "[ a",
+        "cat 'x",    "cat \\x",   "a&",      "!x"})
+    CHECK(plain_words(command).empty());
+}
+
+TEST_CASE("arguments get their names by the rule of the call") {
+  ShellSpec spec;
+  spec.args = {"reads", "ref"};
+  auto two = flow::name_arguments(spec, "align", Value::list({Value("r"), Value("f")}), false);
+  REQUIRE(two.ok());
+  CHECK(to_json(*two) == R"({"reads":"r","ref":"f"})");
+  Value table = Value::map({{Value("reads"), Value("r")}, {Value("ref"), Value("f")}});
+  auto named = flow::name_arguments(spec, "align", Value::list({table}), true);
+  REQUIRE(named.ok());
+  CHECK(*named == table);
+  CHECK(!flow::name_arguments(spec, "align", Value::list({table}), false).ok());
+  CHECK(!flow::name_arguments(spec, "align", Value::list({Value("r")}), true).ok());
+  spec.args = {"file"};
+  auto item = flow::name_arguments(spec, "cat", Value::list({Value("f")}), true);
+  REQUIRE(item.ok());
+  CHECK(to_json(*item) == R"({"file":"f"})");
+}
