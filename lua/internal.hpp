@@ -14,6 +14,7 @@ namespace flow::lua {
 /// Everything that belongs to one lua_State; at `context(L)`.
 struct VmContext;
 struct GraphBuilder;
+struct Sandbox;  // sandbox.hpp
 
 enum class Phase : uint8_t { loading, building, task };
 
@@ -25,6 +26,7 @@ struct VmContext {
   AttemptHost* host = nullptr;              // in a task
   std::map<std::string, File> input_files;  // in a task: absolute path -> the file it is
   std::vector<std::string> loaded_modules;  // relative paths, in load order
+  Sandbox* sandbox = nullptr;
 };
 VmContext& context(lua_State* L);
 
@@ -111,7 +113,7 @@ std::vector<Error> bind_params(const std::vector<ParamSpec>& schema, const Build
                                Value& out);
 /// Runs the pipeline's body with bound parameters, fills graph.plan (nodes, defs, result). Errors
 /// as Lua gave them. What the body may not change is what it reaches, less what is reachable from
-/// the registry's LUA_LOADED_TABLE: required modules and libraries.
+/// package.loaded: required modules and libraries.
 Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipeline,
                 const Value& params);
 /// Why the graph has a cycle through :after, with file and line, or "". run_body asks; so does the

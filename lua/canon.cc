@@ -1,0 +1,459 @@
+// The canonical code of a task (promise 3): its instructions with everything they reach, by value.
+// Objects are numbered in the order in which a walk from the task's function meets them, so cycles
+// and sharing count, and addresses do not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "lua/sandbox.hpp"
+
+namespace flow::lua {
+
+const char kAdditionsKey = 0;
+
+namespace {
+
+constexpr size_t kPartsMax = 300;       // named; what is beyond counts together
+constexpr size_t kTextMax = 200;        // bytes of a part's text
+constexpr size_t kNameMax = 120;        // bytes of a part's name
+constexpr size_t kBufferMax = 1 << 16;  // bytes hashed at once
+constexpr int kStackNeeded = 20;
+
+// The record kinds of the canonical form. A change of any of them changes every key.
+enum Mark : char {
+  kMarkNil = 'n',
+  kMarkFalse = 'f',
+  kMarkTrue = 't',
+  kMarkInteger = 'i',
+  kMarkFloat = 'd',
+  kMarkString = 's',
+  kMarkNull = '0',
+  kMarkObject = 'o',
+  kMarkLibrary = 'L',
+  kMarkTask = 'K',
+  kMarkPipeline = 'P',
+  kMarkFile = 'F',
+  kMarkEnvironment = 'E',
+  kMarkOpaque = 'X',
+  kMarkFunction = 'c',
+  kMarkTable = 'T',
+  kMarkTensor = 'B',
+  kMarkGlobals = 'G',
+  kMarkModules = 'Q',
+  kMarkCell = 'u',
+  kMarkMetatable = 'm',
+  kMarkHidden = 'h',
+  kMarkAdditions = 'A'
+};
+
+std::string quoted_name(const std::string& name, const std::string& file) {
+  std::string shown = name.size() <= kNameMax ? name : name.substr(0, kNameMax) + "…";
+  return fmt::format("`{}` in {}", shown, file);
+}
+
+bool is_plain_name(std::string_view text) {
+  return !text.empty() && text.size() < kNameMax &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c < 127; });
+}
+
+class Walk {
+ public:
+  /// `opaque_functions`: a table's own content, in which functions are only there.
+  Walk(lua_State* L, bool opaque_functions) : L_(L), opaque_functions_(opaque_functions) {
+    luaL_checkstack(L, kStackNeeded, "canonical code");
+    lua_newtable(L);
+    objects_ = lua_gettop(L);
+  }
+  ~Walk() { lua_settop(L_, objects_ - 1); }
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
+
+  std::vector<CodePart> parts;
+
+  /// Everything that the value at `index` reaches.
+  Digest value(int index, const std::string& name, const std::string& file) {
+    lua_pushvalue(L_, index);
+    encode(name, file);
+    lua_pop(L_, 1);
+    return finish();
+  }
+
+  Digest task_code(int index) {
+    put_size(kKeySchema);
+    additions();
+    return value(index, "", "");
+  }
+
+ private:
+  struct Object {
+    std::string name, file;
+    Mark kind;
+  };
+
+  // ---- bytes
+
+  void put(char c) { buffer_.push_back(c); }
+  void put_size(uint64_t value) { put_raw(&value, sizeof value); }
+  void put_raw(const void* bytes, size_t size) {
+    buffer_.append(static_cast<const char*>(bytes), size);
+    if (buffer_.size() < kBufferMax) return;
+    hash_.update(buffer_);
+    buffer_.clear();
+  }
+  void put_text(std::string_view text) {
+    put_size(text.size());
+    put_raw(text.data(), text.size());
+  }
+  void put_digest(const Digest& digest) { put_raw(digest.bytes.data(), digest.bytes.size()); }
+
+  Digest finish() {
+    while (done_ < queue_.size()) {
+      Object object = std::move(queue_[done_++]);
+      lua_rawgeti(L_, objects_, static_cast<lua_Integer>(done_));
+      record(object);
+      lua_settop(L_, objects_);
+    }
+    hash_.update(buffer_);
+    buffer_.clear();
+    return hash_.finish();
+  }
+
+  // ---- values
+
+  // The value at the top, which stays.
+  void encode(const std::string& name, const std::string& file) {
+    int top = lua_gettop(L_);
+    switch (lua_type(L_, top)) {
+      case LUA_TNIL:
+        return put(kMarkNil);
+      case LUA_TBOOLEAN:
+        return put(lua_toboolean(L_, top) ? kMarkTrue : kMarkFalse);
+      case LUA_TNUMBER:
+        return number(top);
+      case LUA_TSTRING: {
+        size_t size;
+        const char* text = lua_tolstring(L_, top, &size);
+        put(kMarkString);
+        return put_text({text, size});
+      }
+      case LUA_TLIGHTUSERDATA:
+        if (lua_touserdata(L_, top) == &kNullKey) return put(kMarkNull);
+        return opaque("a light userdata", file);
+      case LUA_TTHREAD:
+        return opaque("a coroutine", file);
+      default:
+        return object(top, name, file);
+    }
+  }
+
+  void number(int index) {
+    if (lua_isinteger(L_, index)) {
+      put(kMarkInteger);
+      return put_size(static_cast<uint64_t>(lua_tointeger(L_, index)));
+    }
+    double value = lua_tonumber(L_, index);
+    if (std::isnan(value)) value = std::bit_cast<double>(uint64_t{0x7ff8000000000000});
+    put(kMarkFloat);
+    put_size(std::bit_cast<uint64_t>(value));
+  }
+
+  void object(int index, const std::string& name, const std::string& file) {
+    if (is_globals(L_, index)) {
+      put(kMarkEnvironment);
+      return all_globals();
+    }
+    std::string library = library_name(L_, index);
+    if (!library.empty()) {
+      put(kMarkLibrary);
+      put_text(library);
+      if (reaches_all_globals(library)) all_globals();
+      if (reaches_modules(library)) all_modules();
+      return;
+    }
+    if (lua_type(L_, index) == LUA_TTABLE) return refer(index, name, file, kMarkTable);
+    if (lua_type(L_, index) == LUA_TFUNCTION) {
+      if (opaque_functions_) return put(kMarkHidden);
+      if (lua_tocfunction(L_, index) == nullptr) return refer(index, name, file, kMarkFunction);
+      return opaque("a function of a library's making", file);
+    }
+    if (const TaskObject* task = test_task(L_, index)) return by_name(kMarkTask, task->def.name);
+    if (const PipelineObject* pipeline = test_pipeline(L_, index))
+      return by_name(kMarkPipeline, pipeline->name);
+    if (const File* found = test_file(L_, index)) {
+      put(kMarkFile);
+      return put_text(encode_value(Value(*found)));
+    }
+    if (is_tensor(L_, index)) return refer(index, name, file, kMarkTensor);
+    opaque(kind_text(L_, index), file);
+  }
+
+  void by_name(Mark mark, const std::string& name) {
+    put(mark);
+    put_text(name);
+  }
+
+  void refer(int index, const std::string& name, const std::string& file, Mark kind) {
+    auto [found, is_new] = numbers_.emplace(lua_topointer(L_, index), queue_.size());
+    put(kMarkObject);
+    put_size(found->second);
+    if (!is_new) return;
+    queue_.push_back({name, file, kind});
+    lua_pushvalue(L_, index);
+    lua_rawseti(L_, objects_, static_cast<lua_Integer>(queue_.size()));
+  }
+
+  // What has no canonical form: the text of the file that holds it counts instead.
+  void opaque(const std::string& what, const std::string& file) {
+    put(kMarkOpaque);
+    put_text(what);
+    Digest text{};
+    for (const auto& [path, source] : *sandbox(L_).files)
+      if (path == file) text = sha256(source);
+    put_digest(text);
+    add_part(fmt::format("the text of {}, which counts because its code holds {},", file, what),
+             text, "");
+  }
+
+  void all_globals() { pseudo(kGlobalsKey, kMarkGlobals); }
+  void all_modules() { pseudo(kLoadedKey, kMarkModules); }
+  void pseudo(const char& key, Mark kind) {
+    if (opaque_functions_) return;
+    lua_rawgetp(L_, LUA_REGISTRYINDEX, &key);
+    refer(lua_gettop(L_), "", "", kind);
+    lua_pop(L_, 1);
+  }
+
+  // ---- objects
+
+  void record(const Object& object) {
+    int index = lua_gettop(L_);
+    put(object.kind);
+    switch (object.kind) {
+      case kMarkTable:
+        return table(index, object);
+      case kMarkFunction:
+        return function(index, object);
+      case kMarkTensor: {
+        Tensor tensor = read_tensor(L_, index);
+        put_text(dtype_name(tensor.dtype));
+        put_size(tensor.shape.size());
+        for (int64_t size : tensor.shape) put_size(static_cast<uint64_t>(size));
+        return put_digest(tensor.digest);
+      }
+      case kMarkGlobals:
+        for (const std::string& name : script_globals(L_)) global(name, true);
+        return;
+      default:
+        return modules(index);
+    }
+  }
+
+  void table(int index, const Object& object) {
+    size_t count = push_ordered_keys(L_, index);
+    int keys = lua_gettop(L_);
+    put_size(count);
+    std::vector<std::pair<Digest, lua_Integer>> objects;
+    for (size_t i = 1; i <= count; i++) {
+      auto at = static_cast<lua_Integer>(i);
+      lua_rawgeti(L_, keys, at);
+      if (has_order(-1)) {
+        entry(index, object);
+      } else {
+        objects.emplace_back(alone(index, object.file), at);
+      }
+      lua_settop(L_, keys);
+    }
+    std::sort(objects.begin(), objects.end());
+    for (const auto& [digest, at] : objects) {
+      lua_rawgeti(L_, keys, at);
+      entry(index, object);
+      lua_settop(L_, keys);
+    }
+    if (!lua_getmetatable(L_, index)) return;
+    put(kMarkMetatable);
+    encode(object.name + "'s metatable", object.file);
+  }
+
+  bool has_order(int index) {
+    int type = lua_type(L_, index);
+    return type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TBOOLEAN;
+  }
+
+  // The key at the top and its value in the table at `index`.
+  void entry(int index, const Object& object) {
+    encode("", object.file);
+    std::string name;
+    if (lua_type(L_, -1) == LUA_TSTRING) {
+      size_t size;
+      const char* text = lua_tolstring(L_, -1, &size);
+      if (is_plain_name({text, size}))
+        name = object.name.empty() ? text : fmt::format("{}.{}", object.name, text);
+    }
+    if (name.empty()) name = object.name + "[…]";
+    lua_pushvalue(L_, -1);
+    lua_rawget(L_, index);
+    encode(name, object.file);
+  }
+
+  // Object keys are put in order by what they and their values are.
+  Digest alone(int index, const std::string& file) {
+    lua_newtable(L_);
+    lua_pushvalue(L_, -2);
+    lua_rawseti(L_, -2, 1);
+    lua_pushvalue(L_, -2);
+    lua_rawget(L_, index);
+    lua_rawseti(L_, -2, 2);
+    int pair = lua_gettop(L_);
+    Digest digest = Walk(L_, true).value(pair, "", file);
+    lua_pop(L_, 1);
+    return digest;
+  }
+
+  void function(int index, const Object& object) {
+    const FunctionCode& code = function_code(L_, index);
+    put_digest(code.digest);
+    add_part(object.name.empty() ? "its function" : quoted_name(object.name, code.file),
+             code.digest, "");
+    for (int i = 1;; i++) {
+      const char* name = lua_getupvalue(L_, index, i);
+      if (name == nullptr) break;
+      if (is_globals(L_, -1)) {
+        put(kMarkEnvironment);  // what the code reads of them counts, below
+      } else {
+        cell(index, i, name, code.file);
+      }
+      lua_settop(L_, index);
+    }
+    if (code.all_globals) all_globals();
+    if (code.modules) all_modules();
+    for (const std::string& name : code.globals) global(name, false);
+  }
+
+  // A captured variable, whose value is at the top.
+  void cell(int function, int upvalue, const std::string& name, const std::string& file) {
+    auto [found, is_new] = cells_.emplace(lua_upvalueid(L_, function, upvalue), cells_.size());
+    put(kMarkCell);
+    put_size(found->second);
+    if (!is_new) return;
+    encode(name, file);
+    part_of_value(quoted_name(name, file), name, file);
+  }
+
+  void global(const std::string& name, bool of_script_only) {
+    if (!of_script_only && sandbox(L_).declared.count(name) == 0) return;  // a library's: by name
+    lua_rawgetp(L_, LUA_REGISTRYINDEX, &kGlobalsKey);
+    lua_pushlstring(L_, name.data(), name.size());
+    lua_rawget(L_, -2);
+    put_text(name);
+    encode(name, "the globals");
+    part_of_value(fmt::format("the global `{}`", name), name, "the globals");
+    lua_pop(L_, 2);
+  }
+
+  void modules(int index) {
+    push_ordered_keys(L_, index);
+    int keys = lua_gettop(L_);
+    for (lua_Integer i = 1; lua_rawgeti(L_, keys, i) != LUA_TNIL; i++) {
+      std::string name = lua_type(L_, -1) == LUA_TSTRING ? lua_tostring(L_, -1) : "";
+      lua_rawget(L_, index);
+      if (library_name(L_, -1).empty()) {
+        put_text(name);
+        encode(name, name);
+        part_of_value(fmt::format("the module `{}`", name), name, name);
+      }
+      lua_settop(L_, keys);
+    }
+  }
+
+  void additions() {
+    const auto& added = sandbox(L_).additions;
+    if (added.empty()) return;
+    put(kMarkAdditions);
+    lua_rawgetp(L_, LUA_REGISTRYINDEX, &kAdditionsKey);
+    int tables = lua_gettop(L_);
+    for (const auto& [library, field] : added) {
+      lua_getfield(L_, tables, library.c_str());
+      lua_pushlstring(L_, field.data(), field.size());
+      lua_rawget(L_, -2);
+      std::string name = library + "." + field;
+      put_text(name);
+      encode(name, "the libraries");
+      part_of_value(fmt::format("`{}`, added to the libraries,", name), name, "the libraries");
+      lua_settop(L_, tables);
+    }
+    lua_settop(L_, tables - 1);
+  }
+
+  // ---- parts
+
+  void add_part(const std::string& name, const Digest& digest, std::string text) {
+    if (opaque_functions_) return;
+    uint32_t count = ++part_names_[name];
+    if (parts.size() >= kPartsMax) {
+      CodePart& rest = parts.back();
+      rest.name = "what else its code reaches";
+      rest.text.clear();
+      rest.digest = sha256(std::string(rest.digest.view()) + name + std::string(digest.view()));
+      return;
+    }
+    if (text.size() > kTextMax) text.clear();
+    std::string shown = count == 1 ? name : fmt::format("{} ({})", name, count);
+    parts.push_back({std::move(shown), digest, std::move(text)});
+  }
+
+  // The value at the top. Functions, tasks and libraries are parts of their own or of the code.
+  void part_of_value(const std::string& part, const std::string& name, const std::string& file) {
+    if (opaque_functions_) return;
+    int top = lua_gettop(L_);
+    switch (lua_type(L_, top)) {
+      case LUA_TFUNCTION:
+        return;
+      case LUA_TTABLE:
+      case LUA_TUSERDATA: {
+        std::string shown = task_name(top);
+        if (!library_name(L_, top).empty()) shown = library_name(L_, top);
+        add_part(part, Walk(L_, true).value(top, name, file), shown);
+        return;
+      }
+      default: {
+        lua_pushvalue(L_, top);
+        luaL_tolstring(L_, -1, nullptr);
+        size_t size;
+        const char* text = lua_tolstring(L_, -1, &size);
+        add_part(part, Walk(L_, true).value(top, name, file), std::string(text, size));
+        lua_settop(L_, top);
+      }
+    }
+  }
+
+  std::string task_name(int index) {
+    if (const TaskObject* task = test_task(L_, index)) return task->def.name;
+    if (const PipelineObject* pipeline = test_pipeline(L_, index)) return pipeline->name;
+    return "";
+  }
+
+  lua_State* L_;
+  bool opaque_functions_;
+  int objects_;  // stack index of the list of objects, in the order of their numbers
+  std::vector<Object> queue_;
+  size_t done_ = 0;
+  std::unordered_map<const void*, uint64_t> numbers_, cells_;
+  std::unordered_map<std::string, uint32_t> part_names_;
+  std::string buffer_;
+  Sha256 hash_;
+};
+
+}  // namespace
+
+CanonicalCode canonical_code(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  Walk walk(L, false);
+  CanonicalCode code;
+  code.digest = walk.task_code(index);
+  code.parts = std::move(walk.parts);
+  return code;
+}
+
+}  // namespace flow::lua

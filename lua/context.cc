@@ -1,0 +1,371 @@
+// ctx: what a task's function may ask for while it runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/base/units.hpp"
+#include "lua/sandbox.hpp"
+
+namespace flow::lua {
+
+namespace {
+
+const char kContextKey = 0;
+
+enum Field : uint8_t {
+  kRun,
+  kTask,
+  kAttempt,
+  kRank,
+  kRanks,
+  kComm,
+  kDevice,
+  kDir,
+  kSeed,
+  kStopping
+};
+constexpr std::pair<const char*, Field> kFields[] = {
+    {"run", kRun},     {"task", kTask},        {"attempt", kAttempt}, {"rank", kRank},
+    {"ranks", kRanks}, {"comm", kComm},        {"device", kDevice},   {"dir", kDir},
+    {"seed", kSeed},   {"stopping", kStopping}};
+
+VmContext& attempt_context(lua_State* L, const char* method) {
+  if (lua_touserdata(L, 1) == nullptr || test_object(L, 1, &kContextKey) == nullptr)
+    raise(L, fmt::format("`ctx.{}` is a method: write `ctx:{}(…)`", method, method));
+  VmContext& ctx = context(L);
+  if (ctx.request == nullptr || ctx.host == nullptr)
+    raise(L, "ctx belongs to an attempt that has ended");
+  return ctx;
+}
+
+[[noreturn]] void unwind(lua_State* L, Sandbox::Unwind why) {
+  sandbox(L).unwind = why;
+  lua_pushlightuserdata(L, const_cast<char*>(&kUnwindKey));
+  lua_error(L);
+  std::abort();
+}
+
+// A name as the journal has it: the second use of "load" in an attempt is "load#2".
+std::string numbered(std::unordered_map<std::string, uint32_t>& names, const std::string& name) {
+  uint32_t count = ++names[name];
+  return count == 1 ? name : fmt::format("{}#{}", name, count);
+}
+
+std::string name_argument(lua_State* L, const char* method) {
+  constexpr size_t kNameMax = 200;
+  if (lua_type(L, 2) != LUA_TSTRING)
+    raise(L, fmt::format("ctx:{}: the first argument is a name, not {}", method, kind_text(L, 2)));
+  size_t size;
+  const char* text = lua_tolstring(L, 2, &size);
+  if (size == 0 || size > kNameMax)
+    raise(L, fmt::format("ctx:{}: a name has 1 to {} bytes, not {}", method, kNameMax, size));
+  return {text, size};
+}
+
+Value checked_value(lua_State* L, int index, const std::string& where) {
+  auto value = read_value(L, index, where, false);
+  if (!value.ok()) raise(L, value.error().message);
+  return std::move(*value);
+}
+
+// ---- fields
+
+int context_index(lua_State* L) {  // upvalue 1: names to methods and to numbers of fields
+  lua_settop(L, 2);
+  lua_pushvalue(L, 2);
+  int type = lua_rawget(L, lua_upvalueindex(1));
+  if (type == LUA_TFUNCTION) return 1;
+  VmContext& ctx = context(L);
+  if (type != LUA_TNUMBER) {
+    std::vector<std::string> names;
+    lua_pushnil(L);
+    while (lua_next(L, lua_upvalueindex(1))) {
+      lua_pop(L, 1);
+      names.emplace_back(lua_tostring(L, -1));
+    }
+    std::sort(names.begin(), names.end());
+    std::string field = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : kind_text(L, 2);
+    raise(L, fmt::format("ctx has no `{}`{}; it has {}", field, did_you_mean(field, names),
+                         join(names)));
+  }
+  if (ctx.request == nullptr) raise(L, "ctx belongs to an attempt that has ended");
+  const AttemptRequest& request = *ctx.request;
+  switch (static_cast<Field>(lua_tointeger(L, -1))) {
+    case kRun:
+      lua_pushlstring(L, request.run.data(), request.run.size());
+      break;
+    case kTask:
+      lua_pushlstring(L, request.task.data(), request.task.size());
+      break;
+    case kAttempt:
+      lua_pushinteger(L, request.attempt);
+      break;
+    case kRank:
+      lua_pushinteger(L, request.rank);
+      break;
+    case kRanks:
+      lua_pushinteger(L, request.ranks);
+      break;
+    case kComm:
+      raise(
+          L,
+          "ctx.comm talks to the other ranks of a gang, and this task runs alone: gangs come with "
+          "a cluster build; leave the call out where ctx.ranks == 1");
+    case kDevice:
+      lua_pushliteral(L, "cpu");
+      break;
+    case kDir:
+      lua_pushlstring(L, request.dir.data(), request.dir.size());
+      break;
+    case kSeed:
+      lua_pushinteger(L, static_cast<lua_Integer>(request.seed));
+      break;
+    case kStopping:
+      lua_pushboolean(L, ctx.host->stopping());
+      break;
+  }
+  return 1;
+}
+
+int context_newindex(lua_State* L) {
+  raise(L, fmt::format("ctx can't be written to: use a local instead of ctx.{}",
+                       lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "[…]"));
+}
+
+int context_text(lua_State* L) {
+  const AttemptRequest* request = context(L).request;
+  lua_pushfstring(L, "ctx of %s", request == nullptr ? "an attempt" : request->task.c_str());
+  return 1;
+}
+
+// ---- telling
+
+int context_log(lua_State* L) {
+  attempt_context(L, "log");
+  if (lua_gettop(L) < 2) raise(L, "ctx:log: give it what to log");
+  push_formatted(L, 2);
+  size_t size;
+  const char* text = lua_tolstring(L, -1, &size);
+  write_line(L, {text, size});
+  return 0;
+}
+
+int context_progress(lua_State* L) {
+  VmContext& ctx = attempt_context(L, "progress");
+  if (lua_type(L, 2) != LUA_TNUMBER)
+    raise(L, fmt::format("ctx:progress: the first argument is a number from 0 to 1, not {}",
+                         kind_text(L, 2)));
+  lua_Number fraction = lua_tonumber(L, 2);
+  fraction = fraction >= 0 ? std::min<lua_Number>(fraction, 1) : 0;  // NaN too
+  Value metrics = checked_value(L, 3, "the metrics of ctx:progress");
+  bool fits = metrics.is_nil() || metrics.kind() == Value::Kind::table;
+  if (!fits)
+    raise(L, fmt::format("ctx:progress: the second argument is a table of metrics, not {}",
+                         kind_text(L, 3)));
+  ctx.host->progress(fraction, metrics);
+  return 0;
+}
+
+int context_metric(lua_State* L) {
+  VmContext& ctx = attempt_context(L, "metric");
+  std::string name = name_argument(L, "metric");
+  if (lua_type(L, 3) != LUA_TNUMBER)
+    raise(L,
+          fmt::format("ctx:metric: the value of `{}` is a number, not {}", name, kind_text(L, 3)));
+  lua_Integer step = 0;
+  if (!lua_isnoneornil(L, 4)) {
+    if (!lua_isinteger(L, 4))
+      raise(L, fmt::format("ctx:metric: the step of `{}` is an integer, not {}", name,
+                           kind_text(L, 4)));
+    step = lua_tointeger(L, 4);
+  }
+  ctx.host->metric(name, lua_tonumber(L, 3), step);
+  return 0;
+}
+
+// ---- what is kept
+
+int context_checkpoint(lua_State* L) {
+  VmContext& ctx = attempt_context(L, "checkpoint");
+  if (lua_isnoneornil(L, 2)) raise(L, "ctx:checkpoint: give it the state to keep");
+  Value value = checked_value(L, 2, "checkpoint");
+  if (!ctx.host->save_checkpoint(value).ok()) unwind(L, Sandbox::Unwind::stopped);
+  sandbox(L).checkpoint = std::move(value);
+  if (ctx.host->stopping()) unwind(L, Sandbox::Unwind::stopped);
+  return 0;
+}
+
+int context_restore(lua_State* L) {
+  VmContext& ctx = attempt_context(L, "restore");
+  const auto& newest = sandbox(L).checkpoint ? sandbox(L).checkpoint : ctx.request->checkpoint;
+  if (newest) {
+    push_value(L, *newest);
+  } else {
+    lua_pushnil(L);
+  }
+  return 1;
+}
+
+int context_step(lua_State* L) {
+  VmContext& ctx = attempt_context(L, "step");
+  std::string plain = name_argument(L, "step");
+  if (lua_type(L, 3) != LUA_TFUNCTION)
+    raise(L, fmt::format("ctx:step: the second argument of `{}` is a function, not {}; write "
+                         "ctx:step(\"{}\", fn, …) and not fn()",
+                         plain, kind_text(L, 3), plain));
+  std::string name = numbered(sandbox(L).step_names, plain);
+  auto finished = ctx.request->steps.find(name);
+  if (finished != ctx.request->steps.end()) {
+    push_value(L, finished->second);
+    return 1;
+  }
+  int base = lua_gettop(L);
+  int count = base - 3;
+  lua_pushvalue(L, 3);
+  for (int i = 0; i < count; i++) lua_pushvalue(L, 4 + i);
+  lua_call(L, count, LUA_MULTRET);
+  int results = lua_gettop(L) - base;
+  if (results > 1 && !lua_isnil(L, base + 2))
+    raise(L,
+          fmt::format("the step `{}` returned {} values; a step returns one: put them in a table",
+                      name, results));
+  if (results == 0) lua_pushnil(L);
+  Value value = checked_value(L, base + 1, fmt::format("the result of step `{}`", name));
+  if (!ctx.host->save_step(name, value).ok()) unwind(L, Sandbox::Unwind::stopped);
+  if (ctx.host->stopping()) unwind(L, Sandbox::Unwind::stopped);
+  // As a later attempt will see it.
+  push_value(L, value);
+  return 1;
+}
+
+// ---- wait
+
+int64_t read_timeout(lua_State* L, const std::string& name) {
+  if (lua_isnoneornil(L, 3)) return -1;
+  if (lua_type(L, 3) != LUA_TTABLE)
+    raise(L,
+          fmt::format("ctx:wait: the options of `{}` are a table such as {{ timeout = \"2d\" }}, "
+                      "not {}",
+                      name, kind_text(L, 3)));
+  int64_t timeout = -1;
+  lua_pushnil(L);
+  while (lua_next(L, 3)) {
+    std::string option = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : kind_text(L, -2);
+    if (option != "timeout")
+      raise(L, fmt::format("ctx:wait has no option `{}`{}; it has timeout", option,
+                           did_you_mean(option, {"timeout"})));
+    if (lua_type(L, -1) == LUA_TNUMBER) {
+      lua_Number seconds = lua_tonumber(L, -1);
+      constexpr lua_Number kSecondsMax = 1e12;
+      if (!(seconds >= 0 && seconds <= kSecondsMax))
+        raise(L,
+              fmt::format("ctx:wait: the timeout of `{}` is {} s; it is 0 or more", name, seconds));
+      timeout = static_cast<int64_t>(seconds * 1000);
+    } else {
+      std::string text = check_text(L, -1, "the timeout of ctx:wait");
+      auto parsed = parse_duration_ms(text);
+      if (!parsed.ok())
+        raise(L, fmt::format("ctx:wait: the timeout of `{}`: {}", name, parsed.error().message));
+      timeout = *parsed;
+    }
+    lua_pop(L, 1);
+  }
+  return timeout;
+}
+
+int context_wait(lua_State* L) {
+  VmContext& ctx = attempt_context(L, "wait");
+  std::string signal = name_argument(L, "wait");
+  int64_t timeout = read_timeout(L, signal);
+  Sandbox& box = sandbox(L);
+  std::string name = numbered(box.wait_names, signal);
+  auto waited = ctx.request->waits.find(name);
+  if (waited != ctx.request->waits.end() && waited->second.expired) {
+    lua_pushnil(L);
+    lua_pushliteral(L, "timeout");
+    return 2;
+  }
+  auto arrived = ctx.request->signals.find(signal);
+  if (arrived != ctx.request->signals.end()) {
+    push_value(L, arrived->second);
+    return 1;
+  }
+  box.signal = signal;
+  box.wait_name = name;
+  box.wait_timeout_ms = timeout;
+  unwind(L, Sandbox::Unwind::waiting);
+}
+
+// ---- files
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  constexpr size_t kNamesMax = 1000;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end;
+       !error && at != end && names.size() < kNamesMax; at.increment(error))
+    names.push_back(at->path().filename().string());
+  return names;
+}
+
+int context_file(lua_State* L) {
+  VmContext& ctx = attempt_context(L, "file");
+  std::string name = check_text(L, 2, "the name given to ctx:file");
+  const std::string& folder = ctx.request->dir;
+  if (name.starts_with(folder + "/")) name = name.substr(folder.size() + 1);
+  if (name != "." && !is_inner_path(name))
+    raise(L, fmt::format("ctx:file(\"{}\"): the file lies in ctx.dir; give its path from there",
+                         name));
+  std::filesystem::path path = std::filesystem::path(folder) / name;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    std::string near = did_you_mean(path.filename().string(), names_in(path.parent_path()));
+    raise(L, fmt::format("ctx:file(\"{}\"): there is no such file in ctx.dir ({}){}; write it "
+                         "before, for example with io.open(ctx.dir .. \"/{}\", \"w\")",
+                         name, folder, near, name));
+  }
+  auto file = ctx.host->store_file(name == "." ? folder : path.string());
+  if (!file.ok()) raise(L, file.error().message);
+  push_file(L, *file);
+  return 1;
+}
+
+void push_context_metatable(lua_State* L) {
+  if (!new_metatable(L, &kContextKey, "ctx")) return;
+  luaL_Reg methods[] = {{"log", context_log},
+                        {"progress", context_progress},
+                        {"metric", context_metric},
+                        {"checkpoint", context_checkpoint},
+                        {"restore", context_restore},
+                        {"step", context_step},
+                        {"wait", context_wait},
+                        {"file", context_file},
+                        {nullptr, nullptr}};
+  luaL_newlib(L, methods);
+  for (const auto& [name, field] : kFields) {
+    lua_pushinteger(L, field);
+    lua_setfield(L, -2, name);
+  }
+  lua_pushcclosure(L, context_index, 1);
+  lua_setfield(L, -2, "__index");
+  lua_pushcfunction(L, context_newindex);
+  lua_setfield(L, -2, "__newindex");
+  lua_pushcfunction(L, context_text);
+  lua_setfield(L, -2, "__tostring");
+  lua_pop(L, 1);
+}
+
+}  // namespace
+
+void push_task_context(lua_State* L) {
+  lua_newuserdatauv(L, 0, 0);
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kContextKey) == LUA_TNIL) {
+    push_context_metatable(L);
+    lua_pop(L, 1);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &kContextKey);
+  }
+  lua_setmetatable(L, -2);
+}
+
+}  // namespace flow::lua
