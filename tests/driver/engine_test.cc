@@ -123,7 +123,7 @@ local search = flow.dynamic("search", function(ctx, n) local h = {} for i = 1, #
 return flow.pipeline("p", {}, function()
   local l = list()
   local d = flow.map(double, l)
-  return { d = d, branch = flow.when(l[1], yes, no), echo = echo("a b").stdout, found = search(d) }
+  return { d = d, branch = flow.when(l[1], function() return yes() end, function() return no() end), echo = echo("a b").stdout, found = search(d) }
 end)
 )"));
   Value result = run.wait();
