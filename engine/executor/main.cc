@@ -14,6 +14,7 @@
 #include "engine/base/files.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/processes.hpp"
+#include "engine/executor/repl.hpp"
 
 namespace flow {
 
@@ -196,6 +197,7 @@ int build_graph() {
 }  // namespace flow
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--repl") == 0) return flow::run_repl();
   bool started_by_worker = ::fcntl(flow::kWireDescriptor, F_GETFD) >= 0;
   if (started_by_worker) ::fcntl(flow::kWireDescriptor, F_SETFD, FD_CLOEXEC);
   if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--build") == 0)
