@@ -286,8 +286,6 @@ Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipelin
   }
   lua_settop(L, top);
   number_by_ordinal(graph);
-  graph.plan.warnings.insert(graph.plan.warnings.end(), graph.warnings.begin(),
-                             graph.warnings.end());
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "lua/graph.hpp"
+#include "lua/sandbox.hpp"
 
 namespace flow::lua {
 
@@ -121,8 +122,10 @@ struct Watch::Impl {
     int table = lua_gettop(L);
     bool exempt = next.exempt;
     if (lua_getmetatable(L, table)) {
-      // An object of a module's class is the module's.
-      exempt = exempt || seen_exempt.count(lua_topointer(L, -1)) != 0;
+      // An object of a module's class is the module's; a library's face is the library's.
+      exempt = exempt || seen_exempt.count(lua_topointer(L, -1)) != 0 ||
+               lua_rawgetp(L, -1, &kLibraryKey) != LUA_TNIL;
+      lua_settop(L, table + 1);
       visit(next.name + " (its metatable)", exempt);
       lua_pop(L, 1);
     }
@@ -155,9 +158,12 @@ struct Watch::Impl {
       const char* name = lua_getupvalue(L, function, i);
       if (name == nullptr) break;
       std::string variable = name;
-      visit(variable == "_ENV" ? "_G" : variable, next.exempt && variable != "_ENV");
-      bool watched = !next.exempt && variable != "_ENV" &&
-                     cells_seen.insert(lua_upvalueid(L, function, i)).second;
+      if (variable == "_ENV") {  // of the script's globals the constructor takes care
+        lua_pop(L, 1);
+        continue;
+      }
+      visit(variable, next.exempt);
+      bool watched = !next.exempt && cells_seen.insert(lua_upvalueid(L, function, i)).second;
       if (!watched) {
         lua_pop(L, 1);
         continue;
@@ -217,13 +223,11 @@ struct Watch::Impl {
 Watch::Watch(lua_State* L, int index) : impl_(std::make_unique<Impl>(L)) {
   int function = lua_absindex(L, index);
   luaL_checkstack(L, 12, "watching a pipeline's body");
-  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &kLoadedKey);
   if (lua_type(L, -1) == LUA_TTABLE) {
     lua_pushnil(L);
     while (lua_next(L, -2)) {
-      bool globals =
-          lua_type(L, -2) == LUA_TSTRING && std::string_view(lua_tostring(L, -2)) == "_G";
-      if (!globals) impl_->visit("", true);
+      impl_->visit("", true);
       lua_pop(L, 1);
     }
   }
@@ -232,6 +236,9 @@ Watch::Watch(lua_State* L, int index) : impl_(std::make_unique<Impl>(L)) {
   impl_->source = impl_->source_of(function);
   lua_pushvalue(L, function);
   impl_->visit("the body", false, true);
+  lua_pop(L, 1);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &kGlobalsKey);
+  if (lua_type(L, -1) == LUA_TTABLE) impl_->visit("_G", false);
   lua_pop(L, 1);
   impl_->walk();
 }
