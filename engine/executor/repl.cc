@@ -18,7 +18,12 @@ constexpr const char* kScript = R"lua(
 local flow = require "flow"
 
 local repl = flow.task("repl", function(ctx, interactive)
-  local names = setmetatable({ flow = flow }, { __index = function(_, name) return _G[name] end })
+  local function global(_, name)
+    local value = _G[name]
+    if value == nil then error("`" .. tostring(name) .. "` is not defined", 2) end
+    return value
+  end
+  local names = setmetatable({ flow = flow }, { __index = global })
   local terminal = interactive and io.open("/dev/stderr", "w")
 
   local function ask(prompt)
@@ -32,7 +37,7 @@ local repl = flow.task("repl", function(ctx, interactive)
   end
   local function text(value)
     if type(value) ~= "table" or getmetatable(value) then return tostring(value) end
-    local ok, json = pcall(flow.json.encode, value)
+    local ok, json = pcall(function() return flow.json.encode(value) end)
     return ok and json or tostring(value)
   end
   local function show(ok, ...)
