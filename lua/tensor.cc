@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/copy.hpp"
 #include "kernels/cpu/types.hpp"
+#include "lua/sandbox.hpp"
 
 namespace flow::lua {
 namespace {
@@ -196,7 +197,10 @@ DType compute_type(DType dtype) {
 }
 
 uint64_t next_seed(lua_State* L) {
-  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kGlobalsKey) != LUA_TTABLE) {
+    lua_pop(L, 1);
+    lua_pushglobaltable(L);  // a state without a sandbox
+  }
   lua_getfield(L, -1, "math");
   lua_getfield(L, -1, "random");
   lua_pushinteger(L, 0);  // all 64 bits

@@ -1,0 +1,39 @@
+// Comma-separated values (RFC 4180) into typed columns.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flow/result.hpp"
+
+namespace flow::lua {
+
+enum class ColumnType : uint8_t { integer, number, text };
+const char* column_type_name(ColumnType type);  // "i64", "f64", "string"
+
+struct CsvOptions {
+  bool header = true;
+  char delimiter = ',';
+  std::map<std::string, ColumnType> types;  // by name or number; the others are found out
+};
+
+/// One of the three vectors is used, as `type` says.
+struct CsvColumn {
+  std::string name;
+  ColumnType type = ColumnType::text;
+  std::vector<int64_t> integers;
+  std::vector<double> numbers;  // an empty field is a NaN
+  std::vector<std::string> texts;
+};
+
+struct CsvTable {
+  std::vector<CsvColumn> columns;
+  size_t rows = 0;
+  bool named = false;  // the names come from a header; else they are "1", "2", …
+};
+
+/// An Error names row, column and line of the text.
+Result<CsvTable> parse_csv(std::string_view text, const CsvOptions& options);
+
+}  // namespace flow::lua
