@@ -137,6 +137,10 @@ class ValueReader {
       return ref(*static_cast<const Handle*>(handle), out, step, depth);
     if (const File* file = test_file(L_, index)) {
       if (depth >= depth_max_) return too_deep(step);
+      bool unread = context_.phase == Phase::task && file->digest.is_zero();
+      if (unread)
+        return fail(step, "the file `" + file->name + "`, which this task was not given",
+                    "pass the file to the task as an argument");
       out = Value(*file);
       return true;
     }

@@ -197,6 +197,7 @@ int run_protected(lua_State* L) {
   lua_pushvalue(L, 1);
   push_params(L, run.params);
   lua_call(L, 1, LUA_MULTRET);
+  while (lua_gettop(L) > 2 && lua_isnil(L, -1)) lua_pop(L, 1);
   if (lua_gettop(L) > 2)
     raise(L, whose + fmt::format("returned {} values, the second {} at result 2: return one table",
                                  lua_gettop(L) - 1, kind_text(L, 3)));

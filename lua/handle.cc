@@ -403,7 +403,7 @@ void refuse_handle(lua_State* L, int index, const char* use) {
   const GraphBuilder* graph = context(L).graph;
   std::string name = graph == nullptr ? "?" : handle_text(*graph, *handle);
   std::string_view word = use;
-  bool walks = word == "pairs" || word == "ipairs" || word == "next";
+  bool walks = word == "pairs" || word == "ipairs" || word == "next" || word.starts_with("table.");
   raise(L, fmt::format(
                "`{}` of `{}`, which is a handle to a result that is not there yet: {}", use, name,
                walks ? "flow.map(task, handle) runs a task for each item; or go over it in "

@@ -2,36 +2,13 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "host.hpp"
 #include "lua/internal.hpp"
 
 using namespace flow;
 using namespace flow::lua;
 
 namespace {
-
-class Host : public AttemptHost {
- public:
-  void log(std::string_view) override {}
-  void progress(double, const Value&) override {}
-  void metric(const std::string&, double, int64_t) override {}
-  Status save_step(const std::string&, const Value&) override { return {}; }
-  Status save_checkpoint(const Value&) override { return {}; }
-  bool stopping() const override { return false; }
-  void service_ready(const std::string&) override {}
-  Result<std::shared_ptr<const std::string>> blob(const Digest&) override {
-    return environment_error("lost");
-  }
-  Result<std::string> file_path(const File& file) override {
-    if (file.name == "gone") return environment_error("its content is lost");
-    return "/state/objects/" + file.name;
-  }
-  Result<File> store_file(const std::string&) override { return environment_error("no"); }
-  Status store_tensor(const Tensor&) override { return {}; }
-  std::string env(const std::string&, bool& found) override {
-    found = false;
-    return "";
-  }
-};
 
 // A state in a task's attempt.
 struct Lua {
@@ -69,7 +46,7 @@ struct Lua {
 
   VmContext context;
   AttemptRequest request;
-  Host host;
+  test::Host host;
   lua_State* L = luaL_newstate();
 };
 
@@ -155,6 +132,15 @@ TEST_CASE("in a task a file is its path, and the path is the file again") {
   REQUIRE(back.ok());
   CHECK(back->find("f")->as_file().digest == file.digest);
   CHECK(back->find("s")->kind() == Value::Kind::string);
+}
+
+TEST_CASE("a file that the task was not given has no content there") {
+  Lua lua;
+  lua.context.root = "/scripts";
+  CHECK(
+      lua.json("{ f = flow.file('x.csv') }") ==
+      "returned the file `x.csv`, which this task was not given at result.f: pass the file to the "
+      "task as an argument");
 }
 
 TEST_CASE("a path of this attempt says: use ctx:file") {

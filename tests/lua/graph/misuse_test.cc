@@ -46,6 +46,9 @@ TEST_CASE("a handle used as a value is an error that says what to write") {
       {"return count(1)(2)", "pipeline.lua:6: `count` is called"},
       {"for k in pairs(count(1)) do end", "pipeline.lua:6: `pairs` of `count`"},
       {"for k in ipairs(count(1).x) do end", "pipeline.lua:6: `ipairs` of `count.x`"},
+      {"return next(count(1))", "pipeline.lua:6: `next` of `count`"},
+      {"return table.unpack(count(1))", "pipeline.lua:6: "},
+      {"table.sort(count(1))", "pipeline.lua:6: "},
       {"return tostring(count(1))", "pipeline.lua:6: `tostring` of `count`"},
       {"return string.format('%s', count(1))", "pipeline.lua:6: `%s` of `count`"},
       {"return ('%d %s'):format(1, count(1)[2])", "pipeline.lua:6: `%s` of `count[2]`"},
@@ -57,6 +60,8 @@ TEST_CASE("a handle used as a value is an error that says what to write") {
     CHECK_THAT(in_body(c.lines), Catch::Contains("a handle"));
   }
 }
+
+TEST_CASE("print shows a handle") { CHECK(in_body("print(count(1).x[1], count)") == "built"); }
 
 TEST_CASE("a method taken without a call is an error that says so") {
   const Case cases[] = {

@@ -1,0 +1,31 @@
+// What an attempt asks for, answered from memory.
+#pragma once
+#include "lua/script.hpp"
+
+namespace flow::test {
+
+class Host : public AttemptHost {
+ public:
+  void log(std::string_view) override {}
+  void progress(double, const Value&) override {}
+  void metric(const std::string&, double, int64_t) override {}
+  Status save_step(const std::string&, const Value&) override { return {}; }
+  Status save_checkpoint(const Value&) override { return {}; }
+  bool stopping() const override { return false; }
+  void service_ready(const std::string&) override {}
+  Result<std::shared_ptr<const std::string>> blob(const Digest&) override {
+    return environment_error("lost");
+  }
+  Result<std::string> file_path(const File& file) override {
+    if (file.name == "gone") return environment_error("its content is lost");
+    return "/state/objects/" + file.name;
+  }
+  Result<File> store_file(const std::string&) override { return environment_error("no"); }
+  Status store_tensor(const Tensor&) override { return {}; }
+  std::string env(const std::string&, bool& found) override {
+    found = false;
+    return "";
+  }
+};
+
+}  // namespace flow::test
