@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "engine/base/units.hpp"
+#include "engine/base/files.hpp"
 #include "lua/sandbox.hpp"
 
 namespace flow::lua {
@@ -116,6 +117,8 @@ int context_index(lua_State* L) {  // upvalue 1: names to methods and to numbers
       lua_pushliteral(L, "cpu");
       break;
     case kDir:
+      // Made when it is first asked for: most attempts never do.
+      if (Status made = make_dirs(request.dir); !made.ok()) raise(L, made.error().message);
       lua_pushlstring(L, request.dir.data(), request.dir.size());
       break;
     case kSeed:
