@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -18,8 +20,10 @@ namespace flow {
 namespace {
 
 constexpr size_t kQueueMax = 1024;
-constexpr int kThreads = 8;
+constexpr int kThreads = 32;  // a connection that is kept alive holds one
 constexpr int kReadSeconds = 30;
+constexpr auto kHangUp = std::chrono::milliseconds(10);
+constexpr int kAnswerRounds = 100;  // of kHangUp
 constexpr auto kStopCheck = std::chrono::milliseconds(100);
 
 struct Pending {
@@ -32,8 +36,14 @@ class Front final : public ServiceFront {
   explicit Front(const ServiceOptions& options) : options_(options) {}
 
   ~Front() override {
-    server_.stop();
     close_queue();
+    server_.stop();
+    // Its threads sit in reads of connections that may stay idle: these see an end now. What is
+    // being answered is still written, for a while.
+    for (int round = 0; thread_.joinable() && !ended_; round++) {
+      hang_up(round < kAnswerRounds ? SHUT_RD : SHUT_RDWR);
+      std::this_thread::sleep_for(kHangUp);
+    }
     if (thread_.joinable()) thread_.join();
   }
 
@@ -61,7 +71,10 @@ class Front final : public ServiceFront {
       }
       port_ = options_.port;
     }
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    thread_ = std::thread([this] {
+      server_.listen_after_bind();
+      ended_ = true;
+    });
     return {};
   }
 
@@ -202,20 +215,45 @@ class Front final : public ServiceFront {
       parts.push_back(&pending->inputs);
       rows.push_back(rows_of(pending->inputs));
     }
-    Result<Tensors> outputs =
-        batch.size() == 1 ? predict(batch.front()->inputs) : predict(join_rows(parts));
     std::vector<Result<Tensors>> replies;
-    if (batch.size() == 1 || !outputs.ok()) {
-      replies.assign(batch.size(), outputs);
-    } else {
-      auto split = split_rows(*outputs, rows);
-      for (size_t i = 0; i < batch.size(); i++)
-        replies.push_back(split.ok() ? Result<Tensors>((*split)[i])
-                                     : Result<Tensors>(split.error()));
+    if (batch.size() > 1) {
+      auto outputs = guarded(predict, join_rows(parts));
+      if (outputs.ok()) {
+        auto split = split_rows(*outputs, rows);
+        for (size_t i = 0; i < batch.size(); i++)
+          replies.push_back(split.ok() ? Result<Tensors>(std::move((*split)[i]))
+                                       : Result<Tensors>(split.error()));
+      }
+    }
+    // Alone; also each of a batch that failed, so that one bad request fails nobody else's.
+    if (replies.empty()) {
+      for (const Tensors* inputs : parts) replies.push_back(guarded(predict, *inputs));
     }
     std::lock_guard lock(mutex_);
     for (size_t i = 0; i < batch.size(); i++) batch[i]->reply = std::move(replies[i]);
     answered_.notify_all();
+  }
+
+  static Result<Tensors> guarded(const Predict& predict, const Tensors& inputs) {
+    try {
+      return predict(inputs);
+    } catch (const std::exception& error) {
+      return Error{ErrorKind::task, fmt::format("`predict` failed: {}", error.what())};
+    }
+  }
+
+  /// The library keeps its connections to itself: they are found by the port they came to.
+  void hang_up(int how) const {
+    std::error_code ignored;
+    for (std::filesystem::directory_iterator walk("/proc/self/fd", ignored), end;
+         !ignored && walk != end; walk.increment(ignored)) {
+      int descriptor = std::atoi(walk->path().filename().c_str());
+      sockaddr_in address{};
+      socklen_t size = sizeof address;
+      bool inet = ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                  address.sin_family == AF_INET;
+      if (inet && ntohs(address.sin_port) == port_) ::shutdown(descriptor, how);
+    }
   }
 
   void close_queue() {
@@ -228,6 +266,7 @@ class Front final : public ServiceFront {
   httplib::Server server_;
   int port_ = 0;
   std::thread thread_;
+  std::atomic<bool> ended_{false};
   std::mutex mutex_;
   std::condition_variable arrived_, answered_;
   std::deque<std::shared_ptr<Pending>> queue_;

@@ -1,0 +1,237 @@
+// The HTTP front over a fake predict: routes, refusals, batching, and how it ends.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "client.hpp"
+#include "engine/serve/serve.hpp"
+
+using namespace flow;
+using Catch::Contains;
+
+namespace {
+
+/// A service whose predict adds one to every number; "boom" in the inputs makes it fail.
+class Service {
+ public:
+  explicit Service(uint32_t batch_max = 1, int64_t batch_wait_us = 0) {
+    ServiceOptions options;
+    options.name = "adder";
+    options.batch_max = batch_max;
+    options.batch_wait_us = batch_wait_us;
+    auto opened = ServiceFront::open(options);
+    REQUIRE(opened.ok());
+    front_ = std::move(*opened);
+    port = port_of(front_->url());
+    thread_ = std::thread([this] {
+      front_->run([this](const Tensors& inputs) { return predict(inputs); },
+                  [this] { return stop_.load(); });
+    });
+    while (request(port, "GET", "/v2/health/ready").status != 200) std::this_thread::yield();
+  }
+  ~Service() { stop(); }
+  void stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+  int port = 0;
+  std::atomic<int> calls{0};
+  std::atomic<int64_t> rows_max{0};
+  std::atomic<bool> hold{false};
+
+ private:
+  Result<Tensors> predict(const Tensors& inputs) {
+    calls++;
+    while (hold) std::this_thread::yield();
+    Tensors outputs;
+    for (const auto& [name, tensor] : inputs) {
+      if (name == "boom") return Error{ErrorKind::task, "boom: predict failed"};
+      if (name == "throw") throw std::runtime_error("thrown");
+      rows_max = std::max(rows_max.load(), tensor.shape.front());
+      std::string bytes = *tensor.data;
+      for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
+        float value;
+        std::memcpy(&value, bytes.data() + at, sizeof value);
+        value += 1;
+        if (value == 667) return Error{ErrorKind::task, "666 is not served"};
+        std::memcpy(bytes.data() + at, &value, sizeof value);
+      }
+      Tensor out = tensor;
+      out.digest = sha256(bytes);
+      out.data = std::make_shared<const std::string>(std::move(bytes));
+      outputs.emplace(name, std::move(out));
+    }
+    return outputs;
+  }
+
+  std::unique_ptr<ServiceFront> front_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+};
+
+std::string infer_body(const std::string& name, int value) {
+  return R"({"inputs":[{"name":")" + name + R"(","shape":[1,1],"datatype":"FP32","data":[)" +
+         std::to_string(value) + "]}]}";
+}
+
+double first_number(const Reply& reply) {
+  auto value = from_json(reply.body);
+  REQUIRE(value.ok());
+  return value->find("outputs")->as_table().list[0].find("data")->as_table().list[0].as_number();
+}
+
+const char* const kInfer = "/v2/models/adder/infer";
+
+}  // namespace
+
+TEST_CASE("A client finds server, health and model") {
+  Service service;
+  CHECK(request(service.port, "GET", "/v2").status == 200);
+  CHECK_THAT(request(service.port, "GET", "/v2").body, Contains("\"name\""));
+  CHECK(request(service.port, "GET", "/v2/health/live").status == 200);
+  CHECK(request(service.port, "GET", "/v2/health/ready").status == 200);
+  CHECK(request(service.port, "GET", "/v2/models/adder/ready").status == 200);
+  Reply model = request(service.port, "GET", "/v2/models/adder");
+  CHECK(model.status == 200);
+  CHECK_THAT(model.body, Contains(R"("name":"adder")"));
+  CHECK_THAT(model.headers, Contains("application/json"));
+}
+
+TEST_CASE("An inference answers with what predict returned") {
+  Service service;
+  Reply reply = request(service.port, "POST", kInfer,
+                        R"({"id":"a","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32",)"
+                        R"("data":[[1,2],[3,4]]}]})");
+  CHECK(reply.status == 200);
+  CHECK(reply.body == R"({"model_name":"adder","id":"a","outputs":[{"name":"x","datatype":"FP32",)"
+                      R"("shape":[2,2],"data":[2,3,4,5]}]})");
+}
+
+TEST_CASE("Nonsense gets a 4xx with an error in JSON, and the next request is served") {
+  Service service;
+  auto refused = [&](const Reply& reply, int status) {
+    CHECK(reply.status == status);
+    auto value = from_json(reply.body);
+    REQUIRE(value.ok());
+    REQUIRE(value->find("error") != nullptr);
+    CHECK_FALSE(value->find("error")->as_string().empty());
+  };
+  refused(request(service.port, "POST", kInfer, "not json"), 400);
+  refused(request(service.port, "POST", kInfer, ""), 400);
+  refused(request(service.port, "POST", kInfer, "{}"), 400);
+  refused(request(service.port, "POST", kInfer, std::string(1000, '[')), 400);
+  refused(request(service.port, "POST", kInfer, "\xff\xfe"), 400);
+  refused(request(service.port, "POST", "/v2/models/other/infer", infer_body("x", 1)), 404);
+  refused(request(service.port, "GET", "/v2/models/other"), 404);
+  refused(request(service.port, "GET", "/v2/models/other/ready"), 404);
+  refused(request(service.port, "GET", "/nowhere"), 404);
+  refused(request(service.port, "POST", "/v2/health/live"), 404);
+  CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+}
+
+TEST_CASE("A broken request line, an endless header and a body that is too large do no harm") {
+  Service service;
+  auto client_error = [](int status) { return status == 0 || (status >= 400 && status < 500); };
+  CHECK(client_error(send_raw(service.port, "\r\n\r\n").status));
+  CHECK(client_error(send_raw(service.port, "GARBAGE\r\n\r\n").status));
+  CHECK(client_error(
+      send_raw(service.port, "GET /" + std::string(20'000, 'a') + " HTTP/1.1\r\n\r\n").status));
+  CHECK(client_error(send_raw(service.port, "GET /v2 HTTP/1.1\r\nX: " + std::string(1 << 20, 'a') +
+                                                "\r\nConnection: close\r\n\r\n")
+                         .status));
+  CHECK(client_error(send_raw(service.port, std::string("POST ") + kInfer +
+                                                " HTTP/1.1\r\nContent-Length: 99999999999\r\n"
+                                                "Connection: close\r\n\r\n{}")
+                         .status));
+  CHECK(client_error(send_raw(service.port, std::string("POST ") + kInfer +
+                                                " HTTP/1.1\r\nContent-Length: -5\r\n"
+                                                "Connection: close\r\n\r\n{}")
+                         .status));
+  CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+}
+
+TEST_CASE("A predict that fails is an answer, not an end") {
+  Service service;
+  Reply reply = request(service.port, "POST", kInfer, infer_body("boom", 1));
+  CHECK(reply.status == 500);
+  CHECK_THAT(reply.body, Contains("boom: predict failed"));
+  CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+}
+
+TEST_CASE("Requests that wait together are one call of predict") {
+  Service service(4, 20'000);
+  service.hold = true;
+  std::vector<std::thread> clients;
+  std::mutex mutex;
+  std::vector<std::pair<int, double>> answers;
+  auto ask = [&](int value) {
+    Reply reply = request(service.port, "POST", kInfer, infer_body("x", value));
+    std::lock_guard lock(mutex);
+    CHECK(reply.status == 200);
+    answers.emplace_back(value, first_number(reply));
+  };
+  clients.emplace_back(ask, 100);
+  while (service.calls == 0) std::this_thread::yield();
+  for (int i = 0; i < 4; i++) clients.emplace_back(ask, i);
+  service.hold = false;
+  for (std::thread& client : clients) client.join();
+  for (const auto& [value, answer] : answers) CHECK(answer == value + 1);
+  CHECK(answers.size() == 5);
+  CHECK(service.rows_max <= 4);
+  CHECK(service.calls <= 5);
+}
+
+TEST_CASE("One bad request fails alone, also in a batch") {
+  Service service(8, 50'000);
+  service.hold = true;
+  std::vector<std::thread> clients;
+  std::mutex mutex;
+  std::map<int, int> statuses;
+  auto ask = [&](int value) {
+    Reply reply = request(service.port, "POST", kInfer, infer_body("x", value));
+    std::lock_guard lock(mutex);
+    statuses[value] = reply.status;
+  };
+  clients.emplace_back(ask, 100);
+  while (service.calls == 0) std::this_thread::yield();
+  for (int value : {1, 2, 666, 3}) clients.emplace_back(ask, value);
+  service.hold = false;
+  for (std::thread& client : clients) client.join();
+  CHECK(statuses == std::map<int, int>{{100, 200}, {1, 200}, {2, 200}, {3, 200}, {666, 500}});
+}
+
+TEST_CASE("A port in use is an error that names it") {
+  Service service;
+  ServiceOptions options;
+  options.name = "second";
+  options.port = static_cast<uint16_t>(service.port);
+  auto second = ServiceFront::open(options);
+  REQUIRE_FALSE(second.ok());
+  CHECK_THAT(second.error().message, Contains(std::to_string(service.port)));
+  CHECK_THAT(second.error().message, Contains("second"));
+}
+
+TEST_CASE("It listens on loopback alone") {
+  Service service;
+  int other = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(service.port));
+  address.sin_addr.s_addr = htonl(0x7f000002);  // 127.0.0.2: not where it listens
+  CHECK(::connect(other, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0);
+  ::close(other);
+}
+
+TEST_CASE("Stopping ends it at once, also with an idle connection open") {
+  auto service = std::make_unique<Service>();
+  int port = service->port;
+  int idle = connect_to(port);
+  REQUIRE(idle >= 0);
+  service->stop();
+  service.reset();
+  CHECK(connect_to(port) < 0);
+  ::close(idle);
+}

@@ -1,0 +1,170 @@
+// The JSON of the Open Inference Protocol v2: what is read, what is refused and with which words.
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <limits>
+
+#include "engine/serve/serve.hpp"
+
+using namespace flow;
+
+namespace {
+
+template <typename T>
+std::vector<T> items(const Tensor& tensor) {
+  std::vector<T> all(tensor.data->size() / sizeof(T));
+  std::memcpy(all.data(), tensor.data->data(), all.size() * sizeof(T));
+  return all;
+}
+
+Tensors read(const std::string& body) {
+  std::string id;
+  auto inputs = parse_infer_request(body, id);
+  INFO((inputs.ok() ? "" : inputs.error().message));
+  REQUIRE(inputs.ok());
+  return *inputs;
+}
+
+std::string refusal(const std::string& body) {
+  std::string id;
+  auto inputs = parse_infer_request(body, id);
+  if (inputs.ok()) return "accepted";
+  CHECK(inputs.error().kind == ErrorKind::user);
+  return inputs.error().message;
+}
+
+std::string one_input(const std::string& fields) { return "{\"inputs\":[{" + fields + "}]}"; }
+
+template <typename T>
+Tensor tensor_of(DType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
+  std::string bytes(values.size() * sizeof(T), '\0');
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  Tensor tensor;
+  tensor.dtype = dtype;
+  tensor.shape = std::move(shape);
+  tensor.digest = sha256(bytes);
+  tensor.data = std::make_shared<const std::string>(std::move(bytes));
+  return tensor;
+}
+
+}  // namespace
+
+TEST_CASE("Data may be flat or nested") {
+  auto flat = read(one_input(R"("name":"x","shape":[2,2],"datatype":"FP32","data":[1,2,3,4.5])"));
+  auto nested =
+      read(one_input(R"("name":"x","shape":[2,2],"datatype":"FP32","data":[[1,2],[3,4.5]])"));
+  CHECK(items<float>(flat.at("x")) == std::vector<float>{1, 2, 3, 4.5});
+  CHECK(flat.at("x").digest == nested.at("x").digest);
+  CHECK(flat.at("x").shape == std::vector<int64_t>{2, 2});
+}
+
+TEST_CASE("Every datatype is read to its limits") {
+  CHECK(items<double>(
+            read(one_input(R"("name":"x","shape":[1],"datatype":"FP64","data":[0.1])")).at("x")) ==
+        std::vector<double>{0.1});
+  CHECK(items<int64_t>(
+            read(one_input(
+                     R"("name":"x","shape":[1],"datatype":"INT64","data":[-9223372036854775808])"))
+                .at("x")) == std::vector<int64_t>{std::numeric_limits<int64_t>::min()});
+  CHECK(
+      items<int32_t>(
+          read(one_input(
+                   R"("name":"x","shape":[2],"datatype":"INT32","data":[2147483647,-2147483648])"))
+              .at("x")) == std::vector<int32_t>{INT32_MAX, INT32_MIN});
+  CHECK(
+      items<uint8_t>(
+          read(one_input(R"("name":"x","shape":[2],"datatype":"UINT8","data":[0,255])")).at("x")) ==
+      std::vector<uint8_t>{0, 255});
+  CHECK(items<uint8_t>(
+            read(one_input(R"("name":"x","shape":[2],"datatype":"BOOL","data":[true,false])"))
+                .at("x")) == std::vector<uint8_t>{1, 0});
+}
+
+TEST_CASE("A request's id and its several inputs are kept") {
+  std::string id;
+  auto inputs = parse_infer_request(
+      R"({"id":"42","inputs":[{"name":"a","shape":[1],"datatype":"FP32","data":[1]},
+                              {"name":"b","shape":[0],"datatype":"INT64","data":[]}],
+          "outputs":[{"name":"y"}],"parameters":{}})",
+      id);
+  REQUIRE(inputs.ok());
+  CHECK(id == "42");
+  CHECK(inputs->size() == 2);
+  CHECK(inputs->at("b").data->empty());
+}
+
+TEST_CASE("What is malformed is refused and named") {
+  using Catch::Contains;
+  CHECK_THAT(refusal(""), Contains("JSON"));
+  CHECK_THAT(refusal("{"), Contains("JSON"));
+  CHECK_THAT(refusal("[1,2]"), Contains("inputs"));
+  CHECK_THAT(refusal("3"), Contains("inputs"));
+  CHECK_THAT(refusal("{}"), Contains("inputs"));
+  CHECK_THAT(refusal(R"({"inputs":[]})"), Contains("inputs"));
+  CHECK_THAT(refusal(R"({"inputs":{"x":1}})"), Contains("inputs"));
+  CHECK_THAT(refusal(R"({"inputs":[7]})"), Contains("inputs[0].name"));
+  CHECK_THAT(refusal(one_input(R"("name":7)")), Contains("name"));
+  CHECK_THAT(refusal(one_input(R"("name":"x")")), Contains("datatype"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","data":[])")), Contains("shape"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1])")), Contains("data"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"fp32","shape":[1],"data":[1])")),
+             Contains("FP32"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"BYTES","shape":[1],"data":["a"])")),
+             Contains("BYTES"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[],"data":[])")),
+             Contains("shape"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[-1],"data":[])")),
+             Contains("shape"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1.5],"data":[1])")),
+             Contains("shape"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[2],"data":[1])")),
+             Contains("its shape asks for 2"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1],"data":["1"])")),
+             Contains("data[0]"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"FP32","shape":[1],"data":7)")),
+             Contains("data"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"UINT8","shape":[1],"data":[256])")),
+             Contains("data[0]"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"INT32","shape":[1],"data":[1.5])")),
+             Contains("data[0]"));
+  CHECK_THAT(refusal(one_input(R"("name":"x","datatype":"BOOL","shape":[1],"data":[1])")),
+             Contains("data[0]"));
+  CHECK_THAT(refusal(one_input(
+                 R"("name":"x","datatype":"FP32","shape":[4294967296,4294967296],"data":[])")),
+             Contains("shape"));
+  CHECK_THAT(refusal(one_input(
+                 R"("name":"x","datatype":"FP32","shape":[0,67108864,67108864],"data":[1])")),
+             Contains("data"));
+  CHECK_THAT(
+      refusal(
+          R"({"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]},{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]})"),
+      Contains("two inputs"));
+  CHECK_THAT(refusal(std::string(100'000, '[')), Contains("JSON"));
+}
+
+TEST_CASE("An answer is JSON that names model, id, datatype and shape") {
+  Tensors outputs;
+  outputs["p"] = tensor_of<float>(DType::f32, {1, 2}, {0.5f, 0.25f});
+  outputs["c"] = tensor_of<int64_t>(DType::i64, {1}, {-7});
+  outputs["ok"] = tensor_of<uint8_t>(DType::boolean, {2}, {1, 0});
+  std::string text = print_infer_response("digits", "a\"b", outputs);
+  auto value = from_json(text);
+  REQUIRE(value.ok());
+  CHECK(value->find("model_name")->as_string() == "digits");
+  CHECK(value->find("id")->as_string() == "a\"b");
+  const auto& list = value->find("outputs")->as_table().list;
+  REQUIRE(list.size() == 3);
+  CHECK(list[0].find("name")->as_string() == "c");
+  CHECK(list[0].find("data")->as_table().list[0].as_integer() == -7);
+  CHECK(list[1].find("name")->as_string() == "ok");
+  CHECK(list[1].find("data")->as_table().list[0].as_boolean());
+  CHECK(list[2].find("datatype")->as_string() == "FP32");
+  CHECK(list[2].find("shape")->as_table().list[1].as_integer() == 2);
+  CHECK(list[2].find("data")->as_table().list[1].as_number() == 0.25);
+}
+
+TEST_CASE("Infinities and NaN stay valid JSON") {
+  Tensors outputs;
+  float inf = std::numeric_limits<float>::infinity();
+  outputs["y"] = tensor_of<float>(DType::f32, {3}, {inf, -inf, inf - inf});
+  CHECK(from_json(print_infer_response("m", "", outputs)).ok());
+}
