@@ -10,8 +10,14 @@ end
 local ingest = flow.task("ingest", function(ctx, path)
   local rows = flow.data.csv(path, { header = false })
   local x, y = rows:tensor(1, 64) / 16, rows:column(65) + 1
-  return { train = { x = x[{ 1, 1500 }], y = y[{ 1, 1500 }] },
-           test  = { x = x[{ 1501 }],    y = y[{ 1501 }] } }
+  -- Every sixth row is kept for the test, so that training and test have digits from all over the file.
+  local rest = {}
+  for i = 1, #x do
+    if i % 6 ~= 0 then rest[#rest + 1] = i end
+  end
+  rest = flow.tensor(rest, "i64")
+  return { train = { x = x[rest],           y = y[rest] },
+           test  = { x = x[{ 6, #x, 6 }],   y = y[{ 6, #x, 6 }] } }
 end)
 
 -- Minibatch AdamW. Each epoch ends with a checkpoint, so a killed run goes on from the last one.
@@ -78,9 +84,9 @@ end)
 
 return flow.pipeline("digits", {
   data   = flow.param.path   { default = "digits.csv.gz", help = "rows of 64 pixels and a label" },
-  epochs = flow.param.int    { default = 20, min = 1 },
-  hidden = flow.param.int    { default = 64, min = 1, help = "width of the hidden layer" },
-  lr     = flow.param.number { default = 3e-3, min = 0 },
+  epochs = flow.param.int    { default = 30, min = 1 },
+  hidden = flow.param.int    { default = 128, min = 1, help = "width of the hidden layer" },
+  lr     = flow.param.number { default = 1e-2, min = 0 },
 }, function(p)
   local data   = ingest(p.data)
   local model  = train(data.train, { epochs = p.epochs, hidden = p.hidden, lr = p.lr })
