@@ -220,11 +220,19 @@ void number_by_ordinal(GraphBuilder& graph) {
   bool dynamic = std::any_of(graph.plan.defs.begin(), graph.plan.defs.end(),
                              [](const TaskDef& def) { return def.kind == TaskKind::dynamic; });
   if (!dynamic) return;
+  // A cached list of calls names tasks by ordinal too: it holds only while these are the same.
+  std::vector<Value> names;
+  for (const auto& task : graph.tasks) names.emplace_back(task->def.file + ":" + task->def.name);
+  CodePart order{"the script's tasks, in order",
+                 sha256(encode_value(Value::list(std::move(names)))), ""};
   graph.plan.defs.clear();
   graph.def_of.clear();
   for (const auto& task : graph.tasks) {
     graph.def_of[task.get()] = task->def.ordinal;
-    graph.plan.defs.push_back(task->def);
+    TaskDef& def = graph.plan.defs.emplace_back(task->def);
+    if (def.kind != TaskKind::dynamic) continue;
+    def.code = sha256(std::string(def.code.view()) + std::string(order.digest.view()));
+    def.code_parts.push_back(order);
   }
   for (size_t i = 0; i < graph.plan.nodes.size(); i++)
     if (graph.node_tasks[i] != nullptr) graph.plan.nodes[i].def = graph.node_tasks[i]->def.ordinal;

@@ -211,6 +211,24 @@ TEST_CASE("with a dynamic task every task is in the plan, by its ordinal") {
   CHECK(built->plan.nodes[1].def == 1);
 }
 
+TEST_CASE("a dynamic task's key counts the order of tasks, by which its calls name them") {
+  auto code = [](const std::string& more) {
+    flow::test::Folder folder;
+    auto built = build({"local flow = require 'flow'\n" + more +
+                            "local a = flow.task('a', print)\n"
+                            "local d = flow.dynamic('d', function(ctx) return a(1) end)\n"
+                            "return flow.pipeline('p', {}, function() return d() end)",
+                        {},
+                        {},
+                        {}},
+                       folder);
+    REQUIRE(built.ok());
+    return built->plan.defs[built->plan.nodes[0].def].code;
+  };
+  CHECK(code("") == code("\n-- a comment\n"));
+  CHECK(code("") != code("local b = flow.task('b', print)\n"));
+}
+
 TEST_CASE("a hundred thousand calls are built") {
   flow::test::Folder folder;
   auto built = build({"local flow = require 'flow'\n"

@@ -1,5 +1,9 @@
 // A command's placeholders: where bash's quoting lets one stand, and what is filled in.
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cstdio>
 
 #include "lua/script.hpp"
 
@@ -156,6 +160,37 @@ TEST_CASE("one line of plain words is executed directly") {
         "cat \"x\"", "cat x > y", "cat {x}", "cat x # y", "'' x",    "%1",      "[ a",
         "cat 'x",    "cat \\x",   "a&",      "!x"})
     CHECK(plain_words(command).empty());
+}
+
+TEST_CASE("bash reads what was filled in as one word, wherever it stood") {
+  const std::string wild = "a'b \"c\" $HOME `x` \\ * {a} #d\n!e";
+  ShellSpec spec;
+  Value named = Value::map({{Value("w"), Value(wild)}});
+  for (const char* command :
+       {"printf %s {w}", "printf %s \"$(printf %s {w})\"", "cat <<EOF\n$(printf %s {w})\nEOF",
+        "x=$(cat <<EOF\n$(printf %s {w})\nEOF\n); printf %s \"$x\"",
+        "printf %s \"$(case x in x) printf %s {w} ;; esac)\"", "f() { printf %s \"$1\"; }; f {w}",
+        "cat <(printf %s {w})", "a=({w} 2); printf %s \"${a[0]}\"", "cat <<< {w}",
+        "( (printf %s {w}) )", "for i in {w}; do printf %s \"$i\"; done # {w}",
+        "printf %s \"\"{w}''"}) {
+    spec.command = command;
+    auto filled = fill_command(spec, named, {});
+    REQUIRE(filled.ok());
+    char path[] = "/tmp/flow-command-XXXXXX";
+    int file = mkstemp(path);
+    REQUIRE(write(file, filled->data(), filled->size()) == static_cast<ssize_t>(filled->size()));
+    close(file);
+    FILE* pipe = popen((std::string("bash -eu -o pipefail ") + path).c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    std::string out;
+    char buffer[512];
+    while (size_t count = fread(buffer, 1, sizeof buffer, pipe)) out.append(buffer, count);
+    pclose(pipe);
+    unlink(path);
+    while (out.ends_with('\n')) out.pop_back();
+    INFO(command);
+    CHECK(out == wild);
+  }
 }
 
 TEST_CASE("arguments get their names by the rule of the call") {
