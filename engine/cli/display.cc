@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kBarColumns = 20;
 constexpr size_t kNameColumnsMax = 32;
+constexpr size_t kResultColumnsMax = 2000;
 
 std::string number_text(const Value& value) {
   switch (value.kind()) {
@@ -57,7 +58,33 @@ std::string wait_text(const std::string& what, const std::string& run) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+Value outlined(const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::tensor: {
+      std::string shape;
+      for (int64_t extent : value.as_tensor().shape) {
+        shape += (shape.empty() ? "" : "x") + std::to_string(extent);
+      }
+      return std::string("<") + dtype_name(value.as_tensor().dtype) + " " + shape + ">";
+    }
+    case Value::Kind::file:
+      return "<" + value.as_file().name + ", " + format_bytes(value.as_file().size) + ">";
+    case Value::Kind::table: {
+      Value::Table table = value.as_table();
+      for (Value& item : table.list) item = outlined(item);
+      for (auto& [key, field] : table.fields) field = outlined(field);
+      return table;
+    }
+    default:
+      return value;
+  }
+}
+
 }  // namespace
+
+std::string result_text(const Value& result) {
+  return shortened(to_json(outlined(result)), kResultColumnsMax);
+}
 
 std::string metrics_text(const Value& metrics) {
   if (metrics.kind() != Value::Kind::table) return "";

@@ -50,6 +50,8 @@ class RunView {
 };
 
 std::string metrics_text(const Value& metrics);  // "loss=0.1234 step=3"
+/// As JSON, with a tensor as "<f32 64x64>" and a file as "<name, size>"; one line, cut when long.
+std::string result_text(const Value& result);
 /// Lines that say how to talk to a service of Open Inference Protocol v2.
 std::vector<std::string> service_lines(const std::string& task, const std::string& url);
 /// "4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB"

@@ -18,7 +18,6 @@ namespace flow::cli {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);  // a frame, or a flush of a pipe
-constexpr size_t kResultColumnsMax = 2000;
 constexpr size_t kErrorsShownMax = 10;
 
 bool is_terminal() {
@@ -58,6 +57,12 @@ class Screen {
       erase();
     }
     for (const std::string& line : lines) print_line(line);
+  }
+
+  void line(const std::string& text) {
+    std::lock_guard lock(mutex_);
+    erase();
+    print_line(text);
   }
 
   /// A line to stderr that leaves the frame whole.
@@ -152,8 +157,8 @@ int code_of(const std::string& status) {
   return kInterrupted;
 }
 
-void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms,
-               bool quiet) {
+void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms, bool quiet,
+               bool shown) {
   if (summary.status == "failed") print_failures(run.info());
   if (summary.status == "failed" && !quiet) {
     std::fprintf(
@@ -167,12 +172,7 @@ void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t t
                 "` takes it up again.");
   }
   if (quiet) return;
-  if (!summary.result.is_nil()) {
-    std::string result = to_json(summary.result);
-    std::string line = shortened(result, kResultColumnsMax);
-    print_line("result: " + line);
-    if (line.size() < result.size()) print_line("`flow get " + summary.id + "` prints all of it");
-  }
+  if (!summary.result.is_nil() && !shown) print_line("result: " + result_text(summary.result));
   print_line(summary.status + ": " + summary_line(summary, took_ms, engine.state_bytes()));
 }
 
@@ -225,7 +225,9 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
                 : session.json  ? Style::json
                 : is_terminal() ? Style::live
                                 : Style::plain;
-  if (style == Style::plain || style == Style::live) {
+  bool talks = style == Style::plain || style == Style::live;
+  bool shown = false;  // the result
+  if (talks) {
     print_line("run " + first.id + " of " + first.pipeline);
   }
   auto screen = std::make_shared<Screen>(run, style, title);
@@ -233,6 +235,11 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
                     [screen](const std::string& line) { screen->note(line); });
   while (std::optional<Event> event = run.next_event()) {
     screen->show(*event);
+    // Only services are left: what the run came to is known, and may be waited for.
+    if (event->type == "run" && event->status == "serving" && talks && !shown) {
+      screen->line("result: " + result_text(run.summary().result));
+      shown = true;
+    }
     interrupts.set_serving(event->type == "run" ? event->status == "serving" : screen->serving());
   }
   screen->close();
@@ -251,7 +258,7 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
     if (whole.status == "failed") print_failures(whole);
     print_line(whole.json());
   } else {
-    print_end(engine, run, summary, now_ms() - started, session.quiet);
+    print_end(engine, run, summary, now_ms() - started, session.quiet, shown);
   }
   std::fflush(stdout);
 

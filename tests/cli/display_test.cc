@@ -130,3 +130,16 @@ TEST_CASE("names are quoted in every form of a graph") {
         "flowchart LR\n  n0[\"a#quot;b\"]\n  n1[[\"t#35;2\"]]\n  n0 --> n1\n  n0 -.-> n1\n");
   CHECK(from_json(graph_json(plan)).ok());
 }
+
+TEST_CASE("a result is shown with its tensors and files in outline") {
+  Tensor weights;
+  weights.dtype = DType::f32;
+  weights.shape = {64, 10};
+  File picture;
+  picture.name = "a.png";
+  picture.size = 2048;
+  Value result =
+      Value::map({{"list", Value::list({Value(weights), Value(1)})}, {"picture", Value(picture)}});
+  CHECK(result_text(result) == R"({"list":["<f32 64x10>",1],"picture":"<a.png, 2.0 KiB>"})");
+  CHECK(columns_of(result_text(Value(std::string(5000, 'x')))) <= 2001);
+}
