@@ -147,8 +147,10 @@ void limit(int resource, rlim_t value) {
 void apply_build_limits() {
   if (const char* cpu = std::getenv("FLOW_BUILD_CPU"))
     limit(RLIMIT_CPU, std::strtoul(cpu, nullptr, 10));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow is terabytes
   if (const char* memory = std::getenv("FLOW_BUILD_MEMORY"))
     limit(RLIMIT_AS, std::strtoul(memory, nullptr, 10));
+#endif
   limit(RLIMIT_CORE, 0);
 }
 
