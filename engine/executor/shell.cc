@@ -168,16 +168,8 @@ void run_shell(Attempt& attempt, const Value& args) {
 
   auto replaced = with_paths(attempt, args, start.shell().stage_copy());
   if (!replaced.ok()) return attempt.fail(core::Cause::staging, replaced.error().message, "");
-  Value named = Value::map({});
-  const auto& given = replaced->as_table().list;
-  if (start.named_args() && !given.empty()) {
-    named = given.front();
-  } else {
-    std::vector<std::pair<Value, Value>> fields;
-    for (size_t i = 0; i < given.size() && i < spec.args.size(); i++)
-      fields.emplace_back(Value(spec.args[i]), given[i]);
-    named = Value::map(std::move(fields));
-  }
+  auto named = name_arguments(spec, start.task(), *replaced, start.named_args());
+  if (!named.ok()) return attempt.fail(core::Cause::user_error, named.error().message, "");
   std::map<std::string, std::string> builtin = {{"cpus", std::to_string(start.cpus())},
                                                 {"memory", std::to_string(start.memory_bytes())},
                                                 {"gpus", "0"},
@@ -185,7 +177,7 @@ void run_shell(Attempt& attempt, const Value& args) {
                                                 {"ranks", "1"},
                                                 {"seed", std::to_string(start.seed())},
                                                 {"attempt", std::to_string(start.id().attempt())}};
-  auto command = fill_command(spec, named, builtin);
+  auto command = fill_command(spec, *named, builtin);
   if (!command.ok()) return attempt.fail(core::Cause::user_error, command.error().message, "");
 
   Spawn what;
