@@ -11,8 +11,6 @@
 
 namespace flow::lua {
 
-const char kAdditionsKey = 0;
-
 namespace {
 
 constexpr size_t kPartsMax = 300;       // named; what is beyond counts together

@@ -17,22 +17,6 @@ constexpr size_t kLineMax = 1 << 20;  // bytes written without a newline before 
 
 // ---- output
 
-void write_text(lua_State* L, std::string_view text) {
-  std::string& line = sandbox(L).line;
-  for (;;) {
-    size_t end = text.find('\n');
-    if (end == std::string_view::npos) break;
-    line.append(text.substr(0, end));
-    write_line(L, line);
-    line.clear();
-    text.remove_prefix(end + 1);
-  }
-  line.append(text);
-  if (line.size() < kLineMax) return;
-  write_line(L, line);
-  line.clear();
-}
-
 // io.stdout and io.stderr: tables with a file's methods whose text goes to the log.
 int log_write(lua_State* L) {
   int count = lua_gettop(L);
@@ -345,6 +329,22 @@ int flow_warn(lua_State* L) {
 }
 
 }  // namespace
+
+void write_text(lua_State* L, std::string_view text) {
+  std::string& line = sandbox(L).line;
+  for (;;) {
+    size_t end = text.find('\n');
+    if (end == std::string_view::npos) break;
+    line.append(text.substr(0, end));
+    write_line(L, line);
+    line.clear();
+    text.remove_prefix(end + 1);
+  }
+  line.append(text);
+  if (line.size() < kLineMax) return;
+  write_line(L, line);
+  line.clear();
+}
 
 void write_line(lua_State* L, std::string_view text) {
   VmContext& ctx = context(L);

@@ -510,7 +510,8 @@ int flow_print(lua_State* L) {
     line.append(text, size);
     lua_pop(L, 1);
   }
-  write_line(L, line);
+  line += '\n';
+  write_text(L, line);
   return 0;
 }
 
@@ -828,6 +829,7 @@ void open_order(lua_State* L, int globals) {
 }
 
 void open_sort(lua_State* L, int table_library) {
+  table_library = lua_absindex(L, table_library);
   lua_pushcfunction(L, flow_sort);
   lua_setfield(L, table_library, "sort");
 }

@@ -246,12 +246,15 @@ void open_standard(lua_State* L, int globals) {
     lua_pushcfunction(L, library.func);
     lua_pushstring(L, library.name);
     lua_call(L, 1, 1);
-    if (std::string_view(library.name) == "_G") {
-      lua_pop(L, 1);
-    } else {
-      lua_setfield(L, globals, library.name);
-    }
+    lua_setfield(L, globals, library.name);
   }
+  // Where Lua looks for the names of functions in its messages.
+  lua_newtable(L);
+  for (const luaL_Reg& library : kLibraries) {
+    lua_getfield(L, globals, library.name);
+    lua_setfield(L, -2, library.name);
+  }
+  lua_setfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
   // luaopen_base filled the first globals table.
   lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
   lua_pushnil(L);

@@ -110,7 +110,8 @@ void go_on_unwinding(lua_State* L);
 
 // ---- effects.cc
 void open_effects(lua_State* L, int globals);          // io, os, math.random, collectgarbage
-void write_line(lua_State* L, std::string_view text);  // what print shows
+void write_line(lua_State* L, std::string_view text);  // to the attempt's log
+void write_text(lua_State* L, std::string_view text);  // what lacks its newline waits for it
 void flush_output(lua_State* L);                       // at the end of an attempt
 void reset_output(lua_State* L);                       // io's files as at the start
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kBuildSeed = 0;
 constexpr size_t kSourceMax = size_t{16} << 20;  // bytes of one source file
-constexpr size_t kFramesShown = 10;              // of a traceback, at each end
+constexpr int kFramesShown = 12;                 // of a traceback, at each end
 
 // ---- memory
 
@@ -610,25 +610,44 @@ class Vm : public ScriptVm {
   std::unique_ptr<State> state_;
 };
 
+// The deepest level that is there, found by halving: lua_getstack takes time in proportion to it.
+int last_level(lua_State* L) {
+  lua_Debug frame;
+  int low = 0, high = 1;
+  while (lua_getstack(L, high, &frame)) {
+    low = high;
+    high *= 2;
+  }
+  while (high - low > 1) {
+    int middle = low + (high - low) / 2;
+    (lua_getstack(L, middle, &frame) ? low : high) = middle;
+  }
+  return low;
+}
+
+// The Lua functions from level `from` to `to`, a line each.
+void append_frames(lua_State* L, int from, int to, std::string& text) {
+  lua_Debug frame;
+  for (int level = from; level <= to && lua_getstack(L, level, &frame); level++) {
+    lua_getinfo(L, "Slnt", &frame);
+    if (frame.currentline <= 0) continue;
+    if (!text.empty()) text += '\n';
+    text += fmt::format("{}:{}: {}", frame.short_src, frame.currentline, function_text(frame));
+  }
+}
+
 }  // namespace
 
 std::string traceback_text(lua_State* L) {
-  std::vector<std::string> frames;
-  lua_Debug frame;
-  for (int level = 1; lua_getstack(L, level, &frame); level++) {
-    lua_getinfo(L, "Slnt", &frame);
-    if (frame.currentline <= 0) continue;
-    frames.push_back(
-        fmt::format("{}:{}: {}", frame.short_src, frame.currentline, function_text(frame)));
-  }
   std::string text;
-  constexpr size_t half = kFramesShown;
-  for (size_t i = 0; i < frames.size(); i++) {
-    bool hidden = frames.size() > 2 * half && i >= half && i < frames.size() - half;
-    if (hidden && i > half) continue;
-    if (!text.empty()) text += '\n';
-    text += hidden ? fmt::format("… ({} more)", frames.size() - 2 * half) : frames[i];
+  int last = last_level(L);
+  if (last <= 2 * kFramesShown) {
+    append_frames(L, 1, last, text);
+    return text;
   }
+  append_frames(L, 1, kFramesShown, text);
+  text += fmt::format("\n… ({} more)", last - 2 * kFramesShown);
+  append_frames(L, last - kFramesShown + 1, last, text);
   return text;
 }
 

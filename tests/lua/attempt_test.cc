@@ -1,0 +1,361 @@
+// Attempts: what a context keeps, how waits and stops end one, and that each starts afresh.
+#include <catch2/catch.hpp>
+
+#include "vm.hpp"
+
+using namespace flow;
+using namespace flow::test;
+
+namespace {
+
+/// A script of one task `t` whose function is `body`, loaded and ready to run.
+struct Loaded {
+  std::unique_ptr<ScriptVm> vm = make_script_vm();
+  Plan plan;
+
+  explicit Loaded(const std::string& body, const std::string& above = "",
+                  const std::string& kind = "task") {
+    start({{"p.lua", "local flow = require 'flow' " + above + " local t = flow." + kind +
+                         "('t', function(ctx, ...)\n" + body +
+                         "\nend)\nreturn flow.pipeline('p', {}, function() t() end)"}});
+  }
+  explicit Loaded(const Files& files) { start(files); }
+
+  void start(const Files& files) {
+    auto built = build(files);
+    INFO((built.ok() ? "" : built.error().message));
+    REQUIRE(built.ok());
+    plan = std::move(built->plan);
+    REQUIRE(vm->load(built->bundle).ok());
+  }
+  const TaskDef& def() const {
+    for (const TaskDef& def : plan.defs)
+      if (def.name == "t") return def;
+    FAIL("no task t");
+    return plan.defs.front();
+  }
+  AttemptOutcome run(FakeHost& host, std::vector<Value> args = {}) {
+    return vm->run(attempt_of(def(), std::move(args)), host);
+  }
+  AttemptOutcome run(const AttemptRequest& request, FakeHost& host) {
+    return vm->run(request, host);
+  }
+};
+
+using Kind = AttemptOutcome::Kind;
+
+}  // namespace
+
+TEST_CASE("arguments come in and the result goes out") {
+  Loaded script("local a, b = ... return { a + 1, b.x, ctx.task }");
+  FakeHost host;
+  auto outcome = script.run(host, {Value(2), Value::map({{Value("x"), Value("y")}})});
+  CHECK(outcome.kind == Kind::succeeded);
+  CHECK(to_json(outcome.result) == R"([3,"y","t"])");
+}
+
+TEST_CASE("an error names file and line and has the script's frames") {
+  Loaded script("local function inner() error('bad') end\ninner()");
+  FakeHost host;
+  auto outcome = script.run(host);
+  CHECK(outcome.kind == Kind::failed);
+  CHECK(outcome.message == "p.lua:2: bad");
+  CHECK(outcome.traceback == "p.lua:2: in function `inner`\np.lua:3: in the function of line 1");
+  CHECK(outcome.bad_result == false);
+}
+
+TEST_CASE("error values that are no strings have a text") {
+  FakeHost host;
+  CHECK(Loaded("error({ message = 'm' })").run(host).message == "m");
+  CHECK(Loaded("error(setmetatable({}, { __tostring = function() return 's' end }))")
+            .run(host)
+            .message == "s");
+  CHECK(Loaded("error()").run(host).message == "error without a message (nil)");
+}
+
+TEST_CASE("steps are journaled, and a journaled one is not called") {
+  Loaded script(
+      "local a = ctx:step('load', function(x) ctx:log('called') return x * 2 end, 21)\n"
+      "local b = ctx:step('load', function() return { a } end)\n"
+      "return { a, b }");
+  FakeHost host;
+  auto outcome = script.run(host);
+  CHECK(to_json(outcome.result) == "[42,[42]]");
+  CHECK(host.lines == std::vector<std::string>{"called"});
+  CHECK(to_json(host.steps.at("load#2")) == "[42]");
+
+  AttemptRequest again = attempt_of(script.def());
+  again.steps["load"] = Value(5);
+  FakeHost second;
+  outcome = script.run(again, second);
+  CHECK(to_json(outcome.result) == "[5,[5]]");
+  CHECK(second.lines.empty());
+}
+
+TEST_CASE("a checkpoint is there in the next attempt") {
+  Loaded script(
+      "local state = ctx:restore()\n"
+      "ctx:checkpoint { epoch = (state and state.epoch or 0) + 1 }\n"
+      "return ctx:restore().epoch");
+  FakeHost host;
+  CHECK(to_json(script.run(host).result) == "1");
+  AttemptRequest again = attempt_of(script.def());
+  again.checkpoint = host.checkpoint;
+  CHECK(to_json(script.run(again, host).result) == "2");
+  CHECK(to_json(script.run(host).result) == "1");
+}
+
+TEST_CASE("a stop ends the attempt at the next step or checkpoint, through any pcall") {
+  for (const char* call : {"ctx:checkpoint { 1 }", "ctx:step('s', function() return 1 end)"}) {
+    Loaded script("pcall(function() " + std::string(call) + " end) ctx:log('went on')");
+    FakeHost host;
+    host.stops = true;
+    CHECK(script.run(host).kind == Kind::stopped);
+    CHECK(host.lines.empty());
+    CHECK((host.checkpoint.has_value() || host.steps.size() == 1));
+  }
+}
+
+TEST_CASE("a wait ends the attempt, whatever the script catches") {
+  const char* bodies[] = {
+      "ctx:wait('go', { timeout = '2s' })",
+      "pcall(ctx.wait, ctx, 'go', { timeout = 2 })",
+      "pcall(pcall, function() ctx:wait('go', { timeout = '2s' }) end)",
+      "xpcall(function() ctx:wait('go', { timeout = '2s' }) end, function() return 'x' end)",
+      "coroutine.wrap(function() ctx:wait('go', { timeout = '2s' }) end)()",
+      "local co = coroutine.create(function() ctx:wait('go', { timeout = '2s' }) end) "
+      "coroutine.resume(co)",
+      "local x <close> = setmetatable({}, { __close = function() error('late') end }) "
+      "ctx:wait('go', { timeout = '2s' })",
+      "pcall(function() local x <close> = setmetatable({}, { __close = function() error('late') "
+      "end "
+      "}) ctx:wait('go', { timeout = '2s' }) end)",
+      "table.sort({ 1, 2 }, function() ctx:wait('go', { timeout = '2s' }) end)",
+      "ctx:step('s', function() ctx:wait('go', { timeout = '2s' }) end)",
+      "tostring(setmetatable({}, { __tostring = function() ctx:wait('go', { timeout = '2s' }) end "
+      "}))",
+  };
+  for (const char* body : bodies) {
+    INFO(body);
+    Loaded script(std::string(body) + " ctx:log('went on')");
+    FakeHost host;
+    auto outcome = script.run(host);
+    CHECK(outcome.kind == Kind::waiting);
+    CHECK(outcome.signal == "go");
+    CHECK(outcome.wait_name == "go");
+    CHECK(outcome.wait_timeout_ms == 2000);
+    CHECK(host.lines.empty());
+  }
+}
+
+TEST_CASE("a wait returns its signal, or nil and timeout") {
+  Loaded script(
+      "local flow = require 'flow'\n"
+      "local a, why = ctx:wait('go')\n"
+      "local b, late = ctx:wait('go', { timeout = '1s' })\n"
+      "return { a == flow.null, type(a), why, b, late }");
+  FakeHost host;
+  AttemptRequest request = attempt_of(script.def());
+  request.signals["go"] = Value(true);
+  request.waits["go#2"].expired = true;
+  CHECK(to_json(script.run(request, host).result) ==
+        R"({"$map":[[1,false],[2,"boolean"],[5,"timeout"]]})");
+  request.waits.clear();
+  request.signals["go"] = Value::null();
+  auto outcome = script.run(request, host);
+  CHECK(outcome.result.as_table().list[0] == Value(true));
+}
+
+TEST_CASE("misuse of ctx is named") {
+  const struct {
+    const char* body;
+    const char* message;
+  } cases[] = {
+      {"ctx:wait('go', { timout = 1 })",
+       "ctx:wait has no option `timout`; did you mean `timeout`?"},
+      {"ctx:wait('go', { timeout = 'soon' })", "ctx:wait: the timeout of `go`"},
+      {"ctx:wait()", "ctx:wait: the first argument is a name, not nil"},
+      {"ctx:step('s', 5)", "ctx:step: the second argument of `s` is a function, not an integer"},
+      {"ctx:step('s', function() return 1, 2 end)", "the step `s` returned 2 values"},
+      {"ctx:step('s', function() return print end)", "a function at the result of step `s`"},
+      {"ctx:checkpoint()", "ctx:checkpoint: give it the state to keep"},
+      {"ctx:progress('half')", "ctx:progress: the first argument is a number from 0 to 1"},
+      {"ctx:metric('loss', 'x')", "ctx:metric: the value of `loss` is a number, not a string"},
+      {"ctx:file('../x')", "the file lies in ctx.dir"},
+      {"ctx:file('no-such-file')", "there is no such file in ctx.dir (/tmp)"},
+  };
+  for (const auto& c : cases) {
+    INFO(c.body);
+    FakeHost host;
+    auto outcome = Loaded(c.body).run(host);
+    CHECK(outcome.kind == Kind::failed);
+    CHECK_THAT(outcome.message, Catch::StartsWith("p.lua:2: ") && Catch::Contains(c.message));
+  }
+}
+
+TEST_CASE("progress, metrics and a file reach the host") {
+  Loaded script("ctx:progress(0.5, { loss = 1 }) ctx:progress(7) ctx:metric('acc', 0.5, 3)");
+  FakeHost host;
+  CHECK(script.run(host).kind == Kind::succeeded);
+  CHECK(host.calls == std::vector<std::string>{R"(progress 0.5 {"loss":1})", "progress 1.0 null",
+                                               "metric acc 0.5 3"});
+}
+
+TEST_CASE("memory is limited, and a limit that was met is said") {
+  Loaded script("local t = {} for i = 1, 1e7 do t[i] = {} end return #t");
+  FakeHost host;
+  AttemptRequest request = attempt_of(script.def());
+  request.memory_bytes = 4 << 20;
+  auto outcome = script.run(request, host);
+  CHECK(outcome.kind == Kind::failed);
+  CHECK(outcome.out_of_memory);
+  CHECK_THAT(outcome.message, Catch::StartsWith("p.lua:1: t ran out of memory"));
+  CHECK(Loaded("return 1").run(host).kind == Kind::succeeded);
+}
+
+TEST_CASE("recursion without end is an error of the task") {
+  FakeHost host;
+  auto outcome = Loaded("local function f() return 1 + f() end f()").run(host);
+  CHECK(outcome.kind == Kind::failed);
+  CHECK_THAT(outcome.message, Catch::Contains("stack overflow"));
+}
+
+TEST_CASE("a coroutine that a task captured starts anew in every attempt") {
+  Loaded script(
+      "return numbers()",
+      "local numbers = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(i) end end)");
+  FakeHost host;
+  for (int i = 0; i < 3; i++) CHECK(to_json(script.run(host).result) == "1");
+}
+
+TEST_CASE("what a module keeps is put back, for every task that reaches it") {
+  Files files = {
+      {"p.lua",
+       "local flow = require 'flow' local m = require 'm'\n"
+       "local u = flow.task('u', function() m.add(5) return m.count end)\n"
+       "local t = flow.task('t', function() m.add(1) return m.count end)\n"
+       "return flow.pipeline('p', {}, function() t() u() end)"},
+      {"m.lua",
+       "local m = { count = 0 } local calls = 0\n"
+       "function m.add(n) calls = calls + 1 m.count = m.count + n * calls end return m"}};
+  Loaded script(files);
+  FakeHost host;
+  for (int i = 0; i < 2; i++)
+    for (const TaskDef& def : script.plan.defs)
+      CHECK(to_json(script.vm->run(attempt_of(def), host).result) == (def.name == "t" ? "1" : "5"));
+}
+
+TEST_CASE("what the strings' metatable and a library were given is put back") {
+  Loaded script("string.counter.n = string.counter.n + 1 return string.counter.n",
+                "string.counter = { n = 0 }");
+  FakeHost host;
+  for (int i = 0; i < 2; i++) CHECK(to_json(script.run(host).result) == "1");
+}
+
+TEST_CASE("a tensor that a task captured has its content again") {
+  Loaded script("local before = x:sum() x:fill_(7) return before",
+                "local x = flow.ones(2, 3)");
+  FakeHost host;
+  for (int i = 0; i < 2; i++) {
+    auto outcome = script.run(host);
+    CHECK(outcome.message == "");
+    CHECK(to_json(outcome.result) == "6.0");
+  }
+}
+
+TEST_CASE("a dynamic task returns its calls") {
+  Files files = {{"p.lua",
+                  "local flow = require 'flow'\n"
+                  "local work = flow.task('work', function(ctx, n) return n end)\n"
+                  "local t = flow.dynamic('t', function(ctx, n)\n"
+                  "  local list = {} for i = 1, n do list[i] = work(i) end return { list = list }\n"
+                  "end)\n"
+                  "return flow.pipeline('p', {}, function() return t(2) end)"}};
+  Loaded script(files);
+  FakeHost host;
+  auto outcome = script.run(host, {Value(2)});
+  INFO(outcome.message);
+  REQUIRE(outcome.fragment.has_value());
+  REQUIRE(outcome.fragment->nodes.size() == 2);
+  CHECK(outcome.fragment->nodes[0].name == "t/work");
+  CHECK(outcome.fragment->nodes[1].name == "t/work#2");
+  CHECK(refs_of(outcome.fragment->result) == std::vector<uint32_t>{0, 1});
+}
+
+TEST_CASE("a service keeps its function and answers") {
+  Files files = {
+      {"p.lua",
+       "local flow = require 'flow'\n"
+       "local t = flow.service('t', { port = 0 }, function(ctx, model)\n"
+       "  local calls = 0\n"
+       "  return { predict = function(inputs) calls = calls + 1\n"
+       "    if inputs.bad then error('no') end return { inputs.x + model, calls } end }\n"
+       "end)\n"
+       "return flow.pipeline('p', {}, function() t(1) end)"}};
+  Loaded script(files);
+  FakeHost host;
+  auto outcome = script.vm->start_service(attempt_of(script.def(), {Value(10)}), host);
+  INFO(outcome.message);
+  REQUIRE(outcome.kind == Kind::succeeded);
+  auto answer = script.vm->predict(Value::map({{Value("x"), Value(1)}}));
+  REQUIRE(answer.ok());
+  CHECK(to_json(*answer) == "[11,1]");
+  CHECK(script.vm->predict(Value::map({{Value("bad"), Value(1)}})).error().message ==
+        "p.lua:5: no");
+  CHECK(to_json(*script.vm->predict(Value::map({{Value("x"), Value(1)}}))) == "[11,3]");
+  script.vm->end_service();
+  CHECK_FALSE(script.vm->predict(Value()).ok());
+}
+
+TEST_CASE("a script that returns no pipeline is told what it returned") {
+  const struct {
+    const char* text;
+    const char* message;
+  } cases[] = {
+      {"local x = 1", "p.lua: the script returned nothing, not a pipeline; end it with"},
+      {"return 5", "the script returned an integer, not a pipeline"},
+      {"return require('flow').task('t', print)", "the script returned the task `t`"},
+      {"require('flow').pipeline('digits', {}, function() end)",
+       "write `return` before its flow.pipeline(\"digits\", …)"},
+      {"local p = require('flow').pipeline('p', {}, function() end) return p, 2",
+       "the script returned 2 values"},
+  };
+  for (const auto& c : cases) {
+    auto built = build({{"p.lua", c.text}});
+    REQUIRE_FALSE(built.ok());
+    CHECK(built.error().kind == ErrorKind::user);
+    CHECK_THAT(built.error().message, Catch::Contains(c.message));
+  }
+}
+
+TEST_CASE("a build is the same every time") {
+  Files files = {
+      {"p.lua",
+       "local flow = require 'flow'\n"
+       "local t = flow.task('t', function(ctx, x) return x end)\n"
+       "return flow.pipeline('p', {}, function()\n"
+       "  local out = {}\n"
+       "  for name, n in pairs { b = 2, a = 1, c = math.random(100) } do out[name] = t(n) end\n"
+       "  return out\n"
+       "end)"}};
+  auto once = build(files), twice = build(files);
+  REQUIRE(once.ok());
+  REQUIRE(twice.ok());
+  CHECK(encode_plan(once->plan) == encode_plan(twice->plan));
+  CHECK(once->bundle.digest() == twice->bundle.digest());
+}
+
+TEST_CASE("the bundle has the script and every module, in the order of loading") {
+  auto built = build({{"p.lua",
+                       "require 'b' require 'a' local flow = require 'flow'\n"
+                       "return flow.pipeline('p', {}, function() require 'c' end)"},
+                      {"a.lua", "return 1"},
+                      {"b.lua", "return require 'a'"},
+                      {"c.lua", "return 3"},
+                      {"unused.lua", "return 4"}});
+  REQUIRE(built.ok());
+  std::vector<std::string> names;
+  for (const auto& [path, text] : built->bundle.files) names.push_back(path);
+  CHECK(names == std::vector<std::string>{"p.lua", "b.lua", "a.lua", "c.lua"});
+  CHECK(make_script_vm()->load(built->bundle).ok());
+}

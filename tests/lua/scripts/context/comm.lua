@@ -1,0 +1,1 @@
+ctx.comm:all_reduce({}, "mean")  -- expect error: gangs come with a cluster build

@@ -1,0 +1,2 @@
+-- mode: load
+local x = os.clock()  -- expect error: os.clock: there is no clock

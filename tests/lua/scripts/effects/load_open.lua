@@ -1,0 +1,2 @@
+-- mode: load
+local x = io.open('x')  -- expect error: io.open: there is no file access

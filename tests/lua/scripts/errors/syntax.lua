@@ -1,0 +1,2 @@
+-- mode: load
+local x = = 3  -- expect error: unexpected symbol near '='

@@ -1,0 +1,2 @@
+-- mode: load
+function helper() end  -- expect error: setting the undefined global `helper`

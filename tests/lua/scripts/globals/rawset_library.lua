@@ -1,0 +1,1 @@
+rawset(table, "insert", print)  -- expect error: `table.insert` can't be set

@@ -1,0 +1,3 @@
+-- mode: load
+local flow = require "flow"
+flow.task = nil  -- expect error: `flow.task` belongs to the library

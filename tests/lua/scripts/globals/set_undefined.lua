@@ -1,0 +1,2 @@
+-- mode: load
+count = 0  -- expect error: setting the undefined global `count`

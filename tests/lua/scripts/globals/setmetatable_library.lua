@@ -1,0 +1,1 @@
+setmetatable(string, {})  -- expect error: setmetatable of a library or of the globals

@@ -1,0 +1,1 @@
+prnt("x")  -- expect error: undefined global `prnt`; did you mean `print`?

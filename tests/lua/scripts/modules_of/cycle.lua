@@ -1,0 +1,3 @@
+-- mode: load
+local ok, message = pcall(require, "one")
+print(message)  -- expect: two.lua:1: modules require each other in a cycle: one → two → one; move what both need into a third module

@@ -1,0 +1,1 @@
+return { name = "lib", inner = require "lib.deep.inner" }

@@ -1,0 +1,168 @@
+// Runs scripts/**/*.lua: what each prints and which errors it raises stands beside the line.
+//   -- mode: task    the file is a task's function (the default); it runs twice, and alike
+//   -- mode: load    the file is a script; a pipeline is returned for it
+//   -- mode: script  the file is a whole script; then each task of its graph runs, in order
+//   -- expect: text        a line of output, in order
+//   -- expect error: text  the file ends with this error at this line
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "vm.hpp"
+
+using namespace flow;
+using namespace flow::test;
+
+namespace {
+
+struct Script {
+  std::string mode = "task", text, name, folder;
+  std::vector<std::string> output;
+  std::string error;
+  size_t error_line = 0;
+};
+
+std::string after(const std::string& line, const std::string& mark, bool& found) {
+  size_t at = line.find(mark);
+  found = at != std::string::npos;
+  return found ? line.substr(at + mark.size()) : "";
+}
+
+Script read_script(const std::filesystem::path& path) {
+  Script script;
+  script.name = path.filename().string();
+  script.folder = path.parent_path().string();
+  std::ifstream file(path);
+  std::string line;
+  for (size_t number = 1; std::getline(file, line); number++) {
+    script.text += line + "\n";
+    bool found;
+    std::string rest = after(line, "-- mode: ", found);
+    if (found) script.mode = rest;
+    rest = after(line, "-- expect: ", found);
+    if (found) script.output.push_back(rest);
+    rest = after(line, "-- expect error: ", found);
+    if (!found) continue;
+    script.error = rest;
+    script.error_line = number;
+  }
+  return script;
+}
+
+// What the graph's child prints goes to its stderr.
+class CapturedStderr {
+ public:
+  CapturedStderr() : file_(std::tmpfile()), saved_(dup(2)) { dup2(fileno(file_), 2); }
+  ~CapturedStderr() { std::fclose(file_); }
+  std::vector<std::string> lines() {
+    std::fflush(stderr);
+    dup2(saved_, 2);
+    close(saved_);
+    std::rewind(file_);
+    std::vector<std::string> lines;
+    std::string line;
+    for (int c; (c = std::fgetc(file_)) != EOF;) {
+      if (c != '\n') {
+        line += static_cast<char>(c);
+        continue;
+      }
+      lines.push_back(line);
+      line.clear();
+    }
+    return lines;
+  }
+
+ private:
+  std::FILE* file_;
+  int saved_;
+};
+
+struct Outcome {
+  std::vector<std::string> lines;
+  std::string error;
+};
+
+Files sources_of(const Script& script) {
+  std::string text = script.text;
+  if (script.mode == "task")
+    text = "local flow = require 'flow'; local t = flow.task('t', function(ctx, ...) " + text +
+           "\nend) return flow.pipeline('p', {}, function() t() end)";
+  if (script.mode == "load") text += "\nreturn require('flow').pipeline('p', {}, function() end)";
+  Files files = {{script.name, text}};
+  auto modules = std::filesystem::path(script.folder) / "modules";
+  if (!std::filesystem::exists(modules)) return files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(modules)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path());
+    std::stringstream source;
+    source << file.rdbuf();
+    files.emplace_back(std::filesystem::relative(entry.path(), modules).string(), source.str());
+  }
+  return files;
+}
+
+Outcome run(const Script& script) {
+  Outcome outcome;
+  Files files = sources_of(script);
+  CapturedStderr captured;
+  auto built = build(files);
+  outcome.lines = captured.lines();
+  if (!built.ok()) {
+    outcome.error = built.error().message;
+    return outcome;
+  }
+  if (script.mode == "load") return outcome;
+  auto vm = make_script_vm();
+  CapturedStderr silenced;
+  Status loaded = vm->load(built->bundle);
+  silenced.lines();
+  if (!loaded.ok()) {
+    outcome.error = loaded.error().message;
+    return outcome;
+  }
+  for (const Node& node : built->plan.nodes) {
+    std::vector<std::string> first;
+    for (int attempt = 1; attempt <= 2; attempt++) {
+      FakeHost host;
+      host.environment["HOME"] = "/home/somebody";
+      AttemptRequest request = attempt_of(built->plan.defs[node.def]);
+      request.args = node.args;
+      AttemptOutcome ended = vm->run(request, host);
+      if (attempt == 1) first = host.lines;
+      if (attempt == 2) CHECK(first == host.lines);
+      if (ended.kind == AttemptOutcome::Kind::failed) outcome.error = ended.message;
+    }
+    outcome.lines.insert(outcome.lines.end(), first.begin(), first.end());
+    if (!outcome.error.empty()) break;
+  }
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("scripts print and raise what stands beside their lines") {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(FLOW_SCRIPTS))
+    if (entry.path().extension() == ".lua" &&
+        entry.path().string().find("/modules/") == std::string::npos)
+      paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  REQUIRE_FALSE(paths.empty());
+  for (const auto& path : paths) {
+    INFO(path.string());
+    Script script = read_script(path);
+    Outcome outcome = run(script);
+    CHECK(outcome.lines == script.output);
+    if (script.error.empty()) {
+      CHECK(outcome.error == "");
+      continue;
+    }
+    CHECK_THAT(outcome.error, Catch::Contains(script.error));
+    std::string place = script.name + ":" + std::to_string(script.error_line) + ":";
+    CHECK_THAT(outcome.error, Catch::Contains(place));
+  }
+}
