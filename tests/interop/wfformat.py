@@ -202,14 +202,19 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="sum of all run times after scaling")
-    parser.add_argument("files", nargs="+")
+    parser.add_argument("files", nargs="*", help="default: every .json of the folder $FLOW_WFFORMAT")
     args = parser.parse_args()
+    folder = os.environ.get("FLOW_WFFORMAT", "")
+    files = args.files or sorted(os.path.join(folder, f) for f in os.listdir(folder) if f.endswith(".json")) if args.files or os.path.isdir(folder) else []
+    if not files:
+        print("skipped: FLOW_WFFORMAT names no folder of workflows")
+        sys.exit(77)
     failed = 0
-    for path in args.files:
+    for path in files:
         for problem in check(os.path.abspath(args.flow), path, args.seed, args.kills, args.seconds):
             failed += 1
             print("%s (seed %d): %s" % (os.path.basename(path), args.seed, problem), file=sys.stderr)
-    print("%d passed, %d failed" % (len(args.files) - (1 if failed else 0), failed))
+    print("%d passed, %d failed" % (len(files) - (1 if failed else 0), failed))
     sys.exit(1 if failed else 0)
 
 
