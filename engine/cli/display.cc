@@ -150,6 +150,7 @@ std::vector<std::string> RunView::take_task(const Event& event) {
       return {event.task + ": started, attempt " + std::to_string(event.attempt)};
     return {event.task + ": started"};
   }
+  bool was_shown = before != running_.end() || services_.contains(event.task);
   if (before != running_.end()) running_.erase(before);
   if (event.status == "waiting") {
     waiting_[event.task] = wait_text(event.text, event.run);
@@ -162,6 +163,8 @@ std::vector<std::string> RunView::take_task(const Event& event) {
     if (cached_lines_ == kCachedLinesMax) return {"… more cached tasks are only counted"};
     return {event.task + ": cached"};
   }
+  // A map, a when, a dynamic task's calls: they only gather what others computed.
+  if (event.status == "succeeded" && !was_shown) return {};
   std::string line = event.task + ": " + event.status;
   if (took_ms >= 0) line += " in " + format_duration(took_ms);
   if (!event.text.empty() && event.status != "succeeded") line += ": " + first_line(event.text);
