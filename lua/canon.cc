@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <fstream>
 
 #include "lua/sandbox.hpp"
 
@@ -17,6 +18,7 @@ constexpr size_t kPartsMax = 300;       // named; what is beyond counts together
 constexpr size_t kTextMax = 200;        // bytes of a part's text
 constexpr size_t kNameMax = 120;        // bytes of a part's name
 constexpr size_t kBufferMax = 1 << 16;  // bytes hashed at once
+constexpr size_t kSketchMax = 200;      // objects looked at to put one key in order
 constexpr int kStackNeeded = 20;
 
 // The record kinds of the canonical form. A change of any of them changes every key.
@@ -51,6 +53,16 @@ std::string quoted_name(const std::string& name, const std::string& file) {
   return fmt::format("`{}` in {}", shown, file);
 }
 
+// While the graph is built the engine has not read the file yet.
+Digest digest_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  Sha256 hash;
+  char buffer[1 << 16];
+  while (file.read(buffer, sizeof buffer) || file.gcount() > 0)
+    hash.update({buffer, static_cast<size_t>(file.gcount())});
+  return hash.finish();
+}
+
 bool is_plain_name(std::string_view text) {
   return !text.empty() && text.size() < kNameMax &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c < 127; });
@@ -58,8 +70,10 @@ bool is_plain_name(std::string_view text) {
 
 class Walk {
  public:
-  /// `opaque_functions`: a table's own content, in which functions are only there.
-  Walk(lua_State* L, bool opaque_functions) : L_(L), opaque_functions_(opaque_functions) {
+  /// `opaque_functions`: a table's own content, in which functions are only there. `sketches`: just
+  /// enough of it to put keys in order.
+  explicit Walk(lua_State* L, bool opaque_functions = false, bool sketches = false)
+      : L_(L), opaque_functions_(opaque_functions), sketches_(sketches) {
     luaL_checkstack(L, kStackNeeded, "canonical code");
     lua_newtable(L);
     objects_ = lua_gettop(L);
@@ -107,7 +121,7 @@ class Walk {
   void put_digest(const Digest& digest) { put_raw(digest.bytes.data(), digest.bytes.size()); }
 
   Digest finish() {
-    while (done_ < queue_.size()) {
+    while (done_ < queue_.size() && !(sketches_ && done_ >= kSketchMax)) {
       Object object = std::move(queue_[done_++]);
       lua_rawgeti(L_, objects_, static_cast<lua_Integer>(done_));
       record(object);
@@ -181,7 +195,8 @@ class Walk {
       return by_name(kMarkPipeline, pipeline->name);
     if (const File* found = test_file(L_, index)) {
       put(kMarkFile);
-      return put_text(encode_value(Value(*found)));
+      put_text(encode_value(Value(*found)));
+      return put_digest(found->digest.is_zero() ? digest_of_file(found->origin) : found->digest);
     }
     if (is_tensor(L_, index)) return refer(index, name, file, kMarkTensor);
     opaque(kind_text(L_, index), file);
@@ -258,7 +273,7 @@ class Walk {
       lua_rawgeti(L_, keys, at);
       if (has_order(-1)) {
         entry(index, object);
-      } else {
+      } else if (!sketches_) {
         objects.emplace_back(alone(index, object.file), at);
       }
       lua_settop(L_, keys);
@@ -304,7 +319,7 @@ class Walk {
     lua_rawget(L_, index);
     lua_rawseti(L_, -2, 2);
     int pair = lua_gettop(L_);
-    Digest digest = Walk(L_, true).value(pair, "", file);
+    Digest digest = Walk(L_, true, true).value(pair, "", file);
     lua_pop(L_, 1);
     return digest;
   }
@@ -406,8 +421,11 @@ class Walk {
     if (opaque_functions_) return;
     int top = lua_gettop(L_);
     switch (lua_type(L_, top)) {
-      case LUA_TFUNCTION:
+      case LUA_TFUNCTION: {
+        std::string library = library_name(L_, top);
+        if (!library.empty()) add_part(part, sha256(library), library);
         return;
+      }
       case LUA_TTABLE:
       case LUA_TUSERDATA: {
         std::string shown = task_name(top);
@@ -433,7 +451,7 @@ class Walk {
   }
 
   lua_State* L_;
-  bool opaque_functions_;
+  bool opaque_functions_, sketches_;
   int objects_;  // stack index of the list of objects, in the order of their numbers
   std::vector<Object> queue_;
   size_t done_ = 0;
@@ -447,7 +465,7 @@ class Walk {
 
 CanonicalCode canonical_code(lua_State* L, int index) {
   index = lua_absindex(L, index);
-  Walk walk(L, false);
+  Walk walk(L);
   CanonicalCode code;
   code.digest = walk.task_code(index);
   code.parts = std::move(walk.parts);

@@ -2,10 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
-#include "engine/base/units.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/units.hpp"
 #include "lua/sandbox.hpp"
 
 namespace flow::lua {
@@ -328,6 +329,7 @@ int context_file(lua_State* L) {
                          "before, for example with io.open(ctx.dir .. \"/{}\", \"w\")",
                          name, folder, near, name));
   }
+  if (sandbox(L).opens_files) std::fflush(nullptr);  // what io has written so far
   auto file = ctx.host->store_file(name == "." ? folder : path.string());
   if (!file.ok()) raise(L, file.error().message);
   push_file(L, *file);

@@ -80,7 +80,9 @@ void refuse_outside_task(lua_State* L, const char* name) {
 
 // A library function that only tasks may call. Upvalues: Lua's own function, its name.
 int in_task_only(lua_State* L) {
-  refuse_outside_task(L, lua_tostring(L, lua_upvalueindex(2)));
+  const char* name = lua_tostring(L, lua_upvalueindex(2));
+  refuse_outside_task(L, name);
+  if (name[0] == 'i') sandbox(L).opens_files = true;
   return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 
@@ -356,8 +358,17 @@ void write_line(lua_State* L, std::string_view text) {
     ctx.host->log(text);
     return;
   }
+  if (sandbox(L).silent) return;
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fputc('\n', stderr);
+}
+
+void close_files(lua_State* L) {
+  Sandbox& box = sandbox(L);
+  if (!box.opens_files) return;
+  box.opens_files = false;
+  std::fflush(nullptr);
+  lua_gc(L, LUA_GCCOLLECT);
 }
 
 void flush_output(lua_State* L) {

@@ -246,6 +246,38 @@ int pairs_mixed(lua_State* L) {  // upvalues: n, keys, position (below 0 while i
   }
 }
 
+constexpr size_t kKeysInClosure = 12;  // a short list of keys needs no table
+
+int pairs_short(lua_State* L) {  // upvalues: n, position, then the keys
+  lua_Integer n = lua_tointeger(L, lua_upvalueindex(1));
+  lua_Integer at = lua_tointeger(L, lua_upvalueindex(2));
+  for (;;) {
+    at++;
+    if (at <= n) {
+      lua_pushinteger(L, at);
+    } else {
+      int key = lua_upvalueindex(static_cast<int>(2 + at - n));
+      if (lua_isnoneornil(L, key)) return 0;
+      lua_pushvalue(L, key);
+    }
+    lua_pushvalue(L, -1);
+    if (lua_rawget(L, 1) == LUA_TNIL) {
+      lua_pop(L, 2);
+      continue;
+    }
+    lua_pushinteger(L, at);
+    lua_replace(L, lua_upvalueindex(2));
+    return 2;
+  }
+}
+
+void push_short(lua_State* L, int table, const Keys& keys) {
+  NoCollection pause(L, table);
+  lua_pushinteger(L, 0);
+  for (const Key& key : keys.others) push_key(L, keys, key);
+  lua_pushcclosure(L, pairs_short, static_cast<int>(2 + keys.others.size()));
+}
+
 int flow_pairs(lua_State* L) {
   luaL_checkany(L, 1);
   if (lua_type(L, 1) == LUA_TUSERDATA) refuse_handle(L, 1, "pairs");
@@ -267,6 +299,8 @@ int flow_pairs(lua_State* L) {
   lua_pushinteger(L, keys.run);
   if (keys.others.empty()) {
     lua_pushcclosure(L, pairs_list, 1);
+  } else if (keys.others.size() <= kKeysInClosure) {
+    push_short(L, 1, keys);
   } else {
     push_others(L, 1, keys);
     lua_pushinteger(L, 0);
@@ -558,7 +592,10 @@ int flow_getmetatable(lua_State* L) {
     lua_pushnil(L);
     return 1;
   }
-  luaL_getmetafield(L, 1, "__metatable");
+  if (luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) return 1;
+  // A class of the stdlib is shared by every attempt, so none gets hold of it.
+  if (!sandbox(L).library_names.contains(lua_topointer(L, -1))) return 1;
+  lua_pushboolean(L, 0);
   return 1;
 }
 
@@ -803,7 +840,7 @@ size_t push_ordered_keys(lua_State* L, int index) {
     push_key(L, keys, key);
     lua_rawseti(L, -2, ++at);
   }
-  lua_replace(L, top + 1);
+  lua_insert(L, top + 1);
   lua_settop(L, top + 1);
   return size;
 }

@@ -64,11 +64,13 @@ int undefined_global(lua_State* L) {
 void set_global(lua_State* L, bool defines) {  // (face, name, value)
   Sandbox& box = sandbox(L);
   Phase phase = context(L).phase;
+  if (lua_type(L, 2) != LUA_TSTRING)
+    raise(L, fmt::format("a global has a name, not {}", kind_text(L, 2)));
   push_globals(L);
   int globals = lua_gettop(L);
   lua_pushvalue(L, 2);
   bool is_there = lua_rawget(L, globals) != LUA_TNIL;
-  std::string name = lua_type(L, 2) == LUA_TSTRING ? std::string(text_at(L, 2)) : kind_text(L, 2);
+  std::string name(text_at(L, 2));
   if (is_there && lua_rawequal(L, -1, 3)) return;
   if (box.library_globals.count(name) > 0)
     raise(L, fmt::format("`{}` belongs to the library and can't be replaced: every file of this "
@@ -91,7 +93,7 @@ void set_global(lua_State* L, bool defines) {  // (face, name, value)
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 3);
   lua_rawset(L, globals);
-  if (lua_type(L, 2) == LUA_TSTRING) box.declared.insert(name);
+  box.declared.insert(name);
 }
 
 int assign_global(lua_State* L) {
@@ -331,6 +333,7 @@ void push_face(lua_State* L, const std::string& name) {
 }
 
 void name_library(lua_State* L, int index, const std::string& name) {
+  index = lua_absindex(L, index);
   int type = lua_type(L, index);
   bool named = type == LUA_TTABLE || type == LUA_TFUNCTION ||
                (type == LUA_TUSERDATA && test_task(L, index) == nullptr);
@@ -339,8 +342,16 @@ void name_library(lua_State* L, int index, const std::string& name) {
   Sandbox& box = sandbox(L);
   box.library_globals.insert(name);
   bool is_new = box.library_names.emplace(lua_topointer(L, index), name).second;
-  if (!is_new || type != LUA_TTABLE) return;
+  if (!is_new) return;
   int top = lua_gettop(L);
+  if (type == LUA_TFUNCTION && !lua_iscfunction(L, index)) {
+    // What a module of the stdlib keeps to itself, its classes, is the library's too.
+    for (int i = 1; const char* upvalue = lua_getupvalue(L, index, i); i++) {
+      if (!is_globals(L, -1)) name_library(L, lua_gettop(L), name + "^" + upvalue);
+      lua_settop(L, top);
+    }
+  }
+  if (type != LUA_TTABLE) return;
   if (push_real(L, index)) {
     box.library_names.emplace(lua_topointer(L, -1), name);
   } else {

@@ -41,7 +41,9 @@ struct FunctionCode {
 struct Sandbox {
   enum class Unwind : uint8_t { none, waiting, stopped };
 
-  bool frozen = false;  // libraries and globals take no more changes
+  bool silent = false;       // what the load prints was shown when the graph was built
+  bool opens_files = false;  // this attempt opened files with io
+  bool frozen = false;       // libraries and globals take no more changes
   Unwind unwind = Unwind::none;
   std::string signal, wait_name;
   int64_t wait_timeout_ms = -1;
@@ -112,6 +114,7 @@ void go_on_unwinding(lua_State* L);
 void open_effects(lua_State* L, int globals);          // io, os, math.random, collectgarbage
 void write_line(lua_State* L, std::string_view text);  // to the attempt's log
 void write_text(lua_State* L, std::string_view text);  // what lacks its newline waits for it
+void close_files(lua_State* L);                        // that the attempt left open
 void flush_output(lua_State* L);                       // at the end of an attempt
 void reset_output(lua_State* L);                       // io's files as at the start
 

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "lua/sandbox.hpp"
@@ -171,6 +172,8 @@ class State {
 // ---- loading
 
 std::optional<std::string> read_file(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
   std::string text;
@@ -179,7 +182,7 @@ std::optional<std::string> read_file(const std::string& path) {
     text.append(buffer, static_cast<size_t>(file.gcount()));
     if (text.size() > kSourceMax) return std::nullopt;
   }
-  if (file.bad()) return std::nullopt;  // a folder
+  if (file.bad()) return std::nullopt;
   return text;
 }
 
@@ -235,6 +238,7 @@ int State::load_body(lua_State* L) {
 
 Status State::load(const Bundle& bundle) {
   use_bundle(bundle);
+  sandbox_.silent = true;
   Loading loading{this, &bundle, {}};
   lua_pushcfunction(L_, load_body);
   lua_pushlightuserdata(L_, &loading);
@@ -360,6 +364,7 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
 void State::end_attempt() {
   memory_.limit = 0;
   lua_settop(L_, 0);
+  close_files(L_);
   flush_output(L_);
   context_.request = nullptr;
   context_.host = nullptr;

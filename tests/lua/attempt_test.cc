@@ -253,8 +253,7 @@ TEST_CASE("what the strings' metatable and a library were given is put back") {
 }
 
 TEST_CASE("a tensor that a task captured has its content again") {
-  Loaded script("local before = x:sum() x:fill_(7) return before",
-                "local x = flow.ones(2, 3)");
+  Loaded script("local before = x:sum() x:fill_(7) return before", "local x = flow.ones(2, 3)");
   FakeHost host;
   for (int i = 0; i < 2; i++) {
     auto outcome = script.run(host);

@@ -234,3 +234,21 @@ TEST_CASE("a thousand globals and a deep table have a code") {
   CHECK(code("_G.rate = 1 " + task(many + "return rate")) !=
         code("_G.rate = 2 " + task(many + "return rate")));
 }
+
+TEST_CASE("sets of objects that hold one another have a code") {
+  const std::string cyclic = "local a, b = {}, {} a[a] = 1 a[b] = 2 b[a] = 3 ";
+  CHECK(code(cyclic + task("return a")) == code(cyclic + task("return a")));
+  CHECK(code(cyclic + task("return a")) != code(cyclic + "b[a] = 4 " + task("return a")));
+  const std::string deep = "local t1 = {} for i = 1, 10000 do t1 = { [t1] = i } end ";
+  CHECK(code(deep + task("return t1")) == code(deep + task("return t1")));
+}
+
+TEST_CASE("an object of the stdlib counts by its class's name and its own content") {
+  const std::string model = "local m = flow.nn.linear(2, 3) ";
+  TaskDef def = task_of({{"p.lua", kHead + model + task("return m") + kTail}});
+  std::vector<std::string> names;
+  for (const CodePart& part : def.code_parts) names.push_back(part.name);
+  CHECK(names == std::vector<std::string>{"its function", "`m` in p.lua"});
+  CHECK(code(model + task("return m")) !=
+        code("local m = flow.nn.linear(2, 4) " + task("return m")));
+}
