@@ -56,7 +56,7 @@ RunInfo base_info(const char* status) {
   info.id = kRunId;
   info.pipeline = "digits";
   info.status = status;
-  info.script = "/work/pipeline.lua";
+  info.script = "/data/pipeline.lua";
   info.started_ms = kStart;
   info.finished_ms = kStart + 2500;
   info.params = Value::map({{Value("epochs"), Value(3)}});
