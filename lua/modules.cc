@@ -38,7 +38,8 @@ class LoadScope {
   bool frozen_;
 };
 
-std::vector<std::string> module_names(lua_State* L, const std::string& path) {
+std::vector<std::string> module_names(lua_State* L, const std::string& name,
+                                      const std::string& path) {
   std::vector<std::string> names;
   for (const Module& module : stdlib_modules()) names.emplace_back(module.name);
   for (const auto& [file, text] : *sandbox(L).files)
@@ -53,7 +54,8 @@ std::vector<std::string> module_names(lua_State* L, const std::string& path) {
       if (at->path().extension() == ".lua") names.push_back((inner / at->path().stem()).string());
     }
   }
-  for (std::string& name : names) std::replace(name.begin(), name.end(), '/', '.');
+  for (std::string& module : names) std::replace(module.begin(), module.end(), '/', '.');
+  std::erase(names, name);  // a file that can't be read
   return names;
 }
 
@@ -63,9 +65,10 @@ std::vector<std::string> module_names(lua_State* L, const std::string& path) {
     raise(L, fmt::format("the module `{}` is not among the {} files that this run was started "
                          "with; to take in new files, resume it with `--code new`",
                          name, sandbox(L).files->size()));
-  raise(L, fmt::format("there is no module `{}`: neither {}.lua nor {}/init.lua lies beside {}, "
-                       "and the stdlib has none of that name{}",
-                       name, path, path, ctx.main, did_you_mean(name, module_names(L, path))));
+  raise(L,
+        fmt::format("there is no module `{}`: neither {}.lua nor {}/init.lua lies beside {}, "
+                    "and the stdlib has none of that name{}",
+                    name, path, path, ctx.main, did_you_mean(name, module_names(L, name, path))));
 }
 
 void remember(lua_State* L, const std::string& name) {  // the module at the top

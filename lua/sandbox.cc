@@ -432,6 +432,12 @@ void open_sandbox(lua_State* L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kProxyKey);
   lua_setfield(L, globals, "_G");
   sandbox(L).library_globals.insert("_G");
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &kLoadedKey);
+  for (const char* name :
+       {"_G", "coroutine", "debug", "io", "math", "os", "package", "string", "table", "utf8"}) {
+    lua_getfield(L, globals, name);
+    lua_setfield(L, -2, name);
+  }
   lua_newtable(L);
   lua_pushcfunction(L, undefined_global);
   lua_setfield(L, -2, "__index");
