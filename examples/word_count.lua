@@ -1,33 +1,34 @@
 -- Counts words: a shell task splits a text, a map counts each part, one task adds the counts up.
---   flow run examples/word_count.lua --param corpus=some.txt
+--
+--   flow run examples/word_count.lua
+--   flow run examples/word_count.lua --param corpus=some.txt --param parts=16
 local flow = require "flow"
 
-local split = flow.shell("split", { outputs = { parts = "part.*" }, command = [[split -n l/4 {corpus} part.]] })
+-- A glob among the outputs is a list of files, sorted. Parts end at line ends.
+local split = flow.shell("split", {
+  outputs = { parts = "part.*" },
+  command = [[split -n l/{parts} {corpus} part.]],
+})
 
-local count = flow.task("count", function(ctx, part)
-  local counts = {}
-  for line in io.lines(part) do
-    for word in line:lower():gmatch("%a+") do counts[word] = (counts[word] or 0) + 1 end
-  end
-  return counts
-end)
+-- A file arrives in a task as a path. The result is a plain table: { the = 723, to = 451, … }.
+local count = flow.task("count", function(ctx, part) return flow.text.histogram(part) end)
 
-local merge = flow.task("merge", function(ctx, lists)
-  local total, words = {}, {}
-  for _, counts in ipairs(lists) do
-    for word, n in pairs(counts) do
-      if not total[word] then words[#words + 1] = word end
-      total[word] = (total[word] or 0) + n
-    end
-  end
-  table.sort(words, function(a, b) return total[a] > total[b] end)
-  local top = {}
-  for i = 1, math.min(10, #words) do top[i] = { word = words[i], count = total[words[i]] } end
-  return { distinct = #words, top = top }
+-- A map's result is the list of its instances' results, in order.
+local merge = flow.task("merge", function(ctx, counts) return flow.table.sum(counts) end)
+
+local rank = flow.task("rank", function(ctx, counts, top)
+  local words = flow.table.sorted(flow.table.keys(counts), function(a, b) return counts[a] > counts[b] end)
+  local best = flow.table.map(flow.table.slice(words, 1, top), function(word)
+    return { word = word, count = counts[word] }
+  end)
+  return { distinct = #words, top = best }
 end)
 
 return flow.pipeline("word_count", {
   corpus = flow.param.path { default = "data/shakespeare.txt", help = "a text file" },
+  parts  = flow.param.int  { default = 4, min = 1, help = "into how many parts it is split" },
+  top    = flow.param.int  { default = 10, min = 1, help = "how many words to show" },
 }, function(p)
-  return merge(flow.map(count, split { corpus = p.corpus }.parts))
+  local parts = split { corpus = p.corpus, parts = p.parts }.parts
+  return rank(merge(flow.map(count, parts)), p.top)
 end)
