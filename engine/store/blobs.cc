@@ -25,12 +25,24 @@ Error failed(const std::string& what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
 }
 
+/// A name that survives a power cut.
+Status sync_name(const std::string& target) {
+  std::string folder = fs::path(target).parent_path().string();
+  FLOW_TRY(sync_dir(folder));
+  return sync_dir(fs::path(folder).parent_path().string());
+}
+
+/// One of another size was cut by a full disk, or written to.
+bool is_there(const std::string& target, uint64_t size) {
+  struct stat info {};
+  return ::stat(target.c_str(), &info) == 0 && static_cast<uint64_t>(info.st_size) == size;
+}
+
 /// A file that is removed again unless it was renamed into place.
 class Temporary {
  public:
   explicit Temporary(const std::string& dir) {
-    std::error_code ignored;
-    fs::create_directories(dir, ignored);
+    (void)make_dirs(dir);  // without it the file can't be made, which is told
     path_ = dir + "/tmp-XXXXXX";
     failpoint("blob-before-temporary");
     descriptor_ = mkostemp(path_.data(), O_CLOEXEC);
@@ -42,7 +54,7 @@ class Temporary {
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }
 
-  /// Synced, read-only, under its name; its folder synced too.
+  /// Synced, read-only, under its name, which is synced too.
   Status keep_as(const std::string& target) {
     failpoint("blob-after-write");
     if (::fchmod(descriptor_, 0400) != 0 || ::fsync(descriptor_) != 0) return failed("sync", path_);
@@ -52,8 +64,7 @@ class Temporary {
     if (::rename(path_.c_str(), target.c_str()) != 0) return failed("write", target);
     kept_ = true;
     failpoint("blob-after-rename");
-    FLOW_TRY(sync_dir(folder));
-    return sync_dir(fs::path(folder).parent_path().string());
+    return sync_name(target);
   }
 
  private:
@@ -94,7 +105,11 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
     return digest;
   }
   std::string target = path_of(digest);
-  if (::access(target.c_str(), R_OK) == 0) return digest;
+  if (is_there(target, bytes.size())) {
+    // Whoever wrote it may not have come to sync its name yet.
+    FLOW_TRY(sync_name(target));
+    return digest;
+  }
   Temporary temporary(dir_ + "/objects");
   if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), bytes))
     return failed("write", temporary.path());
@@ -111,23 +126,30 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
   } close_source{source};
   Temporary temporary(dir_ + "/objects");
   if (temporary.descriptor() < 0) return failed("write", temporary.path());
-  // A reflink shares the content; reading it for the digest is all that is left to do.
+  // A reflink shares the content. What is hashed is what is kept: the source may still change.
   bool cloned = ::ioctl(temporary.descriptor(), FICLONE, source) == 0;
+  int from = cloned ? temporary.descriptor() : source;
   Sha256 hash;
+  uint64_t size = 0;
   std::string chunk(kChunk, '\0');
   while (true) {
-    ssize_t got = ::read(source, chunk.data(), chunk.size());
+    ssize_t got = ::read(from, chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failed("read", path);
     if (got == 0) break;
     std::string_view bytes(chunk.data(), static_cast<size_t>(got));
     hash.update(bytes);
+    size += bytes.size();
     if (!cloned && !write_all(temporary.descriptor(), bytes))
       return failed("write", temporary.path());
   }
   Digest digest = hash.finish();
   std::string target = path_of(digest);
-  if (::access(target.c_str(), R_OK) != 0) FLOW_TRY(temporary.keep_as(target));
+  if (is_there(target, size)) {
+    FLOW_TRY(sync_name(target));
+  } else {
+    FLOW_TRY(temporary.keep_as(target));
+  }
   if (may_move) ::unlink(path.c_str());
   return digest;
 }

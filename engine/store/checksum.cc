@@ -1,4 +1,5 @@
-// A table of the reflected polynomial 0x82f63b78, eight bits at a time.
+// The processor's own instruction where it has one; else tables of the reflected polynomial
+// 0x82f63b78, eight bytes at a time.
 #include "engine/store/checksum.hpp"
 
 #include <array>
@@ -24,12 +25,7 @@ constexpr std::array<std::array<uint32_t, 256>, 8> make_tables() {
 
 constexpr auto kTables = make_tables();
 
-}  // namespace
-
-uint32_t crc32c(std::string_view data) {
-  uint32_t crc = ~uint32_t{0};
-  const auto* p = reinterpret_cast<const uint8_t*>(data.data());
-  size_t left = data.size();
+uint32_t by_tables(uint32_t crc, const uint8_t* p, size_t left) {
   for (; left >= 8; left -= 8, p += 8) {
     uint32_t low, high;
     std::memcpy(&low, p, 4);
@@ -40,7 +36,33 @@ uint32_t crc32c(std::string_view data) {
           kTables[1][high >> 16 & 0xff] ^ kTables[0][high >> 24];
   }
   for (; left > 0; left--, p++) crc = crc >> 8 ^ kTables[0][(crc ^ *p) & 0xff];
-  return ~crc;
+  return crc;
+}
+
+#ifdef __x86_64__
+__attribute__((target("sse4.2"))) uint32_t by_instruction(uint32_t crc, const uint8_t* p,
+                                                          size_t left) {
+  uint64_t wide = crc;
+  for (; left >= 8; left -= 8, p += 8) {
+    uint64_t word;
+    std::memcpy(&word, p, 8);
+    wide = __builtin_ia32_crc32di(wide, word);
+  }
+  crc = static_cast<uint32_t>(wide);
+  for (; left > 0; left--, p++) crc = __builtin_ia32_crc32qi(crc, *p);
+  return crc;
+}
+#endif
+
+}  // namespace
+
+uint32_t crc32c(std::string_view data) {
+  const auto* p = reinterpret_cast<const uint8_t*>(data.data());
+#ifdef __x86_64__
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  if (has_instruction) return ~by_instruction(~uint32_t{0}, p, data.size());
+#endif
+  return ~by_tables(~uint32_t{0}, p, data.size());
 }
 
 void seal(std::string& bytes) {

@@ -1,10 +1,13 @@
-// Where a write-ahead log is damaged: RocksDB says that it is, not where.
+// Where the database's logs are damaged. RocksDB takes some damage for the end of a log and drops
+// what follows in silence: one flipped bit of a record's length or type is enough.
 #pragma once
 #include <string>
 
 namespace flow {
 
-/// "FILE at offset N" of the first record below `database` whose checksum is wrong, or "".
+/// "FILE at offset N" of the first record below `database` that is not as it was written, in a
+/// write-ahead log or the manifest; "" where all are. A tail that was never written whole is no
+/// damage. To be asked before the database is opened, which removes the logs it has read.
 std::string find_log_damage(const std::string& database);
 
 }  // namespace flow

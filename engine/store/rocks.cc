@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
@@ -11,10 +12,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
+#include <thread>
 
+#include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
 #include "engine/store/store.hpp"
 
@@ -31,6 +34,8 @@ constexpr int kFormat = 1;
 constexpr size_t kMemtableBytes = 16 << 20;
 constexpr uint64_t kLogBytesMax = 64 << 20;  // 60 MB of log replays in 0.2 s
 constexpr size_t kBlockCacheBytes = 64 << 20;
+constexpr int kReaderTries = 10;  // a live writer may remove a file that was just named
+constexpr std::chrono::milliseconds kReaderPause{20};
 
 std::string free_space(const std::string& dir) {
   struct statvfs info {};
@@ -38,14 +43,60 @@ std::string free_space(const std::string& dir) {
   return fmt::format("{} MiB free", info.f_bavail * info.f_frsize >> 20);
 }
 
+Error damaged(const std::string& dir, const std::string& what) {
+  return environment_error(
+      fmt::format("the state `{}` is damaged: {}. Nothing was dropped and nothing was written. "
+                  "Bring the file back from a copy, or move the folder away and start again.",
+                  dir, what));
+}
+
+/// RocksDB names file and offset of a table itself, of a log it does not.
 Error corruption(const std::string& dir, const rocksdb::Status& status) {
   std::string where = find_log_damage(dir + "/db");
-  return environment_error(
-      fmt::format("the state `{}` is damaged: {}{}. Nothing was dropped and nothing is written. "
-                  "Bring the file back from a copy, or move "
-                  "the folder away and start again.",
-                  dir, status.ToString(), where.empty() ? "" : " in " + where));
+  return damaged(dir, status.ToString() + (where.empty() ? "" : " in " + where));
 }
+
+Error cannot_read(const std::string& dir, const rocksdb::Status& status) {
+  if (status.IsCorruption()) return corruption(dir, status);
+  return environment_error(fmt::format("cannot read the state `{}`: {}", dir, status.ToString()));
+}
+
+Error cannot_open(const std::string& dir, const rocksdb::Status& status) {
+  if (status.IsCorruption()) return corruption(dir, status);
+  if (status.ToString().find("Column families not opened") != std::string::npos) {
+    return environment_error(
+        fmt::format("the state `{}` was written by a newer version of flow ({}): use that version, "
+                    "or a newer one",
+                    dir, status.ToString()));
+  }
+  return environment_error(
+      fmt::format("cannot open the state `{}`: {} ({})", dir, status.ToString(), free_space(dir)));
+}
+
+/// Makes `dir` (0700) where there is none.
+Status own_folder(const std::string& dir) {
+  FLOW_TRY(make_dirs(dir));
+  struct stat info {};
+  if (::stat(dir.c_str(), &info) != 0)
+    return environment_error(fmt::format("cannot read the state `{}`: {}", dir, strerror(errno)));
+  if (info.st_uid != geteuid()) {
+    return environment_error(
+        fmt::format("the state `{}` belongs to another user (uid {}): name your own with --state "
+                    "DIR or FLOW_STATE",
+                    dir, info.st_uid));
+  }
+  if ((info.st_mode & 07777) != 0700 && ::chmod(dir.c_str(), 0700) != 0)
+    return environment_error(
+        fmt::format("cannot make the state `{}` private: {}", dir, strerror(errno)));
+  return {};
+}
+
+/// A reader has nothing to tell: its folder stays empty.
+class Silence final : public rocksdb::Logger {
+ public:
+  using rocksdb::Logger::Logv;
+  void Logv(const char*, va_list) override {}
+};
 
 rocksdb::Options database_options() {
   rocksdb::Options options;
@@ -83,68 +134,83 @@ rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache
   return options;
 }
 
+using Families = std::vector<rocksdb::ColumnFamilyHandle*>;
+using Descriptors = std::vector<rocksdb::ColumnFamilyDescriptor>;
+
+Descriptors all_families() {
+  auto cache = rocksdb::NewLRUCache(kBlockCacheBytes);
+  Descriptors descriptors;
+  descriptors.emplace_back(rocksdb::kDefaultColumnFamilyName, family_options(cache));
+  for (const char* name : kFamilies) descriptors.emplace_back(name, family_options(cache));
+  return descriptors;
+}
+
+Result<rocksdb::DB*> open_writer(const std::string& dir, Families& families) {
+  FLOW_TRY(own_folder(dir));
+  rocksdb::Options options = database_options();
+  options.create_if_missing = true;
+  rocksdb::DB* db = nullptr;
+  rocksdb::Status status = rocksdb::DB::Open(options, dir + "/db", all_families(), &families, &db);
+  if (!status.ok()) return cannot_open(dir, status);
+  return db;
+}
+
+/// A secondary beside a live writer. Its own folder is needed only to open it.
+Result<rocksdb::DB*> open_reader(const std::string& dir, Families& families) {
+  if (::access((dir + "/db/CURRENT").c_str(), F_OK) != 0) {
+    return user_error(fmt::format(
+        "there is no state in `{}`: name one with --state DIR or FLOW_STATE, or start a run", dir));
+  }
+  std::error_code ignored;
+  fs::path temporary = fs::temp_directory_path(ignored);
+  std::string own = ((temporary.empty() ? "/tmp" : temporary) / "flow-reader-XXXXXX").string();
+  if (mkdtemp(own.data()) == nullptr)
+    return environment_error(
+        fmt::format("cannot make a folder for reading beside the writer, "
+                    "`{}`: {}",
+                    own, std::strerror(errno)));
+  rocksdb::Options options = database_options();
+  options.max_open_files = -1;
+  options.info_log = std::make_shared<Silence>();
+  rocksdb::DB* db = nullptr;
+  rocksdb::Status status;
+  for (int tries = 0; tries < kReaderTries; tries++) {
+    if (tries > 0) std::this_thread::sleep_for(kReaderPause);
+    status =
+        rocksdb::DB::OpenAsSecondary(options, dir + "/db", own, all_families(), &families, &db);
+    if (status.ok()) break;
+  }
+  fs::remove_all(own, ignored);  // now: a reader that is killed leaves nothing
+  if (!status.ok()) return cannot_open(dir, status);
+  return db;
+}
+
 class RocksStore final : public Store {
  public:
   ~RocksStore() override {
-    if (!db_) return;
     for (rocksdb::ColumnFamilyHandle* family : families_)
       (void)db_->DestroyColumnFamilyHandle(family);
-    (void)db_->Close();
-    db_.reset();
-    if (!secondary_.empty()) {
-      std::error_code ignored;
-      fs::remove_all(secondary_, ignored);
-    }
+    if (db_) (void)db_->Close();
   }
 
   static Result<std::unique_ptr<Store>> open(const std::string& dir, const StoreOptions& options) {
+    std::string damage = find_log_damage(dir + "/db");
+    if (!damage.empty())
+      return damaged(dir, damage + " there is a record that is not as it was written");
     auto store = std::unique_ptr<RocksStore>(new RocksStore());
     store->dir_ = dir;
-    std::string path = dir + "/db";
-    auto cache = rocksdb::NewLRUCache(kBlockCacheBytes);
-    std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
-    descriptors.emplace_back(rocksdb::kDefaultColumnFamilyName, family_options(cache));
-    for (const char* name : kFamilies) descriptors.emplace_back(name, family_options(cache));
-    rocksdb::Options db_options = database_options();
-    rocksdb::DB* db = nullptr;
-    rocksdb::Status status;
-    if (options.read_only) {
-      std::string name = (fs::temp_directory_path() / "flow-reader-XXXXXX").string();
-      if (mkdtemp(name.data()) == nullptr) {
-        return environment_error(
-            fmt::format("cannot make a folder for reading beside the writer below `{}`: {}",
-                        fs::temp_directory_path().string(), std::strerror(errno)));
-      }
-      store->secondary_ = name;
-      db_options.max_open_files = -1;
-      status =
-          rocksdb::DB::OpenAsSecondary(db_options, path, name, descriptors, &store->families_, &db);
-    } else {
-      db_options.create_if_missing = true;
-      std::error_code ignored;
-      fs::create_directories(dir, ignored);
-      ::chmod(dir.c_str(), 0700);
-      status = rocksdb::DB::Open(db_options, path, descriptors, &store->families_, &db);
-    }
-    if (!status.ok()) {
-      if (!store->secondary_.empty()) fs::remove_all(store->secondary_);
-      if (status.IsCorruption()) return corruption(dir, status);
-      return environment_error(fmt::format("cannot open the state `{}`: {} ({})", dir,
-                                           status.ToString(), free_space(dir)));
-    }
-    store->db_.reset(db);
     store->read_only_ = options.read_only;
-    if (options.read_only) {
-      status = store->db_->TryCatchUpWithPrimary();
-      if (!status.ok())
-        return environment_error(
-            fmt::format("cannot read the state `{}`: {}", dir, status.ToString()));
-    }
+    auto db =
+        options.read_only ? open_reader(dir, store->families_) : open_writer(dir, store->families_);
+    FLOW_TRY(db);
+    store->db_.reset(*db);
     FLOW_TRY(store->check_format());
     return std::unique_ptr<Store>(std::move(store));
   }
 
   Status commit(const Batch& batch, bool sync) override {
+    if (read_only_)
+      return internal_error(fmt::format("the state `{}` was opened for reading only", dir_));
     rocksdb::WriteBatch writes;
     for (const Batch::Write& write : batch.writes) {
       rocksdb::ColumnFamilyHandle* family = handle(write.family);
@@ -166,10 +232,7 @@ class RocksStore final : public Store {
     rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), handle(family),
                                       rocksdb::Slice(key.data(), key.size()), &value);
     if (status.IsNotFound()) return std::optional<std::string>();
-    if (status.IsCorruption()) return corruption(dir_, status);
-    if (!status.ok())
-      return environment_error(
-          fmt::format("cannot read the state `{}`: {}", dir_, status.ToString()));
+    if (!status.ok()) return cannot_read(dir_, status);
     return std::optional<std::string>(value.ToString());
   }
 
@@ -183,10 +246,7 @@ class RocksStore final : public Store {
       if (!key.starts_with(prefix)) break;
       if (!visit(key, {rows->value().data(), rows->value().size()})) break;
     }
-    if (rows->status().IsCorruption()) return corruption(dir_, rows->status());
-    if (!rows->status().ok())
-      return environment_error(
-          fmt::format("cannot read the state `{}`: {}", dir_, rows->status().ToString()));
+    if (!rows->status().ok()) return cannot_read(dir_, rows->status());
     return {};
   }
 
@@ -208,13 +268,32 @@ class RocksStore final : public Store {
     return families_[static_cast<size_t>(family) + 1];
   }
 
+  /// The status says what the system said, of which file.
   Error failed(const rocksdb::Status& status) const {
     return environment_error(
-        fmt::format("cannot write the state `{}`: {} (errno: {}; {}). Nothing that was committed "
-                    "is lost; the engine stops here. Last committed sequence of the database: {}. "
-                    "Make room or repair the disk, then `flow resume`.",
-                    dir_, status.ToString(), std::strerror(errno), free_space(dir_),
-                    db_->GetLatestSequenceNumber()));
+        fmt::format("cannot write the state `{}`: {} ({}). Nothing that was committed is lost; the "
+                    "engine stops here. {}. Make room or repair the disk, then `flow resume`.",
+                    dir_, status.ToString(), free_space(dir_), last_committed()));
+  }
+
+  /// Keys of the journal and of snapshots are record numbers, big-endian.
+  uint64_t last_number(Family family) const {
+    std::unique_ptr<rocksdb::Iterator> rows(
+        db_->NewIterator(rocksdb::ReadOptions(), handle(family)));
+    rows->SeekToLast();
+    uint64_t number = 0;
+    if (rows->Valid() && rows->key().size() == sizeof number) {
+      for (size_t i = 0; i < sizeof number; i++)
+        number = number << 8 | static_cast<uint8_t>(rows->key()[i]);
+    }
+    return number;
+  }
+
+  std::string last_committed() const {
+    uint64_t journal = last_number(Family::journal), snapshot = last_number(Family::snapshots);
+    if (journal > snapshot)
+      return fmt::format("The last committed batch starts at record {}", journal);
+    return fmt::format("The last committed record is {}", snapshot);
   }
 
   Status check_format() {
@@ -236,10 +315,10 @@ class RocksStore final : public Store {
     return commit(batch, true);
   }
 
-  std::string dir_, secondary_;
+  std::string dir_;
   bool read_only_ = false;
   std::unique_ptr<rocksdb::DB> db_;
-  std::vector<rocksdb::ColumnFamilyHandle*> families_;
+  Families families_;
 };
 
 }  // namespace
