@@ -4,6 +4,7 @@
 
 #include "engine/core/types.hpp"
 #include "engine/executor/blob_files.hpp"
+#include "engine/executor/processes.hpp"
 #include "engine/executor/session.hpp"
 #include "lua/script.hpp"
 
@@ -25,11 +26,16 @@ class Attempt final : public AttemptHost {
     return blobs_.read(digest);
   }
   Result<std::string> file_path(const File& file) override;
-  Result<File> store_file(const std::string& path) override { return blobs_.store_file(path); }
+  Result<File> store_file(const std::string& path) override {
+    return blobs_.store_file(path, false);
+  }
   Status store_tensor(const Tensor& tensor) override;
   std::string env(const std::string& name, bool& found) override;
 
   void log_stream(uint32_t stream, std::string_view text);
+  std::string hidden(std::string text) const;  // secrets are ***
+  BlobFiles& blobs() { return blobs_; }
+  void set_serving() { serving_ = true; }
   std::map<std::string, std::string> environment() const;  // what a program of this attempt sees
   const wire::Start& start() const { return start_; }
   Session& session() { return session_; }
@@ -37,23 +43,26 @@ class Attempt final : public AttemptHost {
   /// Puts an input at inputs/N/NAME of the scratch folder; copies where the task wants to write to
   /// it.
   Result<std::string> stage(const File& file, bool copy);
-  Status check_inputs() const;  // none was changed by the attempt
+  Status check_inputs();  // none was changed by the attempt
 
   void finish(const Value& result, const PlanFragment* fragment);
   void fail(core::Cause cause, std::string message, std::string evidence, int code = 0);
-  void stopped();
+  void stopped(std::string evidence = "");
   void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);
 
  private:
   Status save(const std::string& name, const Value& value);
+  Status place(const std::string& source, const std::string& target, const Digest& digest,
+               bool is_object, bool executable, bool copy);
+  std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
   void send_report();
 
   struct Staged {
-    std::string path, source;
-    uint64_t size;
-    int64_t mtime_ns, ctime_ns;
-    uint64_t inode;
+    std::string path;
+    std::string fingerprint;  // of what the path leads to
+    Digest digest;
+    bool is_object;  // it leads into objects/
   };
   Session& session_;
   BlobFiles& blobs_;
@@ -63,12 +72,15 @@ class Attempt final : public AttemptHost {
   int64_t began_us_;
   uint64_t log_bytes_ = 0, log_dropped_ = 0;
   int64_t last_progress_us_ = 0;
+  std::vector<std::string> secrets_;
+  bool serving_ = false;
   std::vector<Staged> staged_;
+  Status changed_input_;  // found before it was staged
   std::map<std::string, std::string> staged_paths_;
 };
 
 /// Runs the command of a shell task to its end and reports.
-void run_shell(Attempt& attempt, const Value& args);
+void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args);
 /// Serves until told to stop, and reports.
 void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request);
 

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
 #include "engine/executor/wire.hpp"
 
 namespace flow {
@@ -20,10 +21,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kSmallMax = 64 * 1024;  // as the store keeps inline
+constexpr size_t kSmallMax = 64 * 1024;       // as the store keeps inline
+constexpr size_t kSmallTotalMax = 16u << 20;  // of one message; what is over goes to objects/
+constexpr size_t kFolderFilesMax = 1'000'000;
 
 Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
+}
+
+Status sync_file(const std::string& path) {
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return failed("open", path);
+  bool ok = ::fsync(descriptor) == 0;
+  int error = errno;
+  ::close(descriptor);
+  errno = error;
+  return ok ? Status() : failed("sync", path);
 }
 
 }  // namespace
@@ -33,6 +46,13 @@ std::string BlobFiles::object_path(const Digest& digest) const {
   return state_dir_ + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
 }
 
+// One that has another size was cut by a full disk or written to: it is written again.
+bool BlobFiles::has_object(const Digest& digest, uint64_t size) const {
+  struct stat info {};
+  return ::stat(object_path(digest).c_str(), &info) == 0 &&
+         static_cast<uint64_t>(info.st_size) == size;
+}
+
 void BlobFiles::give(const Digest& digest, std::string bytes) {
   given_.insert_or_assign(digest, std::make_shared<const std::string>(std::move(bytes)));
 }
@@ -40,9 +60,11 @@ void BlobFiles::give(const Digest& digest, std::string bytes) {
 void BlobFiles::clear() {
   given_.clear();
   small_.clear();
+  small_bytes_ = 0;
 }
 
 std::vector<std::pair<Digest, std::string>> BlobFiles::take_small() {
+  small_bytes_ = 0;
   return std::exchange(small_, {});
 }
 
@@ -59,11 +81,12 @@ Result<std::shared_ptr<const std::string>> BlobFiles::read(const Digest& digest)
 }
 
 Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir) {
-  std::string object = object_path(digest);
-  if (::access(object.c_str(), R_OK) == 0) return object;
   auto found = given_.find(digest);
-  if (found == given_.end())
+  if (found == given_.end()) {
+    std::string object = object_path(digest);
+    if (::access(object.c_str(), R_OK) == 0) return object;
     return environment_error("the content " + digest.hex() + " is not in the state any more");
+  }
   FLOW_TRY(make_dirs(dir));
   std::string path = dir + "/" + digest.hex();
   if (::access(path.c_str(), R_OK) == 0) return path;
@@ -75,41 +98,79 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
   return path;
 }
 
-Status BlobFiles::write_object(const Digest& digest, std::string_view bytes) {
+Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
+  bool small = bytes.size() <= kSmallMax && small_bytes_ + bytes.size() <= kSmallTotalMax;
+  if (small) {
+    small_bytes_ += bytes.size();
+    small_.emplace_back(digest, std::string(bytes));
+    return {};
+  }
+  if (has_object(digest, bytes.size())) return {};
   std::string target = object_path(digest);
-  if (::access(target.c_str(), R_OK) == 0) return {};
+  FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
   return write_file_atomic(target, bytes, 0400);
 }
 
-Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
-  if (bytes.size() > kSmallMax) {
-    FLOW_TRY(make_dirs(fs::path(object_path(digest)).parent_path().string()));
-    return write_object(digest, bytes);
-  }
-  small_.emplace_back(digest, std::string(bytes));
-  return {};
-}
-
-Result<File::Entry> BlobFiles::store_one(const std::string& path) {
+Result<File::Entry> BlobFiles::store_one(const std::string& path, bool may_move) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return failed("read", path);
   if (!S_ISREG(info.st_mode)) return user_error(fmt::format("`{}` is no regular file", path));
-  auto bytes = read_file(path);
-  FLOW_TRY(bytes);
   File::Entry entry;
   entry.executable = (info.st_mode & S_IXUSR) != 0;
+  if (static_cast<uint64_t>(info.st_size) > kSmallMax) {
+    // A hard or symbolic link may be written to under its other name.
+    struct stat link {};
+    bool ours = may_move && ::lstat(path.c_str(), &link) == 0 && S_ISREG(link.st_mode) &&
+                link.st_nlink == 1 && link.st_uid == ::geteuid();
+    FLOW_TRY(store_large(path, ours, entry));
+    return entry;
+  }
+  auto bytes = read_file(path);
+  FLOW_TRY(bytes);
   entry.size = bytes->size();
   entry.digest = sha256(*bytes);
   FLOW_TRY(store(entry.digest, *bytes));
   return entry;
 }
 
-Result<File> BlobFiles::store_file(const std::string& path) {
+// Never whole in memory. What is hashed is what is kept: of a file that may still change, a copy.
+Status BlobFiles::store_large(const std::string& path, bool may_move, File::Entry& entry) {
+  std::string folder = state_dir_ + "/objects";
+  FLOW_TRY(make_dirs(folder));
+  std::string content = path;
+  std::error_code error;
+  if (!may_move) {
+    content = folder + "/tmp-" + random_name();
+    fs::copy_file(path, content, error);
+    if (error)
+      return environment_error(
+          fmt::format("cannot copy `{}` to `{}`: {}", path, content, error.message()));
+  }
+  auto finish = [&]() -> Status {
+    auto digest = sha256_file(content);
+    FLOW_TRY(digest);
+    entry.digest = digest->digest;
+    entry.size = digest->size;
+    if (has_object(entry.digest, entry.size)) return {};
+    std::string target = object_path(entry.digest);
+    FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
+    if (::chmod(content.c_str(), 0400) != 0) return failed("change the mode of", content);
+    FLOW_TRY(sync_file(content));
+    if (::rename(content.c_str(), target.c_str()) != 0) return failed("rename a file to", target);
+    FLOW_TRY(sync_dir(fs::path(target).parent_path().string()));
+    return sync_dir(folder);
+  };
+  Status done = finish();
+  if (!may_move) fs::remove(content, error);
+  return done;
+}
+
+Result<File> BlobFiles::store_file(const std::string& path, bool may_move) {
   File file;
   file.name = fs::path(path).filename().string();
   std::error_code error;
   if (!fs::is_directory(path, error)) {
-    auto entry = store_one(path);
+    auto entry = store_one(path, may_move);
     FLOW_TRY(entry);
     file.executable = entry->executable;
     file.size = entry->size;
@@ -120,14 +181,18 @@ Result<File> BlobFiles::store_file(const std::string& path) {
   std::vector<std::string> names;
   for (fs::recursive_directory_iterator walk(path, error), end; !error && walk != end;
        walk.increment(error)) {
-    if (walk->is_regular_file(error)) names.push_back(fs::relative(walk->path(), path).string());
+    if (walk->is_regular_file(error))
+      names.push_back(walk->path().lexically_relative(path).string());
+    if (names.size() > kFolderFilesMax)
+      return user_error(
+          fmt::format("the folder `{}` has more than {} files", path, kFolderFilesMax));
   }
   if (error)
     return environment_error(fmt::format("cannot read the folder `{}`: {}", path, error.message()));
   std::sort(names.begin(), names.end());
   Sha256 listing;
   for (const std::string& name : names) {
-    auto entry = store_one((fs::path(path) / name).string());
+    auto entry = store_one((fs::path(path) / name).string(), may_move);
     FLOW_TRY(entry);
     entry->path = name;
     file.size += entry->size;
@@ -136,6 +201,12 @@ Result<File> BlobFiles::store_file(const std::string& path) {
   }
   file.digest = listing.finish();
   return file;
+}
+
+void BlobFiles::drop_if_damaged(const Digest& digest) {
+  std::string object = object_path(digest);
+  auto now = sha256_file(object);
+  if (now.ok() && now->digest != digest) ::unlink(object.c_str());
 }
 
 }  // namespace flow

@@ -21,18 +21,23 @@ class BlobFiles {
   /// A path with this content; a small piece is written into `dir` first.
   Result<std::string> path(const Digest& digest, const std::string& dir);
   Status store(const Digest& digest, std::string_view bytes);
-  Result<File> store_file(const std::string& path);          // also a folder
+  /// Takes a file or folder in. `may_move`: nobody writes to it or needs it any more.
+  Result<File> store_file(const std::string& path, bool may_move);
   std::vector<std::pair<Digest, std::string>> take_small();  // what is to go with the report
   void clear();
   std::string object_path(const Digest& digest) const;
+  /// An object that does not hold its content any more is removed, so that nobody reads it as such.
+  void drop_if_damaged(const Digest& digest);
 
  private:
-  Result<File::Entry> store_one(const std::string& path);
-  Status write_object(const Digest& digest, std::string_view bytes);
+  Result<File::Entry> store_one(const std::string& path, bool may_move);
+  Status store_large(const std::string& path, bool may_move, File::Entry& entry);
+  bool has_object(const Digest& digest, uint64_t size) const;
 
   std::string state_dir_;
   std::unordered_map<Digest, std::shared_ptr<const std::string>, DigestHash> given_;
   std::vector<std::pair<Digest, std::string>> small_;
+  size_t small_bytes_ = 0;
 };
 
 }  // namespace flow

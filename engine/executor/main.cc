@@ -1,15 +1,18 @@
 // flow-executor: runs one slot's attempts, one after the other, or builds one graph. Started by a
 // worker, which holds the other end of descriptor 3.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <new>
+#include <thread>
 
 #include "engine/base/files.hpp"
 #include "engine/executor/attempt.hpp"
@@ -90,8 +93,15 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
   }
 }
 
-void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const std::string& state_dir,
-                 const wire::Start& start) {
+/// Most attempts never asked for theirs.
+void remove_scratch(const std::string& dir) {
+  if (::access(dir.c_str(), F_OK) != 0) return;
+  std::error_code ignored;
+  fs::remove_all(dir, ignored);
+}
+
+void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const SlotFile& slot,
+                 const std::string& state_dir, const wire::Start& start) {
   blobs.clear();
   for (const wire::Blob& blob : start.blobs()) {
     Digest digest;
@@ -99,7 +109,7 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const std
   }
   Attempt attempt(session, blobs, start, state_dir);
   Value args = decoded(start.args());
-  if (static_cast<TaskKind>(start.kind()) == TaskKind::shell) return run_shell(attempt, args);
+  if (static_cast<TaskKind>(start.kind()) == TaskKind::shell) return run_shell(attempt, slot, args);
   auto vm = scripts.find(start.bundle(), session);
   if (!vm.ok())
     return attempt.fail(core::Cause::internal,
@@ -109,19 +119,17 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const std
     run_service(attempt, **vm, request);
   } else {
     AttemptOutcome outcome = (*vm)->run(request, attempt);
+    kill_children();
     Status inputs = attempt.check_inputs();
-    if (outcome.kind == AttemptOutcome::Kind::succeeded && !inputs.ok()) {
+    bool ended = outcome.kind == AttemptOutcome::Kind::succeeded ||
+                 outcome.kind == AttemptOutcome::Kind::failed;
+    if (ended && !inputs.ok()) {
       attempt.fail(core::Cause::input_changed, inputs.error().message, "");
     } else {
       report(attempt, outcome);
     }
-    if (outcome.kind != AttemptOutcome::Kind::failed) {
-      struct stat info {};
-      std::error_code ignored;
-      if (::stat(start.dir().c_str(), &info) == 0) fs::remove_all(start.dir(), ignored);
-    }
+    if (outcome.kind != AttemptOutcome::Kind::failed) remove_scratch(start.dir());
   }
-  kill_children();
 }
 
 int serve_attempts(const std::string& state_dir) {
@@ -131,9 +139,10 @@ int serve_attempts(const std::string& state_dir) {
   Session session;
   Scripts scripts;
   BlobFiles blobs(state_dir);
+  SlotFile slot(state_dir);
   while (true) {
     wire::Start start = session.next();
-    run_attempt(session, scripts, blobs, state_dir, start);
+    run_attempt(session, scripts, blobs, slot, state_dir, start);
   }
 }
 
@@ -152,6 +161,16 @@ void apply_build_limits() {
     limit(RLIMIT_AS, std::strtoul(memory, nullptr, 10));
 #endif
   limit(RLIMIT_CORE, 0);
+}
+
+/// A build that nobody waits for any more ends.
+void end_with_head() {
+  std::thread([] {
+    pollfd wire{kWireDescriptor, POLLRDHUP, 0};
+    while (::poll(&wire, 1, -1) < 0 && errno == EINTR) {
+    }
+    ::_exit(1);
+  }).detach();
 }
 
 int build_graph() {
@@ -182,7 +201,14 @@ int build_graph() {
     request.pinned = &pinned;
   }
   wire::FromExecutor reply;
-  auto built = make_script_vm()->build(request);
+  end_with_head();
+  Result<BuildResult> built = user_error("");
+  try {
+    built = make_script_vm()->build(request);
+  } catch (const std::bad_alloc&) {
+    built = user_error(request.root + "/" + request.main +
+                       ": the script needs more memory to load than a graph's build may have");
+  }
   if (built.ok()) {
     reply.mutable_built()->set_plan(encode_plan(built->plan));
     reply.mutable_built()->set_bundle(encode_bundle(built->bundle));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <linux/close_range.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +15,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+
+#include "engine/base/files.hpp"
 
 namespace flow {
 
@@ -25,8 +29,23 @@ struct Prepared {
   char* const* argv;
   char* const* envp;
   const char* directory;
-  int out, err;
+  int out, err, slot;
+  const char* slot_prefix;
+  size_t slot_prefix_size;
 };
+
+// "PREFIX PGID\n", before the program starts: whoever kills leftovers finds it.
+void record_slot(const Prepared& what) {
+  char line[128];
+  char digits[16];
+  size_t size = what.slot_prefix_size, count = 0;
+  for (pid_t pid = ::getpid(); pid > 0; pid /= 10)
+    digits[count++] = static_cast<char>('0' + pid % 10);
+  std::memcpy(line, what.slot_prefix, size);
+  while (count > 0) line[size++] = digits[--count];
+  line[size++] = '\n';
+  (void)!::pwrite(what.slot, line, size, 0);
+}
 
 // Runs in the child that shares our memory: system calls only, and nothing of ours is changed.
 [[noreturn]] void become(const Prepared& what, volatile int& failed) {
@@ -34,13 +53,15 @@ struct Prepared {
   sigemptyset(&none);
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (what.slot >= 0) record_slot(what);
   int null = ::open("/dev/null", O_RDONLY);
   ::dup2(null, 0);
   ::dup2(what.out, 1);
   ::dup2(what.err, 2);
   ::syscall(SYS_close_range, 3u, ~0u, 0u);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGPIPE, SIG_DFL);  // what this program ignores is not for the task to inherit
+  ::signal(SIGINT, SIG_DFL);
   if (::chdir(what.directory) == 0) ::execve(what.program, what.argv, what.envp);
   failed = errno;
   ::_exit(127);
@@ -75,14 +96,38 @@ std::string find_program(const std::string& name,
   while (at <= folders.size()) {
     size_t colon = std::min(folders.find(':', at), folders.size());
     std::string folder = folders.substr(at, colon - at);
-    std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
     at = colon + 1;
+    if (!folder.starts_with('/')) continue;  // the shell knows what it is relative to
+    std::string candidate = folder + "/" + name;
+    struct stat info {};
+    bool is_program = ::access(candidate.c_str(), X_OK) == 0 &&
+                      ::stat(candidate.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+    if (is_program) return candidate;
   }
   return "";
 }
 
-Result<Child> spawn(const Spawn& what) {
+SlotFile::SlotFile(const std::string& state_dir) {
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id_;
+  std::string folder = state_dir + "/scratch/slots";
+  if (!make_dirs(folder).ok()) return;
+  std::string path = fmt::format("{}/{}", folder, ::getpid());
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+}
+
+std::string SlotFile::prefix() const {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  int64_t hz = ::sysconf(_SC_CLK_TCK);
+  return fmt::format("{} {} ", boot_id_, now.tv_sec * hz + now.tv_nsec * hz / 1'000'000'000);
+}
+
+void SlotFile::clear() const {
+  if (descriptor_ >= 0) (void)!::ftruncate(descriptor_, 0);
+}
+
+Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno) {
+  failed_errno = 0;
   std::vector<char*> argv, envp;
   for (const std::string& word : what.words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -99,8 +144,10 @@ Result<Child> spawn(const Spawn& what) {
     ::close(out[1]);
     return environment_error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
   }
-  Prepared prepared{what.program.c_str(),   argv.data(), envp.data(),
-                    what.directory.c_str(), out[1],      err[1]};
+  std::string prefix = slot.prefix();
+  Prepared prepared{what.program.c_str(),   argv.data(),   envp.data(),
+                    what.directory.c_str(), out[1],        err[1],
+                    slot.descriptor(),      prefix.data(), prefix.size()};
   volatile int failed = 0;
   pid_t pid = ::vfork();
   if (pid == 0) become(prepared, failed);
@@ -111,20 +158,20 @@ Result<Child> spawn(const Spawn& what) {
     ::close(out[0]);
     ::close(err[0]);
     if (pid > 0) ::waitpid(pid, nullptr, 0);
+    failed_errno = pid > 0 ? failed : 0;
     return environment_error(fmt::format("cannot start `{}`: {}", what.program,
                                          std::strerror(pid < 0 ? fork_error : failed)));
   }
   Child child;
   child.pid = pid;
   child.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  FLOW_CHECK(child.pidfd >= 0);  // Linux 5.3 has it; without, nobody would see the end
   child.out = out[0];
   child.err = err[0];
   ::fcntl(child.out, F_SETFL, O_NONBLOCK);
   ::fcntl(child.err, F_SETFL, O_NONBLOCK);
   return child;
 }
-
-uint64_t start_ticks(pid_t pid) { return field_after_name(read_stat(pid), 22); }
 
 int kill_children() {
   int killed = 0;

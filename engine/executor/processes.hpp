@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,15 +25,29 @@ struct Child {
   int out = -1, err = -1;  // read ends, non-blocking
 };
 
+/// state/scratch/slots/PID of an executor: what it runs now, for the next writer of the state where
+/// this one and its executors are killed. One line: boot id, start in clock ticks, group.
+class SlotFile {
+ public:
+  explicit SlotFile(const std::string& state_dir);
+  int descriptor() const { return descriptor_; }
+  /// The line without its process group, which only the child knows before its program starts.
+  std::string prefix() const;
+  void clear() const;
+
+ private:
+  int descriptor_ = -1;
+  std::string boot_id_;
+};
+
 /// The calling thread must live as long as the process: the child dies with it (PDEATHSIG).
-Result<Child> spawn(const Spawn& what);
+/// `failed_errno` is set where the program itself could not be executed.
+Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno);
 /// The program's path as execvp would find it, or "".
 std::string find_program(const std::string& name,
                          const std::map<std::string, std::string>& environment);
 
 /// Kills and reaps every child and adopted grandchild of this process. Returns how many there were.
 int kill_children();
-/// Start time of a process in clock ticks since boot, or 0 where it is gone.
-uint64_t start_ticks(pid_t pid);
 
 }  // namespace flow

@@ -8,14 +8,23 @@ namespace flow {
 
 void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) {
   const wire::Start& start = attempt.start();
+  attempt.set_serving();
   AttemptOutcome outcome = vm.start_service(request, attempt);
+  if (outcome.kind == AttemptOutcome::Kind::stopped) return attempt.stopped();
+  if (outcome.kind == AttemptOutcome::Kind::waiting) {
+    return attempt.fail(core::Cause::user_error,
+                        fmt::format("the service `{}` waited for a signal: a service only "
+                                    "answers, wait in a task that it comes after",
+                                    start.task()),
+                        "");
+  }
   if (outcome.kind != AttemptOutcome::Kind::succeeded) {
     attempt.fail(outcome.out_of_memory ? core::Cause::out_of_memory : core::Cause::user_error,
                  outcome.message, outcome.traceback);
     return;
   }
   ServiceOptions options;
-  options.name = start.task();
+  options.name = start.task_name();
   options.port = static_cast<uint16_t>(start.port());
   options.batch_max = std::max(1u, start.batch_max());
   options.batch_wait_us = start.batch_wait_us();
@@ -31,17 +40,21 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
         std::vector<std::pair<Value, Value>> fields;
         for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));
         auto result = vm.predict(Value::map(std::move(fields)));
-        FLOW_TRY(result);
+        // The script refused these inputs; others it may answer.
+        if (!result.ok()) return user_error(result.error().message);
         std::map<std::string, Tensor> outputs;
-        if (result->kind() == Value::Kind::table) {
+        bool is_tensors = result->kind() == Value::Kind::table && result->as_table().list.empty();
+        if (is_tensors) {
           for (const auto& [name, value] : result->as_table().fields) {
-            if (name.kind() == Value::Kind::string && value.kind() == Value::Kind::tensor)
-              outputs[name.as_string()] = value.as_tensor();
+            is_tensors = is_tensors && name.kind() == Value::Kind::string &&
+                         value.kind() == Value::Kind::tensor && value.as_tensor().data != nullptr;
+            if (is_tensors) outputs[name.as_string()] = value.as_tensor();
           }
         }
-        if (outputs.empty())
-          return user_error(
-              fmt::format("`predict` of `{}` returned no table of tensors by name", start.task()));
+        if (!is_tensors || outputs.empty())
+          return Error{
+              ErrorKind::task,
+              fmt::format("`predict` of `{}` returned no table of tensors by name", start.task())};
         return outputs;
       },
       [&] { return attempt.stopping(); });

@@ -2,6 +2,8 @@
 #include "engine/executor/session.hpp"
 
 #include <unistd.h>
+
+#include <chrono>
 #include <csignal>
 
 #include "engine/base/clock.hpp"
@@ -12,7 +14,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kBufferMax = 64 * 1024;
-constexpr int64_t kBufferedUsMax = 1000;
+constexpr auto kBufferedMax = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -21,7 +23,11 @@ bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b) {
          a.run() == b.run();
 }
 
-Session::Session() : reader_([this] { read_frames(); }) { reader_.detach(); }
+// Both threads live as long as the process.
+Session::Session() : reader_([this] { read_frames(); }), flusher_([this] { flush_late(); }) {
+  reader_.detach();
+  flusher_.detach();
+}
 
 void Session::end() {
   // The head is gone: what this attempt started goes with it.
@@ -69,6 +75,8 @@ void Session::handle(wire::ToExecutor& message) {
     case wire::ToExecutor::kStop: {
       if (same_attempt(message.stop().id(), current_)) {
         stopping_ = true;
+        if (message.stop().gentle()) break;
+        terminated_ = true;
         if (int group = group_.load(); group > 0)
           ::kill(-group, message.stop().kill() ? SIGKILL : SIGTERM);
         changed_.notify_all();
@@ -86,8 +94,8 @@ void Session::handle(wire::ToExecutor& message) {
       break;
     }
     case wire::ToExecutor::kSaved:
-      saved_[message.saved().name()] =
-          message.saved().ok() && same_attempt(message.saved().id(), current_);
+      if (!same_attempt(message.saved().id(), current_)) break;
+      saved_[message.saved().name()] = message.saved().ok();
       changed_.notify_all();
       break;
     case wire::ToExecutor::kReturnQueued: {
@@ -114,20 +122,33 @@ wire::Start Session::next() {
   wire::Start start = std::move(queue_.front());
   queue_.pop_front();
   current_ = start.id();
-  stopping_ = false;
+  stopping_ = terminated_ = false;
   saved_.clear();
   return start;
 }
 
 void Session::send(const wire::FromExecutor& message, bool now) {
   std::lock_guard lock(sending_);
-  if (out_.empty()) buffered_since_us_ = monotonic_us();
+  bool first = out_.empty();
   append_frame(out_, message);
-  bool due =
-      now || out_.size() >= kBufferMax || monotonic_us() - buffered_since_us_ > kBufferedUsMax;
-  if (!due) return;
+  if (!now && out_.size() < kBufferMax) {
+    if (first) buffered_.notify_one();
+    return;
+  }
   if (!write_fully(kWireDescriptor, out_)) end();
   out_.clear();
+}
+
+// A long attempt may follow a short one: what was buffered does not wait for it.
+void Session::flush_late() {
+  while (true) {
+    {
+      std::unique_lock lock(sending_);
+      buffered_.wait(lock, [this] { return !out_.empty(); });
+    }
+    std::this_thread::sleep_for(kBufferedMax);
+    flush();
+  }
 }
 
 void Session::flush() {
@@ -135,6 +156,16 @@ void Session::flush() {
   if (out_.empty()) return;
   if (!write_fully(kWireDescriptor, out_)) end();
   out_.clear();
+}
+
+bool Session::has_queued() {
+  std::lock_guard lock(mutex_);
+  return !queue_.empty();
+}
+
+void Session::forget_saved(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  saved_.erase(name);
 }
 
 bool Session::wait_saved(const std::string& name) {

@@ -22,13 +22,19 @@ class Session {
   Session();
   /// The next order; blocks. Sends what is buffered before it sleeps.
   wire::Start next();
+  /// Messages are sent together: when there are many, when it is a millisecond later, or `now`.
   void send(const wire::FromExecutor& message, bool now);
   void flush();
+  bool has_queued();
+  /// Before a save is sent: an answer to an earlier one of this name is not for it.
+  void forget_saved(const std::string& name);
   /// Blocks until the worker says whether `name` is durable; false also when it is not any more
   /// ours.
   bool wait_saved(const std::string& name);
 
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
+  /// A program of the attempt was told to end, not only asked to stop when it can.
+  bool terminated() const { return terminated_.load(std::memory_order_relaxed); }
   /// The process group to end with this attempt; 0 for none.
   void set_group(int group) { group_ = group; }
   std::string bundle(const std::string& digest);
@@ -36,6 +42,7 @@ class Session {
 
  private:
   void read_frames();
+  void flush_late();
   void handle(wire::ToExecutor& message);
   [[noreturn]] void end();
 
@@ -46,13 +53,13 @@ class Session {
   std::map<std::string, std::map<std::string, std::string>> environments_;
   wire::AttemptName current_;
   std::map<std::string, bool> saved_;
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopping_{false}, terminated_{false};
   std::atomic<int> group_{0};
 
   std::mutex sending_;
+  std::condition_variable buffered_;
   std::string out_;
-  int64_t buffered_since_us_ = 0;
-  std::thread reader_;
+  std::thread reader_, flusher_;
 };
 
 bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <glob.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +10,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <filesystem>
+#include <optional>
 
 #include "engine/base/files.hpp"
 #include "engine/executor/attempt.hpp"
@@ -23,26 +26,29 @@ namespace {
 
 constexpr size_t kStdoutMax = 1 << 20;  // of the result; the whole is in the logs
 constexpr size_t kTailLines = 20;
+constexpr size_t kTailLineMax = 2000;
+constexpr size_t kLineMax = 64 * 1024;  // a longer one is logged in pieces
+constexpr size_t kLinesMax = 64;        // of one read that are logged one by one
+constexpr size_t kBlock = 16 * 1024;    // what is over goes in blocks of this size
 constexpr size_t kChunk = 64 * 1024;
 
 /// Splits a stream into log lines and keeps what the result and an error need.
 class Output {
  public:
   Output(Attempt& attempt, uint32_t stream) : attempt_(attempt), stream_(stream) {}
+
   void add(std::string_view bytes) {
     if (kept.size() < kStdoutMax) kept.append(bytes.substr(0, kStdoutMax - kept.size()));
     partial_.append(bytes);
-    size_t at = 0;
-    for (size_t end = partial_.find('\n'); end != std::string::npos;
-         end = partial_.find('\n', at)) {
-      line(partial_.substr(at, end - at));
-      at = end + 1;
+    size_t end = partial_.rfind('\n');
+    if (end != std::string::npos) {
+      log(std::string_view(partial_).substr(0, end));
+      partial_.erase(0, end + 1);
     }
-    partial_.erase(0, at);
-    if (partial_.size() > kStdoutMax) end();
+    if (partial_.size() > kLineMax) flush();
   }
-  void end() {
-    if (!partial_.empty()) line(partial_);
+  void flush() {
+    if (!partial_.empty()) log(partial_);
     partial_.clear();
   }
   std::string tail() const {
@@ -53,15 +59,29 @@ class Output {
   std::string kept;
 
  private:
-  void line(const std::string& text) {
-    attempt_.log_stream(stream_, text);
-    tail_.push_back(text.substr(0, 2000));
-    if (tail_.size() > kTailLines) tail_.erase(tail_.begin());
+  // A line is a message; a flood of them goes in blocks.
+  void log(std::string_view text) {
+    size_t lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+    size_t block_min = lines > kLinesMax ? kBlock : 0;
+    size_t begin = 0;
+    for (size_t at = 0; at <= text.size();) {
+      size_t end = std::min(text.find('\n', at), text.size());
+      if (lines-- <= kTailLines) keep_tail(text.substr(at, end - at));
+      at = end + 1;
+      if (at - begin <= block_min && at <= text.size()) continue;
+      attempt_.log_stream(stream_, text.substr(begin, end - begin));
+      begin = at;
+    }
   }
+  void keep_tail(std::string_view line) {
+    tail_.emplace_back(line.substr(0, kTailLineMax));
+    if (tail_.size() > kTailLines) tail_.pop_front();
+  }
+
   Attempt& attempt_;
   uint32_t stream_;
   std::string partial_;
-  std::vector<std::string> tail_;
+  std::deque<std::string> tail_;
 };
 
 /// Reads what is there; false at the end.
@@ -77,7 +97,7 @@ bool drain(int descriptor, Output& output) {
 }
 
 /// Waits for the program; what its group left behind is killed. Returns the wait status.
-int follow(Child& child, Output& out, Output& err) {
+int follow(Session& session, Child& child, Output& out, Output& err) {
   bool out_open = true, err_open = true;
   while (true) {
     pollfd descriptors[3] = {{child.pidfd, POLLIN, 0},
@@ -88,14 +108,14 @@ int follow(Child& child, Output& out, Output& err) {
     if (descriptors[2].revents != 0) err_open = drain(child.err, err);
     if (descriptors[0].revents != 0) break;
   }
+  ::kill(-child.pid, SIGKILL);  // whoever is left of its group; its zombie keeps the number ours
+  session.set_group(0);
   int status = 0;
-  ::kill(-child.pid,
-         SIGKILL);  // whoever is left of its group; the leader's zombie keeps the number ours
   ::waitpid(child.pid, &status, 0);
   if (out_open) drain(child.out, out);
   if (err_open) drain(child.err, err);
-  out.end();
-  err.end();
+  out.flush();
+  err.flush();
   ::close(child.out);
   ::close(child.err);
   ::close(child.pidfd);
@@ -129,11 +149,25 @@ bool is_glob(const std::string& pattern) {
   return pattern.find_first_of("*?[") != std::string::npos;
 }
 
+/// Paths below `dir`, sorted; of a glob not what was staged there.
 std::vector<std::string> matches(const std::string& dir, const std::string& pattern) {
-  glob_t found{};
   std::vector<std::string> paths;
-  if (::glob((dir + "/" + pattern).c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
-    for (size_t i = 0; i < found.gl_pathc; i++) paths.emplace_back(found.gl_pathv[i]);
+  if (!is_glob(pattern)) {
+    std::string path = dir + "/" + pattern;
+    if (::access(path.c_str(), F_OK) == 0) paths.push_back(path);
+    return paths;
+  }
+  std::string escaped;
+  for (char c : dir) {
+    if (std::strchr("*?[\\", c) != nullptr) escaped += '\\';
+    escaped += c;
+  }
+  glob_t found{};
+  if (::glob((escaped + "/" + pattern).c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+      std::string_view path = found.gl_pathv[i];
+      if (path != dir + "/inputs") paths.emplace_back(path);
+    }
   }
   ::globfree(&found);
   std::sort(paths.begin(), paths.end());
@@ -150,109 +184,174 @@ std::string nearest_file(const std::string& dir, const std::string& wanted) {
   return near.empty() ? "" : fmt::format("; there is `{}`", near);
 }
 
-}  // namespace
+ShellSpec spec_of(const wire::Shell& shell) {
+  ShellSpec spec;
+  spec.command = shell.command();
+  spec.args.assign(shell.args().begin(), shell.args().end());
+  spec.shell.assign(shell.shell().begin(), shell.shell().end());
+  for (int i = 0; i < shell.output_names_size(); i++)
+    spec.outputs.emplace_back(shell.output_names(i), shell.output_patterns(i));
+  return spec;
+}
 
-void run_shell(Attempt& attempt, const Value& args) {
-  const wire::Start& start = attempt.start();
-  std::string dir = start.dir();
+std::map<std::string, std::string> builtins(const wire::Start& start) {
+  return {{"cpus", std::to_string(start.cpus())},
+          {"memory", std::to_string(start.memory_bytes())},
+          {"gpus", "0"},
+          {"rank", "0"},
+          {"ranks", "1"},
+          {"seed", std::to_string(start.seed())},
+          {"attempt", std::to_string(start.id().attempt())}};
+}
+
+/// Fresh and empty. One that is there is of an attempt that nobody saw the end of.
+Status make_scratch(const std::string& dir) {
+  if (::mkdir(dir.c_str(), 0700) == 0) return {};
+  std::error_code ignored;
+  if (errno == EEXIST) fs::remove_all(dir, ignored);
+  return make_dirs(dir);
+}
+
+void remove_scratch(const std::string& dir) {
+  if (::rmdir(dir.c_str()) == 0) return;  // the usual case: nothing was written
   std::error_code ignored;
   fs::remove_all(dir, ignored);
-  if (Status made = make_dirs(dir); !made.ok())
-    return attempt.fail(core::Cause::staging, made.error().message, "");
-  ShellSpec spec;
-  spec.command = start.shell().command();
-  spec.args.assign(start.shell().args().begin(), start.shell().args().end());
-  spec.shell.assign(start.shell().shell().begin(), start.shell().shell().end());
-  for (int i = 0; i < start.shell().output_names_size(); i++)
-    spec.outputs.emplace_back(start.shell().output_names(i), start.shell().output_patterns(i));
+}
 
-  auto replaced = with_paths(attempt, args, start.shell().stage_copy());
-  if (!replaced.ok()) return attempt.fail(core::Cause::staging, replaced.error().message, "");
-  auto named = name_arguments(spec, start.task(), *replaced, start.named_args());
-  if (!named.ok()) return attempt.fail(core::Cause::user_error, named.error().message, "");
-  std::map<std::string, std::string> builtin = {{"cpus", std::to_string(start.cpus())},
-                                                {"memory", std::to_string(start.memory_bytes())},
-                                                {"gpus", "0"},
-                                                {"rank", "0"},
-                                                {"ranks", "1"},
-                                                {"seed", std::to_string(start.seed())},
-                                                {"attempt", std::to_string(start.id().attempt())}};
-  auto command = fill_command(spec, *named, builtin);
-  if (!command.ok()) return attempt.fail(core::Cause::user_error, command.error().message, "");
+std::map<std::string, std::string> environment_of(const Attempt& attempt) {
+  const wire::Start& start = attempt.start();
+  std::map<std::string, std::string> variables = attempt.environment();
+  variables["FLOW_RUN"] = start.id().run();
+  variables["FLOW_TASK"] = start.task();
+  variables["FLOW_ATTEMPT"] = std::to_string(start.id().attempt());
+  // What is left of it after a crash is found by this mark.
+  if (const char* slot = std::getenv("FLOW_SLOT")) variables["FLOW_SLOT"] = slot;
+  variables["PWD"] = start.dir();
+  variables.erase("OLDPWD");
+  return variables;
+}
 
+/// One plain command is executed directly. What can't be is the shell's to say, in its own words.
+Result<Child> start_command(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
+                            const std::string& command) {
   Spawn what;
-  what.environment = attempt.environment();
-  what.environment["FLOW_RUN"] = start.id().run();
-  what.environment["FLOW_TASK"] = start.task();
-  what.environment["FLOW_ATTEMPT"] = std::to_string(start.id().attempt());
-  what.environment["FLOW_SLOT"] = attempt.state_dir();
-  what.directory = dir;
-  std::vector<std::string> plain = plain_words(*command);
-  if (!plain.empty()) what.program = find_program(plain.front(), what.environment);
-  bool direct = !what.program.empty();
-  if (direct) {
-    what.words = plain;
-  } else {
-    what.words = spec.shell;
-    what.words.push_back(*command);
-    what.program = find_program(what.words.front(), what.environment);
-    if (what.program.empty())
-      return attempt.fail(core::Cause::staging,
-                          fmt::format("the shell `{}` was not found in PATH", what.words.front()),
-                          "");
+  what.environment = environment_of(attempt);
+  what.directory = attempt.start().dir();
+  int failed_errno = 0;
+  what.words = plain_words(command);
+  if (!what.words.empty()) what.program = find_program(what.words.front(), what.environment);
+  if (!what.program.empty()) {
+    auto child = spawn(what, slot, failed_errno);
+    if (child.ok() || failed_errno == 0) return child;
   }
-  auto again = [&] { return fmt::format("\nfolder: {}\ncommand: {}", dir, *command); };
-  auto child = spawn(what);
-  if (!child.ok()) return attempt.fail(core::Cause::staging, child.error().message + again(), "");
-  attempt.session().set_group(child->pid);
-  if (attempt.stopping()) ::kill(-child->pid, SIGTERM);
-  wire::FromExecutor started;
-  *started.mutable_started()->mutable_id() = start.id();
-  started.mutable_started()->set_pid(child->pid);
-  attempt.session().send(started, start.memory_bytes() > 0);
-  Output out(attempt, 1), err(attempt, 2);
-  int status = follow(*child, out, err);
-  attempt.session().set_group(0);
-  kill_children();
-  std::string evidence = err.tail().empty() ? out.tail() : err.tail();
-  if (attempt.stopping() && status != 0) return attempt.stopped();
+  what.words = spec.shell;
+  what.words.push_back(command);
+  what.program = find_program(what.words.front(), what.environment);
+  if (what.program.empty())
+    return environment_error(
+        fmt::format("the shell `{}` was not found in PATH", what.words.front()));
+  return spawn(what, slot, failed_errno);
+}
+
+/// Why the command's end is no success, or nothing. `again` says where and what it was.
+std::optional<core::Failure> failure_of(const Attempt& attempt, int status,
+                                        const std::string& again) {
+  core::Failure failure;
+  const std::string& task = attempt.start().task();
   if (WIFSIGNALED(status)) {
-    int signal = WTERMSIG(status);
-    return attempt.fail(core::Cause::signal,
-                        fmt::format("`{}` was killed by signal {} ({}){}", start.task(), signal,
-                                    ::strsignal(signal), again()),
-                        evidence, signal);
+    failure.cause = core::Cause::signal;
+    failure.code = WTERMSIG(status);
+    failure.message = fmt::format("`{}` was killed by signal {} ({}){}", task, failure.code,
+                                  ::strsignal(failure.code), again);
+    return failure;
   }
-  if (WEXITSTATUS(status) != 0) {
-    return attempt.fail(
-        core::Cause::exit_code,
-        fmt::format("`{}` ended with exit code {}{}", start.task(), WEXITSTATUS(status), again()),
-        evidence, WEXITSTATUS(status));
-  }
-  if (Status same = attempt.check_inputs(); !same.ok())
-    return attempt.fail(core::Cause::input_changed, same.error().message + again(), "");
-  std::vector<std::pair<Value, Value>> result;
+  if (WEXITSTATUS(status) == 0) return std::nullopt;
+  failure.cause = core::Cause::exit_code;
+  failure.code = WEXITSTATUS(status);
+  failure.message = fmt::format("`{}` ended with exit code {}{}", task, failure.code, again);
+  return failure;
+}
+
+/// What the outputs' patterns match, as values; a failure names the output that is missing.
+std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
+                                    const std::string& again,
+                                    std::vector<std::pair<Value, Value>>& result) {
+  const std::string& dir = attempt.start().dir();
+  core::Failure failure;
   for (const auto& [name, pattern] : spec.outputs) {
     std::vector<std::string> paths = matches(dir, pattern);
     if (paths.empty()) {
-      return attempt.fail(
-          core::Cause::missing_output,
-          fmt::format("`{}` made no output `{}`: nothing matches `{}`{}{}", start.task(), name,
-                      pattern, nearest_file(dir, pattern), again()),
-          evidence);
+      failure.cause = core::Cause::missing_output;
+      failure.message =
+          fmt::format("`{}` made no output `{}`: nothing matches `{}`{}{}", attempt.start().task(),
+                      name, pattern, nearest_file(dir, pattern), again);
+      return failure;
     }
     std::vector<Value> files;
     for (const std::string& path : paths) {
-      auto file = attempt.store_file(path);
-      if (!file.ok()) return attempt.fail(core::Cause::staging, file.error().message + again(), "");
+      // Its processes are gone; but two outputs may name one file.
+      auto file = attempt.blobs().store_file(path, spec.outputs.size() == 1);
+      if (!file.ok()) {
+        failure.cause = core::Cause::staging;
+        failure.message = file.error().message + again;
+        return failure;
+      }
       files.emplace_back(std::move(*file));
     }
-    result.emplace_back(Value(name),
-                        is_glob(pattern) ? Value::list(std::move(files)) : files.front());
+    result.emplace_back(
+        Value(name), is_glob(pattern) ? Value::list(std::move(files)) : std::move(files.front()));
   }
-  result.emplace_back(Value("stdout"), Value(out.kept));
+  return std::nullopt;
+}
+
+}  // namespace
+
+void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
+  const wire::Start& start = attempt.start();
+  const std::string& dir = start.dir();
+  if (Status made = make_scratch(dir); !made.ok())
+    return attempt.fail(core::Cause::staging, made.error().message, "");
+  ShellSpec spec = spec_of(start.shell());
+  auto replaced = with_paths(attempt, args, start.shell().stage_copy());
+  if (!replaced.ok()) {
+    bool changed = !attempt.check_inputs().ok();
+    return attempt.fail(changed ? core::Cause::input_changed : core::Cause::staging,
+                        replaced.error().message, "");
+  }
+  auto named = name_arguments(spec, start.task(), *replaced, start.named_args());
+  if (!named.ok()) return attempt.fail(core::Cause::user_error, named.error().message, "");
+  auto command = fill_command(spec, *named, builtins(start));
+  if (!command.ok()) return attempt.fail(core::Cause::user_error, command.error().message, "");
+  std::string again = fmt::format("\nfolder: {}\ncommand: {}", dir, *command);
+
+  auto child = start_command(attempt, slot, spec, *command);
+  if (!child.ok()) return attempt.fail(core::Cause::staging, child.error().message + again, "");
+  Session& session = attempt.session();
+  session.set_group(child->pid);
+  if (session.terminated()) ::kill(-child->pid, SIGTERM);
+  if (start.memory_bytes() > 0) {
+    wire::FromExecutor started;
+    *started.mutable_started()->mutable_id() = start.id();
+    started.mutable_started()->set_pid(child->pid);
+    session.send(started, true);
+  }
+  Output out(attempt, 1), err(attempt, 2);
+  int status = follow(session, *child, out, err);
+  kill_children();
+  slot.clear();
+  std::string evidence = err.tail().empty() ? out.tail() : err.tail();
+  // What a program leaves when it is told to end is no result, whatever it says.
+  if (session.terminated()) return attempt.stopped(evidence);
+  if (auto failure = failure_of(attempt, status, again))
+    return attempt.fail(failure->cause, failure->message, evidence, failure->code);
+  if (Status same = attempt.check_inputs(); !same.ok())
+    return attempt.fail(core::Cause::input_changed, same.error().message + again, "");
+  std::vector<std::pair<Value, Value>> result;
+  if (auto failure = gather(attempt, spec, again, result))
+    return attempt.fail(failure->cause, failure->message, evidence);
+  result.emplace_back(Value("stdout"), Value(attempt.hidden(std::move(out.kept))));
   attempt.finish(Value::map(std::move(result)), nullptr);
-  fs::remove_all(dir, ignored);
+  remove_scratch(dir);
 }
 
 }  // namespace flow

@@ -2,6 +2,7 @@
 // clock.
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,7 +86,7 @@ Error why_it_died(const BuildOrder& order, int status, const std::string& said) 
 
 Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder& order) {
   auto spawned = spawn_executor(options.executor, {"--build"},
-                                {{"FLOW_BUILD_CPU", std::to_string(order.time_limit_ms / 1000)},
+                                {{"FLOW_BUILD_CPU", std::to_string(order.time_limit_ms / 1000 + 1)},
                                  {"FLOW_BUILD_MEMORY", std::to_string(order.memory_limit_bytes)}});
   FLOW_TRY(spawned);
   Child child(*spawned);
@@ -123,7 +124,8 @@ Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder
         {child.process().errors, POLLIN, 0}};
     if (::poll(descriptors, 2, static_cast<int>(left_ms)) < 0 && errno != EINTR) break;
     if ((descriptors[0].revents & POLLOUT) != 0) {
-      ssize_t written = ::write(child.process().wire, request.data() + sent, request.size() - sent);
+      ssize_t written = ::send(child.process().wire, request.data() + sent, request.size() - sent,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
       if (written > 0) sent += static_cast<size_t>(written);
     }
     if (descriptors[1].revents != 0) read_some(child.process().errors, said);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow {
@@ -28,7 +30,12 @@ constexpr int64_t kSlowUs =
     5'000;  // an attempt that takes longer lets go of what is queued behind it
 constexpr int64_t kMemoryCheckUs = 100'000;
 constexpr int kTickMs = 20;
+constexpr int64_t kDyingUs = 500'000;         // an executor that is told to end has this long
+constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of what was interrupted
+constexpr size_t kRememberedMax = 64;         // runs and bundles of one executor: then a new one
 constexpr size_t kTailLines = 20;
+constexpr size_t kTailLineMax = 2000;
+constexpr size_t kErrorLineMax = 64 * 1024;
 constexpr int kEventsMax = 64;
 
 class LocalWorker final : public Worker {
@@ -38,7 +45,12 @@ class LocalWorker final : public Worker {
     epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     watch(wake_, &wake_, EPOLLIN);
+    // The host's signals are for the host's threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     thread_ = std::thread([this] { loop(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   ~LocalWorker() override {
@@ -63,13 +75,16 @@ class LocalWorker final : public Worker {
   void stop(const core::AttemptId& id, bool kill) override {
     ask({Ask::Kind::stop, {}, id, "", kill});
   }
+  void interrupt(const core::AttemptId& id) override {
+    ask({Ask::Kind::interrupt, {}, id, "", false});
+  }
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override {
     ask({Ask::Kind::saved, {}, id, name, ok});
   }
 
  private:
   struct Ask {
-    enum class Kind : uint8_t { start, stop, saved } kind;
+    enum class Kind : uint8_t { start, stop, interrupt, saved } kind;
     AttemptOrder order;
     core::AttemptId id;
     std::string name;
@@ -125,16 +140,16 @@ class LocalWorker final : public Worker {
       for (Slot& slot : slots_) write_slot(slot);
       if (!reports_.empty()) on_report_(std::exchange(reports_, {}));
     }
-    for (Slot& slot : slots_) end(slot);
-    slots_.clear();
+    end_all();
   }
 
   bool needs_tick() const {
     return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
-      if (slot.queue.empty()) return !slot.out.empty();
+      if (slot.dying_since_us > 0) return true;
+      if (slot.queue.empty()) return false;
       const Running& front = slot.queue.front();
-      return front.order.timeout_ms > 0 || front.kill_at_us > 0 ||
-             front.order.resources.memory_bytes > 0 || slot.queue.size() > 1 || !slot.out.empty();
+      return front.order.timeout_ms > 0 || front.kill_at_us > 0 || front.terminate_at_us > 0 ||
+             front.order.resources.memory_bytes > 0 || slot.queue.size() > 1;
     });
   }
 
@@ -153,7 +168,8 @@ class LocalWorker final : public Worker {
         }
         return;
       case Ask::Kind::stop:
-        stop_attempt(what.id, what.flag);
+      case Ask::Kind::interrupt:
+        stop_attempt(what.id, what.flag, what.kind == Ask::Kind::interrupt);
         return;
     }
   }
@@ -167,26 +183,41 @@ class LocalWorker final : public Worker {
     return nullptr;
   }
 
-  void stop_attempt(const core::AttemptId& id, bool kill) {
+  void stop_attempt(const core::AttemptId& id, bool kill, bool gentle) {
     for (auto order = pending_.begin(); order != pending_.end(); ++order) {
       if (order->id != id) continue;
       report_end(id, Report::Outcome::stopped, {});
       pending_.erase(order);
       return;
     }
-    Slot* slot = slot_of(id);
-    if (slot == nullptr) return;
-    if (slot->queue.front().order.id != id) return send_stop(*slot, id);
-    Running& front = slot->queue.front();
-    front.stopped = true;
-    if (kill) return kill_slot(*slot);
-    send_stop(*slot, id);
-    if (front.kill_at_us == 0) front.kill_at_us = monotonic_us() + front.order.grace_ms * 1000;
+    for (Slot& slot : slots_) {
+      for (Running& running : slot.queue) {
+        if (running.order.id == id) return stop_running(slot, running, kill, gentle);
+      }
+    }
   }
 
-  void send_stop(Slot& slot, const core::AttemptId& id) {
+  void stop_running(Slot& slot, Running& running, bool kill, bool gentle) {
+    running.stopped = true;
+    bool is_first = &running == &slot.queue.front();
+    if (kill && is_first) return kill_slot(slot);
+    send_stop(slot, running.order.id, gentle);
+    int64_t now = monotonic_us(), grace_us = kill ? 0 : running.order.grace_ms * 1000;
+    if (gentle) {
+      running.terminate_at_us = now + grace_us;
+    } else {
+      kill_by(running, now + grace_us);
+    }
+  }
+
+  static void kill_by(Running& running, int64_t at_us) {
+    if (running.kill_at_us == 0 || at_us < running.kill_at_us) running.kill_at_us = at_us;
+  }
+
+  void send_stop(Slot& slot, const core::AttemptId& id, bool gentle = false) {
     wire::ToExecutor message;
     *message.mutable_stop()->mutable_id() = wire_name(id);
+    message.mutable_stop()->set_gentle(gentle);
     append_frame(slot.out, message);
   }
 
@@ -235,8 +266,8 @@ class LocalWorker final : public Worker {
       return;
     }
     if (message.has_returned()) {
-      for (const wire::AttemptName& name : message.returned().ids())
-        give_back(slot, attempt_id(name));
+      for (int i = message.returned().ids_size(); i > 0; i--)
+        give_back(slot, attempt_id(message.returned().ids(i - 1)));
       return;
     }
     Report report{};
@@ -262,18 +293,11 @@ class LocalWorker final : public Worker {
     if (running.timed_out) {
       report.outcome = Report::Outcome::failed;
       report.failure = timeout_failure(running, report.failure.evidence);
+    } else if (running.over_memory) {
+      return;
     } else if (running.stopped && report.outcome == Report::Outcome::failed) {
       report.outcome = Report::Outcome::stopped;
     }
-  }
-
-  static core::Failure timeout_failure(const Running& running, const std::string& evidence) {
-    core::Failure failure;
-    failure.cause = core::Cause::timeout;
-    failure.message = fmt::format("`{}` ran longer than its timeout of {} s and was ended",
-                                  running.order.task, running.order.timeout_ms / 1000.0);
-    failure.evidence = evidence;
-    return failure;
   }
 
   void give_back(Slot& slot, const core::AttemptId& id) {
@@ -298,13 +322,13 @@ class LocalWorker final : public Worker {
         at = end + 1;
       }
       slot.errors_partial.erase(0, at);
-      if (slot.errors_partial.size() > (1 << 20))
+      if (slot.errors_partial.size() > kErrorLineMax)
         error_line(slot, std::exchange(slot.errors_partial, ""));
     }
   }
 
   void error_line(Slot& slot, const std::string& line) {
-    slot.errors_tail.push_back(line.substr(0, 2000));
+    slot.errors_tail.push_back(line.substr(0, kTailLineMax));
     if (slot.errors_tail.size() > kTailLines) slot.errors_tail.pop_front();
     if (slot.queue.empty()) return;
     Report report{};
@@ -328,67 +352,73 @@ class LocalWorker final : public Worker {
   // ---- the end of an executor
   // -------------------------------------------------------------------------------
 
+  /// Its attempt's program ends now. The executor sees its wire's end, kills what that program
+  /// left, by descent, and ends too.
   void kill_slot(Slot& slot) {
+    if (slot.dying_since_us > 0) return;
+    slot.dying_since_us = monotonic_us();
     if (!slot.queue.empty() && slot.queue.front().program > 0)
       ::kill(-slot.queue.front().program, SIGKILL);
+    ::shutdown(slot.process.wire, SHUT_WR);
+    slot.out.clear();
+  }
+
+  void end_all() {
+    for (Slot& slot : slots_) kill_slot(slot);
+    int64_t deadline = monotonic_us() + kDyingUs;
+    for (Slot& slot : slots_) {
+      // What it still says nobody hears; but it must not wait for a reader.
+      ::shutdown(slot.process.wire, SHUT_RDWR);
+      pollfd ended{slot.process.pidfd, POLLIN, 0};
+      int64_t left_ms = std::max<int64_t>(0, (deadline - monotonic_us()) / 1000);
+      while (::poll(&ended, 1, static_cast<int>(left_ms)) < 0 && errno == EINTR) {
+      }
+      reap(slot);
+    }
+    slots_.clear();
+  }
+
+  /// Returns the wait status. Nothing of what it had started is left.
+  int reap(Slot& slot) {
     ::kill(-slot.process.pid, SIGKILL);
-  }
-
-  void end(Slot& slot) {
-    kill_slot(slot);
-    ::waitpid(slot.process.pid, nullptr, 0);
-    close_slot(slot);
-  }
-
-  void close_slot(Slot& slot) {
+    int status = 0;
+    while (::waitpid(slot.process.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    // One that ended in order has cleaned up after itself.
+    bool in_order = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!in_order) kill_leftovers_of(options_.state_dir, slot.process.pid, slot.mark);
+    forget_slot(options_.state_dir, slot.process.pid);
+    read_errors(slot);
     ::close(slot.process.wire);
     ::close(slot.process.errors);
     ::close(slot.process.pidfd);
+    return status;
   }
 
   /// The process is gone: its first attempt ended with it, the others never started.
   void bury(Slot& slot) {
-    kill_slot(slot);
-    int status = 0;
-    ::waitpid(slot.process.pid, &status, 0);
-    read_errors(slot);
+    int status = reap(slot);
     if (!slot.errors_partial.empty()) error_line(slot, slot.errors_partial);
-    for (size_t i = slot.queue.size(); i > 1; i--)
-      pending_.push_front(std::move(slot.queue[i - 1].order));
-    if (!slot.queue.empty()) {
+    auto was_ended = [&](const Running& running) {
+      return running.stopped || running.timed_out || running.over_memory;
+    };
+    bool by_itself = slot.dying_since_us == 0;
+    if (!slot.queue.empty() && (by_itself || was_ended(slot.queue.front()))) {
       const Running& front = slot.queue.front();
       if (front.stopped) {
         report_end(front.order.id, Report::Outcome::stopped, {});
       } else {
         report_end(front.order.id, Report::Outcome::failed, death_of(slot, front, status));
       }
+      slot.queue.pop_front();
     }
-    close_slot(slot);
-  }
-
-  core::Failure death_of(const Slot& slot, const Running& front, int status) {
-    std::string tail;
-    for (const std::string& line : slot.errors_tail) tail += line + "\n";
-    if (front.timed_out) return timeout_failure(front, tail);
-    core::Failure failure;
-    failure.evidence = tail;
-    if (front.over_memory) {
-      failure.cause = core::Cause::out_of_memory;
-      failure.message = fmt::format("`{}` used {} MiB of memory, its limit is {} MiB: it was ended",
-                                    front.order.task, front.memory_peak >> 20,
-                                    front.order.resources.memory_bytes >> 20);
-    } else if (WIFSIGNALED(status)) {
-      failure.cause = core::Cause::signal;
-      failure.code = WTERMSIG(status);
-      failure.message = fmt::format("`{}` died by signal {} ({})", front.order.task, failure.code,
-                                    ::strsignal(failure.code));
-    } else {
-      failure.cause = core::Cause::exit_code;
-      failure.code = WEXITSTATUS(status);
-      failure.message = fmt::format("the process of `{}` ended with exit code {}", front.order.task,
-                                    failure.code);
+    for (size_t i = slot.queue.size(); i > 0; i--) {
+      if (slot.queue[i - 1].stopped) {
+        report_end(slot.queue[i - 1].order.id, Report::Outcome::stopped, {});
+      } else {
+        pending_.push_front(std::move(slot.queue[i - 1].order));
+      }
     }
-    return failure;
   }
 
   // ---- time and memory
@@ -399,13 +429,22 @@ class LocalWorker final : public Worker {
     bool check_memory = now - memory_checked_us_ >= kMemoryCheckUs;
     if (check_memory) memory_checked_us_ = now;
     for (Slot& slot : slots_) {
+      if (slot.dying_since_us > 0) {
+        if (now - slot.dying_since_us > kDyingUs) ::kill(-slot.process.pid, SIGKILL);
+        continue;
+      }
       if (slot.queue.empty()) continue;
       Running& front = slot.queue.front();
       int64_t timeout_us = front.order.timeout_ms * 1000;
       if (timeout_us > 0 && !front.timed_out && now - front.since_us >= timeout_us) {
         front.timed_out = true;
         send_stop(slot, front.order.id);
-        if (front.kill_at_us == 0) front.kill_at_us = now + front.order.grace_ms * 1000;
+        kill_by(front, now + front.order.grace_ms * 1000);
+      }
+      if (front.terminate_at_us > 0 && now >= front.terminate_at_us) {
+        front.terminate_at_us = 0;
+        send_stop(slot, front.order.id);
+        kill_by(front, now + kTerminatedUs);
       }
       if (front.kill_at_us > 0 && now >= front.kill_at_us) kill_slot(slot);
       if (check_memory && front.order.resources.memory_bytes > 0) watch_memory(slot, front);
@@ -466,10 +505,14 @@ class LocalWorker final : public Worker {
 
   Slot* idle_slot() {
     for (Slot& slot : slots_) {
-      if (slot.queue.empty()) return &slot;
+      if (!slot.queue.empty() || slot.dying_since_us > 0) continue;
+      if (slot.environments.size() < kRememberedMax && slot.bundles.size() < kRememberedMax)
+        return &slot;
+      kill_slot(slot);
     }
-    auto process = spawn_executor(options_.executor, {"--state", options_.state_dir},
-                                  {{"FLOW_SLOT", options_.state_dir}});
+    std::string mark = slot_mark(options_.state_dir) + random_name();
+    auto process =
+        spawn_executor(options_.executor, {"--state", options_.state_dir}, {{"FLOW_SLOT", mark}});
     if (!process.ok()) {
       // Nothing can start: the first order fails with the cause, and the next one tries again.
       core::Failure failure;
@@ -481,6 +524,7 @@ class LocalWorker final : public Worker {
     }
     Slot& slot = slots_.emplace_back();
     slot.process = *process;
+    slot.mark = std::move(mark);
     watch(slot.process.wire, &slot, EPOLLIN);
     watch(slot.process.errors, &slot, EPOLLIN);
     return &slot;
@@ -492,6 +536,7 @@ class LocalWorker final : public Worker {
     Slot* best = nullptr;
     for (Slot& slot : slots_) {
       if (slot.queue.empty() || slot.queue.size() >= kPipelineMax) continue;
+      if (slot.dying_since_us > 0) continue;
       const Running& front = slot.queue.front();
       bool slow = slot.recalled || is_alone(front.order) || now - front.since_us > kSlowUs;
       if (!slow && (best == nullptr || slot.queue.size() < best->queue.size())) best = &slot;
@@ -536,14 +581,22 @@ class LocalWorker final : public Worker {
   }
 
   void write_slot(Slot& slot) {
+    if (slot.dying_since_us > 0) slot.out.clear();
     size_t at = 0;
     while (at < slot.out.size()) {
-      ssize_t written = ::write(slot.process.wire, slot.out.data() + at, slot.out.size() - at);
+      ssize_t written = ::send(slot.process.wire, slot.out.data() + at, slot.out.size() - at,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
       if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) break;  // full: the next tick goes on; gone: reading tells
+      if (written <= 0) break;  // full: it is written on when there is room; gone: reading tells
       at += static_cast<size_t>(written);
     }
     slot.out.erase(0, at);
+    if (slot.wants_write == !slot.out.empty()) return;
+    slot.wants_write = !slot.out.empty();
+    epoll_event event{};
+    event.events = EPOLLIN | (slot.wants_write ? uint32_t{EPOLLOUT} : 0u);
+    event.data.ptr = &slot;
+    ::epoll_ctl(epoll_, EPOLL_CTL_MOD, slot.process.wire, &event);
   }
 
   const WorkerOptions options_;
@@ -566,8 +619,8 @@ class LocalWorker final : public Worker {
 
 Result<std::unique_ptr<Worker>> make_worker(const WorkerOptions& options,
                                             Worker::OnReport on_report) {
+  FLOW_TRY(make_dirs(options.state_dir + "/scratch/slots"));
   kill_leftovers(options.state_dir);
-  FLOW_TRY(make_dirs(options.state_dir + "/scratch"));
   return std::unique_ptr<Worker>(std::make_unique<LocalWorker>(options, std::move(on_report)));
 }
 

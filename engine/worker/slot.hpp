@@ -15,25 +15,29 @@ namespace flow {
 /// An order in an executor's hands. The first of a slot's queue is the one that runs.
 struct Running {
   AttemptOrder order;
-  int64_t since_us = 0;    // when it became the first
-  int64_t kill_at_us = 0;  // 0: nobody asked it to end
+  int64_t since_us = 0;         // when it became the first
+  int64_t terminate_at_us = 0;  // SIGTERM of one that was interrupted; 0: none
+  int64_t kill_at_us = 0;       // 0: nobody asked it to end
   bool timed_out = false;
   bool stopped = false;  // asked to end by the head
   int64_t memory_peak = 0;
   bool over_memory = false;
-  pid_t program = 0;  // a shell task's process group
+  pid_t program = 0;  // a shell task's process group, of one whose memory is watched
 };
 
 struct Slot {
   ExecutorProcess process;
+  std::string mark;  // FLOW_SLOT of it and of all that it starts
   FrameCutter cutter;
   std::string out;  // not yet written
+  bool wants_write = false;
   std::deque<Running> queue;
   std::set<Digest> bundles;
   std::set<std::string> environments;
   std::string errors_partial;
   std::deque<std::string> errors_tail;
   bool recalled = false;  // what was queued behind a long attempt was asked back
+  int64_t dying_since_us = 0;
 };
 
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start);
@@ -41,5 +45,8 @@ wire::AttemptName wire_name(const core::AttemptId& id);
 core::AttemptId attempt_id(const wire::AttemptName& name);
 /// A message of an executor as a report; false for kinds that are the worker's own affair.
 bool to_report(wire::FromExecutor& message, Report& report);
+/// Why an executor's end was the end of the attempt that it ran.
+core::Failure death_of(const Slot& slot, const Running& front, int wait_status);
+core::Failure timeout_failure(const Running& running, const std::string& evidence);
 
 }  // namespace flow

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <set>
@@ -53,13 +54,70 @@ void each_process(const std::function<void(pid_t)>& visit) {
   ::closedir(proc);
 }
 
+/// Has a variable that begins with this, "NAME=VALUE".
 bool carries(pid_t pid, const std::string& wanted) {
   std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
   std::string variable;
   while (std::getline(file, variable, '\0')) {
-    if (variable == wanted) return true;
+    if (variable.starts_with(wanted)) return true;
   }
   return false;
+}
+
+/// A process group that a slot file records. A group of that number with an older member is
+/// another.
+struct Group {
+  pid_t number = 0;
+  uint64_t start_ticks = 0;
+};
+
+std::string slots_folder(const std::string& state_dir) { return state_dir + "/scratch/slots"; }
+
+/// Of this boot only: numbers of an earlier one mean nothing.
+void read_slot_file(const std::string& path, std::vector<Group>& groups) {
+  static const std::string boot_id = [] {
+    std::string id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+    return id;
+  }();
+  std::string boot;
+  Group group;
+  std::ifstream file(path);
+  if (file >> boot >> group.start_ticks >> group.number && boot == boot_id && group.number > 1)
+    groups.push_back(group);
+}
+
+bool is_member(const std::vector<std::string>& fields, const std::vector<Group>& groups) {
+  constexpr size_t kGroup = 2, kStart = 19;  // fields 5 and 22, counted from field 3
+  if (fields.size() <= kStart) return false;
+  pid_t number = static_cast<pid_t>(std::strtol(fields[kGroup].c_str(), nullptr, 10));
+  uint64_t start = std::strtoull(fields[kStart].c_str(), nullptr, 10);
+  return std::any_of(groups.begin(), groups.end(), [&](const Group& group) {
+    return group.number == number && start + 1 >= group.start_ticks;
+  });
+}
+
+/// Kills until nobody is left: what is killed may just have started another.
+void kill_all(const std::string& mark, const std::vector<Group>& groups) {
+  // A flow that runs inside an attempt of this very state must not end itself or its parents.
+  std::set<pid_t> own;
+  for (pid_t pid = ::getpid(); pid > 1 && own.insert(pid).second;) {
+    std::vector<std::string> fields = stat_fields(pid);
+    pid = fields.size() > 1 ? static_cast<pid_t>(std::strtol(fields[1].c_str(), nullptr, 10)) : 0;
+  }
+  for (int round = 0; round < kLeftoverRounds; round++) {
+    bool any = false;
+    each_process([&](pid_t pid) {
+      if (own.contains(pid)) return;
+      std::vector<std::string> fields = stat_fields(pid);
+      if (fields.empty() || fields[0] == "Z") return;
+      if (!is_member(fields, groups) && !carries(pid, mark)) return;
+      any = true;
+      ::kill(pid, SIGKILL);
+    });
+    if (!any) return;
+    ::poll(nullptr, 0, 10);
+  }
 }
 
 }  // namespace
@@ -138,26 +196,29 @@ Result<ExecutorProcess> spawn_executor(
   return process;
 }
 
+std::string slot_mark(const std::string& state_dir) { return state_dir + ":"; }
+
 void kill_leftovers(const std::string& state_dir) {
-  std::string mark = "FLOW_SLOT=" + state_dir;
-  // A flow that runs inside an attempt of this very state must not end itself or its parents.
-  std::set<pid_t> own;
-  for (pid_t pid = ::getpid(); pid > 1 && own.insert(pid).second;) {
-    std::vector<std::string> fields = stat_fields(pid);
-    pid = fields.size() > 1 ? static_cast<pid_t>(std::strtol(fields[1].c_str(), nullptr, 10)) : 0;
+  std::vector<Group> groups;
+  std::vector<std::filesystem::path> files;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator walk(slots_folder(state_dir), ignored), end;
+       !ignored && walk != end; walk.increment(ignored)) {
+    files.push_back(walk->path());
+    read_slot_file(walk->path().string(), groups);
   }
-  for (int round = 0; round < kLeftoverRounds; round++) {
-    bool any = false;
-    each_process([&](pid_t pid) {
-      if (own.contains(pid) || !carries(pid, mark)) return;
-      std::vector<std::string> fields = stat_fields(pid);
-      if (fields.empty() || fields[0] == "Z") return;
-      any = true;
-      ::kill(pid, SIGKILL);
-    });
-    if (!any) return;
-    ::poll(nullptr, 0, 10);
-  }
+  kill_all("FLOW_SLOT=" + slot_mark(state_dir), groups);
+  for (const auto& file : files) std::filesystem::remove(file, ignored);
+}
+
+void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark) {
+  std::vector<Group> groups;
+  read_slot_file(fmt::format("{}/{}", slots_folder(state_dir), executor), groups);
+  kill_all("FLOW_SLOT=" + mark, groups);
+}
+
+void forget_slot(const std::string& state_dir, pid_t executor) {
+  ::unlink(fmt::format("{}/{}", slots_folder(state_dir), executor).c_str());
 }
 
 int64_t resident_bytes(const std::vector<pid_t>& groups) {

@@ -22,9 +22,14 @@ Result<ExecutorProcess> spawn_executor(
     const std::string& program, const std::vector<std::string>& arguments,
     const std::vector<std::pair<std::string, std::string>>& variables);
 
-/// Kills every process that an earlier engine's attempts over this state left behind: they carry
-/// FLOW_SLOT=STATE.
+/// FLOW_SLOT of everything that runs for this state begins with it.
+std::string slot_mark(const std::string& state_dir);
+/// Kills every process that an earlier engine's attempts over this state left behind, and waits for
+/// their end: those that carry the mark, and the groups that the slot files record.
 void kill_leftovers(const std::string& state_dir);
+/// The same for one executor that died.
+void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark);
+void forget_slot(const std::string& state_dir, pid_t executor);
 
 /// Bytes of resident memory of the processes in these groups.
 int64_t resident_bytes(const std::vector<pid_t>& groups);

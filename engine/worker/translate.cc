@@ -19,6 +19,7 @@ core::AttemptId attempt_id(const wire::AttemptName& name) {
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start) {
   *start.mutable_id() = wire_name(order.id);
   start.set_task(order.task);
+  start.set_task_name(order.task_name);
   start.set_kind(static_cast<uint32_t>(order.kind));
   start.set_bundle(std::string(order.bundle.view()));
   start.set_ordinal(order.ordinal);

@@ -102,7 +102,11 @@ class Worker {
   using OnReport = std::function<void(std::vector<Report>)>;
   virtual ~Worker() = default;  // kills every executor's process group and waits for it
   virtual void start(std::vector<AttemptOrder> orders) = 0;
+  /// SIGTERM, after the order's grace SIGKILL; with `kill` SIGKILL at once. The report ends it.
   virtual void stop(const core::AttemptId& id, bool kill) = 0;
+  /// ctx.stopping is true: the attempt may save and end, or come to its end. After the order's
+  /// grace SIGTERM, a little later SIGKILL.
+  virtual void interrupt(const core::AttemptId& id) { stop(id, false); }
   virtual void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) = 0;
 };
 /// First kills what is left of attempts that the slot folders record (same boot id, process group

@@ -1,0 +1,158 @@
+// Inputs as an attempt finds them: inputs/N/NAME in its scratch folder, and what became of them.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "engine/base/files.hpp"
+#include "engine/executor/attempt.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Error failed(const char* what, const std::string& path) {
+  return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
+}
+
+Error changed(const std::string& path, const char* when) {
+  return user_error(
+      fmt::format("input changed: `{}` {}. Inputs are shared and read-only: `stage = \"copy\"` "
+                  "gives a task writable copies; start the run again for new content",
+                  path, when));
+}
+
+/// Size, time and inode: a write to the file changes it. "" where it is gone.
+std::string fingerprint(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return "";
+  return fmt::format("{} {}.{} {} {}", info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
+                     info.st_dev, info.st_ino);
+}
+
+/// A large input is read in place: is it still what the run was started with? Hashed once for a
+/// fingerprint in an executor's life.
+Status check_origin(const std::string& path, const Digest& digest) {
+  static std::map<std::string, std::pair<std::string, Digest>> known;
+  std::string now = fingerprint(path);
+  if (now.empty()) return failed("read the input", path);
+  auto seen = known.find(path);
+  if (seen == known.end() || seen->second.first != now) {
+    auto content = sha256_file(path);
+    FLOW_TRY(content);
+    seen = known.insert_or_assign(path, std::pair(now, content->digest)).first;
+  }
+  if (seen->second.second == digest) return {};
+  return changed(path, "is not what it was when the run started");
+}
+
+/// Shares the content's blocks where the file system can; false where it can't.
+bool reflink(const std::string& source, const std::string& target) {
+  static bool supported = true;
+  if (!supported) return false;
+  int from = ::open(source.c_str(), O_RDONLY | O_CLOEXEC);
+  int to = ::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400);
+  bool done = from >= 0 && to >= 0 && ::ioctl(to, FICLONE, from) == 0;
+  if (from >= 0) ::close(from);
+  if (to >= 0) ::close(to);
+  if (!done && to >= 0) {
+    ::unlink(target.c_str());
+    supported = false;
+  }
+  return done;
+}
+
+bool is_safe(const std::string& relative) {
+  fs::path path = fs::path(relative).lexically_normal();
+  return !path.empty() && !path.is_absolute() && *path.begin() != ".." && path != ".";
+}
+
+}  // namespace
+
+Result<std::string> Attempt::file_path(const File& file) {
+  return stage(file, start_.shell().stage_copy());
+}
+
+Status Attempt::place(const std::string& source, const std::string& target, const Digest& digest,
+                      bool is_object, bool executable, bool copy) {
+  if (!is_object) {
+    Status same = check_origin(source, digest);
+    if (!same.ok()) changed_input_ = same;
+    FLOW_TRY(same);
+  }
+  if (copy || executable) {
+    std::error_code error;
+    fs::copy_file(source, target, error);
+    if (error)
+      return environment_error(
+          fmt::format("cannot copy `{}` to `{}`: {}", source, target, error.message()));
+    mode_t mode = (copy ? 0600u : 0400u) | (executable ? 0100u : 0u);
+    if (::chmod(target.c_str(), mode) != 0) return failed("change the mode of", target);
+    if (copy) return {};
+    is_object = false;
+  } else if (is_object && reflink(source, target)) {
+    is_object = false;
+  } else if (::symlink(source.c_str(), target.c_str()) != 0) {
+    return failed("write", target);
+  }
+  std::string seen = fingerprint(target);
+  if (seen.empty()) return failed("read the input", source);
+  staged_.push_back({target, std::move(seen), digest, is_object});
+  return {};
+}
+
+Result<std::string> Attempt::stage(const File& file, bool copy) {
+  std::string name = file.name.empty() ? "input" : file.name;
+  std::string identity = file.digest.hex() + (file.is_folder ? "/" : " ") + name;
+  auto known = staged_paths_.find(identity);
+  if (known != staged_paths_.end()) return known->second;
+  if (!is_safe(name) || name.find('/') != std::string::npos)
+    return user_error(fmt::format("a file can't be named `{}`", name));
+  std::string folder = fmt::format("{}/inputs/{}", start_.dir(), staged_paths_.size() + 1);
+  FLOW_TRY(make_dirs(folder));
+  std::string path = folder + "/" + name;
+  auto place_content = [&](const Digest& digest, const std::string& origin,
+                           const std::string& target, bool executable) -> Status {
+    if (!origin.empty()) return place(origin, target, digest, false, executable, copy);
+    auto source = blobs_.path(digest, start_.dir() + "/.content");
+    FLOW_TRY(source);
+    return place(*source, target, digest, true, executable, copy);
+  };
+  if (!file.is_folder) {
+    FLOW_TRY(place_content(file.digest, file.origin, path, file.executable));
+  } else {
+    FLOW_TRY(make_dirs(path));
+    for (const File::Entry& entry : file.entries) {
+      if (!is_safe(entry.path))
+        return user_error(
+            fmt::format("the folder `{}` has the unsafe path `{}`", name, entry.path));
+      std::string target = path + "/" + entry.path;
+      FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
+      std::string origin = file.origin.empty() ? "" : file.origin + "/" + entry.path;
+      FLOW_TRY(place_content(entry.digest, origin, target, entry.executable));
+    }
+  }
+  staged_paths_[identity] = path;
+  return path;
+}
+
+Status Attempt::check_inputs() {
+  if (!changed_input_.ok()) return changed_input_;
+  for (const Staged& input : staged_) {
+    if (fingerprint(input.path) == input.fingerprint) continue;
+    if (input.is_object) blobs_.drop_if_damaged(input.digest);
+    return changed(input.path, "was written to while the attempt ran");
+  }
+  return {};
+}
+
+}  // namespace flow

@@ -1,0 +1,52 @@
+// Ends that an attempt could not report itself, in words and with their evidence.
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <cstring>
+
+#include "engine/base/units.hpp"
+#include "engine/worker/slot.hpp"
+
+namespace flow {
+
+core::Failure timeout_failure(const Running& running, const std::string& evidence) {
+  core::Failure failure;
+  failure.cause = core::Cause::timeout;
+  failure.message = fmt::format(
+      "`{}` ran longer than its timeout of {} and was ended; `timeout` gives it more time",
+      running.order.task, format_duration(running.order.timeout_ms));
+  failure.evidence = evidence;
+  return failure;
+}
+
+core::Failure death_of(const Slot& slot, const Running& front, int wait_status) {
+  std::string tail;
+  for (const std::string& line : slot.errors_tail) tail += line + "\n";
+  if (front.timed_out) return timeout_failure(front, tail);
+  core::Failure failure;
+  failure.evidence = tail;
+  const std::string& task = front.order.task;
+  if (front.over_memory) {
+    auto bytes = [](int64_t n) { return format_bytes(static_cast<uint64_t>(n)); };
+    failure.cause = core::Cause::out_of_memory;
+    failure.message =
+        fmt::format("`{}` was ended: it used {} of memory, its limit is {}; `memory` gives it more",
+                    task, bytes(front.memory_peak), bytes(front.order.resources.memory_bytes));
+    failure.evidence =
+        fmt::format("limit {}, peak {}, process group {}\n{}", front.order.resources.memory_bytes,
+                    front.memory_peak, front.program > 0 ? front.program : slot.process.pid, tail);
+  } else if (WIFSIGNALED(wait_status)) {
+    failure.cause = core::Cause::signal;
+    failure.code = WTERMSIG(wait_status);
+    failure.message = fmt::format("the process of `{}` was killed by signal {} ({})", task,
+                                  failure.code, ::strsignal(failure.code));
+  } else {
+    failure.cause = core::Cause::exit_code;
+    failure.code = WEXITSTATUS(wait_status);
+    failure.message =
+        fmt::format("the process of `{}` ended with exit code {}", task, failure.code);
+  }
+  return failure;
+}
+
+}  // namespace flow
