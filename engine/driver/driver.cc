@@ -16,6 +16,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kInputsMax = 8192;  // of one turn
+constexpr size_t kOwnTurnMax = 4;    // inputs that whoever posts them may turn itself
 
 }  // namespace
 
@@ -114,21 +115,58 @@ void Driver::post(std::vector<Input> inputs) {
   }
 }
 
+// Whoever finds the driver idle with a little to do does it: a step of a chain need not wait for
+// another thread to wake.
+void Driver::post_or_turn(std::vector<Input> inputs) {
+  if (inputs.size() <= kOwnTurnMax) {
+    std::unique_lock lock(mutex_);
+    bool is_idle = !turning_ && inbox_.empty() && !quit_ && !stopped_by_ && started_;
+    if (is_idle) {
+      turning_ = true;
+      lock.unlock();
+      turn(std::move(inputs));
+      lock.lock();
+      turning_ = false;
+      if (has_work() || quit_ || stopped_by_) wake_.notify_all();
+      return;
+    }
+  }
+  post(std::move(inputs));
+}
+
+core::Time Driver::next_timer() const {
+  core::Time next = INT64_MAX;
+  if (!timers_.empty()) next = timers_.begin()->first;
+  if (!serve_ends_.empty()) next = std::min(next, serve_ends_.begin()->first);
+  return next;
+}
+
+bool Driver::has_work() const {
+  return !inbox_.empty() || !questions_.empty() || next_timer() < sleeps_until_;
+}
+
 void Driver::loop() {
   std::unique_lock lock(mutex_);
-  while (!quit_ && !stopped_by_) {
-    if (inbox_.empty() && questions_.empty()) {
-      core::Time next = INT64_MAX;
-      if (!timers_.empty()) next = timers_.begin()->first;
-      if (!serve_ends_.empty()) next = std::min(next, serve_ends_.begin()->first);
-      core::Time now = now_ms();
-      if (next == INT64_MAX) {
+  started_ = true;
+  while (true) {
+    while (!quit_ && !stopped_by_ && (turning_ || (inbox_.empty() && questions_.empty()))) {
+      if (turning_) {
         wake_.wait(lock);
-      } else if (next > now) {
-        wake_.wait_for(lock, std::chrono::milliseconds(std::min<int64_t>(next - now, 3'600'000)));
+        continue;
       }
-      if (quit_) break;
+      core::Time now = now_ms();
+      sleeps_until_ = next_timer();
+      if (sleeps_until_ <= now) break;
+      if (sleeps_until_ == INT64_MAX) {
+        wake_.wait(lock);
+      } else {
+        wake_.wait_for(
+            lock, std::chrono::milliseconds(std::min<int64_t>(sleeps_until_ - now, 3'600'000)));
+      }
     }
+    // What another thread has begun comes to its end first.
+    while (turning_) wake_.wait(lock);
+    if (quit_ || stopped_by_) break;
     std::vector<Input> taken;
     if (inbox_.size() <= kInputsMax) {
       taken.swap(inbox_);
@@ -137,12 +175,15 @@ void Driver::loop() {
                    std::make_move_iterator(inbox_.begin() + kInputsMax));
       inbox_.erase(inbox_.begin(), inbox_.begin() + kInputsMax);
     }
+    turning_ = true;
+    sleeps_until_ = 0;
     lock.unlock();
     std::vector<Input> due = due_timers(now_ms());
     taken.insert(taken.end(), std::make_move_iterator(due.begin()),
                  std::make_move_iterator(due.end()));
     turn(std::move(taken));
     lock.lock();
+    turning_ = false;
   }
   std::vector<Input> left = std::move(inbox_);
   inbox_.clear();

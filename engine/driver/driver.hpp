@@ -1,5 +1,6 @@
 // The turn: takes what happened from the inbox, lets the pure core decide, commits, and only then
-// acts. Any thread may post; one thread of the driver's own runs turns.
+// acts. Any thread may post. One turn runs at a time: on the driver's own thread, or, where that
+// one is idle and there is little to do, on the thread that brings it.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -108,6 +109,9 @@ class Driver {
   Driver(const DriverOptions& options, std::unique_ptr<Store> store);
   Status recover_state();
   void post(std::vector<Input> inputs);
+  void post_or_turn(std::vector<Input> inputs);
+  core::Time next_timer() const;
+  bool has_work() const;
   void post_failure(const core::AttemptId& id, core::Cause cause, std::string message);
   void loop();
   void fail(const Error& error);
@@ -128,7 +132,10 @@ class Driver {
   void maybe_snapshot();
   RunMeta* meta(const RunId& run);
 
-  // perform.cc: the driver's thread, but for on_reports, save and finish
+  // perform.cc: in a turn, but for on_reports, save and finish
+  /// Executors fetch and decode what is about to start while its events are committed.
+  void stage_starts();
+  bool can_stage(const core::AttemptId& id) const;
   void perform(const std::vector<core::Command>& acts);
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
   void attach_content(AttemptOrder& order);
@@ -151,7 +158,7 @@ class Driver {
   std::unique_ptr<Worker> worker_;
   NativeRunner native_;
 
-  // The driver thread's alone.
+  // A turn's alone.
   core::State state_;
   std::map<RunId, RunMeta> metas_;
   Batch batch_;
@@ -173,6 +180,9 @@ class Driver {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Input> inbox_;
+  bool turning_ = false;         // a thread is in a turn: what turns own is its alone
+  bool started_ = false;         // the driver's thread is there
+  core::Time sleeps_until_ = 0;  // when the driver's thread wakes by itself
   bool quit_ = false;
   std::optional<Error> stopped_by_;
   std::thread thread_;

@@ -97,7 +97,8 @@ RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
                     const core::State* state) {
   RunInfo info = summary_of_run(run, row, resolver);
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    if (core::is_counted(run, unit) && !run.units[unit].dropped) info.tasks.push_back(task_info(run, unit, state));
+    if (core::is_counted(run, unit) && !run.units[unit].dropped)
+      info.tasks.push_back(task_info(run, unit, state));
   }
   return info;
 }

@@ -12,6 +12,28 @@
 
 namespace flow {
 
+// What earlier attempts left may be in this very turn's batch: a later attempt's order is made
+// after the commit. So is that of a native task, which starts on the spot.
+bool Driver::can_stage(const core::AttemptId& id) const {
+  auto run = state_.runs.find(id.run);
+  if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
+  const core::Unit& unit = run->second.units[id.unit];
+  return unit.attempts == 1 && !(unit.extra && !unit.extra->waits.empty()) &&
+         Resolver::def_of(run->second, id.unit)->kind != TaskKind::native;
+}
+
+void Driver::stage_starts() {
+  if (!worker_) return;
+  std::vector<AttemptOrder> orders;
+  std::erase_if(acts_, [&](const core::Command& act) {
+    const auto* start = std::get_if<core::StartAttempt>(&act);
+    if (start == nullptr || !can_stage(start->id)) return false;
+    if (auto order = make_order(start->id)) orders.push_back(std::move(*order));
+    return true;
+  });
+  if (!orders.empty()) worker_->stage(std::move(orders));
+}
+
 void Driver::perform(const std::vector<core::Command>& acts) {
   std::vector<AttemptOrder> orders;
   std::vector<RunId> ended;
@@ -133,6 +155,11 @@ void Driver::attach_content(AttemptOrder& order) {
   std::vector<Digest> needed;
   collect_blobs(*args, needed);
   for (const Digest& digest : needed) {
+    auto staged = staged_.find(digest);
+    if (staged != staged_.end() && staged->second.size() <= kInlineBlobMax) {
+      order.blobs.emplace_back(digest, staged->second);
+      continue;
+    }
     auto row = store_->get(Family::blobs, digest.view());
     if (row.ok() && row->has_value()) order.blobs.emplace_back(digest, std::move(**row));
   }
@@ -224,7 +251,7 @@ void Driver::on_reports(std::vector<Report> reports) {
     }
     inputs.push_back(std::move(input));
   }
-  post(std::move(inputs));
+  post_or_turn(std::move(inputs));
 }
 
 void Driver::save(Report report, Input& input) {

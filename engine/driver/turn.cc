@@ -72,10 +72,12 @@ void Driver::turn(std::vector<Input> inputs) {
   }
   settle(now);
   durable = durable || !records_.empty();
+  stage_starts();
   if (!commit(now, durable)) {
     for (auto& [i, admitted] : outcomes) inputs[i].done(false);
     return;
   }
+  if (worker_) worker_->release();
   for (auto& [i, admitted] : outcomes) inputs[i].done(admitted);
   std::vector<core::Command> acts = std::move(acts_);
   acts_.clear();

@@ -21,11 +21,7 @@ constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not
 
 Attempt::Attempt(Session& session, BlobFiles& blobs, const wire::Start& start,
                  std::string state_dir)
-    : session_(session),
-      blobs_(blobs),
-      start_(start),
-      state_dir_(std::move(state_dir)),
-      began_us_(monotonic_us()) {
+    : session_(session), blobs_(blobs), start_(start), state_dir_(std::move(state_dir)) {
   for (const std::string& secret : start.hide()) {
     if (!secret.empty()) secrets_.push_back(secret);
     // Output is read in lines: a key of several is shown in none of them.
@@ -35,6 +31,11 @@ Attempt::Attempt(Session& session, BlobFiles& blobs, const wire::Start& start,
       if (line.size() >= kSecretLineMin) secrets_.push_back(line);
     }
   }
+}
+
+void Attempt::begin() {
+  session_.wait_released();
+  began_us_ = monotonic_us();
 }
 
 std::string Attempt::hidden(std::string text) const {

@@ -13,6 +13,8 @@ namespace flow {
 class Attempt final : public AttemptHost {
  public:
   Attempt(Session& session, BlobFiles& blobs, const wire::Start& start, std::string state_dir);
+  /// Blocks until the order is committed; nothing of the user's runs before.
+  void begin();
 
   // AttemptHost
   void log(std::string_view text) override { log_stream(0, text); }
@@ -69,7 +71,7 @@ class Attempt final : public AttemptHost {
   const wire::Start& start_;
   std::string state_dir_;
   wire::FromExecutor message_;
-  int64_t began_us_;
+  int64_t began_us_ = 0;
   uint64_t log_bytes_ = 0, log_dropped_ = 0;
   int64_t last_progress_us_ = 0;
   std::vector<std::string> secrets_;

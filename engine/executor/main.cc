@@ -109,13 +109,18 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const Slo
   }
   Attempt attempt(session, blobs, start, state_dir);
   Value args = decoded(start.args());
-  if (static_cast<TaskKind>(start.kind()) == TaskKind::shell) return run_shell(attempt, slot, args);
+  auto kind = static_cast<TaskKind>(start.kind());
+  if (kind == TaskKind::shell) {
+    attempt.begin();
+    return run_shell(attempt, slot, args);
+  }
   auto vm = scripts.find(start.bundle(), session);
+  AttemptRequest request = request_of(start, state_dir, std::move(args));
+  attempt.begin();
   if (!vm.ok())
     return attempt.fail(core::Cause::internal,
                         "the script can't be loaded again: " + vm.error().message, "");
-  AttemptRequest request = request_of(start, state_dir, std::move(args));
-  if (static_cast<TaskKind>(start.kind()) == TaskKind::service) {
+  if (kind == TaskKind::service) {
     run_service(attempt, **vm, request);
   } else {
     AttemptOutcome outcome = (*vm)->run(request, attempt);

@@ -1,10 +1,15 @@
 // The wire's executor side.
 #include "engine/executor/session.hpp"
 
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <utility>
 
 #include "engine/base/clock.hpp"
 #include "engine/executor/processes.hpp"
@@ -14,7 +19,10 @@ namespace flow {
 namespace {
 
 constexpr size_t kBufferMax = 64 * 1024;
-constexpr auto kBufferedMax = std::chrono::milliseconds(1);
+constexpr size_t kChunk = 256 * 1024;
+constexpr auto kTick = std::chrono::milliseconds(1);
+constexpr int kIdleTicksMax = 50;    // then the attendant sleeps until an attempt begins
+constexpr int64_t kSpinUsMax = 500;  // a commit is awaited so long before the thread sleeps
 
 }  // namespace
 
@@ -23,11 +31,8 @@ bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b) {
          a.run() == b.run();
 }
 
-// Both threads live as long as the process.
-Session::Session() : reader_([this] { read_frames(); }), flusher_([this] { flush_late(); }) {
-  reader_.detach();
-  flusher_.detach();
-}
+// The attendant lives as long as the process.
+Session::Session() : chunk_(kChunk, '\0'), attendant_([this] { attend(); }) { attendant_.detach(); }
 
 void Session::end() {
   // The head is gone: what this attempt started goes with it.
@@ -36,27 +41,81 @@ void Session::end() {
   ::_exit(0);
 }
 
-void Session::read_frames() {
-  FrameCutter cutter;
-  std::string chunk(256 * 1024, '\0');
-  while (true) {
-    ssize_t got = ::read(kWireDescriptor, chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) end();
-    cutter.add({chunk.data(), static_cast<size_t>(got)});
+// ---- reading
+
+bool Session::read_once(std::unique_lock<std::mutex>& lock, Reader who, bool block) {
+  FLOW_CHECK(reader_ == Reader::none || reader_ == who);
+  Reader before = std::exchange(reader_, who);
+  lock.unlock();
+  ssize_t got = ::recv(kWireDescriptor, chunk_.data(), chunk_.size(), block ? 0 : MSG_DONTWAIT);
+  int failed = got < 0 ? errno : 0;
+  std::vector<wire::ToExecutor> messages;
+  if (got > 0) {
+    cutter_.add({chunk_.data(), static_cast<size_t>(got)});
     std::string_view frame;
     bool broken = false;
-    while (cutter.next(frame, broken)) {
-      wire::ToExecutor message;
-      if (!message.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) end();
-      handle(message);
+    while (cutter_.next(frame, broken)) {
+      if (!messages.emplace_back().ParseFromArray(frame.data(), static_cast<int>(frame.size())))
+        end();
     }
     if (broken) end();
   }
+  bool again = failed == EINTR || failed == EAGAIN;
+  if (got <= 0 && !again) end();
+  lock.lock();
+  reader_ = before;
+  for (wire::ToExecutor& message : messages) handle(message);
+  return !again;
+}
+
+void Session::wait_message(std::unique_lock<std::mutex>& lock) {
+  if (reader_ == Reader::none) {
+    read_once(lock, Reader::main, true);
+    return;
+  }
+  main_waits_ = true;
+  changed_.wait(lock);
+  main_waits_ = false;
+}
+
+// During a long attempt somebody has to hear a stop, a save's answer, and the head's end.
+void Session::attend() {
+  uint64_t seen = 0;
+  int idle = 0;
+  while (true) {
+    flush();
+    {
+      std::unique_lock lock(mutex_);
+      bool is_long = current_number_ != 0 && current_number_ == seen;
+      if (is_long && reader_ == Reader::none) attend_long(lock);
+      idle = current_number_ == 0 ? idle + 1 : 0;
+      seen = current_number_;
+      if (idle > kIdleTicksMax) {
+        attendant_sleeps_ = true;
+        attempt_began_.wait(lock, [this] { return !attendant_sleeps_; });
+        idle = 0;
+      }
+    }
+    std::this_thread::sleep_for(kTick);
+  }
+}
+
+void Session::attend_long(std::unique_lock<std::mutex>& lock) {
+  uint64_t number = current_number_;
+  reader_ = Reader::attendant;
+  while (current_number_ == number && !main_waits_) {
+    lock.unlock();
+    pollfd wire{kWireDescriptor, POLLIN, 0};
+    ::poll(&wire, 1, static_cast<int>(kTick.count()));
+    flush();
+    lock.lock();
+    read_once(lock, Reader::attendant, false);
+  }
+  reader_ = Reader::none;
+  changed_.notify_all();
 }
 
 void Session::handle(wire::ToExecutor& message) {
-  std::lock_guard lock(mutex_);
   switch (message.kind_case()) {
     case wire::ToExecutor::kLoad:
       bundles_[message.load().digest()] = std::move(*message.mutable_load()->mutable_bundle());
@@ -68,39 +127,26 @@ void Session::handle(wire::ToExecutor& message) {
         variables[variable.name()] = variable.value();
       break;
     }
-    case wire::ToExecutor::kStart:
-      queue_.push_back(std::move(*message.mutable_start()));
-      changed_.notify_all();
-      break;
-    case wire::ToExecutor::kStop: {
-      if (same_attempt(message.stop().id(), current_)) {
-        stopping_ = true;
-        if (message.stop().gentle()) break;
-        terminated_ = true;
-        if (int group = group_.load(); group > 0)
-          ::kill(-group, message.stop().kill() ? SIGKILL : SIGTERM);
-        changed_.notify_all();
-        break;
-      }
-      for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-        if (!same_attempt(it->id(), message.stop().id())) continue;
-        wire::FromExecutor reply;
-        *reply.mutable_finished()->mutable_id() = it->id();
-        reply.mutable_finished()->set_outcome(3);
-        queue_.erase(it);
-        send(reply, true);
-        break;
-      }
+    case wire::ToExecutor::kStart: {
+      bool held = message.start().held();
+      queue_.push_back({std::move(*message.mutable_start()), ++received_});
+      // What comes after one that is held waits for the same release.
+      if (!held && released_ + 1 == received_) released_ = received_;
       break;
     }
+    case wire::ToExecutor::kRelease:
+      released_ = received_;
+      break;
+    case wire::ToExecutor::kStop:
+      handle_stop(message.stop());
+      break;
     case wire::ToExecutor::kSaved:
       if (!same_attempt(message.saved().id(), current_)) break;
       saved_[message.saved().name()] = message.saved().ok();
-      changed_.notify_all();
       break;
     case wire::ToExecutor::kReturnQueued: {
       wire::FromExecutor reply;
-      for (wire::Start& start : queue_) *reply.mutable_returned()->add_ids() = start.id();
+      for (const Queued& queued : queue_) *reply.mutable_returned()->add_ids() = queued.start.id();
       queue_.clear();
       if (reply.has_returned()) send(reply, true);
       break;
@@ -108,47 +154,73 @@ void Session::handle(wire::ToExecutor& message) {
     default:
       break;
   }
+  if (main_waits_) changed_.notify_all();
 }
+
+void Session::handle_stop(const wire::Stop& stop) {
+  if (same_attempt(stop.id(), current_)) {
+    stopping_ = true;
+    if (stop.gentle()) return;
+    terminated_ = true;
+    if (int group = group_.load(); group > 0) ::kill(-group, stop.kill() ? SIGKILL : SIGTERM);
+    return;
+  }
+  for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+    if (!same_attempt(it->start.id(), stop.id())) continue;
+    wire::FromExecutor reply;
+    *reply.mutable_finished()->mutable_id() = it->start.id();
+    reply.mutable_finished()->set_outcome(3);
+    queue_.erase(it);
+    send(reply, true);
+    return;
+  }
+}
+
+// ---- the main thread
 
 wire::Start Session::next() {
   std::unique_lock lock(mutex_);
+  current_ = {};
+  current_number_ = 0;
   if (queue_.empty()) {
-    lock.unlock();
     flush();
-    lock.lock();
-    current_ = {};
-    changed_.wait(lock, [this] { return !queue_.empty(); });
+    while (queue_.empty()) wait_message(lock);
   }
-  wire::Start start = std::move(queue_.front());
+  wire::Start start = std::move(queue_.front().start);
+  current_number_ = queue_.front().number;
   queue_.pop_front();
   current_ = start.id();
   stopping_ = terminated_ = false;
   saved_.clear();
+  if (attendant_sleeps_) {
+    attendant_sleeps_ = false;
+    attempt_began_.notify_one();
+  }
   return start;
+}
+
+void Session::wait_released() {
+  std::unique_lock lock(mutex_);
+  if (released_ >= current_number_) return;
+  flush();
+  // A commit takes about as long as a thread takes to wake: whoever waits for one keeps awake, and
+  // yields to whoever has work.
+  int64_t until_us = monotonic_us() + kSpinUsMax;
+  while (released_ < current_number_ && reader_ == Reader::none && monotonic_us() < until_us) {
+    if (read_once(lock, Reader::main, false)) continue;
+    lock.unlock();
+    ::sched_yield();
+    lock.lock();
+  }
+  while (released_ < current_number_) wait_message(lock);
 }
 
 void Session::send(const wire::FromExecutor& message, bool now) {
   std::lock_guard lock(sending_);
-  bool first = out_.empty();
   append_frame(out_, message);
-  if (!now && out_.size() < kBufferMax) {
-    if (first) buffered_.notify_one();
-    return;
-  }
+  if (!now && out_.size() < kBufferMax) return;
   if (!write_fully(kWireDescriptor, out_)) end();
   out_.clear();
-}
-
-// A long attempt may follow a short one: what was buffered does not wait for it.
-void Session::flush_late() {
-  while (true) {
-    {
-      std::unique_lock lock(sending_);
-      buffered_.wait(lock, [this] { return !out_.empty(); });
-    }
-    std::this_thread::sleep_for(kBufferedMax);
-    flush();
-  }
 }
 
 void Session::flush() {
@@ -170,7 +242,7 @@ void Session::forget_saved(const std::string& name) {
 
 bool Session::wait_saved(const std::string& name) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return saved_.contains(name); });
+  while (!saved_.contains(name)) wait_message(lock);
   bool ok = saved_[name];
   saved_.erase(name);
   return ok;

@@ -1,5 +1,6 @@
-// An executor's side of the wire: one thread reads, any thread sends, the main thread runs attempts
-// in order.
+// An executor's side of the wire. The main thread runs attempts in order and reads the wire while
+// it waits; another looks at the wire, and sends what was left unsent, during an attempt that takes
+// longer than a millisecond. So a chain of short attempts wakes nobody else.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -20,9 +21,12 @@ namespace flow {
 class Session {
  public:
   Session();
-  /// The next order; blocks. Sends what is buffered before it sleeps.
+  /// The next order; blocks. Sends what is buffered before it sleeps. The attempt may be prepared,
+  /// and nothing of it may run before wait_released().
   wire::Start next();
-  /// Messages are sent together: when there are many, when it is a millisecond later, or `now`.
+  /// Blocks until the order that next() gave is committed.
+  void wait_released();
+  /// Messages are sent together: when there are many, one or two milliseconds later, or `now`.
   void send(const wire::FromExecutor& message, bool now);
   void flush();
   bool has_queued();
@@ -41,14 +45,31 @@ class Session {
   const std::map<std::string, std::string>& environment(const std::string& run);
 
  private:
-  void read_frames();
-  void flush_late();
+  enum class Reader : uint8_t { none, main, attendant };
+  struct Queued {
+    wire::Start start;
+    uint64_t number;
+  };
+
+  void attend();
+  void attend_long(std::unique_lock<std::mutex>& lock);
+  /// Until a message was handled, by whichever thread reads.
+  void wait_message(std::unique_lock<std::mutex>& lock);
+  /// Reads once and handles what came; false where nothing was there and `block` is not set.
+  bool read_once(std::unique_lock<std::mutex>& lock, Reader who, bool block);
   void handle(wire::ToExecutor& message);
+  void handle_stop(const wire::Stop& stop);
   [[noreturn]] void end();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<wire::Start> queue_;
+  Reader reader_ = Reader::none;
+  FrameCutter cutter_;  // the reader's, as is chunk_
+  std::string chunk_;
+  std::deque<Queued> queue_;
+  uint64_t received_ = 0, released_ = 0;  // numbers of Starts
+  uint64_t current_number_ = 0;           // 0 where no attempt runs
+  bool main_waits_ = false;
   std::map<std::string, std::string> bundles_;
   std::map<std::string, std::map<std::string, std::string>> environments_;
   wire::AttemptName current_;
@@ -56,10 +77,12 @@ class Session {
   std::atomic<bool> stopping_{false}, terminated_{false};
   std::atomic<int> group_{0};
 
+  bool attendant_sleeps_ = false;
+  std::condition_variable attempt_began_;
+
   std::mutex sending_;
-  std::condition_variable buffered_;
   std::string out_;
-  std::thread reader_, flusher_;
+  std::thread attendant_;
 };
 
 bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b);

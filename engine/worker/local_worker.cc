@@ -1,5 +1,5 @@
-// The worker of this machine: one thread, an epoll over its executors, and a bounded pipeline of
-// short attempts in each.
+// The worker of this machine: an epoll over its executors, and a bounded pipeline of short attempts
+// in each. One thread of its own reads; who asks writes to idle executors at once, under the lock.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -64,37 +64,62 @@ class LocalWorker final : public Worker {
     ::close(wake_);
   }
 
-  void start(std::vector<AttemptOrder> orders) override {
+  void stage(std::vector<AttemptOrder> orders) override {
     std::lock_guard lock(mutex_);
-    bool first = inbox_.empty();
-    for (AttemptOrder& order : orders)
-      inbox_.push_back({Ask::Kind::start, std::move(order), {}, "", false});
-    if (first) wake();
+    for (AttemptOrder& order : orders) pending_.push_back({std::move(order), true});
+    any_staged_ = true;
+    act();
+  }
+
+  void release() override {
+    std::lock_guard lock(mutex_);
+    if (!std::exchange(any_staged_, false)) return;
+    for (Pending& pending : pending_) pending.staged = false;
+    for (Slot& slot : slots_) {
+      if (!std::exchange(slot.was_staged, false)) continue;
+      wire::ToExecutor message;
+      message.mutable_release();
+      append_frame(slot.out, message);
+      write_slot(slot);
+    }
   }
 
   void stop(const core::AttemptId& id, bool kill) override {
-    ask({Ask::Kind::stop, {}, id, "", kill});
+    std::lock_guard lock(mutex_);
+    stop_attempt(id, kill, false);
+    act();
   }
   void interrupt(const core::AttemptId& id) override {
-    ask({Ask::Kind::interrupt, {}, id, "", false});
+    std::lock_guard lock(mutex_);
+    stop_attempt(id, false, true);
+    act();
   }
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override {
-    ask({Ask::Kind::saved, {}, id, name, ok});
+    std::lock_guard lock(mutex_);
+    Slot* slot = slot_of(id);
+    if (slot == nullptr) return;
+    wire::ToExecutor message;
+    *message.mutable_saved()->mutable_id() = wire_name(id);
+    message.mutable_saved()->set_name(name);
+    message.mutable_saved()->set_ok(ok);
+    append_frame(slot->out, message);
+    write_slot(*slot);
   }
 
  private:
-  struct Ask {
-    enum class Kind : uint8_t { start, stop, interrupt, saved } kind;
+  struct Pending {
     AttemptOrder order;
-    core::AttemptId id;
-    std::string name;
-    bool flag;
+    bool staged = false;
   };
 
-  void ask(Ask what) {
-    std::lock_guard lock(mutex_);
-    inbox_.push_back(std::move(what));
-    wake();
+  // ---- on whichever thread asks
+
+  /// What can be sent now is sent now; the rest is for the worker's thread.
+  void act() {
+    bool wants_executor = dispatch(false);
+    for (Slot& slot : slots_) write_slot(slot);
+    bool wants_thread = wants_executor || !reports_.empty() || (waits_long_ && needs_tick());
+    if (wants_thread) wake();
   }
 
   void wake() {
@@ -109,38 +134,51 @@ class LocalWorker final : public Worker {
     ::epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event);
   }
 
+  // ---- on the worker's thread
+
   void loop() {
     epoll_event events[kEventsMax];
+    std::unique_lock lock(mutex_);
     while (true) {
-      int count = ::epoll_wait(epoll_, events, kEventsMax, needs_tick() ? kTickMs : -1);
-      std::vector<Ask> asked;
-      {
-        std::lock_guard lock(mutex_);
-        if (quit_) break;
-        asked.swap(inbox_);
-      }
-      for (int i = 0; i < count; i++) {
-        if (events[i].data.ptr == &wake_) {
-          uint64_t drained;
-          (void)!::read(wake_, &drained, sizeof drained);
-        }
-      }
-      for (Ask& what : asked) take(what);
-      for (auto slot = slots_.begin(); slot != slots_.end();) {
-        bool alive = read_slot(*slot);
-        if (alive) {
-          ++slot;
-        } else {
-          bury(*slot);
-          slot = slots_.erase(slot);
-        }
-      }
+      waits_long_ = !needs_tick();
+      lock.unlock();
+      int count = ::epoll_wait(epoll_, events, kEventsMax, waits_long_ ? -1 : kTickMs);
+      lock.lock();
+      waits_long_ = false;
+      if (quit_) break;
+      for (int i = 0; i < count; i++) handle_event(events[i].data.ptr);
+      bury_dead();
       tick();
-      dispatch();
+      dispatch(true);
       for (Slot& slot : slots_) write_slot(slot);
-      if (!reports_.empty()) on_report_(std::exchange(reports_, {}));
+      if (reports_.empty()) continue;
+      std::vector<Report> reports = std::exchange(reports_, {});
+      lock.unlock();
+      on_report_(std::move(reports));
+      lock.lock();
     }
     end_all();
+  }
+
+  void handle_event(void* who) {
+    if (who == &wake_) {
+      uint64_t drained;
+      (void)!::read(wake_, &drained, sizeof drained);
+      return;
+    }
+    auto& slot = *static_cast<Slot*>(who);
+    if (!slot.is_gone) slot.is_gone = !read_slot(slot);
+  }
+
+  void bury_dead() {
+    for (auto slot = slots_.begin(); slot != slots_.end();) {
+      if (!slot->is_gone) {
+        ++slot;
+        continue;
+      }
+      bury(*slot);
+      slot = slots_.erase(slot);
+    }
   }
 
   bool needs_tick() const {
@@ -153,27 +191,6 @@ class LocalWorker final : public Worker {
     });
   }
 
-  void take(Ask& what) {
-    switch (what.kind) {
-      case Ask::Kind::start:
-        pending_.push_back(std::move(what.order));
-        return;
-      case Ask::Kind::saved:
-        if (Slot* slot = slot_of(what.id)) {
-          wire::ToExecutor message;
-          *message.mutable_saved()->mutable_id() = wire_name(what.id);
-          message.mutable_saved()->set_name(what.name);
-          message.mutable_saved()->set_ok(what.flag);
-          append_frame(slot->out, message);
-        }
-        return;
-      case Ask::Kind::stop:
-      case Ask::Kind::interrupt:
-        stop_attempt(what.id, what.flag, what.kind == Ask::Kind::interrupt);
-        return;
-    }
-  }
-
   Slot* slot_of(const core::AttemptId& id) {
     for (Slot& slot : slots_) {
       for (const Running& running : slot.queue) {
@@ -184,10 +201,10 @@ class LocalWorker final : public Worker {
   }
 
   void stop_attempt(const core::AttemptId& id, bool kill, bool gentle) {
-    for (auto order = pending_.begin(); order != pending_.end(); ++order) {
-      if (order->id != id) continue;
+    for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
+      if (pending->order.id != id) continue;
       report_end(id, Report::Outcome::stopped, {});
-      pending_.erase(order);
+      pending_.erase(pending);
       return;
     }
     for (Slot& slot : slots_) {
@@ -303,7 +320,7 @@ class LocalWorker final : public Worker {
   void give_back(Slot& slot, const core::AttemptId& id) {
     for (auto running = slot.queue.begin(); running != slot.queue.end(); ++running) {
       if (running->order.id != id) continue;
-      pending_.push_front(std::move(running->order));
+      pending_.push_front({std::move(running->order), running->staged && slot.was_staged});
       slot.queue.erase(running);
       return;
     }
@@ -416,7 +433,8 @@ class LocalWorker final : public Worker {
       if (slot.queue[i - 1].stopped) {
         report_end(slot.queue[i - 1].order.id, Report::Outcome::stopped, {});
       } else {
-        pending_.push_front(std::move(slot.queue[i - 1].order));
+        Running& running = slot.queue[i - 1];
+        pending_.push_front({std::move(running.order), running.staged && slot.was_staged});
       }
     }
   }
@@ -484,41 +502,53 @@ class LocalWorker final : public Worker {
     return used;
   }
 
-  void dispatch() {
-    if (pending_.empty()) return;
+  /// True where something waits for an executor that only the worker's thread may start.
+  bool dispatch(bool may_spawn) {
+    if (pending_.empty()) return false;
     int32_t used = cpus_in_use();
     int32_t all = options_.executors_max * 1000;
     while (!pending_.empty()) {
-      AttemptOrder& order = pending_.front();
+      AttemptOrder& order = pending_.front().order;
       int32_t needs = order.kind == TaskKind::service ? 0 : order.resources.cpus_milli;
-      Slot* slot = used + needs <= all || used == 0 ? idle_slot() : nullptr;
+      bool has_room = used + needs <= all || used == 0;
+      Slot* slot = has_room ? idle_slot() : nullptr;
+      if (slot == nullptr && has_room) {
+        if (!may_spawn) return true;
+        slot = new_slot();
+        if (slot == nullptr) continue;  // the order failed with the cause
+      }
       if (slot != nullptr) {
         used += needs;
       } else {
         slot = is_alone(order) ? nullptr : shortest_slot();
       }
-      if (slot == nullptr) return;
-      send(*slot, std::move(order));
+      if (slot == nullptr) return false;
+      send(*slot, std::move(pending_.front()));
       pending_.pop_front();
     }
+    return false;
   }
 
   Slot* idle_slot() {
     for (Slot& slot : slots_) {
-      if (!slot.queue.empty() || slot.dying_since_us > 0) continue;
+      if (!slot.queue.empty() || slot.dying_since_us > 0 || slot.is_gone) continue;
       if (slot.environments.size() < kRememberedMax && slot.bundles.size() < kRememberedMax)
         return &slot;
       kill_slot(slot);
     }
+    return nullptr;
+  }
+
+  /// Where none can start, the first order fails with the cause, and the next one tries again.
+  Slot* new_slot() {
     std::string mark = slot_mark(options_.state_dir) + random_name();
     auto process =
         spawn_executor(options_.executor, {"--state", options_.state_dir}, {{"FLOW_SLOT", mark}});
     if (!process.ok()) {
-      // Nothing can start: the first order fails with the cause, and the next one tries again.
       core::Failure failure;
       failure.cause = core::Cause::staging;
       failure.message = process.error().message;
-      report_end(pending_.front().id, Report::Outcome::failed, std::move(failure));
+      report_end(pending_.front().order.id, Report::Outcome::failed, std::move(failure));
       pending_.pop_front();
       return nullptr;
     }
@@ -536,7 +566,7 @@ class LocalWorker final : public Worker {
     Slot* best = nullptr;
     for (Slot& slot : slots_) {
       if (slot.queue.empty() || slot.queue.size() >= kPipelineMax) continue;
-      if (slot.dying_since_us > 0) continue;
+      if (slot.dying_since_us > 0 || slot.is_gone) continue;
       const Running& front = slot.queue.front();
       bool slow = slot.recalled || is_alone(front.order) || now - front.since_us > kSlowUs;
       if (!slow && (best == nullptr || slot.queue.size() < best->queue.size())) best = &slot;
@@ -544,7 +574,8 @@ class LocalWorker final : public Worker {
     return best;
   }
 
-  void send(Slot& slot, AttemptOrder order) {
+  void send(Slot& slot, Pending pending) {
+    AttemptOrder& order = pending.order;
     if (order.bundle_bytes && slot.bundles.insert(order.bundle).second) {
       wire::ToExecutor message;
       message.mutable_load()->set_digest(std::string(order.bundle.view()));
@@ -565,9 +596,12 @@ class LocalWorker final : public Worker {
                                       safe_name(order), order.id.attempt);
     wire::ToExecutor message;
     fill_start(order, scratch, *message.mutable_start());
+    message.mutable_start()->set_held(pending.staged);
+    slot.was_staged = slot.was_staged || pending.staged;
     append_frame(slot.out, message);
     Running running;
     running.order = std::move(order);
+    running.staged = pending.staged;
     // What was sent need not be kept, but for being given back: the arguments stay.
     if (slot.queue.empty()) running.since_us = monotonic_us();
     slot.queue.push_back(std::move(running));
@@ -603,12 +637,11 @@ class LocalWorker final : public Worker {
   const OnReport on_report_;
   int epoll_ = -1, wake_ = -1;
 
-  std::mutex mutex_;
-  std::vector<Ask> inbox_;
+  std::mutex mutex_;  // of all that follows
   bool quit_ = false;
-
-  // The worker's thread's alone.
-  std::deque<AttemptOrder> pending_;
+  bool waits_long_ = false;  // the thread wakes only when it is woken
+  bool any_staged_ = false;
+  std::deque<Pending> pending_;
   std::list<Slot> slots_;
   std::vector<Report> reports_;
   int64_t memory_checked_us_ = 0;

@@ -18,6 +18,7 @@ struct Running {
   int64_t since_us = 0;         // when it became the first
   int64_t terminate_at_us = 0;  // SIGTERM of one that was interrupted; 0: none
   int64_t kill_at_us = 0;       // 0: nobody asked it to end
+  bool staged = false;          // sent before its event was committed
   bool timed_out = false;
   bool stopped = false;  // asked to end by the head
   int64_t memory_peak = 0;
@@ -29,7 +30,8 @@ struct Slot {
   ExecutorProcess process;
   std::string mark;  // FLOW_SLOT of it and of all that it starts
   FrameCutter cutter;
-  std::string out;  // not yet written
+  std::string out;          // not yet written
+  bool was_staged = false;  // it was sent orders that wait for a release
   bool wants_write = false;
   std::deque<Running> queue;
   std::set<Digest> bundles;
@@ -38,6 +40,7 @@ struct Slot {
   std::deque<std::string> errors_tail;
   bool recalled = false;  // what was queued behind a long attempt was asked back
   int64_t dying_since_us = 0;
+  bool is_gone = false;  // its process closed the wire
 };
 
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start);

@@ -96,12 +96,19 @@ struct BuildReply {
   std::vector<std::string> errors;
 };
 
-/// Thread-safe. Reports are called on the worker's own thread.
+/// Thread-safe. Reports are called on the worker's own thread, which holds no lock then.
 class Worker {
  public:
   using OnReport = std::function<void(std::vector<Report>)>;
   virtual ~Worker() = default;  // kills every executor's process group and waits for it
-  virtual void start(std::vector<AttemptOrder> orders) = 0;
+  /// Hands orders over while their events are being committed: executors read and decode them, and
+  /// run nothing of them before release().
+  virtual void stage(std::vector<AttemptOrder> orders) = 0;
+  virtual void release() = 0;
+  void start(std::vector<AttemptOrder> orders) {
+    stage(std::move(orders));
+    release();
+  }
   /// SIGTERM, after the order's grace SIGKILL; with `kill` SIGKILL at once. The report ends it.
   virtual void stop(const core::AttemptId& id, bool kill) = 0;
   /// ctx.stopping is true: the attempt may save and end, or come to its end. After the order's
