@@ -35,6 +35,10 @@ core::Failure death_of(const Slot& slot, const Running& front, int wait_status) 
     failure.evidence =
         fmt::format("limit {}, peak {}, process group {}\n{}", front.order.resources.memory_bytes,
                     front.memory_peak, front.program > 0 ? front.program : slot.process.pid, tail);
+  } else if (slot.broken) {
+    failure.cause = core::Cause::internal;
+    failure.message = fmt::format(
+        "the process of `{}` was ended: what it sent to its worker was no message", task);
   } else if (WIFSIGNALED(wait_status)) {
     failure.cause = core::Cause::signal;
     failure.code = WTERMSIG(wait_status);

@@ -258,6 +258,7 @@ class LocalWorker final : public Worker {
       }
       slot.cutter.add({chunk.data(), static_cast<size_t>(got)});
       if (!cut(slot)) {
+        slot.broken = true;
         kill_slot(slot);
         return false;
       }
@@ -279,7 +280,8 @@ class LocalWorker final : public Worker {
 
   void handle(Slot& slot, wire::FromExecutor& message) {
     if (message.has_started()) {
-      if (!slot.queue.empty()) slot.queue.front().program = message.started().pid();
+      bool is_group = message.started().pid() > 1;  // to kill 1 is to kill everybody
+      if (!slot.queue.empty() && is_group) slot.queue.front().program = message.started().pid();
       return;
     }
     if (message.has_returned()) {
@@ -419,7 +421,7 @@ class LocalWorker final : public Worker {
     auto was_ended = [&](const Running& running) {
       return running.stopped || running.timed_out || running.over_memory;
     };
-    bool by_itself = slot.dying_since_us == 0;
+    bool by_itself = slot.dying_since_us == 0 || slot.broken;
     if (!slot.queue.empty() && (by_itself || was_ended(slot.queue.front()))) {
       const Running& front = slot.queue.front();
       if (front.stopped) {

@@ -40,6 +40,7 @@ struct Slot {
   std::deque<std::string> errors_tail;
   bool recalled = false;  // what was queued behind a long attempt was asked back
   int64_t dying_since_us = 0;
+  bool broken = false;   // what it said was no message
   bool is_gone = false;  // its process closed the wire
 };
 

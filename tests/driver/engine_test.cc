@@ -131,6 +131,46 @@ end)
   CHECK(task(run.info(), "no").status == "skipped");
 }
 
+TEST_CASE("what tasks print, return and fail with need not be UTF-8") {
+  Place place;
+  Engine engine(place.options());
+  Run run = engine.run(place.script(R"(
+local say = flow.shell("say", { command = [[printf 'out \377\n'; printf 'err \376\n' >&2]] })
+local log = flow.task("log", function(ctx)
+  ctx:log("log \255")
+  ctx:metric("metric \255", 1)
+  return ctx:step("step \255", function() return "value \255" end)
+end)
+local fail = flow.task("fail", function() error("error \255", 0) end)
+return flow.pipeline("p", {}, function() return { said = say().stdout, logged = log(), failed = fail() } end)
+)"));
+  CHECK_THROWS_AS(run.wait(), RunFailed);
+  RunInfo info = run.info();
+  CHECK(info.result.find("said")->as_string() == "out \xff\n");
+  CHECK(info.result.find("logged")->as_string() == "value \xff");
+  CHECK(task(info, "fail").error.starts_with("error \xff\n"));
+  std::string lines;
+  for (const LogLine& line : Reader(place.options()).logs(run.id())) lines += line.text + "\n";
+  CHECK(lines.find("out \xff\n") != std::string::npos);
+  CHECK(lines.find("err \xfe\n") != std::string::npos);
+  CHECK(lines.find("log \xff\n") != std::string::npos);
+}
+
+TEST_CASE("an executor that talks nonsense fails its attempt, once") {
+  Place place;
+  EngineOptions options = place.options();
+  fs::path liar = place.path / "executor";
+  std::ofstream(liar) << "#!/bin/sh\n[ \"$1\" = --build ] && exec '" << options.executor
+                      << "' \"$@\"\nprintf '\\3\\0\\0\\0\\377\\377\\377' >&3\nexec sleep 1000\n";
+  fs::permissions(liar, fs::perms::owner_all);
+  options.executor = liar.string();
+  Engine engine(options);
+  Run run = engine.run(place.script(kSum));
+  CHECK_THROWS_AS(run.wait(), RunFailed);
+  CHECK(task(run.info(), "add").attempts == 1);
+  CHECK(task(run.info(), "add").error.find("no message") != std::string::npos);
+}
+
 TEST_CASE("retries are spent by failures, and steps are not done twice") {
   Place place;
   Engine engine(place.options());
