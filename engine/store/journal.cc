@@ -202,6 +202,13 @@ std::string encode_records(const std::vector<core::Record>& records) {
 
 namespace {
 
+/// False where the field would not keep the number.
+template <typename Field>
+bool keep(int64_t number, Field& field) {
+  field = static_cast<Field>(number);
+  return field == number;
+}
+
 /// One record back; false where a field is not what its type needs.
 class RecordReader {
  public:
@@ -215,22 +222,25 @@ class RecordReader {
     if (m.type() != journal::ENGINE_STARTED) {
       if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
       run = batch_.runs(static_cast<int>(m.run()) - 1);
+      if (run.empty()) return false;
     }
     core::AttemptId id{run, m.unit(), m.attempt(), m.epoch()};
     Digest digest;
     bool has_digest = Digest::from_bytes(m.digest(), digest);
     switch (m.type()) {
-      case journal::ENGINE_STARTED:
-        record.event =
-            core::EngineStarted{m.epoch(), static_cast<int32_t>(m.number()), m.number2()};
-        return true;
+      case journal::ENGINE_STARTED: {
+        core::EngineStarted e{m.epoch(), 0, m.number2()};
+        bool ok = keep(m.number(), e.cpus_milli);
+        record.event = e;
+        return ok;
+      }
       case journal::RUN_SUBMITTED: {
         core::RunSubmitted e;
         e.run = run;
         e.name = m.text();
         e.plan_digest = digest;
         e.plan = has_digest ? plan_(digest) : nullptr;
-        e.jobs = static_cast<int32_t>(m.number());
+        if (!keep(m.number(), e.jobs)) return false;
         e.fail_fast = m.flag();
         e.fresh = m.flag2();
         if (!e.plan) missing = "the plan " + digest.hex();
@@ -255,10 +265,12 @@ class RecordReader {
         record.event = std::move(e);
         return ok;
       }
-      case journal::MAP_EXPANDED:
-        if (m.number() < 0 || m.number() > UINT32_MAX) return false;
-        record.event = core::MapExpanded{run, m.unit(), static_cast<uint32_t>(m.number())};
-        return true;
+      case journal::MAP_EXPANDED: {
+        core::MapExpanded e{run, m.unit(), 0};
+        bool ok = keep(m.number(), e.count);
+        record.event = e;
+        return ok;
+      }
       case journal::WHEN_RESOLVED:
         record.event = core::WhenResolved{run, m.unit(), m.flag()};
         return true;
@@ -305,9 +317,12 @@ class RecordReader {
       case journal::SIGNAL_RECEIVED:
         record.event = core::SignalReceived{run, m.text(), digest};
         return has_digest;
-      case journal::TIMER_FIRED:
-        record.event = core::TimerFired{run, m.unit(), static_cast<uint32_t>(m.number())};
-        return true;
+      case journal::TIMER_FIRED: {
+        core::TimerFired e{run, m.unit(), 0};
+        bool ok = keep(m.number(), e.serial);
+        record.event = e;
+        return ok;
+      }
       case journal::CANCEL_REQUESTED:
         record.event = core::CancelRequested{run};
         return true;

@@ -1,4 +1,5 @@
-// What a client sends to the writer of a state: requests and events of any shape are read without a fault.
+// What a client sends to the writer of a state: requests and events of any shape are read without a
+// fault.
 #include "engine/driver/link.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
