@@ -18,25 +18,27 @@ void RunState::on_event(Event event) {
     dropped++;
   }
   events.push_back(std::move(event));
-  wake.notify_all();
+  has_event.notify_all();
 }
 
 void RunState::on_end() {
   std::lock_guard lock(mutex);
   ended = true;
-  wake.notify_all();
+  has_event.notify_all();
+  has_ended.notify_all();
 }
 
 void RunState::fail(Error given) {
   std::lock_guard lock(mutex);
   if (!error) error = std::move(given);
   ended = true;
-  wake.notify_all();
+  has_event.notify_all();
+  has_ended.notify_all();
 }
 
 std::optional<Event> RunState::next() {
   std::unique_lock lock(mutex);
-  wake.wait(lock, [this] { return ended || !events.empty(); });
+  has_event.wait(lock, [this] { return ended || !events.empty(); });
   if (events.empty()) return std::nullopt;
   Event event = std::move(events.front());
   events.pop_front();
@@ -45,7 +47,7 @@ std::optional<Event> RunState::next() {
 
 void RunState::wait_end() {
   std::unique_lock lock(mutex);
-  wake.wait(lock, [this] { return ended; });
+  has_ended.wait(lock, [this] { return ended; });
   if (error) throw Failed(*error);
 }
 

@@ -30,7 +30,7 @@ struct RunState : public RunListener {
   void wait_end();
 
   std::mutex mutex;
-  std::condition_variable wake;
+  std::condition_variable has_event, has_ended;
   std::deque<Event> events;
   size_t dropped = 0;
   bool ended = false;
