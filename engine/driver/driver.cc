@@ -253,7 +253,7 @@ void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& r
 }
 
 Status Driver::submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
-                      bool fresh, bool fail_fast, int32_t jobs) {
+                      bool fresh, bool fail_fast, int32_t jobs, bool replaces) {
   core::RunSubmitted event;
   event.run = meta.row.id;
   event.name = meta.row.name;
@@ -267,8 +267,13 @@ Status Driver::submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::strin
   input.event = std::move(event);
   input.blobs.emplace_back(meta.row.plan_digest, std::move(plan_bytes));
   input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
-  input.control = [this, meta = std::move(meta)](Batch&, core::State&) mutable {
+  input.control = [this, replaces, meta = std::move(meta)](Batch& batch, core::State&) mutable {
     RunId id = meta.row.id;
+    if (replaces) {
+      core::Event drop = core::RunDeleted{id};
+      if (core::admit(state_, drop)) record(std::move(drop), now_ms());
+      batch.erase(Family::kv, folded_key(id));
+    }
     metas_.insert_or_assign(id, std::move(meta));
   };
   input.done = [latch](bool admitted) { latch->open(admitted); };
@@ -355,12 +360,15 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   return {};
 }
 
-void Driver::forget(const RunId& run) {
-  (void)post_and_wait(core::RunDeleted{run});
-  Batch batch;
-  batch.erase(Family::kv, folded_key(run));
-  Status done = store_->commit(batch);
-  if (!done.ok()) fail(done.error());
+Status Driver::replace(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
+                       bool fresh, bool fail_fast, int32_t jobs) {
+  return submit(std::move(meta), std::move(plan), std::move(plan_bytes), fresh, fail_fast, jobs,
+                true);
+}
+
+void Driver::collect(const std::function<void(const core::State&)>& collect) {
+  std::unique_lock alone(collecting_);
+  inspect([&](const core::State& state, Resolver&) { collect(state); });
 }
 
 void Driver::interrupt(const RunId& run, bool kill) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -68,7 +69,10 @@ class Driver {
 
   /// Commits the run and its content, then starts it. Blocks until it is committed.
   Status submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,
-                bool fail_fast, int32_t jobs);
+                bool fail_fast, int32_t jobs) {
+    return submit(std::move(meta), std::move(plan), std::move(plan_bytes), fresh, fail_fast, jobs,
+                  false);
+  }
   /// Takes an unfinished or failed run up again, or with `task` runs that one anew. Blocks until
   /// committed.
   Status revive(RunMeta meta, const std::string& task);
@@ -76,8 +80,13 @@ class Driver {
   Result<bool> post_and_wait(core::Event event,
                              std::vector<std::pair<Digest, std::string>> blobs = {});
   void interrupt(const RunId& run, bool kill);
-  /// Drops an unfinished or frozen run, so that the same id can be submitted with other code.
-  void forget(const RunId& run);
+  /// Submits an unfinished or frozen run anew, with other code under the same id.
+  Status replace(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,
+                 bool fail_fast, int32_t jobs);
+  /// While it is held nothing is collected: content may be stored before the run that needs it.
+  std::shared_lock<std::shared_mutex> hold_content() { return std::shared_lock(collecting_); }
+  /// Runs `collect` with nobody holding content, on a turn.
+  void collect(const std::function<void(const core::State&)>& collect);
   /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
   PlanInfo foresee(const Plan& plan, bool fresh);
   /// Runs `read` on the driver's thread with the state as it is after a turn, and waits for it.
@@ -92,6 +101,8 @@ class Driver {
   void shut_down();
 
  private:
+  Status submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,
+                bool fail_fast, int32_t jobs, bool replaces);
   struct Input {
     core::Event event;
     bool has_event = true;
@@ -122,10 +133,21 @@ class Driver {
   void stage(const Digest& digest, std::string bytes);
   void remember(const core::AttemptSucceeded& event);
   void settle(core::Time now);
+  struct Resolved {
+    RunId run;
+    core::UnitId unit;
+    ResolvedInputs inputs;
+    bool may_hit = false;
+    std::optional<CacheEntry> entry;
+  };
+  void answer_inputs(core::Time now);
+  void look_up(std::vector<Resolved>& resolved);
+  std::optional<CacheEntry> cached(const Digest& key);
   void answer(const core::Command& question, core::Time now);
+  void submit_answer(core::Event event, core::Time now);
+  void fail_unit(const RunId& run, core::UnitId unit, const Error& error, core::Time now);
   Result<std::string> gather(const core::Run& run, core::UnitId unit);
   Result<std::string> content(const Digest& digest);
-  std::optional<CacheEntry> cached(const Digest& key) const;
   std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
   bool commit(core::Time now, bool durable);
@@ -176,6 +198,7 @@ class Driver {
       prepared_;  // by key: arguments of what is about to start
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
+  std::shared_mutex collecting_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

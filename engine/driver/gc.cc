@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::chrono::hours kYoung{1};
+constexpr std::chrono::hours kYoung{1};  // an object that an attempt may not have reported yet
 
 class Marks {
  public:
@@ -71,7 +71,7 @@ void mark_run(const core::Run& run, Marks& marks) {
   for (const core::DynamicCalls& calls : run.dynamics) marks.add(calls.fragment_digest);
 }
 
-uint64_t sweep_objects(const std::string& dir, const Marks& marks) {
+uint64_t sweep_objects(const std::string& dir, const Marks& marks, std::chrono::hours young) {
   uint64_t freed = 0;
   std::error_code failed;
   fs::path objects = fs::path(dir) / "objects";
@@ -81,10 +81,11 @@ uint64_t sweep_objects(const std::string& dir, const Marks& marks) {
     Digest digest;
     std::string hex =
         walk->path().parent_path().filename().string() + walk->path().filename().string();
-    if (!Digest::parse_hex(hex, digest) || marks.has(digest)) continue;
+    // What a killed process was writing has a name that no digest has.
+    if (Digest::parse_hex(hex, digest) && marks.has(digest)) continue;
     // An attempt that still runs may have written it and not yet reported it.
     auto age = fs::file_time_type::clock::now() - walk->last_write_time(failed);
-    if (age < kYoung) continue;
+    if (age < young) continue;
     uint64_t size = walk->file_size(failed);
     std::error_code removal;
     if (fs::remove(walk->path(), removal)) freed += size;
@@ -92,9 +93,15 @@ uint64_t sweep_objects(const std::string& dir, const Marks& marks) {
   return freed;
 }
 
-}  // namespace
+bool has_attempts(const core::State& live) {
+  for (const auto& [id, run] : live.runs) {
+    if (run.counts.running > 0) return true;
+  }
+  return false;
+}
 
-Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep) {
+// On a turn: nothing is committed meanwhile, so what is not marked now nobody needs.
+Result<uint64_t> collect(Driver& driver, const core::State& live, uint32_t keep) {
   Store& store = driver.store();
   auto rows = all_rows(store);
   FLOW_TRY(rows);
@@ -107,7 +114,6 @@ Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep) {
   Batch batch;
   uint64_t freed = 0;
   Marks marks(driver.blobs());
-  std::optional<Error> problem;
   for (const RunRow& row : *rows) {
     if (dropped.contains(row.id)) {
       batch.erase(Family::runs, run_key(row.id));
@@ -123,9 +129,7 @@ Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep) {
     FLOW_TRY(state);
     for (const auto& [id, run] : state->runs) mark_run(run, marks);
   }
-  driver.inspect([&](const core::State& state, Resolver&) {
-    for (const auto& [id, run] : state.runs) mark_run(run, marks);
-  });
+  for (const auto& [id, run] : live.runs) mark_run(run, marks);
   // A cache entry lives as long as the run that made it, or a kept run that was served from it.
   Status scanned =
       store.scan(Family::cache, "", "", [&](std::string_view key, std::string_view value) {
@@ -165,11 +169,21 @@ Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep) {
   });
   FLOW_TRY(scanned);
   FLOW_TRY(store.commit(batch));
-  freed += sweep_objects(driver.options().state_dir, marks);
+  freed += sweep_objects(driver.options().state_dir, marks,
+                         has_attempts(live) ? kYoung : std::chrono::hours{0});
   // Scratch of failed attempts stays until here.
   std::error_code failed;
   for (const std::string& run : dropped)
     fs::remove_all(fs::path(driver.options().state_dir) / "scratch" / run, failed);
+  return freed;
+}
+
+}  // namespace
+
+Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep) {
+  Result<uint64_t> freed = uint64_t{0};
+  driver.collect([&](const core::State& live) { freed = collect(driver, live, keep); });
+  if (auto error = driver.stopped_by()) return *error;
   return freed;
 }
 

@@ -82,15 +82,19 @@ void update_row(const core::Run& run, RunRow& row) {
   }
 }
 
-RunInfo summary_of_run(const core::Run& run, const RunRow& given, Resolver& resolver) {
-  RunRow row = given;
-  update_row(run, row);
+RunInfo summary_of_row(const RunRow& row, Resolver& resolver) {
   RunInfo info = info_of_row(row);
-  if (run.has_result) {
-    auto result = resolver.value(run.result);
+  if (row.has_result) {
+    auto result = resolver.value(row.result);
     if (result.ok()) info.result = **result;
   }
   return info;
+}
+
+RunInfo summary_of_run(const core::Run& run, const RunRow& given, Resolver& resolver) {
+  RunRow row = given;
+  update_row(run, row);
+  return summary_of_row(row, resolver);
 }
 
 RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,

@@ -11,6 +11,8 @@ namespace flow {
 
 /// Header only: what a row tells.
 RunInfo info_of_row(const RunRow& row);
+/// With the result.
+RunInfo summary_of_row(const RunRow& row, Resolver& resolver);
 /// The whole, with tasks. `state` may be null; with it waiting tasks say what they wait for.
 RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
                     const core::State* state);

@@ -87,9 +87,10 @@ RunInfo LocalEngine::look(const RunId& id, bool tasks) {
   if (found) return info;
   if (auto error = driver->stopped_by()) throw Failed(*error);
   RunRow row = value_or_throw(select_row(driver->store(), id));
+  Resolver resolver([driver](const Digest& digest) { return driver->blobs().get(digest); });
+  if (!tasks) return summary_of_row(row, resolver);
   LoadedRun loaded = value_or_throw(load_run(driver->store(), driver->blobs(), row));
   if (loaded.run == nullptr) return info_of_row(row);
-  Resolver resolver([driver](const Digest& digest) { return driver->blobs().get(digest); });
   describe(*loaded.run, row, resolver, nullptr);
   return info;
 }
@@ -116,6 +117,7 @@ std::shared_ptr<detail::RunState> LocalEngine::run(const std::string& script, co
 }
 
 std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
+  auto held = driver_->hold_content();
   Prepared prepared = value_or_throw(prepare(*driver_, submission));
   RunId id = prepared.meta.row.id;
   auto state = watch(id);
@@ -149,6 +151,7 @@ std::shared_ptr<detail::RunState> LocalEngine::retry(const std::string& selector
 std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& selector,
                                                        const std::string& task, bool, bool new_code,
                                                        const Submission& from) {
+  auto held = driver_->hold_content();
   RunRow row = value_or_throw(select_row(driver_->store(), selector));
   auto state = watch(row.id);
   std::string bundle_bytes = value_or_throw(driver_->blobs().get(row.bundle_digest));
@@ -163,10 +166,9 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     prepared.meta.row.name = row.name;
     prepared.meta.row.submitted = row.submitted;
     prepared.meta.listener = state;
-    driver_->forget(row.id);
-    ok_or_throw(driver_->submit(std::move(prepared.meta), prepared.plan,
-                                std::move(prepared.plan_bytes), row.fresh, row.fail_fast,
-                                from.options.jobs));
+    ok_or_throw(driver_->replace(std::move(prepared.meta), prepared.plan,
+                                 std::move(prepared.plan_bytes), row.fresh, row.fail_fast,
+                                 from.options.jobs));
     return state;
   }
   if (row.status == "succeeded" && task.empty()) {

@@ -84,8 +84,9 @@ Run::Events Run::events() { return Events(*this); }
 
 Value Run::wait() {
   state_->wait_end();
-  RunInfo info = this->info();
+  RunInfo info = this->summary();
   if (info.status == "succeeded") return info.result;
+  if (info.status == "failed") info = this->info();
   if (info.status == "failed" || info.status == "cancelled") {
     std::string message = "the run " + info.id + " was cancelled";
     if (info.status == "failed") {

@@ -15,6 +15,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kQuestionsMax = 16'384;  // answered in one turn; the rest in the next
+constexpr size_t kLookupsMax = 512;
 constexpr size_t kProposalsMax = 4'096;
 constexpr uint64_t kJournalMin = 16 << 20;  // bytes of journal before a snapshot is worth it
 
@@ -121,6 +122,8 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.run = event.id.run;
   entry.at_ms = state_.sequence == 0 ? 0 : now_ms();
   entry.has_wait = unit.extra && !unit.extra->waits.empty();
+  auto bytes = staged_.find(event.result);
+  entry.is_file = bytes != staged_.end() && bytes->second.size() > kInlineBlobMax;
   batch_.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
   staged_cache_[unit.key] = entry;
 }
@@ -138,6 +141,12 @@ void Driver::settle(core::Time now) {
     commands_.clear();
     if (!questions_.empty()) {
       if (answered++ >= kQuestionsMax) return;  // commit what there is, then go on
+      if (std::holds_alternative<core::ResolveInputs>(questions_.front())) {
+        size_t before = questions_.size();
+        answer_inputs(now);
+        answered += before - questions_.size();
+        continue;
+      }
       core::Command question = std::move(questions_.front());
       questions_.pop_front();
       answer(question, now);
@@ -174,71 +183,120 @@ bool Driver::may_hit_cache(const core::Run& run, core::UnitId unit, const CacheE
   return !for_effect;
 }
 
-void Driver::answer(const core::Command& question, core::Time now) {
-  auto submit = [&](core::Event event) {
-    if (core::admit(state_, event)) record(std::move(event), now);
-  };
-  auto fail_unit = [&](const RunId& run, core::UnitId unit, const Error& error) {
-    core::Failure failure;
-    failure.cause =
-        error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
-    failure.message = error.message;
-    submit(core::InputsFailed{run, unit, std::move(failure)});
-  };
-  if (const auto* q = std::get_if<core::ResolveInputs>(&question)) {
-    auto found = state_.runs.find(q->run);
-    if (found == state_.runs.end()) return;
-    const core::Run& run = found->second;
-    auto inputs = resolver_.inputs(run, q->unit);
-    if (!inputs.ok()) return fail_unit(q->run, q->unit, inputs.error());
+void Driver::submit_answer(core::Event event, core::Time now) {
+  if (core::admit(state_, event)) record(std::move(event), now);
+}
+
+void Driver::fail_unit(const RunId& run, core::UnitId unit, const Error& error, core::Time now) {
+  core::Failure failure;
+  failure.cause =
+      error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
+  failure.message = error.message;
+  submit_answer(core::InputsFailed{run, unit, std::move(failure)}, now);
+}
+
+// Of many at once: looking keys up is most of what a run with nothing to do costs.
+void Driver::answer_inputs(core::Time now) {
+  std::vector<Resolved> resolved;
+  while (!questions_.empty() && resolved.size() < kLookupsMax) {
+    const auto* question = std::get_if<core::ResolveInputs>(&questions_.front());
+    if (question == nullptr) break;
+    auto [run, unit] = *question;
+    questions_.pop_front();
+    auto found = state_.runs.find(run);
+    if (found == state_.runs.end()) continue;
+    auto inputs = resolver_.inputs(found->second, unit);
+    if (!inputs.ok()) {
+      fail_unit(run, unit, inputs.error(), now);
+      continue;
+    }
+    const TaskDef& def = *Resolver::def_of(found->second, unit);
+    bool may_hit = def.cache && def.kind != TaskKind::service && !found->second.units[unit].forced;
+    resolved.push_back({std::move(run), unit, std::move(*inputs), may_hit, std::nullopt});
+  }
+  look_up(resolved);
+  for (Resolved& each : resolved) {
+    auto found = state_.runs.find(each.run);
+    if (found == state_.runs.end()) continue;
     core::InputsResolved event;
-    event.run = q->run;
-    event.unit = q->unit;
-    event.key = inputs->key;
-    const TaskDef& def = *Resolver::def_of(run, q->unit);
-    if (def.cache && def.kind != TaskKind::service && !run.units[q->unit].forced) {
-      std::optional<CacheEntry> entry = cached(inputs->key);
-      if (entry && may_hit_cache(run, q->unit, *entry)) {
-        event.hit = true;
-        event.result = entry->result;
-        if (entry->has_fragment) {
-          event.fragment_digest = entry->fragment;
-          event.fragment = fragment(entry->fragment);
-          if (!event.fragment) event.hit = false;
-        } else if (!staged_.contains(entry->result) && !blobs_.has(entry->result)) {
-          event.hit = false;  // the content was collected: it is computed again
-        }
+    event.run = each.run;
+    event.unit = each.unit;
+    event.key = each.inputs.key;
+    if (each.entry && may_hit_cache(found->second, each.unit, *each.entry)) {
+      event.result = each.entry->result;
+      if (each.entry->has_fragment) {
+        event.fragment_digest = each.entry->fragment;
+        event.fragment = fragment(each.entry->fragment);
       }
+      // Where its content is gone it is computed again.
+      bool is_lost = each.entry->has_fragment
+                         ? event.fragment == nullptr
+                         : each.entry->is_file && !blobs_.has(each.entry->result);
+      event.hit = !is_lost;
     }
     if (!event.hit && prepared_.size() < kPreparedMax)
-      prepared_[inputs->key] = std::move(inputs->args_bytes);
-    return submit(std::move(event));
+      prepared_[each.inputs.key] = std::move(each.inputs.args_bytes);
+    submit_answer(std::move(event), now);
   }
+}
+
+void Driver::look_up(std::vector<Resolved>& resolved) {
+  std::vector<Resolved*> asked;
+  std::vector<std::string> names;
+  for (Resolved& each : resolved) {
+    if (!each.may_hit) continue;
+    auto staged = staged_cache_.find(each.inputs.key);
+    if (staged != staged_cache_.end()) {
+      each.entry = staged->second;
+    } else {
+      asked.push_back(&each);
+      names.push_back(cache_key(each.inputs.key));
+    }
+  }
+  if (asked.empty()) return;
+  auto rows = store_->get_many(Family::cache, {names.begin(), names.end()});
+  if (!rows.ok()) return fail(rows.error());
+  for (size_t i = 0; i < asked.size(); i++) {
+    if (!(*rows)[i]) continue;
+    auto entry = decode_cache_entry(*(*rows)[i]);
+    if (entry.ok()) asked[i]->entry = std::move(*entry);
+  }
+}
+
+std::optional<CacheEntry> Driver::cached(const Digest& key) {
+  std::vector<Resolved> one(1);
+  one[0].inputs.key = key;
+  one[0].may_hit = true;
+  look_up(one);
+  return one[0].entry;
+}
+
+void Driver::answer(const core::Command& question, core::Time now) {
   if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
     auto found = state_.runs.find(q->run);
     if (found == state_.runs.end()) return;
     auto count = resolver_.map_count(found->second, q->unit);
-    if (!count.ok()) return fail_unit(q->run, q->unit, count.error());
-    return submit(core::MapExpanded{q->run, q->unit, *count});
+    if (!count.ok()) return fail_unit(q->run, q->unit, count.error(), now);
+    return submit_answer(core::MapExpanded{q->run, q->unit, *count}, now);
   }
   if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
     auto found = state_.runs.find(q->run);
     if (found == state_.runs.end()) return;
     auto side = resolver_.condition(found->second, q->unit);
-    if (!side.ok()) return fail_unit(q->run, q->unit, side.error());
-    return submit(core::WhenResolved{q->run, q->unit, *side});
+    if (!side.ok()) return fail_unit(q->run, q->unit, side.error(), now);
+    return submit_answer(core::WhenResolved{q->run, q->unit, *side}, now);
   }
   const auto& q = std::get<core::GatherValue>(question);
   auto found = state_.runs.find(q.run);
   if (found == state_.runs.end()) return;
   auto bytes = gather(found->second, q.unit);
   if (!bytes.ok()) {
-    if (q.unit != kNoNode) return fail_unit(q.run, q.unit, bytes.error());
+    if (q.unit != kNoNode) return fail_unit(q.run, q.unit, bytes.error(), now);
     bytes = encode_value(Value::null());
   }
   Digest digest = sha256(*bytes);
   stage(digest, std::move(*bytes));
-  submit(core::ValueGathered{q.run, q.unit, digest});
+  submit_answer(core::ValueGathered{q.run, q.unit, digest}, now);
 }
 
 Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {
@@ -259,16 +317,6 @@ Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {
     bytes += *item == nil ? null : *item;
   }
   return bytes;
-}
-
-std::optional<CacheEntry> Driver::cached(const Digest& key) const {
-  auto staged = staged_cache_.find(key);
-  if (staged != staged_cache_.end()) return staged->second;
-  auto row = store_->get(Family::cache, cache_key(key));
-  if (!row.ok() || !row->has_value()) return std::nullopt;
-  auto entry = decode_cache_entry(**row);
-  if (!entry.ok()) return std::nullopt;
-  return *entry;
 }
 
 std::shared_ptr<const PlanFragment> Driver::fragment(const Digest& digest) {

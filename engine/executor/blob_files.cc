@@ -151,8 +151,13 @@ Status BlobFiles::store_large(const std::string& path, bool may_move, File::Entr
     FLOW_TRY(digest);
     entry.digest = digest->digest;
     entry.size = digest->size;
-    if (has_object(entry.digest, entry.size)) return {};
     std::string target = object_path(entry.digest);
+    if (has_object(entry.digest, entry.size)) {
+      // Whoever wrote it may not have come to sync its name; and what collects garbage leaves new
+      // content alone.
+      ::utimensat(AT_FDCWD, target.c_str(), nullptr, 0);
+      return sync_dir(fs::path(target).parent_path().string());
+    }
     FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
     if (::chmod(content.c_str(), 0400) != 0) return failed("change the mode of", content);
     FLOW_TRY(sync_file(content));

@@ -32,6 +32,9 @@ Status sync_name(const std::string& target) {
   return sync_dir(fs::path(folder).parent_path().string());
 }
 
+/// Content that is stored again counts as new: what collects garbage leaves it alone for a while.
+void touch(const std::string& target) { ::utimensat(AT_FDCWD, target.c_str(), nullptr, 0); }
+
 /// One of another size was cut by a full disk, or written to.
 bool is_there(const std::string& target, uint64_t size) {
   struct stat info {};
@@ -108,6 +111,7 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
   if (is_there(target, bytes.size())) {
     // Whoever wrote it may not have come to sync its name yet.
     FLOW_TRY(sync_name(target));
+    touch(target);
     return digest;
   }
   Temporary temporary(dir_ + "/objects");
@@ -147,6 +151,7 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
   std::string target = path_of(digest);
   if (is_there(target, size)) {
     FLOW_TRY(sync_name(target));
+    touch(target);
   } else {
     FLOW_TRY(temporary.keep_as(target));
   }

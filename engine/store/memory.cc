@@ -32,6 +32,13 @@ class MemoryStore final : public Store {
     return std::optional<std::string>(row->second);
   }
 
+  Result<std::vector<std::optional<std::string>>> get_many(
+      Family family, const std::vector<std::string_view>& keys) const override {
+    std::vector<std::optional<std::string>> rows;
+    for (std::string_view key : keys) rows.push_back(*get(family, key));
+    return rows;
+  }
+
   Status scan(Family family, std::string_view prefix, std::string_view from,
               const std::function<bool(std::string_view, std::string_view)>& visit) const override {
     std::map<std::string, std::string> rows;

@@ -89,6 +89,7 @@ std::string encode_cache_entry(const CacheEntry& e) {
   m.set_run(e.run);
   m.set_at_ms(e.at_ms);
   m.set_has_wait(e.has_wait);
+  m.set_is_file(e.is_file);
   return m.SerializeAsString();
 }
 
@@ -103,6 +104,7 @@ Result<CacheEntry> decode_cache_entry(std::string_view bytes) {
   e.run = m.run();
   e.at_ms = m.at_ms();
   e.has_wait = m.has_wait();
+  e.is_file = m.is_file();
   return e;
 }
 

@@ -31,6 +31,7 @@ struct CacheEntry {
   std::string task, run;  // who made it
   int64_t at_ms = 0;
   bool has_wait = false;  // the attempt called ctx:wait
+  bool is_file = false;   // the result is a file under objects/: somebody may have removed it
 };
 
 struct LogRow {

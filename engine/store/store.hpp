@@ -39,6 +39,9 @@ class Store {
   virtual ~Store() = default;
   virtual Status commit(const Batch& batch, bool sync = true) = 0;
   virtual Result<std::optional<std::string>> get(Family family, std::string_view key) const = 0;
+  /// A row or nothing for each key, in their order.
+  virtual Result<std::vector<std::optional<std::string>>> get_many(
+      Family family, const std::vector<std::string_view>& keys) const = 0;
   /// Calls `visit` in key order for every key with `prefix` from `from` on, until it returns false.
   virtual Status scan(
       Family family, std::string_view prefix, std::string_view from,
