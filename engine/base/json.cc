@@ -383,7 +383,7 @@ Error parse_failure(std::string_view text, const Builder& builder) {
   size_t line_end = before.rfind('\n');
   size_t column = line_end == before.npos ? last : last - line_end - 1;
   return user_error(fmt::format("this is no JSON: line {}, column {}: {}", lines + 1, column + 1,
-                                reason_of(builder.syntax)));
+                                to_utf8(reason_of(builder.syntax))));
 }
 
 }  // namespace

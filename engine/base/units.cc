@@ -116,14 +116,14 @@ Result<int64_t> parse_bytes(std::string_view text) {
 Result<int64_t> parse_duration_us(std::string_view text) {
   auto total = microseconds_of(text);
   if (!total.ok()) return total.error();
-  return static_cast<int64_t>(std::llround(std::ceil(*total)));
+  // 1.1m is 66000000.000000007 µs: what floating point adds is no microsecond of its own.
+  return static_cast<int64_t>(std::ceil(std::round(*total * 1e3) / 1e3));
 }
 
 Result<int64_t> parse_duration_ms(std::string_view text) {
-  auto total = microseconds_of(text);
+  auto total = parse_duration_us(text);
   if (!total.ok()) return total.error();
-  // 0.29s is 290000.00000000006 µs: what floating point adds is no millisecond of its own.
-  return static_cast<int64_t>(std::ceil(std::round(*total) / 1e3));
+  return *total / 1000 + (*total % 1000 != 0);
 }
 
 std::string format_bytes(uint64_t bytes) {

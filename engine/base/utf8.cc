@@ -49,4 +49,15 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+std::string to_utf8(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    size_t length = sequence_length(bytes + at, text.size() - at);
+    out += length > 0 ? text.substr(at, length) : "\xef\xbf\xbd";
+    at += length > 0 ? length : 1;
+  }
+  return out;
+}
+
 }  // namespace flow

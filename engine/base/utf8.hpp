@@ -1,10 +1,13 @@
 // Is this text UTF-8? Decides whether a string is text or bytes, in CBOR and in JSON.
 #pragma once
+#include <string>
 #include <string_view>
 
 namespace flow {
 
 /// Well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
+/// The text with U+FFFD for every byte that belongs to no well-formed sequence.
+std::string to_utf8(std::string_view text);
 
 }  // namespace flow

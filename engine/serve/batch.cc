@@ -23,9 +23,11 @@ bool can_join(const Tensors& a, const Tensors& b) {
            x.second.shape.size() == y.second.shape.size() &&
            std::equal(x.second.shape.begin() + 1, x.second.shape.end(), y.second.shape.begin() + 1);
   };
+  // Without a row there would be nothing of the answer to give back.
   auto same_rows = [](const Tensors& tensors) {
     return std::all_of(tensors.begin(), tensors.end(), [&](const auto& each) {
-      return each.second.shape.front() == tensors.begin()->second.shape.front();
+      return each.second.shape.front() == tensors.begin()->second.shape.front() &&
+             each.second.shape.front() > 0;
     });
   };
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), joins) && same_rows(a) &&

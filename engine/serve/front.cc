@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/base/utf8.hpp"
 #include "engine/serve/batch.hpp"
 
 namespace flow {
@@ -95,7 +96,8 @@ class Front final : public ServiceFront {
  private:
   static void send_error(httplib::Response& response, int status, const std::string& message) {
     response.status = status;
-    response.set_content("{\"error\":" + to_json(Value(message)) + "}", "application/json");
+    response.set_content("{\"error\":" + to_json(Value(to_utf8(message))) + "}",
+                         "application/json");
   }
 
   bool is_ready() {

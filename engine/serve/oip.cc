@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/base/utf8.hpp"
 #include "engine/serve/serve.hpp"
 
 namespace flow {
@@ -62,6 +63,19 @@ bool append_item(std::string& out, DType dtype, const Value& item) {
   }
 }
 
+/// A field that is text, or null: JSON of ours may hold other bytes, the protocol's does not.
+const Value* text_field(const Value& table, std::string_view name) {
+  const Value* found = table.find(name);
+  bool is_text =
+      found != nullptr && found->kind() == Value::Kind::string && is_utf8(found->as_string());
+  return is_text ? found : nullptr;
+}
+
+std::string shown(const Value& item) {
+  constexpr size_t kShown = 40;
+  return to_utf8(to_json(item).substr(0, kShown));
+}
+
 /// Flat or nested; `where` is for the error.
 Status append_data(std::string& out, DType dtype, const Value& data, const std::string& where) {
   if (data.kind() != Value::Kind::table || !data.as_table().fields.empty())
@@ -72,7 +86,7 @@ Status append_data(std::string& out, DType dtype, const Value& data, const std::
       FLOW_TRY(append_data(out, dtype, item, where));
     } else if (!append_item(out, dtype, item)) {
       return user_error(fmt::format("{}.data[{}] is {}, which is no value of its datatype", where,
-                                    index, to_json(item).substr(0, 40)));
+                                    index, shown(item)));
     }
     index++;
   }
@@ -80,11 +94,10 @@ Status append_data(std::string& out, DType dtype, const Value& data, const std::
 }
 
 Result<Tensor> parse_input(const Value& input, const std::string& where) {
-  const Value* datatype = input.find("datatype");
+  const Value* datatype = text_field(input, "datatype");
   const Value* shape = input.find("shape");
   const Value* data = input.find("data");
-  if (datatype == nullptr || datatype->kind() != Value::Kind::string)
-    return user_error(where + ".datatype is missing");
+  if (datatype == nullptr) return user_error(where + ".datatype is missing");
   if (shape == nullptr || shape->kind() != Value::Kind::table)
     return user_error(where + ".shape is missing");
   if (data == nullptr) return user_error(where + ".data is missing");
@@ -148,16 +161,13 @@ Result<Tensors> parse_infer_request(std::string_view body, std::string& id) {
     return user_error("the body has no `inputs`");
   if (inputs->as_table().list.size() > kInputsMax)
     return user_error(fmt::format("more than {} inputs", kInputsMax));
-  if (const Value* given = request->find("id");
-      given != nullptr && given->kind() == Value::Kind::string)
-    id = given->as_string();
+  if (const Value* given = text_field(*request, "id")) id = given->as_string();
   Tensors tensors;
   size_t index = 0;
   for (const Value& input : inputs->as_table().list) {
     std::string where = fmt::format("inputs[{}]", index++);
-    const Value* name = input.find("name");
-    if (name == nullptr || name->kind() != Value::Kind::string)
-      return user_error(where + ".name is missing");
+    const Value* name = text_field(input, "name");
+    if (name == nullptr) return user_error(where + ".name is missing");
     auto tensor = parse_input(input, where);
     FLOW_TRY(tensor);
     if (!tensors.emplace(name->as_string(), std::move(*tensor)).second)

@@ -158,6 +158,8 @@ TEST_CASE("durations are read") {
   CHECK(ms_of("500us") == 1);
   CHECK(*parse_duration_us("500us") == 500);
   CHECK(*parse_duration_us("2ms") == 2000);
+  CHECK(*parse_duration_us("1.1m") == 66'000'000);
+  CHECK(ms_of("0.3us") == 1);
   for (const char* wrong :
        {"", "10", "s", "-1s", "1x", "1s1m", "1m1m", "1000000d", "1 s s", "1e3s"})
     CHECK(ms_of(wrong) == -1);
@@ -209,4 +211,9 @@ TEST_CASE("UTF-8 is told from other bytes") {
        {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80",
         "\xf4\x90\x80\x80", "\xff", "12345678\xc3", "\xf8\x88\x80\x80\x80"})
     CHECK_FALSE(is_utf8(bad));
+}
+
+TEST_CASE("other bytes become U+FFFD, text stays") {
+  CHECK(to_utf8("aé\xff\xc3") == "aé\xef\xbf\xbd\xef\xbf\xbd");
+  CHECK(to_utf8("日本語") == "日本語");
 }

@@ -39,6 +39,8 @@ TEST_CASE("Only what differs in rows alone goes together") {
   // Inputs with different numbers of rows have no common first dimension.
   CHECK_FALSE(can_join({{"x", floats({1}, {1})}, {"y", floats({2}, {1, 2})}},
                        {{"x", floats({1}, {1})}, {"y", floats({2}, {1, 2})}}));
+  // One without rows would make the batch's answer a row short for all.
+  CHECK_FALSE(can_join(a, {{"x", floats({0, 2}, {})}}));
 }
 
 TEST_CASE("An answer is cut as its requests were joined") {

@@ -141,6 +141,17 @@ TEST_CASE("What is malformed is refused and named") {
   CHECK_THAT(refusal(std::string(100'000, '[')), Contains("JSON"));
 }
 
+TEST_CASE("A refusal is text, whatever was sent") {
+  std::string umlauts = "\"a";
+  for (int i = 0; i < 30; i++) umlauts += "\xc3\xa4";
+  std::string message =
+      refusal(one_input(R"("name":"x","shape":[1],"datatype":"INT32","data":[)" + umlauts + "\"]"));
+  CHECK(to_json(Value(message)).starts_with('"'));
+  CHECK(
+      refusal(one_input(R"("name":{"$bytes":"/w=="},"shape":[1],"datatype":"INT32","data":[1])")) ==
+      "inputs[0].name is missing");
+}
+
 TEST_CASE("An answer is JSON that names model, id, datatype and shape") {
   Tensors outputs;
   outputs["p"] = tensor_of<float>(DType::f32, {1, 2}, {0.5f, 0.25f});

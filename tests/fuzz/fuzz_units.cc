@@ -1,0 +1,24 @@
+// Words of the command line and of scripts: sizes, durations, digests, base64 and parameters' JSON.
+// What is read is printed and read again as it was.
+#include "engine/base/base64.hpp"
+#include "engine/base/units.hpp"
+#include "flow/value.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (auto bytes = flow::parse_bytes(text); bytes.ok()) {
+    FLOW_CHECK(*bytes >= 0);
+    FLOW_CHECK(*flow::parse_bytes(std::to_string(*bytes)) == *bytes);
+    FLOW_CHECK(!flow::format_bytes(static_cast<uint64_t>(*bytes)).empty());
+  }
+  auto us = flow::parse_duration_us(text), ms = flow::parse_duration_ms(text);
+  if (us.ok()) {
+    FLOW_CHECK(ms.ok() && *ms == *us / 1000 + (*us % 1000 != 0));
+    FLOW_CHECK(*flow::parse_duration_us(std::to_string(*us) + "us") == *us);
+    FLOW_CHECK(!flow::format_duration(*ms).empty());
+  }
+  std::string bytes;
+  if (flow::base64_decode(text, bytes)) FLOW_CHECK(flow::base64_encode(bytes) == text);
+  FLOW_CHECK(flow::base64_decode(flow::base64_encode(text), bytes) && bytes == text);
+  return 0;
+}
