@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "engine/core/graph.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/codec.hpp"
 
@@ -153,6 +154,48 @@ void put_run(const core::Run& r, journal::Run& m) {
   m.set_gathering(r.gathering);
 }
 
+bool is_own(const core::Unit& unit, size_t node) { return unit.node == node && unit.instance < 0; }
+
+/// Whens have no attempts, and a signal that is waited for has a name.
+bool fits(const core::Unit& unit, const Node& node) {
+  using core::Phase;
+  bool computes = unit.phase == Phase::elsewhere || unit.phase == Phase::ready ||
+                  unit.phase == Phase::running || unit.phase == Phase::signal ||
+                  unit.phase == Phase::backoff;
+  return (!computes || node.kind != NodeKind::when) && (unit.phase != Phase::signal || unit.extra);
+}
+
+/// Each node has its own unit, and every other unit is an instance of a map.
+bool fits(const core::Run& run, const std::vector<const Node*>& nodes) {
+  size_t own = run.plan->nodes.size();
+  for (size_t i = 0; i < own; i++) {
+    if (!is_own(run.units[i], i)) return false;
+  }
+  std::vector<bool> is_call(run.units.size(), false);
+  for (const core::DynamicCalls& calls : run.dynamics) {
+    const core::Unit& caller = run.units[calls.unit];
+    if (caller.node >= calls.first_node) return false;
+    const Node& node = *nodes[caller.node];
+    bool is_map = node.kind == NodeKind::map && caller.instance < 0;
+    if (is_map || node.kind == NodeKind::when || run.plan->defs[node.def].kind != TaskKind::dynamic)
+      return false;
+    for (size_t i = 0; i < calls.fragment->nodes.size(); i++) {
+      if (!is_own(run.units[calls.first_unit + i], calls.first_node + i)) return false;
+      is_call[calls.first_unit + i] = true;
+    }
+  }
+  for (size_t i = own; i < run.units.size(); i++) {
+    const core::Unit& unit = run.units[i];
+    if (is_call[i]) continue;
+    const Node& node = *nodes[unit.node];
+    if (unit.instance < 0 || node.kind != NodeKind::map) return false;
+    bool outside = core::has_literal_items(node) &&
+                   static_cast<size_t>(unit.instance) >= node.items.as_table().list.size();
+    if (outside) return false;
+  }
+  return true;
+}
+
 /// "" or what is wrong.
 std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
                     const FindFragment& fragment) {
@@ -173,7 +216,8 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   }
   r.units.resize(static_cast<size_t>(m.units_size()));
   if (r.units.size() < r.plan->nodes.size()) return "fewer units than nodes";
-  size_t nodes = r.plan->nodes.size();
+  std::vector<const Node*> nodes;
+  for (const Node& node : r.plan->nodes) nodes.push_back(&node);
   for (const journal::Dynamic& d : m.dynamics()) {
     core::DynamicCalls calls;
     calls.unit = d.unit();
@@ -183,23 +227,24 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
     calls.fragment = fragment(calls.fragment_digest);
     if (!calls.fragment)
       return "the list of calls " + calls.fragment_digest.hex() + ", which the state does not hold";
-    bool fits = calls.first_node == nodes && calls.unit < r.units.size() &&
+    bool fits = calls.first_node == nodes.size() && calls.unit < r.units.size() &&
                 calls.first_unit + calls.fragment->nodes.size() <= r.units.size();
     if (!fits) return "a list of calls that does not fit its run";
     for (const Node& node : calls.fragment->nodes) {
       if (node.kind != NodeKind::when && node.def >= r.plan->defs.size())
         return "a call of an unknown task";
+      nodes.push_back(&node);
     }
-    nodes += calls.fragment->nodes.size();
     r.dynamics.push_back(std::move(calls));
   }
   for (size_t i = 0; i < r.units.size(); i++) {
     const journal::Unit& u = m.units(static_cast<int>(i));
-    if (!get_unit(u, r.units[i]) || u.node() >= nodes || u.extra() > extras.size())
+    if (!get_unit(u, r.units[i]) || u.node() >= nodes.size() || u.extra() > extras.size())
       return "a damaged unit";
-    if (i < r.plan->nodes.size() && u.node() != i) return "a damaged unit";
     if (u.extra() != 0) r.units[i].extra = extras[u.extra() - 1];
+    if (!fits(r.units[i], *nodes[u.node()])) return "a damaged unit";
   }
+  if (!fits(r, nodes)) return "units that are not those of its nodes";
   for (const journal::Signal& s : m.signals()) {
     if (!Digest::from_bytes(s.value(), r.signals[s.name()])) return "a damaged signal";
   }
@@ -250,7 +295,8 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.cpus_milli = m->cpus_milli();
   state.memory_bytes = m->memory_bytes();
   for (const journal::Run& run : m->runs()) {
-    std::string problem = get_run(run, state.runs[run.id()], plan, fragment);
+    auto [place, added] = state.runs.try_emplace(run.id());
+    std::string problem = added ? get_run(run, place->second, plan, fragment) : "a namesake in it";
     if (!problem.empty())
       return environment_error(fmt::format("the snapshot of the run {} has {}", run.id(), problem));
   }
