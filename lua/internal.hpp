@@ -88,14 +88,15 @@ struct GraphBuilder {
   std::vector<std::string> warnings;
   std::map<std::string, size_t> ordinals;     // file, NUL, name of a task -> index in tasks
   std::vector<const TaskObject*> node_tasks;  // of each node; null for a when
-  // Parts that handles name: each a step from the part (or, at 0, the whole result) it was taken of.
+  // Parts that handles name: each a step from the part (at 0, the whole result) it was taken of.
   std::vector<std::pair<uint32_t, PathStep>> parts{{}};
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> after_lines;  // (later, earlier) made by :after
 };
-/// In a dynamic task: phase is `task`, context(L).graph is a fresh GraphBuilder of that attempt (the
-/// load's one goes on owning the tasks), its `prefix` is ctx.task + "/", and each node's `def` is the
-/// TaskDef::ordinal. A plan that uses a dynamic task has all tasks in `defs`, by ordinal, so that
-/// both count alike. In other tasks context(L).graph is null.
+/// In a dynamic task: phase is `task`, context(L).graph is a fresh GraphBuilder of that attempt
+/// (the load's one goes on owning the tasks), its `prefix` is ctx.task + "/", and each node's `def`
+/// is the TaskDef::ordinal. A plan that uses a dynamic task has all tasks in `defs`, by ordinal, so
+/// that both count alike. In other tasks context(L).graph is null.
+///
 /// flow.task, shell, map, when, dynamic, service, native, pipeline, param.*, file, env. Raises Lua
 /// errors that name file, line, what was expected and the nearest right name.
 void open_graph(lua_State* L, int flow_table);

@@ -76,7 +76,7 @@ using Status = Result<void>;
 #define FLOW_CHECK(condition) \
   ((condition) ? void(0) : ::flow::check_failed(#condition, __FILE__, __LINE__))
 /// Returns the error of a Result from the enclosing function.
-#define FLOW_TRY(expression)                                                      \
-  do {                                                                            \
+#define FLOW_TRY(expression)                                                        \
+  do {                                                                              \
     if (auto&& flow_try_ = (expression); !flow_try_.ok()) return flow_try_.error(); \
   } while (0)

@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+"""What is tracked at the top of the tree: the source map's folders, and dot files."""
+import subprocess
+import sys
+
+ALLOWED = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "cmake", "docs", "engine", "examples",
+           "kernels", "lua", "stdlib", "tests", "transports"}
+
+
+def main():
+    root = sys.argv[1]
+    command = ["git", "-C", root, "-c", f"safe.directory={root}", "ls-tree", "--name-only", "-z", "HEAD"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        print("skipped: this is no git checkout")
+        sys.exit(77)
+    others = sorted(name for name in listed.split("\0") if name and not name.startswith(".") and name not in ALLOWED)
+    if others:
+        print(f"not allowed at the top of the tree: {', '.join(others)}")
+        sys.exit(1)
+
+
+main()
