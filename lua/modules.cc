@@ -233,7 +233,8 @@ bool push_stdlib_field(lua_State* L, std::string_view field) {
 void load_remaining(lua_State* L, const Bundle& bundle) {
   for (const auto& [path, text] : bundle.files) {
     const auto& loaded = *sandbox(L).files;
-    if (std::any_of(loaded.begin(), loaded.end(), [&](auto& file) { return file.first == path; }))
+    if (std::any_of(loaded.begin(), loaded.end(),
+                    [&, &path = path](auto& file) { return file.first == path; }))
       continue;
     std::string name = path.substr(0, path.rfind('.'));
     if (name.ends_with("/init")) name.resize(name.size() - 5);
