@@ -24,15 +24,18 @@ struct Stored {
   bool widened = false;
 };
 
-// The number of elements, or -1 where it is too large.
+// The number of elements, or -1 where it is too large; also of what a tensor without elements has
+// in its other dimensions, since its strides count them.
 int64_t count_of(const std::vector<int64_t>& shape) {
   int64_t count = 1;
+  bool is_empty = false;
   for (int64_t size : shape) {
-    if (size == 0) return 0;
-    if (count > kElementsMax / size) return -1;
-    count *= size;
+    is_empty = is_empty || size == 0;
+    int64_t stride = std::max<int64_t>(size, 1);
+    if (count > kElementsMax / stride) return -1;
+    count *= stride;
   }
-  return count;
+  return is_empty ? 0 : count;
 }
 
 template <typename From>

@@ -134,12 +134,13 @@ void push_row(lua_State* L, const CsvTable& table) {
     raise(L, fmt::format("row {} is outside 1..{}", at, table.rows));
   lua_newtable(L);
   for (size_t i = 0; i < table.columns.size(); i++) {
-    push_cell(L, table.columns[i], static_cast<size_t>(at) - 1);
     if (table.named) {
-      lua_setfield(L, -2, table.columns[i].name.c_str());
+      push_text_value(L, table.columns[i].name);
     } else {
-      lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);
+      lua_pushinteger(L, static_cast<lua_Integer>(i) + 1);
     }
+    push_cell(L, table.columns[i], static_cast<size_t>(at) - 1);
+    lua_rawset(L, -3);
   }
 }
 

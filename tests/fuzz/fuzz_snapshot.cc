@@ -1,4 +1,5 @@
-// Snapshots: bytes come to a state that is written and read again as it was, or to an error.
+// Snapshots: bytes come to a state that is written and read again as it was, or to an error. Where
+// it keeps the core's promises, they hold after the engine's start too.
 #include "engine/store/checksum.hpp"
 #include "tests/fuzz/small_plan.hpp"
 
@@ -10,5 +11,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string again = flow::encode_snapshot(*state);
   auto back = flow::decode_snapshot(again, flow::small_plan, flow::small_fragment);
   FLOW_CHECK(back.ok() && flow::encode_snapshot(*back) == again);
+  if (!flow::core::check_invariants(*state).empty()) return 0;
+  flow::core::EngineStarted start{state->epoch + 1, state->cpus_milli, state->memory_bytes};
+  std::vector<flow::core::Command> commands;
+  flow::core::apply(*state, {state->sequence + 1, 0, start}, commands);
+  FLOW_CHECK(flow::core::check_invariants(*state).empty());
   return 0;
 }

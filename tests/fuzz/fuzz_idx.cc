@@ -1,0 +1,11 @@
+// IDX files of others: an array that is read has as many bytes as its shape asks for.
+#include "lua/lib_arrays.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  auto array = flow::lua::parse_idx({reinterpret_cast<const char*>(data), size});
+  if (!array.ok()) return 0;
+  auto file = flow::lua::npy_header(array->dtype, array->shape) + array->bytes;
+  auto back = flow::lua::parse_npy(file);
+  FLOW_CHECK(back.ok() && back->shape == array->shape && back->bytes == array->bytes);
+  return 0;
+}

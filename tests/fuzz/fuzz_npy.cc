@@ -1,0 +1,13 @@
+// NPY files of others: an array that is read has as many bytes as its shape asks for, and comes
+// back from the file that is written of it.
+#include "lua/lib_arrays.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  auto array = flow::lua::parse_npy({reinterpret_cast<const char*>(data), size});
+  if (!array.ok()) return 0;
+  auto file = flow::lua::npy_header(array->dtype, array->shape) + array->bytes;
+  auto back = flow::lua::parse_npy(file);
+  FLOW_CHECK(back.ok() && back->dtype == array->dtype && back->shape == array->shape &&
+             back->bytes == array->bytes);
+  return 0;
+}
