@@ -51,6 +51,11 @@ Status Driver::recover_state() {
   auto recovered = recover(*store_, blobs_);
   FLOW_TRY(recovered);
   state_ = std::move(*recovered);
+  FLOW_TRY(
+      store_->scan(Family::journal, "", "", [this](std::string_view, std::string_view records) {
+        journal_bytes_ += records.size();
+        return true;
+      }));
   core::EngineStarted started;
   started.epoch = state_.epoch + 1;
   started.cpus_milli = options_.jobs * 1000;

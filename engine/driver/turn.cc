@@ -17,7 +17,8 @@ namespace {
 constexpr size_t kQuestionsMax = 16'384;  // answered in one turn; the rest in the next
 constexpr size_t kLookupsMax = 512;
 constexpr size_t kProposalsMax = 4'096;
-constexpr uint64_t kJournalMin = 16 << 20;  // bytes of journal before a snapshot is worth it
+constexpr uint64_t kJournalMin = 16 << 20;      // bytes of journal before a snapshot is worth it
+constexpr uint64_t kRestJournalMin = 64 << 10;  // where no run is left
 
 /// The head of a CBOR array of `count` items (RFC 8949, section 3.1).
 std::string encode_list_header(size_t count) {
@@ -360,7 +361,10 @@ bool Driver::commit(core::Time now, bool durable) {
 }
 
 void Driver::maybe_snapshot() {
-  bool due = snapshot_due_ || journal_bytes_ > std::max(kJournalMin, 2 * snapshot_bytes_);
+  // A state that nothing goes on in has a snapshot of a few bytes.
+  bool is_rest = state_.runs.empty() && journal_bytes_ > kRestJournalMin;
+  bool due =
+      snapshot_due_ || is_rest || journal_bytes_ > std::max(kJournalMin, 2 * snapshot_bytes_);
   if (!due) return;
   std::string bytes = encode_snapshot(state_);
   snapshot_bytes_ = bytes.size();

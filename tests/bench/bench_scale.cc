@@ -1,0 +1,44 @@
+// What a task costs as runs grow, and what the head needs for the largest: a cost that grew with
+// the number of tasks would show as a ratio above one. Usage: bench_scale [count]   (default
+// 1000000)
+#include <sys/resource.h>
+
+#include "tests/bench/bench.hpp"
+
+using namespace flow;
+using namespace flow::bench;
+
+namespace {
+
+double task_seconds(const Folder& folder, Engine& engine, int count) {
+  std::string script = folder / fmt::format("tasks-{}.lua", count);
+  write_text(script, fmt::format(R"(local flow = require "flow"
+local number = flow.task("number", function(ctx, i) return i end)
+return flow.pipeline("tasks", {{}}, function()
+  for i = 1, {} do number(i) end
+end)
+)",
+                                 count));
+  return run_seconds(engine, script, {.fresh = true}) / count;
+}
+
+double peak_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int count = argc > 1 ? std::atoi(argv[1]) : 1'000'000;
+  Folder folder;
+  Engine engine({.state = folder / "state"});
+  (void)task_seconds(folder, engine, 1000);  // executors are warm
+  double smallest = task_seconds(folder, engine, count / 100);
+  for (int size : {count / 10, count}) {
+    figure(fmt::format("task_us_of_{}", size), task_seconds(folder, engine, size) * 1e6,
+           fmt::format("task_us_of_{}", count / 100), smallest * 1e6);
+  }
+  figure("head_peak_mib", peak_mib(), "limit_mib", 1024);
+}
