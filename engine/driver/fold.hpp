@@ -1,6 +1,7 @@
 // A finished run leaves the state as bytes of its own: enough to show it, explain it and take it up
 // again.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "engine/core/core.hpp"
@@ -8,10 +9,13 @@
 
 namespace flow {
 
-/// A snapshot that holds this run alone.
-std::string freeze(const core::Run& run);
+/// The row of a finished run: its snapshot, or, of a large one, the name of the blob that holds it.
+/// The blob goes into `batch`, or is durable now.
+Result<std::string> freeze(const core::Run& run, Blobs& blobs, Batch& batch);
 /// The run back, in a State of its own.
-Result<core::State> thaw(std::string_view bytes, const Blobs& blobs);
+Result<core::State> thaw(std::string_view row, const Blobs& blobs);
+/// The blob that a row names, if it names one.
+std::optional<Digest> frozen_blob(std::string_view row);
 
 FindPlan find_plan_in(const Blobs& blobs);
 FindFragment find_fragment_in(const Blobs& blobs);

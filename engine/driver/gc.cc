@@ -125,6 +125,7 @@ Result<uint64_t> collect(Driver& driver, const core::State& live, uint32_t keep)
     auto frozen = store.get(Family::kv, folded_key(row.id));
     FLOW_TRY(frozen);
     if (!frozen->has_value()) continue;
+    if (auto blob = frozen_blob(**frozen)) marks.add(*blob);
     auto state = thaw(**frozen, driver.blobs());
     FLOW_TRY(state);
     for (const auto& [id, run] : state->runs) mark_run(run, marks);

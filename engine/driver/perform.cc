@@ -421,7 +421,9 @@ void Driver::fold(const RunId& run, core::Time) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   write_row(run);
-  batch_.put(Family::kv, folded_key(run), freeze(found->second));
+  auto frozen = freeze(found->second, blobs_, batch_);
+  if (!frozen.ok()) return fail(frozen.error());
+  batch_.put(Family::kv, folded_key(run), std::move(*frozen));
   log_counts_.erase(log_counts_.lower_bound({run, 0}), log_counts_.upper_bound({run, UINT32_MAX}));
 }
 

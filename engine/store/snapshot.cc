@@ -23,6 +23,26 @@ enum Flag : uint32_t {
   kDropped = 32
 };
 
+constexpr uint32_t kLengthDelimited = 2;  // protobuf's wire type
+constexpr size_t kLengthBytes = 5;        // of a length that is written when it is known
+
+void append_varint(uint64_t value, std::string& out) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+
+void append_tag(int field, std::string& out) {
+  append_varint(static_cast<uint32_t>(field) << 3 | kLengthDelimited, out);
+}
+
+/// A varint of all its bytes, also where fewer would do.
+void write_length(uint64_t length, char* to) {
+  FLOW_CHECK(length < uint64_t{1} << 31);  // a message's limit
+  for (size_t i = 0; i + 1 < kLengthBytes; i++, length >>= 7)
+    to[i] = static_cast<char>(length | 0x80);
+  to[kLengthBytes - 1] = static_cast<char>(length);
+}
+
 std::string bytes_of(const Digest& digest) {
   return digest.is_zero() ? std::string() : std::string(digest.view());
 }
@@ -113,24 +133,16 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
   return true;
 }
 
-void put_run(const core::Run& r, journal::Run& m) {
+/// Appends a run as field Snapshot.runs. Its units are encoded one by one: as messages, those of a
+/// million tasks would take more than the state itself.
+void append_run(const core::Run& r, std::string& out) {
+  journal::Run m;
   m.set_id(r.id);
   m.set_name(r.name);
   m.set_status(static_cast<uint32_t>(r.status));
   m.set_submitted(r.submitted);
   m.set_finished(r.finished);
   m.set_plan(std::string(r.plan_digest.view()));
-  std::map<const core::UnitExtra*, uint32_t> extras;
-  m.mutable_units()->Reserve(static_cast<int>(r.units.size()));
-  for (const core::Unit& unit : r.units) {
-    journal::Unit& u = *m.add_units();
-    put_unit(unit, u);
-    if (!unit.extra) continue;
-    auto [place, added] =
-        extras.try_emplace(unit.extra.get(), static_cast<uint32_t>(extras.size() + 1));
-    if (added) put_extra(*unit.extra, *m.add_extras());
-    u.set_extra(place->second);
-  }
   for (const core::DynamicCalls& calls : r.dynamics) {
     journal::Dynamic& d = *m.add_dynamics();
     d.set_unit(calls.unit);
@@ -152,6 +164,27 @@ void put_run(const core::Run& r, journal::Run& m) {
   m.set_cancelling(r.cancelling);
   m.set_ending(r.ending);
   m.set_gathering(r.gathering);
+
+  append_tag(journal::Snapshot::kRunsFieldNumber, out);
+  size_t length_at = out.size();
+  out.append(kLengthBytes, '\0');
+  std::map<const core::UnitExtra*, uint32_t> extras;
+  journal::Unit u;
+  for (const core::Unit& unit : r.units) {
+    u.Clear();
+    put_unit(unit, u);
+    if (unit.extra) {
+      auto [place, added] =
+          extras.try_emplace(unit.extra.get(), static_cast<uint32_t>(extras.size() + 1));
+      if (added) put_extra(*unit.extra, *m.add_extras());
+      u.set_extra(place->second);
+    }
+    append_tag(journal::Run::kUnitsFieldNumber, out);
+    append_varint(u.ByteSizeLong(), out);
+    u.AppendToString(&out);
+  }
+  m.AppendToString(&out);
+  write_length(out.size() - length_at - kLengthBytes, out.data() + length_at);
 }
 
 bool is_own(const core::Unit& unit, size_t node) { return unit.node == node && unit.instance < 0; }
@@ -263,18 +296,28 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   return "";
 }
 
+std::string encode_header(const core::State& state) {
+  journal::Snapshot m;
+  m.set_schema(kSchema);
+  m.set_epoch(state.epoch);
+  m.set_sequence(state.sequence);
+  m.set_cpus_milli(state.cpus_milli);
+  m.set_memory_bytes(state.memory_bytes);
+  return m.SerializeAsString();
+}
+
 }  // namespace
 
 std::string encode_snapshot(const core::State& state) {
-  google::protobuf::Arena arena;
-  auto* m = google::protobuf::Arena::CreateMessage<journal::Snapshot>(&arena);
-  m->set_schema(kSchema);
-  m->set_epoch(state.epoch);
-  m->set_sequence(state.sequence);
-  m->set_cpus_milli(state.cpus_milli);
-  m->set_memory_bytes(state.memory_bytes);
-  for (const auto& [id, run] : state.runs) put_run(run, *m->add_runs());
-  std::string bytes = m->SerializeAsString();
+  std::string bytes = encode_header(state);
+  for (const auto& [id, run] : state.runs) append_run(run, bytes);
+  seal(bytes);
+  return bytes;
+}
+
+std::string encode_snapshot_of(const core::Run& run) {
+  std::string bytes = encode_header({});
+  append_run(run, bytes);
   seal(bytes);
   return bytes;
 }

@@ -88,6 +88,7 @@ std::string encode_records(const std::vector<core::Record>& records);
 Result<std::vector<core::Record>> decode_records(std::string_view bytes, const FindPlan& plan,
                                                  const FindFragment& fragment);
 std::string encode_snapshot(const core::State& state);
+std::string encode_snapshot_of(const core::Run& run);  // a state that holds this run alone
 Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,
                                     const FindFragment& fragment);
 

@@ -33,12 +33,17 @@ double peak_mib() {
 int main(int argc, char** argv) {
   int count = argc > 1 ? std::atoi(argv[1]) : 1'000'000;
   Folder folder;
-  Engine engine({.state = folder / "state"});
-  (void)task_seconds(folder, engine, 1000);  // executors are warm
-  double smallest = task_seconds(folder, engine, count / 100);
-  for (int size : {count / 10, count}) {
-    figure(fmt::format("task_us_of_{}", size), task_seconds(folder, engine, size) * 1e6,
-           fmt::format("task_us_of_{}", count / 100), smallest * 1e6);
+  double largest = 0;
+  {
+    Engine engine({.state = folder / "large"});
+    largest = task_seconds(folder, engine, count);
   }
   figure("head_peak_mib", peak_mib(), "limit_mib", 1024);
+  Engine engine({.state = folder / "small"});
+  (void)task_seconds(folder, engine, 1000);  // executors are warm
+  double smallest = task_seconds(folder, engine, count / 100);
+  std::string floor = fmt::format("task_us_of_{}", count / 100);
+  figure(fmt::format("task_us_of_{}", count / 10), task_seconds(folder, engine, count / 10) * 1e6,
+         floor, smallest * 1e6);
+  figure(fmt::format("task_us_of_{}", count), largest * 1e6, floor, smallest * 1e6);
 }
