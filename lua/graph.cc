@@ -13,12 +13,14 @@ constexpr size_t kNameMax = 100;
 constexpr std::string_view kNameLetters =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
 
-// The nearest Lua function in front of the C function that runs; what it is in `frame`.
-bool nearest_lua_frame(lua_State* L, const char* fields, lua_Debug& frame) {
+// The nearest Lua function in front of the C function that runs, but none of stdlib/: a mistake is
+// at the line of the script. What it is in `frame`.
+bool nearest_lua_frame(lua_State* L, lua_Debug& frame) {
   constexpr int kLevelsMax = 50;
   for (int level = 0; level < kLevelsMax && lua_getstack(L, level, &frame); level++) {
-    if (!lua_getinfo(L, fields, &frame)) return false;
-    if (frame.currentline > 0) return true;
+    if (!lua_getinfo(L, "Sl", &frame)) return false;
+    bool own = std::string_view(frame.source).starts_with("@stdlib/flow.");
+    if (frame.currentline > 0 && !own) return true;
   }
   return false;
 }
@@ -61,13 +63,13 @@ void* test_object(lua_State* L, int index, const void* key) {
 
 Place current_place(lua_State* L) {
   lua_Debug frame;
-  if (!nearest_lua_frame(L, "Sl", frame)) return {};
+  if (!nearest_lua_frame(L, frame)) return {};
   return {source_name(frame), static_cast<uint32_t>(frame.currentline)};
 }
 
 uint32_t current_line(lua_State* L) {
   lua_Debug frame;
-  return nearest_lua_frame(L, "l", frame) ? static_cast<uint32_t>(frame.currentline) : 0;
+  return nearest_lua_frame(L, frame) ? static_cast<uint32_t>(frame.currentline) : 0;
 }
 
 std::string text_of(const Place& place) {

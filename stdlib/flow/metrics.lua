@@ -6,13 +6,18 @@ local metrics = {}
 local function labels_of(values, name)
   if flow.is_tensor(values) then return values:table() end
   if type(values) == "table" then return values end
-  error(name .. " takes two tensors or lists of labels, not a " .. type(values), 3)
+  error(name .. " takes two tensors or lists of labels, not a " .. type(values), 4)
 end
 
 local function both(predicted, expected, name)
   local p, e = labels_of(predicted, name), labels_of(expected, name)
   if #p ~= #e or #p == 0 then
     error(name .. " takes as many predicted labels as expected ones, at least one: not " .. #p .. " and " .. #e, 3)
+  end
+  for i = 1, #p do
+    if type(p[i]) == "table" or type(e[i]) == "table" then
+      error(name .. " takes labels, one an item; for scores [n, classes] pass x:argmax(2)", 3)
+    end
   end
   return p, e
 end
@@ -29,6 +34,9 @@ end
 
 -- counts[expected][predicted], for labels 1..classes.
 function metrics.confusion(predicted, expected, classes)
+  if math.type(classes) ~= "integer" or classes < 1 then
+    error("flow.metrics.confusion takes predicted and expected labels and the number of classes, 1 or more", 2)
+  end
   local p, e = both(predicted, expected, "flow.metrics.confusion")
   local counts = {}
   for i = 1, classes do

@@ -39,6 +39,16 @@ local function clones(tensors)
   return out
 end
 
+local function fits(given, tensors)
+  if type(given) ~= "table" or #given ~= #tensors then return false end
+  for i, tensor in ipairs(tensors) do
+    if not flow.is_tensor(given[i]) or table.concat(given[i].shape, ",") ~= table.concat(tensor.shape, ",") then
+      return false
+    end
+  end
+  return true
+end
+
 -- AdamW (Loshchilov and Hutter, 2019) with the defaults of torch.optim.AdamW.
 function optim.adamw(model, options)
   if type(model) ~= "table" or not model.parameters then
@@ -68,7 +78,8 @@ function AdamW:state()
 end
 
 function AdamW:load(state)
-  if type(state) ~= "table" or type(state.mean) ~= "table" or #state.mean ~= #self.mean then
+  if type(state) ~= "table" or math.type(state.steps) ~= "integer"
+    or not fits(state.mean, self.mean) or not fits(state.square, self.square) then
     error("opt:load takes what opt:state() of an optimizer of the same model gave", 2)
   end
   self.steps, self.mean, self.square = state.steps, clones(state.mean), clones(state.square)
