@@ -2,7 +2,6 @@
 #include "lua/lib_csv.hpp"
 
 #include <fmt/format.h>
-#include <algorithm>
 
 #include <algorithm>
 #include <charconv>
@@ -151,6 +150,15 @@ bool parse(std::string_view text, Number& out) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
+bool is_long_integer(std::string_view text) {
+  text = trim(text);
+  if (text.starts_with('-')) text.remove_prefix(1);
+  constexpr size_t kDigits = 18;  // as many always fit into 64 bits
+  int64_t integer;
+  return text.size() > kDigits && text.find_first_not_of("0123456789") == std::string_view::npos &&
+         !parse(text, integer);
+}
+
 std::string shown(std::string_view text) {
   constexpr size_t kShown = 40;
   return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "…";
@@ -162,7 +170,8 @@ class Typer {
 
   size_t rows() const { return fields_.lines.size() - first_row_; }
 
-  // The narrowest type that all fields of the column have. Empty ones make integers numbers.
+  // The narrowest type that all fields of the column have. Empty ones make integers numbers; an
+  // integer beyond 64 bits makes text, since a number would not hold its digits.
   ColumnType find(size_t column) const {
     bool integers = true, any = false;
     for (size_t row = 0; row < rows(); row++) {
@@ -176,7 +185,7 @@ class Typer {
       double number;
       if (integers && parse(text, integer)) continue;
       integers = false;
-      if (!parse(text, number)) return ColumnType::text;
+      if (!parse(text, number) || is_long_integer(text)) return ColumnType::text;
     }
     if (!any) return ColumnType::text;
     return integers ? ColumnType::integer : ColumnType::number;

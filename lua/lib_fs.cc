@@ -105,6 +105,13 @@ int remove(lua_State* L) {  // a file, or a folder with all that is in it; true 
 int copy(lua_State* L) {
   std::string from = path_in_task(L, 1, "flow.fs.copy"), to = check_path(L, 2, "flow.fs.copy");
   std::error_code error;
+  std::string source = fs::weakly_canonical(from, error) / "";
+  std::string target = fs::weakly_canonical(to, error) / "";
+  if (target.starts_with(source))
+    raise(L, fmt::format(
+                 "flow.fs.copy: {} to {}: {}", from, to,
+                 source == target ? "they are the same" : "a folder cannot be copied into itself"));
+  error.clear();
   fs::copy(from, to, fs::copy_options::overwrite_existing | fs::copy_options::recursive, error);
   check(L, error, "flow.fs.copy", from + " to " + to);
   return 0;

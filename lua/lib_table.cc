@@ -46,11 +46,18 @@ void check_function(lua_State* L, int index, const char* function) {
     raise(L, fmt::format("{} takes a function, not {}", function, describe(L, index)));
 }
 
+bool adds(lua_State* L, int index) {
+  return lua_type(L, index) == LUA_TNUMBER || is_tensor(L, index);
+}
+
 // sum[key] = sum[key] + value, for every key of the item at the top.
-void add_entries(lua_State* L, int sum) {
+void add_entries(lua_State* L, int sum, lua_Integer number) {
   int item = lua_gettop(L);
   each_entry(L, item, [&] {
     int key = lua_gettop(L) - 1;
+    if (!adds(L, key + 1))
+      raise(L, fmt::format("flow.table.sum: `{}` of item {} is {}, not a number",
+                           luaL_tolstring(L, key, nullptr), number, describe(L, key + 1)));
     lua_pushvalue(L, key);
     if (lua_rawget(L, sum) != LUA_TNIL) {
       lua_pushvalue(L, key + 1);
@@ -75,14 +82,15 @@ int sum(lua_State* L) {
   if (tables) lua_newtable(L);
   for (lua_Integer i = 1; i <= count; i++) {
     lua_rawgeti(L, 1, i);
-    bool fits =
-        tables ? lua_type(L, -1) == LUA_TTABLE : lua_type(L, -1) == LUA_TNUMBER || is_tensor(L, -1);
-    if (!fits)
-      raise(L, fmt::format("flow.table.sum: item {} is {}; the first is {}", i,
-                           lua_touserdata(L, -1) == &kNullKey ? "flow.null" : describe(L, -1),
+    bool fits = tables ? lua_type(L, -1) == LUA_TTABLE : adds(L, -1);
+    if (!fits) {
+      std::string given = lua_touserdata(L, -1) == &kNullKey ? "flow.null" : describe(L, -1);
+      if (i == 1) raise(L, "flow.table.sum takes numbers, tensors or tables; item 1 is " + given);
+      raise(L, fmt::format("flow.table.sum: item {} is {}; the first is {}", i, given,
                            tables ? "a table" : "a number"));
+    }
     if (tables) {
-      add_entries(L, 2);
+      add_entries(L, 2, i);
       lua_settop(L, 2);
     } else if (i > 1) {
       lua_arith(L, LUA_OPADD);
@@ -311,9 +319,10 @@ int range(lua_State* L) {  // range(n): {1, …, n}; range(a, b): {a, …, b}
     raise(L,
           fmt::format("flow.table.range: {}..{} has more than {} items", first, last, kItemsMax));
   lua_newtable(L);
-  for (lua_Integer i = first, to = 1; to <= last - first + 1; i++, to++) {
-    lua_pushinteger(L, i);
-    lua_rawseti(L, -2, to);
+  if (last < first) return 1;
+  for (lua_Integer at = 0; at <= last - first; at++) {
+    lua_pushinteger(L, first + at);
+    lua_rawseti(L, -2, at + 1);
   }
   return 1;
 }

@@ -211,6 +211,18 @@ int make_random(lua_State* L, const char* function, bool normal) {
 int make_rand(lua_State* L) { return make_random(L, "rand", false); }
 int make_randn(lua_State* L) { return make_random(L, "randn", true); }
 
+// Exactly, where doubles would round: how many integers flow.arange gives.
+int64_t integers_between(lua_State* L, int numbers) {
+  lua_Integer first = numbers > 1 ? lua_tointeger(L, 1) : 1;
+  lua_Integer last = lua_tointeger(L, numbers > 1 ? 2 : 1);
+  lua_Integer step = numbers > 2 ? lua_tointeger(L, 3) : 1;
+  if (step > 0 ? first > last : first < last) return 0;
+  uint64_t length = step > 0 ? static_cast<uint64_t>(last) - static_cast<uint64_t>(first)
+                             : static_cast<uint64_t>(first) - static_cast<uint64_t>(last);
+  uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
+  return static_cast<int64_t>(length / stride) + 1;
+}
+
 // flow.arange(n) is 1..n; flow.arange(a, b[, step]) counts as `for i = a, b, step` does.
 int make_arange(lua_State* L) {
   int numbers = 0;
@@ -231,7 +243,9 @@ int make_arange(lua_State* L) {
     raise(L, "flow.arange takes finite numbers and a step that is not 0");
   double count = std::floor((last - first) / step + 1e-9) + 1;
   if (count > static_cast<double>(kTensorBytesMax)) raise(L, "flow.arange: this is too long");
-  cpu::Shape shape{count > 0 ? static_cast<int64_t>(count) : 0};
+  cpu::Shape shape{integers    ? integers_between(L, numbers)
+                   : count > 0 ? static_cast<int64_t>(count)
+                               : 0};
   cpu::View out = new_tensor(L, integers ? DType::i64 : DType::f64, shape);
   lua_Integer start = numbers > 1 ? lua_tointeger(L, 1) : 1;
   lua_Integer stride = numbers > 2 ? lua_tointeger(L, 3) : 1;
