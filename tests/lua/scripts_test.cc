@@ -105,7 +105,14 @@ Files sources_of(const Script& script) {
   return files;
 }
 
-Outcome run(const Script& script) {
+// A folder for ctx.dir of all attempts.
+struct AttemptDir {
+  std::string path = std::filesystem::temp_directory_path() / "flow-script-XXXXXX";
+  AttemptDir() { REQUIRE(mkdtemp(path.data()) != nullptr); }
+  ~AttemptDir() { std::filesystem::remove_all(path); }
+};
+
+Outcome run(const Script& script, const std::string& dir) {
   Outcome outcome;
   Files files = sources_of(script);
   CapturedStderr captured;
@@ -131,6 +138,7 @@ Outcome run(const Script& script) {
       host.environment["HOME"] = "/home/somebody";
       AttemptRequest request = attempt_of(built->plan.defs[node.def]);
       request.args = node.args;
+      request.dir = dir;
       AttemptOutcome ended = vm->run(request, host);
       if (attempt == 1) first = host.lines;
       if (attempt == 2) CHECK(first == host.lines);
@@ -144,9 +152,11 @@ Outcome run(const Script& script) {
 
 }  // namespace
 
-TEST_CASE("scripts print and raise what stands beside their lines") {
+namespace {
+
+void check_scripts(const char* folder, const std::string& dir) {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(FLOW_SCRIPTS))
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
     if (entry.path().extension() == ".lua" &&
         entry.path().string().find("/modules/") == std::string::npos)
       paths.push_back(entry.path());
@@ -155,7 +165,7 @@ TEST_CASE("scripts print and raise what stands beside their lines") {
   for (const auto& path : paths) {
     INFO(path.string());
     Script script = read_script(path);
-    Outcome outcome = run(script);
+    Outcome outcome = run(script, dir);
     CHECK(outcome.lines == script.output);
     if (script.error.empty()) {
       CHECK(outcome.error == "");
@@ -165,4 +175,15 @@ TEST_CASE("scripts print and raise what stands beside their lines") {
     std::string place = script.name + ":" + std::to_string(script.error_line) + ":";
     CHECK_THAT(outcome.error, Catch::Contains(place));
   }
+}
+
+}  // namespace
+
+TEST_CASE("scripts print and raise what stands beside their lines") {
+  check_scripts(FLOW_SCRIPTS, "/tmp");
+}
+
+TEST_CASE("the libraries give and refuse what stands beside the lines") {
+  AttemptDir dir;
+  check_scripts(FLOW_LIBRARY_SCRIPTS, dir.path);
 }

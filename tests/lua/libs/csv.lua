@@ -1,0 +1,60 @@
+local function file(name, bytes) flow.fs.write(ctx.dir .. "/" .. name, bytes) return ctx.dir .. "/" .. name end
+local function why(f, ...)
+  local ok, message = pcall(f, ...)
+  message = flow.text.replace(tostring(message), ctx.dir .. "/", "")
+  print(ok and "no error" or (message:gsub("^%w+%.lua:%d+: ", "")))
+end
+
+local rows = flow.data.csv(file("a.csv", 'name,age,score\nAnn,31,1.5\n"Bo, ""B""",7,\r\n"two\nlines",-2,1e3\n'))
+print(#rows, tostring(rows))  -- expect: 3	3 rows of 3 columns
+print(table.concat(rows.names, " "), table.concat(rows.types, " "))  -- expect: name age score	string i64 f64
+print(rows[2].name, rows[2].age, rows[2].score)  -- expect: Bo, "B"	7	nan
+print((rows[3].name:gsub("\n", "|")), rows[3].score)  -- expect: two|lines	1000.0
+print(rows:column("age").dtype, rows:column(2):sum())  -- expect: i64	36
+print(rows:column("name")[1], rows:column("age", "f32").dtype)  -- expect: Ann	f32
+local x = rows:tensor(2, 3, "f64")
+print(x.shape[1], x.shape[2], x.dtype, x[1][2])  -- expect: 3	2	f64	1.5
+print(rows:tensor({ "score", "age" })[1][2])  -- expect: 31.0
+print(rows:tensor("age").shape[2])  -- expect: 1
+
+-- A byte order mark, CRLF, blank lines, no newline at the end; a zero byte is a byte like others.
+rows = flow.data.csv(file("b.csv", "\xef\xbb\xbfa;b\r\n\r\n1;x\0y\r\n2;"), { delimiter = ";" })
+print(rows.names[1], #rows, #rows[1].b, rows[2].b == "")  -- expect: a	2	3	true
+rows = flow.data.csv(file("c.csv", "1,2\n3,4\n"), { header = false })
+print(#rows, rows[2][1], rows.names[2])  -- expect: 2	3	2
+rows = flow.data.csv(file("d.csv", "id\n007\n"), { columns = { id = "string" } })
+print(rows[1].id)  -- expect: 007
+rows = flow.data.csv(file("e.csv", "id\n18446744073709551616\n1\n"))
+print(rows.types[1], rows[1].id)  -- expect: string	18446744073709551616
+rows = flow.data.csv(file("empty.csv", ""))
+print(#rows, #rows.names)  -- expect: 0	0
+rows = flow.data.csv(file("header.csv", "a,b\n"))
+print(#rows, rows.types[1], #rows:column("a"))  -- expect: 0	string	0
+rows = flow.data.csv(file("f.csv.gz", "\x1f\x8b\x08\0\0\0\0\0\x02\x03\x4b\xd4\x49\xe2\x32\xd4\x31\xe2\x02\0\x7b\x07\x97\x0a\x08\0\0\0"))
+print(#rows, rows[1].a, rows[1].b)  -- expect: 1	1	2
+
+local csv = flow.data.csv
+why(csv, file("r.csv", "a,b\n1,2\n\n1,2,3\n"))  -- expect: flow.data.csv: r.csv: line 4 has 3 fields, the first row has 2
+why(csv, file("q.csv", 'a,b\n1,"2\n3,4\n'))  -- expect: flow.data.csv: q.csv: line 2, column 2: the quote that opens here is never closed
+why(csv, file("t.csv", 'a,b\n"1"x,2\n'))  -- expect: flow.data.csv: t.csv: line 2, column 1: after a closing quote comes `,` or the end of the line; a quote inside quotes is written twice
+why(csv, file("h.csv", "a,a\n1,2\n"))  -- expect: flow.data.csv: h.csv: the header (line 1) names the column `a` twice; for a file without a header write header = false
+local numbers = file("n.csv", "age\n1\nx\n")
+why(csv, numbers, { columns = { age = "i64" } })  -- expect: flow.data.csv: n.csv: row 2, column 1 `age` (line 3): `x` is not an integer
+why(csv, numbers, { columns = { agee = "i64" } })  -- expect: flow.data.csv: n.csv: there is no column `agee`; did you mean `age`?
+why(csv, numbers, { columns = { age = "int" } })  -- expect: flow.data.csv: the type of column `age` is "i64", "f64" or "string", not "int"
+why(csv, numbers, { columns = { [2] = "i64" } })  -- expect: flow.data.csv: n.csv: there is no column `2`; there are 1
+why(csv, numbers, { delimeter = ";" })  -- expect: flow.data.csv has no option `delimeter`; did you mean `delimiter`?
+why(csv, numbers, { delimiter = ";;" })  -- expect: flow.data.csv: the option `delimiter` is one character, such as ";" or "\t"
+why(csv, numbers, { header = 1 })  -- expect: flow.data.csv: the option `header` is true or false
+why(csv, numbers, ";")  -- expect: the options of flow.data.csv are a table, not a string
+why(csv, 7)  -- expect: flow.data.csv takes a path, not a number
+why(csv, "a\0b")  -- expect: flow.data.csv: the path is empty or has a zero byte in it
+rows = flow.data.csv(numbers)
+why(rows.tensor, rows, "age")  -- expect: rows:tensor: column `age` holds text, which no tensor does: rows:column("age") is its list of strings
+why(rows.column, rows, "ago")  -- expect: rows:column: there is no column `ago`; did you mean `age`?
+why(rows.column, rows, 2)  -- expect: rows:column: there is no column 2: there are 1
+why(rows.column, rows)  -- expect: rows:column takes a column's number or name, not nil
+why(rows.column, {})  -- expect: rows:column is a method of what flow.data.csv returned, not of a table
+why(function() return rows[3] end)  -- expect: row 3 is outside 1..2
+why(function() return rows.name end)  -- expect: rows have no `name`: there are rows[i], #rows, rows.names, rows.types, rows:tensor(a, b) and rows:column(k)
+flow.data.csv(ctx.dir .. "/none.csv")  -- expect error: none.csv

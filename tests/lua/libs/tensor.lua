@@ -1,0 +1,57 @@
+local function why(f, ...)
+  local ok, message = pcall(f, ...)
+  print(ok and "no error" or (tostring(message):gsub("^%w+%.lua:%d+: ", "")))
+end
+
+local function shown(x) return x.dtype .. " " .. flow.json.encode(x.shape) .. " " .. flow.json.encode(x:table()) end
+print(shown(flow.tensor { { 1, 2 }, { 3, 4 } }))  -- expect: i64 [2,2] [[1,2],[3,4]]
+print(shown(flow.tensor { 1, 2.5 }), shown(flow.tensor { true, false }))  -- expect: f32 [2] [1.0,2.5]	bool [2] [true,false]
+print(shown(flow.zeros(2)), shown(flow.ones({ 1, 2 }, "u8")), shown(flow.full({ 2 }, 7)))  -- expect: f32 [2] [0.0,0.0]	u8 [1,2] [[1,1]]	f32 [2] [7.0,7.0]
+print(shown(flow.arange(3)), shown(flow.arange(5, 1, -2)), shown(flow.arange(0, 1, 0.5)))  -- expect: i64 [3] [1,2,3]	i64 [3] [5,3,1]	f32 [3] [0.0,0.5,1.0]
+print(shown(flow.arange(1 << 53, (1 << 53) + 1)), #flow.arange(0))  -- expect: i64 [2] [9007199254740992,9007199254740993]	0
+print(shown(flow.arange(math.maxinteger - 1, math.maxinteger)))  -- expect: i64 [2] [9223372036854775806,9223372036854775807]
+print(shown(flow.cat({ flow.ones(1, 2), flow.zeros(1, 2) })))  -- expect: f32 [2,2] [[1.0,1.0],[0.0,0.0]]
+print(shown(flow.cat({ flow.ones(1, 1), flow.zeros(1, 2) }, 2)), flow.stack({ flow.ones(2), flow.ones(2) }):dims())  -- expect: f32 [1,3] [[1.0,0.0,0.0]]	2
+print(flow.is_tensor(flow.ones(1)), flow.is_tensor({}))  -- expect: true	false
+local x = flow.arange(6):reshape(2, 3)
+print(x[2][3], shown(x[{ 2 }]) == shown(x[{ 2, 2 }]), shown(x[{ { 1, 2 }, { 2, 3 } }]))
+-- expect: 6	true	i64 [2,2] [[2,3],[5,6]]
+print(shown(x[flow.tensor { 2, 1, 2 }]))  -- expect: i64 [3,3] [[4,5,6],[1,2,3],[4,5,6]]
+print(#x, x:size(2), x:count(), x:dims(), shown(x:t()))  -- expect: 2	3	6	2	i64 [3,2] [[1,4],[2,5],[3,6]]
+print(shown(x + 1), shown(-x[1]), shown(x[1] * flow.tensor { 2, 2, 2 }))  -- expect: i64 [2,3] [[2,3,4],[5,6,7]]	i64 [3] [-1,-2,-3]	i64 [3] [2,4,6]
+print(shown(x:lt(3)), shown(x:eq(x):sum(1)))  -- expect: bool [2,3] [[true,true,false],[false,false,false]]	i64 [3] [2,2,2]
+print(x:sum(), shown(x:sum(1)), shown(x:to("f32"):mean(2)))  -- expect: 21	i64 [3] [5,7,9]	f32 [2] [2.0,5.0]
+print(x:max(), shown(x:min(2)), shown(x:argmax(2)), x:argmin())  -- expect: 6	i64 [2] [1,4]	i64 [2] [3,3]	1
+print(shown(flow.tensor({ { 1, 2 } }, "f32"):matmul(flow.tensor({ { 3 }, { 4 } }, "f32"))))  -- expect: f32 [1,1] [[11.0]]
+local y = x:clone()
+y[1] = 0
+y:add_(1):mul_(2)
+print(shown(y), shown(x))  -- expect: i64 [2,3] [[2,2,2],[10,12,14]]	i64 [2,3] [[1,2,3],[4,5,6]]
+local seen = {}
+for rows in flow.data.batches(5, 2, 7) do
+  for _, row in ipairs(rows:table()) do seen[#seen + 1] = row end
+end
+print(#seen, flow.json.encode(flow.table.sorted(seen)))  -- expect: 5	[1,2,3,4,5]
+local r = flow.rand({ 100 }, { seed = 1 })
+print(r:min() >= 0, r:max() < 1, r == flow.rand({ 100 }, { seed = 1 }))  -- expect: true	true	true
+
+why(flow.tensor, { { 1, 2 }, { 3 } })  -- expect: flow.tensor takes nested lists of one length each: the list[2] has 1 items, the first list there has 2
+why(flow.tensor, { 1, "x" })  -- expect: flow.tensor takes nested lists of one length each: the list[2] is a string, not a number or a boolean
+why(flow.tensor, { 1, true })  -- expect: flow.tensor takes numbers or booleans, not both: give a type, flow.tensor(t, "f32")
+why(flow.tensor, { 1 }, "float32")  -- expect: `float32` is no type of a tensor: there are f32, f16, bf16, f64, i64, i32, u8 and bool
+why(flow.zeros, -1)  -- expect: flow.zeros takes sizes, integers of 0 or more, not -1
+why(flow.zeros, 1 << 40, 1 << 40)  -- expect: a tensor f32 [1099511627776, 1099511627776] is too large: a tensor has at most 1099511627776 bytes
+why(flow.zeros, 2, { type = "f32" })  -- expect: flow.zeros has no option `type`: there is `dtype`
+why(flow.rand, 2, "i64")  -- expect: flow.rand makes floats, not i64
+why(flow.arange, 1, 2, 0)  -- expect: flow.arange takes finite numbers and a step that is not 0
+why(flow.arange, math.mininteger, math.maxinteger)  -- expect: flow.arange: this is too long
+why(flow.cat, {})  -- expect: flow.cat takes a list of tensors, not an empty one
+why(flow.cat, { flow.ones(1, 2), flow.ones(1, 3) })  -- expect: flow.cat cannot join tensor f32 [1, 2] and tensor f32 [1, 3] (item 2)
+why(function() return x[3] end)  -- expect: index 3 is outside 1..2, dimension 1 of tensor i64 [2, 3]
+why(function() return x:summ() end)  -- expect: a tensor has no `summ`; did you mean `sum`?
+why(function() return x < x end)  -- expect: Lua's <, <=, > and >= give one boolean, so they do not compare tensors: write x:lt(y), x:le(y), x:gt(y) or x:ge(y) for one boolean an element
+why(function() return x + flow.ones(2) end)  -- expect: cannot add tensor i64 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
+why(x.reshape, x, 4)  -- expect: cannot reshape tensor i64 [2, 3] (6 elements) to [4]
+why(x.sum, x, 3)  -- expect: x:sum takes a dimension of 1..2 of tensor i64 [2, 3], not 3
+why(x.item, x)  -- expect: x:item() is of one element, not of tensor i64 [2, 3]
+why(flow.data.batches, 5, 0)  -- expect: flow.data.batches takes a number of rows and a batch size of 1 or more, not 5 and 0
