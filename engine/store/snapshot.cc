@@ -286,6 +286,7 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   r.durations_us.resize(r.plan->defs.size());
   r.has_result = !m.result().empty();
   if (r.has_result && !Digest::from_bytes(m.result(), r.result)) return "a damaged result digest";
+  if (m.jobs() < 0) return "a negative number of jobs";
   r.jobs = m.jobs();
   r.fail_fast = m.fail_fast();
   r.fresh = m.fresh();
@@ -337,6 +338,8 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.sequence = m->sequence();
   state.cpus_milli = m->cpus_milli();
   state.memory_bytes = m->memory_bytes();
+  if (state.cpus_milli < 0 || state.memory_bytes < 0)
+    return environment_error("a snapshot has a machine of less than nothing");
   for (const journal::Run& run : m->runs()) {
     auto [place, added] = state.runs.try_emplace(run.id());
     std::string problem = added ? get_run(run, place->second, plan, fragment) : "a namesake in it";
