@@ -13,7 +13,6 @@ const char kNullKey = 0;
 namespace {
 
 const char kFileKey = 0;
-constexpr int kDepthMax = 200;                   // of a user's value
 constexpr size_t kEntriesMax = size_t{1} << 26;  // of one value; shared tables count each time
 
 bool is_name(std::string_view text) {
@@ -54,7 +53,7 @@ class ValueReader {
       : L_(L),
         context_(context(L)),
         refs_(refs),
-        depth_max_(std::min(kDepthMax, kValueDepthMax - outer)) {}
+        depth_max_(std::min(kTableDepthMax, kValueDepthMax - outer)) {}
 
   bool read(int index, Value& out, const Step* step, int depth) {
     switch (lua_type(L_, index)) {

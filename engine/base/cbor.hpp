@@ -20,7 +20,8 @@
 
 namespace flow {
 
-constexpr int kValueDepthMax = 200;
+constexpr int kTableDepthMax = 200;   // of tables, in what a task takes or returns
+constexpr int kValueDepthMax = 1000;  // of what is stored: values in lists, maps and results
 
 /// Appends encode_value(value).
 void append_value(const Value& value, std::string& out);

@@ -321,8 +321,8 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   bool start(bool is_object) {
-    if (open_.size() == kValueDepthMax)
-      return stop(fmt::format("it is nested deeper than {}", kValueDepthMax));
+    if (open_.size() == kTableDepthMax)
+      return stop(fmt::format("it is nested deeper than {}", kTableDepthMax));
     open_.push_back({is_object, {}, {}});
     return true;
   }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "engine/base/cbor.hpp"
+
 namespace flow {
 
 namespace {
@@ -33,6 +35,16 @@ std::string short_json(const Value& value) {
     text = text.substr(0, end) + "…";
   }
   return text;
+}
+
+/// Levels of tables.
+int depth_of(const Value& value) {
+  if (value.kind() != Value::Kind::table) return 0;
+  int deepest = 0;
+  for (const Value& item : value.as_table().list) deepest = std::max(deepest, depth_of(item));
+  for (const auto& [key, field] : value.as_table().fields)
+    deepest = std::max(deepest, depth_of(field));
+  return deepest + 1;
 }
 
 bool has_ref(const Value& value) {
@@ -224,6 +236,13 @@ Result<ResolvedInputs> Resolver::inputs(const core::Run& run, core::UnitId unit)
   ResolvedInputs out;
   out.args = std::move(*args);
   out.args_bytes = encode_value(out.args);
+  // Each level takes a byte at least; the list of the arguments is one.
+  bool may_be_deep = out.args_bytes.size() > kTableDepthMax;
+  if (may_be_deep && depth_of(out.args) > kTableDepthMax + 1) {
+    return user_error(fmt::format(
+        "`{}` is called with a table nested too deep: what its arguments hold nests to {} at most",
+        unit_name(run, unit), kTableDepthMax));
+  }
   std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
   text += encode_value_for_key(out.args);
   out.key = sha256(text);
@@ -283,6 +302,16 @@ Result<bool> Resolver::condition(const core::Run& run, core::UnitId unit) {
 }
 
 Result<Value> Resolver::gather(const core::Run& run, core::UnitId unit) {
+  auto value = gather_any_depth(run, unit);
+  FLOW_TRY(value);
+  if (depth_of(*value) <= kValueDepthMax / 2) return value;  // room for what is put around it
+  return user_error(
+      fmt::format("{} is nested deeper than {} tables",
+                  unit == kNoNode ? "the result" : "what `" + unit_name(run, unit) + "` comes to",
+                  kValueDepthMax / 2));
+}
+
+Result<Value> Resolver::gather_any_depth(const core::Run& run, core::UnitId unit) {
   if (unit == kNoNode) return substitute(run, run.plan->result, true);
   const core::Unit& u = run.units[unit];
   const Node& node = run.node(u.node);

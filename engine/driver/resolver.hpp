@@ -41,7 +41,7 @@ class Resolver {
   /// A when's condition; a missing part is false.
   Result<bool> condition(const core::Run& run, core::UnitId unit);
   /// A map's list, a when's branch value, a dynamic task's value, or with `unit` kNoNode the run's
-  /// result.
+  /// result. An Error where it nests too deep to be stored.
   Result<Value> gather(const core::Run& run, core::UnitId unit);
   /// The value of a finished unit.
   Result<std::shared_ptr<const Value>> result_of(const core::Run& run, core::UnitId unit);
@@ -56,6 +56,7 @@ class Resolver {
   static uint64_t seed(const core::Run& run, core::UnitId unit, uint32_t rank);
 
  private:
+  Result<Value> gather_any_depth(const core::Run& run, core::UnitId unit);
   Result<Value> substitute(const core::Run& run, const Value& value, bool missing_is_null);
   Result<Value> follow(const core::Run& run, const Ref& ref);
   Result<Value> arguments(const core::Run& run, core::UnitId unit);

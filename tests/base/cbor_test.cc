@@ -212,11 +212,11 @@ TEST_CASE("what the writer would not write is refused") {
   CHECK_THAT(refusal("bb7fffffffffffffff"), Catch::Contains("ends early"));
 }
 
-TEST_CASE("depth is 200 and no deeper") {
-  CHECK(decode_value(encode_value(nested(200))).ok());
-  auto deeper = decode_value(encode_value(nested(201)));
+TEST_CASE("depth is 1000 and no deeper") {
+  CHECK(decode_value(encode_value(nested(1000))).ok());
+  auto deeper = decode_value(encode_value(nested(1001)));
   REQUIRE_FALSE(deeper.ok());
-  CHECK_THAT(deeper.error().message, Catch::Contains("deeper than 200"));
+  CHECK_THAT(deeper.error().message, Catch::Contains("deeper than 1000"));
 }
 
 TEST_CASE(

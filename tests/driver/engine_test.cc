@@ -171,6 +171,41 @@ TEST_CASE("an executor that talks nonsense fails its attempt, once") {
   CHECK(task(run.info(), "add").error.find("no message") != std::string::npos);
 }
 
+TEST_CASE(
+    "the deepest table that a task may return crosses every edge, and a deeper one is named") {
+  Place place;
+  Engine engine(place.options());
+  Run run = engine.run(place.script(R"(
+local deep = flow.task("deep", function()
+  local t = { "\200" }
+  for _ = 2, 200 do t = { t } end
+  return t
+end)
+local levels = flow.task("levels", function(ctx, t)
+  local n = 0
+  while type(t) == "table" do t, n = t[1] or t.inside, n + 1 end
+  return n
+end)
+local some = flow.task("some", function(ctx, t) return #t end)
+return flow.pipeline("p", {}, function()
+  local d = deep()
+  local all = flow.map(deep, { 1, 2 })
+  local branch = flow.when(true, function() return { { d } } end)
+  return { one = levels(d), each = flow.map(levels, { d, d }), all = all, refused = levels { inside = d },
+           list = some(all), branch = some(branch) }
+end)
+)"));
+  CHECK_THROWS_AS(run.wait(), RunFailed);
+  RunInfo info = run.info();
+  CHECK(*info.result.find("one") == Value(200));
+  CHECK(*info.result.find("each") == Value::list({200, 200}));
+  CHECK(info.result.find("all")->as_table().list.size() == 2);
+  for (const char* name : {"levels#3", "some", "some#2"}) {
+    CHECK(task(info, name).status == "failed");
+    CHECK(task(info, name).error.find("nested too deep") != std::string::npos);
+  }
+}
+
 TEST_CASE("retries are spent by failures, and steps are not done twice") {
   Place place;
   Engine engine(place.options());

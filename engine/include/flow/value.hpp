@@ -143,7 +143,7 @@ struct PathStep {
 std::string encode_value(const Value& value);
 /// As encode_value, with anonymous files' names and every origin left out: what a key is made of.
 std::string encode_value_for_key(const Value& value);
-/// Strict: refuses what encode_value would not write (order, width, depth over 200, trailing
+/// Strict: refuses what encode_value would not write (order, width, depth over 1000, trailing
 /// bytes).
 Result<Value> decode_value(std::string_view bytes);
 
