@@ -139,6 +139,13 @@ Result<FileDigest> sha256_file(const std::string& path) {
   return result;
 }
 
+bool holds(const std::string& path, const Digest& digest, uint64_t size) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || static_cast<uint64_t>(info.st_size) != size) return false;
+  auto found = sha256_file(path);
+  return found.ok() && found->digest == digest;
+}
+
 std::string quote_shell(std::string_view word) {
   constexpr std::string_view kPlain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+,./:-";

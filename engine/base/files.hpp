@@ -27,6 +27,8 @@ struct FileDigest {
   uint64_t size = 0;
 };
 Result<FileDigest> sha256_file(const std::string& path);
+/// Whether the file at `path` is this content. Reads it whole where the size is right.
+bool holds(const std::string& path, const Digest& digest, uint64_t size);
 
 /// `word` as one word of a POSIX shell; plain words stay as they are.
 std::string quote_shell(std::string_view word);

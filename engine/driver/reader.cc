@@ -402,6 +402,12 @@ class Copier {
     temporary += ".part";
     if (fs::exists(object, failed)) {
       fs::copy_file(object, temporary, fs::copy_options::overwrite_existing);
+      if (must(sha256_file(temporary.string())).digest != digest) {
+        fs::remove(temporary, failed);
+        throw Failed(environment_error(fmt::format(
+            "the content {} in the state is damaged: its bytes have another digest (`{}`)",
+            digest.hex(), object.string())));
+      }
     } else if (!origin.empty()) {
       fs::copy_file(origin, temporary, fs::copy_options::overwrite_existing);
       Digest now = must(sha256_file(temporary.string())).digest;

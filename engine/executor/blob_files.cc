@@ -24,6 +24,7 @@ namespace {
 constexpr size_t kSmallMax = 64 * 1024;       // as the store keeps inline
 constexpr size_t kSmallTotalMax = 16u << 20;  // of one message; what is over goes to objects/
 constexpr size_t kFolderFilesMax = 1'000'000;
+constexpr size_t kSoundMax = 65'536;
 
 Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
@@ -46,11 +47,28 @@ std::string BlobFiles::object_path(const Digest& digest) const {
   return state_dir_ + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
 }
 
-// One that has another size was cut by a full disk or written to: it is written again.
+// One that was cut by a full disk, written to or damaged is written again.
 bool BlobFiles::has_object(const Digest& digest, uint64_t size) const {
+  return holds(object_path(digest), digest, size);
+}
+
+// Read once for each change that the system knows of: many attempts may take the same large input.
+bool BlobFiles::is_sound(const Digest& digest) {
+  std::string object = object_path(digest);
   struct stat info {};
-  return ::stat(object_path(digest).c_str(), &info) == 0 &&
-         static_cast<uint64_t>(info.st_size) == size;
+  if (::stat(object.c_str(), &info) != 0) return false;
+  Stamp stamp{static_cast<int64_t>(info.st_ino),
+              info.st_size,
+              info.st_mtim.tv_sec,
+              info.st_mtim.tv_nsec,
+              info.st_ctim.tv_sec,
+              info.st_ctim.tv_nsec};
+  auto seen = sound_.find(digest);
+  if (seen != sound_.end() && seen->second == stamp) return true;
+  if (!holds(object, digest, static_cast<uint64_t>(info.st_size))) return false;
+  if (sound_.size() >= kSoundMax) sound_.clear();
+  sound_.insert_or_assign(digest, stamp);
+  return true;
 }
 
 void BlobFiles::give(const Digest& digest, std::string bytes) {
@@ -84,8 +102,10 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
   auto found = given_.find(digest);
   if (found == given_.end()) {
     std::string object = object_path(digest);
-    if (::access(object.c_str(), R_OK) == 0) return object;
-    return environment_error("the content " + digest.hex() + " is not in the state any more");
+    if (::access(object.c_str(), R_OK) != 0)
+      return environment_error("the content " + digest.hex() + " is not in the state any more");
+    if (is_sound(digest)) return object;
+    return environment_error("the content " + digest.hex() + " in the state is damaged");
   }
   FLOW_TRY(make_dirs(dir));
   std::string path = dir + "/" + digest.hex();

@@ -1,6 +1,8 @@
 // Content as an executor reads and writes it: small pieces travel in messages, large ones are files
 // under objects/.
 #pragma once
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -33,8 +35,12 @@ class BlobFiles {
   Result<File::Entry> store_one(const std::string& path, bool may_move);
   Status store_large(const std::string& path, bool may_move, File::Entry& entry);
   bool has_object(const Digest& digest, uint64_t size) const;
+  bool is_sound(const Digest& digest);
+
+  using Stamp = std::array<int64_t, 6>;  // inode, size, times of change
 
   std::string state_dir_;
+  std::unordered_map<Digest, Stamp, DigestHash> sound_;  // objects read and found good
   std::unordered_map<Digest, std::shared_ptr<const std::string>, DigestHash> given_;
   std::vector<std::pair<Digest, std::string>> small_;
   size_t small_bytes_ = 0;

@@ -35,12 +35,6 @@ Status sync_name(const std::string& target) {
 /// Content that is stored again counts as new: what collects garbage leaves it alone for a while.
 void touch(const std::string& target) { ::utimensat(AT_FDCWD, target.c_str(), nullptr, 0); }
 
-/// One of another size was cut by a full disk, or written to.
-bool is_there(const std::string& target, uint64_t size) {
-  struct stat info {};
-  return ::stat(target.c_str(), &info) == 0 && static_cast<uint64_t>(info.st_size) == size;
-}
-
 /// A file that is removed again unless it was renamed into place.
 class Temporary {
  public:
@@ -108,7 +102,7 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
     return digest;
   }
   std::string target = path_of(digest);
-  if (is_there(target, bytes.size())) {
+  if (holds(target, digest, bytes.size())) {  // a damaged one is written again
     // Whoever wrote it may not have come to sync its name yet.
     FLOW_TRY(sync_name(target));
     touch(target);
@@ -149,7 +143,7 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
   }
   Digest digest = hash.finish();
   std::string target = path_of(digest);
-  if (is_there(target, size)) {
+  if (holds(target, digest, size)) {
     FLOW_TRY(sync_name(target));
     touch(target);
   } else {

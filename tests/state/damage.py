@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""A state whose bytes are wrong: what is damaged is named and never served, a torn log goes on."""
+import os
+import pathlib
+import random
+import shutil
+
+import place
+
+SCRIPT = place.HOLD + r'''
+local number = flow.task("number", function(ctx, i) return i * i end)
+local large = flow.task("large", function(ctx) return string.rep("0123456789", 30000) end)
+local sum = flow.task("sum", function(ctx, list, text, word)
+  local total = 0
+  for _, n in ipairs(list) do total = total + n end
+  return { total = total, bytes = #text, word = word }
+end)
+return flow.pipeline("damage", { gate = flow.param.string {} }, function(p)
+  local items = {}
+  for i = 1, 30 do items[i] = i end
+  local numbers, text = flow.map(number, items), large()
+  return sum(numbers, text, hold(p.gate, "one"):after(numbers, text).stdout)
+end)
+'''
+RESULT = {"total": 9455, "bytes": 300000, "word": "one\n"}
+TORN_LOGS = 6
+
+
+def contents(folder):
+    return {str(p): p.read_bytes() for p in pathlib.Path(folder).rglob("*") if p.is_file()}
+
+
+def flip(path, at):
+    path = pathlib.Path(path)
+    mode = path.stat().st_mode
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x40
+    path.write_bytes(data)
+    path.chmod(mode)
+
+
+class Damage(place.Place):
+    def setUp(self):
+        super().setUp()
+        self.write("pipeline.lua", SCRIPT)
+
+    def keep(self):
+        shutil.copytree(self.state, self.path("whole"), ignore=shutil.ignore_patterns("socket"))
+
+    def bring_back(self):
+        shutil.rmtree(self.state)
+        shutil.copytree(self.path("whole"), self.state)
+
+    def killed_run(self):
+        run = self.start("run", ".", "--param", "gate=" + self.path("gate"), "--jobs", "4")
+        self.until_holds("one")
+        self.kill(run)
+        self.open("gate")
+
+    def log(self):
+        logs = sorted(pathlib.Path(self.state, "db").glob("*.log"), key=lambda p: p.stat().st_size)
+        return logs[-1]
+
+    def large(self):
+        return next(p for p in pathlib.Path(self.state, "objects").rglob("*") if p.is_file()
+                    and p.stat().st_size >= 300000)
+
+    def test_flipped_byte_in_the_log_stops_every_verb(self):
+        self.killed_run()
+        log = self.log()
+        flip(log, log.stat().st_size // 2)
+        before = {p: b for p, b in contents(self.state).items() if "/db/" in p or "/objects/" in p}
+        for words in (["run", ".", "--param", "gate=x"], ["resume"], ["show"], ["ls"], ["logs"], ["why"], ["gc"],
+                      ["retry", "last"], ["cancel", "last"], ["signal", "last", "go"], ["get", "-o", "out"]):
+            done = self.exits(4, self.flow(*words), str(log), "offset")
+            self.assertEqual(done.out, "", words)
+        after = {p: b for p, b in contents(self.state).items() if "/db/" in p or "/objects/" in p}
+        self.assertEqual(sorted(before), sorted(after))
+        self.assertEqual([p for p in before if before[p] != after[p]], [])
+        flip(log, log.stat().st_size // 2)
+        self.good("resume")
+        self.assertEqual(self.show()["result"], RESULT)
+
+    def test_log_cut_anywhere_opens_at_its_last_whole_batch(self):
+        self.killed_run()
+        self.keep()
+        size = self.log().stat().st_size
+        seed = int(os.environ.get("FLOW_SEED", "1"))
+        cuts = sorted(random.Random(seed).sample(range(1, size), TORN_LOGS)) + [size]
+        last = -1  # tasks that had succeeded; of a longer log never fewer
+        for cut in cuts:
+            with self.subTest(seed=seed, cut=cut, size=size):
+                self.bring_back()
+                os.truncate(self.log(), cut)
+                runs = self.runs()
+                self.assertEqual(len(runs), 1 if last > 0 or cut == size else len(runs))
+                if not runs:
+                    self.good("run", ".", "--param", "gate=" + self.path("gate"))
+                else:
+                    before = {n: t["attempts"] for n, t in self.tasks().items() if t["status"] == "succeeded"}
+                    self.assertGreaterEqual(len(before), last)
+                    last = len(before)
+                    self.good("resume")
+                    after = {n: t["attempts"] for n, t in self.tasks().items()}
+                    self.assertEqual(before, {n: after[n] for n in before})
+                self.assertEqual(self.show()["result"], RESULT)
+
+    def test_damaged_content_is_named_and_never_served(self):
+        self.killed_run()
+        large = self.large()
+        digest = large.parent.name + large.name
+        whole = large.read_bytes()
+        self.keep()
+        cuts = {"flipped": lambda p: flip(p, 150000), "cut": lambda p: (p.chmod(0o600), os.truncate(p, 1000)),
+                "gone": os.unlink}
+        for name, harm in cuts.items():
+            with self.subTest(name):
+                self.bring_back()
+                harm(large)
+                done = self.flow("resume")
+                shown = self.show()
+                if done.code == 0:
+                    self.assertEqual(shown["result"], RESULT)
+                    self.assertEqual(large.read_bytes(), whole)
+                else:
+                    self.assertIn(digest, done.err, done)
+                    self.assertNotIn(self.tasks()["sum"]["status"], ["succeeded"])
+                # A new run computes what is lost; it does not take what is damaged.
+                again = self.flow("run", ".", "--fresh", "--param", "gate=" + self.path("gate"))
+                self.exits(0, again)
+                self.assertEqual(self.show()["result"], RESULT)
+                self.assertEqual(large.read_bytes(), whole)
+
+    def test_a_damaged_file_is_not_given_out(self):
+        self.write("file.lua", 'local flow = require "flow"\n'
+                   'local make = flow.shell("make", { outputs = { f = "f.bin" },\n'
+                   '  command = "head -c 200000 /dev/zero > {outputs.f}" })\n'
+                   'local size = flow.shell("size", { args = { "f", "n" }, command = "wc -c < {f}; echo {n}" })\n'
+                   'return flow.pipeline("file", { n = flow.param.int {} }, function(p)\n'
+                   '  local f = make().f\n'
+                   '  return { f = f, size = size(f, p.n).stdout }\n'
+                   'end)\n')
+        self.good("run", "file.lua", "--param", "n=1")
+        digest = self.show()["result"]["f"]["$file"]["digest"]
+        flip(self.path(".flow/objects", digest[:2], digest[2:]), 1000)
+        self.exits(4, self.flow("get", "last", "f", "-o", self.path("out")), digest)
+        self.assertEqual(contents(self.path("out")), {})
+        self.exits(1, self.flow("run", "file.lua", "--param", "n=2"), digest, "damaged")
+        self.good("run", "file.lua", "--fresh", "--param", "n=2")
+        self.good("get", "last", "f", "-o", self.path("out"))
+        self.assertEqual([set(b) for b in contents(self.path("out")).values()], [{0}])
+
+
+if __name__ == "__main__":
+    place.main()

@@ -1,0 +1,123 @@
+"""A folder with a script, a state, and the `flow` processes started in it; all are gone at its end."""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+WAIT_SECONDS_MAX = 120
+OPTIONS = argparse.Namespace(flow="flow")
+
+# `hold(path, label)` says that it started and ends when `path` is there.
+HOLD = r'''
+local flow = require "flow"
+local hold = flow.shell("hold", { args = { "path", "label" },
+  command = [[echo {label} >> {path}.started; while [ ! -e {path} ]; do sleep 0.05; done; echo {label}]] })
+'''
+
+
+class Done:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    def __str__(self):
+        return "exit %d\nstdout: %s\nstderr: %s" % (self.code, self.out[-2000:], self.err[-2000:])
+
+    def lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Place(unittest.TestCase):
+    longMessage = True
+
+    def setUp(self):
+        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="flow-state-"))
+        self.state = os.path.join(self.folder, ".flow")
+        self.processes = []
+        self.env = dict(os.environ, TMPDIR=os.path.join(self.folder, "tmp"), TERM="dumb")
+        os.mkdir(self.env["TMPDIR"])
+        self.env.pop("FLOW_STATE", None)
+        self.addCleanup(self.clean)
+
+    def clean(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        self.open("gate", "any")  # what is left of a shell ends
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as out:
+            out.write(text)
+
+    def open(self, *names):
+        for name in names:
+            self.write(name, "")
+
+    def read(self, name):
+        with open(self.path(name)) as file:
+            return file.read()
+
+    def start(self, *words, **env):
+        process = subprocess.Popen([OPTIONS.flow, *words], cwd=self.folder, env=dict(self.env, **env),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        self.processes.append(process)
+        return process
+
+    def end(self, process):
+        out, err = process.communicate(timeout=WAIT_SECONDS_MAX)
+        return Done(process.returncode, out, err)
+
+    def flow(self, *words, **env):
+        return self.end(self.start(*words, **env))
+
+    def good(self, *words, **env):
+        return self.exits(0, self.flow(*words, **env))
+
+    def exits(self, code, done, *words):
+        self.assertEqual(done.code, code, done)
+        for word in words:
+            self.assertIn(word, done.out + done.err, done)
+        return done
+
+    def show(self, run="last"):
+        return json.loads(self.good("show", run, "--json").out)
+
+    def tasks(self, run="last"):
+        return {task["name"]: task for task in self.show(run)["tasks"]}
+
+    def runs(self):
+        return self.good("ls", "--json").lines()
+
+    def until(self, what, holds):
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not holds():
+            self.assertLess(time.monotonic(), deadline, "never: " + what)
+            time.sleep(0.05)
+
+    def until_holds(self, label, gate="gate"):
+        started = self.path(gate + ".started")
+        self.until(label + " runs", lambda: os.path.exists(started) and label in self.read(started).split())
+
+    def kill(self, process):
+        process.send_signal(signal.SIGKILL)
+        return self.end(process)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--flow", required=True)
+    parser.add_argument("only", nargs="*")
+    parser.parse_args(namespace=OPTIONS)
+    OPTIONS.flow = os.path.abspath(OPTIONS.flow)
+    unittest.main(module="__main__", argv=[sys.argv[0], *OPTIONS.only], verbosity=2)
