@@ -99,14 +99,39 @@ Submission RemoteEngine::here(const RunOptions& options) const {
   return submission;
 }
 
-Value RemoteEngine::ask(Value request) {
-  auto link = value_or_throw(Link::connect(socket_path(dir_)));
-  if (!link->send(request))
-    throw Failed(environment_error(
-        "the process that writes this state does not listen any more; try again"));
-  Value reply = value_or_throw(link->receive());
-  if (text_field(reply, "frame") == "error") throw Failed(error_from_value(reply));
-  return reply;
+// A writer may end between the look at its lock and its answer: then we ask who came after it, or
+// are that ourselves.
+std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Link>& link) {
+  for (int attempt = 0; attempt < kOpenTries; attempt++) {
+    if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
+    std::lock_guard lock(mutex_);
+    if (successor_) return std::nullopt;
+    auto connected = Link::connect(socket_path(dir_));
+    if (connected.ok()) {
+      link = std::move(*connected);
+      auto reply = link->send(request) ? link->receive()
+                                       : Result<Value>(environment_error("it does not listen"));
+      if (reply.ok() && text_field(*reply, "frame") == "error")
+        throw Failed(error_from_value(*reply));
+      if (reply.ok()) return std::move(*reply);
+    }
+    auto state_lock = value_or_throw(StateLock::acquire(dir_));
+    if (!state_lock) continue;
+    successor_ = value_or_throw(LocalEngine::open(options_, dir_, std::move(state_lock)));
+    return std::nullopt;
+  }
+  throw Failed(environment_error(fmt::format(
+      "the state `{}` is locked by {}, which does not answer", dir_, lock_holder(dir_))));
+}
+
+std::optional<Value> RemoteEngine::ask(const Value& request) {
+  std::shared_ptr<Link> link;
+  return ask(request, link);
+}
+
+detail::EngineImpl& RemoteEngine::successor() const {
+  std::lock_guard lock(mutex_);
+  return *successor_;
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, const Value& params,
@@ -114,64 +139,69 @@ std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, c
   Submission submission = here(options);
   submission.script = script;
   submission.params = params;
-  return start(request_of("run", {{"submission", submission_to_value(submission)}}), options);
+  auto run = start(request_of("run", {{"submission", submission_to_value(submission)}}), options);
+  return run ? run : successor().run(script, params, options);
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& selector,
                                                        const RunOptions& options, bool new_code) {
-  return start(request_of("resume", {{"run", selector},
-                                     {"new_code", new_code},
-                                     {"submission", submission_to_value(here(options))}}),
-               options);
+  auto run = start(request_of("resume", {{"run", selector},
+                                         {"new_code", new_code},
+                                         {"submission", submission_to_value(here(options))}}),
+                   options);
+  return run ? run : successor().resume(selector, options, new_code);
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::retry(const std::string& selector,
                                                       const std::string& task,
                                                       const RunOptions& options) {
-  return start(request_of("retry", {{"run", selector},
-                                    {"task", task},
-                                    {"submission", submission_to_value(here(options))}}),
-               options);
+  auto run = start(request_of("retry", {{"run", selector},
+                                        {"task", task},
+                                        {"submission", submission_to_value(here(options))}}),
+                   options);
+  return run ? run : successor().retry(selector, task, options);
 }
 
 void RemoteEngine::cancel(const std::string& selector) {
-  ask(request_of("cancel", {{"run", selector}}));
+  if (!ask(request_of("cancel", {{"run", selector}}))) successor().cancel(selector);
 }
 
 void RemoteEngine::signal(const std::string& selector, const std::string& name,
                           const std::string& json) {
-  ask(request_of("signal", {{"run", selector}, {"name", name}, {"json", json}}));
+  if (!ask(request_of("signal", {{"run", selector}, {"name", name}, {"json", json}})))
+    successor().signal(selector, name, json);
 }
 
 PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options) {
   Submission submission = here(options);
   submission.script = script;
-  Value reply = ask(request_of("plan", {{"submission", submission_to_value(submission)}}));
-  const Value* plan = reply.find("plan");
+  auto reply = ask(request_of("plan", {{"submission", submission_to_value(submission)}}));
+  if (!reply) return successor().plan(script, options);
+  const Value* plan = reply->find("plan");
   return plan == nullptr ? PlanInfo{} : plan_from_value(*plan);
 }
 
 uint64_t RemoteEngine::gc(uint32_t keep) {
-  return static_cast<uint64_t>(
-      integer_field(ask(request_of("gc", {{"keep", int64_t{keep}}})), "freed"));
+  auto reply = ask(request_of("gc", {{"keep", int64_t{keep}}}));
+  return reply ? static_cast<uint64_t>(integer_field(*reply, "freed")) : successor().gc(keep);
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOptions& options) {
-  std::shared_ptr<Link> link = value_or_throw(Link::connect(socket_path(dir_)));
-  if (!link->send(request))
-    throw Failed(environment_error(
-        "the process that writes this state does not listen any more; try again"));
-  Value reply = value_or_throw(link->receive());
-  if (text_field(reply, "frame") == "error") throw Failed(error_from_value(reply));
+  std::shared_ptr<Link> link;
+  auto reply = ask(request, link);
+  if (!reply) return nullptr;
   auto state = std::make_shared<detail::RunState>();
-  state->id = text_field(reply, "run");
+  state->id = text_field(*reply, "run");
   EngineOptions options_copy = options_;
   options_copy.state = dir_;
   state->info = [options_copy, id = state->id] { return Reader(options_copy).show(id); };
   state->summary = state->info;
-  state->counts = [this, id = state->id] {
-    const Value answer = ask(request_of("counts", {{"run", id}}));
-    const Value* counts = answer.find("counts");
+  state->counts = [this, id = state->id]() -> Counts {
+    auto link = Link::connect(socket_path(dir_));  // a look: nobody becomes the writer for it
+    if (!link.ok() || !(*link)->send(request_of("counts", {{"run", id}}))) return Counts{};
+    auto answer = (*link)->receive();
+    if (!answer.ok()) return Counts{};
+    const Value* counts = answer->find("counts");
     return counts == nullptr ? Counts{} : counts_from_value(*counts);
   };
   state->interrupt = [link](bool kill) {

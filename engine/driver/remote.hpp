@@ -40,7 +40,12 @@ class RemoteEngine final : public detail::EngineImpl {
 
  private:
   Submission here(const RunOptions& options) const;
-  Value ask(Value request);
+  /// The writer's answer, over `link`; nothing where this process has become the writer's
+  /// successor.
+  std::optional<Value> ask(const Value& request, std::shared_ptr<Link>& link);
+  std::optional<Value> ask(const Value& request);
+  detail::EngineImpl& successor() const;
+  /// The run, or null where the successor is to be asked.
   std::shared_ptr<detail::RunState> start(Value request, const RunOptions& options);
   void follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<Link> link,
               const RunOptions& options);

@@ -74,9 +74,23 @@ void Server::accept_clients() {
   }
 }
 
+/// Counts from the request on: a writer that is about to end waits for what it has begun to do.
+class Server::Counted {
+ public:
+  explicit Counted(Server& server) : server_(server) { server_.client_runs_++; }
+  ~Counted() {
+    std::lock_guard lock(server_.mutex_);
+    server_.client_runs_--;
+    server_.changed_.notify_all();
+  }
+
+ private:
+  Server& server_;
+};
+
 void Server::serve(Connection& connection) {
   auto request = connection.link->receive();
-  if (!request.ok()) return;
+  if (!request.ok() || quit_) return;  // who hears nothing asks the next writer
   try {
     if (integer_field(*request, "version") != kLinkVersion) {
       throw Failed(environment_error(
@@ -84,6 +98,7 @@ void Server::serve(Connection& connection) {
     }
     std::string verb = text_field(*request, "verb");
     if (verb == "run" || verb == "resume" || verb == "retry") {
+      Counted counted(*this);
       carry_out(connection, *request);
     } else {
       connection.link->send(answer(*request));
@@ -132,7 +147,6 @@ void Server::carry_out(Connection& connection, const Value& request) {
     run = engine_.take_up(text_field(request, "run"), text_field(request, "task"), verb == "retry",
                           flag_field(request, "new_code"), submission);
   }
-  client_runs_++;
   connection.link->send(Value::map({{"frame", "started"}, {"run", run->id}}));
   std::thread listener([&] {
     while (true) {
@@ -158,9 +172,6 @@ void Server::carry_out(Connection& connection, const Value& request) {
   if (!failed && !quit_) connection.link->send(Value::map({{"frame", "end"}}));
   connection.link->shut_down();
   listener.join();
-  std::lock_guard lock(mutex_);
-  client_runs_--;
-  changed_.notify_all();
 }
 
 }  // namespace flow

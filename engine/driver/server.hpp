@@ -23,6 +23,7 @@ class Server {
   void wait_for_clients();
 
  private:
+  class Counted;
   struct Connection {
     std::unique_ptr<Link> link;
     std::thread thread;

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Several `flow` over one state: one writes, the others are its clients, and any of them may die."""
+import os
+import signal
+import socket
+import stat
+import struct
+
+import place
+
+SCRIPT = place.HOLD + r'''
+local echo = flow.shell("echo", { args = { "word" }, env = { TOKEN = flow.env("TOKEN") },
+  command = [[printf '%s' "$TOKEN" | tr a-z A-Z; echo ' '{word}]] })
+return flow.pipeline("writers", { gate = flow.param.string {}, label = flow.param.string {} }, function(p)
+  return { held = hold(p.gate, p.label).stdout, said = echo(p.label).stdout }
+end)
+'''
+PAIR = place.HOLD + r'''
+return flow.pipeline("pair", { gate = flow.param.string {} }, function(p)
+  local items = {}
+  for i = 1, 4 do items[i] = hold(p.gate, "item" .. i).stdout end
+  return items
+end)
+'''
+
+
+class Writers(place.Place):
+    def setUp(self):
+        super().setUp()
+        self.write("pipeline.lua", SCRIPT)
+
+    def clean(self):
+        self.open("gate", "gate1", "gate2")
+        super().clean()
+
+    def begin(self, label, gate, *words):
+        process = self.start("run", ".", "--name", label, "--param", "gate=" + self.path(gate), "--param",
+                             "label=" + label, *words, TOKEN="token-" + label)
+        self.until_holds(label, gate)
+        return process
+
+    def result(self, label):
+        return {"held": label + "\n", "said": "TOKEN-" + label.upper() + " " + label + "\n"}
+
+    def test_a_second_run_is_a_client_with_its_own_streams_and_environment(self):
+        writer = self.begin("alpha", "gate1", "--json")
+        client = self.begin("beta", "gate2", "--json")
+        self.open("gate2")
+        beta = self.exits(0, self.end(client))
+        self.assertEqual(beta.lines()[-1]["result"], self.result("beta"))
+        self.assertIsNone(writer.poll())
+        self.open("gate1")
+        alpha = self.exits(0, self.end(writer))
+        self.assertEqual(alpha.lines()[-1]["result"], self.result("alpha"))
+        for done in (alpha, beta):
+            self.assertEqual({line["run"] for line in done.lines()}, {done.lines()[-1]["run"]})
+        self.assertNotIn("BETA", alpha.out)
+
+    def test_a_client_has_its_own_exit_code(self):
+        writer = self.begin("alpha", "gate1")
+        self.write("bad.lua", 'local flow = require "flow"\n'
+                   'local bad = flow.task("bad", function(ctx) error("no luck") end)\n'
+                   'return flow.pipeline("bad", {}, function(p) return bad() end)\n')
+        self.exits(1, self.flow("run", "bad.lua"), "no luck")
+        self.write("wrong.lua", "return 1 +")
+        self.exits(2, self.flow("run", "wrong.lua"), "wrong.lua:1")
+        self.open("gate1")
+        self.exits(0, self.end(writer))
+
+    def test_jobs_of_a_client_bound_its_own_run(self):
+        writer = self.start("run", ".", "--jobs", "8", "--name", "alpha", "--param", "gate=" + self.path("gate1"),
+                            "--param", "label=alpha", TOKEN="alpha")
+        self.until_holds("alpha", "gate1")
+        self.write("pair.lua", PAIR)
+        client = self.start("run", "pair.lua", "--jobs", "1", "--name", "pair", "--param",
+                            "gate=" + self.path("gate2"))
+        self.until("the first item runs", lambda: os.path.exists(self.path("gate2.started")))
+        self.assertEqual(self.show("pair")["counts"]["running"], 1)
+        self.open("gate2")
+        self.exits(0, self.end(client))
+        self.open("gate1")
+        self.exits(0, self.end(writer))
+
+    def test_ctrl_c_of_a_client_interrupts_its_run_only(self):
+        writer = self.begin("alpha", "gate1")
+        client = self.begin("beta", "gate2", "--grace", "0s")
+        client.send_signal(signal.SIGINT)
+        self.exits(3, self.end(client))
+        self.until("beta is interrupted", lambda: self.show("beta")["status"] == "interrupted")
+        self.assertEqual(self.show("alpha")["status"], "running")
+        self.open("gate2")
+        self.exits(0, self.flow("resume", "beta", TOKEN="token-beta"))
+        self.assertEqual(self.show("beta")["result"], self.result("beta"))
+        self.open("gate1")
+        self.exits(0, self.end(writer))
+
+    def test_a_killed_client_interrupts_its_run_only(self):
+        writer = self.begin("alpha", "gate1")
+        self.kill(self.begin("beta", "gate2", "--grace", "0s"))
+        self.until("beta is interrupted", lambda: self.show("beta")["status"] == "interrupted")
+        self.open("gate1")
+        self.exits(0, self.end(writer))
+
+    def test_ctrl_c_of_the_writer_leaves_its_clients_runs(self):
+        writer = self.begin("alpha", "gate1", "--grace", "0s")
+        client = self.begin("beta", "gate2")
+        writer.send_signal(signal.SIGINT)
+        line = ""
+        while "still carrying out 1 run" not in line:
+            line = writer.stderr.readline()
+            self.assertNotEqual(line, "", "the writer says nothing of its client")
+        self.assertEqual(self.show("alpha")["status"], "interrupted")
+        self.assertIsNone(writer.poll())
+        self.open("gate2")
+        self.exits(0, self.end(client), "succeeded")
+        self.exits(3, self.end(writer))
+
+    def test_a_client_takes_over_from_a_killed_writer(self):
+        writer = self.begin("alpha", "gate1", "--jobs", "4")
+        first, second = self.begin("beta", "gate2", "--jobs", "4"), self.begin("gamma", "gate2", "--jobs", "4")
+        self.kill(writer)
+        self.until("the attempts start again",
+                   lambda: sorted(self.read("gate2.started").split()) == ["beta", "beta", "gamma", "gamma"])
+        self.open("gate2")
+        for label, client in (("beta", first), ("gamma", second)):
+            self.exits(0, self.end(client))
+            self.assertEqual(self.show(label)["result"], self.result(label))
+        self.assertEqual(self.show("alpha")["status"], "interrupted")
+
+    def test_the_lock_of_a_dead_process_is_replaced(self):
+        self.open("gate")
+        words = ["run", ".", "--param", "gate=" + self.path("gate"), "--param", "label=alpha"]
+        self.exits(0, self.flow(*words, TOKEN="a"))
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        for pid, boot_id in ((1, "00000000-0000-0000-0000-000000000000"), (2 ** 22 - 1, boot), (os.getpid(), boot)):
+            self.write(".flow/lock", "process %d on here since 2020-01-01T00:00:00Z\nboot %s start 1\n" % (pid, boot_id))
+            dead = socket.socket(socket.AF_UNIX)  # and the socket that it left
+            dead.bind(self.path(".flow/socket")) if not os.path.exists(self.path(".flow/socket")) else None
+            dead.close()
+            self.exits(0, self.flow(*words, TOKEN="a"))
+
+    def test_two_that_start_at_once_compute_a_key_once(self):
+        for turn in range(3):
+            words = ["run", ".", "--param", "gate=" + self.path("gate"), "--param", "label=turn%d" % turn]
+            pair = [self.start(*words, TOKEN="t") for _ in range(2)]
+            self.until_holds("turn%d" % turn, "gate")
+            self.until("both are submitted", lambda: len(self.runs()) == 2 * (turn + 1))
+            self.open("gate")
+            for process in pair:
+                self.exits(0, self.end(process))
+            self.assertEqual(self.read("gate.started").split().count("turn%d" % turn), 1)
+            os.unlink(self.path("gate"))
+
+    def test_short_runs_meet_a_writer_that_is_ending(self):
+        self.open("gate")
+        for turn in range(4):
+            words = ["run", ".", "--param", "gate=" + self.path("gate"), "--param", "label=turn%d" % turn]
+            for process in [self.start(*words, TOKEN="t") for _ in range(4)]:
+                self.exits(0, self.end(process))
+        self.assertEqual([run["status"] for run in self.runs()], ["succeeded"] * 16)
+
+    def test_every_writing_verb_is_a_client(self):
+        self.write("wait.lua", 'local flow = require "flow"\n'
+                   'local w = flow.task("w", function(ctx) return ctx:wait("go") end)\n'
+                   'return flow.pipeline("wait", {}, function(p) return w() end)\n')
+        writer = self.begin("alpha", "gate1")
+        waiting = self.start("run", "wait.lua", "--name", "wait")
+        self.until("it waits", lambda: any(r.get("name") == "wait" for r in self.runs()) and
+                   self.show("wait")["counts"]["waiting"] == 1)
+        self.good("signal", "wait", "go", "7")
+        self.exits(0, self.end(waiting))
+        self.assertEqual(self.show("wait")["result"], 7)
+        self.good("retry", "wait", "w", "--json")
+        self.good("gc", "--keep", "5")
+        beta = self.begin("beta", "gate2")
+        self.good("cancel", "beta")
+        self.exits(1, self.end(beta), "cancelled")
+        self.assertIsNone(writer.poll())
+        self.open("gate1")
+        self.exits(0, self.end(writer))
+
+    def test_garbage_on_the_socket_harms_nobody(self):
+        writer = self.begin("alpha", "gate1")
+        path = self.path(".flow/socket")
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+        frames = [b"", b"x", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, struct.pack("<I", 0), struct.pack("<I", 5) + b"\xff" * 5,
+                  struct.pack("<I", 1) + b"\xf6", struct.pack("<I", 1) + b"\xa0", struct.pack("<I", 1) + b"\x05",
+                  struct.pack("<I", 1) + b"\x80", struct.pack("<I", 1 << 20) + b"cut", struct.pack("<I", 2000) + b"\x81" * 2000]
+        silent = []
+        for frame in frames:
+            for closes in (True, False):
+                link = socket.socket(socket.AF_UNIX)
+                link.connect(path)
+                link.sendall(frame)
+                link.close() if closes else silent.append(link)
+        beta = self.begin("beta", "gate2")
+        self.open("gate2", "gate1")
+        self.exits(0, self.end(beta))
+        self.exits(0, self.end(writer))
+        for link in silent:
+            link.close()
+
+
+if __name__ == "__main__":
+    place.main()
