@@ -158,6 +158,7 @@ class Driver {
   /// Executors fetch and decode what is about to start while its events are committed.
   void stage_starts();
   bool can_stage(const core::AttemptId& id) const;
+  bool is_interrupted(const core::StopAttempt& stop) const;
   void perform(const std::vector<core::Command>& acts);
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
   void attach_content(AttemptOrder& order);

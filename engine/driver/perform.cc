@@ -34,6 +34,16 @@ void Driver::stage_starts() {
   if (!orders.empty()) worker_->stage(std::move(orders));
 }
 
+/// An interrupted run's attempts may come to a point where they can be taken up again; a cancelled
+/// run's, and those that only a service's end is asked of, are told to end.
+bool Driver::is_interrupted(const core::StopAttempt& stop) const {
+  auto run = state_.runs.find(stop.id.run);
+  if (stop.kill || run == state_.runs.end() || stop.id.unit >= run->second.units.size())
+    return false;
+  return run->second.stopping && !run->second.cancelling &&
+         Resolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
+}
+
 void Driver::perform(const std::vector<core::Command>& acts) {
   std::vector<AttemptOrder> orders;
   std::vector<RunId> ended;
@@ -42,7 +52,11 @@ void Driver::perform(const std::vector<core::Command>& acts) {
       if (auto order = make_order(start->id)) orders.push_back(std::move(*order));
     } else if (const auto* stop = std::get_if<core::StopAttempt>(&act)) {
       native_.stop(stop->id);
-      if (worker_) worker_->stop(stop->id, stop->kill);
+      if (is_interrupted(*stop)) {
+        worker_->interrupt(stop->id);
+      } else {
+        worker_->stop(stop->id, stop->kill);
+      }
     } else if (const auto* saved = std::get_if<core::AckSaved>(&act)) {
       worker_->ack_saved(saved->id, saved->name, true);
     } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""How attempts end before their time: Ctrl-C, its grace, a second one, cancel, timeouts. Nothing of them is left.
+
+usage: stopping.py --flow BIN [TEST...]
+"""
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from place import Place, main  # noqa: E402
+
+HEAD = 'local flow = require "flow"\n'
+
+# Says that it runs, then counts checkpoints until `gate` is there.
+TRAIN = HEAD + r'''
+local function is_there(path)
+  local file = io.open(path)
+  return file ~= nil and file:close()
+end
+local train = flow.task("train", function(ctx, gate)
+  local state = ctx:restore()
+  local epoch = state and state.epoch or 0
+  ctx:log("from %d", epoch)
+  local out = assert(io.open(gate .. ".started", "a"))
+  out:write("train\n")
+  out:close()
+  while epoch < 3 or not is_there(gate) do
+    epoch = epoch + 1
+    ctx:checkpoint { epoch = epoch }
+  end
+  return epoch >= 3
+end)
+return flow.pipeline("train", { gate = flow.param.string {} }, function(p) return train(p.gate) end)
+'''
+
+# The marker is an argument, so that whoever looks at /proc finds what is left.
+STUBBORN = HEAD + r'''
+local stubborn = flow.shell("stubborn", { args = { "gate", "marker" }, command = [[
+  trap '' TERM INT HUP
+  setsid sleep {marker} &
+  (sleep {marker} & sleep {marker}) &
+  echo stubborn >> {gate}.started
+  while true; do sleep 1; done
+]] })
+return flow.pipeline("stubborn", { gate = flow.param.string {}, marker = flow.param.string {} }, function(p)
+  return stubborn(p.gate, p.marker).stdout
+end)
+'''
+
+
+def processes_with(argument):
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            with open("/proc/%s/cmdline" % entry, "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if argument.encode() in words:
+            found.append(int(entry))
+    return found
+
+
+class Stopping(Place):
+    def gate(self):
+        return "gate=" + self.path("gate")
+
+    def marker(self):
+        return "%d.%d" % (900000 + os.getpid(), self._testMethodName.__hash__() % 1000)
+
+    def test_an_interrupted_task_ends_at_its_next_checkpoint_and_goes_on_from_it(self):
+        self.write("train.lua", TRAIN)
+        run = self.start("run", "train.lua", "--param", self.gate())
+        self.until_holds("train")
+        run.send_signal(signal.SIGINT)
+        self.exits(3, self.end(run), "flow resume")
+        before = self.show()
+        self.assertEqual(before["status"], "interrupted")
+        self.open("gate")
+        self.good("resume")
+        after = self.show()
+        self.assertEqual((after["status"], after["result"]), ("succeeded", True))
+        starts = [line for line in self.good("logs", "last", "train").out.splitlines() if "from " in line]
+        self.assertEqual(len(starts), 2, starts)
+        self.assertNotIn("from 0", starts[1])
+
+    def test_what_ignores_every_signal_is_killed_with_all_that_it_started(self):
+        self.write("stubborn.lua", STUBBORN)
+        marker = self.marker()
+        run = self.start("run", "stubborn.lua", "--grace", "1s", "--param", self.gate(), "--param", "marker=" + marker)
+        self.until_holds("stubborn")
+        self.until("its children run", lambda: len(processes_with(marker)) >= 3)
+        run.send_signal(signal.SIGTERM)
+        self.exits(3, self.end(run))
+        self.assertEqual(processes_with(marker), [])
+
+    def test_a_second_signal_does_not_wait_for_the_grace(self):
+        self.write("stubborn.lua", STUBBORN)
+        marker = self.marker()
+        run = self.start("run", "stubborn.lua", "--grace", "1h", "--param", self.gate(), "--param", "marker=" + marker)
+        self.until_holds("stubborn")
+        run.send_signal(signal.SIGINT)
+        self.assertIn("stopping", run.stderr.readline())
+        run.send_signal(signal.SIGINT)
+        self.exits(3, self.end(run))
+        self.assertEqual(processes_with(marker), [])
+
+    def test_a_program_has_its_grace_to_end_by_itself(self):
+        self.write("gentle.lua", HEAD + r'''
+local gentle = flow.shell("gentle", { args = { "gate" },
+  command = [[echo gentle >> {gate}.started; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended by itself]] })
+return flow.pipeline("gentle", { gate = flow.param.string {} }, function(p) return gentle(p.gate).stdout end)
+''')
+        run = self.start("run", "gentle.lua", "--grace", "1h", "--param", self.gate())
+        self.until_holds("gentle")
+        run.send_signal(signal.SIGINT)
+        self.assertIn("stopping", run.stderr.readline())
+        self.open("gate")
+        self.exits(0, self.end(run))
+        self.assertEqual(self.show()["result"], "ended by itself\n")
+
+    def test_a_task_beyond_its_time_fails_and_says_so(self):
+        self.write("slow.lua", HEAD + r'''
+local spin = flow.task("spin", { timeout = "1s" }, function() while true do end end)
+local deaf = flow.task("deaf", { timeout = "1s" }, function()
+  while true do pcall(function() while true do end end) end
+end)
+local sleep = flow.shell("sleep", { timeout = "1s", command = "sleep 1000" })
+local quick = flow.task("quick", function() return 1 end)
+return flow.pipeline("slow", {}, function() spin() deaf() sleep {} return quick() end)
+''')
+        self.exits(1, self.flow("run", "slow.lua", "--grace", "100ms"))
+        tasks = self.tasks()
+        self.assertEqual(tasks["quick"]["status"], "succeeded")
+        for name in ("spin", "deaf", "sleep"):
+            self.assertEqual((tasks[name]["status"], tasks[name]["attempts"]), ("failed", 1), tasks[name])
+            self.assertIn("1s", tasks[name]["error"])
+            self.assertIn("time", tasks[name]["error"])
+
+    def test_a_timeout_is_retried_as_often_as_it_says(self):
+        self.write("slow.lua", HEAD + r'''
+local twice = flow.task("twice", { timeout = "500ms", retries = { max = 2, backoff = "10ms" } }, function(ctx)
+  while ctx.attempt < 3 do end
+  return ctx.attempt
+end)
+return flow.pipeline("slow", {}, function() return twice() end)
+''')
+        self.good("run", "slow.lua", "--grace", "100ms")
+        self.assertEqual(self.tasks()["twice"]["attempts"], 3)
+        self.assertEqual(self.show()["result"], 3)
+
+    def test_cancel_ends_what_runs_and_what_waits(self):
+        self.write("all.lua", HEAD + r'''
+local spin = flow.task("spin", function(ctx, gate)
+  local out = assert(io.open(gate .. ".started", "a"))
+  out:write("spin\n")
+  out:close()
+  while true do end
+end)
+local sleep = flow.shell("sleep", { args = { "gate", "marker" },
+  command = "echo sleep >> {gate}.started; sleep {marker}" })
+local wait = flow.task("wait", function(ctx) return ctx:wait("never") end)
+local later = flow.task("later", function(ctx, x) return x end)
+return flow.pipeline("all", { gate = flow.param.string {}, marker = flow.param.string {} }, function(p)
+  wait()
+  return { later(spin(p.gate)), sleep(p.gate, p.marker) }
+end)
+''')
+        marker = self.marker()
+        run = self.start("run", "all.lua", "--jobs", "2", "--grace", "200ms", "--param", self.gate(),
+                         "--param", "marker=" + marker)
+        self.until_holds("spin")
+        self.until_holds("sleep")
+        self.until("one waits", lambda: self.tasks()["wait"]["status"] == "waiting")
+        self.good("cancel", "last")
+        self.exits(1, self.end(run))
+        tasks = self.tasks()
+        self.assertEqual({task["status"] for task in tasks.values()} - {"skipped"}, {"cancelled"}, tasks)
+        self.assertEqual(self.show()["status"], "cancelled")
+        self.assertEqual(processes_with(marker), [])
+
+
+if __name__ == "__main__":
+    main()
