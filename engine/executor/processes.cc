@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <ctime>
@@ -34,15 +36,19 @@ struct Prepared {
   size_t slot_prefix_size;
 };
 
-// "PREFIX PGID\n", before the program starts: whoever kills leftovers finds it.
+// "PREFIX PGID DIRECTORY\n", before the program starts: whoever kills leftovers finds it.
 void record_slot(const Prepared& what) {
-  char line[128];
+  char line[128 + PATH_MAX];
   char digits[16];
   size_t size = what.slot_prefix_size, count = 0;
   for (pid_t pid = ::getpid(); pid > 0; pid /= 10)
     digits[count++] = static_cast<char>('0' + pid % 10);
   std::memcpy(line, what.slot_prefix, size);
   while (count > 0) line[size++] = digits[--count];
+  line[size++] = ' ';
+  size_t length = std::min(std::strlen(what.directory), size_t{PATH_MAX});
+  std::memcpy(line + size, what.directory, length);
+  size += length;
   line[size++] = '\n';
   (void)!::pwrite(what.slot, line, size, 0);
 }

@@ -26,7 +26,7 @@ struct Child {
 };
 
 /// state/scratch/slots/PID of an executor: what it runs now, for the next writer of the state where
-/// this one and its executors are killed. One line: boot id, start in clock ticks, group.
+/// this one and its executors are killed. One line: boot id, start in clock ticks, group, folder.
 class SlotFile {
  public:
   explicit SlotFile(const std::string& state_dir);

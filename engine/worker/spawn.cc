@@ -64,11 +64,12 @@ bool carries(pid_t pid, const std::string& wanted) {
   return false;
 }
 
-/// A process group that a slot file records. A group of that number with an older member is
-/// another.
+/// A program that a slot file records. A group of that number with an older member is another. What
+/// left its group and forgot its environment is known by the scratch folder that it works in.
 struct Group {
   pid_t number = 0;
   uint64_t start_ticks = 0;
+  std::string folder;
 };
 
 std::string slots_folder(const std::string& state_dir) { return state_dir + "/scratch/slots"; }
@@ -83,17 +84,28 @@ void read_slot_file(const std::string& path, std::vector<Group>& groups) {
   std::string boot;
   Group group;
   std::ifstream file(path);
-  if (file >> boot >> group.start_ticks >> group.number && boot == boot_id && group.number > 1)
-    groups.push_back(group);
+  bool whole = static_cast<bool>(file >> boot >> group.start_ticks >> group.number);
+  if (!whole || boot != boot_id || group.number <= 1) return;
+  file.ignore(1);
+  std::getline(file, group.folder);
+  groups.push_back(group);
 }
 
-bool is_member(const std::vector<std::string>& fields, const std::vector<Group>& groups) {
+std::string working_folder(pid_t pid) {
+  std::error_code ignored;
+  return std::filesystem::read_symlink(fmt::format("/proc/{}/cwd", pid), ignored).string();
+}
+
+bool is_member(pid_t pid, const std::vector<std::string>& fields,
+               const std::vector<Group>& groups) {
   constexpr size_t kGroup = 2, kStart = 19;  // fields 5 and 22, counted from field 3
   if (fields.size() <= kStart) return false;
   pid_t number = static_cast<pid_t>(std::strtol(fields[kGroup].c_str(), nullptr, 10));
   uint64_t start = std::strtoull(fields[kStart].c_str(), nullptr, 10);
+  std::string folder = groups.empty() ? "" : working_folder(pid);
   return std::any_of(groups.begin(), groups.end(), [&](const Group& group) {
-    return group.number == number && start + 1 >= group.start_ticks;
+    bool is_ours = group.number == number || (!group.folder.empty() && folder == group.folder);
+    return is_ours && start + 1 >= group.start_ticks;
   });
 }
 
@@ -111,7 +123,7 @@ void kill_all(const std::string& mark, const std::vector<Group>& groups) {
       if (own.contains(pid)) return;
       std::vector<std::string> fields = stat_fields(pid);
       if (fields.empty() || fields[0] == "Z") return;
-      if (!is_member(fields, groups) && !carries(pid, mark)) return;
+      if (!is_member(pid, fields, groups) && !carries(pid, mark)) return;
       any = true;
       ::kill(pid, SIGKILL);
     });

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""What a failed attempt leaves to read: typed causes, the last lines, logs, the scratch folder; and what is never left: secrets.
+
+usage: evidence.py --flow BIN [TEST...]
+"""
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from place import OPTIONS, Place, main  # noqa: E402
+
+HEAD = 'local flow = require "flow"\n'
+
+
+class Evidence(Place):
+    def failed(self, body, *words, call="t()"):
+        """The error of the one task `t`, which must hold all of `words`."""
+        self.write("one.lua", HEAD + "local t = " + body + '\nreturn flow.pipeline("one", {}, function() return ' + call +
+                   " end)\n")
+        self.exits(1, self.flow("run", "one.lua"))
+        (task,) = [task for name, task in self.tasks().items() if name == "t"]
+        self.assertEqual(task["status"], "failed", task)
+        for word in words:
+            self.assertIn(word, task["error"])
+        return task["error"]
+
+    def shell(self, command, *words, options=""):
+        return self.failed('flow.shell("t", { %s command = [[%s]] })' % (options, command), *words, call="t {}")
+
+    def test_an_exit_code_comes_with_the_last_words_the_folder_and_the_command(self):
+        error = self.shell("echo first >&2; touch kept; echo last words >&2; exit 7", "exit code 7", "last words",
+                           "exit 7")
+        (folder,) = [line.split(": ", 1)[1] for line in error.splitlines() if line.startswith("folder: ")]
+        self.assertEqual(sorted(os.listdir(folder)), ["kept"])
+
+    def test_a_signal_is_named(self):
+        self.shell("kill -SEGV $$", "signal 11", "Segmentation fault")
+        self.shell("kill -KILL $$", "signal 9")
+
+    def test_outputs_that_are_not_there_are_named(self):
+        self.shell("true; true", "`x`", "x.txt", options='outputs = { x = "x.txt" },')
+        self.shell("true; true", "`parts`", "*.part", options='outputs = { parts = "*.part" },')
+
+    def test_too_much_memory_is_named_with_limit_and_peak(self):
+        self.failed('flow.task("t", { memory = "64M" }, function() local t = {} '
+                    'while true do t[#t + 1] = string.rep("x", 1 << 20) .. #t end end)', "memory", "64 MiB", "peak")
+        self.shell('%s -c "x = bytearray(400 << 20); import time; time.sleep(1000)"' % sys.executable, "memory",
+                   "64 MiB", options='memory = "64M",')
+
+    def test_more_memory_is_given_where_the_task_says_so(self):
+        self.write("more.lua", HEAD + r'''
+local t = flow.task("t", { memory = "64M", retries = { oom = { max = 2, memory = "x4" } } }, function(ctx)
+  local t = {}
+  for i = 1, 120 do t[i] = string.rep("x", 1 << 20) .. i end
+  return ctx.attempt
+end)
+return flow.pipeline("more", {}, function() return t() end)
+''')
+        self.good("run", "more.lua")
+        self.assertEqual(self.show()["result"], 2)
+
+    def test_an_error_has_its_line(self):
+        self.failed('flow.task("t", function()\n  error("it went wrong")\nend)', "one.lua:3: it went wrong")
+        self.failed('flow.task("t", function()\n  return { { f = print } }\nend)', "result[1].f", "function")
+
+    def test_a_crash_takes_its_own_attempt_only(self):
+        self.write("crash.lua", HEAD + r'''
+local crash = flow.shell("crash", { command = [[kill -9 $PPID; sleep 1000]] })
+local fine = flow.task("fine", function(ctx, i) return i end)
+return flow.pipeline("crash", {}, function()
+  crash {}
+  local list = {}
+  for i = 1, 50 do list[i] = fine(i) end
+  return list
+end)
+''')
+        self.exits(1, self.flow("run", "crash.lua", "--jobs", "2"))
+        run = self.show()
+        self.assertEqual(run["result"], list(range(1, 51)))
+        self.assertEqual(run["counts"]["failed"], 1)
+
+    def test_output_is_whole_in_the_logs_and_cut_in_the_result(self):
+        self.write("much.lua", HEAD + r'''
+local much = flow.shell("much", { command = [[seq 1 300000; echo to stderr >&2]] })
+return flow.pipeline("much", {}, function() return much {}.stdout end)
+''')
+        self.good("run", "much.lua")
+        self.assertEqual(len(self.show()["result"]), 1 << 20)
+        log = set(self.good("logs", "last", "much").out.splitlines())
+        self.assertEqual({"1", "150000", "300000", "to stderr"} - log, set())
+
+    def test_logs_follow_a_run_to_its_end(self):
+        self.write("talk.lua", HEAD + r'''
+local talk = flow.shell("talk", { args = { "gate" }, command = [[
+  echo talk >> {gate}.started; echo before the gate
+  while [ ! -e {gate} ]; do sleep 0.05; done
+  echo behind the gate
+]] })
+return flow.pipeline("talk", { gate = flow.param.string {} }, function(p) return talk(p.gate).stdout end)
+''')
+        run = self.start("run", "talk.lua", "--param", "gate=" + self.path("gate"))
+        self.until_holds("talk")
+        follow = self.start("logs", "last", "talk", "-f")
+        self.assertIn("before the gate", follow.stdout.readline())
+        self.open("gate")
+        self.exits(0, self.end(run))
+        self.exits(0, self.end(follow), "behind the gate")
+
+    def test_a_secret_is_used_and_never_kept(self):
+        self.write("secret.lua", HEAD + r'''
+local use = flow.shell("use", { env = { TOKEN = flow.env("TOKEN") },
+  command = [[echo "the token is $TOKEN"; echo "$TOKEN" >&2; printf %s "$TOKEN" | wc -c > n.txt; test ${#TOKEN} -lt 20 ]],
+  outputs = { n = "n.txt" } })
+local tell = flow.task("tell", { env = { TOKEN = flow.env("TOKEN") } }, function(ctx)
+  ctx:log("it is %s", os.getenv("TOKEN"))
+  return #os.getenv("TOKEN")
+end)
+return flow.pipeline("secret", {}, function() tell() return use {}.n end)
+''')
+        self.exits(2, self.flow("run", "secret.lua"), "TOKEN")
+        self.assertEqual(self.flow("ls").out, "")
+        self.exits(1, self.flow("run", "secret.lua", TOKEN="a-wrong-and-long-s3cret"))
+        self.good("resume", TOKEN="right-s3cret-value")
+        log = self.good("logs", "last", "use").out + self.good("logs", "last", "tell").out
+        self.assertIn("the token is ***", log)
+        self.assertIn("it is ***", log)
+        found = subprocess.run(["grep", "-rl", "s3cret", self.state], capture_output=True, text=True, check=False)
+        self.assertEqual(found.stdout, "")
+        # Its value is not keyed.
+        self.assertIn("cached", self.good("run", "secret.lua", TOKEN="another-s3cret").out)
+
+    def test_a_child_of_a_run_inherits_no_descriptor(self):
+        self.write("open.lua", HEAD + r'''
+local fds = flow.shell("fds", { command = [[ls /proc/self/fd | tr '\n' ' ']] })
+return flow.pipeline("open", {}, function() return fds {}.stdout end)
+''')
+        self.good("run", "open.lua")
+        self.assertEqual(self.show()["result"], "0 1 2 3 ")  # 3 is what ls reads
+
+
+if __name__ == "__main__":
+    main()
