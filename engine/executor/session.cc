@@ -11,6 +11,7 @@
 #include <csignal>
 #include <utility>
 
+#include "engine/base/awake.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/executor/processes.hpp"
 
@@ -21,8 +22,9 @@ namespace {
 constexpr size_t kBufferMax = 64 * 1024;
 constexpr size_t kChunk = 256 * 1024;
 constexpr auto kTick = std::chrono::milliseconds(1);
-constexpr int kIdleTicksMax = 50;    // then the attendant sleeps until an attempt begins
-constexpr int64_t kSpinUsMax = 500;  // a commit is awaited so long before the thread sleeps
+constexpr int kIdleTicksMax = 50;      // then the attendant sleeps until an attempt begins
+constexpr int64_t kCommitUsMax = 500;  // a commit is awaited so long before the thread sleeps
+constexpr int64_t kAwakeUs = 100;      // the attempt after a short one as well
 
 }  // namespace
 
@@ -184,6 +186,8 @@ wire::Start Session::next() {
   current_number_ = 0;
   if (queue_.empty()) {
     flush();
+    bool was_short = monotonic_us() - released_us_ < kAwakeUs;
+    if (was_short) stay_awake(lock, kAwakeUs, [this] { return !queue_.empty(); });
     while (queue_.empty()) wait_message(lock);
   }
   wire::Start start = std::move(queue_.front().start);
@@ -201,18 +205,25 @@ wire::Start Session::next() {
 
 void Session::wait_released() {
   std::unique_lock lock(mutex_);
+  released_us_ = monotonic_us();
   if (released_ >= current_number_) return;
   flush();
-  // A commit takes about as long as a thread takes to wake: whoever waits for one keeps awake, and
-  // yields to whoever has work.
-  int64_t until_us = monotonic_us() + kSpinUsMax;
-  while (released_ < current_number_ && reader_ == Reader::none && monotonic_us() < until_us) {
+  stay_awake(lock, kCommitUsMax, [this] { return released_ >= current_number_; });
+  while (released_ < current_number_) wait_message(lock);
+  released_us_ = monotonic_us();
+}
+
+// A commit, and the turn before it, take about as long as a thread takes to wake: whoever waits for
+// one keeps awake, and yields to whoever has work.
+void Session::stay_awake(std::unique_lock<std::mutex>& lock, int64_t us_max,
+                         const std::function<bool()>& is_there) {
+  int64_t until_us = monotonic_us() + us_max;
+  while (!is_there() && reader_ == Reader::none && monotonic_us() < until_us) {
     if (read_once(lock, Reader::main, false)) continue;
     lock.unlock();
-    ::sched_yield();
+    pause_awake();
     lock.lock();
   }
-  while (released_ < current_number_) wait_message(lock);
 }
 
 void Session::send(const wire::FromExecutor& message, bool now) {

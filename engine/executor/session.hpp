@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,8 @@ class Session {
   /// Until a message was handled, by whichever thread reads.
   void wait_message(std::unique_lock<std::mutex>& lock);
   /// Reads once and handles what came; false where nothing was there and `block` is not set.
+  void stay_awake(std::unique_lock<std::mutex>& lock, int64_t us_max,
+                  const std::function<bool()>& is_there);
   bool read_once(std::unique_lock<std::mutex>& lock, Reader who, bool block);
   void handle(wire::ToExecutor& message);
   void handle_stop(const wire::Stop& stop);
@@ -69,6 +72,7 @@ class Session {
   std::deque<Queued> queue_;
   uint64_t received_ = 0, released_ = 0;  // numbers of Starts
   uint64_t current_number_ = 0;           // 0 where no attempt runs
+  int64_t released_us_ = 0;               // when the newest attempt began
   bool main_waits_ = false;
   std::map<std::string, std::string> bundles_;
   std::map<std::string, std::map<std::string, std::string>> environments_;

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/base/awake.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
@@ -37,6 +38,7 @@ constexpr size_t kTailLines = 20;
 constexpr size_t kTailLineMax = 2000;
 constexpr size_t kErrorLineMax = 64 * 1024;
 constexpr int kEventsMax = 64;
+constexpr int64_t kAwakeUs = 100;
 
 class LocalWorker final : public Worker {
  public:
@@ -141,8 +143,9 @@ class LocalWorker final : public Worker {
     std::unique_lock lock(mutex_);
     while (true) {
       waits_long_ = !needs_tick();
+      int64_t awake_us = expects_soon() ? kAwakeUs : 0;
       lock.unlock();
-      int count = ::epoll_wait(epoll_, events, kEventsMax, waits_long_ ? -1 : kTickMs);
+      int count = wait(events, awake_us, waits_long_ ? -1 : kTickMs);
       lock.lock();
       waits_long_ = false;
       if (quit_) break;
@@ -158,6 +161,23 @@ class LocalWorker final : public Worker {
       lock.lock();
     }
     end_all();
+  }
+
+  /// One attempt runs, and such attempts end sooner than a thread is woken: a step of a chain.
+  bool expects_soon() const {
+    size_t running = 0;
+    for (const Slot& slot : slots_) running += slot.queue.size();
+    return running == 1 && pending_.empty() && last_took_us_ < kAwakeUs;
+  }
+
+  int wait(epoll_event* events, int64_t awake_us, int timeout_ms) {
+    int64_t until_us = awake_us > 0 ? monotonic_us() + awake_us : 0;
+    while (until_us > 0 && monotonic_us() < until_us) {
+      int count = ::epoll_wait(epoll_, events, kEventsMax, 0);
+      if (count != 0) return count;
+      pause_awake();
+    }
+    return ::epoll_wait(epoll_, events, kEventsMax, timeout_ms);
   }
 
   void handle_event(void* who) {
@@ -295,6 +315,7 @@ class LocalWorker final : public Worker {
                                 [&](const Running& r) { return r.order.id == report.id; });
     if (running == slot.queue.end()) return;  // of an attempt that this slot does not have: a stray
     if (report.kind == Report::Kind::finished) {
+      last_took_us_ = report.duration_us;
       adjust(*running, report);
       bool was_first = running == slot.queue.begin();
       slot.queue.erase(running);
@@ -647,6 +668,7 @@ class LocalWorker final : public Worker {
   std::list<Slot> slots_;
   std::vector<Report> reports_;
   int64_t memory_checked_us_ = 0;
+  int64_t last_took_us_ = kAwakeUs;
   std::thread thread_;
 };
 

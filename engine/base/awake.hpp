@@ -1,0 +1,19 @@
+// Waiting for what comes sooner than a thread can be woken.
+#pragma once
+#include <sched.h>
+
+namespace flow {
+
+/// About a microsecond, after letting whoever has work go first. Leaves the core's other thread its
+/// share.
+inline void pause_awake() {
+  constexpr int kPauses = 16;
+  ::sched_yield();
+  for (int i = 0; i < kPauses; i++) {
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+  }
+}
+
+}  // namespace flow
