@@ -277,7 +277,7 @@ void Driver::save(Report report, Input& input) {
   }
   input.blobs = std::move(report.blobs);
   // The rows are keyed by the unit's name and key, which only the driver's thread may look up.
-  input.control = [this, id = report.id, name = report.text, value = std::move(report.value)](
+  input.control = [id = report.id, name = report.text, value = std::move(report.value)](
                       Batch& batch, core::State& state) mutable {
     auto run = state.runs.find(id.run);
     if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
