@@ -37,7 +37,21 @@ end)
 )";
 constexpr const char* kIgnore = ".flow/\n";
 
-void write_new(const fs::path& path, const char* content) {
+/// Where lua-language-server finds what scripts can call; "" where it was not installed.
+std::string annotations() {
+  std::error_code failed;
+  fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  fs::path folder =
+      (program.parent_path() / ".." / "share" / "flow" / "library").lexically_normal();
+  return fs::exists(folder / "flow.lua", failed) ? folder.string() : "";
+}
+
+std::string editor_settings(const std::string& library) {
+  return "{\n  \"runtime.version\": \"Lua 5.4\",\n  \"workspace.library\": [" + json_text(library) +
+         "]\n}\n";
+}
+
+void write_new(const fs::path& path, const std::string& content) {
   std::ofstream file(path, std::ios::binary);
   file << content;
   file.close();
@@ -60,11 +74,14 @@ void add_init(CLI::App& app, Session& session) {
         fail("`" + script.string() +
              "` is there already and stays as it is. Choose another folder.");
       }
-      write_new(script, kScript);
-      bool ignored = fs::exists(ignore, failed);
-      if (!ignored) write_new(ignore, kIgnore);
-      for (const fs::path& path : {script, ignore}) {
-        if (path == ignore && ignored) continue;
+      std::vector<std::pair<fs::path, std::string>> files = {{script, kScript}};
+      if (!fs::exists(ignore, failed)) files.emplace_back(ignore, kIgnore);
+      fs::path settings = fs::path(*dir) / ".luarc.json";
+      std::string library = annotations();
+      if (!library.empty() && !fs::exists(settings, failed))
+        files.emplace_back(settings, editor_settings(library));
+      for (const auto& [path, content] : files) {
+        write_new(path, content);
         print_line(session.json ? "{\"path\":" + json_text(path.string()) + "}"
                                 : "wrote " + path.string());
       }
