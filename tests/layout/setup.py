@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""What cmake/setup does for a plain user without sudo: packages and cmake are stand-ins that only answer."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+STAND_INS = {
+    "id": "echo 1000",
+    "apt-get": 'echo "apt-get $*" >>"$CALLS"; exit 1',
+    "apt-cache": "exit 1",
+    "dpkg-query": 'for lacking in $LACKING; do [ "$lacking" = "$4" ] && exit 1; done; printf installed',
+    "cmake": 'echo "cmake $*" >>"$CALLS"',
+}
+
+
+def setup(root, lacking):
+    with tempfile.TemporaryDirectory() as folder:
+        tree, tools, calls = (pathlib.Path(folder) / name for name in ("tree", "tools", "calls"))
+        (tree / "cmake").mkdir(parents=True)
+        shutil.copy(pathlib.Path(root) / "cmake" / "setup", tree / "cmake" / "setup")
+        tools.mkdir()
+        for name, body in STAND_INS.items():
+            (tools / name).write_text(f"#!/bin/sh\n{body}\n")
+            (tools / name).chmod(0o755)
+        for name in ("dirname", "sed", "cat", "rm", "env"):
+            (tools / name).symlink_to(shutil.which(name))
+        calls.touch()
+        environment = {"PATH": str(tools), "CALLS": str(calls), "LACKING": lacking}
+        done = subprocess.run([shutil.which("bash"), str(tree / "cmake" / "setup"), "build"], env=environment,
+                              cwd=os.sep, capture_output=True, text=True)
+        return done.returncode, done.stderr, calls.read_text()
+
+
+def expect(holds, what, seen):
+    if not holds:
+        print(f"{what}; seen: {seen}")
+        sys.exit(1)
+
+
+def main():
+    root = sys.argv[1]
+
+    seen = code, said, calls = setup(root, "catch2 graphviz")
+    expect(code == 1 and calls == "", "without a required package nothing is tried", seen)
+    line = "  apt-get update && apt-get install -y --no-install-recommends catch2\n"
+    expect(line in said and "installing catch2" not in said, "the error has the line to run as root", seen)
+
+    seen = code, said, calls = setup(root, "graphviz curl")
+    expect(code == 0 and "cmake --build" in calls, "without optional packages it builds", seen)
+    expect("left out: graphviz curl" in said and "apt-get" not in calls, "what is left out is named", seen)
+
+    seen = code, said, calls = setup(root, "")
+    expect(code == 0 and "apt-get" not in calls and "left out" not in said, "with all of them it only builds", seen)
+
+
+main()
