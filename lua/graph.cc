@@ -196,22 +196,26 @@ std::string next_name(GraphBuilder& graph, const std::string& name) {
   return full;
 }
 
-uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {
-  if (context(L).phase == Phase::task) return task.def.ordinal;
-  auto [found, is_new] = graph.def_of.emplace(&task, static_cast<uint32_t>(graph.plan.defs.size()));
-  if (!is_new) return found->second;
-  const Resources& needs = task.def.resources;
+// What a graph calls is checked before anything runs; what a dynamic task calls, when it does.
+void refuse_lacking(lua_State* L, const TaskDef& def) {
   std::string lacking;
-  if (needs.gpus_milli > 0) lacking = fmt::format("gpus = {}", needs.gpus_milli / 1000.0);
-  if (needs.ranks > 1) lacking = fmt::format("ranks = {}", needs.ranks);
-  if (!lacking.empty()) {
-    graph.def_of.erase(found);
-    raise(L, fmt::format("the task `{}` ({}:{}) asks for {}, and this build of flow has one node "
-                         "without GPUs: that needs a build with its cluster; remove `{}`",
-                         task.def.name, task.def.file, task.def.line, lacking,
-                         lacking.substr(0, lacking.find(' '))));
+  if (def.resources.gpus_milli > 0)
+    lacking = fmt::format("gpus = {}", def.resources.gpus_milli / 1000.0);
+  if (def.resources.ranks > 1) lacking = fmt::format("ranks = {}", def.resources.ranks);
+  if (lacking.empty()) return;
+  raise(L,
+        fmt::format("the task `{}` ({}:{}) asks for {}, which this version of flow does not "
+                    "have: it runs on one machine's CPUs; remove `{}`",
+                    def.name, def.file, def.line, lacking, lacking.substr(0, lacking.find(' '))));
+}
+
+uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {
+  if (context(L).phase == Phase::task) {
+    refuse_lacking(L, task.def);
+    return task.def.ordinal;
   }
-  graph.plan.defs.push_back(task.def);
+  auto [found, is_new] = graph.def_of.emplace(&task, static_cast<uint32_t>(graph.plan.defs.size()));
+  if (is_new) graph.plan.defs.push_back(task.def);
   return found->second;
 }
 

@@ -244,7 +244,7 @@ PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options)
 }
 
 PlanInfo LocalEngine::plan_for(const Submission& submission) {
-  Prepared prepared = value_or_throw(prepare(*driver_, submission));
+  Prepared prepared = value_or_throw(prepare(*driver_, submission, Purpose::look));
   return driver_->foresee(*prepared.plan, submission.options.fresh);
 }
 

@@ -110,13 +110,33 @@ Result<fs::path> find_script(const Submission& submission) {
   return path;
 }
 
+void check_environment(const TaskDef& def, const std::string& where, const Environment& environment,
+                       std::vector<Error>& errors) {
+  for (const EnvEntry& entry : def.env) {
+    if (!entry.from_submitter) continue;
+    bool found = false;
+    for (const auto& [name, value] : environment) found = found || name == entry.value;
+    if (found) continue;
+    errors.push_back(user_error(fmt::format(
+        "{} needs the environment variable {}, which is not set: export {}=… and start again",
+        where, entry.value, entry.value)));
+  }
+}
+
 }  // namespace
 
 std::vector<Error> check_needs(const Plan& plan, const Environment& environment, int32_t cpus,
                                int64_t memory_bytes, std::vector<std::string>& warnings) {
   std::vector<Error> errors;
+  std::vector<bool> is_called(plan.defs.size());
+  for (const Node& node : plan.nodes) {
+    if (node.kind != NodeKind::when) is_called[node.def] = true;
+  }
   for (const TaskDef& def : plan.defs) {
     std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
+    check_environment(def, where, environment, errors);
+    // One that a dynamic task may call is looked at when it is called.
+    if (!is_called[static_cast<size_t>(&def - plan.defs.data())]) continue;
     if (def.resources.cpus_milli > cpus * 1000) {
       warnings.push_back(
           fmt::format("{} asks for cpus = {}, but there are {} CPU slots: it runs with {}", where,
@@ -131,8 +151,8 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
     }
     if (def.resources.gpus_milli > 0) {
       errors.push_back(
-          user_error(fmt::format("{} asks for gpus = {}, and this engine has none to give: remove "
-                                 "`gpus` to run it on CPUs",
+          user_error(fmt::format("{} asks for gpus = {}, and this version of flow drives none: "
+                                 "remove `gpus` to run it on CPUs",
                                  where, def.resources.gpus_milli / 1000.0)));
     }
     if (def.resources.ranks > 1) {
@@ -140,15 +160,6 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
           user_error(fmt::format("{} asks for ranks = {}: gangs need a cluster, which this version "
                                  "does not have; use ranks = 1",
                                  where, def.resources.ranks)));
-    }
-    for (const EnvEntry& entry : def.env) {
-      if (!entry.from_submitter) continue;
-      bool found = false;
-      for (const auto& [name, value] : environment) found = found || name == entry.value;
-      if (found) continue;
-      errors.push_back(user_error(fmt::format(
-          "{} needs the environment variable {}, which is not set: export {}=… and start again",
-          where, entry.value, entry.value)));
     }
   }
   return errors;
@@ -198,7 +209,7 @@ Result<Built> build(const Submission& submission, const std::string& executor) {
   return built;
 }
 
-Result<Prepared> prepare(Driver& driver, const Submission& submission) {
+Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose) {
   auto built = build(submission, driver.options().executor);
   FLOW_TRY(built);
   Plan* plan = &built->plan;
@@ -223,7 +234,7 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission) {
   int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   std::vector<Error> needs =
       check_needs(*plan, *submission.environment, driver.options().jobs, memory, plan->warnings);
-  errors.insert(errors.end(), needs.begin(), needs.end());
+  if (purpose == Purpose::run) errors.insert(errors.end(), needs.begin(), needs.end());
   if (!errors.empty()) return joined_errors(errors);
   FLOW_TRY(ingest_files(*plan, driver.store(), driver.blobs()));
 

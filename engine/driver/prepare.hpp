@@ -46,7 +46,9 @@ Error joined_errors(const std::vector<Error>& errors);
 /// The sources of a bundle that differ on disk, by name; "" where none does.
 std::string changed_sources(const Bundle& bundle);
 
-Result<Prepared> prepare(Driver& driver, const Submission& submission);
+enum class Purpose : uint8_t { run, look };  // who only looks needs no machine that can run it
+Result<Prepared> prepare(Driver& driver, const Submission& submission,
+                         Purpose purpose = Purpose::run);
 
 /// Checks of what this node and this submitter have; also at resume.
 std::vector<Error> check_needs(const Plan& plan, const Environment& environment, int32_t cpus,

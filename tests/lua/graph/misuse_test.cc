@@ -194,15 +194,13 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
   }
 }
 
-TEST_CASE("needs that this build has no node for are errors before anything runs") {
+TEST_CASE("a graph is built whatever its tasks need: who wants to run it refuses it") {
   auto with = [](const char* option) {
     return in_file(std::string("local t = flow.task('t', { ") + option +
                    " }, print)\nreturn flow.pipeline('p', {}, function() return t() end)");
   };
-  CHECK_THAT(with("gpus = 1"),
-             Catch::StartsWith("pipeline.lua:3: the task `t` (pipeline.lua:2) asks for gpus = 1"));
-  CHECK_THAT(with("ranks = 2"),
-             Catch::StartsWith("pipeline.lua:3: the task `t` (pipeline.lua:2) asks for ranks = 2"));
+  CHECK(with("gpus = 1") == "built");
+  CHECK(with("ranks = 2") == "built");
   CHECK(with("ranks = { min = 1, max = 4 }") == "built");
 }
 
