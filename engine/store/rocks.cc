@@ -157,12 +157,19 @@ Result<rocksdb::DB*> open_writer(const std::string& dir, Families& families) {
   return db;
 }
 
+Error no_state(const std::string& dir) {
+  return user_error(fmt::format(
+      "there is no state in `{}`: name one with --state DIR or FLOW_STATE, or start a run", dir));
+}
+
+bool is_half_made(const rocksdb::Status& status) {
+  return status.IsInvalidArgument() &&
+         status.ToString().find("Column family not found") != std::string::npos;
+}
+
 /// A secondary beside a live writer. Its own folder is needed only to open it.
 Result<rocksdb::DB*> open_reader(const std::string& dir, Families& families) {
-  if (::access((dir + "/db/CURRENT").c_str(), F_OK) != 0) {
-    return user_error(fmt::format(
-        "there is no state in `{}`: name one with --state DIR or FLOW_STATE, or start a run", dir));
-  }
+  if (::access((dir + "/db/CURRENT").c_str(), F_OK) != 0) return no_state(dir);
   std::error_code ignored;
   fs::path temporary = fs::temp_directory_path(ignored);
   std::string own = ((temporary.empty() ? "/tmp" : temporary) / "flow-reader-XXXXXX").string();
@@ -183,6 +190,8 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, Families& families) {
     if (status.ok()) break;
   }
   fs::remove_all(own, ignored);  // now: a reader that is killed leaves nothing
+  // Whoever makes the state makes its families one by one: one who was killed then left nothing.
+  if (is_half_made(status)) return no_state(dir);
   if (!status.ok()) return cannot_open(dir, status);
   return db;
 }

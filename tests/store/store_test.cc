@@ -1,6 +1,7 @@
 // The state on disk: what is committed is there, what is not is not, and damage is told, never
 // dropped in silence.
 #include <fcntl.h>
+#include <rocksdb/db.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -163,6 +164,24 @@ TEST_CASE("a state of a newer format is left alone") {
   auto store = open_store(place.state());
   REQUIRE_FALSE(store.ok());
   CHECK_THAT(store.error().message, Catch::Contains("newer") && Catch::Contains("99"));
+}
+
+TEST_CASE("a state whose maker was killed is none for a reader, and is made whole by a writer") {
+  Place place;
+  fs::create_directories(place.state());
+  {
+    rocksdb::Options options;
+    options.create_if_missing = true;
+    rocksdb::DB* db = nullptr;
+    REQUIRE(rocksdb::DB::Open(options, place.state() + "/db", &db).ok());
+    delete db;
+  }
+  auto reader = open_store(place.state(), {.read_only = true});
+  REQUIRE_FALSE(reader.ok());
+  CHECK(reader.error().kind == ErrorKind::user);
+  CHECK_THAT(reader.error().message, Catch::Contains("there is no state"));
+  put(*opened(place.state()), "a", "1");
+  CHECK(read(*opened(place.state(), true), "a") == "1");
 }
 
 TEST_CASE("a full disk stops the commit with the free space in its words, and loses nothing") {
