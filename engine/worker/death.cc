@@ -19,23 +19,30 @@ core::Failure timeout_failure(const Running& running, const std::string& evidenc
   return failure;
 }
 
+core::Failure memory_failure(const Slot& slot, const Running& running,
+                             const std::string& evidence) {
+  auto bytes = [](int64_t n) { return format_bytes(static_cast<uint64_t>(n)); };
+  int64_t limit = running.order.resources.memory_bytes;
+  core::Failure failure;
+  failure.cause = core::Cause::out_of_memory;
+  failure.message =
+      fmt::format("`{}` was ended: it used {} of memory, its limit is {}; `memory` gives it more",
+                  running.order.task, bytes(running.memory_peak), bytes(limit));
+  failure.evidence =
+      fmt::format("limit {}, peak {}, process group {}\n{}", limit, running.memory_peak,
+                  running.program > 0 ? running.program : slot.process.pid, evidence);
+  return failure;
+}
+
 core::Failure death_of(const Slot& slot, const Running& front, int wait_status) {
   std::string tail;
   for (const std::string& line : slot.errors_tail) tail += line + "\n";
   if (front.timed_out) return timeout_failure(front, tail);
+  if (front.over_memory) return memory_failure(slot, front, tail);
   core::Failure failure;
   failure.evidence = tail;
   const std::string& task = front.order.task;
-  if (front.over_memory) {
-    auto bytes = [](int64_t n) { return format_bytes(static_cast<uint64_t>(n)); };
-    failure.cause = core::Cause::out_of_memory;
-    failure.message =
-        fmt::format("`{}` was ended: it used {} of memory, its limit is {}; `memory` gives it more",
-                    task, bytes(front.memory_peak), bytes(front.order.resources.memory_bytes));
-    failure.evidence =
-        fmt::format("limit {}, peak {}, process group {}\n{}", front.order.resources.memory_bytes,
-                    front.memory_peak, front.program > 0 ? front.program : slot.process.pid, tail);
-  } else if (slot.broken) {
+  if (slot.broken) {
     failure.cause = core::Cause::internal;
     failure.message = fmt::format(
         "the process of `{}` was ended: what it sent to its worker was no message", task);

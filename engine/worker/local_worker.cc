@@ -316,7 +316,7 @@ class LocalWorker final : public Worker {
     if (running == slot.queue.end()) return;  // of an attempt that this slot does not have: a stray
     if (report.kind == Report::Kind::finished) {
       last_took_us_ = report.duration_us;
-      adjust(*running, report);
+      adjust(slot, *running, report);
       bool was_first = running == slot.queue.begin();
       slot.queue.erase(running);
       if (was_first) {
@@ -328,13 +328,15 @@ class LocalWorker final : public Worker {
   }
 
   /// What the worker did to an attempt explains how it ended better than what the attempt says.
-  void adjust(const Running& running, Report& report) {
+  static void adjust(const Slot& slot, const Running& running, Report& report) {
     if (report.outcome == Report::Outcome::succeeded) return;
     if (running.timed_out) {
       report.outcome = Report::Outcome::failed;
       report.failure = timeout_failure(running, report.failure.evidence);
     } else if (running.over_memory) {
-      return;
+      // Its program was killed first, and the executor may still tell of that.
+      report.outcome = Report::Outcome::failed;
+      report.failure = memory_failure(slot, running, report.failure.evidence);
     } else if (running.stopped && report.outcome == Report::Outcome::failed) {
       report.outcome = Report::Outcome::stopped;
     }

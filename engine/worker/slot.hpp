@@ -51,6 +51,7 @@ core::AttemptId attempt_id(const wire::AttemptName& name);
 bool to_report(wire::FromExecutor& message, Report& report);
 /// Why an executor's end was the end of the attempt that it ran.
 core::Failure death_of(const Slot& slot, const Running& front, int wait_status);
+core::Failure memory_failure(const Slot& slot, const Running& running, const std::string& evidence);
 core::Failure timeout_failure(const Running& running, const std::string& evidence);
 
 }  // namespace flow

@@ -50,7 +50,7 @@ class Evidence(Place):
 
     def test_more_memory_is_given_where_the_task_says_so(self):
         self.write("more.lua", HEAD + r'''
-local t = flow.task("t", { memory = "64M", retries = { oom = { max = 2, memory = "x4" } } }, function(ctx)
+local t = flow.task("t", { memory = "64M", retries = { oom = { max = 2, memory = "x16" } } }, function(ctx)
   local t = {}
   for i = 1, 120 do t[i] = string.rep("x", 1 << 20) .. i end
   return ctx.attempt
