@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
+#include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {
@@ -109,9 +110,10 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
     return digest;
   }
   Temporary temporary(dir_ + "/objects");
+  auto unwritten = [&](const Error& error) { return cannot_write(store_, dir_, error.message); };
   if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), bytes))
-    return failed("write", temporary.path());
-  FLOW_TRY(temporary.keep_as(target));
+    return unwritten(failed("write", temporary.path()));
+  if (Status kept = temporary.keep_as(target); !kept) return unwritten(kept.error());
   return digest;
 }
 
@@ -123,7 +125,8 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
     ~Close() { ::close(descriptor); }
   } close_source{source};
   Temporary temporary(dir_ + "/objects");
-  if (temporary.descriptor() < 0) return failed("write", temporary.path());
+  auto unwritten = [&](const Error& error) { return cannot_write(store_, dir_, error.message); };
+  if (temporary.descriptor() < 0) return unwritten(failed("write", temporary.path()));
   // A reflink shares the content. What is hashed is what is kept: the source may still change.
   bool cloned = ::ioctl(temporary.descriptor(), FICLONE, source) == 0;
   int from = cloned ? temporary.descriptor() : source;
@@ -139,7 +142,7 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
     hash.update(bytes);
     size += bytes.size();
     if (!cloned && !write_all(temporary.descriptor(), bytes))
-      return failed("write", temporary.path());
+      return unwritten(failed("write", temporary.path()));
   }
   Digest digest = hash.finish();
   std::string target = path_of(digest);
@@ -147,7 +150,7 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
     FLOW_TRY(sync_name(target));
     touch(target);
   } else {
-    FLOW_TRY(temporary.keep_as(target));
+    if (Status kept = temporary.keep_as(target); !kept) return unwritten(kept.error());
   }
   if (may_move) ::unlink(path.c_str());
   return digest;
@@ -180,9 +183,10 @@ Result<std::string> Blobs::materialize(const Digest& digest) {
   auto bytes = get(digest);
   FLOW_TRY(bytes);
   Temporary temporary(dir_ + "/objects");
+  auto unwritten = [&](const Error& error) { return cannot_write(store_, dir_, error.message); };
   if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), *bytes))
-    return failed("write", temporary.path());
-  FLOW_TRY(temporary.keep_as(target));
+    return unwritten(failed("write", temporary.path()));
+  if (Status kept = temporary.keep_as(target); !kept) return unwritten(kept.error());
   return target;
 }
 

@@ -8,7 +8,6 @@
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
+#include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {
@@ -38,12 +38,6 @@ constexpr uint64_t kLogBytesMax = 64 << 20;  // 60 MB of log replays in 0.2 s
 constexpr size_t kBlockCacheBytes = 64 << 20;
 constexpr int kReaderTries = 10;  // a live writer may remove a file that was just named
 constexpr std::chrono::milliseconds kReaderPause{20};
-
-std::string free_space(const std::string& dir) {
-  struct statvfs info {};
-  if (statvfs(dir.c_str(), &info) != 0) return "unknown free space";
-  return fmt::format("{} MiB free", info.f_bavail * info.f_frsize >> 20);
-}
 
 Error damaged(const std::string& dir, const std::string& what) {
   return environment_error(
@@ -302,30 +296,7 @@ class RocksStore final : public Store {
 
   /// The status says what the system said, of which file.
   Error failed(const rocksdb::Status& status) const {
-    return environment_error(
-        fmt::format("cannot write the state `{}`: {} ({}). Nothing that was committed is lost; the "
-                    "engine stops here. {}. Make room or repair the disk, then `flow resume`.",
-                    dir_, status.ToString(), free_space(dir_), last_committed()));
-  }
-
-  /// Keys of the journal and of snapshots are record numbers, big-endian.
-  uint64_t last_number(Family family) const {
-    std::unique_ptr<rocksdb::Iterator> rows(
-        db_->NewIterator(rocksdb::ReadOptions(), handle(family)));
-    rows->SeekToLast();
-    uint64_t number = 0;
-    if (rows->Valid() && rows->key().size() == sizeof number) {
-      for (size_t i = 0; i < sizeof number; i++)
-        number = number << 8 | static_cast<uint8_t>(rows->key()[i]);
-    }
-    return number;
-  }
-
-  std::string last_committed() const {
-    uint64_t journal = last_number(Family::journal), snapshot = last_number(Family::snapshots);
-    if (journal > snapshot)
-      return fmt::format("The last committed batch starts at record {}", journal);
-    return fmt::format("The last committed record is {}", snapshot);
+    return cannot_write(*this, dir_, status.ToString());
   }
 
   Status check_format() {

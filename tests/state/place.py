@@ -11,7 +11,7 @@ import time
 import unittest
 
 WAIT_SECONDS_MAX = 120
-OPTIONS = argparse.Namespace(flow="flow")
+OPTIONS = argparse.Namespace(flow="flow", newer="state_newer")
 
 # `hold(path, label)` says that it started and ends when `path` is there.
 HOLD = r'''
@@ -117,7 +117,9 @@ class Place(unittest.TestCase):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--flow", required=True)
+    parser.add_argument("--newer", default=OPTIONS.newer)
     parser.add_argument("only", nargs="*")
     parser.parse_args(namespace=OPTIONS)
     OPTIONS.flow = os.path.abspath(OPTIONS.flow)
+    OPTIONS.newer = os.path.abspath(OPTIONS.newer)
     unittest.main(module="__main__", argv=[sys.argv[0], *OPTIONS.only], verbosity=2)

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""A state that can't be written: its disk is full, it is read-only, or a newer flow wrote it."""
+import json
+import os
+import subprocess
+import sys
+
+import place
+
+# Its texts are more than the small disk holds.
+SCRIPT = r'''
+local flow = require "flow"
+local large = flow.task("large", function(ctx, i) return string.rep(string.format("%09d ", i), 200000) end)
+local sum = flow.task("sum", function(ctx, texts)
+  local bytes = 0
+  for _, text in ipairs(texts) do bytes = bytes + #text end
+  return { bytes = bytes }
+end)
+return flow.pipeline("room", { n = flow.param.int { default = 24 } }, function(p)
+  local items = {}
+  for i = 1, p.n do items[i] = i end
+  return sum(flow.map(large, items))
+end)
+'''
+NO_NAMESPACE = 77
+
+
+def mount(*words):
+    subprocess.run(["mount", *words], check=True)
+
+
+class Room(place.Place):
+    def setUp(self):
+        super().setUp()
+        self.write("pipeline.lua", SCRIPT)
+        os.mkdir(self.state)
+
+    def clean(self):
+        if os.path.ismount(self.state):
+            subprocess.run(["umount", "-l", self.state], check=True)
+        super().clean()
+
+    def disk(self, size):
+        mount("-t", "tmpfs", "-o", "mode=0700,size=" + size, "none", self.state)
+
+    def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(self):
+        self.disk("24m")
+        self.exits(4, self.flow("run", "."), self.state, "No space left", "MiB free", "last committed", "flow resume")
+        self.assertEqual(self.show()["status"], "interrupted")
+        before = {n: t["attempts"] for n, t in self.tasks().items() if t["status"] == "succeeded"}
+        self.exits(4, self.flow("resume"), "No space left", "MiB free")
+        mount("-o", "remount,size=256m", self.state)
+        self.good("resume")
+        tasks = self.tasks()
+        self.assertEqual(before, {name: tasks[name]["attempts"] for name in before})
+        self.good("run", ".", "--state", self.path("other"))
+        other = self.show_in("other")
+        self.assertEqual(self.show()["result"], other["result"])
+        self.assertEqual({n: t["key"] for n, t in tasks.items()}, {t["name"]: t["key"] for t in other["tasks"]})
+
+    def show_in(self, state):
+        return json.loads(self.good("show", "--json", "--state", self.path(state)).out)
+
+    def test_a_read_only_state_is_read_and_not_written(self):
+        self.good("run", ".", "--param", "n=2")
+        result = self.show()["result"]
+        mount("--bind", self.state, self.state)
+        mount("-o", "remount,bind,ro", self.state)
+        for words in (["run", ".", "--param", "n=3"], ["retry", "last", "sum"], ["cancel", "last"],
+                      ["signal", "last", "go"], ["gc"]):
+            done = self.exits(4, self.flow(*words), self.state, "Read-only file system")
+            self.assertEqual(done.out, "", words)
+        self.assertEqual(self.show()["result"], result)
+        self.assertEqual(len(self.runs()), 1)
+        self.assertIn("sum", self.good("why").out)
+        for words in (["logs"], ["graph", "last"], ["get", "last", "-o", self.path("out")]):
+            self.good(*words)
+        self.assertNotEqual(os.listdir(self.path("out")), [])
+
+    def test_what_a_newer_flow_wrote_is_left_to_it(self):
+        for what in ("format", "journal"):
+            with self.subTest(what):
+                state = self.path(what)
+                self.good("run", ".", "--param", "n=2", "--state", state)
+                subprocess.run([place.OPTIONS.newer, state, what], check=True)
+                for words in (["run", "."], ["retry", "last"], ["cancel", "last"], ["gc"]):
+                    self.exits(4, self.flow(*words, "--state", state), "newer")
+                if what == "format":
+                    for words in (["resume"], ["ls"], ["show"], ["logs"], ["why"]):
+                        self.exits(4, self.flow(*words, "--state", state), state, "newer")
+
+
+def own_mounts():
+    """Starts again where mounts are this process's own, and end with it."""
+    if os.environ.get("FLOW_OWN_MOUNTS"):
+        return
+    words = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    if subprocess.run([*words, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode != 0:
+        print("skipped: this user can't mount here")
+        sys.exit(NO_NAMESPACE)
+    os.environ["FLOW_OWN_MOUNTS"] = "1"
+    os.execvp(words[0], [*words, sys.executable, *sys.argv])
+
+
+if __name__ == "__main__":
+    own_mounts()
+    place.main()
