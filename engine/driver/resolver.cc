@@ -37,6 +37,12 @@ std::string short_json(const Value& value) {
   return text;
 }
 
+/// Its bytes are keyed, its value is shown.
+KeyPart seed_part(const std::string& bytes) {
+  auto seed = decode_value(bytes);
+  return {"seed", sha256(bytes), seed.ok() ? short_json(*seed) : ""};
+}
+
 /// Levels of tables.
 int depth_of(const Value& value) {
   if (value.kind() != Value::Kind::table) return 0;
@@ -69,7 +75,7 @@ std::vector<KeyPart> definition_parts(const TaskDef& def) {
   parts.push_back({def.kind == TaskKind::shell ? "command" : "code", def.code,
                    def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : ""});
   if (!def.cache_salt.empty()) parts.push_back(text_part("cache salt", def.cache_salt));
-  if (!def.seed.empty()) parts.push_back(text_part("seed", def.seed));
+  if (!def.seed.empty()) parts.push_back(seed_part(def.seed));
   if (def.resources.ranks != 1)
     parts.push_back(text_part("ranks", std::to_string(def.resources.ranks)));
   for (const EnvEntry& entry : def.env) {

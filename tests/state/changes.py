@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""What changes between two runs, or under one: what runs again, and in which words that is told."""
+import os
+
+import place
+
+MODULE = "local m = {}\nfunction m.twice(n) return %s end\nreturn m\n"
+SCRIPT = r'''
+local flow = require "flow"
+local m = require "helper"
+local double = flow.task("double", { env = { MODE = "%(mode)s" }, seed = %(seed)s, cache = "%(salt)s" },
+  function(ctx, n) return m.twice(n) end)
+local read = flow.task("read", function(ctx, path)
+  local file = io.open(path)
+  local text = file:read("a")
+  file:close()
+  return #text
+end)
+local sum = flow.task("sum", function(ctx, a, b) return { total = a + b } end)
+return flow.pipeline("changes", { n = flow.param.int { default = 2 }, file = flow.param.path { default = "in.txt" } },
+  function(p) return sum(double(p.n), read(p.file)) end)
+'''
+PLAIN = {"mode": "a", "seed": "1", "salt": "s1"}
+HELD = place.HOLD + r'''
+local size = flow.shell("size", { args = { "file", "word" }, command = "wc -c < {file}; echo {word}" })
+return flow.pipeline("held", { gate = flow.param.string {}, file = flow.param.path {} }, function(p)
+  return size(p.file, hold(p.gate, "%s").stdout).stdout
+end)
+'''
+
+
+class Changes(place.Place):
+    def setUp(self):
+        super().setUp()
+        self.script()
+        self.write("in.txt", "four")
+
+    def script(self, helper="n * 2", **words):
+        self.write("helper.lua", MODULE % helper)
+        self.write("pipeline.lua", SCRIPT % dict(PLAIN, **words))
+
+    def ran(self):
+        return sorted(n for n, t in self.tasks().items() if not t["cached"])
+
+    def test_the_words_of_what_changed(self):
+        cases = (
+            ("helper", lambda: self.script(helper="n + n + 1"), [], "double", ["twice"]),
+            ("parameter", self.script, ["--param", "n=7"], "double", ["2", "7"]),
+            ("content", lambda: self.write("in.txt", "fifth"), [], "read", ["changed"]),
+            ("env", lambda: self.script(mode="b"), [], "double", ["MODE"]),
+            ("seed", lambda: self.script(seed="2"), [], "double", ["seed", "`1`", "`2`"]),
+            ("salt", lambda: self.script(salt="s2"), [], "double", ["s1", "s2"]),
+        )
+        for name, change, words, task, told in cases:
+            with self.subTest(name):
+                self.script()
+                self.write("in.txt", "four")
+                self.good("run", ".", "--quiet")
+                base = self.show()["run"]
+                change()
+                self.good("run", ".", "--quiet", *words)
+                self.assertIn(task, self.ran())
+                why, diff = self.good("why", "last", task).out, self.good("diff", base, "last").out
+                for word in told:
+                    self.assertIn(word, why, name)
+                    self.assertIn(word, diff, name)
+
+    def test_a_comment_runs_nothing_again_and_an_equal_result_cuts_off(self):
+        self.good("run", ".")
+        self.write("pipeline.lua", "-- said anew\n" + self.read("pipeline.lua"))
+        self.good("run", ".")
+        self.assertEqual(self.ran(), [])
+        self.script(helper="n + n")  # the same result by another way
+        self.good("run", ".")
+        self.assertEqual(self.ran(), ["double"])
+        self.good("run", ".", "--fresh")
+        self.assertEqual(self.ran(), ["double", "read", "sum"])
+
+    def test_a_resumed_success_prints_its_object_and_a_retried_one_runs_again(self):
+        self.good("run", ".")
+        before = self.show()
+        self.assertEqual(self.good("resume", "last", "--json").lines()[-1], before)
+        self.good("retry", "last", "double")
+        after = self.show()
+        self.assertEqual(after["run"], before["run"])
+        self.assertEqual(after["result"], before["result"])
+        attempts = {t["name"]: t["attempts"] for t in after["tasks"]}
+        self.assertEqual((attempts["double"], attempts["read"]), (2, 1))
+
+    def held(self, path, word="one"):
+        self.write("held.lua", HELD % word)
+        run = self.start("run", "held.lua", "--param", "gate=" + self.path("gate"), "--param", "file=" + path)
+        self.until_holds(word)
+        return run
+
+    def test_resume_keeps_the_code_and_a_small_file_as_the_run_took_them(self):
+        self.write("small.txt", "12345")
+        self.kill(self.held("small.txt"))
+        self.write("small.txt", "123456789")
+        self.write("held.lua", HELD % "two")
+        self.open("gate")
+        done = self.good("resume")
+        self.assertIn("--code new", done.out + done.err)
+        self.assertEqual(self.show()["result"], "5\none\n\n")
+
+    def test_code_new_keeps_the_parameters_and_takes_the_new_code(self):
+        self.write("small.txt", "12345")
+        self.kill(self.held("small.txt"))
+        self.write("held.lua", HELD % "two")
+        self.open("gate")
+        self.good("resume", "--code", "new")
+        self.assertEqual(self.show()["result"], "5\ntwo\n\n")
+
+    def test_a_large_file_that_changes_under_a_run_fails_it(self):
+        self.open("large.bin")
+        os.truncate(self.path("large.bin"), 65 << 20)
+        run = self.held("large.bin")
+        with open(self.path("large.bin"), "r+b") as file:
+            file.write(b"changed")
+        self.open("gate")
+        self.exits(1, self.end(run), "input changed")
+        self.exits(1, self.flow("resume"), "input changed")
+        self.good("run", "held.lua", "--param", "gate=" + self.path("gate"), "--param", "file=large.bin")
+        self.assertFalse(self.tasks()["size"]["cached"])
+
+
+if __name__ == "__main__":
+    place.main()
