@@ -409,6 +409,15 @@ void State::read_result(const AttemptRequest& request, const TaskObject& task,
                     second));
     return;
   }
+  if (def.kind == TaskKind::dynamic) {
+    std::string cycle = find_cycle(*context_.graph);
+    if (!cycle.empty()) {
+      out.kind = AttemptOutcome::Kind::failed;
+      out.bad_result = true;
+      out.message = cycle;
+      return;
+    }
+  }
   if (count == 0) return;
   auto value = read_value(L_, 2, "result", def.kind == TaskKind::dynamic);
   if (!value.ok()) return refuse(value.error().message);

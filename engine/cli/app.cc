@@ -1,6 +1,8 @@
 // Parses the command line, runs the verb, turns what went wrong into a paragraph and an exit code.
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <new>
 
 #include "engine/cli/verbs.hpp"
@@ -135,7 +137,11 @@ int flow_main(int argc, char** argv) {
     print_error("out of memory. Close other programs, or run fewer things at once with --jobs.");
     code = kUnreachable;
   }
-  std::fflush(stdout);
+  bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (!is_written && errno != EPIPE) {
+    print_error(std::string("cannot write to the standard output: ") + std::strerror(errno));
+    if (code == kDone) code = kUnreachable;
+  }
   return code;
 }
 

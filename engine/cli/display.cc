@@ -52,6 +52,7 @@ std::string padded(std::string text, size_t columns) {
 
 /// A waiting task's event names the signal, or says in words what it waits for.
 std::string wait_text(const std::string& what, const std::string& run) {
+  if (what.empty()) return "waits";
   if (what.find(' ') != std::string::npos) return "waits for " + what;
   return "waits for the signal `" + what + "`: flow signal " + run + " " + what;
 }

@@ -171,6 +171,12 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
                                  from.options.jobs));
     return state;
   }
+  if (row.status == "cancelled" && task.empty()) {
+    throw Failed(user_error(fmt::format(
+        "the run {} was cancelled, which is for good: `flow run {}` starts another, which takes "
+        "what this one finished from the cache",
+        row.id, row.script)));
+  }
   if (row.status == "succeeded" && task.empty()) {
     state->on_end();
     return state;

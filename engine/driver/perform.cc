@@ -383,7 +383,9 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
       event.type = "serving";
       event.text = u.extra->url;
     }
-    if (u.status == core::UnitStatus::waiting) event.text = u.extra->waiting_for;
+    bool is_backoff = u.phase == core::Phase::backoff;
+    if (is_backoff) event.text = "a new attempt, after: " + u.extra->failure.message;
+    if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.extra->waiting_for;
   }
   run_meta->listener->on_event(std::move(event));
 }

@@ -223,6 +223,13 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
     task.resize(at);
   }
   std::vector<core::UnitId> units;
+  if (attempt != 0) {
+    uint32_t made = loaded.run->units[must(find_unit(*loaded.run, task))].attempts;
+    if (attempt > made) {
+      throw Failed(user_error(fmt::format("`{}` of the run {} has no attempt {}: it had {}", task,
+                                          loaded.run->id, attempt, made)));
+    }
+  }
   if (!task.empty()) {
     units.push_back(must(find_unit(*loaded.run, task)));
     // A map is all its instances.
@@ -470,7 +477,10 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
   }
   Resolver resolver = impl_->resolver();
   Value result = *must(resolver.value(loaded.run->result));
-  return part.empty() ? result : must(value_at(result, parse_part(part)));
+  if (part.empty()) return result;
+  auto found = value_at(result, parse_part(part));
+  if (!found.ok()) throw Failed(user_error(found.error().message));  // a word of the command line
+  return std::move(*found);
 }
 
 std::vector<std::string> Reader::get(const std::string& selector, const std::string& part,

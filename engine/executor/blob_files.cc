@@ -206,8 +206,14 @@ Result<File> BlobFiles::store_file(const std::string& path, bool may_move) {
   std::vector<std::string> names;
   for (fs::recursive_directory_iterator walk(path, error), end; !error && walk != end;
        walk.increment(error)) {
-    if (walk->is_regular_file(error))
-      names.push_back(walk->path().lexically_relative(path).string());
+    std::string name = walk->path().lexically_relative(path).string();
+    bool is_folder = !walk->is_symlink(error) && walk->is_directory(error);
+    if (walk->is_regular_file(error)) {
+      names.push_back(name);
+    } else if (!is_folder) {
+      return user_error(fmt::format(
+          "`{}` in the folder `{}` is no file, no folder, and no link to a file", name, path));
+    }
     if (names.size() > kFolderFilesMax)
       return user_error(
           fmt::format("the folder `{}` has more than {} files", path, kFolderFilesMax));

@@ -292,8 +292,10 @@ std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
       // Its processes are gone; but two outputs may name one file.
       auto file = attempt.blobs().store_file(path, spec.outputs.size() == 1);
       if (!file.ok()) {
-        failure.cause = core::Cause::staging;
-        failure.message = file.error().message + again;
+        bool is_ours = file.error().kind == ErrorKind::environment;
+        failure.cause = is_ours ? core::Cause::staging : core::Cause::bad_result;
+        failure.message = fmt::format("the output `{}` of `{}`: {}{}", name, attempt.start().task(),
+                                      file.error().message, again);
         return failure;
       }
       files.emplace_back(std::move(*file));

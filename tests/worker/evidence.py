@@ -42,6 +42,33 @@ class Evidence(Place):
         self.shell("true; true", "`x`", "x.txt", options='outputs = { x = "x.txt" },')
         self.shell("true; true", "`parts`", "*.part", options='outputs = { parts = "*.part" },')
 
+    def test_an_output_that_is_no_file_fails_its_attempt_once(self):
+        self.shell("mkfifo o", "`o`", "no regular file", options='outputs = { o = "o" },')
+        self.shell("mkdir o; ln -s ../../.. o/up", "`o`", "`up`", options='outputs = { o = "o" },')
+        self.shell("mkdir o; ln -s nowhere o/lost", "`o`", "`lost`", options='outputs = { o = "o" },')
+        self.assertEqual(self.tasks()["t"]["attempts"], 1)
+
+    def test_what_is_not_there_is_the_command_lines_fault(self):
+        self.write("one.lua", HEAD + 'local t = flow.task("t", function() return { a = 1 } end)\n'
+                   'return flow.pipeline("one", {}, function() return t() end)\n')
+        self.good("run", "one.lua")
+        self.exits(2, self.flow("get", "last", "b"), "`b`")
+        self.exits(2, self.flow("logs", "last", "t@2"), "no attempt 2")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([OPTIONS.flow, "show", "--json"], cwd=self.folder, env=self.env, stdout=full,
+                                  stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("No space left", done.stderr)
+
+    def test_a_cancelled_run_stays_cancelled(self):
+        self.write("ask.lua", HEAD + 'local ask = flow.task("ask", function(ctx) return ctx:wait("go") end)\n'
+                   'return flow.pipeline("ask", {}, function() return ask() end)\n')
+        run = self.start("run", "ask.lua")
+        self.until("it waits", lambda: '"waiting"' in self.flow("show", "--json").out)
+        self.good("cancel", "last")
+        self.exits(1, self.end(run))
+        self.exits(2, self.flow("resume"), "cancelled")
+
     def test_too_much_memory_is_named_with_limit_and_peak(self):
         self.failed('flow.task("t", { memory = "64M" }, function() local t = {} '
                     'while true do t[#t + 1] = string.rep("x", 1 << 20) .. #t end end)', "memory", "64 MiB", "peak")

@@ -94,3 +94,13 @@ TEST_CASE("an ordinary task calls no tasks and defines none") {
       run("-- inside").message,
       Catch::StartsWith("pipeline.lua:7: flow.task defines `x` inside a task: a task is defined"));
 }
+
+TEST_CASE("a cycle of :after among a dynamic task's calls fails it") {
+  for (const char* end : {"return a", ""}) {
+    CHECK_THAT(fragment(run(std::string("local a, b = best(1), best(2)\n"
+                                        "a:after(b)\n"
+                                        "b:after(a)\n") +
+                            end)),
+               Catch::StartsWith("error: pipeline.lua:5: an `:after` closes a cycle"));
+  }
+}
