@@ -204,8 +204,11 @@ void Interrupts::on_signal(int) {
   std::lock_guard lock(mutex_);
   if (over_) _exit(*over_);
   if (!run_) {
-    // Nothing is committed before the run exists, and the child that builds dies with us.
-    std::fputs("error: interrupted before the run was started; nothing is left of it.\n", stderr);
+    // The child that builds dies with us; but the run may just have been committed.
+    std::fputs(
+        "error: interrupted while the run was made. If it had begun, `flow ls` shows it, and `flow "
+        "resume` takes it up.\n",
+        stderr);
     _exit(kInterrupted);
   }
   asked_++;
