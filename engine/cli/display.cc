@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kBarColumns = 20;
 constexpr size_t kNameColumnsMax = 32;
 constexpr size_t kResultColumnsMax = 2000;
+constexpr size_t kReasonColumnsMax = 300;
 
 std::string number_text(const Value& value) {
   switch (value.kind()) {
@@ -58,6 +59,16 @@ std::string wait_text(const std::string& what, const std::string& run) {
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+/// A command that changed comes on lines of its own.
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (char c : text) {
+    bool is_blank = c == ' ' || c == '\n';
+    if (!is_blank || (!line.empty() && line.back() != ' ')) line += is_blank ? ' ' : c;
+  }
+  return shortened(line, kReasonColumnsMax);
+}
 
 Value outlined(const Value& value) {
   switch (value.kind()) {
@@ -120,7 +131,7 @@ std::string summary_line(const RunInfo& run, int64_t took_ms, uint64_t state_byt
 }
 
 bool RunView::stays_on_terminal(const Event& event) {
-  if (event.type == "serving" || event.type == "log") return true;
+  if (event.type == "serving" || event.type == "log" || event.type == "plan") return true;
   return event.type == "task" && (event.status == "failed" || event.status == "waiting");
 }
 
@@ -128,6 +139,7 @@ std::vector<std::string> RunView::take(const Event& event) {
   if (started_ms_ == 0) started_ms_ = event.at_ms;
   if (event.type == "task") return take_task(event);
   if (event.type == "progress") return take_progress(event);
+  if (event.type == "plan") return take_foreseen(event);
   if (event.type == "log") return {event.task + ": " + event.text};
   if (event.type == "serving") {
     running_.erase(event.task);
@@ -182,6 +194,16 @@ std::vector<std::string> RunView::take_progress(const Event& event) {
   task.line_at_ms = event.at_ms;
   std::string line = event.task + ": " + percent(task.fraction);
   if (!task.metrics.empty()) line += " " + task.metrics;
+  return {line};
+}
+
+std::vector<std::string> RunView::take_foreseen(const Event& event) {
+  if (event.status != "runs" && event.status != "unknown") return {};
+  foreseen_lines_++;
+  if (foreseen_lines_ > kForeseenLinesMax) return {};
+  if (foreseen_lines_ == kForeseenLinesMax) return {"… more that will or may run are not listed"};
+  std::string line = event.task + (event.status == "runs" ? ": will run" : ": may run");
+  if (!event.text.empty()) line += ": " + one_line(event.text);
   return {line};
 }
 

@@ -13,6 +13,7 @@ namespace flow::cli {
 
 constexpr size_t kFrameTasksMax = 10;            // tasks that a frame shows one by one
 constexpr size_t kCachedLinesMax = 20;           // a pipe gets no more lines about cached tasks
+constexpr size_t kForeseenLinesMax = 20;         // and about what will run again
 constexpr int64_t kProgressLineEvery_ms = 1000;  // of one task, in a pipe
 
 class RunView {
@@ -38,6 +39,7 @@ class RunView {
   };
   std::vector<std::string> take_task(const Event& event);
   std::vector<std::string> take_progress(const Event& event);
+  std::vector<std::string> take_foreseen(const Event& event);
   std::string task_line(const std::string& name, const Task& task, int64_t now_ms, size_t width,
                         size_t name_width) const;
 
@@ -46,7 +48,7 @@ class RunView {
   std::map<std::string, Task> running_;
   std::map<std::string, std::string> waiting_;   // task to what it waits for
   std::map<std::string, std::string> services_;  // task to url
-  size_t cached_lines_ = 0;
+  size_t cached_lines_ = 0, foreseen_lines_ = 0;
 };
 
 std::string metrics_text(const Value& metrics);  // "loss=0.1234 step=3"

@@ -8,8 +8,7 @@
 #include <algorithm>
 
 #include "engine/base/clock.hpp"
-#include "engine/driver/fold.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/driver/latch.hpp"
 
 namespace flow {
 
@@ -206,30 +205,6 @@ void Driver::fail(const Error& error) {
   if (!stopped_by_) stopped_by_ = error;
 }
 
-namespace {
-
-/// Waits on one thread for what the driver's thread does.
-class Latch {
- public:
-  void open(bool value) {
-    std::lock_guard lock(mutex_);
-    value_ = value;
-    wake_.notify_all();
-  }
-  bool wait() {
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return value_.has_value(); });
-    return *value_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::optional<bool> value_;
-};
-
-}  // namespace
-
 Result<bool> Driver::post_and_wait(core::Event event,
                                    std::vector<std::pair<Digest, std::string>> blobs) {
   auto latch = std::make_shared<Latch>();
@@ -255,120 +230,6 @@ void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& r
   inputs.push_back(std::move(input));
   post(std::move(inputs));
   latch->wait();
-}
-
-Status Driver::submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
-                      bool fresh, bool fail_fast, int32_t jobs, bool replaces) {
-  core::RunSubmitted event;
-  event.run = meta.row.id;
-  event.name = meta.row.name;
-  event.plan_digest = meta.row.plan_digest;
-  event.plan = std::move(plan);
-  event.jobs = jobs;
-  event.fresh = fresh;
-  event.fail_fast = fail_fast;
-  auto latch = std::make_shared<Latch>();
-  Input input;
-  input.event = std::move(event);
-  input.blobs.emplace_back(meta.row.plan_digest, std::move(plan_bytes));
-  input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
-  input.control = [this, replaces, meta = std::move(meta)](Batch& batch, core::State&) mutable {
-    RunId id = meta.row.id;
-    if (replaces) {
-      core::Event drop = core::RunDeleted{id};
-      if (core::admit(state_, drop)) record(std::move(drop), now_ms());
-      batch.erase(Family::kv, folded_key(id));
-    }
-    metas_.insert_or_assign(id, std::move(meta));
-  };
-  input.done = [latch](bool admitted) { latch->open(admitted); };
-  std::vector<Input> inputs;
-  inputs.push_back(std::move(input));
-  post(std::move(inputs));
-  bool admitted = latch->wait();
-  if (auto error = stopped_by()) return *error;
-  if (!admitted) return internal_error("the engine refused the run");
-  return {};
-}
-
-Status Driver::revive(RunMeta meta, const std::string& task) {
-  RunId id = meta.row.id;
-  // A folded run comes back into the state first; the snapshot that this turn commits makes it
-  // durable.
-  auto folded = store_->get(Family::kv, folded_key(id));
-  FLOW_TRY(folded);
-  std::optional<core::State> old;
-  if (folded->has_value()) {
-    auto decoded = thaw(**folded, blobs_);
-    FLOW_TRY(decoded);
-    old = std::move(*decoded);
-  }
-  std::string problem;
-  auto latch = std::make_shared<Latch>();
-  Input load;
-  load.has_event = false;
-  core::UnitId unit = kNoNode;
-  load.control = [&, this](Batch& batch, core::State& state) {
-    if (old && !state.runs.contains(id)) {
-      state.runs.emplace(id, std::move(old->runs.at(id)));
-      core::rebuild_derived(state);
-      batch.erase(Family::kv, folded_key(id));
-      snapshot_due_ = true;
-    }
-    auto run = state.runs.find(id);
-    if (run == state.runs.end()) {
-      problem = fmt::format("the run {} is not in this state any more", id);
-      return;
-    }
-    core::RunStatus status = run->second.status;
-    if (!core::is_final(status) && status != core::RunStatus::interrupted) {
-      problem =
-          fmt::format("the run {} is {} already: it goes on in the process that writes this state",
-                      id, core::status_name(status));
-      return;
-    }
-    if (!task.empty()) {
-      std::vector<std::string> names;
-      for (core::UnitId u = 0; u < run->second.units.size(); u++) {
-        names.push_back(Resolver::unit_name(run->second, u));
-        if (names.back() == task) unit = u;
-      }
-      if (unit == kNoNode) {
-        std::string near = nearest_name(task, names);
-        problem = fmt::format("the run {} has no task `{}`{}", id, task,
-                              near.empty() ? "" : fmt::format("; did you mean `{}`?", near));
-        return;
-      }
-    }
-    metas_.insert_or_assign(id, std::move(meta));
-  };
-  load.done = [latch](bool ok) { latch->open(ok); };
-  std::vector<Input> inputs;
-  inputs.push_back(std::move(load));
-  post(std::move(inputs));
-  latch->wait();
-  if (auto error = stopped_by()) return *error;
-  if (!problem.empty()) return user_error(problem);
-  core::RetryRequested event;
-  event.run = id;
-  event.has_unit = unit != kNoNode;
-  event.unit = event.has_unit ? unit : 0;
-  auto admitted = post_and_wait(event);
-  FLOW_TRY(admitted);
-  if (!*admitted) {
-    return user_error(
-        task.empty()
-            ? fmt::format("the run {} has nothing to take up again", id)
-            : fmt::format("`{}` is still running or waiting: it can be run anew when it ended",
-                          task));
-  }
-  return {};
-}
-
-Status Driver::replace(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
-                       bool fresh, bool fail_fast, int32_t jobs) {
-  return submit(std::move(meta), std::move(plan), std::move(plan_bytes), fresh, fail_fast, jobs,
-                true);
 }
 
 void Driver::collect(const std::function<void(const core::State&)>& collect) {

@@ -88,7 +88,8 @@ class Driver {
   /// Runs `collect` with nobody holding content, on a turn.
   void collect(const std::function<void(const core::State&)>& collect);
   /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
-  PlanInfo foresee(const Plan& plan, bool fresh);
+  /// With `taken_up`, for that run going on with `plan`: compared is what it did before.
+  PlanInfo foresee(const Plan& plan, bool fresh, const RunRow* taken_up = nullptr);
   /// Runs `read` on the driver's thread with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
@@ -103,6 +104,7 @@ class Driver {
  private:
   Status submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,
                 bool fail_fast, int32_t jobs, bool replaces);
+  void forget(const RunId& run, Batch& batch);
   struct Input {
     core::Event event;
     bool has_event = true;

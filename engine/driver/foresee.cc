@@ -13,26 +13,81 @@ namespace flow {
 
 namespace {
 
-std::string cause_of_run(const Store& store, const Blobs& blobs, const core::Run& run,
-                         core::UnitId unit, Resolver& resolver) {
+constexpr size_t kRunsLookedAt = 200;
+
+/// Earlier runs of a pipeline, newest first; each is loaded once, when it is first asked for.
+class History {
+ public:
+  History(const Store& store, const Blobs& blobs, std::vector<RunRow> rows)
+      : store_(store), blobs_(blobs), rows_(std::move(rows)) {}
+
+  static History of_pipeline(const Store& store, const Blobs& blobs, const std::string& pipeline) {
+    std::vector<RunRow> rows;
+    auto all = all_rows(store);
+    if (!all.ok()) return {store, blobs, {}};
+    for (auto row = all->rbegin(); row != all->rend() && rows.size() < kRunsLookedAt; ++row) {
+      if (row->pipeline == pipeline) rows.push_back(std::move(*row));
+    }
+    return {store, blobs, std::move(rows)};
+  }
+
+  struct Found {
+    const LoadedRun* loaded = nullptr;
+    core::UnitId unit = kNoNode;
+  };
+  /// The newest run that came as far as the key of the unit `name`.
+  std::optional<Found> find(const std::string& name) {
+    for (size_t i = 0; i < rows_.size(); i++) {
+      if (i == pasts_.size()) pasts_.push_back(load(rows_[i]));
+      auto unit = pasts_[i].units.find(name);
+      if (unit != pasts_[i].units.end()) return Found{&pasts_[i].loaded, unit->second};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Past {
+    LoadedRun loaded;
+    std::map<std::string, core::UnitId> units;  // those with a key
+  };
+  Past load(const RunRow& row) const {
+    Past past;
+    auto loaded = load_run(store_, blobs_, row);
+    if (!loaded.ok() || loaded->run == nullptr) return past;
+    past.loaded = std::move(*loaded);
+    const core::Run& run = *past.loaded.run;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      if (!run.units[unit].key.is_zero()) past.units.emplace(Resolver::unit_name(run, unit), unit);
+    }
+    return past;
+  }
+
+  const Store& store_;
+  const Blobs& blobs_;
+  std::vector<RunRow> rows_;
+  std::deque<Past> pasts_;  // of the first rows
+};
+
+std::string cause_of_run(History& history, const core::Run& run, core::UnitId unit,
+                         Resolver& resolver, bool taken_up) {
   const TaskDef& def = *Resolver::def_of(run, unit);
   if (def.kind == TaskKind::service) return "a service always runs";
   if (!def.cache) return "cache = false";
-  RunRow newest;
-  newest.id = "~";  // after every id
-  newest.pipeline = run.plan->pipeline;
-  auto earlier = earlier_unit(store, blobs, newest, Resolver::unit_name(run, unit));
-  if (!earlier) return "no earlier run has it";
-  const core::Unit& before = earlier->loaded.run->units[earlier->unit];
-  const TaskDef* before_def = Resolver::def_of(*earlier->loaded.run, earlier->unit);
+  auto earlier = history.find(Resolver::unit_name(run, unit));
+  if (!earlier) return taken_up ? "it has not run yet" : "no earlier run has it";
+  const core::Run& past = *earlier->loaded->run;
+  const core::Unit& before = past.units[earlier->unit];
+  const TaskDef* before_def = Resolver::def_of(past, earlier->unit);
   if (before.key == run.units[unit].key || before_def == nullptr) {
-    if (before.status != core::UnitStatus::succeeded)
-      return fmt::format("it did not succeed in the run {} ({})", earlier->loaded.row.id,
-                         core::status_name(before.status));
-    return "its result is not served to other runs, or was collected";
+    const char* status = core::status_name(before.status);
+    if (before.status == core::UnitStatus::succeeded)
+      return taken_up ? "its result was collected"
+                      : "its result is not served to other runs, or was collected";
+    if (!taken_up) return fmt::format("it did not succeed in the run {} ({})", past.id, status);
+    return core::is_final(before.status) ? fmt::format("it {}", status) : "it did not end";
   }
   auto now_parts = resolver.key_parts(run, unit);
-  auto before_parts = resolver.key_parts(*earlier->loaded.run, earlier->unit);
+  auto before_parts = resolver.key_parts(past, earlier->unit);
   if (!now_parts.ok() || !before_parts.ok()) return "its key changed";
   std::string text;
   for (const std::string& line : differences(*before_parts, *before_def, *now_parts, def))
@@ -42,8 +97,11 @@ std::string cause_of_run(const Store& store, const Blobs& blobs, const core::Run
 
 }  // namespace
 
-PlanInfo Driver::foresee(const Plan& plan, bool fresh) {
+PlanInfo Driver::foresee(const Plan& plan, bool fresh, const RunRow* taken_up) {
   PlanInfo info = plan_info(plan);
+  const RunId id = taken_up != nullptr ? taken_up->id : "plan";
+  History history = taken_up != nullptr ? History(*store_, blobs_, {*taken_up})
+                                        : History::of_pipeline(*store_, blobs_, plan.pipeline);
   inspect([&](const core::State&, Resolver& resolver) {
     core::State scratch;
     std::vector<core::Command> commands;
@@ -54,19 +112,20 @@ PlanInfo Driver::foresee(const Plan& plan, bool fresh) {
     };
     feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX});
     core::RunSubmitted submitted;
-    submitted.run = "plan";
+    submitted.run = id;
     submitted.plan = std::make_shared<const Plan>(plan);
     submitted.fresh = fresh;
     feed(submitted);
     std::deque<core::Command> questions;
     std::map<core::UnitId, std::pair<std::string, std::string>> verdicts;
+    std::vector<Digest> lent;
     while (true) {
       for (core::Command& command : commands) questions.push_back(std::move(command));
       commands.clear();
       if (questions.empty()) break;
       core::Command question = std::move(questions.front());
       questions.pop_front();
-      auto found = scratch.runs.find("plan");
+      auto found = scratch.runs.find(id);
       if (found == scratch.runs.end()) break;
       core::Run& run = found->second;
       if (const auto* q = std::get_if<core::ResolveInputs>(&question)) {
@@ -90,12 +149,14 @@ PlanInfo Driver::foresee(const Plan& plan, bool fresh) {
                                            "its list of calls is known; each call has its own key"}
                   : std::pair<std::string, std::string>{
                         "runs",
-                        fresh ? "--fresh" : cause_of_run(*store_, blobs_, run, q->unit, resolver)};
+                        fresh && taken_up == nullptr
+                            ? "--fresh"
+                            : cause_of_run(history, run, q->unit, resolver, taken_up != nullptr)};
           continue;
         }
         verdicts[q->unit] = {"cached", "from the run " + entry->run};
         core::InputsResolved event;
-        event.run = "plan";
+        event.run = id;
         event.unit = q->unit;
         event.key = inputs->key;
         event.hit = true;
@@ -103,19 +164,21 @@ PlanInfo Driver::foresee(const Plan& plan, bool fresh) {
         feed(std::move(event));
       } else if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
         auto count = resolver.map_count(run, q->unit);
-        if (count.ok()) feed(core::MapExpanded{"plan", q->unit, *count});
+        if (count.ok()) feed(core::MapExpanded{id, q->unit, *count});
       } else if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
         auto side = resolver.condition(run, q->unit);
-        if (side.ok()) feed(core::WhenResolved{"plan", q->unit, *side});
+        if (side.ok()) feed(core::WhenResolved{id, q->unit, *side});
       } else if (const auto* q = std::get_if<core::GatherValue>(&question)) {
         auto bytes = gather(run, q->unit);
         if (!bytes.ok()) continue;
         Digest digest = sha256(*bytes);
-        staged_.emplace(digest, *bytes);  // only until this turn ends
-        feed(core::ValueGathered{"plan", q->unit, digest});
+        // Seen here only: what a later event of this turn stages has to reach the batch.
+        if (staged_.emplace(digest, *bytes).second) lent.push_back(digest);
+        feed(core::ValueGathered{id, q->unit, digest});
       }
     }
-    auto found = scratch.runs.find("plan");
+    for (const Digest& digest : lent) staged_.erase(digest);
+    auto found = scratch.runs.find(id);
     if (found == scratch.runs.end()) return;
     const core::Run& run = found->second;
     std::vector<PlanNode> nodes;

@@ -65,6 +65,7 @@ std::string Event::json() const {
     if (type == "task" && status != "waiting") name = "error";
     if (type == "task" && status == "waiting") name = "waits_for";
     if (type == "serving") name = "url";
+    if (type == "plan") name = "reason";
     json += fmt::format(",\"{}\":{}", name, quoted(text));
   }
   if (!data.is_nil()) json += ",\"data\":" + to_json(data);

@@ -116,20 +116,40 @@ std::shared_ptr<detail::RunState> LocalEngine::run(const std::string& script, co
   return run_for(submission);
 }
 
+namespace {
+
+void tell(detail::RunState& state, const char* type, std::string text) {
+  Event event;
+  event.type = type;
+  event.run = state.id;
+  event.text = std::move(text);
+  event.at_ms = now_ms();
+  state.on_event(std::move(event));
+}
+
+/// What goes on with other code says first what will run again.
+void tell_foreseen(detail::RunState& state, const PlanInfo& foreseen) {
+  for (const PlanNode& node : foreseen.nodes) {
+    Event event;
+    event.type = "plan";
+    event.run = state.id;
+    event.task = node.name;
+    event.status = node.verdict;
+    event.text = node.reason;
+    event.at_ms = now_ms();
+    state.on_event(std::move(event));
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
   auto held = driver_->hold_content();
   Prepared prepared = value_or_throw(prepare(*driver_, submission));
   RunId id = prepared.meta.row.id;
   auto state = watch(id);
   prepared.meta.listener = state;
-  for (const std::string& warning : prepared.plan->warnings) {
-    Event event;
-    event.type = "warning";
-    event.run = id;
-    event.text = warning;
-    event.at_ms = now_ms();
-    state->on_event(std::move(event));
-  }
+  for (const std::string& warning : prepared.plan->warnings) tell(*state, "warning", warning);
   const RunOptions& options = submission.options;
   ok_or_throw(driver_->submit(std::move(prepared.meta), prepared.plan,
                               std::move(prepared.plan_bytes), options.fresh, options.fail_fast,
@@ -154,7 +174,12 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
   auto held = driver_->hold_content();
   RunRow row = value_or_throw(select_row(driver_->store(), selector));
   auto state = watch(row.id);
-  std::string bundle_bytes = value_or_throw(driver_->blobs().get(row.bundle_digest));
+  if (row.status == "cancelled" && task.empty()) {
+    throw Failed(user_error(fmt::format(
+        "the run {} was cancelled, which is for good: `flow run {}` starts another, which takes "
+        "what this one finished from the cache",
+        row.id, row.script)));
+  }
   if (new_code) {
     Submission again = from;
     again.script = row.script;
@@ -166,21 +191,18 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     prepared.meta.row.name = row.name;
     prepared.meta.row.submitted = row.submitted;
     prepared.meta.listener = state;
+    for (const std::string& warning : prepared.plan->warnings) tell(*state, "warning", warning);
+    tell_foreseen(*state, driver_->foresee(*prepared.plan, row.fresh, &row));
     ok_or_throw(driver_->replace(std::move(prepared.meta), prepared.plan,
                                  std::move(prepared.plan_bytes), row.fresh, row.fail_fast,
                                  from.options.jobs));
     return state;
   }
-  if (row.status == "cancelled" && task.empty()) {
-    throw Failed(user_error(fmt::format(
-        "the run {} was cancelled, which is for good: `flow run {}` starts another, which takes "
-        "what this one finished from the cache",
-        row.id, row.script)));
-  }
   if (row.status == "succeeded" && task.empty()) {
     state->on_end();
     return state;
   }
+  std::string bundle_bytes = value_or_throw(driver_->blobs().get(row.bundle_digest));
   std::string plan_bytes = value_or_throw(driver_->blobs().get(row.plan_digest));
   Plan plan = value_or_throw(decode_plan(plan_bytes));
   int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
@@ -198,15 +220,10 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
   Bundle bundle = value_or_throw(decode_bundle(*meta.bundle));
   std::string changed = changed_sources(bundle);
   if (!changed.empty()) {
-    Event event;
-    event.type = "warning";
-    event.run = row.id;
-    event.text = fmt::format(
-        "{} differs from what the run was started with; the run goes on with its own code. `flow "
-        "resume {} --code new` takes the new one.",
-        changed, row.id);
-    event.at_ms = now_ms();
-    state->on_event(std::move(event));
+    tell(*state, "warning",
+         fmt::format("{} differs from what the run was started with; the run goes on with its own "
+                     "code. `flow resume {} --code new` takes the new one.",
+                     changed, row.id));
   }
   ok_or_throw(driver_->revive(std::move(meta), task));
   return state;

@@ -31,6 +31,8 @@ std::string run_key(const std::string& run) { return run; }
 
 std::string cache_key(const Digest& key) { return std::string(key.view()); }
 
+std::string log_prefix(const std::string& run) { return joined({run, ""}); }
+
 std::string log_prefix(const std::string& run, uint32_t unit) {
   return joined({run, fmt::format("{:08x}", unit), ""});
 }

@@ -13,6 +13,7 @@ namespace flow {
 std::string journal_key(uint64_t sequence);  // big-endian: keys sort by number
 std::string run_key(const std::string& run);
 std::string cache_key(const Digest& key);
+std::string log_prefix(const std::string& run);
 std::string log_prefix(const std::string& run, uint32_t unit);
 std::string log_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n);
 std::string folded_key(const std::string& run);  // kv: a finished run, frozen

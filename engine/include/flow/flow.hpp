@@ -57,13 +57,13 @@ struct RunOptions {
 
 /// One thing that happened in a run, in order. Also the lines of --json.
 struct Event {
-  std::string type;  ///< run, task, progress, metric, log, serving, warning
+  std::string type;  ///< run, task, progress, metric, log, serving, warning, plan
   std::string run, task;
   uint32_t attempt = 0;
-  std::string status;  ///< of the run or the task
+  std::string status;  ///< of the run or the task; of a plan: cached, runs, unknown
   bool cached = false;
   double fraction = 0;       ///< progress
-  std::string text;          ///< log line, url, error, warning
+  std::string text;          ///< log line, url, error, warning, a plan's reason
   Value data;                ///< metrics
   int64_t at_ms = 0;         ///< since the Unix epoch
   std::string json() const;  ///< one line

@@ -1,0 +1,183 @@
+// How runs come in: new, taken up again, or going on with other code.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/base/clock.hpp"
+#include "engine/driver/driver.hpp"
+#include "engine/driver/fold.hpp"
+#include "engine/driver/latch.hpp"
+#include "engine/store/keys.hpp"
+
+namespace flow {
+
+namespace {
+
+std::string goes_on_already(const core::Run& run) {
+  return fmt::format("the run {} is {} already: it goes on in the process that writes this state",
+                     run.id, core::status_name(run.status));
+}
+
+}  // namespace
+
+Status Driver::submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
+                      bool fresh, bool fail_fast, int32_t jobs, bool replaces) {
+  core::RunSubmitted event;
+  event.run = meta.row.id;
+  event.name = meta.row.name;
+  event.plan_digest = meta.row.plan_digest;
+  event.plan = std::move(plan);
+  event.jobs = jobs;
+  event.fresh = fresh;
+  event.fail_fast = fail_fast;
+  RunId id = meta.row.id;
+  std::map<std::string, Digest> signals;  // what a replaced run was sent stays sent
+  if (replaces) {
+    auto folded = store_->get(Family::kv, folded_key(id));
+    FLOW_TRY(folded);
+    if (folded->has_value()) {
+      auto old = thaw(**folded, blobs_);
+      FLOW_TRY(old);
+      signals = old->runs.at(id).signals;
+    }
+  }
+  std::string problem;
+  bool is_in = false;
+  auto latch = std::make_shared<Latch>();
+  Input input;
+  input.event = std::move(event);
+  input.done = [&, this](bool admitted) {
+    is_in = admitted;
+    std::error_code failed;
+    // Attempts are counted from 1 again: theirs is no folder that an old one left.
+    if (admitted && replaces)
+      std::filesystem::remove_all(options_.state_dir + "/scratch/" + id, failed);
+  };
+  input.blobs.emplace_back(meta.row.plan_digest, std::move(plan_bytes));
+  input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
+  input.control = [&, this](Batch& batch, core::State& state) {
+    auto old = state.runs.find(id);
+    if (old != state.runs.end()) {
+      core::Event drop = core::RunDeleted{id};
+      if (!replaces || !core::admit(state, drop)) {
+        problem = goes_on_already(old->second);
+        return;
+      }
+      signals = old->second.signals;
+      record(std::move(drop), now_ms());
+    }
+    if (replaces) forget(id, batch);
+    metas_.insert_or_assign(id, std::move(meta));
+  };
+  Input sent;
+  sent.has_event = false;
+  sent.control = [&, this](Batch&, core::State& state) {
+    for (const auto& [name, value] : signals) {
+      core::Event signal = core::SignalReceived{id, name, value};
+      if (core::admit(state, signal)) record(std::move(signal), now_ms());
+    }
+  };
+  std::vector<Input> inputs;
+  inputs.push_back(std::move(input));
+  inputs.push_back(std::move(sent));
+  inputs.back().done = [latch](bool admitted) { latch->open(admitted); };
+  post(std::move(inputs));
+  latch->wait();
+  if (auto error = stopped_by()) return *error;
+  if (!problem.empty()) return user_error(problem);
+  if (!is_in) return internal_error("the engine refused the run");
+  return {};
+}
+
+/// What a run leaves beside the state. Its new attempts are counted from 1 again, and its steps and
+/// checkpoints are found by their keys.
+void Driver::forget(const RunId& run, Batch& batch) {
+  batch.erase(Family::kv, folded_key(run));
+  std::string prefix = log_prefix(run);
+  Status scanned =
+      store_->scan(Family::logs, prefix, prefix, [&](std::string_view key, std::string_view) {
+        batch.erase(Family::logs, std::string(key));
+        return true;
+      });
+  if (!scanned.ok()) fail(scanned.error());
+}
+
+Status Driver::replace(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
+                       bool fresh, bool fail_fast, int32_t jobs) {
+  return submit(std::move(meta), std::move(plan), std::move(plan_bytes), fresh, fail_fast, jobs,
+                true);
+}
+
+Status Driver::revive(RunMeta meta, const std::string& task) {
+  RunId id = meta.row.id;
+  // A folded run comes back into the state first; the snapshot that this turn commits makes it
+  // durable.
+  auto folded = store_->get(Family::kv, folded_key(id));
+  FLOW_TRY(folded);
+  std::optional<core::State> old;
+  if (folded->has_value()) {
+    auto decoded = thaw(**folded, blobs_);
+    FLOW_TRY(decoded);
+    old = std::move(*decoded);
+  }
+  std::string problem;
+  auto latch = std::make_shared<Latch>();
+  Input load;
+  load.has_event = false;
+  core::UnitId unit = kNoNode;
+  load.control = [&, this](Batch& batch, core::State& state) {
+    if (old && !state.runs.contains(id)) {
+      state.runs.emplace(id, std::move(old->runs.at(id)));
+      core::rebuild_derived(state);
+      batch.erase(Family::kv, folded_key(id));
+      snapshot_due_ = true;
+    }
+    auto run = state.runs.find(id);
+    if (run == state.runs.end()) {
+      problem = fmt::format("the run {} is not in this state any more", id);
+      return;
+    }
+    core::RunStatus status = run->second.status;
+    if (!core::is_final(status) && status != core::RunStatus::interrupted) {
+      problem = goes_on_already(run->second);
+      return;
+    }
+    if (!task.empty()) {
+      std::vector<std::string> names;
+      for (core::UnitId u = 0; u < run->second.units.size(); u++) {
+        names.push_back(Resolver::unit_name(run->second, u));
+        if (names.back() == task) unit = u;
+      }
+      if (unit == kNoNode) {
+        std::string near = nearest_name(task, names);
+        problem = fmt::format("the run {} has no task `{}`{}", id, task,
+                              near.empty() ? "" : fmt::format("; did you mean `{}`?", near));
+        return;
+      }
+    }
+    metas_.insert_or_assign(id, std::move(meta));
+  };
+  load.done = [latch](bool ok) { latch->open(ok); };
+  std::vector<Input> inputs;
+  inputs.push_back(std::move(load));
+  post(std::move(inputs));
+  latch->wait();
+  if (auto error = stopped_by()) return *error;
+  if (!problem.empty()) return user_error(problem);
+  core::RetryRequested event;
+  event.run = id;
+  event.has_unit = unit != kNoNode;
+  event.unit = event.has_unit ? unit : 0;
+  auto admitted = post_and_wait(event);
+  FLOW_TRY(admitted);
+  if (!*admitted) {
+    return user_error(
+        task.empty()
+            ? fmt::format("the run {} has nothing to take up again", id)
+            : fmt::format("`{}` is still running or waiting: it can be run anew when it ended",
+                          task));
+  }
+  return {};
+}
+
+}  // namespace flow

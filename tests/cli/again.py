@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""What `resume` and `retry` run again, what they keep, and what they say of it first.
+
+usage: again.py --flow BIN [TEST...]
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from place import HOLD, Place, main  # noqa: E402
+
+# Fails at `breaks`; `keep` and `apart` hold whatever becomes of it.
+CHAIN = r'''
+local flow = require "flow"
+local keep = flow.task("keep", function(ctx, n) return n * 2 end)
+local apart = flow.shell("apart", { command = [[echo once >> "$COUNT"]], env = { COUNT = flow.env("COUNT") } })
+local breaks = flow.task("breaks", function(ctx, n) %s end)
+local after = flow.task("after", function(ctx, n) return n + 1 end)
+return flow.pipeline("chain", { n = flow.param.int { default = 4 } }, function(p)
+  apart {}
+  return after(breaks(keep(p.n)))
+end)
+'''
+
+FILES = r'''
+local flow = require "flow"
+local first = flow.shell("first", { args = { "path" }, env = { COUNT = flow.env("COUNT") },
+  command = [[cat {path}; echo first >> "$COUNT"]] })
+local look = flow.shell("look", { args = { "path" }, command = "cat {path}" })
+local join = flow.task("join", function(ctx, a, b) return a .. b end)
+return flow.pipeline("files", { there = flow.param.path {}, later = flow.param.string {} }, function(p)
+  return join(first(p.there).stdout, look(p.later).stdout)
+end)
+'''
+
+# `source` says another thing in each attempt, unless the file `same` is there.
+SOURCE = r'''
+local flow = require "flow"
+local source = flow.task("source", function(ctx, folder)
+  local log = assert(io.open(folder .. "/source.log", "a"))
+  log:write("source\n")
+  log:close()
+  local same = io.open(folder .. "/same")
+  if same then
+    same:close()
+    return 1
+  end
+  return ctx.attempt
+end)
+local double = flow.task("double", function(ctx, n) return n * 2 end)
+local apart = flow.task("apart", function(ctx) return "apart" end)
+return flow.pipeline("source", { folder = flow.param.string {} }, function(p)
+  return { double(source(p.folder)), apart() }
+end)
+'''
+
+LARGE = HOLD + r'''
+local early = flow.shell("early", { args = { "file" }, command = "wc -c < {file}" })
+local late = flow.shell("late", { args = { "file", "held" }, command = "wc -c < {file}; true {held}" })
+return flow.pipeline("large", { gate = flow.param.string {}, file = flow.param.path {} }, function(p)
+  local size = early(p.file).stdout
+  return { size, late(p.file, hold(p.gate, size).stdout).stdout }
+end)
+'''
+
+WAIT = r'''
+local flow = require "flow"
+local ask = flow.task("ask", function(ctx) return { ctx:wait("go"), %s } end)
+return flow.pipeline("ask", {}, function() return ask() end)
+'''
+
+
+class Again(Place):
+    def setUp(self):
+        super().setUp()
+        self.env["COUNT"] = self.path("count")
+
+    def clean(self):
+        self.open("gate")
+        super().clean()
+
+    def chain(self, body):
+        self.write("chain.lua", CHAIN % body)
+
+    def attempts(self):
+        return {name: task["attempts"] for name, task in self.tasks().items()}
+
+    def test_other_code_says_what_will_run_again_before_it_does(self):
+        self.chain("error('no luck')")
+        self.exits(1, self.flow("run", "chain.lua"))
+        self.chain("return n + 1")
+        lines = self.good("resume", "--code", "new", "--json").lines()
+        self.assertEqual(lines[-1]["result"], 10)
+        foreseen = {line["task"]: (line["status"], line.get("reason")) for line in lines
+                    if line.get("event") == "plan"}
+        self.assertEqual({name: status for name, (status, _) in foreseen.items()},
+                         {"keep": "cached", "apart": "cached", "breaks": "runs", "after": "unknown"})
+        self.assertEqual(foreseen["breaks"][1], "its function changed")
+        self.assertEqual(foreseen["after"][1], "waits for `breaks`")
+        order = [line["event"] for line in lines if "event" in line]
+        self.assertLess(max(i for i, event in enumerate(order) if event == "plan"), order.index("task"))
+        self.assertEqual({name: (task["attempts"], task["cached"]) for name, task in self.tasks().items()},
+                         {"keep": (0, True), "apart": (0, True), "breaks": (1, False), "after": (1, False)})
+        self.assertEqual(self.read("count"), "once\n")  # also one that runs for its effect
+
+    def test_other_code_says_so_in_words(self):
+        self.chain("error('no luck')")
+        self.exits(1, self.flow("run", "chain.lua"))
+        self.chain("return n + 1")
+        out = self.good("resume", "--code", "new").out.splitlines()
+        told = [line for line in out if ": will run" in line or ": may run" in line]
+        self.assertEqual(told, ["breaks: will run: its function changed", "after: may run: waits for `breaks`"])
+        self.assertLess(out.index(told[1]), out.index("breaks: started"))
+
+    def test_what_is_compared_is_the_run_itself(self):
+        self.chain("error('no luck')")
+        self.exits(1, self.flow("run", "chain.lua", "--name", "first"))
+        self.chain("return n + 2")
+        self.good("run", "chain.lua")
+        self.chain("error('no luck')")
+        out = self.exits(1, self.flow("resume", "first", "--code", "new")).out.splitlines()
+        self.assertIn("breaks: will run: it failed", out)
+
+    def test_other_code_is_refused_to_a_run_that_goes_on_and_harms_it_not(self):
+        self.write("held.lua", HOLD + 'return flow.pipeline("held", { gate = flow.param.string {} }, '
+                   'function(p) return hold(p.gate, "one").stdout end)\n')
+        run = self.start("run", "held.lua", "--param", "gate=" + self.path("gate"))
+        self.until_holds("one")
+        self.exits(2, self.flow("resume", "--code", "new"), "running already")
+        self.open("gate")
+        self.exits(0, self.end(run), "succeeded")
+        self.assertEqual(self.show()["result"], "one\n")
+
+    def wait_for_ask(self):
+        self.write("ask.lua", WAIT % "1")
+        run = self.start("run", "ask.lua")
+        self.until("it waits", lambda: '"waiting"' in self.flow("show", "--json").out)
+        return run
+
+    def test_a_cancelled_run_stays_so_with_other_code_too(self):
+        run = self.wait_for_ask()
+        self.good("cancel", "last")
+        self.exits(1, self.end(run))
+        self.exits(2, self.flow("resume", "--code", "new"), "cancelled")
+
+    def test_what_a_run_was_sent_stays_sent_under_other_code(self):
+        self.kill(self.wait_for_ask())
+        self.good("signal", "last", "go", '"now"')
+        self.write("ask.lua", WAIT % "2")
+        self.good("resume", "--code", "new")
+        self.assertEqual(self.show()["result"], ["now", 2])
+
+    def test_logs_under_other_code_are_those_of_its_attempts(self):
+        self.chain("ctx:log('old words') ctx:log('more') error('no luck')")
+        self.exits(1, self.flow("run", "chain.lua"))
+        self.assertIn("old words", self.good("logs").out)
+        self.chain("ctx:log('new words') return n")
+        self.good("resume", "--code", "new")
+        self.assertEqual(self.good("logs", "last", "breaks").out, "new words\n")
+
+    def test_scratch_under_other_code_is_empty(self):
+        body = "local file = io.open(ctx.dir .. '/old') local out = io.open(ctx.dir .. '/old', 'w') out:close() "
+        self.chain(body + "error(file and 'there' or 'not there')")
+        self.exits(1, self.flow("run", "chain.lua"), "not there")
+        self.chain(body + "error(file and 'was there' or 'was not there')")
+        self.exits(1, self.flow("resume", "--code", "new"), "was not there")
+
+    def test_a_failed_run_goes_on_when_its_cause_is_mended(self):
+        self.write("files.lua", FILES)
+        self.write("there.txt", "there ")
+        self.exits(1, self.flow("run", "files.lua", "--param", "there=there.txt", "--param",
+                                "later=" + self.path("later.txt")), "exit code 1")
+        self.exits(1, self.flow("resume"), "exit code 1")
+        self.write("later.txt", "later")
+        self.good("resume")
+        self.assertEqual(self.show()["result"], "there later")
+        self.assertEqual(self.attempts(), {"first": 1, "look": 3, "join": 1})
+        self.assertEqual(self.read("count"), "first\n")
+
+    def source(self):
+        self.write("source.lua", SOURCE)
+        self.good("run", "source.lua", "--param", "folder=" + self.folder)
+
+    def test_a_retry_of_a_task_runs_it_and_what_it_changes(self):
+        self.source()
+        self.assertEqual(self.show()["result"], [2, "apart"])
+        self.good("retry", "last", "source")
+        self.assertEqual(self.show()["result"], [4, "apart"])
+        self.assertEqual(self.attempts(), {"source": 2, "double": 2, "apart": 1})
+        self.assertEqual(self.read("source.log"), "source\n" * 2)
+        self.source()  # its cache entry is the new one
+        self.assertEqual(self.show()["result"], [4, "apart"])
+        self.assertEqual(self.attempts(), {"source": 0, "double": 0, "apart": 0})
+
+    def test_a_retry_that_comes_to_the_same_changes_nothing_else(self):
+        self.open("same")
+        self.source()
+        self.good("retry", "last", "source")
+        self.assertEqual(self.attempts(), {"source": 2, "double": 1, "apart": 1})
+        self.assertEqual(self.show()["result"], [2, "apart"])
+
+    def test_a_retry_of_one_that_nothing_takes_runs_it_alone(self):
+        self.source()
+        self.good("retry", "last", "apart")
+        self.assertEqual(self.attempts(), {"source": 1, "double": 1, "apart": 2})
+        self.exits(2, self.flow("retry", "last", "aparts"), "did you mean `apart`?")
+
+    def test_a_large_file_that_changes_after_an_attempt_is_noticed_by_the_next(self):
+        self.open("large.bin")
+        os.truncate(self.path("large.bin"), 65 << 20)
+        self.write("large.lua", LARGE)
+        words = ["run", "large.lua", "--param", "gate=" + self.path("gate"), "--param", "file=large.bin"]
+        run = self.start(*words)
+        self.until_holds(str(65 << 20))
+        with open(self.path("large.bin"), "ab") as file:
+            file.write(b"more")
+        self.open("gate")
+        self.exits(1, self.end(run), "input changed")
+        self.assertEqual({name: task["status"] for name, task in self.tasks().items()},
+                         {"early": "succeeded", "hold": "succeeded", "late": "failed"})
+        self.exits(1, self.flow("resume"), "input changed")
+        self.good(*words)  # takes the file as it is now, and nothing of the old content
+        more = "%d\n" % ((65 << 20) + 4)
+        self.assertEqual(self.show()["result"], [more, more])
+
+
+if __name__ == "__main__":
+    main()
