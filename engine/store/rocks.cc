@@ -4,7 +4,9 @@
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
+#include <rocksdb/memtablerep.h>
 #include <rocksdb/options.h>
+#include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
 #include <sys/stat.h>
@@ -35,6 +37,8 @@ constexpr const char* kFormatKey = "format";
 constexpr int kFormat = 1;
 constexpr size_t kMemtableBytes = 16 << 20;
 constexpr uint64_t kLogBytesMax = 64 << 20;  // 60 MB of log replays in 0.2 s
+constexpr size_t kHashedBytes = 8;           // of a digest
+constexpr size_t kBuckets = 1 << 16;
 constexpr size_t kBlockCacheBytes = 64 << 20;
 constexpr int kReaderTries = 10;  // a live writer may remove a file that was just named
 constexpr std::chrono::milliseconds kReaderPause{20};
@@ -115,6 +119,7 @@ rocksdb::Options database_options() {
   options.stats_persist_period_sec = 0;
   options.avoid_flush_during_shutdown = true;  // the log has it
   options.avoid_unnecessary_blocking_io = true;
+  options.allow_concurrent_memtable_write = false;  // there is one writer
   return options;
 }
 
@@ -130,6 +135,14 @@ rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache
   return options;
 }
 
+/// Rows by digest are put and looked up one by one, at random: a hash finds their place at once.
+rocksdb::ColumnFamilyOptions digest_family_options(const std::shared_ptr<rocksdb::Cache>& cache) {
+  rocksdb::ColumnFamilyOptions options = family_options(cache);
+  options.prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(kHashedBytes));
+  options.memtable_factory.reset(rocksdb::NewHashLinkListRepFactory(kBuckets));
+  return options;
+}
+
 using Families = std::vector<rocksdb::ColumnFamilyHandle*>;
 using Descriptors = std::vector<rocksdb::ColumnFamilyDescriptor>;
 
@@ -137,7 +150,11 @@ Descriptors all_families() {
   auto cache = rocksdb::NewLRUCache(kBlockCacheBytes);
   Descriptors descriptors;
   descriptors.emplace_back(rocksdb::kDefaultColumnFamilyName, family_options(cache));
-  for (const char* name : kFamilies) descriptors.emplace_back(name, family_options(cache));
+  for (const char* name : kFamilies) {
+    bool by_digest = name == std::string_view("cache") || name == std::string_view("blobs");
+    descriptors.emplace_back(name,
+                             by_digest ? digest_family_options(cache) : family_options(cache));
+  }
   return descriptors;
 }
 
@@ -188,6 +205,12 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, Families& families) {
   if (is_half_made(status)) return no_state(dir);
   if (!status.ok()) return cannot_open(dir, status);
   return db;
+}
+
+rocksdb::ReadOptions all_in_order() {
+  rocksdb::ReadOptions options;
+  options.total_order_seek = true;
+  return options;
 }
 
 class RocksStore final : public Store {
@@ -264,8 +287,7 @@ class RocksStore final : public Store {
 
   Status scan(Family family, std::string_view prefix, std::string_view from,
               const std::function<bool(std::string_view, std::string_view)>& visit) const override {
-    std::unique_ptr<rocksdb::Iterator> rows(
-        db_->NewIterator(rocksdb::ReadOptions(), handle(family)));
+    std::unique_ptr<rocksdb::Iterator> rows(db_->NewIterator(all_in_order(), handle(family)));
     std::string_view first = std::max(prefix, from);
     for (rows->Seek(rocksdb::Slice(first.data(), first.size())); rows->Valid(); rows->Next()) {
       std::string_view key(rows->key().data(), rows->key().size());

@@ -90,6 +90,7 @@ std::string encode_cache_entry(const CacheEntry& e) {
   m.set_at_ms(e.at_ms);
   m.set_has_wait(e.has_wait);
   m.set_is_file(e.is_file);
+  m.set_value(e.value);
   return m.SerializeAsString();
 }
 
@@ -105,6 +106,7 @@ Result<CacheEntry> decode_cache_entry(std::string_view bytes) {
   e.at_ms = m.at_ms();
   e.has_wait = m.has_wait();
   e.is_file = m.is_file();
+  e.value = m.value();
   return e;
 }
 

@@ -32,6 +32,7 @@ struct CacheEntry {
   int64_t at_ms = 0;
   bool has_wait = false;  // the attempt called ctx:wait
   bool is_file = false;   // the result is a file under objects/: somebody may have removed it
+  std::string value;      // the result itself, where it is short: a hit needs no second look-up
 };
 
 struct LogRow {

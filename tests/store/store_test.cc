@@ -92,6 +92,52 @@ TEST_CASE("a scan visits a prefix in order, from where it is told, and stops whe
   CHECK(count == 2);
 }
 
+TEST_CASE("rows by digest are found one by one, many at once, and all in order") {
+  constexpr int kRows = 3000, kErased = 7;
+  Place place;
+  std::vector<Digest> digests;
+  auto check = [&](const Store& store) {
+    std::vector<std::string> keys;
+    REQUIRE(store
+                .scan(Family::blobs, "", "",
+                      [&](std::string_view key, std::string_view) {
+                        keys.emplace_back(key);
+                        return true;
+                      })
+                .ok());
+    CHECK(keys.size() == kRows - kErased);
+    CHECK(std::is_sorted(keys.begin(), keys.end()));
+    std::vector<std::string_view> asked;
+    for (const Digest& digest : digests) asked.push_back(digest.view());
+    auto rows = store.get_many(Family::blobs, asked);
+    REQUIRE(rows.ok());
+    for (int i = 0; i < kRows; i++) {
+      INFO(i);
+      bool is_there = i >= kErased;
+      CHECK((*rows)[i].has_value() == is_there);
+      if (is_there) CHECK(*(*rows)[i] == std::to_string(i));
+      auto one = store.get(Family::blobs, digests[i].view());
+      REQUIRE(one.ok());
+      CHECK(one->has_value() == is_there);
+    }
+  };
+  {
+    auto store = opened(place.state());
+    Batch batch;
+    for (int i = 0; i < kRows; i++) {
+      digests.push_back(sha256(std::to_string(i)));
+      batch.put(Family::blobs, std::string(digests.back().view()), std::to_string(i));
+    }
+    REQUIRE(store->commit(batch).ok());
+    Batch change;
+    for (int i = 0; i < kErased; i++) change.erase(Family::blobs, std::string(digests[i].view()));
+    REQUIRE(store->commit(change).ok());
+    check(*store);
+    check(*opened(place.state(), true));
+  }
+  check(*opened(place.state()));
+}
+
 TEST_CASE("a reader works beside a writer that goes on writing") {
   Place place;
   auto writer = opened(place.state());
@@ -309,11 +355,12 @@ TEST_CASE("rows survive their encoding") {
   CHECK(back->name == row.name);
   CHECK(back->counts.waiting == 9);
   CHECK_FALSE(decode_run_row("nonsense").ok());
-  CacheEntry entry{sha256("r"), true, sha256("f"), "task", "run", 12, true};
+  CacheEntry entry{sha256("r"), true, sha256("f"), "task", "run", 12, true, false, "\x01"};
   auto entry_back = decode_cache_entry(encode_cache_entry(entry));
   REQUIRE(entry_back.ok());
   CHECK(entry_back->fragment == entry.fragment);
   CHECK(entry_back->has_wait);
+  CHECK(entry_back->value == "\x01");
   auto log = decode_log(encode_log({2, 1, 99, "text\xff"}));
   REQUIRE(log.ok());
   CHECK(log->text == "text\xff");
