@@ -195,6 +195,7 @@ void Driver::loop() {
   for (Input& input : left) {
     if (input.done) input.done(false);
   }
+  tell();
   for (auto& [id, meta] : metas_) {
     if (meta.listener) meta.listener->on_end();
   }

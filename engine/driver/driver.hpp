@@ -36,7 +36,8 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 class RunListener {
  public:
   virtual ~RunListener() = default;
-  virtual void on_event(Event event) = 0;
+  /// A turn's events, in order.
+  virtual void on_events(std::vector<Event> events) = 0;
   /// The run came to rest: final, or interrupted. No event follows.
   virtual void on_end() = 0;
 };
@@ -49,6 +50,7 @@ struct RunMeta {
   int64_t grace_ms = 10'000;
   int64_t serve_for_ms = -1;
   std::shared_ptr<RunListener> listener;
+  std::vector<Event> untold;  // of this turn, for the listener
 };
 
 struct DriverOptions {
@@ -172,6 +174,8 @@ class Driver {
   void observe(const Report& report);
   void notify_unit(const RunId& run, core::UnitId unit);
   void notify_run(const RunId& run);
+  void keep_to_tell(RunMeta& meta, Event event);
+  void tell();
   void write_row(const RunId& run);
   void fold(const RunId& run, core::Time now);
   std::vector<Input> due_timers(core::Time now);
@@ -186,6 +190,7 @@ class Driver {
   // A turn's alone.
   core::State state_;
   std::map<RunId, RunMeta> metas_;
+  std::vector<RunId> untold_;  // runs whose listeners are owed events
   Batch batch_;
   std::vector<core::Record> records_;
   std::vector<core::Command> commands_;  // of the events applied since they were last drained

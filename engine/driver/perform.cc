@@ -25,6 +25,7 @@ bool Driver::can_stage(const core::AttemptId& id) const {
 void Driver::stage_starts() {
   if (!worker_) return;
   std::vector<AttemptOrder> orders;
+  orders.reserve(acts_.size());
   std::erase_if(acts_, [&](const core::Command& act) {
     const auto* start = std::get_if<core::StartAttempt>(&act);
     if (start == nullptr || !can_stage(start->id)) return false;
@@ -83,6 +84,7 @@ void Driver::perform(const std::vector<core::Command>& acts) {
     std::shared_ptr<RunListener> listener;
     if (RunMeta* found = meta(run)) listener = found->listener;
     drop.done = [this, run, listener](bool) {
+      tell();
       metas_.erase(run);
       if (listener) listener->on_end();
     };
@@ -117,7 +119,8 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   order.timeout_ms = def.timeout_ms;
   order.grace_ms = run_meta->grace_ms;
   order.stage_copy = def.stage_copy;
-  order.shell = def.shell;
+  if (def.kind == TaskKind::shell)
+    order.shell = std::shared_ptr<const ShellSpec>(run.plan, &def.shell);
   order.service = def.service;
   order.named_args = run.node(unit.node).named_args;
   order.environment = run_meta->environment;
@@ -133,10 +136,9 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
       order.hide.push_back(value);
     }
   }
-  auto prepared = prepared_.find(unit.key);
-  if (prepared != prepared_.end()) {
-    order.args = std::move(prepared->second);
-    prepared_.erase(prepared);
+  auto prepared = prepared_.extract(unit.key);
+  if (prepared) {
+    order.args = std::move(prepared.mapped());
   } else {
     auto inputs = resolver_.inputs(run, id.unit);
     if (!inputs.ok()) {
@@ -360,7 +362,23 @@ void Driver::observe(const Report& report) {
     event.data = Value::map(
         {{Value(report.text), Value(report.number)}, {Value("step"), Value(report.step)}});
   }
-  run_meta->listener->on_event(std::move(event));
+  keep_to_tell(*run_meta, std::move(event));
+}
+
+// Listeners are told once a turn: whoever waits for events wakes for many of them.
+void Driver::keep_to_tell(RunMeta& run_meta, Event event) {
+  if (run_meta.untold.empty()) untold_.push_back(event.run);
+  run_meta.untold.push_back(std::move(event));
+}
+
+void Driver::tell() {
+  for (const RunId& run : untold_) {
+    RunMeta* run_meta = meta(run);
+    if (run_meta == nullptr) continue;
+    std::vector<Event> events = std::exchange(run_meta->untold, {});
+    if (run_meta->listener) run_meta->listener->on_events(std::move(events));
+  }
+  untold_.clear();
 }
 
 void Driver::notify_unit(const RunId& run, core::UnitId unit) {
@@ -387,7 +405,7 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
     if (is_backoff) event.text = "a new attempt, after: " + u.extra->failure.message;
     if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.extra->waiting_for;
   }
-  run_meta->listener->on_event(std::move(event));
+  keep_to_tell(*run_meta, std::move(event));
 }
 
 void Driver::notify_run(const RunId& run) {
@@ -405,8 +423,9 @@ void Driver::notify_run(const RunId& run) {
   event.run = run;
   event.status = core::status_name(status);
   event.at_ms = now_ms();
-  run_meta->listener->on_event(std::move(event));
+  keep_to_tell(*run_meta, std::move(event));
   if (status == core::RunStatus::interrupted) {
+    tell();
     run_meta->listener->on_end();
     run_meta->listener.reset();
   }

@@ -139,6 +139,13 @@ void Resolver::remember(const Digest& digest, std::shared_ptr<const Value> value
   if (values_.emplace(digest, std::move(value)).second) values_bytes_ += bytes + 128;
 }
 
+void Resolver::remember(const Digest& digest, std::string_view encoded) {
+  if (values_.contains(digest)) return;
+  auto value = decode_value(encoded);
+  if (!value.ok()) return;  // whoever takes it says so
+  remember(digest, std::make_shared<const Value>(std::move(*value)), encoded.size());
+}
+
 Result<std::shared_ptr<const Value>> Resolver::result_of(const core::Run& run, core::UnitId unit) {
   return value(run.units[unit].result);
 }

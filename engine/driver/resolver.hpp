@@ -48,6 +48,8 @@ class Resolver {
   Result<std::shared_ptr<const Value>> value(const Digest& digest);
   /// Remembers a value that was just put together or reported.
   void remember(const Digest& digest, std::shared_ptr<const Value> value, size_t bytes);
+  /// The same of what is still encoded, where it is not known yet.
+  void remember(const Digest& digest, std::string_view encoded);
 
   /// The name of a unit: "train", "train#2[1]", "search/best".
   static std::string unit_name(const core::Run& run, core::UnitId unit);

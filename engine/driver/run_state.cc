@@ -10,15 +10,23 @@ constexpr size_t kEventsMax =
     200'000;  // kept for a host that does not read them; the oldest go first
 }
 
-void RunState::on_event(Event event) {
+void RunState::on_events(std::vector<Event> given) {
   std::lock_guard lock(mutex);
   if (ended) return;
-  if (events.size() >= kEventsMax) {
-    events.pop_front();
-    dropped++;
+  for (Event& event : given) {
+    if (events.size() >= kEventsMax) {
+      events.pop_front();
+      dropped++;
+    }
+    events.push_back(std::move(event));
   }
-  events.push_back(std::move(event));
   has_event.notify_all();
+}
+
+void RunState::on_event(Event event) {
+  std::vector<Event> one;
+  one.push_back(std::move(event));
+  on_events(std::move(one));
 }
 
 void RunState::on_end() {

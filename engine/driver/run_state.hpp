@@ -22,7 +22,8 @@ struct RunState : public RunListener {
   std::function<void()> cancel;
   std::function<void()> end_serving;
 
-  void on_event(Event event) override;
+  void on_events(std::vector<Event> events) override;
+  void on_event(Event event);
   void on_end() override;
   /// Ends with an error of the engine instead of an outcome of the run.
   void fail(Error error);

@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kQuestionsMax = 16'384;  // answered in one turn; the rest in the next
 constexpr size_t kLookupsMax = 512;
 constexpr size_t kProposalsMax = 4'096;
+constexpr size_t kShortResultMax = 64;          // bytes of a result that a cache entry holds
 constexpr uint64_t kJournalMin = 16 << 20;      // bytes of journal before a snapshot is worth it
 constexpr uint64_t kRestJournalMin = 64 << 10;  // where no run is left
 
@@ -84,6 +85,7 @@ void Driver::turn(std::vector<Input> inputs) {
   std::vector<core::Command> acts = std::move(acts_);
   acts_.clear();
   perform(acts);
+  tell();
 }
 
 // Applies an admitted event and keeps it for the commit.
@@ -114,6 +116,10 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   const core::Run& run = state_.runs.at(event.id.run);
   const TaskDef* def = Resolver::def_of(run, event.id.unit);
   const core::Unit& unit = run.units[event.id.unit];
+  auto bytes = staged_.find(event.result);
+  bool is_short = bytes != staged_.end() && bytes->second.size() <= kShortResultMax;
+  if (is_short && core::has_data_takers(run, event.id.unit))
+    resolver_.remember(event.result, bytes->second);
   if (!def->cache || def->kind == TaskKind::service) return;
   CacheEntry entry;
   entry.result = event.result;
@@ -123,7 +129,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.run = event.id.run;
   entry.at_ms = state_.sequence == 0 ? 0 : now_ms();
   entry.has_wait = unit.extra && !unit.extra->waits.empty();
-  auto bytes = staged_.find(event.result);
+  if (is_short) entry.value = bytes->second;
   entry.is_file = bytes != staged_.end() && bytes->second.size() > kInlineBlobMax;
   batch_.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
   staged_cache_[unit.key] = entry;
@@ -234,6 +240,9 @@ void Driver::answer_inputs(core::Time now) {
                          ? event.fragment == nullptr
                          : each.entry->is_file && !blobs_.has(each.entry->result);
       event.hit = !is_lost;
+      if (event.hit && !each.entry->value.empty() &&
+          core::has_data_takers(found->second, each.unit))
+        resolver_.remember(each.entry->result, each.entry->value);
     }
     if (!event.hit && prepared_.size() < kPreparedMax)
       prepared_[each.inputs.key] = std::move(each.inputs.args_bytes);

@@ -26,7 +26,7 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kPipelineMax = 16;  // orders in one executor's hands
+constexpr size_t kPipelineMax = 64;  // orders in one executor's hands
 constexpr int64_t kSlowUs =
     5'000;  // an attempt that takes longer lets go of what is queued behind it
 constexpr int64_t kMemoryCheckUs = 100'000;

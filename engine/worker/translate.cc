@@ -55,10 +55,10 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
   for (const std::string& secret : order.hide) start.add_hide(secret);
   if (order.kind == TaskKind::shell) {
     wire::Shell& shell = *start.mutable_shell();
-    shell.set_command(order.shell.command);
-    for (const std::string& arg : order.shell.args) shell.add_args(arg);
-    for (const std::string& word : order.shell.shell) shell.add_shell(word);
-    for (const auto& [name, pattern] : order.shell.outputs) {
+    shell.set_command(order.shell->command);
+    for (const std::string& arg : order.shell->args) shell.add_args(arg);
+    for (const std::string& word : order.shell->shell) shell.add_shell(word);
+    for (const auto& [name, pattern] : order.shell->outputs) {
       shell.add_output_names(name);
       shell.add_output_patterns(pattern);
     }

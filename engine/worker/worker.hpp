@@ -40,7 +40,7 @@ struct AttemptOrder {
       environment;                                       // the submitter's
   std::vector<std::pair<std::string, std::string>> env;  // the task's, filled in
   std::vector<std::string> hide;                         // shown as *** in logs
-  ShellSpec shell;
+  std::shared_ptr<const ShellSpec> shell;                // of a shell task
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
 };
