@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
+#include "engine/base/units.hpp"
 #include "lua/sandbox.hpp"
 
 namespace flow::lua {
@@ -24,6 +26,7 @@ constexpr int kFramesShown = 12;                 // of a traceback, at each end
 struct Memory {
   size_t used = 0, limit = 0;
   bool refused = false;
+  size_t refused_peak = 0;  // what it would have come to
 };
 
 void* allocate(void* self, void* old, size_t old_size, size_t size) {
@@ -36,6 +39,7 @@ void* allocate(void* self, void* old, size_t old_size, size_t size) {
   }
   if (memory.limit != 0 && size > old_size && memory.used + (size - old_size) > memory.limit) {
     memory.refused = true;
+    memory.refused_peak = memory.used + (size - old_size);
     return nullptr;
   }
   void* fresh = std::realloc(old, size);
@@ -498,16 +502,22 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
       outcome.wait_timeout_ms = sandbox_.wait_timeout_ms;
     }
   } else if (status != LUA_OK) {
-    memory_.limit = 0;
+    size_t limit = std::exchange(memory_.limit, 0);
     outcome = failed(error_text(L_, status));
     outcome.traceback = sandbox_.traceback;
     bool no_memory = outcome.message.find("not enough memory") != std::string::npos;
     outcome.out_of_memory = status == LUA_ERRMEM || (memory_.refused && no_memory);
-    if (outcome.out_of_memory)
-      outcome.message = fmt::format(
-          "{}:{}: {} ran out of memory: it may use {} bytes; raise the "
-          "task's `memory`, or let it hold less at once",
-          task.def.file, task.def.line, request.task, request.memory_bytes);
+    if (outcome.out_of_memory) {
+      outcome.message =
+          fmt::format("{}:{}: {} ran out of memory", task.def.file, task.def.line, request.task);
+      if (memory_.refused) {
+        size_t granted = static_cast<size_t>(request.memory_bytes);
+        outcome.message += fmt::format(
+            ": its limit is {}, and its peak would be {}; raise the task's `memory`, or let it "
+            "hold less at once",
+            format_bytes(granted), format_bytes(memory_.refused_peak - (limit - granted)));
+      }
+    }
   }
   bool serves = is_service && outcome.kind == AttemptOutcome::Kind::succeeded;
   if (serves) {

@@ -209,7 +209,9 @@ TEST_CASE("memory is limited, and a limit that was met is said") {
   auto outcome = script.run(request, host);
   CHECK(outcome.kind == Kind::failed);
   CHECK(outcome.out_of_memory);
-  CHECK_THAT(outcome.message, Catch::StartsWith("p.lua:1: t ran out of memory"));
+  CHECK_THAT(outcome.message,
+             Catch::StartsWith(
+                 "p.lua:1: t ran out of memory: its limit is 4 MiB, and its peak would be "));
   CHECK(Loaded("return 1").run(host).kind == Kind::succeeded);
 }
 
