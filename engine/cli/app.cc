@@ -43,15 +43,18 @@ std::unique_ptr<CLI::App> make_app(Session& session) {
   return app;
 }
 
-/// The first word that is no option of flow's own: the verb, or what was meant to be one.
+/// The first word after flow's own options: the verb, or what was meant to be one. "" where an
+/// option that is not flow's own comes before it.
 std::string first_word(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {
     std::string word = argv[i];
     if (word == "--state") {
       i++;
-      continue;
+    } else if (word.empty() || word[0] != '-') {
+      return word;
+    } else if (word != "--json" && !word.starts_with("--state=")) {
+      return "";
     }
-    if (word.empty() || word[0] != '-') return word;
   }
   return "";
 }
@@ -73,18 +76,46 @@ void check_verb(const CLI::App& app, const std::string& word) {
   fail("flow has no verb `" + word + "`." + near + " `flow --help` lists them.");
 }
 
+/// The first argument that has to be there and is not.
+const CLI::Option* missing_argument(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_positional() && option->get_required() && option->count() == 0) return option;
+  }
+  return nullptr;
+}
+
+/// An option without its value, or given more than once: CLI11 says "--name: …".
+std::string describe_mismatch(const CLI::App& verb, const std::string& what) {
+  std::string name = what.substr(0, what.find(':'));
+  const CLI::Option* option = verb.get_option_no_throw(name);
+  if (what.find("At Most") != std::string::npos) return name + " is given more than once.";
+  if (option == nullptr) return what + ".";
+  return name + " needs a value, " + option->get_type_name() + ": " + option->get_description() +
+         ".";
+}
+
 /// What CLI11 found wrong, with the nearest option where one is unknown.
 std::string describe(const CLI::App& app, const CLI::ParseError& error) {
   auto parsed = app.get_subcommands();
-  const CLI::App* verb = parsed.empty() ? &app : parsed.front();
-  std::string command = parsed.empty() ? "flow" : "flow " + verb->get_name();
+  bool before_verb = parsed.empty() || !app.remaining(false).empty();
+  const CLI::App* verb = before_verb ? &app : parsed.front();
+  std::string command = before_verb ? "flow" : "flow " + verb->get_name();
   std::string help = " `" + command + " --help` shows what it takes.";
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) {
-    return "`" + command + "`: " + error.what() + "." + help;
-  }
   std::vector<std::string> extras = app.remaining(true);
   std::string word = extras.empty() ? "" : extras.front();
-  if (word.empty() || word[0] != '-') {
+  bool is_unknown = !word.empty() && word[0] == '-';
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr && !is_unknown) {
+    const CLI::Option* missing = missing_argument(*verb);
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && missing != nullptr) {
+      return "`" + command + "` needs " + missing->get_type_name() + ": " +
+             missing->get_description() + "." + help;
+    }
+    std::string what = error.what();
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+      return "`" + command + "`: " + describe_mismatch(*verb, what) + help;
+    return "`" + command + "`: " + what + "." + help;
+  }
+  if (!is_unknown) {
     return "`" + command + "` does not take the argument `" + word + "`." + help;
   }
   word = word.substr(0, word.find('='));
@@ -93,7 +124,9 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
-  return "`" + command + "` has no option `" + word + "`." + did_you_mean(word, names) + help;
+  bool is_long = word.starts_with("--");  // two letters are near to any other two
+  return "`" + command + "` has no option `" + word + "`." +
+         (is_long ? did_you_mean(word, names) : "") + help;
 }
 
 /// A reader that went away must not end a run: writes fail instead. A handler and no SIG_IGN,
@@ -114,6 +147,10 @@ int parse_and_act(int argc, char** argv, Session& session) {
     return app->exit(wish);
   } catch (const CLI::ParseError& error) {
     fail(describe(*app, error));
+  }
+  for (const CLI::App* verb : app->get_subcommands()) {
+    if (app->count("--state") > 0 && verb->count("--state") > 0)
+      fail("--state is given before `" + verb->get_name() + "` and after it: leave one out.");
   }
   if (!session.action) {
     std::fputs(app->help().c_str(), stderr);

@@ -2,6 +2,7 @@
 #include "engine/cli/common.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -40,10 +41,40 @@ CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
 }
 
 void add_run_argument(CLI::App* verb, std::string& run, bool required) {
-  CLI::Option* option =
-      verb->add_option("run", run, "an id, the start of one, a name, or `last` (the default)")
-          ->type_name("RUN");
+  CLI::Option* option = verb->add_option("run", run,
+                                         std::string("an id, the start of one, a name, or `last`") +
+                                             (required ? "" : " (the default)"))
+                            ->type_name("RUN");
   if (required) option->required();
+}
+
+CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max) {
+  auto check = [=](std::string& text) -> std::string {
+    int64_t number = 0;
+    auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    bool is_whole = failed == std::errc() && end == text.data() + text.size();
+    if (!is_whole || number < min || number > max) {
+      fail(option + " takes a whole number from " + std::to_string(min) + " to " +
+           std::to_string(max) + ", not `" + text + "`.");
+    }
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator one_of(const std::string& option, const std::vector<std::string>& words) {
+  auto check = [=](std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+    std::string list;
+    for (size_t i = 0; i < words.size(); i++) {
+      list += i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
+      list += "`" + words[i] + "`";
+    }
+    std::string near = nearest_name(text, words);
+    fail(option + " takes " + list + ", not `" + text + "`." +
+         (near.empty() ? "" : " Did you mean `" + near + "`?"));
+  };
+  return CLI::Validator(check, "");
 }
 
 void fail(std::string message) { throw Failed(user_error(std::move(message))); }

@@ -38,6 +38,10 @@ CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
                    const std::string& what);
 void add_run_argument(CLI::App* verb, std::string& run, bool required = false);
 
+/// Checks of an option's value, whose name they say: a whole number, one of a few words.
+CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max);
+CLI::Validator one_of(const std::string& option, const std::vector<std::string>& words);
+
 [[noreturn]] void fail(std::string message);              // exit 2
 [[noreturn]] void fail_environment(std::string message);  // exit 4
 void print_error(const std::string& message);             // one paragraph to stderr

@@ -138,7 +138,7 @@ void add_completion(CLI::App& app, Session& session) {
   verb->add_option("shell", *shell, "bash, zsh or fish")
       ->type_name("SHELL")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(one_of("`flow completion`", {"bash", "zsh", "fish"}));
   verb->callback([&session, shell] {
     session.action = [&session, shell] {
       std::vector<Completed> verbs = verbs_of(*session.app);

@@ -59,7 +59,7 @@ void add_graph(CLI::App& app, Session& session) {
       ->required();
   verb->add_option("--format", *format, "dot, svg, mermaid or json (dot)")
       ->type_name("FORMAT")
-      ->check(CLI::IsMember({"dot", "svg", "mermaid", "json"}));
+      ->check(one_of("--format", {"dot", "svg", "mermaid", "json"}));
   add_parameter_options(verb, *arguments);
   verb->callback([&session, arguments, target, format] {
     session.action = [&session, arguments, target, format] {
@@ -67,7 +67,7 @@ void add_graph(CLI::App& app, Session& session) {
       PlanInfo plan = names_a_script(*target)
                           ? build_graph(script_path(*target), session.engine(), options)
                           : Reader(session.engine()).graph(*target);
-      if (*format == "svg") {
+      if (*format == "svg" && !session.json) {
         print_svg(graph_dot(plan));
         return int{kDone};
       }

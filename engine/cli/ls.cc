@@ -30,7 +30,7 @@ void add_ls(CLI::App& app, Session& session) {
   verb->callback([&session] {
     session.action = [&session] {
       std::vector<std::vector<std::string>> rows;
-      for (const RunInfo& run : Reader(session.engine()).list()) {
+      for (const RunInfo& run : Reader(session.engine()).list(session.json)) {
         if (session.json) {
           print_line(json_line(run));
         } else {

@@ -13,7 +13,7 @@ void add_resume(CLI::App& app, Session& session) {
   add_run_argument(verb, *selector);
   verb->add_option("--code", *code, "`new`: take the script as it is on disk now")
       ->type_name("new")
-      ->check(CLI::IsMember({"new"}));
+      ->check(one_of("--code", {"new"}));
   add_jobs_option(verb, *arguments);
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, selector, code] {

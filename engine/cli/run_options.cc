@@ -58,7 +58,7 @@ void add_jobs_option(CLI::App* verb, RunArguments& arguments) {
   verb->add_option("--jobs,-j", arguments.jobs,
                    "CPU slots (default: the CPUs this process may use)")
       ->type_name("N")
-      ->check(CLI::Range(1, kJobsMax));
+      ->check(whole_number("--jobs", 1, kJobsMax));
 }
 
 void add_watch_options(CLI::App* verb, Session& session, RunArguments& arguments) {

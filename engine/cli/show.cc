@@ -47,7 +47,8 @@ void print_run(const RunInfo& run, bool json) {
   if (run.finished_ms != 0)
     head.push_back({"took", format_duration(run.finished_ms - run.started_ms)});
   if (!run.script.empty()) head.push_back({"script", run.script});
-  if (run.params.kind() == Value::Kind::table) head.push_back({"params", to_json(run.params)});
+  if (run.params.kind() == Value::Kind::table && !run.params.as_table().fields.empty())
+    head.push_back({"params", to_json(run.params)});
   if (!run.result.is_nil()) head.push_back({"result", to_json(run.result)});
   std::string text = table(head);
 

@@ -13,6 +13,7 @@ void add_signal(CLI::App& app, Session& session) {
   verb->add_option("json", *json, "its value as JSON; `true` without")->type_name("JSON");
   verb->callback([&session, selector, name, json] {
     session.action = [&session, selector, name, json] {
+      if (name->empty()) fail("a signal needs a name: the one that the task gives to ctx:wait.");
       if (!json->empty()) {
         auto value = from_json(*json);
         if (!value.ok()) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "engine/sched/sched.hpp"
@@ -23,6 +24,14 @@ Counts counts_of(const core::Run& run) {
   const core::RunCounts& c = run.counts;
   return {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
           c.pending,   c.ready,  c.running, c.waiting};
+}
+
+/// What an interrupted or a waiting task costs is no retry.
+uint64_t retries_of(const core::Unit& unit) {
+  if (unit.attempts < 2 || !unit.extra) return 0;
+  uint64_t failures = uint64_t{unit.extra->failures} + unit.extra->ooms + unit.extra->infra;
+  if (unit.status == core::UnitStatus::failed && failures > 0) failures--;  // nothing followed it
+  return std::min<uint64_t>(failures, unit.attempts - 1);
 }
 
 TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {
@@ -77,9 +86,7 @@ void update_row(const core::Run& run, RunRow& row) {
   row.has_result = run.has_result;
   row.result = run.result;
   row.retried = 0;
-  for (const core::Unit& unit : run.units) {
-    if (unit.attempts > 1) row.retried += unit.attempts - 1;
-  }
+  for (const core::Unit& unit : run.units) row.retried += retries_of(unit);
 }
 
 RunInfo summary_of_row(const RunRow& row, Resolver& resolver) {

@@ -40,10 +40,11 @@ std::string json_of(const TaskInfo& task) {
 
 std::string RunInfo::json() const {
   bool has_result = !result.is_nil();
+  bool has_params = params.kind() == Value::Kind::table && !params.as_table().fields.empty();
   std::string json = fmt::format(
       R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{},"counts":{},"tasks":[)",
       quoted(id), text_or_null(name), quoted(pipeline), quoted(status), time_or_null(started_ms),
-      time_or_null(finished_ms), params.is_nil() ? "{}" : to_json(params),
+      time_or_null(finished_ms), has_params ? to_json(params) : "{}",
       has_result ? to_json(result) : "null", json_of(counts));
   for (size_t i = 0; i < tasks.size(); i++) {
     if (i > 0) json += ',';

@@ -174,11 +174,14 @@ Reader::~Reader() = default;
 
 const std::string& Reader::state_dir() const { return impl_->dir; }
 
-std::vector<RunInfo> Reader::list() const {
+std::vector<RunInfo> Reader::list(bool results) const {
   std::vector<RunInfo> out;
   if (!impl_->store) return out;
-  for (RunRow& row : must(all_rows(*impl_->store)))
-    out.push_back(info_of_row(impl_->row_now(std::move(row))));
+  for (RunRow& given : must(all_rows(*impl_->store))) {
+    RunRow row = impl_->row_now(std::move(given));
+    Resolver resolver = impl_->resolver();  // holds the values it read: one a run
+    out.push_back(results ? summary_of_row(row, resolver) : info_of_row(row));
+  }
   return out;
 }
 
@@ -223,11 +226,12 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
     task.resize(at);
   }
   std::vector<core::UnitId> units;
-  if (attempt != 0) {
+  if (task != task_at_attempt) {
     uint32_t made = loaded.run->units[must(find_unit(*loaded.run, task))].attempts;
-    if (attempt > made) {
-      throw Failed(user_error(fmt::format("`{}` of the run {} has no attempt {}: it had {}", task,
-                                          loaded.run->id, attempt, made)));
+    if (attempt == 0 || attempt > made) {
+      throw Failed(
+          user_error(fmt::format("`{}` of the run {} has no attempt {}: it had {}", task,
+                                 loaded.run->id, task_at_attempt.substr(task.size() + 1), made)));
     }
   }
   if (!task.empty()) {

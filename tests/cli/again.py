@@ -134,7 +134,7 @@ class Again(Place):
     def wait_for_ask(self):
         self.write("ask.lua", WAIT % "1")
         run = self.start("run", "ask.lua")
-        self.until("it waits", lambda: '"waiting"' in self.flow("show", "--json").out)
+        self.until_waits("ask")
         return run
 
     def test_a_cancelled_run_stays_so_with_other_code_too(self):
@@ -176,6 +176,34 @@ class Again(Place):
         self.assertEqual(self.show()["result"], "there later")
         self.assertEqual(self.attempts(), {"first": 1, "look": 3, "join": 1})
         self.assertEqual(self.read("count"), "first\n")
+
+    def test_an_interruption_is_no_retry(self):
+        self.write("held.lua", HOLD + 'return flow.pipeline("held", { gate = flow.param.string {} }, '
+                   'function(p) return hold(p.gate, "one").stdout end)\n')
+        run = self.start("run", "held.lua", "--param", "gate=" + self.path("gate"))
+        self.until_holds("one")
+        self.kill(run)
+        self.open("gate")
+        self.assertIn(" 0 retried,", self.good("resume").out.splitlines()[-1])
+        self.assertEqual(self.attempts(), {"hold": 2})
+
+    def test_a_wait_is_no_retry(self):
+        run = self.wait_for_ask()
+        self.good("signal", "last", "go")
+        self.assertIn(" 0 retried,", self.exits(0, self.end(run)).out.splitlines()[-1])
+        self.assertEqual(self.attempts(), {"ask": 2})
+
+    def test_attempts_after_failed_ones_are_retries(self):
+        self.write("retry.lua", r"""
+local flow = require "flow"
+local often = { max = 2, backoff = "1ms" }
+local thrice = flow.task("thrice", { retries = often }, function(ctx) if ctx.attempt < 3 then error("no") end return 3 end)
+local never = flow.task("never", { retries = { max = 1, backoff = "1ms" } }, function(ctx) error("no") end)
+local after = flow.task("after", function(ctx, x) return x end)
+return flow.pipeline("retry", {}, function() return { thrice(), after(never()) } end)
+""")
+        self.assertIn(" 3 retried, 1 failed, 1 skipped", self.exits(1, self.flow("run", "retry.lua")).out.splitlines()[-1])
+        self.assertEqual(self.attempts(), {"thrice": 3, "never": 2, "after": 0})
 
     def source(self):
         self.write("source.lua", SOURCE)

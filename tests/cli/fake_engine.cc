@@ -281,7 +281,7 @@ Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl
 }
 Reader::~Reader() = default;
 const std::string& Reader::state_dir() const { return impl_->dir; }
-std::vector<RunInfo> Reader::list() const {
+std::vector<RunInfo> Reader::list(bool) const {
   if (impl_->dir == "empty") return {};
   std::vector<RunInfo> runs;
   for (const std::string& name : names()) {

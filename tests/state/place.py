@@ -109,6 +109,13 @@ class Place(unittest.TestCase):
         started = self.path(gate + ".started")
         self.until(label + " runs", lambda: os.path.exists(started) and label in self.read(started).split())
 
+    def until_waits(self, task, run="last"):
+        def waits():
+            done = self.flow("show", run, "--json")
+            tasks = json.loads(done.out)["tasks"] if done.code == 0 else []
+            return any(t["name"] == task and t["status"] == "waiting" for t in tasks)
+        self.until(task + " waits", waits)
+
     def kill(self, process):
         process.send_signal(signal.SIGKILL)
         return self.end(process)

@@ -64,7 +64,7 @@ class Evidence(Place):
         self.write("ask.lua", HEAD + 'local ask = flow.task("ask", function(ctx) return ctx:wait("go") end)\n'
                    'return flow.pipeline("ask", {}, function() return ask() end)\n')
         run = self.start("run", "ask.lua")
-        self.until("it waits", lambda: '"waiting"' in self.flow("show", "--json").out)
+        self.until_waits("ask")
         self.good("cancel", "last")
         self.exits(1, self.end(run))
         self.exits(2, self.flow("resume"), "cancelled")

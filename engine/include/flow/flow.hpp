@@ -90,7 +90,7 @@ struct RunInfo {
   Counts counts;
   Value result, params;         ///< result is nil before the end; a failed or skipped part is null
   std::vector<TaskInfo> tasks;  ///< empty in Engine::list()
-  uint64_t retried = 0;         ///< attempts beyond the first, over all tasks
+  uint64_t retried = 0;         ///< attempts that followed a failed one, over all tasks
   std::string json() const;     ///< the object the contract gives
 };
 
@@ -191,7 +191,7 @@ class Reader {
   explicit Reader(const EngineOptions& options = {});
   ~Reader();
   const std::string& state_dir() const;
-  std::vector<RunInfo> list() const;  ///< oldest first, no tasks
+  std::vector<RunInfo> list(bool results = false) const;  ///< oldest first, no tasks
   /// `selector`: an id, a unique prefix, a name, "last" or "". Throws Failed (user) for an unknown
   /// one.
   RunInfo show(const std::string& selector) const;

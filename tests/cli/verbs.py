@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""What holds for every verb: its help, wrong words, JSON that parses, errors that are paragraphs.
+
+usage: verbs.py --flow BIN [TEST...]
+"""
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from place import Place, main  # noqa: E402
+
+SCRIPT = r'''
+local flow = require "flow"
+local say = flow.shell("say", { args = { "word" }, outputs = { text = "text.txt" },
+  command = "echo {word}; echo {word} > {outputs.text}" })
+local fails = flow.task("fails", function(ctx, word) if word == "bad" then error("a bad word") end return word end)
+local ask = flow.task("ask", function(ctx, word) if word == "ask" then return ctx:wait("go") end return word end)
+return flow.pipeline("verbs", { word = flow.param.string { default = "hello" } }, function(p)
+  return { said = say(p.word), word = fails(p.word), asked = ask(p.word) }
+end)
+'''
+
+# A line that works, for each verb that prints JSON.
+LINES = {
+    "run": ["run", "."],
+    "resume": ["resume"],
+    "retry": ["retry", "last", "say"],
+    "ls": ["ls"],
+    "show": ["show"],
+    "get": ["get"],
+    "logs": ["logs"],
+    "why": ["why"],
+    "diff": ["diff", "last", "last"],
+    "graph": ["graph", "."],
+    "lint": ["lint", "."],
+    "plan": ["plan", "."],
+    "gc": ["gc"],
+    "doctor": ["doctor"],
+    "init": ["init", "new"],
+}
+LINE_A_THING = {"run", "retry", "ls", "logs", "lint", "plan", "doctor", "init"}  # the others: one document
+NO_JSON = {"repl", "completion", "head", "worker"}
+WHEN_IT_RUNS = {"cancel", "signal"}
+NEEDS = {"run": "FILE|DIR", "retry": "RUN", "cancel": "RUN", "signal": "RUN", "diff": "RUN", "graph": "FILE|RUN",
+         "lint": "FILE|DIR", "plan": "FILE|DIR", "init": "DIR", "completion": "SHELL"}
+WRONG = {
+    "run": ["run", "nothing.lua"],
+    "resume": ["resume", "nobody"],
+    "retry": ["retry", "last", "nothing"],
+    "cancel": ["cancel", "last"],
+    "signal": ["signal", "last", "go", "{"],
+    "show": ["show", "nobody"],
+    "get": ["get", "last", "nothing"],
+    "logs": ["logs", "last", "say@7"],
+    "why": ["why", "last", "nothing"],
+    "diff": ["diff", "last", "nobody"],
+    "graph": ["graph", "nobody"],
+    "lint": ["lint", "nothing.lua"],
+    "plan": ["plan", ".", "--param", "wort=1"],
+    "gc": ["gc", "--keep", "all"],
+    "init": ["init", "."],
+}
+
+
+class Verbs(Place):
+    def setUp(self):
+        super().setUp()
+        self.write("pipeline.lua", SCRIPT)
+
+    def verbs(self):
+        text = self.good("--help").out.split("Subcommands:")[1]
+        return re.findall(r"^  ([a-z]+) ", text, re.MULTILINE)
+
+    def is_wrong(self, done, *words):
+        """One paragraph that says what, and nothing on stdout."""
+        self.exits(2, done, *words)
+        self.assertEqual(done.out, "", done)
+        self.assertTrue(done.err.startswith("error: "), done)
+        self.assertNotIn("\n\n", done.err.strip(), done)
+
+    def test_every_verb_is_looked_at(self):
+        self.assertEqual(set(self.verbs()), set(LINES) | NO_JSON | WHEN_IT_RUNS)
+
+    def test_help_names_every_option(self):
+        for verb in self.verbs():
+            with self.subTest(verb):
+                done = self.good(verb, "--help")
+                self.assertEqual(done.err, "")
+                for word in ("Usage: flow " + verb, "--state", "--json", NEEDS.get(verb, "")):
+                    self.assertIn(word, done.out)
+
+    def test_a_wrong_option_is_named(self):
+        for verb in self.verbs():
+            if verb in ("head", "worker"):  # they refuse whatever they are given
+                continue
+            with self.subTest(verb):
+                self.is_wrong(self.flow(verb, "--stat"), "--stat", "--state", "flow %s --help" % verb)
+
+    def test_a_missing_argument_is_named(self):
+        for verb in self.verbs():
+            if verb in NEEDS:
+                with self.subTest(verb):
+                    self.is_wrong(self.flow(verb), "`flow %s` needs %s" % (verb, NEEDS[verb]))
+
+    def test_json_parses(self):
+        self.good("run", ".", "--quiet")
+        for verb, line in LINES.items():
+            with self.subTest(verb):
+                lines = self.good(*line, "--json").lines()
+                if verb not in LINE_A_THING:
+                    self.assertEqual(len(lines), 1)
+        last = self.good("run", ".", "--json").lines()[-1]
+        self.assertEqual(last, self.show())
+        self.assertEqual(self.good("run", ".", "--json", "--quiet").lines(), [self.show()])
+        self.assertEqual([line["run"] for line in self.runs()][-1], self.show()["run"])
+        self.assertEqual(self.good("get", "last", "-o", "out", "--json").lines(),
+                         [{"path": "out/text.txt"}, {"path": "out/result.json"}])
+
+    def test_json_of_a_run_that_waits(self):
+        run = self.start("run", ".", "--json", "--param", "word=ask")
+        self.until_waits("ask")
+        self.assertEqual(self.good("signal", "last", "go", "--json").lines(),
+                         [{"run": self.show()["run"], "signal": "go"}])
+        self.assertEqual(self.exits(0, self.end(run)).lines()[-1]["result"]["asked"], True)
+        run = self.start("run", ".", "--json", "--param", "word=ask", "--name", "again")
+        self.until_waits("ask", "again")
+        self.assertEqual(self.good("cancel", "again", "--json").lines(),
+                         [{"run": self.show()["run"], "status": "cancelled"}])
+        self.assertEqual(self.exits(1, self.end(run)).lines()[-1]["status"], "cancelled")
+
+    def test_errors_with_json_are_paragraphs_too(self):
+        self.good("run", ".", "--quiet")
+        for verb, line in WRONG.items():
+            with self.subTest(verb):
+                self.is_wrong(self.flow(*line, "--json"))
+        done = self.exits(1, self.flow("run", ".", "--json", "--param", "word=bad"), "a bad word")
+        self.assertEqual(done.lines()[-1]["status"], "failed")
+        self.assertEqual(done.lines()[-1]["result"]["word"], None)
+        self.assertTrue(done.err.startswith("error: `fails` failed"), done)
+
+    def test_what_a_list_of_runs_holds(self):
+        self.assertEqual(self.good("ls", "--json").out, "")
+        self.write("plain.lua", 'local flow = require "flow"\nlocal one = flow.task("one", function() return 1 end)\n'
+                   'return flow.pipeline("plain", {}, function() return one() end)\n')
+        self.good("run", "plain.lua")
+        self.exits(1, self.flow("run", ".", "--param", "word=bad"))
+        plain, failed = self.runs()
+        self.assertEqual((plain["params"], plain["result"], plain["status"]), ({}, 1, "succeeded"))
+        self.assertEqual((failed["params"], failed["result"]["word"], failed["status"]), ({"word": "bad"}, None, "failed"))
+        self.assertNotIn("tasks", plain)
+        whole = self.show(plain["run"])
+        self.assertEqual({key: value for key, value in whole.items() if key != "tasks"}, plain)
+
+
+if __name__ == "__main__":
+    main()
