@@ -148,6 +148,10 @@ bool reaches_modules(std::string_view library_name);
 /// Names of the globals that the script defined, sorted.
 std::vector<std::string> script_globals(lua_State* L);
 
+// ---- error_value.cc
+/// Pushes the text of an error whose value, at `index`, is no string.
+void push_error_text(lua_State* L, int index);
+
 // ---- vm.cc
 std::string traceback_text(lua_State* L);
 /// Canonical code of every task that has none yet.

@@ -67,15 +67,7 @@ int on_error(lua_State* L) {
   if (lua_touserdata(L, 1) == &kUnwindKey) return 1;
   sandbox(L).traceback = traceback_text(L);
   if (lua_type(L, 1) == LUA_TSTRING) return 1;
-  if (lua_isnil(L, 1)) {
-    lua_pushliteral(L, "error without a message (nil)");
-    return 1;
-  }
-  if (lua_type(L, 1) == LUA_TTABLE && luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL &&
-      lua_getfield(L, 1, "message") == LUA_TSTRING)
-    return 1;
-  lua_settop(L, 1);
-  push_text(L, 1);
+  push_error_text(L, 1);
   return 1;
 }
 

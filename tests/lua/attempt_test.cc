@@ -65,12 +65,39 @@ TEST_CASE("an error names file and line and has the script's frames") {
 }
 
 TEST_CASE("error values that are no strings have a text") {
-  FakeHost host;
-  CHECK(Loaded("error({ message = 'm' })").run(host).message == "m");
-  CHECK(Loaded("error(setmetatable({}, { __tostring = function() return 's' end }))")
-            .run(host)
-            .message == "s");
-  CHECK(Loaded("error()").run(host).message == "error without a message (nil)");
+  const struct {
+    const char* body;
+    const char* message;
+  } cases[] = {
+      {"error({ message = 'm' })", "m"},
+      {"error(setmetatable({}, { __tostring = function() return 's' end }))", "s"},
+      {"error()", "p.lua:2: error without a message (nil)"},
+      {"error(nil)", "p.lua:2: error without a message (nil)"},
+      {"\nerror(42)", "p.lua:3: error 42"},
+      {"error(4.5, 2)", "p.lua:2: error 4.5"},
+      {"error(false)", "p.lua:2: error false"},
+      {"error(print)", "p.lua:2: error function"},
+      {"error({})", "p.lua:2: error {}"},
+      {"error({ code = 3 })", R"(p.lua:2: error {"code":3})"},
+      {"error({ 'a', 'b' })", R"(p.lua:2: error ["a","b"])"},
+      {"error({ [true] = 1, [2] = 'x', at = { line = 1.5 } })",
+       R"(p.lua:2: error {2:"x","at":{"line":1.5},true:1})"},
+      {"error({ f = print, s = 'a\\0\"' })", R"(p.lua:2: error {"f":function,"s":"a\u0000\""})"},
+      {"error({ inner = setmetatable({}, { __tostring = function() return 'I' end }) })",
+       R"(p.lua:2: error {"inner":I})"},
+      {"local t = {} t.t = t error(t)", R"(p.lua:2: error {"t":{"t":{"t":{"t":{…}}}}})"},
+      {"local t = {} for i = 1, 1000 do t[i] = i end error(t)",
+       "p.lua:2: error [1,2,3,4,5,6,7,8,…]"},
+      {"error(setmetatable({}, { __tostring = function() error('in it') end }))", "p.lua:2: in it"},
+  };
+  for (const auto& c : cases) {
+    INFO(c.body);
+    FakeHost host;
+    auto outcome = Loaded(c.body).run(host);
+    CHECK(outcome.kind == Kind::failed);
+    CHECK(outcome.message == c.message);
+    CHECK_THAT(outcome.traceback, Catch::StartsWith("p.lua:"));
+  }
 }
 
 TEST_CASE("steps are journaled, and a journaled one is not called") {
