@@ -37,19 +37,26 @@ std::vector<std::string> names_of(const Value& table) {
 }
 
 // `{a.b}` of an argument whose fields are known while building.
-std::string field_problem(const TaskDef& def, const Value& table) {
-  auto parts = parse_command(def.shell, names_of(table));
+std::string field_problem(const CommandPart& part, const Value& named) {
+  if (part.path.size() < 2) return "";
+  const Value* value = named.find(part.path[0]);
+  if (value == nullptr || value->kind() != Value::Kind::table) return "";
+  const std::string& field = part.path[1];
+  if (value->find(field) != nullptr) return "";
+  if (field.find_first_not_of("0123456789") == std::string::npos) return "";
+  return fmt::format("the command names `{{{}}}`, and `{}` has no field `{}`{}", part.text,
+                     part.path[0], field, did_you_mean(field, names_of(*value)));
+}
+
+// What is already known of the arguments fits where the command names them.
+std::string literal_problem(const TaskDef& def, const Value& named) {
+  auto parts = parse_command(def.shell, names_of(named));
   if (!parts.ok()) return "";
   for (const CommandPart& part : *parts) {
-    if (!part.is_placeholder || part.path.size() < 2) continue;
-    const Value* value = table.find(part.path[0]);
-    if (value == nullptr || value->kind() != Value::Kind::table) continue;
-    const std::string& field = part.path[1];
-    if (value->find(field) != nullptr) continue;
-    if (field.find_first_not_of("0123456789") == std::string::npos) continue;
-    return fmt::format("task `{}`: the command names `{{{}}}`, and `{}` has no field `{}`{}",
-                       def.name, part.text, part.path[0], field,
-                       did_you_mean(field, names_of(*value)));
+    if (!part.is_placeholder) continue;
+    std::string problem = field_problem(part, named);
+    if (problem.empty()) problem = filling_problem(part, def.shell, named);
+    if (!problem.empty()) return fmt::format("task `{}`: {}", def.name, problem);
   }
   return "";
 }
@@ -58,20 +65,22 @@ std::string named_call_problem(const TaskDef& def, const Value& table) {
   std::string problem = named_problem(def.shell, def.name, table);
   // With `args` the command was checked when the task was defined.
   if (problem.empty() && def.shell.args.empty()) problem = command_problem(def, names_of(table));
-  if (problem.empty()) problem = field_problem(def, table);
+  if (problem.empty()) problem = literal_problem(def, table);
   return problem;
 }
 
-std::string positional_call_problem(const TaskDef& def, const Value& args, size_t first) {
-  const std::vector<Value>& list = args.as_table().list;
-  std::string problem = positional_problem(def.shell, def.name, list.size() + first);
+std::string positional_call_problem(const TaskDef& def, const std::vector<Value>& list) {
+  std::string problem = positional_problem(def.shell, def.name, list.size());
   if (!problem.empty()) return problem;
   if (def.shell.args.empty()) return command_problem(def, {});
-  for (size_t i = 0; i < list.size(); i++)
+  std::vector<std::pair<Value, Value>> fields;
+  for (size_t i = 0; i < list.size(); i++) {
     if (list[i].is_nil())
       return fmt::format("`{}` is called with nil for its argument `{}`", def.name,
-                         def.shell.args[i + first]);
-  return "";
+                         def.shell.args[i]);
+    fields.emplace_back(Value(def.shell.args[i]), list[i]);
+  }
+  return literal_problem(def, Value::map(std::move(fields)));
 }
 
 }  // namespace
@@ -93,24 +102,29 @@ void read_shell_call(lua_State* L, const TaskObject& task, Node& node) {
   node.named_args = lua_gettop(L) == 2 && lua_type(L, 2) == LUA_TTABLE;
   node.args = read_arguments(L, 2, def.name);
   raise_if(L, node.named_args ? named_call_problem(def, node.args.as_table().list[0])
-                              : positional_call_problem(def, node.args, 0));
+                              : positional_call_problem(def, node.args.as_table().list));
 }
 
 void check_shell_map(lua_State* L, const TaskObject& task, Node& node) {
   const TaskDef& def = task.def;
-  bool alone = node.args.as_table().list.empty();
-  if (!alone) return raise_if(L, positional_call_problem(def, node.args, 1));
+  const std::vector<Value>& rest = node.args.as_table().list;
+  auto with_rest = [&](const Value& item) {
+    std::vector<Value> list{item};
+    list.insert(list.end(), rest.begin(), rest.end());
+    return list;
+  };
+  if (!rest.empty()) raise_if(L, positional_call_problem(def, with_rest(Value(Ref()))));
   if (node.items.kind() != Value::Kind::table) {
-    node.named_args = true;
+    node.named_args = rest.empty();
     return;
   }
   int number = 0;
   for (const Value& item : node.items.as_table().list) {
     number++;
-    bool named = item.kind() == Value::Kind::table;
+    bool named = rest.empty() && item.kind() == Value::Kind::table;
     node.named_args = node.named_args || named;
     std::string problem =
-        named ? named_call_problem(def, item) : positional_call_problem(def, Value::list({}), 1);
+        named ? named_call_problem(def, item) : positional_call_problem(def, with_rest(item));
     if (!problem.empty()) raise(L, fmt::format("item {} of flow.map: {}", number, problem));
   }
 }

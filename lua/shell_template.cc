@@ -164,6 +164,11 @@ class Filler {
         return wrong("without a value: give it one, or a default in the task that made it");
       case Value::Kind::tensor:
         return wrong("a tensor, which has no text: write it to a file in a task before");
+      case Value::Kind::ref:  // while building: it is not there yet
+        return std::string();
+      case Value::Kind::file:  // while building: it has no path yet
+        if (!part_.in_arithmetic) return std::string();
+        break;
       default:
         return wrong("no string, number, boolean, file or list of these");
     }
@@ -197,6 +202,7 @@ Result<Value> find_value(const CommandPart& part, const ShellSpec& spec, const V
   }
   std::string place = root;
   for (size_t i = 1; i < part.path.size(); i++) {
+    if (at->kind() == Value::Kind::ref) return *at;
     const std::string& step = part.path[i];
     bool is_index = step.find_first_not_of("0123456789") == std::string::npos && step.size() < 10;
     const Value* next =
@@ -232,6 +238,15 @@ bool is_builtin_command(const std::string& word) {
 }
 
 }  // namespace
+
+std::string lua::filling_problem(const CommandPart& part, const ShellSpec& spec,
+                                 const Value& named) {
+  if (named.find(part.path[0]) == nullptr) return "";
+  auto value = find_value(part, spec, named, {});
+  if (!value.ok()) return value.error().message;
+  auto text = Filler(part, ' ', ' ').text(*value);
+  return text.ok() ? "" : text.error().message;
+}
 
 Result<std::string> fill_command(const ShellSpec& spec, const Value& named,
                                  const std::map<std::string, std::string>& builtin) {

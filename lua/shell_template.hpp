@@ -24,6 +24,8 @@ bool is_reserved_argument(const std::string& name);
 std::string argument_name_problem(const std::string& name);
 /// Why these can't be the named arguments of `task`, or "".
 std::string named_problem(const ShellSpec& spec, const std::string& task, const Value& table);
+/// Why `named` can't fill this placeholder, or "". What is a handle in it is not known yet.
+std::string filling_problem(const CommandPart& part, const ShellSpec& spec, const Value& named);
 /// Why `count` positional arguments can't be given to `task`, or "".
 std::string positional_problem(const ShellSpec& spec, const std::string& task, size_t count);
 

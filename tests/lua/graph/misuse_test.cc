@@ -1,35 +1,9 @@
 // Every misuse has its own message: what, file and line, why, and what to write.
 #include <catch2/catch.hpp>
 
-#include "build.hpp"
+#include "misuse.hpp"
 
-using flow::test::error_of;
-
-namespace {
-
-// Lines 1 to 5; what a case adds to the body starts at line 6.
-const std::string kHead =
-    "local flow = require 'flow'\n"
-    "local count = flow.task('count', function(ctx, x) return x end)\n"
-    "local align = flow.shell('align', { args = { 'reads', 'ref' }, outputs = { bam = 'out.bam' }, "
-    "command = 'bwa {ref} {reads} > {outputs.bam}' })\n"
-    "local web = flow.service('web', function(ctx, m) return {} end)\n"
-    "return flow.pipeline('p', {}, function(p)\n";
-
-std::string in_body(const std::string& lines) {
-  return error_of({kHead + lines + "\nend)\n", {}, {}, {}});
-}
-
-std::string in_file(const std::string& lines) {
-  return error_of({"local flow = require 'flow'\n" + lines, {}, {}, {}});
-}
-
-struct Case {
-  const char* lines;
-  const char* error;
-};
-
-}  // namespace
+using namespace flow::test;
 
 TEST_CASE("a handle used as a value is an error that says what to write") {
   const Case cases[] = {
@@ -202,72 +176,6 @@ TEST_CASE("a graph is built whatever its tasks need: who wants to run it refuses
   CHECK(with("gpus = 1") == "built");
   CHECK(with("ranks = 2") == "built");
   CHECK(with("ranks = { min = 1, max = 4 }") == "built");
-}
-
-TEST_CASE("a shell call takes one table of names, or as many as args has") {
-  const Case cases[] = {
-      {"return align(1)", "pipeline.lua:6: `align` is called without its argument `ref`"},
-      {"return align(1, 2, 3)",
-       "pipeline.lua:6: `align` is called with 3 arguments, and takes 2 (reads, ref)"},
-      {"return align(1, nil)", "pipeline.lua:6: `align` is called without its argument `ref`"},
-      {"return align(nil, 1)",
-       "pipeline.lua:6: `align` is called with nil for its argument `reads`"},
-      {"return align { 'a', 'b' }",
-       "pipeline.lua:6: `align` is called with one table, which is a table of named arguments, and "
-       "it has a key that is no name: write `align { reads = … }`"},
-      {"return align { reads = 1, rf = 2 }",
-       "pipeline.lua:6: `align` has no argument `rf`; did you mean `ref`?"},
-      {"return align { reads = 1 }",
-       "pipeline.lua:6: `align` is called without its argument `ref`"},
-      {"return align(1, 2).bem",
-       "pipeline.lua:6: the shell task `align` has no output `bem`; did you mean `bam`?; it has: "
-       "stdout, bam"},
-      {"return align(1, 2).bam.x",
-       "pipeline.lua:6: the output `bam` of the shell task `align` is a file"},
-      {"return flow.map(align, { 1 })",
-       "pipeline.lua:6: item 1 of flow.map: `align` is called without its argument `ref`"},
-      {"return flow.map(align, { 1 }, 2, 3)", "pipeline.lua:6: `align` is called with 3 arguments"},
-      {"return flow.map(align, { 1 }, 2).bam",
-       "pipeline.lua:6: `align` is a map, whose result is a list: take an item, `[1].bam`, or "
-       "`:each(\"bam\")`"},
-      {"return flow.map(align, { 1 }, 2):each('bom')",
-       "pipeline.lua:6: the shell task `align` has no output `bom`"},
-  };
-  for (const Case& c : cases) {
-    INFO(c.lines);
-    CHECK_THAT(in_body(c.lines), Catch::StartsWith(c.error));
-  }
-  CHECK(in_body("return flow.map(align, { 1 }, 2):each('bam')") == "built");
-  const Case files[] = {
-      {"flow.shell('s', { args = { 'a' }, command = 'cat {b}' })",
-       "pipeline.lua:2: task `s`, line 1 of the command: `{b}` is no argument of this call"},
-      {"flow.shell('s', { args = { 'seed' }, command = 'cat' })",
-       "pipeline.lua:2: task `s`: in `args`, `seed` is reserved"},
-      {"flow.shell('s', { args = { 'a', 'a' }, command = 'cat' })",
-       "pipeline.lua:2: task `s`: in `args`, `a` is named twice"},
-      {"flow.shell('s', { outputs = { a = '../x' }, command = 'cat' })",
-       "pipeline.lua:2: task `s`: the option `outputs.a` is a path inside"},
-      {"flow.shell('s', { args = { 'a' }, command = 'cat {memory}' })",
-       "pipeline.lua:2: task `s`: the command names `{memory}`"},
-      {"flow.shell('s', { command = 'cat', stage = 'link' })",
-       "pipeline.lua:2: task `s`: the option `stage` is \"copy\", not `link`"},
-      {"local s = flow.shell('s', { command = 'cat {files}' })\nreturn flow.pipeline('p', {}, "
-       "function() return s(1) end)",
-       "pipeline.lua:3: `s` is called with positional arguments, and names none: add `args = { "
-       "\"files\" }`"},
-      {"local s = flow.shell('s', { command = 'cat {files}' })\nreturn flow.pipeline('p', {}, "
-       "function() return s { fils = 1 } end)",
-       "pipeline.lua:3: task `s`, line 1 of the command: `{files}` is no argument of this call: "
-       "did you mean `{fils}`?"},
-      {"local s = flow.shell('s', { command = 'cat {a.nam}' })\nreturn flow.pipeline('p', {}, "
-       "function() return s { a = { name = 1 } } end)",
-       "pipeline.lua:3: task `s`: the command names `{a.nam}`, and `a` has no field `nam`; did you "
-       "mean `name`?"},
-  };
-  for (const Case& c : files) {
-    INFO(c.lines);
-    CHECK_THAT(in_file(c.lines), Catch::StartsWith(c.error));
-  }
 }
 
 TEST_CASE("map and when say what they take") {
