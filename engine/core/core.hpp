@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/core/types.hpp"
+#include "engine/core/unit_set.hpp"
 
 namespace flow::core {
 
@@ -181,7 +182,7 @@ struct Run {
   std::vector<bool> taken;  // by unit: its result is an input or part of the run's
   std::map<UnitId, std::vector<UnitId>> instances;  // of an expanded map, in order
   std::map<UnitId, size_t> dynamic_of;              // dynamic unit -> its newest in `dynamics`
-  std::map<ReadyClass, std::set<UnitId>> ready;
+  std::map<ReadyClass, UnitSet> ready;
   std::unordered_map<Digest, UnitId, DigestHash> computing;  // keys that serve this run only
   std::map<UnitId, uint32_t> map_running;                    // running instances of limited maps
   std::map<std::string, std::set<UnitId>> signal_waiters;

@@ -148,13 +148,13 @@ void count_unit(RunCounts& counts, const Unit& u, int by) {
 
 void enqueue_ready(State& state, Run& run, UnitId unit) {
   ReadyClass what = needs_of(state, run, unit);
-  std::set<UnitId>& units = run.ready[what];
-  if (!units.empty() && *units.begin() < unit) {
+  UnitSet& units = run.ready[what];
+  if (!units.empty() && units.first() < unit) {
     units.insert(unit);
     return;
   }
-  if (!units.empty()) state.ready.erase(ReadyHead{run.id, *units.begin(), what});
-  units.insert(units.begin(), unit);
+  if (!units.empty()) state.ready.erase(ReadyHead{run.id, units.first(), what});
+  units.insert(unit);
   state.ready.insert(ReadyHead{run.id, unit, what});
 }
 
@@ -162,19 +162,23 @@ void dequeue_ready(State& state, Run& run, UnitId unit) {
   ReadyClass what = needs_of(state, run, unit);
   auto found = run.ready.find(what);
   FLOW_CHECK(found != run.ready.end());
-  std::set<UnitId>& units = found->second;
-  bool was_head = *units.begin() == unit;
-  FLOW_CHECK(units.erase(unit) == 1);
+  UnitSet& units = found->second;
+  bool was_head = units.first() == unit;
+  FLOW_CHECK(units.erase(unit));
   if (was_head) {
-    state.ready.erase(ReadyHead{run.id, unit, what});
-    if (!units.empty()) state.ready.insert(ReadyHead{run.id, *units.begin(), what});
+    auto head = state.ready.extract(ReadyHead{run.id, unit, what});
+    FLOW_CHECK(!head.empty());
+    if (!units.empty()) {
+      head.value().unit = units.first();
+      state.ready.insert(std::move(head));
+    }
   }
   if (units.empty()) run.ready.erase(found);
 }
 
 void detach(State& state, Run& run) {
   for (const auto& [what, units] : run.ready) {
-    state.ready.erase(ReadyHead{run.id, *units.begin(), what});
+    state.ready.erase(ReadyHead{run.id, units.first(), what});
   }
   run.ready.clear();
   run.computing.clear();

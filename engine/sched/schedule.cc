@@ -68,10 +68,9 @@ std::vector<Event> schedule(const State& state, size_t limit) {
     }
     plans.add(run, best.unit, best.what);
     proposals.push_back(Assigned{next_attempt(state, run, best.unit)});
-    const std::set<UnitId>& units = run.ready.at(best.what);
-    auto follower = units.upper_bound(best.unit);
-    if (follower == units.end()) continue;
-    best.unit = *follower;
+    UnitId follower = run.ready.at(best.what).after(best.unit);
+    if (follower == kNoNode) continue;
+    best.unit = follower;
     next.insert(std::move(best));
   }
   return proposals;

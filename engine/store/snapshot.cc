@@ -135,6 +135,8 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
 
 /// Appends a run as field Snapshot.runs. Its units are encoded one by one: as messages, those of a
 /// million tasks would take more than the state itself.
+constexpr size_t kUnitBytes = 112;  // of one that ended, about
+
 void append_run(const core::Run& r, std::string& out) {
   journal::Run m;
   m.set_id(r.id);
@@ -165,6 +167,8 @@ void append_run(const core::Run& r, std::string& out) {
   m.set_ending(r.ending);
   m.set_gathering(r.gathering);
 
+  // Of a million units it would be copied over and over as it grows.
+  out.reserve(out.size() + r.units.size() * kUnitBytes);
   append_tag(journal::Snapshot::kRunsFieldNumber, out);
   size_t length_at = out.size();
   out.append(kLengthBytes, '\0');
