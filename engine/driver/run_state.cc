@@ -1,13 +1,17 @@
 // flow::Run: a queue between the driver's thread and the host's.
 #include "engine/driver/run_state.hpp"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 namespace flow {
 
 namespace detail {
 
 namespace {
 constexpr size_t kEventsMax =
-    200'000;  // kept for a host that does not read them; the oldest go first
+    100'000;  // kept for a host that does not read them; the oldest go first
 }
 
 void RunState::on_events(std::vector<Event> given) {
@@ -47,6 +51,16 @@ void RunState::fail(Error given) {
 std::optional<Event> RunState::next() {
   std::unique_lock lock(mutex);
   has_event.wait(lock, [this] { return ended || !events.empty(); });
+  if (dropped > 0) {
+    Event warning;
+    warning.type = "warning";
+    warning.run = id;
+    warning.text = fmt::format(
+        "{} events were dropped: they came faster than they were read (what they told is in the "
+        "run's info)",
+        std::exchange(dropped, 0));
+    return warning;
+  }
   if (events.empty()) return std::nullopt;
   Event event = std::move(events.front());
   events.pop_front();
