@@ -207,11 +207,13 @@ void Driver::fail(const Error& error) {
 }
 
 Result<bool> Driver::post_and_wait(core::Event event,
-                                   std::vector<std::pair<Digest, std::string>> blobs) {
+                                   std::vector<std::pair<Digest, std::string>> blobs,
+                                   std::vector<std::pair<std::string, std::string>> kv) {
   auto latch = std::make_shared<Latch>();
   Input input;
   input.event = std::move(event);
   input.blobs = std::move(blobs);
+  input.kv = std::move(kv);
   input.done = [latch](bool admitted) { latch->open(admitted); };
   std::vector<Input> inputs;
   inputs.push_back(std::move(input));

@@ -45,6 +45,7 @@ class RunListener {
 /// What a run has beside the core's state, while this process drives it.
 struct RunMeta {
   RunRow row;
+  std::string request;                        // what asked for it; "" where nobody asks twice
   std::shared_ptr<const std::string> bundle;  // encoded
   std::shared_ptr<const Environment> environment = std::make_shared<const Environment>();
   int64_t grace_ms = 10'000;
@@ -80,7 +81,8 @@ class Driver {
   Status revive(RunMeta meta, const std::string& task);
   /// Posts an event and blocks until it is committed or refused (false).
   Result<bool> post_and_wait(core::Event event,
-                             std::vector<std::pair<Digest, std::string>> blobs = {});
+                             std::vector<std::pair<Digest, std::string>> blobs = {},
+                             std::vector<std::pair<std::string, std::string>> kv = {});
   void interrupt(const RunId& run, bool kill);
   /// Submits an unfinished or frozen run anew, with other code under the same id.
   Status replace(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,

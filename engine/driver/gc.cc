@@ -145,6 +145,13 @@ Result<uint64_t> collect(Driver& driver, const core::State& live, uint32_t keep)
         return true;
       });
   FLOW_TRY(scanned);
+  std::string requests = request_key("");
+  scanned =
+      store.scan(Family::kv, requests, requests, [&](std::string_view key, std::string_view run) {
+        if (!kept.contains(std::string(run))) batch.erase(Family::kv, std::string(key));
+        return true;
+      });
+  FLOW_TRY(scanned);
   // Steps, checkpoints and logs go with their run.
   for (Family family : {Family::kv, Family::logs}) {
     scanned = store.scan(family, "", "", [&](std::string_view key, std::string_view value) {

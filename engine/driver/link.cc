@@ -227,6 +227,7 @@ Value submission_to_value(const Submission& submission) {
                      {"params", submission.params},
                      {"environment", pairs_to_value(*submission.environment)},
                      {"name", o.name},
+                     {"request", o.request},
                      {"jobs", int64_t{o.jobs}},
                      {"fresh", o.fresh},
                      {"fail_fast", o.fail_fast},
@@ -248,6 +249,7 @@ Result<Submission> submission_from_value(const Value& value) {
       std::make_shared<const Environment>(pairs_from_value(value.find("environment")));
   RunOptions& o = submission.options;
   o.name = text_field(value, "name");
+  o.request = text_field(value, "request");
   o.jobs = static_cast<int32_t>(integer_field(value, "jobs"));
   o.fresh = flag_field(value, "fresh");
   o.fail_fast = flag_field(value, "fail_fast");

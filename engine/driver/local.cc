@@ -143,7 +143,27 @@ void tell_foreseen(detail::RunState& state, const PlanInfo& foreseen) {
 
 }  // namespace
 
+// A writer may die between the commit and its answer. Who then asks again means what it asked for
+// first: that run goes on, or is over.
+std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& submission) {
+  const std::string& request = submission.options.request;
+  if (request.empty()) return nullptr;
+  auto run = value_or_throw(driver_->store().get(Family::kv, request_key(request)));
+  if (!run) return nullptr;
+  auto row = select_row(driver_->store(), *run);
+  if (!row.ok()) return nullptr;  // collected
+  bool is_over =
+      row->status == "succeeded" || row->status == "failed" || row->status == "cancelled";
+  Submission again = submission;
+  again.options.request.clear();
+  if (!is_over) return take_up(row->id, "", false, false, again);
+  auto state = watch(row->id);
+  state->on_end();
+  return state;
+}
+
 std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
+  if (auto asked_before = find_request(submission)) return asked_before;
   auto held = driver_->hold_content();
   Prepared prepared = value_or_throw(prepare(*driver_, submission));
   RunId id = prepared.meta.row.id;
@@ -171,6 +191,7 @@ std::shared_ptr<detail::RunState> LocalEngine::retry(const std::string& selector
 std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& selector,
                                                        const std::string& task, bool, bool new_code,
                                                        const Submission& from) {
+  if (auto asked_before = find_request(from)) return asked_before;
   auto held = driver_->hold_content();
   RunRow row = value_or_throw(select_row(driver_->store(), selector));
   auto state = watch(row.id);
@@ -212,6 +233,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
   if (!errors.empty()) throw Failed(errors.front());
   RunMeta meta;
   meta.row = row;
+  meta.request = from.options.request;
   meta.bundle = std::make_shared<const std::string>(std::move(bundle_bytes));
   meta.environment = from.environment;
   meta.grace_ms = from.options.grace_ms;
@@ -232,7 +254,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
 void LocalEngine::cancel(const std::string& selector) {
   RunRow row = value_or_throw(select_row(driver_->store(), selector));
   bool admitted = value_or_throw(driver_->post_and_wait(core::CancelRequested{row.id}));
-  if (!admitted)
+  if (!admitted && row.status != "cancelled")  // who asks again has what it asked for
     throw Failed(
         user_error(fmt::format("the run {} can't be cancelled: it is {}", row.id, row.status)));
 }

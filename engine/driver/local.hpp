@@ -49,6 +49,7 @@ class LocalEngine final : public detail::EngineImpl {
  private:
   LocalEngine() = default;
   std::shared_ptr<detail::RunState> watch(const RunId& id);
+  std::shared_ptr<detail::RunState> find_request(const Submission& submission);
   RunInfo look(const RunId& id, bool tasks);
   Submission here(const RunOptions& options) const;
 

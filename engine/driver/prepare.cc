@@ -256,6 +256,7 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
   row.plan_digest = sha256(prepared.plan_bytes);
   prepared.meta.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
   row.bundle_digest = sha256(*prepared.meta.bundle);
+  prepared.meta.request = submission.options.request;
   prepared.meta.environment = submission.environment;
   prepared.meta.grace_ms = submission.options.grace_ms;
   prepared.meta.serve_for_ms = submission.options.serve_for_ms;

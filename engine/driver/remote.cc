@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "engine/base/ids.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/lock.hpp"
@@ -21,6 +22,13 @@ Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields) 
   fields.emplace_back("version", int64_t{kLinkVersion});
   fields.emplace_back("verb", verb);
   return Value::map(std::move(fields));
+}
+
+/// The request has a name, so that whoever answers it in the end knows whether another already did.
+RunOptions asked_once(RunOptions options) {
+  constexpr size_t kNameLength = 24;
+  if (options.request.empty()) options.request = random_name(kNameLength);
+  return options;
 }
 
 }  // namespace
@@ -135,7 +143,8 @@ detail::EngineImpl& RemoteEngine::successor() const {
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, const Value& params,
-                                                    const RunOptions& options) {
+                                                    const RunOptions& given) {
+  RunOptions options = asked_once(given);
   Submission submission = here(options);
   submission.script = script;
   submission.params = params;
@@ -144,7 +153,8 @@ std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, c
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& selector,
-                                                       const RunOptions& options, bool new_code) {
+                                                       const RunOptions& given, bool new_code) {
+  RunOptions options = asked_once(given);
   auto run = start(request_of("resume", {{"run", selector},
                                          {"new_code", new_code},
                                          {"submission", submission_to_value(here(options))}}),
@@ -154,7 +164,8 @@ std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& select
 
 std::shared_ptr<detail::RunState> RemoteEngine::retry(const std::string& selector,
                                                       const std::string& task,
-                                                      const RunOptions& options) {
+                                                      const RunOptions& given) {
+  RunOptions options = asked_once(given);
   auto run = start(request_of("retry", {{"run", selector},
                                         {"task", task},
                                         {"submission", submission_to_value(here(options))}}),

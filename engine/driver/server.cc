@@ -147,6 +147,7 @@ void Server::carry_out(Connection& connection, const Value& request) {
     run = engine_.take_up(text_field(request, "run"), text_field(request, "task"), verb == "retry",
                           flag_field(request, "new_code"), submission);
   }
+  failpoint("client-before-answer");
   connection.link->send(Value::map({{"frame", "started"}, {"run", run->id}}));
   std::thread listener([&] {
     while (true) {

@@ -55,6 +55,7 @@ Status Driver::submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::strin
   };
   input.blobs.emplace_back(meta.row.plan_digest, std::move(plan_bytes));
   input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
+  if (!meta.request.empty()) input.kv.emplace_back(request_key(meta.request), id);
   input.control = [&, this](Batch& batch, core::State& state) {
     auto old = state.runs.find(id);
     if (old != state.runs.end()) {
@@ -110,6 +111,7 @@ Status Driver::replace(RunMeta meta, std::shared_ptr<const Plan> plan, std::stri
 
 Status Driver::revive(RunMeta meta, const std::string& task) {
   RunId id = meta.row.id;
+  std::string request = meta.request;
   // A folded run comes back into the state first; the snapshot that this turn commits makes it
   // durable.
   auto folded = store_->get(Family::kv, folded_key(id));
@@ -168,7 +170,9 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   event.run = id;
   event.has_unit = unit != kNoNode;
   event.unit = event.has_unit ? unit : 0;
-  auto admitted = post_and_wait(event);
+  std::vector<std::pair<std::string, std::string>> kv;
+  if (!request.empty()) kv.emplace_back(request_key(request), id);
+  auto admitted = post_and_wait(event, {}, std::move(kv));
   FLOW_TRY(admitted);
   if (!*admitted) {
     return user_error(

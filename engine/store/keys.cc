@@ -51,6 +51,8 @@ std::string checkpoint_key(const std::string& run, const std::string& task, cons
   return joined({"checkpoint", run, task, key.hex()});
 }
 
+std::string request_key(const std::string& request) { return joined({"request", request}); }
+
 std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
 
 std::optional<std::string> run_of_key(Family family, std::string_view key) {

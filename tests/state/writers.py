@@ -127,6 +127,30 @@ class Writers(place.Place):
             self.assertEqual(self.show(label)["result"], self.result(label))
         self.assertEqual(self.show("alpha")["status"], "interrupted")
 
+    def test_a_writer_that_dies_before_its_answer_leaves_no_second_run(self):
+        writer = self.start("run", ".", "--name", "alpha", "--param", "gate=" + self.path("gate1"), "--param",
+                            "label=alpha", TOKEN="a", FLOW_FAILPOINT="client-before-answer:1")
+        self.until_holds("alpha", "gate1")
+        client = self.begin("beta", "gate2")
+        self.assertEqual(self.end(writer).code, -signal.SIGKILL)
+        self.open("gate2")
+        self.exits(0, self.end(client))
+        self.assertEqual([(run["name"], run["status"]) for run in self.runs()],
+                         [("alpha", "interrupted"), ("beta", "succeeded")])
+        self.assertEqual(self.show("beta")["result"], self.result("beta"))
+
+    def test_a_writer_that_dies_before_its_answer_has_retried_a_task_once(self):
+        self.open("gate2")
+        self.exits(0, self.end(self.begin("beta", "gate2")))
+        writer = self.start("run", ".", "--name", "alpha", "--param", "gate=" + self.path("gate1"), "--param",
+                            "label=alpha", TOKEN="a", FLOW_FAILPOINT="client-before-answer:1")
+        self.until_holds("alpha", "gate1")
+        self.exits(0, self.flow("retry", "beta", "echo", TOKEN="again"))
+        self.assertEqual(self.end(writer).code, -signal.SIGKILL)
+        self.assertEqual(self.show("beta")["result"]["said"], "AGAIN beta\n")
+        # One more where the attempt had been started when the writer died.
+        self.assertLessEqual(self.tasks("beta")["echo"]["attempts"], 3)
+
     def test_the_lock_of_a_dead_process_is_replaced(self):
         self.open("gate")
         words = ["run", ".", "--param", "gate=" + self.path("gate"), "--param", "label=alpha"]

@@ -53,6 +53,7 @@ struct RunOptions {
   std::vector<std::pair<std::string, std::string>>
       text_params{};          ///< --param k=v, checked against the schema
   std::string params_json{};  ///< --params FILE.json's text
+  std::string request{};      ///< a name of this request: repeated after a crash, it finds its run
 };
 
 /// One thing that happened in a run, in order. Also the lines of --json.
