@@ -1,0 +1,162 @@
+// Orders on their way to executors: who takes the next one, and what is sent.
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/worker/local_worker.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kPipelineMax = 64;    // orders in one executor's hands
+constexpr size_t kRememberedMax = 64;  // runs and bundles of one executor: then a new one
+
+}  // namespace
+
+bool LocalWorker::is_alone(const AttemptOrder& order) {
+  return order.kind == TaskKind::service || order.timeout_ms > 0 ||
+         order.resources.memory_bytes > 0;
+}
+
+int32_t LocalWorker::cpus_in_use() const {
+  int32_t used = 0;
+  for (const Slot& slot : slots_) {
+    if (!slot.queue.empty() && slot.queue.front().order.kind != TaskKind::service)
+      used += slot.queue.front().order.resources.cpus_milli;
+  }
+  return used;
+}
+
+bool LocalWorker::dispatch(bool may_spawn) {
+  if (pending_.empty()) return false;
+  int32_t used = cpus_in_use();
+  int32_t all = options_.executors_max * 1000;
+  while (!pending_.empty()) {
+    AttemptOrder& order = pending_.front().order;
+    int32_t needs = order.kind == TaskKind::service ? 0 : order.resources.cpus_milli;
+    bool has_room = used + needs <= all || used == 0;
+    Slot* slot = has_room ? idle_slot() : nullptr;
+    if (slot == nullptr && has_room) {
+      if (!may_spawn) return true;
+      slot = new_slot();
+      if (slot == nullptr) continue;  // the order failed with the cause
+    }
+    if (slot != nullptr) {
+      used += needs;
+    } else {
+      slot = is_alone(order) ? nullptr : shortest_slot();
+    }
+    if (slot == nullptr) return false;
+    send(*slot, std::move(pending_.front()));
+    pending_.pop_front();
+  }
+  return false;
+}
+
+Slot* LocalWorker::idle_slot() {
+  for (Slot& slot : slots_) {
+    if (!slot.queue.empty() || slot.dying_since_us > 0 || slot.is_gone) continue;
+    if (slot.environments.size() < kRememberedMax && slot.bundles.size() < kRememberedMax)
+      return &slot;
+    kill_slot(slot);
+  }
+  return nullptr;
+}
+
+Slot* LocalWorker::new_slot() {
+  std::string mark = slot_mark(options_.state_dir) + random_name();
+  auto process =
+      spawn_executor(options_.executor, {"--state", options_.state_dir}, {{"FLOW_SLOT", mark}});
+  if (!process.ok()) {
+    core::Failure failure;
+    failure.cause = core::Cause::staging;
+    failure.message = process.error().message;
+    report_end(pending_.front().order.id, Report::Outcome::failed, std::move(failure));
+    pending_.pop_front();
+    return nullptr;
+  }
+  Slot& slot = slots_.emplace_back();
+  slot.process = *process;
+  slot.mark = std::move(mark);
+  watch(slot.process.wire, &slot, EPOLLIN);
+  watch(slot.process.errors, &slot, EPOLLIN);
+  return &slot;
+}
+
+Slot* LocalWorker::shortest_slot() {
+  int64_t now = monotonic_us();
+  Slot* best = nullptr;
+  for (Slot& slot : slots_) {
+    if (slot.queue.empty() || slot.queue.size() >= kPipelineMax) continue;
+    if (slot.dying_since_us > 0 || slot.is_gone) continue;
+    const Running& front = slot.queue.front();
+    bool slow = slot.recalled || is_alone(front.order) || now - front.since_us > kSlowUs;
+    if (!slow && (best == nullptr || slot.queue.size() < best->queue.size())) best = &slot;
+  }
+  return best;
+}
+
+void LocalWorker::send(Slot& slot, Pending pending) {
+  AttemptOrder& order = pending.order;
+  if (order.bundle_bytes && slot.bundles.insert(order.bundle).second) {
+    wire::ToExecutor message;
+    message.mutable_load()->set_digest(std::string(order.bundle.view()));
+    message.mutable_load()->set_bundle(*order.bundle_bytes);
+    append_frame(slot.out, message);
+  }
+  if (order.environment && slot.environments.insert(order.id.run).second) {
+    wire::ToExecutor message;
+    message.mutable_environment()->set_run(order.id.run);
+    for (const auto& [name, value] : *order.environment) {
+      wire::EnvVar& variable = *message.mutable_environment()->add_vars();
+      variable.set_name(name);
+      variable.set_value(value);
+    }
+    append_frame(slot.out, message);
+  }
+  std::string scratch = fmt::format("{}/scratch/{}/{}@{}", options_.state_dir, order.id.run,
+                                    safe_name(order), order.id.attempt);
+  wire::ToExecutor message;
+  fill_start(order, scratch, *message.mutable_start());
+  message.mutable_start()->set_held(pending.staged);
+  slot.was_staged = slot.was_staged || pending.staged;
+  append_frame(slot.out, message);
+  Running running;
+  running.order = std::move(order);
+  running.staged = pending.staged;
+  // What was sent need not be kept, but for being given back: the arguments stay.
+  if (slot.queue.empty()) running.since_us = monotonic_us();
+  slot.queue.push_back(std::move(running));
+}
+
+std::string LocalWorker::safe_name(const AttemptOrder& order) {
+  std::string name = order.task;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return fmt::format("{}.{}", name, order.id.unit);
+}
+
+void LocalWorker::write_slot(Slot& slot) {
+  if (slot.dying_since_us > 0) slot.out.clear();
+  size_t at = 0;
+  while (at < slot.out.size()) {
+    ssize_t written = ::send(slot.process.wire, slot.out.data() + at, slot.out.size() - at,
+                             MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;  // full: it is written on when there is room; gone: reading tells
+    at += static_cast<size_t>(written);
+  }
+  slot.out.erase(0, at);
+  if (slot.wants_write == !slot.out.empty()) return;
+  slot.wants_write = !slot.out.empty();
+  epoll_event event{};
+  event.events = EPOLLIN | (slot.wants_write ? uint32_t{EPOLLOUT} : 0u);
+  event.data.ptr = &slot;
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, slot.process.wire, &event);
+}
+
+}  // namespace flow

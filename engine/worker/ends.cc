@@ -1,0 +1,170 @@
+// Attempts and executors that are asked to end, made to end, and found to have ended.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "engine/base/clock.hpp"
+#include "engine/worker/local_worker.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kMemoryCheckUs = 100'000;
+constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of what was interrupted
+
+}  // namespace
+
+void LocalWorker::stop_attempt(const core::AttemptId& id, bool kill, bool gentle) {
+  for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
+    if (pending->order.id != id) continue;
+    report_end(id, Report::Outcome::stopped, {});
+    pending_.erase(pending);
+    return;
+  }
+  for (Slot& slot : slots_) {
+    for (Running& running : slot.queue) {
+      if (running.order.id == id) return stop_running(slot, running, kill, gentle);
+    }
+  }
+}
+
+void LocalWorker::stop_running(Slot& slot, Running& running, bool kill, bool gentle) {
+  running.stopped = true;
+  bool is_first = &running == &slot.queue.front();
+  if (kill && is_first) return kill_slot(slot);
+  send_stop(slot, running.order.id, gentle);
+  int64_t now = monotonic_us(), grace_us = kill ? 0 : running.order.grace_ms * 1000;
+  if (gentle) {
+    running.terminate_at_us = now + grace_us;
+  } else {
+    kill_by(running, now + grace_us);
+  }
+}
+
+void LocalWorker::kill_by(Running& running, int64_t at_us) {
+  if (running.kill_at_us == 0 || at_us < running.kill_at_us) running.kill_at_us = at_us;
+}
+
+void LocalWorker::send_stop(Slot& slot, const core::AttemptId& id, bool gentle) {
+  wire::ToExecutor message;
+  *message.mutable_stop()->mutable_id() = wire_name(id);
+  message.mutable_stop()->set_gentle(gentle);
+  append_frame(slot.out, message);
+}
+
+void LocalWorker::kill_slot(Slot& slot) {
+  if (slot.dying_since_us > 0) return;
+  slot.dying_since_us = monotonic_us();
+  if (!slot.queue.empty() && slot.queue.front().program > 0)
+    ::kill(-slot.queue.front().program, SIGKILL);
+  ::shutdown(slot.process.wire, SHUT_WR);
+  slot.out.clear();
+}
+
+void LocalWorker::end_all() {
+  for (Slot& slot : slots_) kill_slot(slot);
+  int64_t deadline = monotonic_us() + kDyingUs;
+  for (Slot& slot : slots_) {
+    // What it still says nobody hears; but it must not wait for a reader.
+    ::shutdown(slot.process.wire, SHUT_RDWR);
+    pollfd ended{slot.process.pidfd, POLLIN, 0};
+    int64_t left_ms = std::max<int64_t>(0, (deadline - monotonic_us()) / 1000);
+    while (::poll(&ended, 1, static_cast<int>(left_ms)) < 0 && errno == EINTR) {
+    }
+    reap(slot);
+  }
+  slots_.clear();
+}
+
+int LocalWorker::reap(Slot& slot) {
+  ::kill(-slot.process.pid, SIGKILL);
+  int status = 0;
+  while (::waitpid(slot.process.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  // One that ended in order has cleaned up after itself.
+  bool in_order = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (!in_order) kill_leftovers_of(options_.state_dir, slot.process.pid, slot.mark);
+  forget_slot(options_.state_dir, slot.process.pid);
+  read_errors(slot);
+  ::close(slot.process.wire);
+  ::close(slot.process.errors);
+  ::close(slot.process.pidfd);
+  return status;
+}
+
+void LocalWorker::bury(Slot& slot) {
+  int status = reap(slot);
+  if (!slot.errors_partial.empty()) error_line(slot, slot.errors_partial);
+  auto was_ended = [&](const Running& running) {
+    return running.stopped || running.timed_out || running.over_memory;
+  };
+  bool by_itself = slot.dying_since_us == 0 || slot.broken;
+  if (!slot.queue.empty() && (by_itself || was_ended(slot.queue.front()))) {
+    const Running& front = slot.queue.front();
+    if (front.stopped) {
+      report_end(front.order.id, Report::Outcome::stopped, {});
+    } else {
+      report_end(front.order.id, Report::Outcome::failed, death_of(slot, front, status));
+    }
+    slot.queue.pop_front();
+  }
+  for (size_t i = slot.queue.size(); i > 0; i--) {
+    if (slot.queue[i - 1].stopped) {
+      report_end(slot.queue[i - 1].order.id, Report::Outcome::stopped, {});
+    } else {
+      Running& running = slot.queue[i - 1];
+      pending_.push_front({std::move(running.order), running.staged && slot.was_staged});
+    }
+  }
+}
+
+void LocalWorker::tick() {
+  int64_t now = monotonic_us();
+  bool check_memory = now - memory_checked_us_ >= kMemoryCheckUs;
+  if (check_memory) memory_checked_us_ = now;
+  for (Slot& slot : slots_) {
+    if (slot.dying_since_us > 0) {
+      if (now - slot.dying_since_us > kDyingUs) ::kill(-slot.process.pid, SIGKILL);
+      continue;
+    }
+    if (slot.queue.empty()) continue;
+    Running& front = slot.queue.front();
+    int64_t timeout_us = front.order.timeout_ms * 1000;
+    if (timeout_us > 0 && !front.timed_out && now - front.since_us >= timeout_us) {
+      front.timed_out = true;
+      send_stop(slot, front.order.id);
+      kill_by(front, now + front.order.grace_ms * 1000);
+    }
+    if (front.terminate_at_us > 0 && now >= front.terminate_at_us) {
+      front.terminate_at_us = 0;
+      send_stop(slot, front.order.id);
+      kill_by(front, now + kTerminatedUs);
+    }
+    if (front.kill_at_us > 0 && now >= front.kill_at_us) kill_slot(slot);
+    if (check_memory && front.order.resources.memory_bytes > 0) watch_memory(slot, front);
+    bool blocks = slot.queue.size() > 1 && !slot.recalled && now - front.since_us > kSlowUs;
+    if (blocks) {
+      wire::ToExecutor message;
+      message.mutable_return_queued();
+      append_frame(slot.out, message);
+      slot.recalled = true;
+    }
+  }
+}
+
+void LocalWorker::watch_memory(Slot& slot, Running& front) {
+  std::vector<pid_t> groups = {slot.process.pid};
+  if (front.program > 0) groups.push_back(front.program);
+  front.memory_peak = std::max(front.memory_peak, resident_bytes(groups));
+  if (front.memory_peak <= front.order.resources.memory_bytes) return;
+  front.over_memory = true;
+  kill_slot(slot);
+}
+
+}  // namespace flow

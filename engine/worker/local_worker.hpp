@@ -1,0 +1,114 @@
+// The worker of this machine: an epoll over its executors, and a bounded pipeline of short attempts
+// in each. One thread of its own reads; who asks writes to idle executors at once, under the lock.
+#pragma once
+#include <sys/epoll.h>
+
+#include <deque>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/worker/slot.hpp"
+
+namespace flow {
+
+constexpr int64_t kAwakeUs = 100;   // so long the end of a short attempt is awaited without sleep
+constexpr int64_t kSlowUs = 5'000;  // an attempt that takes longer lets go of what is behind it
+constexpr int64_t kDyingUs = 500'000;  // an executor that is told to end has this long
+
+class LocalWorker final : public Worker {
+ public:
+  LocalWorker(const WorkerOptions& options, OnReport on_report);
+  ~LocalWorker() override;
+  void stage(std::vector<AttemptOrder> orders) override;
+  void release() override;
+  void stop(const core::AttemptId& id, bool kill) override;
+  void interrupt(const core::AttemptId& id) override;
+  void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
+
+ private:
+  struct Pending {
+    AttemptOrder order;
+    bool staged = false;
+  };
+
+  // on whichever thread asks:
+  /// What can be sent now is sent now; the rest is for the worker's thread.
+  void act();
+  void wake();
+  void watch(int descriptor, void* who, uint32_t events);
+
+  // on the worker's thread:
+  void loop();
+  /// One attempt runs, and such attempts end sooner than a thread is woken: a step of a chain.
+  bool expects_soon() const;
+  int wait(epoll_event* events, int64_t awake_us, int timeout_ms);
+  void handle_event(void* who);
+  void bury_dead();
+  bool needs_tick() const;
+  Slot* slot_of(const core::AttemptId& id);
+  void stop_attempt(const core::AttemptId& id, bool kill, bool gentle);
+  void stop_running(Slot& slot, Running& running, bool kill, bool gentle);
+  static void kill_by(Running& running, int64_t at_us);
+  void send_stop(Slot& slot, const core::AttemptId& id, bool gentle = false);
+
+  // from executors:
+  /// Reads what the slot says; false when its process is gone.
+  bool read_slot(Slot& slot);
+  bool cut(Slot& slot);
+  void handle(Slot& slot, wire::FromExecutor& message);
+  /// What the worker did to an attempt explains how it ended better than what the attempt says.
+  static void adjust(const Slot& slot, const Running& running, Report& report);
+  void give_back(Slot& slot, const core::AttemptId& id);
+  void read_errors(Slot& slot);
+  void error_line(Slot& slot, const std::string& line);
+  void report_end(const core::AttemptId& id, Report::Outcome outcome, core::Failure failure);
+
+  // the end of an executor:
+  /// Its attempt's program ends now. The executor sees its wire's end, kills what that program
+  /// left, by descent, and ends too.
+  void kill_slot(Slot& slot);
+  void end_all();
+  /// Returns the wait status. Nothing of what it had started is left.
+  int reap(Slot& slot);
+  /// The process is gone: its first attempt ended with it, the others never started.
+  void bury(Slot& slot);
+
+  // time and memory:
+  void tick();
+  void watch_memory(Slot& slot, Running& front);
+
+  // to executors:
+  static bool is_alone(const AttemptOrder& order);
+  int32_t cpus_in_use() const;
+  /// True where something waits for an executor that only the worker's thread may start.
+  bool dispatch(bool may_spawn);
+  Slot* idle_slot();
+  /// Where none can start, the first order fails with the cause, and the next one tries again.
+  Slot* new_slot();
+  /// The slot with the shortest line whose running attempt is not known to be long.
+  Slot* shortest_slot();
+  void send(Slot& slot, Pending pending);
+  /// A unit's name as one folder name.
+  static std::string safe_name(const AttemptOrder& order);
+  void write_slot(Slot& slot);
+
+  const WorkerOptions options_;
+  const OnReport on_report_;
+  int epoll_ = -1, wake_ = -1;
+
+  std::mutex mutex_;  // of all that follows
+  bool quit_ = false;
+  bool waits_long_ = false;  // the thread wakes only when it is woken
+  bool any_staged_ = false;
+  std::deque<Pending> pending_;
+  std::list<Slot> slots_;
+  std::vector<Report> reports_;
+  int64_t memory_checked_us_ = 0;
+  int64_t last_took_us_ = kAwakeUs;  // by the newest attempt that ended
+  std::thread thread_;
+};
+
+}  // namespace flow

@@ -1,0 +1,151 @@
+// What executors say, on their wires and their stderr.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "engine/base/clock.hpp"
+#include "engine/worker/local_worker.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kTailLines = 20;
+constexpr size_t kTailLineMax = 2000;
+constexpr size_t kErrorLineMax = 64 * 1024;
+
+}  // namespace
+
+bool LocalWorker::read_slot(Slot& slot) {
+  static thread_local std::string chunk(256 * 1024, '\0');
+  bool open = true;
+  while (true) {
+    ssize_t got = ::read(slot.process.wire, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      open = errno == EAGAIN;
+      break;
+    }
+    if (got == 0) {
+      open = false;
+      break;
+    }
+    slot.cutter.add({chunk.data(), static_cast<size_t>(got)});
+    if (!cut(slot)) {
+      slot.broken = true;
+      kill_slot(slot);
+      return false;
+    }
+    if (static_cast<size_t>(got) < chunk.size()) break;
+  }
+  read_errors(slot);
+  return open;
+}
+
+bool LocalWorker::cut(Slot& slot) {
+  std::string_view frame;
+  bool broken = false;
+  while (slot.cutter.next(frame, broken)) {
+    wire::FromExecutor message;
+    if (!message.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) return false;
+    handle(slot, message);
+  }
+  return !broken;
+}
+
+void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
+  if (message.has_started()) {
+    bool is_group = message.started().pid() > 1;  // to kill 1 is to kill everybody
+    if (!slot.queue.empty() && is_group) slot.queue.front().program = message.started().pid();
+    return;
+  }
+  if (message.has_returned()) {
+    for (int i = message.returned().ids_size(); i > 0; i--)
+      give_back(slot, attempt_id(message.returned().ids(i - 1)));
+    return;
+  }
+  Report report{};
+  if (!to_report(message, report)) return;
+  auto running = std::find_if(slot.queue.begin(), slot.queue.end(),
+                              [&](const Running& r) { return r.order.id == report.id; });
+  if (running == slot.queue.end()) return;  // of an attempt that this slot does not have: a stray
+  if (report.kind == Report::Kind::finished) {
+    last_took_us_ = report.duration_us;
+    adjust(slot, *running, report);
+    bool was_first = running == slot.queue.begin();
+    slot.queue.erase(running);
+    if (was_first) {
+      slot.recalled = false;
+      if (!slot.queue.empty()) slot.queue.front().since_us = monotonic_us();
+    }
+  }
+  reports_.push_back(std::move(report));
+}
+
+void LocalWorker::adjust(const Slot& slot, const Running& running, Report& report) {
+  if (report.outcome == Report::Outcome::succeeded) return;
+  if (running.timed_out) {
+    report.outcome = Report::Outcome::failed;
+    report.failure = timeout_failure(running, report.failure.evidence);
+  } else if (running.over_memory) {
+    // Its program was killed first, and the executor may still tell of that.
+    report.outcome = Report::Outcome::failed;
+    report.failure = memory_failure(slot, running, report.failure.evidence);
+  } else if (running.stopped && report.outcome == Report::Outcome::failed) {
+    report.outcome = Report::Outcome::stopped;
+  }
+}
+
+void LocalWorker::give_back(Slot& slot, const core::AttemptId& id) {
+  for (auto running = slot.queue.begin(); running != slot.queue.end(); ++running) {
+    if (running->order.id != id) continue;
+    pending_.push_front({std::move(running->order), running->staged && slot.was_staged});
+    slot.queue.erase(running);
+    return;
+  }
+}
+
+void LocalWorker::read_errors(Slot& slot) {
+  char chunk[16 * 1024];
+  while (true) {
+    ssize_t got = ::read(slot.process.errors, chunk, sizeof chunk);
+    if (got <= 0) break;
+    slot.errors_partial.append(chunk, static_cast<size_t>(got));
+    size_t at = 0;
+    for (size_t end = slot.errors_partial.find('\n'); end != std::string::npos;
+         end = slot.errors_partial.find('\n', at)) {
+      error_line(slot, slot.errors_partial.substr(at, end - at));
+      at = end + 1;
+    }
+    slot.errors_partial.erase(0, at);
+    if (slot.errors_partial.size() > kErrorLineMax)
+      error_line(slot, std::exchange(slot.errors_partial, ""));
+  }
+}
+
+void LocalWorker::error_line(Slot& slot, const std::string& line) {
+  slot.errors_tail.push_back(line.substr(0, kTailLineMax));
+  if (slot.errors_tail.size() > kTailLines) slot.errors_tail.pop_front();
+  if (slot.queue.empty()) return;
+  Report report{};
+  report.kind = Report::Kind::log;
+  report.id = slot.queue.front().order.id;
+  report.stream = 2;
+  report.text = line;
+  report.at = now_ms();
+  reports_.push_back(std::move(report));
+}
+
+void LocalWorker::report_end(const core::AttemptId& id, Report::Outcome outcome,
+                             core::Failure failure) {
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.id = id;
+  report.outcome = outcome;
+  report.failure = std::move(failure);
+  reports_.push_back(std::move(report));
+}
+
+}  // namespace flow
