@@ -1,6 +1,4 @@
 // The text of an error whose value is no string: `error({ code = 3 })` shows {"code":3}.
-#include <fmt/format.h>
-
 #include "lua/sandbox.hpp"
 
 namespace flow::lua {
@@ -72,16 +70,6 @@ void append_value(lua_State* L, int index, int depth, std::string& text) {
   }
 }
 
-// "pipeline.lua:3: " of the innermost Lua function: error adds it to strings only.
-std::string place(lua_State* L) {
-  for (int level = 1;; level++) {
-    lua_Debug frame;
-    if (!lua_getstack(L, level, &frame)) return "";
-    lua_getinfo(L, "Sl", &frame);
-    if (frame.currentline > 0) return fmt::format("{}:{}: ", frame.short_src, frame.currentline);
-  }
-}
-
 }  // namespace
 
 void push_error_text(lua_State* L, int index) {
@@ -95,7 +83,7 @@ void push_error_text(lua_State* L, int index) {
     return push_text(L, index);
   }
   luaL_checkstack(L, 8 * kDepthShown, "an error's value");
-  std::string text = place(L);
+  std::string text = text_of(current_place(L));  // error adds it to strings only
   if (lua_isnil(L, index)) {
     text += "error without a message (nil)";
   } else {

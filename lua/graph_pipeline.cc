@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "lua/graph.hpp"
+#include "lua/sandbox.hpp"
 
 namespace flow::lua {
 
@@ -283,15 +283,18 @@ Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipelin
   graph.plan.params = params;
   BodyRun run{graph, pipeline, params};
   luaL_checkstack(L, 8, "running a pipeline's body");
+  lua_pushcfunction(L, [](lua_State* state) -> int {
+    if (lua_type(state, 1) != LUA_TSTRING) push_error_text(state, 1);
+    return 1;
+  });
   lua_pushcfunction(L, run_protected);
   lua_pushlightuserdata(L, &run);
-  int status = lua_pcall(L, 1, 0, 0);
+  int status = lua_pcall(L, 1, 0, top + 1);
   if (status != LUA_OK) {
-    std::string message = lua_type(L, -1) == LUA_TSTRING
-                              ? lua_tostring(L, -1)
-                              : "the pipeline's body raised an error that is " + kind_text(L, -1);
+    const char* text = lua_tostring(L, -1);
+    Status failed = user_error(text == nullptr ? "the pipeline's body raised an error" : text);
     lua_settop(L, top);
-    return user_error(std::move(message));
+    return failed;
   }
   lua_settop(L, top);
   number_by_ordinal(graph);

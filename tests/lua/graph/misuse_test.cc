@@ -35,6 +35,14 @@ TEST_CASE("a handle used as a value is an error that says what to write") {
   }
 }
 
+TEST_CASE("an error that a body raises has its text and its place") {
+  CHECK(in_body("error('no')") == "pipeline.lua:6: no");
+  CHECK(in_body("error({ code = 3 })") == "pipeline.lua:6: error {\"code\":3}");
+  CHECK(in_body("error()") == "pipeline.lua:6: error without a message (nil)");
+  CHECK(in_body("error({ message = 'm' })") == "m");
+  CHECK(in_file("\nerror({ 1 })") == "pipeline.lua:3: error [1]");
+}
+
 TEST_CASE("print shows a handle") { CHECK(in_body("print(count(1).x[1], count)") == "built"); }
 
 TEST_CASE("a method taken without a call is an error that says so") {
