@@ -21,7 +21,7 @@ class LoadScope {
       : context_(context(L)), box_(sandbox(L)), phase_(context_.phase), frozen_(box_.frozen) {
     context_.phase = Phase::loading;
     box_.frozen = false;
-    box_.requiring.push_back(name);
+    box_.requiring.emplace_back(name, current_place(L));
   }
   ~LoadScope() {
     context_.phase = phase_;
@@ -132,10 +132,12 @@ void load_file(lua_State* L, const std::string& name, const std::string& path,
 
 void check_not_waiting(lua_State* L, const std::string& name) {
   const auto& requiring = sandbox(L).requiring;
-  auto first = std::find(requiring.begin(), requiring.end(), name);
+  auto first = std::find_if(requiring.begin(), requiring.end(),
+                            [&](const auto& entry) { return entry.first == name; });
   if (first != requiring.end()) {
     std::string chain;
-    for (auto at = first; at != requiring.end(); ++at) chain += *at + " → ";
+    for (auto at = first; at != requiring.end(); ++at)
+      chain += fmt::format("{} ({}:{}) → ", at->first, at->second.file, at->second.line);
     raise(L, fmt::format("modules require each other in a cycle: {}{}; move what both need into a "
                          "third module",
                          chain, name));

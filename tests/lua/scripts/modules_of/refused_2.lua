@@ -1,0 +1,2 @@
+-- mode: load
+require "..secret"  -- expect error: a module's name is words
