@@ -318,9 +318,26 @@ int flow_ipairs_step(lua_State* L) {
   return lua_geti(L, 1, at) == LUA_TNIL ? 1 : 2;
 }
 
+int tensor_step(lua_State* L) {  // an index after the last is an error, not nil
+  lua_Integer at = luaL_checkinteger(L, 2);
+  if (at >= luaL_len(L, 1)) return 0;
+  lua_pushinteger(L, at + 1);
+  lua_geti(L, 1, at + 1);
+  return 2;
+}
+
 int flow_ipairs(lua_State* L) {
   luaL_checkany(L, 1);
-  if (lua_type(L, 1) == LUA_TUSERDATA) refuse_handle(L, 1, "ipairs");
+  if (lua_type(L, 1) == LUA_TUSERDATA) {
+    refuse_handle(L, 1, "ipairs");
+    if (is_tensor(L, 1)) {
+      lua_settop(L, 1);
+      lua_pushcfunction(L, tensor_step);
+      lua_insert(L, 1);
+      lua_pushinteger(L, 0);
+      return 3;
+    }
+  }
   lua_pushcfunction(L, flow_ipairs_step);
   lua_pushvalue(L, 1);
   lua_pushinteger(L, 0);

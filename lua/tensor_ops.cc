@@ -1,6 +1,8 @@
 // Arithmetic, comparison, functions of one number and products of tensors.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "kernels/cpu/copy.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/matmul.hpp"
@@ -172,11 +174,24 @@ int refuse_operator(lua_State* L) {
 
 // ---- in place
 
+// Integers take nothing in place that would be rounded.
+void refuse_fraction(lua_State* L, const char* method, const View& target, int index) {
+  if (cpu::is_float(target.dtype)) return;
+  bool floats = is_tensor(L, index) && cpu::is_float(check_tensor(L, index, method).dtype);
+  bool fraction = lua_type(L, index) == LUA_TNUMBER && !lua_isinteger(L, index) &&
+                  std::floor(lua_tonumber(L, index)) != lua_tonumber(L, index);
+  if (floats || fraction)
+    raise(L, fmt::format("x:{} of {} takes integers: write x:to(\"f32\") before it", method,
+                         describe(target)));
+}
+
 int add_to(lua_State* L) {  // x:add_(y[, factor])
   View target = check_tensor(L, 1, "x in x:add_(y)");
   DType compute = compute_type(target.dtype);
   if (compute != target.dtype)
     raise(L, fmt::format("x:add_ works on f32, f64, i64, i32 and u8, not on {}", describe(target)));
+  refuse_fraction(L, "add_", target, 2);
+  refuse_fraction(L, "add_", target, 3);
   double factor = luaL_optnumber(L, 3, 1);
   lua_settop(L, 2);
   Pair pair;
@@ -204,6 +219,7 @@ int multiply_in_place(lua_State* L) {  // x:mul_(y)
   DType compute = compute_type(target.dtype);
   if (compute != target.dtype)
     raise(L, fmt::format("x:mul_ works on f32, f64, i64, i32 and u8, not on {}", describe(target)));
+  refuse_fraction(L, "mul_", target, 2);
   Pair pair;
   read_pair(L, "multiply", pair);
   cpu::Shape shape = settle(L, "multiply", pair, compute);
@@ -217,11 +233,14 @@ int multiply_in_place(lua_State* L) {  // x:mul_(y)
 
 int fill_in_place(lua_State* L) {  // x:fill_(number)
   View target = check_tensor(L, 1, "x in x:fill_(v)");
+  if (lua_type(L, 2) != LUA_TNUMBER && !lua_isboolean(L, 2))
+    raise(L, "x:fill_(v) takes a number or a boolean, not " + describe(L, 2));
+  refuse_fraction(L, "fill_", target, 2);
   if (lua_isinteger(L, 2) || lua_isboolean(L, 2)) {
     cpu::fill(target,
               lua_isboolean(L, 2) ? int64_t{lua_toboolean(L, 2)} : int64_t{lua_tointeger(L, 2)});
   } else {
-    cpu::fill(target, luaL_checknumber(L, 2));
+    cpu::fill(target, lua_tonumber(L, 2));
   }
   lua_settop(L, 1);
   return 1;

@@ -1,0 +1,79 @@
+local function why(f, ...)
+  local ok, message = pcall(f, ...)
+  print(ok and "no error" or (tostring(message):gsub("^%w+_?%w*%.lua:%d+: ", "")))
+end
+
+local function shown(x) return x.dtype .. " " .. flow.json.encode(x.shape) .. " " .. flow.json.encode(x:table()) end
+local function near(x, y)
+  local expected = flow.tensor(y, "f64")
+  return ((x:to("f64") - expected):abs() / (expected:abs() + 1)):max() < 1e-6
+end
+
+local x = flow.tensor({ { 1, -2, 3 }, { 0.5, 4, -0.25 } }, "f32")
+print(shown(x:abs()), shown(x:relu()))  -- expect: f32 [2,3] [[1.0,2.0,3.0],[0.5,4.0,0.25]]	f32 [2,3] [[1.0,0.0,3.0],[0.5,4.0,0.0]]
+local e = { math.exp(1), math.exp(-2), math.exp(3) }
+local total = e[1] + e[2] + e[3]
+print(near(x:exp()[1], e), near(x:abs():log()[1], { 0, math.log(2), math.log(3) }), near(x:abs():sqrt()[1], { 1, 2 ^ 0.5, 3 ^ 0.5 }))  -- expect: true	true	true
+local function tanh(v) return (math.exp(2 * v) - 1) / (math.exp(2 * v) + 1) end
+local function sigmoid(v) return 1 / (1 + math.exp(-v)) end
+print(near(x:tanh()[1], { tanh(1), tanh(-2), tanh(3) }), near(x:sigmoid()[1], { sigmoid(1), sigmoid(-2), sigmoid(3) }))  -- expect: true	true
+print(near(x:softmax()[1], { e[1] / total, e[2] / total, e[3] / total }), near(x:softmax():sum(2), { 1, 1 }))  -- expect: true	true
+print(near(x:log_softmax()[1], { 1 - math.log(total), -2 - math.log(total), 3 - math.log(total) }))  -- expect: true
+print(shown(flow.tensor({ { 1000, 1000 } }, "f32"):softmax()), shown(flow.tensor({ { 1000, 0 } }, "f32"):log_softmax()))  -- expect: f32 [1,2] [[0.5,0.5]]	f32 [1,2] [[0.0,-1000.0]]
+local loss, grad = x:cross_entropy(flow.tensor { 3, 2 })
+local second = math.exp(0.5) + math.exp(4) + math.exp(-0.25)
+print(near(flow.tensor { loss }, { (math.log(total) - 3 + math.log(second) - 4) / 2 }), flow.json.encode(grad.shape))  -- expect: true	[2,3]
+print(shown(x:maximum(0)), shown(x:minimum(flow.tensor { 0, 0, 1 })))  -- expect: f32 [2,3] [[1.0,0.0,3.0],[0.5,4.0,0.0]]	f32 [2,3] [[0.0,-2.0,1.0],[0.0,0.0,-0.25]]
+print(shown(x:gt(0)), shown(x:ge(3)))  -- expect: bool [2,3] [[true,false,true],[true,true,false]]	bool [2,3] [[false,false,true],[false,true,false]]
+print(shown(x:le(-0.25)), shown(x:ne(3)))  -- expect: bool [2,3] [[false,true,false],[false,false,true]]	bool [2,3] [[true,true,false],[true,true,true]]
+print(shown(x:t():contiguous()), shown(x:reshape(-1)), shown(x:reshape(3, -1)[3]))  -- expect: f32 [3,2] [[1.0,0.5],[-2.0,4.0],[3.0,-0.25]]	f32 [6] [1.0,-2.0,3.0,0.5,4.0,-0.25]	f32 [2] [4.0,-0.25]
+print(shown(x[1] / 2), shown(x[1] ^ 2), shown(2 - x[1]), shown(flow.tensor { 7, 8 } / 2))  -- expect: f32 [3] [0.5,-1.0,1.5]	f32 [3] [1.0,4.0,9.0]	f32 [3] [1.0,4.0,-1.0]	f32 [2] [3.5,4.0]
+print(flow.full({ 1 }, 3):item(), flow.tensor { 5 }:item(), flow.json.encode(flow.tensor { { true } }:table()))  -- expect: 3.0	5	[[true]]
+print(shown(x:to("i64")), shown(flow.tensor({ 0, 2 }):to("bool")))  -- expect: i64 [2,3] [[1,-2,3],[0,4,0]]	bool [2] [false,true]
+print(shown(x:mean(1)), shown(x:max(1)), shown(x:argmin(1)), x:argmax())  -- expect: f32 [3] [0.75,1.0,1.375]	f32 [3] [1.0,4.0,3.0]	i64 [3] [2,1,2]	5
+print(shown(x[1]:clone():fill_(1)), shown(x[1]:clone():add_(x[1])), shown(x[1]:clone():mul_(flow.tensor { 1, 0, 1 })))  -- expect: f32 [3] [1.0,1.0,1.0]	f32 [3] [2.0,-4.0,6.0]	f32 [3] [1.0,-0.0,3.0]
+print(shown(flow.arange(2):add_(2.0)), shown(flow.arange(2):mul_(3)), shown(flow.arange(2):fill_(4.0)))  -- expect: i64 [2] [3,4]	i64 [2] [3,6]	i64 [2] [4,4]
+print(x == x:clone(), x == x:t(), flow.randn(2, 3):count(), flow.rand({ 2 }, { dtype = "f64" }).dtype)  -- expect: true	false	6	f64
+local rows = {}
+for i, row in ipairs(x) do rows[i] = row:sum() end
+print(flow.json.encode(rows), #x[{ 2, 1 }])  -- expect: [2.0,4.25]	0
+
+why(x.cross_entropy, x, flow.tensor { 1 })  -- expect: the labels of tensor f32 [2, 3] are 2 integers, one a row, not tensor i64 [1]
+why(x.matmul, x, x)  -- expect: cannot multiply the matrices tensor f32 [2, 3] and tensor f32 [2, 3]: [m, k] times [k, n] is [m, n]
+why(x.matmul, x, 3)  -- expect: y in x:matmul(y) is a tensor, not a number
+why(x.t, flow.ones(2, 2, 2))  -- expect: x:t() is of a matrix, not of tensor f32 [2, 2, 2]: name two dimensions, x:t(1, 2)
+why(x.reshape, x, -1, -1)  -- expect: x:reshape takes sizes, one of which may be -1, not -1
+why(x.reshape, x, -1, 4)  -- expect: cannot reshape tensor f32 [2, 3] (6 elements) to [-1, 4]
+why(x.to, x, "int")  -- expect: `int` is no type of a tensor: there are f32, f16, bf16, f64, i64, i32, u8 and bool
+why(x.maximum, x, flow.ones(2))  -- expect: cannot take the maximum of tensor f32 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
+why(x.eq, x, "a")  -- expect: cannot compare tensor f32 [2, 3] and a string
+why(x.size, x, 0)  -- expect: x:size takes a dimension of 1..2 of tensor f32 [2, 3], not 0
+why(x.mean, x, 3)  -- expect: x:mean takes a dimension of 1..2 of tensor f32 [2, 3], not 3
+why(x.argmax, x, "a")  -- expect: x:argmax takes a dimension of 1..2 of tensor f32 [2, 3], not a string
+why(x.max, flow.zeros(0))  -- expect: x:max of tensor f32 [0]: nothing is in it
+why(x.mean, flow.zeros(0))  -- expect: tensor f32 [0] has no mean: nothing is in it
+why(x.add_, x, flow.ones(3, 3))  -- expect: cannot add tensor f32 [2, 3] and tensor f32 [3, 3]: shapes fit where their sizes, from the last dimension on, are equal or 1
+why(x.add_, flow.arange(2), 0.5)  -- expect: x:add_ of tensor i64 [2] takes integers: write x:to("f32") before it
+why(x.mul_, flow.arange(2), flow.ones(2))  -- expect: x:mul_ of tensor i64 [2] takes integers: write x:to("f32") before it
+why(x.fill_, flow.arange(2), 1.5)  -- expect: x:fill_ of tensor i64 [2] takes integers: write x:to("f32") before it
+why(x.mul_, x, "a")  -- expect: cannot multiply tensor f32 [2, 3] and a string
+why(x.fill_, x, "a")  -- expect: x:fill_(v) takes a number or a boolean, not a string
+why(x.table, 3)  -- expect: x in x:table() is a tensor, not a number
+why(x.clone)  -- expect: x in x:clone() is a tensor, not nil
+why(flow.stack, { flow.ones(1), flow.ones(2) })  -- expect: flow.stack cannot join tensor f32 [1] and tensor f32 [2] (item 2)
+why(flow.stack, {})  -- expect: flow.stack takes a list of tensors, not an empty one
+why(flow.cat, { flow.ones(1), 2 })  -- expect: item 2 of flow.cat is a tensor, not a number
+why(flow.full, 2, "a")  -- expect: flow.full takes a shape and a value: flow.full({2, 3}, 0.5), not a number
+why(flow.ones, "a")  -- expect: flow.ones takes a shape: flow.ones(2, 3) or flow.ones({2, 3}), not a string
+why(flow.arange)  -- expect: flow.arange takes numbers: flow.arange(n), flow.arange(a, b, step)
+why(flow.rand, 2, { sed = 1 })  -- expect: flow.rand has no option `sed`: there are `dtype` and `seed`
+why(function() return x[0] end)  -- expect: index 0 is outside 1..2, dimension 1 of tensor f32 [2, 3]
+why(function() return x[{ 1, 3 }] end)  -- expect: the range {1, 3} is outside 1..2, dimension 1 of tensor f32 [2, 3]
+why(function() return x[{ { 1, 2 }, { 1, 9 } }] end)  -- expect: the range {1, 9} is outside 1..3, dimension 2 of tensor f32 [2, 3]
+why(function() return x[flow.tensor { 3 }] end)  -- expect: row 3 (item 1 of the index) is outside 1..2 of tensor f32 [2, 3]
+why(function() x[1] = flow.ones(2) end)  -- expect: cannot assign tensor f32 [2] to a part of shape [3]
+why(function() return x + "a" end)  -- expect: cannot add tensor f32 [2, 3] and a string
+why(function() return x % 2 end)  -- expect: tensors have +, -, *, /, ^ and unary -; for others there are methods and x:table()
+why(function() return x .. "a" end)  -- expect: a tensor is no string: write tostring(x), or flow.cat { x, y } to join tensors
+why(function() return x ^ flow.ones(2) end)  -- expect: cannot raise tensor f32 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
+why(pairs, x)  -- expect: a tensor is no table: write `for i = 1, #x do local row = x[i] … end`, or x:table()
