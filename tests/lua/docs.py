@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""The Lua of the documents is Lua that runs: whole scripts run, fragments are built into a graph.
+Every function that the editor annotations name stands in a test.
+
+usage: docs.py --flow BIN
+"""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PARAMETERS = ["--param", "text=words.txt"]
+# What the fragments of the guide take as given.
+GIVEN = '''local flow = require "flow"
+local start, improve, download = print, print, print
+local count, merge, parts = flow.task("given.count", print), flow.task("given.merge", print), { 1, 2 }
+'''
+DEFINES = re.compile(r"^local (\w+)\s*= flow\.(?:task|shell|service|dynamic)\(", re.M)
+
+
+def blocks():
+    """(file, line, text) of every block of Lua."""
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = path.read_text()
+        for found in re.finditer(r"^```lua\n(.*?)^```", text, re.M | re.S):
+            yield path.name, text[:found.start()].count("\n") + 2, found.group(1)
+
+
+def script_of(block):
+    """A whole script of a fragment: what it defines is called in the body, with a handle."""
+    defined = DEFINES.findall(block)
+    if not defined:
+        return GIVEN + 'return flow.pipeline("fragment", {}, function()\n' + block + "end)\n"
+    calls = "".join("  %s(given)\n" % name for name in defined)
+    return (GIVEN + block + 'return flow.pipeline("fragment", {}, function()\n  local given = count(1)\n' +
+            calls + "end)\n")
+
+
+def check_blocks(flow, folder):
+    problems, whole = [], 0
+    (folder / "words.txt").write_text("one two\n")
+    for file, line, block in blocks():
+        is_whole = "return flow.pipeline(" in block
+        whole += is_whole
+        script = folder / "doc.lua"
+        script.write_text(block if is_whole else script_of(block))
+        parameters = [p for p in PARAMETERS if is_whole and "flow.param.path" in block]
+        command = [flow, "run" if is_whole else "plan", "doc.lua", *parameters, "--state", "state"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode != 0:
+            problems.append(f"{file}:{line}: `{' '.join(command[1:])}` ended with {done.returncode}:\n{done.stderr}")
+    if whole < 2:
+        problems.append(f"the documents have {whole} whole scripts: they lie elsewhere now?")
+    return problems
+
+
+def check_annotated():
+    """What stands in no test."""
+    annotations = (ROOT / "stdlib/library/flow.lua").read_text()
+    tests = "".join(path.read_text() for folder in (HERE, HERE.parent / "driver")
+                    for path in folder.rglob("*") if path.suffix in (".lua", ".cc"))
+    names = re.findall(r"^function \w+[.:](\w+)\(", annotations, re.M)
+    return [f"`{name}` of stdlib/library/flow.lua stands in no test of tests/lua or tests/driver"
+            for name in names if not re.search(r"[.:]%s\b" % name, tests)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--flow", required=True)
+    flow = os.path.abspath(parser.parse_args().flow)
+    with tempfile.TemporaryDirectory(prefix="flow-docs-") as folder:
+        problems = check_blocks(flow, pathlib.Path(folder)) + check_annotated()
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
