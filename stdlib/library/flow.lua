@@ -436,7 +436,7 @@ function flow.tensor(lists, type) end
 function flow.zeros(...) end
 ---@return flow.tensor
 function flow.ones(...) end
----@param shape integer|integer[]
+---@param shape integer[]
 ---@param value number
 ---@param type? flow.dtype
 ---@return flow.tensor
