@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "engine/base/files.hpp"
 #include "engine/driver/fold.hpp"
@@ -382,7 +383,7 @@ class Copier {
   }
 
   void write_json(const Value& value) {
-    fs::path path = directory_ / "result.json";
+    fs::path path = place("result.json");
     must(write_file_atomic(path.string(), to_json(value, 2) + "\n"));
     written.push_back(path.string());
   }
@@ -397,8 +398,7 @@ class Copier {
     }
     if (name.empty() || name == "." || name == "..") name = "unnamed";
     fs::path path = directory_ / name;
-    for (int n = 2; std::find(written.begin(), written.end(), path.string()) != written.end();
-         n++) {
+    for (int n = 2; !taken_.insert(path.string()).second; n++) {
       path = directory_ / (fs::path(name).stem().string() + fmt::format("-{}", n) +
                            fs::path(name).extension().string());
     }
@@ -410,7 +410,7 @@ class Copier {
     std::error_code failed;
     fs::path object = impl_.blobs->path_of(digest);
     fs::path temporary = path;
-    temporary += ".part";
+    temporary += ".flow-part";
     if (fs::exists(object, failed)) {
       fs::copy_file(object, temporary, fs::copy_options::overwrite_existing);
       if (must(sha256_file(temporary.string())).digest != digest) {
@@ -437,6 +437,10 @@ class Copier {
   void copy_file(const File& file) {
     fs::path path = place(file.name);
     if (!file.is_folder) return put(file.digest, file.origin, file.executable, path);
+    if (file.entries.empty()) {
+      fs::create_directories(path);
+      written.push_back(path.string());
+    }
     for (const File::Entry& entry : file.entries) {
       fs::path relative = fs::path(entry.path).lexically_normal();
       if (relative.is_absolute() || *relative.begin() == "..")
@@ -468,6 +472,7 @@ class Copier {
 
   const ReaderImpl& impl_;
   fs::path directory_;
+  std::set<std::string> taken_;  // a folder's own path too
 };
 
 }  // namespace
