@@ -26,6 +26,11 @@ constexpr int kIdleTicksMax = 50;      // then the attendant sleeps until an att
 constexpr int64_t kCommitUsMax = 500;  // a commit is awaited so long before the thread sleeps
 constexpr int64_t kAwakeUs = 100;      // the attempt after a short one as well
 
+/// Another thread ends this process.
+[[noreturn]] void wait_for_exit() {
+  while (true) ::pause();
+}
+
 }  // namespace
 
 bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b) {
@@ -37,7 +42,9 @@ bool same_attempt(const wire::AttemptName& a, const wire::AttemptName& b) {
 Session::Session() : chunk_(kChunk, '\0'), attendant_([this] { attend(); }) { attendant_.detach(); }
 
 void Session::end() {
-  // The head is gone: what this attempt started goes with it.
+  // The head is gone: what this attempt started goes with it, and what the attempt makes of that
+  // is no result.
+  ended_ = true;
   if (int group = group_.load(); group > 0) ::kill(-group, SIGKILL);
   kill_children();
   ::_exit(0);
@@ -228,6 +235,7 @@ void Session::stay_awake(std::unique_lock<std::mutex>& lock, int64_t us_max,
 
 void Session::send(const wire::FromExecutor& message, bool now) {
   std::lock_guard lock(sending_);
+  if (ended_) wait_for_exit();
   append_frame(out_, message);
   if (!now && out_.size() < kBufferMax) return;
   if (!write_fully(kWireDescriptor, out_)) end();
@@ -236,6 +244,7 @@ void Session::send(const wire::FromExecutor& message, bool now) {
 
 void Session::flush() {
   std::lock_guard lock(sending_);
+  if (ended_) wait_for_exit();
   if (out_.empty()) return;
   if (!write_fully(kWireDescriptor, out_)) end();
   out_.clear();

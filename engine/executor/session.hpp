@@ -78,7 +78,7 @@ class Session {
   std::map<std::string, std::map<std::string, std::string>> environments_;
   wire::AttemptName current_;
   std::map<std::string, bool> saved_;
-  std::atomic<bool> stopping_{false}, terminated_{false};
+  std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false};
   std::atomic<int> group_{0};
 
   bool attendant_sleeps_ = false;

@@ -111,7 +111,11 @@ int follow(Session& session, Child& child, Output& out, Output& err) {
   ::kill(-child.pid, SIGKILL);  // whoever is left of its group; its zombie keeps the number ours
   session.set_group(0);
   int status = 0;
-  ::waitpid(child.pid, &status, 0);
+  while (::waitpid(child.pid, &status, 0) < 0) {
+    if (errno == EINTR) continue;
+    status = SIGKILL;  // whoever ends this process has killed and reaped it
+    break;
+  }
   if (out_open) drain(child.out, out);
   if (err_open) drain(child.err, err);
   out.flush();

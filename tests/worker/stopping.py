@@ -106,6 +106,27 @@ class Stopping(Place):
         self.exits(3, self.end(run))
         self.assertEqual(processes_with(marker), [])
 
+    def test_what_goes_on_without_its_killed_program_is_no_result(self):
+        self.write("calls.lua", HEAD + r'''
+local call = flow.task("call", function(ctx, gate, i)
+  os.execute("echo call" .. i .. " >> " .. gate .. ".started; sleep 1000")
+  return "went on"
+end)
+return flow.pipeline("calls", { gate = flow.param.string {} }, function(p)
+  local list = {}
+  for i = 1, 6 do list[i] = call(p.gate, i) end
+  return list
+end)
+''')
+        run = self.start("run", "calls.lua", "--jobs", "6", "--grace", "1h", "--param", self.gate())
+        for i in range(1, 7):
+            self.until_holds("call%d" % i)
+        run.send_signal(signal.SIGINT)
+        self.assertIn("stopping", run.stderr.readline())
+        run.send_signal(signal.SIGINT)
+        self.exits(3, self.end(run))
+        self.assertEqual({task["status"] for task in self.tasks().values()}, {"pending"})
+
     def test_a_program_has_its_grace_to_end_by_itself(self):
         self.write("gentle.lua", HEAD + r'''
 local gentle = flow.shell("gentle", { args = { "gate" },
