@@ -237,13 +237,16 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
   interrupts.attach(run, options.grace_ms,
                     [screen](const std::string& line) { screen->note(line); });
   while (std::optional<Event> event = run.next_event()) {
+    bool is_runs = event->type == "run";
+    // Before it is shown: who reads that it serves may end it well.
+    if (is_runs) interrupts.set_serving(event->status == "serving");
     screen->show(*event);
     // Only services are left: what the run came to is known, and may be waited for.
-    if (event->type == "run" && event->status == "serving" && talks && !shown) {
+    if (is_runs && event->status == "serving" && talks && !shown) {
       screen->line("result: " + result_text(run.summary().result));
       shown = true;
     }
-    interrupts.set_serving(event->type == "run" ? event->status == "serving" : screen->serving());
+    if (!is_runs) interrupts.set_serving(screen->serving());
   }
   screen->close();
   try {
