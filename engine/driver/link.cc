@@ -3,14 +3,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 namespace flow {
 
@@ -27,8 +30,24 @@ bool write_all(int descriptor, const char* data, size_t size) {
   return true;
 }
 
-bool read_all(int descriptor, char* data, size_t size) {
+using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+bool wait_readable(int descriptor, const Deadline& deadline) {
+  while (deadline) {
+    auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    pollfd wait{descriptor, POLLIN, 0};
+    int ready = ::poll(&wait, 1, static_cast<int>(left.count()));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+  return true;
+}
+
+bool read_all(int descriptor, char* data, size_t size, const Deadline& deadline) {
   while (size > 0) {
+    if (!wait_readable(descriptor, deadline)) return false;
     ssize_t got = ::recv(descriptor, data, size, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return false;
@@ -110,15 +129,18 @@ bool Link::send(const Value& frame) {
   return write_all(descriptor_, bytes.data(), bytes.size());
 }
 
-Result<Value> Link::receive() {
+Result<Value> Link::receive(int64_t within_ms) {
+  Deadline deadline;
+  if (within_ms >= 0)
+    deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
   uint32_t size = 0;
-  if (!read_all(descriptor_, reinterpret_cast<char*>(&size), sizeof size))
+  if (!read_all(descriptor_, reinterpret_cast<char*>(&size), sizeof size, deadline))
     return environment_error("the other side is gone");
   if (size > kLinkFrameMax)
     return environment_error(
         fmt::format("a frame of {} bytes is over the limit of {}", size, kLinkFrameMax));
   std::string bytes(size, '\0');
-  if (!read_all(descriptor_, bytes.data(), size))
+  if (!read_all(descriptor_, bytes.data(), size, deadline))
     return environment_error("the other side is gone");
   return decode_value(bytes);
 }

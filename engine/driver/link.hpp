@@ -26,8 +26,10 @@ class Link {
 
   static Result<std::unique_ptr<Link>> connect(const std::string& path);
   bool send(const Value& frame);  // false when the other side is gone
-  Result<Value> receive();  // Error (environment) when the other side is gone or talks nonsense
-  void shut_down();         // wakes a thread that receives
+  /// Error (environment) when the other side is gone, talks nonsense, or sent no whole frame within
+  /// the given time; -1 waits for ever.
+  Result<Value> receive(int64_t within_ms = -1);
+  void shut_down();  // wakes a thread that receives
 
  private:
   int descriptor_;

@@ -1,9 +1,11 @@
-// One thread a connection; a bounded number of them.
+// One thread a connection; a bounded number of them, of which a silent one gives way.
 #include "engine/driver/server.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "engine/driver/local.hpp"
 
@@ -12,6 +14,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kConnectionsMax = 256;
+constexpr int64_t kRequestWithinMs = 10'000;  // a client asks as soon as it is connected
 
 Value done_frame() { return Value::map({{"frame", "done"}}); }
 
@@ -60,7 +63,7 @@ void Server::accept_clients() {
       it = connections_.erase(it);
     }
     auto link = std::make_unique<Link>(descriptor);
-    if (connections_.size() >= kConnectionsMax) {
+    if (!has_room()) {
       link->send(error_to_value(environment_error(
           "the writer of this state has too many clients; try again when some ended")));
       continue;
@@ -72,6 +75,20 @@ void Server::accept_clients() {
       connection.done = true;
     });
   }
+}
+
+/// Where all places are taken, the oldest client that has asked nothing yet loses its own.
+bool Server::has_room() {
+  auto holds = [](const Connection& connection) { return !connection.given_up; };
+  if (std::ranges::count_if(connections_, holds) < static_cast<ptrdiff_t>(kConnectionsMax))
+    return true;
+  auto silent = std::ranges::find_if(connections_, [](const Connection& connection) {
+    return !connection.given_up && !connection.heard;
+  });
+  if (silent == connections_.end()) return false;
+  silent->given_up = true;
+  silent->link->shut_down();
+  return true;
 }
 
 /// Counts from the request on: a writer that is about to end waits for what it has begun to do.
@@ -89,8 +106,13 @@ class Server::Counted {
 };
 
 void Server::serve(Connection& connection) {
-  auto request = connection.link->receive();
-  if (!request.ok() || quit_) return;  // who hears nothing asks the next writer
+  auto request = connection.link->receive(kRequestWithinMs);
+  if (!request.ok() || quit_) return connection.link->shut_down();  // it asks the next writer
+  {
+    std::lock_guard lock(mutex_);
+    if (connection.given_up) return;
+    connection.heard = true;
+  }
   try {
     if (integer_field(*request, "version") != kLinkVersion) {
       throw Failed(environment_error(

@@ -28,10 +28,13 @@ class Server {
     std::unique_ptr<Link> link;
     std::thread thread;
     std::atomic<bool> done{false};
+    bool heard = false;     // its request is here; under mutex_
+    bool given_up = false;  // it made room for another before that; under mutex_
   };
   Server(LocalEngine& engine, int descriptor, std::string path)
       : engine_(engine), descriptor_(descriptor), path_(std::move(path)) {}
   void accept_clients();
+  bool has_room();
   void serve(Connection& connection);
   Value answer(const Value& request);
   void carry_out(Connection& connection, const Value& request);

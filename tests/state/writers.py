@@ -225,6 +225,24 @@ class Writers(place.Place):
         for link in silent:
             link.close()
 
+    def test_silent_clients_lock_nobody_out_and_are_hung_up_on(self):
+        writer = self.begin("alpha", "gate1")
+        places = 256  # of the writer's
+        silent = []
+        for _ in range(places + 8):
+            link = socket.socket(socket.AF_UNIX)
+            self.addCleanup(link.close)
+            link.connect(self.path(".flow/socket"))
+            link.settimeout(place.WAIT_SECONDS_MAX)
+            silent.append(link)
+        beta = self.begin("beta", "gate2")
+        self.open("gate2")
+        self.exits(0, self.end(beta))
+        for link in silent:
+            self.assertEqual(link.recv(64), b"")  # the end, and nothing said before it
+        self.open("gate1")
+        self.exits(0, self.end(writer))
+
 
 if __name__ == "__main__":
     place.main()
