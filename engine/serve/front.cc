@@ -100,6 +100,20 @@ class Front final : public ServiceFront {
                          "application/json");
   }
 
+  /// In words, what the library refused by a status alone.
+  static std::string refusal(const httplib::Request& request, const httplib::Response& response) {
+    switch (response.status) {
+      case 404:
+        return fmt::format("nothing here answers {} {}", request.method, request.path);
+      case 413:
+        return fmt::format("the body is larger than {} bytes", kRequestBytesMax);
+      case 414:
+        return "the address is too long";
+      default:
+        return "the request is not valid HTTP";
+    }
+  }
+
   bool is_ready() {
     std::lock_guard lock(mutex_);
     return ready_ && !closed_;
@@ -145,9 +159,7 @@ class Front final : public ServiceFront {
                    infer(request, response);
                  });
     server_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
-      if (response.body.empty())
-        send_error(response, response.status,
-                   fmt::format("{} {}: status {}", request.method, request.path, response.status));
+      if (response.body.empty()) send_error(response, response.status, refusal(request, response));
     });
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
@@ -178,8 +190,9 @@ class Front final : public ServiceFront {
       bool callers = pending->reply->error().kind == ErrorKind::user;
       return send_error(response, callers ? 400 : 500, pending->reply->error().message);
     }
-    response.set_content(print_infer_response(options_.name, id, **pending->reply),
-                         "application/json");
+    auto text = print_infer_response(options_.name, id, **pending->reply);
+    if (!text.ok()) return send_error(response, 500, text.error().message);
+    response.set_content(*text, "application/json");
   }
 
   /// What may go together: the same names, types and row shapes, up to batch_max rows, after the

@@ -137,16 +137,25 @@ Result<Tensor> parse_input(const Value& input, const std::string& where) {
 }
 
 template <typename T>
+Status check_finite(const std::string& name, const std::string& bytes) {
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    T value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    if (std::isfinite(value)) continue;
+    return Error{ErrorKind::task,
+                 fmt::format("output `{}` holds {} at index {}, which JSON cannot say", name, value,
+                             at / sizeof(T))};
+  }
+  return {};
+}
+
+template <typename T>
 void print_numbers(std::string& out, const std::string& bytes) {
   for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T value;
     std::memcpy(&value, bytes.data() + at, sizeof value);
     if (at > 0) out += ',';
-    if constexpr (std::is_floating_point_v<T>) {
-      out += std::isfinite(value) ? fmt::format("{}", value) : "null";  // JSON has no NaN
-    } else {
-      out += std::to_string(value);
-    }
+    out += fmt::format("{}", value);
   }
 }
 
@@ -176,8 +185,8 @@ Result<Tensors> parse_infer_request(std::string_view body, std::string& id) {
   return tensors;
 }
 
-std::string print_infer_response(const std::string& model, const std::string& id,
-                                 const Tensors& outputs) {
+Result<std::string> print_infer_response(const std::string& model, const std::string& id,
+                                         const Tensors& outputs) {
   std::string out = fmt::format(R"({{"model_name":{})", to_json(Value(model)));
   if (!id.empty()) out += ",\"id\":" + to_json(Value(id));
   out += ",\"outputs\":[";
@@ -192,9 +201,11 @@ std::string print_infer_response(const std::string& model, const std::string& id
     first = false;
     switch (tensor.dtype) {
       case DType::f32:
+        FLOW_TRY(check_finite<float>(to_utf8(name), *tensor.data));
         print_numbers<float>(out, *tensor.data);
         break;
       case DType::f64:
+        FLOW_TRY(check_finite<double>(to_utf8(name), *tensor.data));
         print_numbers<double>(out, *tensor.data);
         break;
       case DType::i64:

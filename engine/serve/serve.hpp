@@ -38,7 +38,8 @@ constexpr size_t kRequestBytesMax = 64u << 20;
 /// A request's JSON to tensors. Every malformed body is an Error of kind user that says what and
 /// where.
 Result<Tensors> parse_infer_request(std::string_view body, std::string& id);
-std::string print_infer_response(const std::string& model, const std::string& id,
-                                 const Tensors& outputs);
+/// An Error names the output that holds NaN or an infinity, which JSON has no word for.
+Result<std::string> print_infer_response(const std::string& model, const std::string& id,
+                                         const Tensors& outputs);
 
 }  // namespace flow

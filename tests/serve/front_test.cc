@@ -153,6 +153,24 @@ TEST_CASE("A broken request line, an endless header and a body that is too large
   CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
 }
 
+TEST_CASE("What the library refuses is told in a sentence") {
+  Service service;
+  CHECK(request(service.port, "GET", "/nowhere").body ==
+        R"({"error":"nothing here answers GET /nowhere"})");
+  Reply garbage = send_raw(service.port, "GARBAGE\r\n\r\n", false);
+  CHECK(garbage.status == 400);
+  CHECK_THAT(garbage.body, Contains(R"({"error":"the request is not valid HTTP"})"));
+}
+
+TEST_CASE("A predict that returns an infinity is a 500 that names the output") {
+  Service service;
+  Reply reply =
+      request(service.port, "POST", kInfer,
+              R"({"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1e300]}]})");
+  CHECK(reply.status == 500);
+  CHECK(reply.body == R"({"error":"output `x` holds inf at index 0, which JSON cannot say"})");
+}
+
 TEST_CASE("A predict that fails is an answer, not an end") {
   Service service;
   Reply reply = request(service.port, "POST", kInfer, infer_body("boom", 1));

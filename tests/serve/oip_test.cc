@@ -157,8 +157,9 @@ TEST_CASE("An answer is JSON that names model, id, datatype and shape") {
   outputs["p"] = tensor_of<float>(DType::f32, {1, 2}, {0.5f, 0.25f});
   outputs["c"] = tensor_of<int64_t>(DType::i64, {1}, {-7});
   outputs["ok"] = tensor_of<uint8_t>(DType::boolean, {2}, {1, 0});
-  std::string text = print_infer_response("digits", "a\"b", outputs);
-  auto value = from_json(text);
+  auto text = print_infer_response("digits", "a\"b", outputs);
+  REQUIRE(text.ok());
+  auto value = from_json(*text);
   REQUIRE(value.ok());
   CHECK(value->find("model_name")->as_string() == "digits");
   CHECK(value->find("id")->as_string() == "a\"b");
@@ -173,9 +174,17 @@ TEST_CASE("An answer is JSON that names model, id, datatype and shape") {
   CHECK(list[2].find("data")->as_table().list[1].as_number() == 0.25);
 }
 
-TEST_CASE("Infinities and NaN stay valid JSON") {
+TEST_CASE("NaN and infinities are errors that name the output, and no silent null") {
   Tensors outputs;
-  float inf = std::numeric_limits<float>::infinity();
-  outputs["y"] = tensor_of<float>(DType::f32, {3}, {inf, -inf, inf - inf});
-  CHECK(from_json(print_infer_response("m", "", outputs)).ok());
+  double inf = std::numeric_limits<double>::infinity();
+  for (double odd : {inf, -inf, std::numeric_limits<double>::quiet_NaN()}) {
+    outputs["y"] = tensor_of<float>(DType::f32, {2}, {1, static_cast<float>(odd)});
+    auto single = print_infer_response("m", "", outputs);
+    outputs["y"] = tensor_of<double>(DType::f64, {2}, {1, odd});
+    auto twice = print_infer_response("m", "", outputs);
+    for (const auto& text : {single, twice}) {
+      REQUIRE_FALSE(text.ok());
+      CHECK_THAT(text.error().message, Catch::Contains("output `y`") && Catch::Contains("index 1"));
+    }
+  }
 }
