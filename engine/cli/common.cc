@@ -95,6 +95,7 @@ void print_paragraph(const char* label, const std::string& message) {
 }  // namespace
 
 void print_error(const std::string& message) { print_paragraph("error", message); }
+void print_printed(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 void print_warning(const std::string& message) { print_paragraph("warning", message); }
 
 void print_line(const std::string& line) {

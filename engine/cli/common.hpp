@@ -45,6 +45,7 @@ CLI::Validator one_of(const std::string& option, const std::vector<std::string>&
 [[noreturn]] void fail(std::string message);              // exit 2
 [[noreturn]] void fail_environment(std::string message);  // exit 4
 void print_error(const std::string& message);             // one paragraph to stderr
+void print_printed(const std::string& line);              // by a script, while its graph was built
 void print_warning(const std::string& message);           // one paragraph to stderr
 void print_line(const std::string& line);                 // to stdout
 

@@ -67,6 +67,7 @@ void add_graph(CLI::App& app, Session& session) {
       PlanInfo plan = names_a_script(*target)
                           ? build_graph(script_path(*target), session.engine(), options)
                           : Reader(session.engine()).graph(*target);
+      for (const std::string& line : plan.printed) print_printed(line);
       if (*format == "svg" && !session.json) {
         print_svg(graph_dot(plan));
         return int{kDone};

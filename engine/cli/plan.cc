@@ -47,6 +47,7 @@ void add_plan(CLI::App& app, Session& session) {
       std::string script = script_path(*file);
       Engine engine(session.engine(options.jobs));
       PlanInfo plan = engine.plan(script, options);
+      for (const std::string& line : plan.printed) print_printed(line);
       for (const std::string& warning : plan.warnings) print_warning(warning);
       print_plan(plan, session.json);
       return int{kDone};

@@ -50,6 +50,10 @@ class Screen {
       erase();
       return print_warning(event.text);
     }
+    if (event.type == "print") {
+      erase();
+      return print_printed(event.text);
+    }
     std::vector<std::string> lines = view_.take(event);
     if (style_ == Style::silent) return;
     if (style_ == Style::live) {

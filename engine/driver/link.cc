@@ -314,13 +314,15 @@ Value plan_to_value(const PlanInfo& plan) {
   }
   return Value::map({{"pipeline", plan.pipeline},
                      {"nodes", Value::list(std::move(nodes))},
-                     {"warnings", strings_to_value(plan.warnings)}});
+                     {"warnings", strings_to_value(plan.warnings)},
+                     {"printed", strings_to_value(plan.printed)}});
 }
 
 PlanInfo plan_from_value(const Value& value) {
   PlanInfo plan;
   plan.pipeline = text_field(value, "pipeline");
   plan.warnings = strings_from_value(value.find("warnings"));
+  plan.printed = strings_from_value(value.find("printed"));
   const Value* nodes = value.find("nodes");
   if (nodes == nullptr || nodes->kind() != Value::Kind::table) return plan;
   for (const Value& node : nodes->as_table().list) {

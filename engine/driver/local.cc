@@ -128,6 +128,11 @@ void tell(detail::RunState& state, const char* type, std::string text) {
 }
 
 /// What goes on with other code says first what will run again.
+void tell_built(detail::RunState& state, const Plan& plan) {
+  for (const std::string& line : plan.printed) tell(state, "print", line);
+  for (const std::string& warning : plan.warnings) tell(state, "warning", warning);
+}
+
 void tell_foreseen(detail::RunState& state, const PlanInfo& foreseen) {
   for (const PlanNode& node : foreseen.nodes) {
     Event event;
@@ -169,7 +174,7 @@ std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submiss
   RunId id = prepared.meta.row.id;
   auto state = watch(id);
   prepared.meta.listener = state;
-  for (const std::string& warning : prepared.plan->warnings) tell(*state, "warning", warning);
+  tell_built(*state, *prepared.plan);
   const RunOptions& options = submission.options;
   ok_or_throw(driver_->submit(std::move(prepared.meta), prepared.plan,
                               std::move(prepared.plan_bytes), options.fresh, options.fail_fast,
@@ -212,7 +217,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     prepared.meta.row.name = row.name;
     prepared.meta.row.submitted = row.submitted;
     prepared.meta.listener = state;
-    for (const std::string& warning : prepared.plan->warnings) tell(*state, "warning", warning);
+    tell_built(*state, *prepared.plan);
     tell_foreseen(*state, driver_->foresee(*prepared.plan, row.fresh, &row));
     ok_or_throw(driver_->replace(std::move(prepared.meta), prepared.plan,
                                  std::move(prepared.plan_bytes), row.fresh, row.fail_fast,

@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
@@ -196,6 +197,12 @@ Result<Built> build(const Submission& submission, const std::string& executor) {
   if (!reply->errors.empty()) {
     std::vector<Error> errors;
     for (std::string& message : reply->errors) errors.push_back(user_error(std::move(message)));
+    if (!reply->printed.empty()) {
+      constexpr size_t kTailShown = 2000;
+      const std::string& said = reply->printed;
+      size_t start = said.size() > kTailShown ? said.find('\n', said.size() - kTailShown) + 1 : 0;
+      errors.push_back(user_error("Until then the script printed:\n" + said.substr(start)));
+    }
     return joined_errors(errors);
   }
   Built built;
@@ -204,6 +211,8 @@ Result<Built> build(const Submission& submission, const std::string& executor) {
   auto bundle = decode_bundle(reply->bundle);
   FLOW_TRY(bundle);
   built.plan = std::move(*plan);
+  std::istringstream printed(reply->printed);
+  for (std::string line; std::getline(printed, line);) built.plan.printed.push_back(line);
   built.bundle = std::move(*bundle);
   built.bundle_bytes = std::move(reply->bundle);
   return built;

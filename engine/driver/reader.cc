@@ -108,6 +108,7 @@ PlanInfo plan_info(const Plan& plan) {
   PlanInfo info;
   info.pipeline = plan.pipeline;
   info.warnings = plan.warnings;
+  info.printed = plan.printed;
   for (const Node& node : plan.nodes) {
     PlanNode out;
     out.name = node.name;

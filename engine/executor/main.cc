@@ -178,6 +178,15 @@ void end_with_head() {
   }).detach();
 }
 
+Error no_memory_to_build(const BuildRequest& request) {
+  const char* limit = std::getenv("FLOW_BUILD_MEMORY");
+  uint64_t bytes = limit == nullptr ? 0 : std::strtoull(limit, nullptr, 10);
+  return user_error(request.main +
+                    ": the script needs more memory than its graph's process may use (" +
+                    std::to_string(bytes >> 20) +
+                    " MiB): a pipeline's body only describes the work; move the work into a task");
+}
+
 int build_graph() {
   uint32_t size = 0;
   if (!read_fully(kWireDescriptor, reinterpret_cast<char*>(&size), sizeof size) || size > kFrameMax)
@@ -211,9 +220,10 @@ int build_graph() {
   try {
     built = make_script_vm()->build(request);
   } catch (const std::bad_alloc&) {
-    built = user_error(request.root + "/" + request.main +
-                       ": the script needs more memory to load than a graph's build may have");
+    built = no_memory_to_build(request);
   }
+  if (!built.ok() && built.error().message.ends_with("not enough memory"))
+    built = no_memory_to_build(request);
   if (built.ok()) {
     reply.mutable_built()->set_plan(encode_plan(built->plan));
     reply.mutable_built()->set_bundle(encode_bundle(built->bundle));

@@ -139,6 +139,7 @@ struct Plan {
   std::vector<Node> nodes;  // topological by construction but for :after
   Value result;             // with refs
   std::vector<std::string> warnings;
+  std::vector<std::string> printed;  // lines, while it was built; not kept
 };
 
 /// A dynamic task's list of calls: appended to a run's nodes. `nodes` and refs count from the

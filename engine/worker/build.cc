@@ -21,6 +21,7 @@ namespace flow {
 namespace {
 
 constexpr int64_t kUsPerMs = 1000;
+constexpr size_t kPrintedMax = size_t{1} << 20;  // bytes that a script may print while it loads
 
 class Child {
  public:
@@ -45,16 +46,19 @@ class Child {
   bool reaped_ = false;
 };
 
-/// Appends what is there; false at the end.
+/// Appends what is there, up to a bound; false at the end.
 bool read_some(int descriptor, std::string& out) {
+  constexpr size_t kReadMax = size_t{64} << 20;
   char chunk[64 * 1024];
-  while (true) {
+  size_t start = out.size();
+  while (out.size() - start < kReadMax) {
     ssize_t got = ::read(descriptor, chunk, sizeof chunk);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN;
     if (got == 0) return false;
     out.append(chunk, static_cast<size_t>(got));
   }
+  return true;
 }
 
 std::string limit_words(const BuildOrder& order) {
@@ -129,6 +133,12 @@ Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder
       if (written > 0) sent += static_cast<size_t>(written);
     }
     if (descriptors[1].revents != 0) read_some(child.process().errors, said);
+    if (said.size() > kPrintedMax) {
+      return user_error(
+          fmt::format("{}/{}: the script printed more than {} KiB while its graph was built: print "
+                      "in a task, whose log keeps it",
+                      order.root, order.main, kPrintedMax >> 10));
+    }
     if ((descriptors[0].revents & (POLLIN | POLLHUP)) != 0) {
       std::string bytes;
       open = read_some(child.process().wire, bytes);
@@ -149,7 +159,9 @@ Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder
     read_some(child.process().errors, said);
     return why_it_died(order, status, said);
   }
+  read_some(child.process().errors, said);
   BuildReply out;
+  out.printed = std::move(said);
   out.plan = std::move(*answer.mutable_built()->mutable_plan());
   out.bundle = std::move(*answer.mutable_built()->mutable_bundle());
   out.errors.assign(answer.built().errors().begin(), answer.built().errors().end());

@@ -94,6 +94,7 @@ struct BuildOrder {
 struct BuildReply {
   std::string plan, bundle;  // encoded
   std::vector<std::string> errors;
+  std::string printed;  // by the script, at its top and in its body
 };
 
 /// Thread-safe. Reports are called on the worker's own thread, which holds no lock then.

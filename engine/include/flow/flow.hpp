@@ -58,13 +58,13 @@ struct RunOptions {
 
 /// One thing that happened in a run, in order. Also the lines of --json.
 struct Event {
-  std::string type;  ///< run, task, progress, metric, log, serving, warning, plan
+  std::string type;  ///< run, task, progress, metric, log, serving, warning, print, plan
   std::string run, task;
   uint32_t attempt = 0;
   std::string status;  ///< of the run or the task; of a plan: cached, runs, unknown
   bool cached = false;
   double fraction = 0;       ///< progress
-  std::string text;          ///< log line, url, error, warning, a plan's reason
+  std::string text;          ///< log or printed line, url, error, warning, a plan's reason
   Value data;                ///< metrics
   int64_t at_ms = 0;         ///< since the Unix epoch
   std::string json() const;  ///< one line
@@ -176,6 +176,7 @@ struct PlanInfo {
   std::string pipeline;
   std::vector<PlanNode> nodes;
   std::vector<std::string> warnings;
+  std::vector<std::string> printed;  ///< lines that the script printed while it was built
 };
 
 struct LogLine {

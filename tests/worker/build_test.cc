@@ -1,0 +1,86 @@
+// The child that builds a graph: what it prints, and each limit that ends it with its own words.
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/worker/worker.hpp"
+#include "flow/value.hpp"
+
+using namespace flow;
+
+namespace {
+
+class Folder {
+ public:
+  Folder() { REQUIRE(mkdtemp(path.data()) != nullptr); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string path = std::filesystem::temp_directory_path() / "flow-build-XXXXXX";
+};
+
+Result<BuildReply> build(const std::string& script, BuildOrder order = {}) {
+  Folder folder;
+  std::ofstream(folder.path + "/p.lua") << script;
+  order.root = order.working_directory = folder.path;
+  order.main = "p.lua";
+  order.params = encode_value(Value::map({}));
+  WorkerOptions options;
+  options.executor = getenv("FLOW_TEST_EXECUTOR");
+  return build_in_child(options, order);
+}
+
+std::string error_of(const std::string& script, const BuildOrder& order = {}) {
+  auto reply = build(script, order);
+  if (!reply.ok()) {
+    CHECK(reply.error().kind == ErrorKind::user);  // exit code 2
+    return reply.error().message;
+  }
+  return reply->errors.empty() ? "built" : reply->errors[0];
+}
+
+const std::string kPipeline = "return require('flow').pipeline('p', {}, function() end)";
+
+}  // namespace
+
+TEST_CASE("a build gives a plan, a bundle, and what the script printed") {
+  auto reply = build("print('top') io.write('no newline')\n" + kPipeline);
+  REQUIRE(reply.ok());
+  CHECK(reply->errors.empty());
+  CHECK_FALSE(reply->plan.empty());
+  CHECK_FALSE(reply->bundle.empty());
+  CHECK_THAT(reply->printed, Catch::StartsWith("top\nno newline"));
+}
+
+TEST_CASE("a script that never ends is stopped at its time") {
+  BuildOrder order;
+  order.time_limit_ms = 1000;
+  CHECK_THAT(error_of("while true do end", order),
+             Catch::Contains("/p.lua: the script did not finish loading within"));
+  CHECK_THAT(error_of("pcall(function() while true do end end)", order),
+             Catch::Contains("/p.lua: the script did not finish loading within"));
+}
+
+TEST_CASE("a script that prints without end is stopped at its output") {
+  CHECK_THAT(error_of("while true do print(('x'):rep(1000)) end"),
+             Catch::Contains("/p.lua: the script printed more than 1024 KiB while its graph was "
+                             "built: print in a task"));
+  CHECK(error_of("for _ = 1, 500 do print(('x'):rep(1000)) end " + kPipeline) == "built");
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // no limit of memory there
+TEST_CASE("a script that takes memory without end is refused it") {
+  BuildOrder order;
+  order.memory_limit_bytes = int64_t{512} << 20;
+  CHECK_THAT(error_of("local t = {}\nwhile true do t[#t + 1] = ('x'):rep(1 << 20) end", order),
+             Catch::StartsWith("p.lua: the script needs more memory than its graph's process may "
+                               "use (512 MiB)"));
+}
+#endif
+
+TEST_CASE("recursion without end, and nesting beyond the parser's, are errors of their lines") {
+  CHECK_THAT(error_of("\nlocal function f() return 1 + f() end\nf()"),
+             Catch::StartsWith("p.lua:2: stack overflow"));
+  CHECK_THAT(error_of("return " + std::string(300, '(') + "1" + std::string(300, ')')),
+             Catch::StartsWith("p.lua:1: ") && Catch::Contains("C stack overflow"));
+}
