@@ -156,6 +156,21 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
                                  "remove `gpus` to run it on CPUs",
                                  where, def.resources.gpus_milli / 1000.0)));
     }
+    const char* of_gpu = def.resources.gpu_memory_bytes > 0 ? "gpu_memory"
+                         : !def.resources.gpu_model.empty() ? "gpu"
+                                                            : nullptr;
+    if (def.resources.gpus_milli == 0 && of_gpu != nullptr) {
+      errors.push_back(user_error(
+          fmt::format("{} has the option `{}`, and this version of flow drives no GPU: remove `{}` "
+                      "to run it on CPUs",
+                      where, of_gpu, of_gpu)));
+    }
+    if (!def.resources.where.empty()) {
+      errors.push_back(user_error(
+          fmt::format("{} asks for a machine where `{}`: choosing one needs a cluster, which this "
+                      "version does not have; remove `where`",
+                      where, def.resources.where)));
+    }
     if (def.resources.ranks > 1) {
       errors.push_back(
           user_error(fmt::format("{} asks for ranks = {}: gangs need a cluster, which this version "
