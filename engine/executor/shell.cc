@@ -286,9 +286,9 @@ std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
     std::vector<std::string> paths = matches(dir, pattern);
     if (paths.empty()) {
       failure.cause = core::Cause::missing_output;
-      failure.message =
-          fmt::format("`{}` made no output `{}`: nothing matches `{}`{}{}", attempt.start().task(),
-                      name, pattern, nearest_file(dir, pattern), again);
+      failure.message = fmt::format("{}: `{}` made no output `{}`: nothing matches `{}`{}{}",
+                                    attempt.start().shell().place(), attempt.start().task(), name,
+                                    pattern, nearest_file(dir, pattern), again);
       return failure;
     }
     std::vector<Value> files;
