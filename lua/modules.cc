@@ -209,7 +209,9 @@ Status push_chunk(lua_State* L, const std::string& path, const std::string& text
   if (luaL_loadbufferx(L, code.data(), code.size(), chunk.c_str(), "t") == LUA_OK) return {};
   size_t size;
   const char* message = lua_tolstring(L, -1, &size);
-  Status status = user_error(std::string(message, size));
+  bool has_place = std::string_view(message, size).find(':') != std::string_view::npos;
+  Status status = user_error(has_place ? std::string(message, size)
+                                       : fmt::format("{}: {}: it nests too deep", path, message));
   lua_pop(L, 1);
   return status;
 }

@@ -342,6 +342,7 @@ TEST_CASE("a script that returns no pipeline is told what it returned") {
   } cases[] = {
       {"local x = 1", "p.lua: the script returned nothing, not a pipeline; end it with"},
       {"return 5", "the script returned an integer, not a pipeline"},
+      {"\x1bLua", "p.lua: this is compiled Lua; flow loads source text only"},
       {"return require('flow').task('t', print)", "the script returned the task `t`"},
       {"require('flow').pipeline('digits', {}, function() end)",
        "write `return` before its flow.pipeline(\"digits\", …)"},
