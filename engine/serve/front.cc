@@ -1,31 +1,42 @@
-// The one file that knows cpp-httplib: routes, limits, and the queue between its threads and the
-// one that predicts.
+// What a service answers: routes, and the queue between the threads that are asked and the one that
+// predicts.
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <httplib.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "engine/base/utf8.hpp"
 #include "engine/serve/batch.hpp"
+#include "engine/serve/door.hpp"
 
 namespace flow {
 
 namespace {
 
 constexpr size_t kQueueMax = 1024;
-constexpr int kThreads = 32;  // a connection that is kept alive holds one
-constexpr int kReadSeconds = 30;
 constexpr auto kHangUp = std::chrono::milliseconds(10);
 constexpr int kAnswerRounds = 100;  // of kHangUp
 constexpr auto kStopCheck = std::chrono::milliseconds(100);
+
+/// What each path answers, for those that ask it something else.
+std::string_view methods_of(std::string_view path) {
+  constexpr std::string_view kModels = "/v2/models/";
+  const std::string_view gets = "GET, HEAD";
+  if (path == "/v2" || path == "/v2/health/live" || path == "/v2/health/ready") return gets;
+  if (!path.starts_with(kModels)) return {};
+  path.remove_prefix(kModels.size());
+  size_t slash = path.find('/');
+  if (slash == 0 || path.empty()) return {};
+  if (slash == std::string_view::npos || path.substr(slash) == "/ready") return gets;
+  return path.substr(slash) == "/infer" ? "POST" : "";
+}
 
 struct Pending {
   Tensors inputs;
@@ -34,30 +45,28 @@ struct Pending {
 
 class Front final : public ServiceFront {
  public:
-  explicit Front(const ServiceOptions& options) : options_(options) {}
+  explicit Front(const ServiceOptions& options)
+      : options_(options), server_(options.limits, kRequestBytesMax, methods_of) {}
 
   ~Front() override {
     close_queue();
     server_.stop();
-    // Its threads sit in reads of connections that may stay idle: these see an end now. What is
-    // being answered is still written, for a while.
+    // What is being answered is still written, for a while.
     for (int round = 0; thread_.joinable() && !ended_; round++) {
-      hang_up(round < kAnswerRounds ? SHUT_RD : SHUT_RDWR);
+      server_.close(round >= kAnswerRounds);
       std::this_thread::sleep_for(kHangUp);
     }
     if (thread_.joinable()) thread_.join();
   }
 
   Status listen() {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     server_.set_payload_max_length(kRequestBytesMax);
-    server_.set_read_timeout(kReadSeconds, 0);
-    server_.set_write_timeout(kReadSeconds, 0);
     server_.set_keep_alive_max_count(10'000);
     // Without SO_REUSEPORT, so that a port in use is an error and not a second listener.
     server_.set_socket_options([](socket_t socket) {
       int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+      ::fcntl(socket, F_SETFD, FD_CLOEXEC);
     });
     routes();
     if (options_.port == 0) {
@@ -98,20 +107,6 @@ class Front final : public ServiceFront {
     response.status = status;
     response.set_content("{\"error\":" + to_json(Value(to_utf8(message))) + "}",
                          "application/json");
-  }
-
-  /// In words, what the library refused by a status alone.
-  static std::string refusal(const httplib::Request& request, const httplib::Response& response) {
-    switch (response.status) {
-      case 404:
-        return fmt::format("nothing here answers {} {}", request.method, request.path);
-      case 413:
-        return fmt::format("the body is larger than {} bytes", kRequestBytesMax);
-      case 414:
-        return "the address is too long";
-      default:
-        return "the request is not valid HTTP";
-    }
   }
 
   bool is_ready() {
@@ -158,8 +153,8 @@ class Front final : public ServiceFront {
                      return unknown(response, request.matches[1]);
                    infer(request, response);
                  });
-    server_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
-      if (response.body.empty()) send_error(response, response.status, refusal(request, response));
+    server_.set_error_handler([](const httplib::Request&, httplib::Response& response) {
+      if (response.body.empty()) send_error(response, response.status, "the request is not valid");
     });
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
@@ -257,20 +252,6 @@ class Front final : public ServiceFront {
     }
   }
 
-  /// The library keeps its connections to itself: they are found by the port they came to.
-  void hang_up(int how) const {
-    std::error_code ignored;
-    for (std::filesystem::directory_iterator walk("/proc/self/fd", ignored), end;
-         !ignored && walk != end; walk.increment(ignored)) {
-      int descriptor = std::atoi(walk->path().filename().c_str());
-      sockaddr_in address{};
-      socklen_t size = sizeof address;
-      bool inet = ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-                  address.sin_family == AF_INET;
-      if (inet && ntohs(address.sin_port) == port_) ::shutdown(descriptor, how);
-    }
-  }
-
   void close_queue() {
     std::lock_guard lock(mutex_);
     closed_ = true;
@@ -278,7 +259,7 @@ class Front final : public ServiceFront {
   }
 
   ServiceOptions options_;
-  httplib::Server server_;
+  Door server_;
   int port_ = 0;
   std::thread thread_;
   std::atomic<bool> ended_{false};

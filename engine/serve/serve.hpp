@@ -12,11 +12,21 @@
 
 namespace flow {
 
+/// Of the connections to a service.
+struct ServiceLimits {
+  size_t connections_max = 128;
+  int64_t patience_ms = 100;  // with one that is silent, while others wait for its place
+  int64_t idle_ms = 60'000;   // between two requests
+  int64_t head_ms = 10'000;   // from a head's first byte to its last
+  int64_t body_ms = 120'000;  // for a body
+};
+
 struct ServiceOptions {
   std::string name;           // of the model
   uint16_t port = 0;          // 0 chooses
   uint32_t batch_max = 1;     // rows of one call of predict
   int64_t batch_wait_us = 0;  // how long a batch waits to fill
+  ServiceLimits limits = {};
 };
 
 /// One request's or reply's tensors by name.

@@ -1,0 +1,54 @@
+// Who may come in: the library's server behind a door that reads every request whole, under
+// deadlines and limits, and hands on only what it has read as sound. A connection holds a thread;
+// where all are taken, the one that has kept us waiting longest gives way.
+#pragma once
+#include <httplib.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/serve/head.hpp"
+#include "engine/serve/serve.hpp"
+
+namespace flow {
+
+/// One connection.
+struct Visitor {
+  enum class Phase { idle, asking, answered };
+  int socket = -1;
+  Phase phase = Phase::idle;
+  std::chrono::steady_clock::time_point since;
+  bool leaving = false;
+};
+
+class Door final : public httplib::Server {
+ public:
+  Door(const ServiceLimits& limits, uint64_t body_max, Methods methods);
+
+  /// Hangs up on those that ask nothing; `all`: also on those that are being answered. Nobody comes
+  /// in any more.
+  void close(bool all);
+
+ private:
+  class Crew;
+  class Talk;
+  using Visitors = std::list<Visitor>;
+
+  bool process_and_close_socket(socket_t socket) override;
+  void give_way(size_t wanted);
+  void turn_away(int socket);
+
+  const ServiceLimits limits_;
+  const uint64_t body_max_;
+  const Methods methods_;
+  std::mutex mutex_;
+  Visitors visitors_;
+  bool closed_ = false;
+};
+
+}  // namespace flow

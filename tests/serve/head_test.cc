@@ -1,0 +1,152 @@
+// Heads and chunks as text: what is let in, and with which status the rest is refused.
+#include <catch2/catch.hpp>
+
+#include "engine/serve/head.hpp"
+
+using namespace flow;
+
+namespace {
+
+constexpr uint64_t kBodyMax = 1000;
+
+std::string_view methods_of(std::string_view path) {
+  if (path == "/read") return "GET, HEAD";
+  return path == "/ask" ? "POST" : "";
+}
+
+std::variant<Head, Refusal> verdict(const std::string& text) {
+  return read_head(text, kBodyMax, methods_of);
+}
+
+int status_of(const std::string& text) {
+  auto read = verdict(text);
+  auto* refusal = std::get_if<Refusal>(&read);
+  if (refusal == nullptr) return 200;
+  CHECK_FALSE(refusal->message.empty());
+  return refusal->status;
+}
+
+int post(const std::string& headers) {
+  return status_of("POST /ask HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
+}
+
+int asked_as(const std::string& host) {
+  return status_of("GET /read HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+}
+
+std::pair<Chunks::State, std::string> chunked(std::string in, std::string* rest = nullptr) {
+  Chunks chunks(kBodyMax);
+  std::string body;
+  Chunks::State state = chunks.take(in, body);
+  if (rest != nullptr) *rest = in;
+  return {state, body};
+}
+
+}  // namespace
+
+TEST_CASE("A Content-Length is one plain number, and excludes Transfer-Encoding") {
+  CHECK(post("Content-Length: 0\r\n") == 200);
+  CHECK(post("Content-Length: 1000\r\n") == 200);
+  CHECK(post("Content-Length: 1001\r\n") == 413);
+  CHECK(post("Content-Length: 5\r\nContent-Length: 5\r\n") == 200);
+  CHECK(post("Content-Length: 5\r\nContent-Length: 6\r\n") == 400);
+  for (const char* odd : {"abc", "-1", "+5", "5, 5", "0x5", "", "5 5", "99999999999999999999",
+                          "18446744073709551617"}) {
+    INFO(odd);
+    CHECK(post(std::string("Content-Length: ") + odd + "\r\n") == 400);
+  }
+  CHECK(post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") == 400);
+}
+
+TEST_CASE("A body is framed in a way that is known") {
+  CHECK(post("") == 411);
+  CHECK(post("Transfer-Encoding: Chunked\r\n") == 200);
+  CHECK(post("Transfer-Encoding: gzip, chunked\r\n") == 501);
+  CHECK(post("Transfer-Encoding: identity\r\n") == 501);
+  CHECK(post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n") == 501);
+  CHECK(post("Content-Length: 5\r\nContent-Encoding: gzip\r\n") == 415);
+  CHECK(post("Content-Length: 5\r\nExpect: 100-continue\r\n") == 200);
+  CHECK(post("Content-Length: 5\r\nExpect: tea\r\n") == 417);
+  CHECK(status_of("POST /ask HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n") == 400);
+  CHECK(status_of("GET /read HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n") == 400);
+  CHECK(status_of("GET /read HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n") == 200);
+}
+
+TEST_CASE("A Host is needed, once, and is no domain") {
+  CHECK(status_of("GET /read HTTP/1.1\r\n\r\n") == 400);
+  CHECK(status_of("GET /read HTTP/1.0\r\n\r\n") == 200);
+  CHECK(status_of("GET /read HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n") == 400);
+  for (const char* near : {"localhost", "LOCALHOST:8080", "127.0.0.1:80", "[::1]:80", "10.0.0.7",
+                           "build-box", "a.localhost", "localhost.", ""}) {
+    INFO(near);
+    CHECK(asked_as(near) == 200);
+  }
+  for (const char* far : {"evil.example", "evil.example:8080", "127.0.0.1.evil.example",
+                          "localhost.evil.example", "evil.example."}) {
+    INFO(far);
+    CHECK(asked_as(far) == 403);
+  }
+}
+
+TEST_CASE("A path answers its methods and names them") {
+  auto read = verdict("BREW /ask HTTP/1.1\r\nHost: a\r\n\r\n");
+  REQUIRE(std::holds_alternative<Refusal>(read));
+  CHECK(std::get<Refusal>(read).status == 405);
+  CHECK(std::get<Refusal>(read).allow == "POST");
+  CHECK(std::get<Refusal>(read).message == "/ask answers POST and no BREW");
+  CHECK(status_of("HEAD /read?x=1 HTTP/1.1\r\nHost: a\r\n\r\n") == 200);
+  CHECK(status_of("get /read HTTP/1.1\r\nHost: a\r\n\r\n") == 405);
+  CHECK(status_of("GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n") == 404);
+  CHECK(status_of("GET /" + std::string(kTargetBytesMax, 'a') + " HTTP/1.1\r\n\r\n") == 414);
+}
+
+TEST_CASE("Lines are strict") {
+  CHECK(status_of("GET /read\r\n\r\n") == 400);
+  CHECK(status_of("GET  /read HTTP/1.1\r\nHost: a\r\n\r\n") == 400);
+  CHECK(status_of("GET /read HTTP/2.0\r\nHost: a\r\n\r\n") == 505);
+  CHECK(status_of("GET read HTTP/1.1\r\nHost: a\r\n\r\n") == 400);
+  CHECK(status_of("GET /read HTTP/1.1\nHost: a\n\n") == 400);
+  for (const char* odd : {"Host : a", " folded", "no colon", ": x", "A: b\rc", "A: b\nc: d"}) {
+    INFO(odd);
+    CHECK(status_of(std::string("GET /read HTTP/1.1\r\nHost: a\r\n") + odd + "\r\n\r\n") == 400);
+  }
+  CHECK(status_of(std::string("GET /read HTTP/1.1\r\nHost: a\r\nA: \0\r\n\r\n", 41)) == 400);
+}
+
+TEST_CASE("A connection ends after an answer where one side says so") {
+  auto closes = [](const std::string& text) { return std::get<Head>(verdict(text)).close; };
+  CHECK_FALSE(closes("GET /read HTTP/1.1\r\nHost: a\r\n\r\n"));
+  CHECK(closes("GET /read HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n"));
+  CHECK(closes("GET /read HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+}
+
+TEST_CASE("Chunks come to their body, whichever way they are cut") {
+  const std::string text = "3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\nNEXT";
+  std::string rest;
+  CHECK(chunked(text, &rest) == std::pair(Chunks::State::whole, std::string("abc0123456789")));
+  CHECK(rest == "NEXT");
+  Chunks chunks(kBodyMax);
+  std::string in, body;
+  auto state = Chunks::State::more;
+  for (char c : text.substr(0, text.size() - 4)) {
+    REQUIRE(state == Chunks::State::more);
+    in += c;
+    state = chunks.take(in, body);
+  }
+  CHECK(state == Chunks::State::whole);
+  CHECK(body == "abc0123456789");
+}
+
+TEST_CASE("Chunks that are broken or too many are found before they are stored") {
+  for (const char* odd : {"x\r\n", "-1\r\n", "\r\n", "0x3\r\nabc\r\n", "3\r\nabcd\r\n",
+                          "fffffffffffffffff\r\n", "1 2\r\n"}) {
+    INFO(odd);
+    CHECK(chunked(odd).first == Chunks::State::broken);
+  }
+  CHECK(chunked(std::string(300, '1')).first == Chunks::State::broken);
+  CHECK(chunked("0\r\n" + std::string(300, 'a')).first == Chunks::State::broken);
+  CHECK(chunked("3e8\r\n").first == Chunks::State::more);
+  CHECK(chunked("3e9\r\n").first == Chunks::State::too_large);
+  CHECK(chunked("3e7\r\n" + std::string(999, 'a') + "\r\n2\r\n").first == Chunks::State::too_large);
+  CHECK(chunked("ffffffffffffffff\r\n").first == Chunks::State::too_large);
+}
