@@ -100,6 +100,12 @@ std::optional<Error> Driver::stopped_by() const {
   return stopped_by_;
 }
 
+void Driver::post(Input input) {
+  std::vector<Input> one;
+  one.push_back(std::move(input));
+  post(std::move(one));
+}
+
 void Driver::post(std::vector<Input> inputs) {
   if (inputs.empty()) return;
   bool refused = false;
@@ -215,9 +221,7 @@ Result<bool> Driver::post_and_wait(core::Event event,
   input.blobs = std::move(blobs);
   input.kv = std::move(kv);
   input.done = [latch](bool admitted) { latch->open(admitted); };
-  std::vector<Input> inputs;
-  inputs.push_back(std::move(input));
-  post(std::move(inputs));
+  post(std::move(input));
   bool admitted = latch->wait();
   if (auto error = stopped_by()) return *error;
   return admitted;
@@ -229,9 +233,7 @@ void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& r
   input.has_event = false;
   input.control = [&read, this](Batch&, core::State& state) { read(state, resolver_); };
   input.done = [latch](bool admitted) { latch->open(admitted); };
-  std::vector<Input> inputs;
-  inputs.push_back(std::move(input));
-  post(std::move(inputs));
+  post(std::move(input));
   latch->wait();
 }
 
@@ -254,9 +256,7 @@ void Driver::interrupt(const RunId& run, bool kill) {
       }
     };
   }
-  std::vector<Input> inputs;
-  inputs.push_back(std::move(input));
-  post(std::move(inputs));
+  post(std::move(input));
 }
 
 }  // namespace flow

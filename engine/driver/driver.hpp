@@ -125,6 +125,7 @@ class Driver {
 
   Driver(const DriverOptions& options, std::unique_ptr<Store> store);
   Status recover_state();
+  void post(Input input);
   void post(std::vector<Input> inputs);
   void post_or_turn(std::vector<Input> inputs);
   core::Time next_timer() const;
@@ -150,7 +151,7 @@ class Driver {
   void look_up(std::vector<Resolved>& resolved);
   std::optional<CacheEntry> cached(const Digest& key);
   void answer(const core::Command& question, core::Time now);
-  void submit_answer(core::Event event, core::Time now);
+  void record_if_admitted(core::Event event, core::Time now);
   void fail_unit(const RunId& run, core::UnitId unit, const Error& error, core::Time now);
   Result<std::string> gather(const core::Run& run, core::UnitId unit);
   Result<std::string> content(const Digest& digest);

@@ -160,9 +160,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
     metas_.insert_or_assign(id, std::move(meta));
   };
   load.done = [latch](bool ok) { latch->open(ok); };
-  std::vector<Input> inputs;
-  inputs.push_back(std::move(load));
-  post(std::move(inputs));
+  post(std::move(load));
   latch->wait();
   if (auto error = stopped_by()) return *error;
   if (!problem.empty()) return user_error(problem);

@@ -161,9 +161,7 @@ void Driver::settle(core::Time now) {
     }
     std::vector<core::Event> proposals = core::schedule(state_, kProposalsMax);
     if (proposals.empty()) return;
-    for (core::Event& proposal : proposals) {
-      if (core::admit(state_, proposal)) record(std::move(proposal), now);
-    }
+    for (core::Event& proposal : proposals) record_if_admitted(std::move(proposal), now);
   }
 }
 
@@ -190,7 +188,7 @@ bool Driver::may_hit_cache(const core::Run& run, core::UnitId unit, const CacheE
   return !for_effect;
 }
 
-void Driver::submit_answer(core::Event event, core::Time now) {
+void Driver::record_if_admitted(core::Event event, core::Time now) {
   if (core::admit(state_, event)) record(std::move(event), now);
 }
 
@@ -199,7 +197,7 @@ void Driver::fail_unit(const RunId& run, core::UnitId unit, const Error& error, 
   failure.cause =
       error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
   failure.message = error.message;
-  submit_answer(core::InputsFailed{run, unit, std::move(failure)}, now);
+  record_if_admitted(core::InputsFailed{run, unit, std::move(failure)}, now);
 }
 
 // Of many at once: looking keys up is most of what a run with nothing to do costs.
@@ -246,7 +244,7 @@ void Driver::answer_inputs(core::Time now) {
     }
     if (!event.hit && prepared_.size() < kPreparedMax)
       prepared_[each.inputs.key] = std::move(each.inputs.args_bytes);
-    submit_answer(std::move(event), now);
+    record_if_admitted(std::move(event), now);
   }
 }
 
@@ -287,14 +285,14 @@ void Driver::answer(const core::Command& question, core::Time now) {
     if (found == state_.runs.end()) return;
     auto count = resolver_.map_count(found->second, q->unit);
     if (!count.ok()) return fail_unit(q->run, q->unit, count.error(), now);
-    return submit_answer(core::MapExpanded{q->run, q->unit, *count}, now);
+    return record_if_admitted(core::MapExpanded{q->run, q->unit, *count}, now);
   }
   if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
     auto found = state_.runs.find(q->run);
     if (found == state_.runs.end()) return;
     auto side = resolver_.condition(found->second, q->unit);
     if (!side.ok()) return fail_unit(q->run, q->unit, side.error(), now);
-    return submit_answer(core::WhenResolved{q->run, q->unit, *side}, now);
+    return record_if_admitted(core::WhenResolved{q->run, q->unit, *side}, now);
   }
   const auto& q = std::get<core::GatherValue>(question);
   auto found = state_.runs.find(q.run);
@@ -306,7 +304,7 @@ void Driver::answer(const core::Command& question, core::Time now) {
   }
   Digest digest = sha256(*bytes);
   stage(digest, std::move(*bytes));
-  submit_answer(core::ValueGathered{q.run, q.unit, digest}, now);
+  record_if_admitted(core::ValueGathered{q.run, q.unit, digest}, now);
 }
 
 Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {

@@ -1,0 +1,130 @@
+// What workers and native tasks report, as inputs of a turn. On their threads.
+#include "engine/base/clock.hpp"
+#include "engine/driver/driver.hpp"
+#include "engine/store/keys.hpp"
+
+namespace flow {
+
+// On the worker's thread: hashing and decoding happen here, not in the turn.
+void Driver::on_reports(std::vector<Report> reports) {
+  std::vector<Input> inputs;
+  inputs.reserve(reports.size());
+  for (Report& report : reports) {
+    Input input;
+    switch (report.kind) {
+      case Report::Kind::started:
+        continue;
+      case Report::Kind::log:
+        input.has_event = false;
+        input.is_log = true;
+        input.log_id = report.id;
+        input.stream = report.stream;
+        input.at = report.at;
+        input.text = std::move(report.text);
+        break;
+      case Report::Kind::progress:
+      case Report::Kind::metric:
+        input.has_event = false;
+        input.control = nullptr;
+        input.done = [this, report = std::move(report)](bool) { observe(report); };
+        break;
+      case Report::Kind::saved:
+        save(std::move(report), input);
+        break;
+      case Report::Kind::returned:
+        input.event = core::AttemptReturned{report.id};
+        break;
+      case Report::Kind::ready:
+        input.event = core::ServiceReady{report.id, report.text};
+        break;
+      case Report::Kind::finished:
+        finish(std::move(report), input);
+        break;
+    }
+    inputs.push_back(std::move(input));
+  }
+  post_or_turn(std::move(inputs));
+}
+
+void Driver::save(Report report, Input& input) {
+  Digest digest = sha256(report.value);
+  if (report.text.empty()) {
+    input.event = core::CheckpointSaved{report.id, digest};
+  } else {
+    input.event = core::StepSaved{report.id, report.text, digest};
+  }
+  input.blobs = std::move(report.blobs);
+  // The rows are keyed by the unit's name and key, which only the driver's thread may look up.
+  input.control = [id = report.id, name = report.text, value = std::move(report.value)](
+                      Batch& batch, core::State& state) mutable {
+    auto run = state.runs.find(id.run);
+    if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
+    const core::Unit& unit = run->second.units[id.unit];
+    if (unit.attempts != id.attempt || unit.epoch != id.epoch) return;
+    std::string task = Resolver::unit_name(run->second, id.unit);
+    if (name.empty()) {
+      batch.put(Family::kv, checkpoint_key(id.run, task, unit.key), std::move(value));
+    } else {
+      batch.put(Family::kv, step_prefix(id.run, task, unit.key) + name, std::move(value));
+    }
+  };
+  input.done = [this, id = report.id, name = report.text](bool admitted) {
+    if (!admitted && worker_) worker_->ack_saved(id, name, false);
+  };
+}
+
+void Driver::finish(Report report, Input& input) {
+  input.blobs = std::move(report.blobs);
+  switch (report.outcome) {
+    case Report::Outcome::succeeded: {
+      core::AttemptSucceeded event;
+      event.id = report.id;
+      event.duration_us = report.duration_us;
+      if (!report.fragment.empty()) {
+        auto decoded = decode_fragment(report.fragment);
+        if (!decoded.ok()) {
+          core::Failure failure;
+          failure.cause = core::Cause::internal;
+          failure.message =
+              "the list of calls of a dynamic task is damaged: " + decoded.error().message;
+          input.event = core::AttemptFailed{report.id, std::move(failure)};
+          return;
+        }
+        event.fragment_digest = sha256(report.fragment);
+        event.fragment = std::make_shared<const PlanFragment>(std::move(*decoded));
+        input.blobs.emplace_back(event.fragment_digest, std::move(report.fragment));
+      }
+      event.result = sha256(report.value);
+      input.blobs.emplace_back(event.result, std::move(report.value));
+      input.event = std::move(event);
+      return;
+    }
+    case Report::Outcome::failed:
+      input.event = core::AttemptFailed{report.id, std::move(report.failure)};
+      return;
+    case Report::Outcome::waiting: {
+      core::AttemptWaiting event;
+      event.id = report.id;
+      event.signal = report.signal;
+      event.wait_name = report.wait_name;
+      event.deadline = report.wait_timeout_ms < 0 ? 0 : now_ms() + report.wait_timeout_ms;
+      input.event = std::move(event);
+      return;
+    }
+    case Report::Outcome::stopped:
+      input.event = core::AttemptStopped{report.id};
+      return;
+  }
+}
+
+void Driver::post_failure(const core::AttemptId& id, core::Cause cause, std::string message) {
+  core::AttemptFailed event;
+  event.id = id;
+  event.failure.cause = cause;
+  event.failure.message = std::move(message);
+  Input input;
+  input.event = std::move(event);
+  post(std::move(input));
+}
+
+}  // namespace flow
