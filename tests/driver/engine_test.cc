@@ -86,9 +86,11 @@ local b = flow.task("b", function(ctx, v) return v * 2 end)
 return flow.pipeline("cut", {}, function() return b(a()) end))");
   };
   engine.run(source("return 4")).wait();
-  Run run = engine.run(source("return 2 + 2 * 1"));
+  Run run = engine.run(source("local half = 2 return half + half"));
   run.wait();
   RunInfo info = run.info();
+  CHECK_FALSE(task(info, "a").cached);
+  CHECK(task(info, "a").attempts == 1);
   CHECK(task(info, "b").cached);
 }
 
