@@ -300,6 +300,15 @@ void Driver::answer(const core::Command& question, core::Time now) {
   auto bytes = gather(found->second, q.unit);
   if (!bytes.ok()) {
     if (q.unit != kNoNode) return fail_unit(q.run, q.unit, bytes.error(), now);
+    if (RunMeta* run_meta = meta(q.run); run_meta != nullptr && run_meta->listener) {
+      Event warning;
+      warning.type = "warning";
+      warning.run = q.run;
+      warning.text =
+          "the result is null, because it can't be put together: " + bytes.error().message;
+      warning.at_ms = now;
+      keep_to_tell(*run_meta, std::move(warning));
+    }
     bytes = encode_value(Value::null());
   }
   Digest digest = sha256(*bytes);
