@@ -1,6 +1,6 @@
-// The canonical code of a task (promise 3): its instructions with everything they reach, by value.
-// Objects are numbered in the order in which a walk from the task's function meets them, so cycles
-// and sharing count, and addresses do not.
+// The canonical code of a task (docs/internals.md, Keys): its instructions with everything they
+// reach, by value. Objects are numbered in the order in which a walk from the task's function meets
+// them, so cycles and sharing count, and addresses do not.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -25,7 +25,6 @@ struct VmContext {
   const AttemptRequest* request = nullptr;  // in a task
   AttemptHost* host = nullptr;              // in a task
   std::map<std::string, File> input_files;  // in a task: absolute path -> the file it is
-  std::vector<std::string> loaded_modules;  // relative paths, in load order
   Sandbox* sandbox = nullptr;
 };
 VmContext& context(lua_State* L);
@@ -123,7 +122,7 @@ std::string find_cycle(const GraphBuilder& graph);
 
 // ---- canon.cc
 // -----------------------------------------------------------------------------------------------------
-/// The canonical code of the function at `index` (promise 3) with its named parts.
+/// The canonical code of the function at `index` with its named parts.
 struct CanonicalCode {
   Digest digest;
   std::vector<CodePart> parts;
@@ -153,7 +152,7 @@ std::string library_name(lua_State* L, int index);
 // ---- context.cc
 // ---------------------------------------------------------------------------------------------------
 /// Pushes the ctx of an attempt. ctx:wait and a stop at ctx:step/checkpoint unwind with a private
-/// error value that `AttemptOutcome outcome_of_unwind` recognises even through the script's pcall.
+/// error value that is recognised even through the script's pcall.
 void push_task_context(lua_State* L);
 
 }  // namespace flow::lua

@@ -108,7 +108,6 @@ void load_file(lua_State* L, const std::string& name, const std::string& path,
     bool known = std::any_of(files.begin(), files.end(),
                              [&](const auto& file) { return file.first == path; });
     if (!known) files.emplace_back(path, text);
-    context(L).loaded_modules.push_back(path);
     Status loaded = push_chunk(L, path, text);
     if (!loaded.ok()) {
       std::string message = loaded.error().message;

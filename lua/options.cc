@@ -1,4 +1,4 @@
-// The options of a task, each by its name in the contract: read, checked, with units.
+// The options of a task, each by its name in docs/reference-lua.md: read, checked, with units.
 #include <fmt/format.h>
 
 #include <algorithm>

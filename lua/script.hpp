@@ -13,9 +13,6 @@
 
 namespace flow {
 
-/// Reads a module's text while the graph is built: path relative to the root, or nullopt.
-using ReadSource = std::function<std::optional<std::string>(const std::string& path)>;
-
 struct BuildRequest {
   std::string root;  // absolute folder of the script
   std::string main;  // the script, relative to root
@@ -115,7 +112,7 @@ std::vector<std::string> lint_source(const std::string& path, const std::string&
 Result<Value> name_arguments(const ShellSpec& spec, const std::string& task, const Value& args,
                              bool named);
 /// Fills {name}, {outputs.x}, {cpus} … of a shell task's command. `named` is a table of the call's
-/// arguments whose files have been replaced by path strings; quoting as the contract says.
+/// arguments whose files have been replaced by path strings; quoting as docs/reference-lua.md says.
 Result<std::string> fill_command(const ShellSpec& spec, const Value& named,
                                  const std::map<std::string, std::string>& builtin);
 /// The words to execute directly where the filled command is one line of plain words whose first is

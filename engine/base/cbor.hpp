@@ -1,15 +1,18 @@
 // The canonical bytes of a value, piece by piece: for encodings that hold values within.
 //
-//   nil                 f7 (undefined)           flow.null   f6 (null)
-//   boolean, integer    as CBOR; integers are 64-bit signed
-//   number              the shortest of half, single, double that keeps the value; every NaN is
-//   f97e00 string              text string where it is UTF-8, else byte string table without fields
-//   array (the empty table too); nil items are f7 table with fields   map, the list as keys 1..n;
-//   keys sorted by their bytes; no nil among values tensor              26220([dtype name,
-//   [dimensions], digest]) file                26221([flags, name, size, digest, [[path,
-//   executable, size, digest] …], origin])
-//                       flags: 1 executable, 2 folder, 4 anonymous
-//   ref                 26222([node, each, key, each, key …])
+// clang-format off
+//   nil                       f7 (undefined)
+//   flow.null                 f6 (null)
+//   boolean, integer          as CBOR; integers are 64-bit signed
+//   number                    the shortest of half, single, double that keeps the value; every NaN is f97e00
+//   string                    text string where it is UTF-8, else byte string
+//   table without fields      array (the empty table too); nil items are f7
+//   table with fields         map, the list as keys 1..n; keys sorted by their bytes; no nil among values
+//   tensor                    26220([dtype name, [dimensions], digest])
+//   file                      26221([flags, name, size, digest, [[path, executable, size, digest] …], origin]);
+//                             flags: 1 executable, 2 folder, 4 anonymous
+//   ref                       26222([node, each, key, each, key …])
+// clang-format on
 // Digests are byte strings of 32. Within a key (encode_value_for_key) an anonymous file's name and
 // every origin are f7.
 #pragma once

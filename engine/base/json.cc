@@ -1,5 +1,5 @@
-// Values as JSON and back, as the contract prints them. The only file that sees nlohmann::json, of
-// which it takes the parser.
+// Values as JSON and back, as docs/reference-cli.md gives them. The only file that sees
+// nlohmann::json, of which it takes the parser.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -131,7 +131,7 @@ std::string summary_line(const RunInfo& run, int64_t took_ms, uint64_t state_byt
 }
 
 bool RunView::stays_on_terminal(const Event& event) {
-  if (event.type == "serving" || event.type == "log" || event.type == "plan") return true;
+  if (event.type == "serving" || event.type == "plan") return true;
   return event.type == "task" && (event.status == "failed" || event.status == "waiting");
 }
 
@@ -140,7 +140,6 @@ std::vector<std::string> RunView::take(const Event& event) {
   if (event.type == "task") return take_task(event);
   if (event.type == "progress") return take_progress(event);
   if (event.type == "plan") return take_foreseen(event);
-  if (event.type == "log") return {event.task + ": " + event.text};
   if (event.type == "serving") {
     running_.erase(event.task);
     services_[event.task] = event.text;

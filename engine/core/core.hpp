@@ -107,7 +107,7 @@ struct UnitExtra {
   UnitId computed_by = kNoNode;  // another unit of this run that has the same key
 };
 
-/// Of counted units (see is_counted): what the contract's JSON counts.
+/// Of counted units (see is_counted): what a run's JSON counts.
 struct RunCounts {
   uint32_t succeeded = 0, cached = 0, failed = 0, skipped = 0, cancelled = 0, pending = 0,
            ready = 0, running = 0, waiting = 0;

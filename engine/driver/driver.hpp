@@ -32,7 +32,8 @@ constexpr size_t kPreparedMax = 100'000;  // arguments kept between the key and 
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-/// Where a run's events go: one listener, called on the driver's thread; must not block.
+/// Where a run's events go: one listener, called inside a turn; must neither block nor wait for
+/// another turn.
 class RunListener {
  public:
   virtual ~RunListener() = default;
@@ -94,7 +95,7 @@ class Driver {
   /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
   /// With `taken_up`, for that run going on with `plan`: compared is what it did before.
   PlanInfo foresee(const Plan& plan, bool fresh, const RunRow* taken_up = nullptr);
-  /// Runs `read` on the driver's thread with the state as it is after a turn, and waits for it.
+  /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
   Store& store() { return *store_; }
@@ -114,8 +115,8 @@ class Driver {
     bool has_event = true;
     std::vector<std::pair<Digest, std::string>> blobs;    // committed with the event
     std::vector<std::pair<std::string, std::string>> kv;  // committed with the event
-    std::function<void(Batch&, core::State&)> control;  // on the driver's thread, before the commit
-    std::function<void(bool admitted)> done;            // after the commit
+    std::function<void(Batch&, core::State&)> control;    // in the turn, before the commit
+    std::function<void(bool admitted)> done;              // after the commit
     bool is_log = false;
     core::AttemptId log_id;
     uint32_t stream = 0;
@@ -134,7 +135,7 @@ class Driver {
   void loop();
   void fail(const Error& error);
 
-  // turn.cc: the driver's thread
+  // turn.cc
   void turn(std::vector<Input> inputs);
   void record(core::Event event, core::Time now);
   void stage(const Digest& digest, std::string bytes);
@@ -161,7 +162,7 @@ class Driver {
   void maybe_snapshot();
   RunMeta* meta(const RunId& run);
 
-  // perform.cc: in a turn, but for on_reports, save and finish
+  // perform.cc, orders.cc, watchers.cc: in a turn. reports.cc: on the threads that report
   /// Executors fetch and decode what is about to start while its events are committed.
   void stage_starts();
   bool can_stage(const core::AttemptId& id) const;

@@ -1,4 +1,4 @@
-// The JSON of runs and events, as the contract gives it.
+// The JSON of runs and events, as docs/reference-cli.md gives it.
 #include <fmt/format.h>
 
 #include "engine/driver/info.hpp"

@@ -23,7 +23,6 @@ struct LoadedRun {
 Result<std::vector<RunRow>> all_rows(const Store& store);
 /// An id, a unique prefix, a name (the newest of that name), "last" or "".
 Result<RunRow> select_row(const Store& store, const std::string& selector);
-/// `writer_alive` false: a row that says running reads interrupted.
 Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRow& row);
 Result<core::UnitId> find_unit(const core::Run& run, const std::string& name);
 

@@ -5,15 +5,13 @@
 
 namespace flow {
 
-// On the worker's thread: hashing and decoding happen here, not in the turn.
+// On the worker's thread or a native task's: hashing and decoding happen here, not in the turn.
 void Driver::on_reports(std::vector<Report> reports) {
   std::vector<Input> inputs;
   inputs.reserve(reports.size());
   for (Report& report : reports) {
     Input input;
     switch (report.kind) {
-      case Report::Kind::started:
-        continue;
       case Report::Kind::log:
         input.has_event = false;
         input.is_log = true;
@@ -54,7 +52,7 @@ void Driver::save(Report report, Input& input) {
     input.event = core::StepSaved{report.id, report.text, digest};
   }
   input.blobs = std::move(report.blobs);
-  // The rows are keyed by the unit's name and key, which only the driver's thread may look up.
+  // The rows are keyed by the unit's name and key, which only a turn may look up.
   input.control = [id = report.id, name = report.text, value = std::move(report.value)](
                       Batch& batch, core::State& state) mutable {
     auto run = state.runs.find(id.run);

@@ -1,5 +1,5 @@
 // Answers the core's questions from content: a unit's arguments, its key, a map's length, a branch,
-// a gathered value. Reads only; called by the driver's thread inside a turn.
+// a gathered value. Reads only; called inside a turn.
 #pragma once
 #include <functional>
 #include <memory>

@@ -1,4 +1,4 @@
-// flow::Run: a queue between the driver's thread and the host's.
+// flow::Run: a queue between the turns and the host's thread.
 #include "engine/driver/run_state.hpp"
 
 #include <fmt/format.h>

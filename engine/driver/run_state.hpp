@@ -1,4 +1,4 @@
-// What a flow::Run holds: a queue of its events and how it ended. Filled by the driver's thread or
+// What a flow::Run holds: a queue of its events and how it ended. Filled inside a turn or
 // by a client's.
 #pragma once
 #include <condition_variable>

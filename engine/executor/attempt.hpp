@@ -58,7 +58,6 @@ class Attempt final : public AttemptHost {
                bool is_object, bool executable, bool copy);
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
-  void send_report();
 
   struct Staged {
     std::string path;

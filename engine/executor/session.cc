@@ -171,7 +171,7 @@ void Session::handle_stop(const wire::Stop& stop) {
     stopping_ = true;
     if (stop.gentle()) return;
     terminated_ = true;
-    if (int group = group_.load(); group > 0) ::kill(-group, stop.kill() ? SIGKILL : SIGTERM);
+    if (int group = group_.load(); group > 0) ::kill(-group, SIGTERM);
     return;
   }
   for (auto it = queue_.begin(); it != queue_.end(); ++it) {

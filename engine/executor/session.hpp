@@ -23,7 +23,7 @@ class Session {
  public:
   Session();
   /// The next order; blocks. Sends what is buffered before it sleeps. The attempt may be prepared,
-  /// and nothing of it may run before wait_released().
+  /// and no task's function or command may run before wait_released().
   wire::Start next();
   /// Blocks until the order that next() gave is committed.
   void wait_released();
@@ -56,9 +56,9 @@ class Session {
   void attend_long(std::unique_lock<std::mutex>& lock);
   /// Until a message was handled, by whichever thread reads.
   void wait_message(std::unique_lock<std::mutex>& lock);
-  /// Reads once and handles what came; false where nothing was there and `block` is not set.
   void stay_awake(std::unique_lock<std::mutex>& lock, int64_t us_max,
                   const std::function<bool()>& is_there);
+  /// Reads once and handles what came; false where nothing was there and `block` is not set.
   bool read_once(std::unique_lock<std::mutex>& lock, Reader who, bool block);
   void handle(wire::ToExecutor& message);
   void handle_stop(const wire::Stop& stop);

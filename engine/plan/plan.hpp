@@ -75,9 +75,9 @@ struct TaskDef {
   std::string file;  // of the definition, relative to the script's folder
   uint32_t line = 0;
   uint32_t ordinal =
-      0;  // index in the order of definition while the bundle loads: how an executor finds it
-  Digest
-      code;  // canonical code with upvalues (contract, promise 3); of the command for a shell task
+      0;        // index in the order of definition while the bundle loads: how an executor finds it
+  Digest code;  // canonical code with upvalues (docs/internals.md, Keys); of the command for a
+                // shell task
   std::vector<CodePart> code_parts;
   Resources resources;
   RetryPolicy retry;
@@ -143,8 +143,7 @@ struct Plan {
 };
 
 /// A dynamic task's list of calls: appended to a run's nodes. `nodes` and refs count from the
-/// fragment's own 0, except that refs with node >= kOuterRef do not occur: a fragment only sees
-/// plain values and its own handles.
+/// fragment's own 0: it sees plain values and its own handles only.
 struct PlanFragment {
   std::vector<Node> nodes;  // `def` indexes the run's plan
   Value result;             // with refs into `nodes`

@@ -133,10 +133,10 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
   return true;
 }
 
-/// Appends a run as field Snapshot.runs. Its units are encoded one by one: as messages, those of a
-/// million tasks would take more than the state itself.
 constexpr size_t kUnitBytes = 112;  // of one that ended, about
 
+/// Appends a run as field Snapshot.runs. Its units are encoded one by one: as messages, those of a
+/// million tasks would take more than the state itself.
 void append_run(const core::Run& r, std::string& out) {
   journal::Run m;
   m.set_id(r.id);

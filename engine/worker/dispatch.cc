@@ -129,7 +129,6 @@ void LocalWorker::send(Slot& slot, Pending pending) {
   Running running;
   running.order = std::move(order);
   running.staged = pending.staged;
-  // What was sent need not be kept, but for being given back: the arguments stay.
   if (slot.queue.empty()) running.since_us = monotonic_us();
   slot.queue.push_back(std::move(running));
 }

@@ -49,16 +49,7 @@ struct AttemptOrder {
 /// What a worker reports. `value` and `blobs` are content the head commits with the event they
 /// belong to.
 struct Report {
-  enum class Kind : uint8_t {
-    started,
-    log,
-    progress,
-    metric,
-    saved,
-    finished,
-    returned,
-    ready
-  } kind;
+  enum class Kind : uint8_t { log, progress, metric, saved, finished, returned, ready } kind;
   core::AttemptId id;
   // log
   uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr
@@ -103,8 +94,8 @@ class Worker {
  public:
   using OnReport = std::function<void(std::vector<Report>)>;
   virtual ~Worker() = default;  // kills every executor's process group and waits for it
-  /// Hands orders over while their events are being committed: executors read and decode them, and
-  /// run nothing of them before release().
+  /// Hands orders over while their events are being committed: executors decode them and
+  /// load their scripts, and call no task's function and run no command of them before release().
   virtual void stage(std::vector<AttemptOrder> orders) = 0;
   virtual void release() = 0;
   void start(std::vector<AttemptOrder> orders) {

@@ -1,4 +1,4 @@
-// JSON as the contract prints it, and what is read back.
+// JSON as docs/reference-cli.md gives it, and what is read back.
 #include <catch2/catch.hpp>
 
 #include "tests/base/random_value.hpp"

@@ -1,4 +1,4 @@
-// The code part of a key: which edits must change it, and which must not (promise 3).
+// The code part of a key: which edits must change it, and which must not.
 #include <catch2/catch.hpp>
 
 #include "vm.hpp"

@@ -6,8 +6,9 @@
 //   for (const flow::Event& event : run.events()) …
 //   flow::Value result = run.wait();
 //
-// The library takes no signal handler, reaps no child of the host and never exits. Every call may
-// throw flow::Failed (or the more exact RunFailed); none throws anything else but std::bad_alloc.
+// The library takes no signal handler, reaps no child of the host and never exits (a broken promise
+// of its own aborts). Every call may throw flow::Failed (or the more exact RunFailed); none throws
+// anything else but std::bad_alloc.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -58,13 +59,13 @@ struct RunOptions {
 
 /// One thing that happened in a run, in order. Also the lines of --json.
 struct Event {
-  std::string type;  ///< run, task, progress, metric, log, serving, warning, print, plan
+  std::string type;  ///< run, task, progress, metric, serving, warning, print, plan
   std::string run, task;
   uint32_t attempt = 0;
   std::string status;  ///< of the run or the task; of a plan: cached, runs, unknown
   bool cached = false;
   double fraction = 0;       ///< progress
-  std::string text;          ///< log or printed line, url, error, warning, a plan's reason
+  std::string text;          ///< printed line, url, error, warning, a plan's reason
   Value data;                ///< metrics
   int64_t at_ms = 0;         ///< since the Unix epoch
   std::string json() const;  ///< one line
@@ -92,7 +93,7 @@ struct RunInfo {
   Value result, params;         ///< result is nil before the end; a failed or skipped part is null
   std::vector<TaskInfo> tasks;  ///< empty in Engine::list()
   uint64_t retried = 0;         ///< attempts that followed a failed one, over all tasks
-  std::string json() const;     ///< the object the contract gives
+  std::string json() const;     ///< the object of docs/reference-cli.md
 };
 
 /// What a native task sees.

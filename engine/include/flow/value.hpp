@@ -147,8 +147,8 @@ std::string encode_value_for_key(const Value& value);
 /// bytes).
 Result<Value> decode_value(std::string_view bytes);
 
-/// JSON as the contract prints it (`$map`, `$bytes`, `$tensor`, `$file`). `indent` < 0 prints one
-/// line.
+/// JSON as docs/reference-cli.md gives it (`$map`, `$bytes`, `$tensor`, `$file`). `indent` < 0
+/// prints one line.
 std::string to_json(const Value& value, int indent = -1);
 /// Plain JSON text to a value: null is flow.null, arrays are lists. Depth to 200. Reads `$map` and
 /// `$bytes` back.
