@@ -406,12 +406,27 @@ class Copier {
     return path;
   }
 
+  /// Makes `folder`, which lies in ours: a link on the way would lead out of it.
+  void make_folder(const fs::path& folder) {
+    fs::path at = directory_;
+    for (const fs::path& name : folder.lexically_relative(directory_)) {
+      at /= name;
+      if (fs::is_symlink(at))
+        throw Failed(environment_error(
+            fmt::format("`{}` is a symbolic link, which may lead out of the target: remove it, or "
+                        "name another folder",
+                        at.string())));
+    }
+    fs::create_directories(folder);
+  }
+
   void put(const Digest& digest, const std::string& origin, bool executable, const fs::path& path) {
-    fs::create_directories(path.parent_path());
+    make_folder(path.parent_path());
     std::error_code failed;
     fs::path object = impl_.blobs->path_of(digest);
     fs::path temporary = path;
     temporary += ".flow-part";
+    fs::remove(temporary, failed);  // it may be a link
     if (fs::exists(object, failed)) {
       fs::copy_file(object, temporary, fs::copy_options::overwrite_existing);
       if (must(sha256_file(temporary.string())).digest != digest) {
@@ -439,7 +454,7 @@ class Copier {
     fs::path path = place(file.name);
     if (!file.is_folder) return put(file.digest, file.origin, file.executable, path);
     if (file.entries.empty()) {
-      fs::create_directories(path);
+      make_folder(path);
       written.push_back(path.string());
     }
     for (const File::Entry& entry : file.entries) {
