@@ -32,9 +32,13 @@ Result<std::string> find_state(const EngineOptions& options) {
   if (const char* named = std::getenv("FLOW_STATE"); named != nullptr && *named != 0)
     return absolute(named);
   for (fs::path folder = start;; folder = folder.parent_path()) {
-    struct stat info {};
+    struct stat info {
+    }, link{};
     fs::path candidate = folder / ".flow";
     if (::stat(candidate.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+      // A link of another user's would lead us to where they like.
+      bool ours = info.st_uid == geteuid();
+      if (ours && ::lstat(candidate.c_str(), &link) == 0) info.st_uid = link.st_uid;
       if (info.st_uid == geteuid()) return candidate.string();
       return environment_error(
           fmt::format("the state `{}` belongs to another user (uid {}), so it is not used: name "

@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/base/files.hpp"
+
 namespace flow {
 
 namespace {
@@ -52,6 +54,33 @@ std::string holder_text() {
 
 }  // namespace
 
+Status own_state(const std::string& dir) {
+  struct stat info {};
+  if (::stat(dir.c_str(), &info) != 0) {
+    return environment_error(
+        fmt::format("cannot read the state `{}`: {}", dir, std::strerror(errno)));
+  }
+  if (info.st_uid != geteuid()) {
+    return environment_error(
+        fmt::format("the state `{}` belongs to another user (uid {}): name your own with --state "
+                    "DIR or FLOW_STATE",
+                    dir, info.st_uid));
+  }
+  std::error_code unreadable;
+  bool shared = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (shared && !std::filesystem::is_empty(dir, unreadable)) {
+    return environment_error(
+        fmt::format("the state `{}` can be written by other users (mode {:04o}), so what is in it "
+                    "may be theirs: if you trust it, `chmod 700 {}`",
+                    dir, info.st_mode & 07777, quote_shell(dir)));
+  }
+  if ((info.st_mode & 07777) != 0700 && ::chmod(dir.c_str(), 0700) != 0) {
+    return environment_error(
+        fmt::format("cannot make the state `{}` private: {}", dir, std::strerror(errno)));
+  }
+  return {};
+}
+
 Result<std::unique_ptr<StateLock>> StateLock::acquire(const std::string& dir) {
   auto failed = [&](const char* what) {
     return environment_error(fmt::format(
@@ -62,14 +91,7 @@ Result<std::unique_ptr<StateLock>> StateLock::acquire(const std::string& dir) {
   std::filesystem::path parent = std::filesystem::path(dir).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, made);
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return failed("create");
-  struct stat info {};
-  if (::stat(dir.c_str(), &info) != 0) return failed("read");
-  if (info.st_uid != geteuid()) {
-    return environment_error(
-        fmt::format("the state `{}` belongs to another user (uid {}): name your own with --state "
-                    "DIR or FLOW_STATE",
-                    dir, info.st_uid));
-  }
+  FLOW_TRY(own_state(dir));
   int descriptor = ::open(lock_path(dir).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (descriptor < 0) return failed("write");
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {

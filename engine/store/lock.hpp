@@ -23,6 +23,10 @@ class StateLock {
   int descriptor_;
 };
 
+/// Whether the state's folder is ours alone. Refused: another user's, and one with content that
+/// others may have written. An empty one is made private.
+Status own_state(const std::string& dir);
+
 bool state_is_locked(const std::string& dir);
 /// "process 4711 on host since 2026-11-21T05:17:00Z", or "nobody".
 std::string lock_holder(const std::string& dir);

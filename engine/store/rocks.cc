@@ -22,6 +22,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
+#include "engine/store/lock.hpp"
 #include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
@@ -76,19 +77,7 @@ Error cannot_open(const std::string& dir, const rocksdb::Status& status) {
 /// Makes `dir` (0700) where there is none.
 Status own_folder(const std::string& dir) {
   FLOW_TRY(make_dirs(dir));
-  struct stat info {};
-  if (::stat(dir.c_str(), &info) != 0)
-    return environment_error(fmt::format("cannot read the state `{}`: {}", dir, strerror(errno)));
-  if (info.st_uid != geteuid()) {
-    return environment_error(
-        fmt::format("the state `{}` belongs to another user (uid {}): name your own with --state "
-                    "DIR or FLOW_STATE",
-                    dir, info.st_uid));
-  }
-  if ((info.st_mode & 07777) != 0700 && ::chmod(dir.c_str(), 0700) != 0)
-    return environment_error(
-        fmt::format("cannot make the state `{}` private: {}", dir, strerror(errno)));
-  return {};
+  return own_state(dir);
 }
 
 /// A reader has nothing to tell: its folder stays empty.

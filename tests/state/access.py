@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Who may touch what: the state, the network, the descriptors of children, and what `get` writes."""
+import json
+import os
+import stat
+import unittest
+import urllib.error
+import urllib.request
+
+import place
+
+PLAIN = '''
+local flow = require "flow"
+local one = flow.task("one", function(ctx, n) return n + 1 end)
+return flow.pipeline("plain", { count = flow.param.int { default = 1 } }, function(p) return one(p.count) end)
+'''
+SERVES = '''
+local flow = require "flow"
+local echo = flow.service("echo", { port = 0 }, function(ctx)
+  return { predict = function(inputs)
+    if inputs.bad then error("these are not for me") end
+    return inputs
+  end }
+end)
+return flow.pipeline("serves", {}, function(p) return echo() end)
+'''
+LOOKS = '''
+local flow = require "flow"
+local shell = flow.shell("shell", { cache = false,
+  command = [[for f in /proc/self/fd/* /proc/$PPID/fd/*; do echo "$f $(readlink $f || true)"; done]] })
+local direct = flow.shell("direct", { cache = false, command = "ls -l /proc/self/fd" })
+return flow.pipeline("looks", {}, function(p) return { shell = shell().stdout, direct = direct().stdout } end)
+'''
+FILES = '''
+local flow = require "flow"
+local make = flow.shell("make", { outputs = { one = "one.txt", all = "all" }, command = [[
+  echo one > one.txt; mkdir all all/in; echo a > all/a; echo b > all/in/b; ln -s %s all/away ]] })
+return flow.pipeline("files", {}, function(p) local made = make() return { one = made.one, all = made.all } end)
+'''
+KEPT = place.HOLD + '''
+local make = flow.shell("make", { outputs = { out = "out.bin" }, command = "head -c 300000 /dev/zero > out.bin" })
+local size = flow.shell("size", { args = { "file", "after" }, command = "wc -c < {file}" })
+return flow.pipeline("kept", { gate = flow.param.string {} }, function(p)
+  local out = make().out
+  return size(out, hold(p.gate, "here"):after(out).stdout).stdout
+end)
+'''
+
+
+def mode_of(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def below(pid):
+    """`pid` and all that it started."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        try:
+            with open("/proc/%s/stat" % int(name)) as file:
+                parents[int(name)] = int(file.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError):
+            continue
+    found = {pid}
+    while more := {p for p, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def links(pid):
+    """What the descriptors of a process are: {number: target}."""
+    found = {}
+    for name in os.listdir("/proc/%d/fd" % pid):
+        try:
+            found[int(name)] = os.readlink("/proc/%d/fd/%s" % (pid, name))
+        except OSError:
+            pass
+    return found
+
+
+def listened(pids):
+    """(address in hex, port) of each TCP socket that one of `pids` listens on."""
+    inodes = set()
+    for pid in pids:
+        try:
+            inodes |= {link[8:-1] for link in links(pid).values() if link.startswith("socket:[")}
+        except OSError:
+            pass
+    found = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if not os.path.exists(table):
+            continue
+        with open(table) as file:
+            for line in file.read().splitlines()[1:]:
+                words = line.split()
+                if words[3] == "0A" and words[9] in inodes:
+                    address, port = words[1].split(":")
+                    found.append((address, int(port, 16)))
+    return found
+
+
+class Access(place.Place):
+    def setUp(self):
+        super().setUp()
+        self.write("pipeline.lua", PLAIN)
+
+    def test_a_state_is_made_private_whatever_the_umask(self):
+        before = os.umask(0)
+        try:
+            self.good("run", ".")
+        finally:
+            os.umask(before)
+        self.assertEqual(mode_of(self.state), 0o700)
+        for folder, _, files in os.walk(self.state):
+            for name in files:
+                self.assertEqual(mode_of(os.path.join(folder, name)) & 0o022, 0, name)
+
+    def test_an_empty_folder_becomes_a_private_state(self):
+        os.mkdir(self.state)
+        os.chmod(self.state, 0o777)
+        self.good("run", ".")
+        self.assertEqual(mode_of(self.state), 0o700)
+
+    def test_a_state_that_others_may_read_is_closed_and_one_that_they_may_write_is_refused(self):
+        self.good("run", ".")
+        os.chmod(self.state, 0o755)
+        self.good("run", ".")
+        self.assertEqual(mode_of(self.state), 0o700)
+        for mode in (0o770, 0o707, 0o1777):
+            os.chmod(self.state, mode)
+            self.exits(4, self.flow("run", "."), "can be written by other users", "chmod 700 ")
+            self.assertEqual(mode_of(self.state), mode)
+        os.chmod(self.state, 0o700)
+        self.good("run", ".")
+
+    @unittest.skipIf(os.geteuid() != 0, "only root gives files away")
+    def test_a_state_of_another_user_is_refused_found_named_or_linked(self):
+        self.good("run", ".")
+        os.chown(self.state, 65534, 65534)
+        self.exits(4, self.flow("run", "."), "belongs to another user (uid 65534)")
+        self.exits(4, self.flow("run", ".", "--state", self.state), "belongs to another user (uid 65534)")
+        os.rename(self.state, self.path("theirs"))
+        os.chown(self.path("theirs"), os.geteuid(), -1)
+        os.symlink(self.path("theirs"), self.state)
+        self.good("run", ".")
+        os.lchown(self.state, 65534, 65534)
+        self.exits(4, self.flow("run", "."), "belongs to another user (uid 65534)")
+
+    def serve(self):
+        self.write("serves.lua", SERVES)
+        process = self.start("run", "serves.lua", "--serve-for", "600s")
+        self.until("it serves", lambda: (
+            (done := self.flow("show", "--json")).code == 0 and json.loads(done.out)["status"] == "serving"))
+        return process, self.show()["result"]["url"]
+
+    def test_a_service_and_its_flow_listen_on_loopback_alone(self):
+        process, url = self.serve()
+        found = listened(below(process.pid))
+        self.assertIn(("0100007F", int(url.rsplit(":", 1)[1])), found)
+        self.assertEqual({address for address, _ in found}, {"0100007F"})
+        sockets = [os.path.join(folder, name) for folder, _, names in os.walk(self.state) for name in names
+                   if stat.S_ISSOCK(os.lstat(os.path.join(folder, name)).st_mode)]
+        self.assertTrue(sockets)
+        self.assertEqual({mode_of(path) for path in sockets}, {0o600})
+
+    def ask(self, url, body):
+        request = urllib.request.Request(url + "/v2/models/echo/infer", data=json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=place.WAIT_SECONDS_MAX) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    def test_an_error_of_predict_is_the_services_and_a_wrong_body_the_clients(self):
+        _, url = self.serve()
+        tensor = {"shape": [1], "datatype": "FP32", "data": [2]}
+        status, answer = self.ask(url, {"inputs": [dict(tensor, name="x")]})
+        self.assertEqual((status, answer["outputs"][0]["data"]), (200, [2]))
+        status, answer = self.ask(url, {"inputs": [dict(tensor, name="bad")]})
+        self.assertEqual(status, 500, answer)
+        self.assertIn("these are not for me", answer["error"])
+        status, answer = self.ask(url, {"inputs": [dict(tensor, name="x", data=[1, 2])]})
+        self.assertEqual(status, 400, answer)
+
+    def test_children_inherit_nothing_but_their_wire_and_slot(self):
+        process, _ = self.serve()
+        children = below(process.pid) - {process.pid}
+        self.assertTrue(children)
+        state = os.path.realpath(self.state)
+        for child in children:
+            for number, target in links(child).items():
+                private = target.startswith(state) and not target.startswith((state + "/objects", state + "/scratch/slots"))
+                self.assertFalse(private, "%d holds %d: %s" % (child, number, target))
+        mine = {link for link in links(process.pid).values() if link.startswith("socket:")}
+        for child in children:  # no socket of the head's, of either kind, is a child's too
+            theirs = {link for link in links(child).values() if link.startswith("socket:")}
+            self.assertEqual(mine & theirs, set())
+
+    def test_a_shell_task_has_stdio_alone(self):
+        self.write("looks.lua", LOOKS)
+        self.good("run", "looks.lua")
+        result = self.show()["result"]
+        numbers = {int(line.split(" -> ")[0].split()[-1]) for line in result["direct"].splitlines() if " -> " in line}
+        self.assertTrue(numbers)
+        self.assertLessEqual(numbers, {0, 1, 2, 3})  # 3 is the folder that ls reads
+        own = [line for line in result["shell"].splitlines() if line.startswith("/proc/self/fd/")]
+        self.assertTrue(own)
+        for line in own:
+            self.assertNotIn("socket:", line)
+            self.assertNotIn(".flow/db", line)
+
+    def test_get_writes_within_its_target_alone(self):
+        self.write("files.lua", FILES % self.path("secret"))
+        self.write("secret", "kept")
+        self.flow("run", "files.lua")
+        if self.show()["status"] == "succeeded":
+            self.flow("get", "last", "-o", "out")
+        self.assertEqual(self.read("secret"), "kept")
+        self.write("files.lua", (FILES % "x").replace("; ln -s x all/away", ""))
+        self.good("run", "files.lua")
+        os.mkdir(self.path("out2"))
+        os.symlink(self.path("secret"), self.path("out2", "one.txt"))
+        os.symlink(self.path("secret"), self.path("out2", "one.txt.flow-part"))
+        self.good("get", "last", "-o", "out2")
+        self.assertEqual(self.read("out2/one.txt"), "one\n")
+        self.assertEqual(self.read("secret"), "kept")
+        os.mkdir(self.path("elsewhere"))
+        os.mkdir(self.path("out3"))
+        os.symlink(self.path("elsewhere"), self.path("out3", "all"))
+        self.exits(4, self.flow("get", "last", "-o", "out3"), "out3/all", "is a symbolic link")
+        self.assertEqual(os.listdir(self.path("elsewhere")), [])
+        self.good("get", "last", "-o", "out4")
+        self.assertEqual(self.read("out4/one.txt"), "one\n")
+        self.assertEqual(self.read("out4/all/in/b"), "b\n")
+
+    def test_gc_beside_a_run_and_before_a_resume_takes_nothing_that_is_needed(self):
+        self.write("kept.lua", KEPT)
+        run = self.start("run", "kept.lua", "--param", "gate=" + self.path("gate"))
+        self.until_holds("here")
+        for _ in range(3):
+            self.good("gc", "--keep", "0")
+        self.kill(run)
+        self.good("gc", "--keep", "0")
+        self.open("gate")
+        self.good("resume")
+        self.assertEqual(self.show()["result"].strip(), "300000")
+
+    def test_the_nearest_name_is_told(self):
+        self.good("run", ".", "--name", "weekly")
+        for words, near in ((("rnu", "."), "run"), (("run", ".", "--fersh"), "--fresh"),
+                            (("show", "wekly"), "weekly"), (("why", "last", "oen"), "one"),
+                            (("retry", "last", "oen"), "one"), (("logs", "last", "oen"), "one"),
+                            (("run", ".", "--param", "cuont=2"), "count"), (("run", "pipelin.lua"), "pipeline.lua")):
+            with self.subTest(words):
+                self.exits(2, self.flow(*words), near)
+
+
+if __name__ == "__main__":
+    place.main()
