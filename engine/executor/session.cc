@@ -25,6 +25,7 @@ constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr int kIdleTicksMax = 50;      // then the attendant sleeps until an attempt begins
 constexpr int64_t kCommitUsMax = 500;  // a commit is awaited so long before the thread sleeps
 constexpr int64_t kAwakeUs = 100;      // the attempt after a short one as well
+constexpr uint64_t kChainMax = 2;      // orders that come together where one waits for the other
 
 /// Another thread ends this process.
 [[noreturn]] void wait_for_exit() {
@@ -138,6 +139,7 @@ void Session::handle(wire::ToExecutor& message) {
     }
     case wire::ToExecutor::kStart: {
       bool held = message.start().held();
+      burst_++;
       queue_.push_back({std::move(*message.mutable_start()), ++received_});
       // What comes after one that is held waits for the same release.
       if (!held && released_ + 1 == received_) released_ = received_;
@@ -193,8 +195,9 @@ wire::Start Session::next() {
   current_number_ = 0;
   if (queue_.empty()) {
     flush();
-    bool was_short = monotonic_us() - released_us_ < kAwakeUs;
-    if (was_short) stay_awake(lock, kAwakeUs, [this] { return !queue_.empty(); });
+    bool expects_soon = is_chain() && monotonic_us() - released_us_ < kAwakeUs;
+    burst_ = 0;
+    if (expects_soon) stay_awake(lock, kAwakeUs, [this] { return !queue_.empty(); });
     while (queue_.empty()) wait_message(lock);
   }
   wire::Start start = std::move(queue_.front().start);
@@ -215,10 +218,13 @@ void Session::wait_released() {
   released_us_ = monotonic_us();
   if (released_ >= current_number_) return;
   flush();
-  stay_awake(lock, kCommitUsMax, [this] { return released_ >= current_number_; });
+  if (is_chain()) stay_awake(lock, kCommitUsMax, [this] { return released_ >= current_number_; });
   while (released_ < current_number_) wait_message(lock);
   released_us_ = monotonic_us();
 }
+
+// Of many orders at once none is worth a core: others have work meanwhile.
+bool Session::is_chain() const { return burst_ <= kChainMax; }
 
 // A commit, and the turn before it, take about as long as a thread takes to wake: whoever waits for
 // one keeps awake, and yields to whoever has work.

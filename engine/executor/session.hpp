@@ -56,6 +56,7 @@ class Session {
   void attend_long(std::unique_lock<std::mutex>& lock);
   /// Until a message was handled, by whichever thread reads.
   void wait_message(std::unique_lock<std::mutex>& lock);
+  bool is_chain() const;
   void stay_awake(std::unique_lock<std::mutex>& lock, int64_t us_max,
                   const std::function<bool()>& is_there);
   /// Reads once and handles what came; false where nothing was there and `block` is not set.
@@ -71,6 +72,7 @@ class Session {
   std::string chunk_;
   std::deque<Queued> queue_;
   uint64_t received_ = 0, released_ = 0;  // numbers of Starts
+  uint64_t burst_ = 0;                    // orders that came since there was none
   uint64_t current_number_ = 0;           // 0 where no attempt runs
   int64_t released_us_ = 0;               // when the newest attempt began
   bool main_waits_ = false;

@@ -134,9 +134,9 @@ void kill_all(const std::string& mark, const std::vector<Group>& groups) {
 
 }  // namespace
 
-Result<ExecutorProcess> spawn_executor(
-    const std::string& program, const std::vector<std::string>& arguments,
-    const std::vector<std::pair<std::string, std::string>>& variables) {
+Result<ExecutorProcess> spawn_executor(const std::string& program,
+                                       const std::vector<std::string>& arguments,
+                                       std::vector<std::pair<std::string, std::string>> variables) {
   int wire[2], errors[2];
   auto failed = [&](const char* what, int error) {
     return environment_error(
@@ -158,6 +158,9 @@ Result<ExecutorProcess> spawn_executor(
   std::vector<char*> argv, envp;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  // OpenBLAS starts its threads as it is loaded, and they spin: an attempt asks for those it may
+  // use.
+  variables.emplace_back("OPENBLAS_NUM_THREADS", "1");
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; entry++) {
     std::string_view text = *entry;

@@ -18,9 +18,9 @@ struct ExecutorProcess {
   int errors = -1;  // its stdout and stderr; non-blocking
 };
 
-Result<ExecutorProcess> spawn_executor(
-    const std::string& program, const std::vector<std::string>& arguments,
-    const std::vector<std::pair<std::string, std::string>>& variables);
+Result<ExecutorProcess> spawn_executor(const std::string& program,
+                                       const std::vector<std::string>& arguments,
+                                       std::vector<std::pair<std::string, std::string>> variables);
 
 /// FLOW_SLOT of everything that runs for this state begins with it.
 std::string slot_mark(const std::string& state_dir);
