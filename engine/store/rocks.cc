@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
@@ -187,7 +188,12 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, Families& families) {
     if (tries > 0) std::this_thread::sleep_for(kReaderPause);
     status =
         rocksdb::DB::OpenAsSecondary(options, dir + "/db", own, all_families(), &families, &db);
+    // A writer that opens meanwhile turns the log that was just to be read into tables.
+    if (status.ok()) status = db->TryCatchUpWithPrimary();
     if (status.ok()) break;
+    for (rocksdb::ColumnFamilyHandle* family : families) delete family;
+    families.clear();
+    delete std::exchange(db, nullptr);
   }
   fs::remove_all(own, ignored);  // now: a reader that is killed leaves nothing
   // Whoever makes the state makes its families one by one: one who was killed then left nothing.
