@@ -198,15 +198,9 @@ std::string next_name(GraphBuilder& graph, const std::string& name) {
 
 // What a graph calls is checked before anything runs; what a dynamic task calls, when it does.
 void refuse_lacking(lua_State* L, const TaskDef& def) {
-  std::string lacking;
-  if (def.resources.gpus_milli > 0)
-    lacking = fmt::format("gpus = {}", def.resources.gpus_milli / 1000.0);
-  if (def.resources.ranks > 1) lacking = fmt::format("ranks = {}", def.resources.ranks);
-  if (lacking.empty()) return;
-  raise(L,
-        fmt::format("the task `{}` ({}:{}) asks for {}, which this version of flow does not "
-                    "have: it runs on one machine's CPUs; remove `{}`",
-                    def.name, def.file, def.line, lacking, lacking.substr(0, lacking.find(' '))));
+  std::vector<std::string> lacks = lacks_of(def.resources);
+  if (lacks.empty()) return;
+  raise(L, fmt::format("the task `{}` ({}:{}) {}", def.name, def.file, def.line, lacks.front()));
 }
 
 uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {

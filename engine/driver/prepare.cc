@@ -154,33 +154,8 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
                       where, format_bytes(static_cast<uint64_t>(def.resources.memory_bytes)),
                       format_bytes(static_cast<uint64_t>(memory_bytes)))));
     }
-    if (def.resources.gpus_milli > 0) {
-      errors.push_back(
-          user_error(fmt::format("{} asks for gpus = {}, and this version of flow drives none: "
-                                 "remove `gpus` to run it on CPUs",
-                                 where, def.resources.gpus_milli / 1000.0)));
-    }
-    const char* of_gpu = def.resources.gpu_memory_bytes > 0 ? "gpu_memory"
-                         : !def.resources.gpu_model.empty() ? "gpu"
-                                                            : nullptr;
-    if (def.resources.gpus_milli == 0 && of_gpu != nullptr) {
-      errors.push_back(user_error(
-          fmt::format("{} has the option `{}`, and this version of flow drives no GPU: remove `{}` "
-                      "to run it on CPUs",
-                      where, of_gpu, of_gpu)));
-    }
-    if (!def.resources.where.empty()) {
-      errors.push_back(user_error(
-          fmt::format("{} asks for a machine where `{}`: choosing one needs a cluster, which this "
-                      "version does not have; remove `where`",
-                      where, def.resources.where)));
-    }
-    if (def.resources.ranks > 1) {
-      errors.push_back(
-          user_error(fmt::format("{} asks for ranks = {}: gangs need a cluster, which this version "
-                                 "does not have; use ranks = 1",
-                                 where, def.resources.ranks)));
-    }
+    for (const std::string& lack : lacks_of(def.resources))
+      errors.push_back(user_error(where + " " + lack));
   }
   return errors;
 }

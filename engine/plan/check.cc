@@ -259,6 +259,38 @@ std::vector<uint32_t> data_dependencies(const Node& node) {
   return nodes;
 }
 
+std::vector<std::string> lacks_of(const Resources& needs) {
+  std::vector<std::string> lacks;
+  if (needs.gpus_milli > 0) {
+    lacks.push_back(
+        fmt::format("asks for gpus = {}, and this version of flow drives none: remove `gpus` to "
+                    "run it on CPUs",
+                    needs.gpus_milli / 1000.0));
+  }
+  const char* of_gpu = needs.gpu_memory_bytes > 0 ? "gpu_memory"
+                       : !needs.gpu_model.empty() ? "gpu"
+                                                  : nullptr;
+  if (needs.gpus_milli == 0 && of_gpu != nullptr) {
+    lacks.push_back(
+        fmt::format("has the option `{}`, and this version of flow drives no GPU: remove `{}` to "
+                    "run it on CPUs",
+                    of_gpu, of_gpu));
+  }
+  if (!needs.where.empty()) {
+    lacks.push_back(
+        fmt::format("asks for a machine where `{}`: choosing one needs a cluster, which this "
+                    "version does not have; remove `where`",
+                    needs.where));
+  }
+  if (needs.ranks > 1) {
+    lacks.push_back(
+        fmt::format("asks for ranks = {}: gangs need a cluster, which this version does not have; "
+                    "use ranks = 1",
+                    needs.ranks));
+  }
+  return lacks;
+}
+
 std::vector<Error> check_plan(const Plan& plan) { return Checker(plan).run(); }
 
 }  // namespace flow

@@ -169,6 +169,9 @@ std::vector<uint32_t> data_dependencies(const Node& node);
 /// The nodes a value's refs name, ascending, once each.
 std::vector<uint32_t> refs_of(const Value& value);
 
+/// What this version can't give a task, a clause each: "asks for gpus = 1, and …: remove `gpus` …".
+std::vector<std::string> lacks_of(const Resources& needs);
+
 /// One check of everything: names, cycles (also through after), indices, limits. Every problem is a
 /// paragraph.
 std::vector<Error> check_plan(const Plan& plan);

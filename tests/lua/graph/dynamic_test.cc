@@ -15,7 +15,9 @@ AttemptOutcome run(const std::string& body, std::vector<Value> args = {}) {
   bundle.files = {
       {"pipeline.lua",
        "local flow = require 'flow'\n"
-       "local best = flow.task('best', print) local web = flow.service('web', print)\n"
+       "local best = flow.task('best', print) local web = flow.service('web', print) "
+       "local far = flow.task('far', { where = \"node.a\" }, print) "
+       "local big = flow.task('big', { gpu_memory = '1GiB' }, print)\n"
        "local search = flow.dynamic('search', function(ctx, x)\n" +
            body +
            "\nend)\n"
@@ -25,7 +27,7 @@ AttemptOutcome run(const std::string& body, std::vector<Value> args = {}) {
   auto vm = make_script_vm();
   REQUIRE(vm->load(bundle).ok());
   AttemptRequest request;
-  request.ordinal = 2;
+  request.ordinal = 4;
   request.task = "search#2";
   request.dir = "/state/scratch/1";
   request.state_dir = "/state";
@@ -33,7 +35,7 @@ AttemptOutcome run(const std::string& body, std::vector<Value> args = {}) {
   test::Host host;
   AttemptOutcome outcome = vm->run(request, host);
   if (!body.starts_with("--")) return outcome;
-  request.ordinal = body == "-- plain" ? 3 : 4;
+  request.ordinal = body == "-- plain" ? 5 : 6;
   return vm->run(request, host);
 }
 
@@ -55,14 +57,15 @@ TEST_CASE("calls of a dynamic task are nodes under its name, with tasks by ordin
           "web(r)\n"
           "return { all = list, r = r, m = flow.map(best, list[2]) }",
           {Value::list({Value("a"), Value("b")})});
-  CHECK(fragment(outcome) ==
-        "search#2/best {\"a\", {n=1}}\n"
-        "search#2/best#2 {\"b\", {n=2}}\n"
-        "search#2/when when <search#2/best.good> then <search#2/best#3> else null\n"
-        "search#2/best#3 {<search#2/best>} if search#2/when\n"
-        "search#2/web {<search#2/when>}\n"
-        "search#2/best#4 map <search#2/best#2> {}\n"
-        "-> {all={<search#2/best>, <search#2/best#2>}, m=<search#2/best#4>, r=<search#2/when>}\n");
+  REQUIRE(
+      fragment(outcome) ==
+      "search#2/best {\"a\", {n=1}}\n"
+      "search#2/best#2 {\"b\", {n=2}}\n"
+      "search#2/when when <search#2/best.good> then <search#2/best#3> else null\n"
+      "search#2/best#3 {<search#2/best>} if search#2/when\n"
+      "search#2/web {<search#2/when>}\n"
+      "search#2/best#4 map <search#2/best#2> {}\n"
+      "-> {all={<search#2/best>, <search#2/best#2>}, m=<search#2/best#4>, r=<search#2/when>}\n");
   CHECK(outcome.fragment->nodes[0].def == 0);
   CHECK(outcome.fragment->nodes[4].def == 1);
 }
@@ -84,6 +87,15 @@ TEST_CASE("a dynamic task cannot read its handles, and defines nothing") {
   CHECK_THAT(run("return flow.task('late', print)").message,
              Catch::Contains("pipeline.lua:4: flow.task defines `late` inside a task"));
   CHECK_THAT(run("return best(web(1))").message, Catch::Contains("cannot take the service"));
+}
+
+TEST_CASE("a dynamic task's call of what this version cannot place says so") {
+  CHECK_THAT(run("return far(1)").message,
+             Catch::StartsWith("pipeline.lua:4: the task `far` (pipeline.lua:2) asks for a machine "
+                               "where `node.a`"));
+  CHECK_THAT(run("return big(1)").message,
+             Catch::StartsWith("pipeline.lua:4: the task `big` (pipeline.lua:2) has the option "
+                               "`gpu_memory`"));
 }
 
 TEST_CASE("an ordinary task calls no tasks and defines none") {
