@@ -59,11 +59,6 @@ std::string first_word(int argc, char** argv) {
   return "";
 }
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
-  std::string near = nearest_name(word, names);
-  return near.empty() ? "" : " Did you mean `" + near + "`?";
-}
-
 void check_verb(const CLI::App& app, const std::string& word) {
   if (word.empty()) return;
   std::vector<std::string> names;

@@ -48,6 +48,11 @@ void add_run_argument(CLI::App* verb, std::string& run, bool required) {
   if (required) option->required();
 }
 
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
+  std::string near = nearest_name(word, names);
+  return near.empty() ? "" : " Did you mean `" + near + "`?";
+}
+
 CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max) {
   auto check = [=](std::string& text) -> std::string {
     int64_t number = 0;
@@ -70,9 +75,7 @@ CLI::Validator one_of(const std::string& option, const std::vector<std::string>&
       list += i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
       list += "`" + words[i] + "`";
     }
-    std::string near = nearest_name(text, words);
-    fail(option + " takes " + list + ", not `" + text + "`." +
-         (near.empty() ? "" : " Did you mean `" + near + "`?"));
+    fail(option + " takes " + list + ", not `" + text + "`." + did_you_mean(text, words));
   };
   return CLI::Validator(check, "");
 }

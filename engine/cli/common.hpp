@@ -38,6 +38,8 @@ CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
                    const std::string& what);
 void add_run_argument(CLI::App* verb, std::string& run, bool required = false);
 
+/// " Did you mean `run`?", or "" where no name is near.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& names);
 /// Checks of an option's value, whose name they say: a whole number, one of a few words.
 CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max);
 CLI::Validator one_of(const std::string& option, const std::vector<std::string>& words);
