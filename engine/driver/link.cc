@@ -15,6 +15,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "engine/base/wait.hpp"
+
 namespace flow {
 
 namespace {
@@ -30,24 +32,9 @@ bool write_all(int descriptor, const char* data, size_t size) {
   return true;
 }
 
-using Deadline = std::optional<std::chrono::steady_clock::time_point>;
-
-bool wait_readable(int descriptor, const Deadline& deadline) {
-  while (deadline) {
-    auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(*deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return false;
-    pollfd wait{descriptor, POLLIN, 0};
-    int ready = ::poll(&wait, 1, static_cast<int>(left.count()));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-  }
-  return true;
-}
-
-bool read_all(int descriptor, char* data, size_t size, const Deadline& deadline) {
+bool read_all(int descriptor, char* data, size_t size, const std::optional<Deadline>& deadline) {
   while (size > 0) {
-    if (!wait_readable(descriptor, deadline)) return false;
+    if (deadline && !wait_ready(descriptor, POLLIN, *deadline)) return false;
     ssize_t got = ::recv(descriptor, data, size, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return false;
@@ -130,7 +117,7 @@ bool Link::send(const Value& frame) {
 }
 
 Result<Value> Link::receive(int64_t within_ms) {
-  Deadline deadline;
+  std::optional<Deadline> deadline;
   if (within_ms >= 0)
     deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
   uint32_t size = 0;

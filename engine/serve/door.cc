@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "engine/base/utf8.hpp"
+#include "engine/base/wait.hpp"
 
 namespace flow {
 
@@ -67,17 +68,6 @@ std::string refusal_text(const Refusal& refusal, bool head_alone) {
       refusal.status, reason_of(refusal.status), allow, body.size(), head_alone ? "" : body);
 }
 
-bool wait_for(int socket, short events, Clock::time_point deadline) {
-  for (;;) {
-    auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
-    pollfd entry{socket, events, 0};
-    int found = ::poll(&entry, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX)));
-    if (found > 0) return true;
-    if (found < 0 && errno != EINTR) return false;
-  }
-}
-
 bool send_all(int socket, std::string_view text, Clock::time_point deadline) {
   while (!text.empty()) {
     ssize_t sent = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -86,7 +76,7 @@ bool send_all(int socket, std::string_view text, Clock::time_point deadline) {
     } else if (sent < 0 && errno == EINTR) {
       continue;
     } else if (sent == 0 || (errno != EAGAIN && errno != EWOULDBLOCK) ||
-               !wait_for(socket, POLLOUT, deadline)) {
+               !wait_ready(socket, POLLOUT, deadline)) {
       return false;
     }
   }
@@ -212,7 +202,9 @@ class Door::Talk {
     if (!head.accept_encoding.empty())
       whole += fmt::format("Accept-Encoding: {}\r\n", head.accept_encoding);
     if (head.method == "POST") whole += fmt::format("Content-Length: {}\r\n", body->size());
-    WholeRequest stream(visitor_.socket, whole + "\r\n" + *body);
+    whole += "\r\n";
+    whole += *body;
+    WholeRequest stream(visitor_.socket, std::move(whole));
     bool closed = false;
     return door_.process_request(stream, head.close, closed, nullptr) && !closed && !head.close &&
            !stream.is_readable();
@@ -230,7 +222,7 @@ class Door::Talk {
   }
 
   Got fill(Clock::time_point deadline) {
-    if (!wait_for(visitor_.socket, POLLIN, deadline)) return Got::late;
+    if (!wait_ready(visitor_.socket, POLLIN, deadline)) return Got::late;
     size_t before = buffer_.size();
     buffer_.resize(before + kPieceBytes);
     ssize_t got = ::recv(visitor_.socket, buffer_.data() + before, kPieceBytes, MSG_DONTWAIT);
