@@ -96,6 +96,18 @@ bool Blobs::has(const Digest& digest) const {
   return ::access(path_of(digest).c_str(), R_OK) == 0;
 }
 
+Error Blobs::unwritten(const Error& error) const {
+  return cannot_write(store_, dir_, error.message);
+}
+
+Status Blobs::write_object(const std::string& target, std::string_view bytes) const {
+  Temporary temporary(dir_ + "/objects");
+  if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), bytes))
+    return unwritten(failed("write", temporary.path()));
+  if (Status kept = temporary.keep_as(target); !kept) return unwritten(kept.error());
+  return {};
+}
+
 Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
   Digest digest = sha256(bytes);
   if (bytes.size() <= kInlineBlobMax) {
@@ -109,11 +121,7 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
     touch(target);
     return digest;
   }
-  Temporary temporary(dir_ + "/objects");
-  auto unwritten = [&](const Error& error) { return cannot_write(store_, dir_, error.message); };
-  if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), bytes))
-    return unwritten(failed("write", temporary.path()));
-  if (Status kept = temporary.keep_as(target); !kept) return unwritten(kept.error());
+  FLOW_TRY(write_object(target, bytes));
   return digest;
 }
 
@@ -125,7 +133,6 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
     ~Close() { ::close(descriptor); }
   } close_source{source};
   Temporary temporary(dir_ + "/objects");
-  auto unwritten = [&](const Error& error) { return cannot_write(store_, dir_, error.message); };
   if (temporary.descriptor() < 0) return unwritten(failed("write", temporary.path()));
   // A reflink shares the content. What is hashed is what is kept: the source may still change.
   bool cloned = ::ioctl(temporary.descriptor(), FICLONE, source) == 0;
@@ -182,11 +189,7 @@ Result<std::string> Blobs::materialize(const Digest& digest) {
   if (::access(target.c_str(), R_OK) == 0) return target;
   auto bytes = get(digest);
   FLOW_TRY(bytes);
-  Temporary temporary(dir_ + "/objects");
-  auto unwritten = [&](const Error& error) { return cannot_write(store_, dir_, error.message); };
-  if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), *bytes))
-    return unwritten(failed("write", temporary.path()));
-  if (Status kept = temporary.keep_as(target); !kept) return unwritten(kept.error());
+  FLOW_TRY(write_object(target, *bytes));
   return target;
 }
 

@@ -72,6 +72,9 @@ class Blobs {
   Result<std::string> materialize(const Digest& digest);
 
  private:
+  Error unwritten(const Error& error) const;
+  Status write_object(const std::string& target, std::string_view bytes) const;
+
   Store& store_;
   std::string dir_;
 };
