@@ -2,7 +2,11 @@
 #pragma once
 #include <sched.h>
 
+#include <cstdint>
+
 namespace flow {
+
+constexpr int64_t kAwakeUs = 100;  // so long what follows a short attempt is awaited without sleep
 
 /// About a microsecond, after letting whoever has work go first. Leaves the core's other thread its
 /// share.

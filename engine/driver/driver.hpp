@@ -158,7 +158,7 @@ class Driver {
   Result<std::string> content(const Digest& digest);
   std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
-  bool commit(core::Time now, bool durable);
+  bool commit(bool durable);
   void maybe_snapshot();
   RunMeta* meta(const RunId& run);
 
@@ -178,10 +178,11 @@ class Driver {
   void observe(const Report& report);
   void notify_unit(const RunId& run, core::UnitId unit);
   void notify_run(const RunId& run);
+  void warn(const RunId& run, std::string text);
   void keep_to_tell(RunMeta& meta, Event event);
   void tell();
   void write_row(const RunId& run);
-  void fold(const RunId& run, core::Time now);
+  void fold(const RunId& run);
   std::vector<Input> due_timers(core::Time now);
 
   DriverOptions options_;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/driver/fold.hpp"
+#include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/keys.hpp"
 
@@ -57,10 +58,6 @@ class Marks {
   std::set<Digest> marked_;
 };
 
-bool is_finished(const std::string& status) {
-  return status == "succeeded" || status == "failed" || status == "cancelled";
-}
-
 void mark_run(const core::Run& run, Marks& marks) {
   for (const core::Unit& unit : run.units) {
     if (!unit.result.is_zero()) marks.add_value_at(unit.result);
@@ -108,7 +105,7 @@ Result<uint64_t> collect(Driver& driver, const core::State& live, uint32_t keep)
   std::set<std::string> kept, dropped;
   uint32_t finished = 0;
   for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
-    bool keep_it = !is_finished(row->status) || finished++ < keep;
+    bool keep_it = !is_over(row->status) || finished++ < keep;
     (keep_it ? kept : dropped).insert(row->id);
   }
   Batch batch;

@@ -78,6 +78,10 @@ RunInfo info_of_row(const RunRow& row) {
   return info;
 }
 
+bool is_over(const std::string& status) {
+  return status == "succeeded" || status == "failed" || status == "cancelled";
+}
+
 void update_row(const core::Run& run, RunRow& row) {
   row.status = core::status_name(run.status);
   row.submitted = run.submitted;

@@ -18,6 +18,8 @@ RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
                     const core::State* state);
 RunInfo summary_of_run(const core::Run& run, const RunRow& row,
                        Resolver& resolver);  // without tasks
+/// Whether a run of this status has ended for good.
+bool is_over(const std::string& status);
 /// Status, times, counts and result of `run` into its row.
 void update_row(const core::Run& run, RunRow& row);
 /// "2026-11-21T05:17:00.123Z"

@@ -157,11 +157,9 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
   if (!run) return nullptr;
   auto row = select_row(driver_->store(), *run);
   if (!row.ok()) return nullptr;  // collected
-  bool is_over =
-      row->status == "succeeded" || row->status == "failed" || row->status == "cancelled";
   Submission again = submission;
   again.options.request.clear();
-  if (!is_over) return take_up(row->id, "", false, false, again);
+  if (!is_over(row->status)) return take_up(row->id, "", false, again);
   auto state = watch(row->id);
   state->on_end();
   return state;
@@ -184,17 +182,17 @@ std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submiss
 
 std::shared_ptr<detail::RunState> LocalEngine::resume(const std::string& selector,
                                                       const RunOptions& options, bool new_code) {
-  return take_up(selector, "", false, new_code, here(options));
+  return take_up(selector, "", new_code, here(options));
 }
 
 std::shared_ptr<detail::RunState> LocalEngine::retry(const std::string& selector,
                                                      const std::string& task,
                                                      const RunOptions& options) {
-  return take_up(selector, task, true, false, here(options));
+  return take_up(selector, task, false, here(options));
 }
 
 std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& selector,
-                                                       const std::string& task, bool, bool new_code,
+                                                       const std::string& task, bool new_code,
                                                        const Submission& from) {
   if (auto asked_before = find_request(from)) return asked_before;
   auto held = driver_->hold_content();
@@ -280,8 +278,7 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
   bool admitted = value_or_throw(
       driver_->post_and_wait(core::SignalReceived{row.id, name, digest}, {{digest, bytes}}));
   // The first signal of a name answers every wait of it: a second one changes nothing.
-  bool ended = row.status == "succeeded" || row.status == "failed" || row.status == "cancelled";
-  if (!admitted && ended) {
+  if (!admitted && is_over(row.status)) {
     throw Failed(user_error(
         fmt::format("the run {} takes no signals any more: it is {}", row.id, row.status)));
   }

@@ -41,7 +41,7 @@ class LocalEngine final : public detail::EngineImpl {
   // The same for a client: where it stands and its environment come with the request.
   std::shared_ptr<detail::RunState> run_for(const Submission& submission);
   std::shared_ptr<detail::RunState> take_up(const std::string& selector, const std::string& task,
-                                            bool retry, bool new_code, const Submission& from);
+                                            bool new_code, const Submission& from);
   PlanInfo plan_for(const Submission& submission);
   Counts counts(const RunId& run);
   Driver& driver() { return *driver_; }

@@ -125,7 +125,7 @@ void Driver::write_row(const RunId& run) {
   batch_.put(Family::runs, run_key(run), encode_run_row(row));
 }
 
-void Driver::fold(const RunId& run, core::Time) {
+void Driver::fold(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   write_row(run);

@@ -166,7 +166,7 @@ void Server::carry_out(Connection& connection, const Value& request) {
   if (verb == "run") {
     run = engine_.run_for(submission);
   } else {
-    run = engine_.take_up(text_field(request, "run"), text_field(request, "task"), verb == "retry",
+    run = engine_.take_up(text_field(request, "run"), text_field(request, "task"),
                           flag_field(request, "new_code"), submission);
   }
   failpoint("client-before-answer");

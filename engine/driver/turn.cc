@@ -76,7 +76,7 @@ void Driver::turn(std::vector<Input> inputs) {
   settle(now);
   durable = durable || !records_.empty();
   stage_starts();
-  if (!commit(now, durable)) {
+  if (!commit(durable)) {
     for (auto& [i, admitted] : outcomes) inputs[i].done(false);
     return;
   }
@@ -300,15 +300,7 @@ void Driver::answer(const core::Command& question, core::Time now) {
   auto bytes = gather(found->second, q.unit);
   if (!bytes.ok()) {
     if (q.unit != kNoNode) return fail_unit(q.run, q.unit, bytes.error(), now);
-    if (RunMeta* run_meta = meta(q.run); run_meta != nullptr && run_meta->listener) {
-      Event warning;
-      warning.type = "warning";
-      warning.run = q.run;
-      warning.text =
-          "the result is null, because it can't be put together: " + bytes.error().message;
-      warning.at_ms = now;
-      keep_to_tell(*run_meta, std::move(warning));
-    }
+    warn(q.run, "the result is null, because it can't be put together: " + bytes.error().message);
     bytes = encode_value(Value::null());
   }
   Digest digest = sha256(*bytes);
@@ -344,11 +336,11 @@ std::shared_ptr<const PlanFragment> Driver::fragment(const Digest& digest) {
   return std::make_shared<const PlanFragment>(std::move(*decoded));
 }
 
-bool Driver::commit(core::Time now, bool durable) {
+bool Driver::commit(bool durable) {
   // Rows first: they are part of the same batch.
   for (const core::Command& act : acts_) {
     if (const auto* changed = std::get_if<core::RunChanged>(&act)) write_row(changed->run);
-    if (const auto* ended = std::get_if<core::RunEnded>(&act)) fold(ended->run, now);
+    if (const auto* ended = std::get_if<core::RunEnded>(&act)) fold(ended->run);
   }
   if (!records_.empty()) {
     std::string bytes = encode_records(records_);

@@ -12,6 +12,17 @@ void Driver::keep_to_tell(RunMeta& run_meta, Event event) {
   run_meta.untold.push_back(std::move(event));
 }
 
+void Driver::warn(const RunId& run, std::string text) {
+  RunMeta* run_meta = meta(run);
+  if (run_meta == nullptr || !run_meta->listener) return;
+  Event event;
+  event.type = "warning";
+  event.run = run;
+  event.text = std::move(text);
+  event.at_ms = now_ms();
+  keep_to_tell(*run_meta, std::move(event));
+}
+
 void Driver::tell() {
   for (const RunId& run : untold_) {
     RunMeta* run_meta = meta(run);

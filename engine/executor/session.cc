@@ -24,7 +24,6 @@ constexpr size_t kChunk = 256 * 1024;
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr int kIdleTicksMax = 50;      // then the attendant sleeps until an attempt begins
 constexpr int64_t kCommitUsMax = 500;  // a commit is awaited so long before the thread sleeps
-constexpr int64_t kAwakeUs = 100;      // the attempt after a short one as well
 constexpr uint64_t kChainMax = 2;      // orders that come together where one waits for the other
 
 /// Another thread ends this process.

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <csignal>
 
-#include "engine/base/awake.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
 

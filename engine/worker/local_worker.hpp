@@ -10,12 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/awake.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow {
 
-constexpr int64_t kAwakeUs = 100;   // so long the end of a short attempt is awaited without sleep
-constexpr int64_t kSlowUs = 5'000;  // an attempt that takes longer lets go of what is behind it
+constexpr int64_t kSlowUs = 5'000;     // an attempt that takes longer lets go of what is behind it
 constexpr int64_t kDyingUs = 500'000;  // an executor that is told to end has this long
 
 class LocalWorker final : public Worker {
