@@ -36,8 +36,18 @@ bool LocalWorker::dispatch(bool may_spawn) {
   if (pending_.empty()) return false;
   int32_t used = cpus_in_use();
   int32_t all = options_.executors_max * 1000;
+  // Neighbours go to one executor: what hangs on them can go on when that one is through.
+  size_t share = pending_.size() / static_cast<size_t>(std::max(1, options_.executors_max));
+  Slot* last = nullptr;
+  size_t given = 0;
   while (!pending_.empty()) {
     AttemptOrder& order = pending_.front().order;
+    if (last != nullptr && given < share && last->queue.size() < kPipelineMax && !is_alone(order)) {
+      send(*last, std::move(pending_.front()));
+      pending_.pop_front();
+      given++;
+      continue;
+    }
     int32_t needs = order.kind == TaskKind::service ? 0 : order.resources.cpus_milli;
     bool has_room = used + needs <= all || used == 0;
     Slot* slot = has_room ? idle_slot() : nullptr;
@@ -52,6 +62,8 @@ bool LocalWorker::dispatch(bool may_spawn) {
       slot = is_alone(order) ? nullptr : shortest_slot();
     }
     if (slot == nullptr) return false;
+    last = is_alone(order) ? nullptr : slot;
+    given = 1;
     send(*slot, std::move(pending_.front()));
     pending_.pop_front();
   }
