@@ -14,8 +14,8 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kInputsMax = 8192;  // of one turn
-constexpr size_t kOwnTurnMax = 4;    // inputs that whoever posts them may turn itself
+constexpr size_t kInputsMax = 64;  // of one turn: what it wrote is synced while the next decides
+constexpr size_t kOwnTurnMax = 4;  // inputs that whoever posts them may turn itself
 
 }  // namespace
 
@@ -40,6 +40,7 @@ Result<std::unique_ptr<Driver>> Driver::start(const DriverOptions& options,
       make_worker(worker, [self](std::vector<Report> r) { self->on_reports(std::move(r)); });
   FLOW_TRY(made);
   driver->worker_ = std::move(*made);
+  driver->sync_thread_ = std::thread([self] { self->sync_loop(); });
   driver->thread_ = std::thread([self] { self->loop(); });
   return driver;
 }
@@ -63,7 +64,7 @@ Status Driver::recover_state() {
   input.event = started;
   std::vector<Input> first;
   first.push_back(std::move(input));
-  turn(std::move(first));
+  turn(std::move(first), false);
   if (auto error = stopped_by()) return *error;
   // A run that ended just before a crash is frozen already: only its leaving is owed.
   std::vector<Input> ended;
@@ -84,6 +85,12 @@ void Driver::shut_down() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  {
+    std::lock_guard lock(mutex_);
+    syncer_quits_ = true;
+  }
+  launched_.notify_all();
+  if (sync_thread_.joinable()) sync_thread_.join();
   worker_.reset();  // ends every child
 }
 
@@ -130,14 +137,15 @@ void Driver::post(std::vector<Input> inputs) {
 void Driver::post_or_turn(std::vector<Input> inputs) {
   if (inputs.size() <= kOwnTurnMax) {
     std::unique_lock lock(mutex_);
-    bool is_idle = !turning_ && inbox_.empty() && !quit_ && !stopped_by_ && started_;
+    bool is_idle = !turning_ && inbox_.empty() && !unsynced_ && decided_.empty() &&
+                   flight_ == Flight::none && !quit_ && !stopped_by_ && started_;
     if (is_idle) {
       turning_ = true;
       lock.unlock();
-      turn(std::move(inputs));
+      turn(std::move(inputs), false);
       lock.lock();
       turning_ = false;
-      if (has_work() || quit_ || stopped_by_) wake_.notify_all();
+      if (has_work() || next_timer() < sleeps_until_ || quit_ || stopped_by_) wake_.notify_all();
       return;
     }
   }
@@ -152,14 +160,16 @@ core::Time Driver::next_timer() const {
 }
 
 bool Driver::has_work() const {
-  return !inbox_.empty() || !questions_.empty() || next_timer() < sleeps_until_;
+  if (flight_ == Flight::landed) return true;
+  if (flight_ == Flight::none && (unsynced_ || !decided_.empty())) return true;
+  return !inbox_.empty() || !questions_.empty();
 }
 
 void Driver::loop() {
   std::unique_lock lock(mutex_);
   started_ = true;
   while (true) {
-    while (!quit_ && !stopped_by_ && (turning_ || (inbox_.empty() && questions_.empty()))) {
+    while (!quit_ && !stopped_by_ && (turning_ || !has_work())) {
       if (turning_) {
         wake_.wait(lock);
         continue;
@@ -178,6 +188,7 @@ void Driver::loop() {
     while (turning_) wake_.wait(lock);
     if (quit_ || stopped_by_) break;
     std::vector<Input> taken;
+    bool has_landed = flight_ == Flight::landed;
     if (inbox_.size() <= kInputsMax) {
       taken.swap(inbox_);
     } else {
@@ -188,20 +199,23 @@ void Driver::loop() {
     turning_ = true;
     sleeps_until_ = 0;
     lock.unlock();
+    if (has_landed) land();
     std::vector<Input> due = due_timers(now_ms());
     taken.insert(taken.end(), std::make_move_iterator(due.begin()),
                  std::make_move_iterator(due.end()));
-    turn(std::move(taken));
+    turn(std::move(taken), true);
     lock.lock();
     turning_ = false;
   }
+  lock.unlock();
+  commit(false);
+  lock.lock();
   std::vector<Input> left = std::move(inbox_);
   inbox_.clear();
   lock.unlock();
   for (Input& input : left) {
     if (input.done) input.done(false);
   }
-  tell();
   for (auto& [id, meta] : metas_) {
     if (meta.listener) meta.listener->on_end();
   }
@@ -252,7 +266,7 @@ void Driver::interrupt(const RunId& run, bool kill) {
       for (core::UnitId unit = 0; unit < found->second.units.size(); unit++) {
         const core::Unit& u = found->second.units[unit];
         if (u.status != core::UnitStatus::running) continue;
-        acts_.push_back(core::StopAttempt{{run, unit, u.attempts, u.epoch}, true});
+        decided_.acts.push_back(core::StopAttempt{{run, unit, u.attempts, u.epoch}, true});
       }
     };
   }

@@ -1,6 +1,8 @@
 // The turn: takes what happened from the inbox, lets the pure core decide, commits, and only then
 // acts. Any thread may post. One turn runs at a time: on the driver's own thread, or, where that
-// one is idle and there is little to do, on the thread that brings it.
+// one is idle and there is little to do, on the thread that brings it. Where there is much to do,
+// what a turn wrote is synced on a thread of its own, and the next turns decide and write
+// meanwhile: what they wrote is synced together when that is done.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -37,7 +39,7 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 class RunListener {
  public:
   virtual ~RunListener() = default;
-  /// A turn's events, in order.
+  /// The events of one or more turns, in order, when those are committed.
   virtual void on_events(std::vector<Event> events) = 0;
   /// The run came to rest: final, or interrupted. No event follows.
   virtual void on_end() = 0;
@@ -52,7 +54,6 @@ struct RunMeta {
   int64_t grace_ms = 10'000;
   int64_t serve_for_ms = -1;
   std::shared_ptr<RunListener> listener;
-  std::vector<Event> untold;  // of this turn, for the listener
 };
 
 struct DriverOptions {
@@ -116,12 +117,23 @@ class Driver {
     std::vector<std::pair<Digest, std::string>> blobs;    // committed with the event
     std::vector<std::pair<std::string, std::string>> kv;  // committed with the event
     std::function<void(Batch&, core::State&)> control;    // in the turn, before the commit
-    std::function<void(bool admitted)> done;              // after the commit
+    bool reads_store = true;  // control may: all that was decided before it is durable first
+    std::function<void(bool admitted)> done;  // after the commit
     bool is_log = false;
     core::AttemptId log_id;
     uint32_t stream = 0;
     std::string text;
     core::Time at = 0;
+  };
+
+  /// What follows from what turns decided, once that is durable.
+  struct Decided {
+    uint64_t number = 1;  // of the commit: orders staged with it wait for it
+    std::vector<core::Command> acts;
+    std::vector<std::pair<std::function<void(bool)>, bool>>
+        outcomes;               // `done`, and whether admitted
+    std::vector<Event> events;  // for the listeners
+    bool empty() const { return acts.empty() && outcomes.empty() && events.empty(); }
   };
 
   Driver(const DriverOptions& options, std::unique_ptr<Store> store);
@@ -130,13 +142,30 @@ class Driver {
   void post(std::vector<Input> inputs);
   void post_or_turn(std::vector<Input> inputs);
   core::Time next_timer() const;
+  /// The driver's thread has something to do.
   bool has_work() const;
   void post_failure(const core::AttemptId& id, core::Cause cause, std::string message);
   void loop();
   void fail(const Error& error);
 
+  // commit.cc
+  /// Writes what the turn decided and makes it durable: here, or where that is much and
+  /// `may_leave`, on the syncing thread, which the next turns do not wait for.
+  void commit(bool may_leave);
+  Status write(bool sync);
+  void launch();
+  /// Waits for a sync that is under way and does what follows from it.
+  void land();
+  bool is_in_air() const;
+  void sync_loop();
+  void finish(Decided decided, const Status& committed);
+  bool is_snapshot_due() const;
+  void add_snapshot();
+
   // turn.cc
-  void turn(std::vector<Input> inputs);
+  /// A turn up to its commit.
+  void decide(std::vector<Input> inputs);
+  void turn(std::vector<Input> inputs, bool may_leave);
   void record(core::Event event, core::Time now);
   void stage(const Digest& digest, std::string bytes);
   void remember(const core::AttemptSucceeded& event);
@@ -158,13 +187,11 @@ class Driver {
   Result<std::string> content(const Digest& digest);
   std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
-  bool commit(bool durable);
-  void maybe_snapshot();
   RunMeta* meta(const RunId& run);
 
   // perform.cc, orders.cc, watchers.cc: in a turn. reports.cc: on the threads that report
   /// Executors fetch and decode what is about to start while its events are committed.
-  void stage_starts();
+  void stage_starts(size_t acts_before);
   bool can_stage(const core::AttemptId& id) const;
   bool is_interrupted(const core::StopAttempt& stop) const;
   void perform(const std::vector<core::Command>& acts);
@@ -179,8 +206,8 @@ class Driver {
   void notify_unit(const RunId& run, core::UnitId unit);
   void notify_run(const RunId& run);
   void warn(const RunId& run, std::string text);
-  void keep_to_tell(RunMeta& meta, Event event);
-  void tell();
+  void end_if_interrupted(const RunId& run);
+  void tell(std::vector<Event> events);
   void write_row(const RunId& run);
   void fold(const RunId& run);
   std::vector<Input> due_timers(core::Time now);
@@ -195,15 +222,16 @@ class Driver {
   // A turn's alone.
   core::State state_;
   std::map<RunId, RunMeta> metas_;
-  std::vector<RunId> untold_;  // runs whose listeners are owed events
-  Batch batch_;
+  Decided decided_;  // by this turn, and by those before it whose sync has not begun
+  Decided flying_;   // what is being synced
+  Batch batch_;      // this turn's, as are the next four
   std::vector<core::Record> records_;
+  bool durable_ = false;
+  std::unordered_map<Digest, std::string, DigestHash> staged_;  // content that the batch holds
+  std::map<Digest, CacheEntry> staged_cache_;
+  bool unsynced_ = false;                // something was written and its sync has not begun
   std::vector<core::Command> commands_;  // of the events applied since they were last drained
   std::deque<core::Command> questions_;
-  std::vector<core::Command> acts_;
-  std::unordered_map<Digest, std::string, DigestHash>
-      staged_;  // content of this turn, not yet committed
-  std::map<Digest, CacheEntry> staged_cache_;
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
@@ -215,6 +243,12 @@ class Driver {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
+  enum class Flight : uint8_t { none, in_air, landed };
+  Flight flight_ = Flight::none;
+  Status flight_ended_;
+  bool syncer_quits_ = false;
+  std::condition_variable launched_, landed_;
+  std::thread sync_thread_;
   std::vector<Input> inbox_;
   bool turning_ = false;         // a thread is in a turn: what turns own is its alone
   bool started_ = false;         // the driver's thread is there

@@ -1,4 +1,4 @@
-// Acts: orders leave during the commit, everything else happens after it.
+// Acts: orders leave before their commit is made, everything else happens after it.
 #include <algorithm>
 
 #include "engine/base/clock.hpp"
@@ -19,17 +19,20 @@ bool Driver::can_stage(const core::AttemptId& id) const {
          Resolver::def_of(run->second, id.unit)->kind != TaskKind::native;
 }
 
-void Driver::stage_starts() {
+void Driver::stage_starts(size_t acts_before) {
   if (!worker_) return;
+  std::vector<core::Command>& acts = decided_.acts;
   std::vector<AttemptOrder> orders;
-  orders.reserve(acts_.size());
-  std::erase_if(acts_, [&](const core::Command& act) {
+  orders.reserve(acts.size() - acts_before);
+  auto first = acts.begin() + static_cast<std::ptrdiff_t>(acts_before);
+  auto left = std::remove_if(first, acts.end(), [&](const core::Command& act) {
     const auto* start = std::get_if<core::StartAttempt>(&act);
     if (start == nullptr || !can_stage(start->id)) return false;
     if (auto order = make_order(start->id)) orders.push_back(std::move(*order));
     return true;
   });
-  if (!orders.empty()) worker_->stage(std::move(orders));
+  acts.erase(left, acts.end());
+  if (!orders.empty()) worker_->stage(std::move(orders), decided_.number);
 }
 
 /// An interrupted run's attempts may come to a point where they can be taken up again; a cancelled
@@ -59,10 +62,8 @@ void Driver::perform(const std::vector<core::Command>& acts) {
       worker_->ack_saved(saved->id, saved->name, true);
     } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {
       timers_.emplace(timer->at, *timer);
-    } else if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {
-      notify_unit(unit->run, unit->unit);
     } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
-      notify_run(run->run);
+      end_if_interrupted(run->run);
     } else if (const auto* end = std::get_if<core::RunEnded>(&act)) {
       ended.push_back(end->run);
     }
@@ -81,7 +82,6 @@ void Driver::perform(const std::vector<core::Command>& acts) {
     std::shared_ptr<RunListener> listener;
     if (RunMeta* found = meta(run)) listener = found->listener;
     drop.done = [this, run, listener](bool) {
-      tell();
       metas_.erase(run);
       if (listener) listener->on_end();
     };

@@ -23,8 +23,10 @@ void Driver::on_reports(std::vector<Report> reports) {
       case Report::Kind::progress:
       case Report::Kind::metric:
         input.has_event = false;
-        input.control = nullptr;
-        input.done = [this, report = std::move(report)](bool) { observe(report); };
+        input.reads_store = false;
+        input.control = [this, report = std::move(report)](Batch&, core::State&) {
+          observe(report);
+        };
         break;
       case Report::Kind::saved:
         save(std::move(report), input);
@@ -53,6 +55,7 @@ void Driver::save(Report report, Input& input) {
   }
   input.blobs = std::move(report.blobs);
   // The rows are keyed by the unit's name and key, which only a turn may look up.
+  input.reads_store = false;
   input.control = [id = report.id, name = report.text, value = std::move(report.value)](
                       Batch& batch, core::State& state) mutable {
     auto run = state.runs.find(id.run);

@@ -1,5 +1,5 @@
-// One turn: admit and apply what came in, answer the core's questions, ask the scheduler, commit,
-// and only then act.
+// One turn: admit and apply what came in, answer the core's questions, ask the scheduler. What it
+// decides waits for a commit (commit.cc), and only then is acted upon (perform.cc).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,9 +17,7 @@ namespace {
 constexpr size_t kQuestionsMax = 16'384;  // answered in one turn; the rest in the next
 constexpr size_t kLookupsMax = 512;
 constexpr size_t kProposalsMax = 4'096;
-constexpr size_t kShortResultMax = 64;          // bytes of a result that a cache entry holds
-constexpr uint64_t kJournalMin = 16 << 20;      // bytes of journal before a snapshot is worth it
-constexpr uint64_t kRestJournalMin = 64 << 10;  // where no run is left
+constexpr size_t kShortResultMax = 64;  // bytes of a result that a cache entry holds
 
 /// The head of a CBOR array of `count` items (RFC 8949, section 3.1).
 std::string encode_list_header(size_t count) {
@@ -46,15 +44,22 @@ bool is_question(const core::Command& command) {
 
 }  // namespace
 
-void Driver::turn(std::vector<Input> inputs) {
+void Driver::turn(std::vector<Input> inputs, bool may_leave) {
+  bool is_alone = std::any_of(inputs.begin(), inputs.end(), [](const Input& input) {
+    return input.control && input.reads_store;
+  });
+  if (is_alone) commit(false);
+  decide(std::move(inputs));
+  commit(may_leave && !is_alone);
+}
+
+void Driver::decide(std::vector<Input> inputs) {
   core::Time now = now_ms();
-  std::vector<std::pair<size_t, bool>> outcomes;  // of inputs with `done`
-  bool durable = false;
-  for (size_t i = 0; i < inputs.size(); i++) {
-    Input& input = inputs[i];
+  size_t acts_before = decided_.acts.size();
+  for (Input& input : inputs) {
     if (input.control) {
       input.control(batch_, state_);
-      durable = true;
+      durable_ = durable_ || input.reads_store;
     }
     bool admitted = true;
     if (input.is_log) {
@@ -71,21 +76,22 @@ void Driver::turn(std::vector<Input> inputs) {
         record(std::move(input.event), now);
       }
     }
-    if (input.done) outcomes.emplace_back(i, admitted);
+    if (input.done) decided_.outcomes.emplace_back(std::move(input.done), admitted);
   }
   settle(now);
-  durable = durable || !records_.empty();
-  stage_starts();
-  if (!commit(durable)) {
-    for (auto& [i, admitted] : outcomes) inputs[i].done(false);
-    return;
+  durable_ = durable_ || !records_.empty();
+  stage_starts(acts_before);
+  for (size_t i = acts_before; i < decided_.acts.size(); i++) {
+    const core::Command& act = decided_.acts[i];
+    if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {
+      notify_unit(unit->run, unit->unit);
+    } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
+      write_row(run->run);
+      notify_run(run->run);
+    } else if (const auto* ended = std::get_if<core::RunEnded>(&act)) {
+      fold(ended->run);
+    }
   }
-  if (worker_) worker_->release();
-  for (auto& [i, admitted] : outcomes) inputs[i].done(admitted);
-  std::vector<core::Command> acts = std::move(acts_);
-  acts_.clear();
-  perform(acts);
-  tell();
 }
 
 // Applies an admitted event and keeps it for the commit.
@@ -132,7 +138,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   if (is_short) entry.value = bytes->second;
   entry.is_file = bytes != staged_.end() && bytes->second.size() > kInlineBlobMax;
   batch_.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
-  staged_cache_[unit.key] = entry;
+  staged_cache_[unit.key] = std::move(entry);
 }
 
 void Driver::settle(core::Time now) {
@@ -142,7 +148,7 @@ void Driver::settle(core::Time now) {
       if (is_question(command)) {
         questions_.push_back(std::move(command));
       } else {
-        acts_.push_back(std::move(command));
+        decided_.acts.push_back(std::move(command));
       }
     }
     commands_.clear();
@@ -334,61 +340,6 @@ std::shared_ptr<const PlanFragment> Driver::fragment(const Digest& digest) {
   auto decoded = decode_fragment(*bytes);
   if (!decoded.ok()) return nullptr;
   return std::make_shared<const PlanFragment>(std::move(*decoded));
-}
-
-bool Driver::commit(bool durable) {
-  // Rows first: they are part of the same batch.
-  for (const core::Command& act : acts_) {
-    if (const auto* changed = std::get_if<core::RunChanged>(&act)) write_row(changed->run);
-    if (const auto* ended = std::get_if<core::RunEnded>(&act)) fold(ended->run);
-  }
-  if (!records_.empty()) {
-    std::string bytes = encode_records(records_);
-    journal_bytes_ += bytes.size();
-    batch_.put(Family::journal, journal_key(records_.front().sequence), std::move(bytes));
-  }
-  maybe_snapshot();
-  if (batch_.writes.empty()) {
-    staged_.clear();
-    return !stopped_by();
-  }
-  if (durable) failpoint("turn-before-commit");
-  Status done = stopped_by() ? Status(*stopped_by()) : store_->commit(batch_, durable);
-  if (durable) failpoint("turn-after-commit");
-  batch_.writes.clear();
-  records_.clear();
-  staged_.clear();
-  staged_cache_.clear();
-  if (!done.ok()) {
-    // Nothing of this turn was seen by anybody: stop here, the next start repairs it.
-    acts_.clear();
-    fail(done.error());
-    return false;
-  }
-  return true;
-}
-
-void Driver::maybe_snapshot() {
-  // A state that nothing goes on in has a snapshot of a few bytes.
-  bool is_rest = state_.runs.empty() && journal_bytes_ > kRestJournalMin;
-  bool due =
-      snapshot_due_ || is_rest || journal_bytes_ > std::max(kJournalMin, 2 * snapshot_bytes_);
-  if (!due) return;
-  std::string bytes = encode_snapshot(state_);
-  snapshot_bytes_ = bytes.size();
-  batch_.put(Family::snapshots, journal_key(state_.sequence), std::move(bytes));
-  if (snapshot_sequence_ != 0) batch_.erase(Family::snapshots, journal_key(snapshot_sequence_));
-  // What the snapshot holds need not be replayed. The batch of this turn is part of it.
-  Status scanned =
-      store_->scan(Family::journal, "", "", [&](std::string_view key, std::string_view) {
-        batch_.erase(Family::journal, std::string(key));
-        return true;
-      });
-  if (!scanned.ok()) fail(scanned.error());
-  if (!records_.empty()) batch_.erase(Family::journal, journal_key(records_.front().sequence));
-  snapshot_sequence_ = state_.sequence;
-  journal_bytes_ = 0;
-  snapshot_due_ = false;
 }
 
 }  // namespace flow

@@ -1,16 +1,12 @@
-// What a run's listener hears, once a turn.
+// What a run's listener hears: what a turn decided, as it was then, when that is committed.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
 
 namespace flow {
-
-// Listeners are told once a turn: whoever waits for events wakes for many of them.
-void Driver::keep_to_tell(RunMeta& run_meta, Event event) {
-  if (run_meta.untold.empty()) untold_.push_back(event.run);
-  run_meta.untold.push_back(std::move(event));
-}
 
 void Driver::warn(const RunId& run, std::string text) {
   RunMeta* run_meta = meta(run);
@@ -20,17 +16,21 @@ void Driver::warn(const RunId& run, std::string text) {
   event.run = run;
   event.text = std::move(text);
   event.at_ms = now_ms();
-  keep_to_tell(*run_meta, std::move(event));
+  decided_.events.push_back(std::move(event));
 }
 
-void Driver::tell() {
-  for (const RunId& run : untold_) {
+// Once a commit: whoever waits for events wakes for many of them.
+void Driver::tell(std::vector<Event> events) {
+  while (!events.empty()) {
+    RunId run = events.front().run;
+    auto others = std::stable_partition(events.begin(), events.end(),
+                                        [&](const Event& event) { return event.run == run; });
+    std::vector<Event> rest(std::make_move_iterator(others), std::make_move_iterator(events.end()));
+    events.erase(others, events.end());
     RunMeta* run_meta = meta(run);
-    if (run_meta == nullptr) continue;
-    std::vector<Event> events = std::exchange(run_meta->untold, {});
-    if (run_meta->listener) run_meta->listener->on_events(std::move(events));
+    if (run_meta != nullptr && run_meta->listener) run_meta->listener->on_events(std::move(events));
+    events = std::move(rest);
   }
-  untold_.clear();
 }
 
 void Driver::observe(const Report& report) {
@@ -51,7 +51,7 @@ void Driver::observe(const Report& report) {
     event.data = Value::map(
         {{Value(report.text), Value(report.number)}, {Value("step"), Value(report.step)}});
   }
-  keep_to_tell(*run_meta, std::move(event));
+  decided_.events.push_back(std::move(event));
 }
 
 void Driver::notify_unit(const RunId& run, core::UnitId unit) {
@@ -78,7 +78,7 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
     if (is_backoff) event.text = "a new attempt, after: " + u.extra->failure.message;
     if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.extra->waiting_for;
   }
-  keep_to_tell(*run_meta, std::move(event));
+  decided_.events.push_back(std::move(event));
 }
 
 void Driver::notify_run(const RunId& run) {
@@ -96,12 +96,16 @@ void Driver::notify_run(const RunId& run) {
   event.run = run;
   event.status = core::status_name(status);
   event.at_ms = now_ms();
-  keep_to_tell(*run_meta, std::move(event));
-  if (status == core::RunStatus::interrupted) {
-    tell();
-    run_meta->listener->on_end();
-    run_meta->listener.reset();
-  }
+  decided_.events.push_back(std::move(event));
+}
+
+void Driver::end_if_interrupted(const RunId& run) {
+  auto found = state_.runs.find(run);
+  RunMeta* run_meta = meta(run);
+  if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
+  if (found->second.status != core::RunStatus::interrupted) return;
+  run_meta->listener->on_end();
+  run_meta->listener.reset();
 }
 
 }  // namespace flow

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -140,12 +141,12 @@ void Session::handle(wire::ToExecutor& message) {
       bool held = message.start().held();
       burst_++;
       queue_.push_back({std::move(*message.mutable_start()), ++received_});
-      // What comes after one that is held waits for the same release.
+      // What comes after one that is held waits with it.
       if (!held && released_ + 1 == received_) released_ = received_;
       break;
     }
     case wire::ToExecutor::kRelease:
-      released_ = received_;
+      released_ = std::max(released_, message.release().starts());
       break;
     case wire::ToExecutor::kStop:
       handle_stop(message.stop());

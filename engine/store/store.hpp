@@ -38,6 +38,8 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual Status commit(const Batch& batch, bool sync = true) = 0;
+  /// All that was committed before is durable.
+  virtual Status sync() = 0;
   virtual Result<std::optional<std::string>> get(Family family, std::string_view key) const = 0;
   /// A row or nothing for each key, in their order.
   virtual Result<std::vector<std::optional<std::string>>> get_many(
@@ -84,8 +86,6 @@ class Blobs {
 
 using FindPlan = std::function<std::shared_ptr<const Plan>(const Digest&)>;
 using FindFragment = std::function<std::shared_ptr<const PlanFragment>(const Digest&)>;
-FindPlan find_plan_in(const Blobs& blobs);  // which must outlive it
-FindFragment find_fragment_in(const Blobs& blobs);
 
 /// Protocol Buffers (journal.proto), one message for the records of a turn; ends with a CRC-32C of
 /// its own.

@@ -135,12 +135,14 @@ void LocalWorker::send(Slot& slot, Pending pending) {
                                     safe_name(order), order.id.attempt);
   wire::ToExecutor message;
   fill_start(order, scratch, *message.mutable_start());
-  message.mutable_start()->set_held(pending.staged);
-  slot.was_staged = slot.was_staged || pending.staged;
+  bool is_held = pending.commit > released_;
+  message.mutable_start()->set_held(is_held);
+  slot.starts++;
+  if (is_held || !slot.held.empty()) slot.held.push_back({slot.starts, pending.commit});
   append_frame(slot.out, message);
   Running running;
   running.order = std::move(order);
-  running.staged = pending.staged;
+  running.commit = pending.commit;
   if (slot.queue.empty()) running.since_us = monotonic_us();
   slot.queue.push_back(std::move(running));
 }

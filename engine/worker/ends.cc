@@ -119,7 +119,7 @@ void LocalWorker::bury(Slot& slot) {
       report_end(slot.queue[i - 1].order.id, Report::Outcome::stopped, {});
     } else {
       Running& running = slot.queue[i - 1];
-      pending_.push_front({std::move(running.order), running.staged && slot.was_staged});
+      pending_.push_front({std::move(running.order), running.commit});
     }
   }
 }

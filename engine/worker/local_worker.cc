@@ -43,21 +43,24 @@ LocalWorker::~LocalWorker() {
   ::close(wake_);
 }
 
-void LocalWorker::stage(std::vector<AttemptOrder> orders) {
+void LocalWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   std::lock_guard lock(mutex_);
-  for (AttemptOrder& order : orders) pending_.push_back({std::move(order), true});
-  any_staged_ = true;
+  for (AttemptOrder& order : orders) pending_.push_back({std::move(order), commit});
   act();
 }
 
-void LocalWorker::release() {
+void LocalWorker::release(uint64_t commit) {
   std::lock_guard lock(mutex_);
-  if (!std::exchange(any_staged_, false)) return;
-  for (Pending& pending : pending_) pending.staged = false;
+  released_ = std::max(released_, commit);
   for (Slot& slot : slots_) {
-    if (!std::exchange(slot.was_staged, false)) continue;
+    uint64_t starts = 0;
+    while (!slot.held.empty() && slot.held.front().commit <= released_) {
+      starts = slot.held.front().start;
+      slot.held.pop_front();
+    }
+    if (starts == 0) continue;
     wire::ToExecutor message;
-    message.mutable_release();
+    message.mutable_release()->set_starts(starts);
     append_frame(slot.out, message);
     write_slot(slot);
   }

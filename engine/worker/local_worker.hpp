@@ -22,8 +22,8 @@ class LocalWorker final : public Worker {
  public:
   LocalWorker(const WorkerOptions& options, OnReport on_report);
   ~LocalWorker() override;
-  void stage(std::vector<AttemptOrder> orders) override;
-  void release() override;
+  void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
+  void release(uint64_t commit) override;
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
@@ -31,7 +31,7 @@ class LocalWorker final : public Worker {
  private:
   struct Pending {
     AttemptOrder order;
-    bool staged = false;
+    uint64_t commit = 0;
   };
 
   // on whichever thread asks:
@@ -102,7 +102,7 @@ class LocalWorker final : public Worker {
   std::mutex mutex_;  // of all that follows
   bool quit_ = false;
   bool waits_long_ = false;  // the thread wakes only when it is woken
-  bool any_staged_ = false;
+  uint64_t released_ = 0;    // the newest commit that is durable
   std::deque<Pending> pending_;
   std::list<Slot> slots_;
   std::vector<Report> reports_;

@@ -101,7 +101,7 @@ void LocalWorker::adjust(const Slot& slot, const Running& running, Report& repor
 void LocalWorker::give_back(Slot& slot, const core::AttemptId& id) {
   for (auto running = slot.queue.begin(); running != slot.queue.end(); ++running) {
     if (running->order.id != id) continue;
-    pending_.push_front({std::move(running->order), running->staged && slot.was_staged});
+    pending_.push_front({std::move(running->order), running->commit});
     slot.queue.erase(running);
     return;
   }

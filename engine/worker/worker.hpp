@@ -94,14 +94,13 @@ class Worker {
  public:
   using OnReport = std::function<void(std::vector<Report>)>;
   virtual ~Worker() = default;  // kills every executor's process group and waits for it
-  /// Hands orders over while their events are being committed: executors decode them and
-  /// load their scripts, and call no task's function and run no command of them before release().
-  virtual void stage(std::vector<AttemptOrder> orders) = 0;
-  virtual void release() = 0;
-  void start(std::vector<AttemptOrder> orders) {
-    stage(std::move(orders));
-    release();
-  }
+  /// Hands orders over whose events the commit of this number holds, while it is made: executors
+  /// decode them and load their scripts, and call no task's function and run no command of them
+  /// before it is released. Commits are numbered from 1.
+  virtual void stage(std::vector<AttemptOrder> orders, uint64_t commit) = 0;
+  /// This commit and all before it are durable.
+  virtual void release(uint64_t commit) = 0;
+  void start(std::vector<AttemptOrder> orders) { stage(std::move(orders), 0); }
   /// SIGTERM, after the order's grace SIGKILL; with `kill` SIGKILL at once. The report ends it.
   virtual void stop(const core::AttemptId& id, bool kill) = 0;
   /// ctx.stopping is true: the attempt may save and end, or come to its end. After the order's

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-FAILPOINTS = ["commit-before", "commit-after", "turn-before-commit", "turn-after-commit", "blob-before-temporary",
-              "blob-after-write", "blob-after-sync", "blob-after-rename"]
+FAILPOINTS = ["commit-before", "commit-after", "turn-before-commit", "turn-after-commit", "sync-before", "sync-after",
+              "blob-before-temporary", "blob-after-write", "blob-after-sync", "blob-after-rename"]
 
 SCRIPT = r'''
 local flow = require "flow"

@@ -85,7 +85,7 @@ void hand_over(Worker& worker, Ends& ends, const std::string& mark) {
   orders.push_back(shell_order(0, "touch " + mark));
   orders.push_back(shell_order(1, "true"));
   AttemptOrder second = orders[1];
-  worker.stage(std::move(orders));
+  worker.stage(std::move(orders), 1);
   worker.stop(second.id, false);
   REQUIRE(ends.wait(1) == Outcome::stopped);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for one that would run too early
@@ -99,9 +99,27 @@ TEST_CASE("an order that is held runs after the release and not before") {
   auto worker = worker_in(place, ends);
   hand_over(*worker, ends, place / "mark");
   CHECK_FALSE(fs::exists(place / "mark"));
-  worker->release();
+  worker->release(1);
   CHECK(ends.wait(0) == Outcome::succeeded);
   CHECK(fs::exists(place / "mark"));
+}
+
+TEST_CASE("a release lets go of its commit's orders and of earlier ones, not of later ones") {
+  Place place;
+  Ends ends;
+  auto worker = worker_in(place, ends);
+  hand_over(*worker, ends, place / "mark");
+  worker->stage({shell_order(2, "touch " + (place / "later"))}, 2);
+  worker->stage({shell_order(3, "touch " + (place / "last"))}, 3);
+  worker->release(1);
+  CHECK(ends.wait(0) == Outcome::succeeded);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK_FALSE(fs::exists(place / "later"));
+  worker->start({shell_order(4, "touch " + (place / "behind"))});
+  worker->release(3);
+  CHECK(ends.wait(2) == Outcome::succeeded);
+  CHECK(ends.wait(3) == Outcome::succeeded);
+  CHECK(ends.wait(4) == Outcome::succeeded);
 }
 
 TEST_CASE("an order that is never released never runs") {

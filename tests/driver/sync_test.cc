@@ -1,0 +1,188 @@
+// A commit is performed when its sync is done and not before, also where the sync is made beside
+// the turns.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "engine/driver/prepare.hpp"
+
+using namespace flow;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+/// What the test and the store share: a sync waits for the gate, and fails where it is told to.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_closed = true, fails = false;
+  int syncs = 0;
+
+  Status pass() {
+    std::unique_lock lock(mutex);
+    syncs++;
+    changed.notify_all();
+    changed.wait(lock, [this] { return !is_closed; });
+    if (fails) return environment_error("the disk is gone");
+    return {};
+  }
+  bool wait_for_sync() {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, kPatience, [this] { return syncs > 0; });
+  }
+  void open(bool failing) {
+    std::lock_guard lock(mutex);
+    is_closed = false;
+    fails = failing;
+    changed.notify_all();
+  }
+};
+
+class GatedStore final : public Store {
+ public:
+  GatedStore(std::unique_ptr<Store> store, Gate& gate) : store_(std::move(store)), gate_(gate) {}
+  Status commit(const Batch& batch, bool sync) override { return store_->commit(batch, sync); }
+  Status sync() override {
+    FLOW_TRY(gate_.pass());
+    return store_->sync();
+  }
+  Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
+    return store_->get(family, key);
+  }
+  Result<std::vector<std::optional<std::string>>> get_many(
+      Family family, const std::vector<std::string_view>& keys) const override {
+    return store_->get_many(family, keys);
+  }
+  Status scan(Family family, std::string_view prefix, std::string_view from,
+              const std::function<bool(std::string_view, std::string_view)>& visit) const override {
+    return store_->scan(family, prefix, from, visit);
+  }
+  uint64_t bytes() const override { return store_->bytes(); }
+
+ private:
+  std::unique_ptr<Store> store_;
+  Gate& gate_;
+};
+
+class Ear final : public RunListener {
+ public:
+  void on_events(std::vector<Event> events) override {
+    std::lock_guard lock(mutex_);
+    for (const Event& event : events) {
+      if (event.type == "task" && event.status == "succeeded") succeeded_.insert(event.task);
+    }
+  }
+  void on_end() override {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  std::set<std::string> succeeded() {
+    std::lock_guard lock(mutex_);
+    return succeeded_;
+  }
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [this] { return ended_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::string> succeeded_;
+  bool ended_ = false;
+};
+
+// Sixty tasks that end together, and after each a command that leaves a mark.
+const char* kScript = R"(local flow = require "flow"
+local one = flow.task("one", function(ctx, i) return i end)
+local mark = flow.shell("mark", { command = "touch FOLDER/{i}" })
+return flow.pipeline("p", {}, function()
+  for i = 1, 60 do mark { i = one(i) } end
+end)
+)";
+
+struct Started {
+  fs::path path;
+  Gate gate;
+  std::shared_ptr<Ear> ear = std::make_shared<Ear>();
+  std::unique_ptr<Driver> driver;
+
+  Started() {
+    std::string name = (fs::temp_directory_path() / "flow-test-XXXXXX").string();
+    path = mkdtemp(name.data());
+    std::string text = kScript;
+    text.replace(text.find("FOLDER"), 6, (path / "marks").string());
+    fs::create_directory(path / "marks");
+    std::ofstream(path / "pipeline.lua") << text;
+    auto store = open_store((path / "state").string());
+    REQUIRE(store.ok());
+    DriverOptions options;
+    options.state_dir = (path / "state").string();
+    options.executor = std::getenv("FLOW_TEST_EXECUTOR");
+    options.jobs = 2;
+    auto made = Driver::start(options, std::make_unique<GatedStore>(std::move(*store), gate));
+    REQUIRE(made.ok());
+    driver = std::move(*made);
+    Submission submission;
+    submission.script = (path / "pipeline.lua").string();
+    submission.working_directory = path.string();
+    submission.environment = process_environment();
+    auto prepared = prepare(*driver, submission);
+    if (!prepared.ok()) FAIL(prepared.error().message);
+    prepared->meta.listener = ear;
+    Status in = driver->submit(std::move(prepared->meta), prepared->plan,
+                               std::move(prepared->plan_bytes), false, false, 2);
+    REQUIRE(in.ok());
+  }
+  ~Started() {
+    gate.open(false);
+    driver.reset();
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  /// Marks of commands whose start hangs on something that nobody was told of yet.
+  int early_marks() const {
+    std::set<std::string> told = ear->succeeded();
+    int early = 0;
+    for (const auto& mark : fs::directory_iterator(path / "marks")) {
+      std::string i = mark.path().filename().string();
+      if (!told.contains(i == "1" ? "one" : "one#" + i)) early++;
+    }
+    return early;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("nothing is told or run of what is not synced, and all of it when it is") {
+  Started run;
+  REQUIRE(run.gate.wait_for_sync());
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // for what would come too early
+  CHECK(run.ear->succeeded().size() < 60);
+  CHECK(run.early_marks() == 0);
+  run.gate.open(false);
+  REQUIRE(run.ear->wait());
+  CHECK(run.ear->succeeded().size() == 120);
+  CHECK(run.early_marks() == 0);
+}
+
+TEST_CASE("a sync that fails stops the engine, and nothing of it is told or run") {
+  Started run;
+  REQUIRE(run.gate.wait_for_sync());
+  std::set<std::string> told = run.ear->succeeded();
+  run.gate.open(true);
+  REQUIRE(run.ear->wait());
+  CHECK(run.ear->succeeded() == told);
+  CHECK(run.early_marks() == 0);
+  REQUIRE(run.driver->stopped_by());
+  CHECK(run.driver->stopped_by()->message == "the disk is gone");
+}
