@@ -9,6 +9,7 @@
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/run_state.hpp"
 #include "engine/driver/server.hpp"
+#include "engine/driver/throwing.hpp"
 #include "engine/store/lock.hpp"
 
 namespace flow {
@@ -58,14 +59,5 @@ class LocalEngine final : public detail::EngineImpl {
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Server> server_;
 };
-
-template <typename T>
-T value_or_throw(Result<T> result) {
-  if (!result.ok()) throw Failed(result.error());
-  return std::move(result).value();
-}
-inline void ok_or_throw(const Status& status) {
-  if (!status.ok()) throw Failed(status.error());
-}
 
 }  // namespace flow

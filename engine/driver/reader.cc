@@ -10,6 +10,7 @@
 #include "engine/driver/info.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/reader_impl.hpp"
+#include "engine/driver/throwing.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/store/lock.hpp"
 
@@ -148,27 +149,13 @@ struct ReaderImpl {
   }
 };
 
-namespace {
-
-template <typename T>
-T must(Result<T> result) {
-  if (!result.ok()) throw Failed(result.error());
-  return std::move(result).value();
-}
-
-void must(Status status) {
-  if (!status.ok()) throw Failed(status.error());
-}
-
-}  // namespace
-
 Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
-  impl_->dir = must(find_state(options));
+  impl_->dir = value_or_throw(find_state(options));
   std::error_code failed;
   if (!fs::exists(fs::path(impl_->dir) / "db", failed)) return;  // no run yet
   StoreOptions store;
   store.read_only = true;
-  impl_->store = must(open_store(impl_->dir, store));
+  impl_->store = value_or_throw(open_store(impl_->dir, store));
   impl_->blobs = std::make_unique<Blobs>(*impl_->store, impl_->dir);
 }
 
@@ -179,7 +166,7 @@ const std::string& Reader::state_dir() const { return impl_->dir; }
 std::vector<RunInfo> Reader::list(bool results) const {
   std::vector<RunInfo> out;
   if (!impl_->store) return out;
-  for (RunRow& given : must(all_rows(*impl_->store))) {
+  for (RunRow& given : value_or_throw(all_rows(*impl_->store))) {
     RunRow row = impl_->row_now(std::move(given));
     Resolver resolver = impl_->resolver();  // holds the values it read: one a run
     out.push_back(results ? summary_of_row(row, resolver) : info_of_row(row));
@@ -194,8 +181,8 @@ LoadedRun selected(const ReaderImpl& impl, const std::string& selector) {
     throw Failed(user_error(fmt::format(
         "there is no run in the state `{}` yet: start one with `flow run FILE`", impl.dir)));
   }
-  RunRow row = impl.row_now(must(select_row(*impl.store, selector)));
-  return must(load_run(*impl.store, *impl.blobs, row));
+  RunRow row = impl.row_now(value_or_throw(select_row(*impl.store, selector)));
+  return value_or_throw(load_run(*impl.store, *impl.blobs, row));
 }
 
 void need_tasks(const LoadedRun& loaded) {
@@ -229,7 +216,7 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
   }
   std::vector<core::UnitId> units;
   if (task != task_at_attempt) {
-    uint32_t made = loaded.run->units[must(find_unit(*loaded.run, task))].attempts;
+    uint32_t made = loaded.run->units[value_or_throw(find_unit(*loaded.run, task))].attempts;
     if (attempt == 0 || attempt > made) {
       throw Failed(
           user_error(fmt::format("`{}` of the run {} has no attempt {}: it had {}", task,
@@ -237,7 +224,7 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
     }
   }
   if (!task.empty()) {
-    units.push_back(must(find_unit(*loaded.run, task)));
+    units.push_back(value_or_throw(find_unit(*loaded.run, task)));
     // A map is all its instances.
     for (core::UnitId instance : core::instances_of(*loaded.run, units.front()))
       units.push_back(instance);
@@ -253,11 +240,11 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
   };
   for (core::UnitId unit : units) {
     std::string prefix = log_prefix(loaded.run->id, unit);
-    must(impl_->store->scan(Family::logs, prefix, prefix,
-                            [&](std::string_view, std::string_view value) {
-                              visit_unit(unit, value);
-                              return true;
-                            }));
+    ok_or_throw(impl_->store->scan(Family::logs, prefix, prefix,
+                                   [&](std::string_view, std::string_view value) {
+                                     visit_unit(unit, value);
+                                     return true;
+                                   }));
   }
   std::stable_sort(lines.begin(), lines.end(),
                    [](const LogLine& a, const LogLine& b) { return a.at_ms < b.at_ms; });
@@ -269,8 +256,8 @@ std::string Reader::why(const std::string& selector, const std::string& task) co
   need_tasks(loaded);
   Resolver resolver = impl_->resolver();
   if (task.empty()) return explain_run(*impl_->store, *impl_->blobs, loaded, resolver);
-  return explain_task(*impl_->store, *impl_->blobs, loaded, must(find_unit(*loaded.run, task)),
-                      resolver);
+  return explain_task(*impl_->store, *impl_->blobs, loaded,
+                      value_or_throw(find_unit(*loaded.run, task)), resolver);
 }
 
 std::string Reader::diff(const std::string& a, const std::string& b) const {
@@ -385,7 +372,7 @@ class Copier {
 
   void write_json(const Value& value) {
     fs::path path = place("result.json");
-    must(write_file_atomic(path.string(), to_json(value, 2) + "\n"));
+    ok_or_throw(write_file_atomic(path.string(), to_json(value, 2) + "\n"));
     written.push_back(path.string());
   }
 
@@ -429,7 +416,7 @@ class Copier {
     fs::remove(temporary, failed);  // it may be a link
     if (fs::exists(object, failed)) {
       fs::copy_file(object, temporary, fs::copy_options::overwrite_existing);
-      if (must(sha256_file(temporary.string())).digest != digest) {
+      if (value_or_throw(sha256_file(temporary.string())).digest != digest) {
         fs::remove(temporary, failed);
         throw Failed(environment_error(fmt::format(
             "the content {} in the state is damaged: its bytes have another digest (`{}`)",
@@ -437,13 +424,13 @@ class Copier {
       }
     } else if (!origin.empty()) {
       fs::copy_file(origin, temporary, fs::copy_options::overwrite_existing);
-      Digest now = must(sha256_file(temporary.string())).digest;
+      Digest now = value_or_throw(sha256_file(temporary.string())).digest;
       if (now != digest) {
         fs::remove(temporary, failed);
         throw Failed(environment_error(fmt::format("`{}` changed since the run read it", origin)));
       }
     } else {
-      must(write_file_atomic(temporary.string(), must(impl_.blobs->get(digest))));
+      ok_or_throw(write_file_atomic(temporary.string(), value_or_throw(impl_.blobs->get(digest))));
     }
     fs::permissions(temporary, executable ? fs::perms(0755) : fs::perms(0644));
     fs::rename(temporary, path);
@@ -468,7 +455,7 @@ class Copier {
   }
 
   void copy_tensor(const Tensor& tensor, const std::string& name) {
-    std::string bytes = must(impl_.blobs->get(tensor.digest));
+    std::string bytes = value_or_throw(impl_.blobs->get(tensor.digest));
     static const std::map<DType, const char*> codes = {
         {DType::f32, "<f4"}, {DType::f16, "<f2"}, {DType::f64, "<f8"},     {DType::i64, "<i8"},
         {DType::i32, "<i4"}, {DType::u8, "|u1"},  {DType::boolean, "|b1"}, {DType::bf16, "<u2"}};
@@ -482,7 +469,7 @@ class Copier {
     out += static_cast<char>(header.size() & 0xff);
     out += static_cast<char>(header.size() >> 8);
     fs::path path = place((name.empty() ? std::string("tensor") : name) + ".npy");
-    must(write_file_atomic(path.string(), out + header + bytes));
+    ok_or_throw(write_file_atomic(path.string(), out + header + bytes));
     written.push_back(path.string());
   }
 
@@ -501,7 +488,7 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
         fmt::format("the run {} has no result yet: it is {}", loaded.row.id, loaded.row.status)));
   }
   Resolver resolver = impl_->resolver();
-  Value result = *must(resolver.value(loaded.run->result));
+  Value result = *value_or_throw(resolver.value(loaded.run->result));
   if (part.empty()) return result;
   auto found = value_at(result, parse_part(part));
   if (!found.ok()) throw Failed(user_error(found.error().message));  // a word of the command line
