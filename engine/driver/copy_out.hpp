@@ -1,0 +1,16 @@
+// A result out of the state into a folder: files as files, tensors as .npy, the whole as JSON.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/store/store.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+/// Copies what is in `value`, which is called `name` ("" where it is the whole result), into
+/// `directory`; the paths it wrote. Throws Failed.
+std::vector<std::string> copy_out(const Blobs& blobs, const Value& value, const std::string& name,
+                                  const std::string& directory);
+
+}  // namespace flow
