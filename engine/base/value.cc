@@ -1,4 +1,4 @@
-// How a value is put together, found in and compared. Its bytes are in cbor.cc, its JSON in
+// How a value is put together, found in and compared. Its bytes are in cbor_*.cc, its JSON in
 // json.cc.
 #include "flow/value.hpp"
 
