@@ -384,6 +384,8 @@ void open_sandbox(lua_State* L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &kGlobalsKey);
   open_standard(L, globals);
   open_order(L, globals);
+  open_text(L, globals);
+  open_raw(L, globals);
   open_guarded(L, globals);
   open_effects(L, globals);
   lua_getfield(L, globals, "table");

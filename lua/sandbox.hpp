@@ -91,9 +91,16 @@ void push_face(lua_State* L, const std::string& name);
 /// returns false.
 bool push_real(lua_State* L, int index);
 
+// ---- keys.cc
+/// The keys of the table at `index` in the order of pairs, as a list that it pushes; how many.
+size_t push_ordered_keys(lua_State* L, int index);
+
 // ---- order.cc
-void open_order(lua_State* L, int globals);  // pairs, next, tostring, print, raw*, get/setmetatable
-void open_sort(lua_State* L, int table_library);
+void open_order(lua_State* L, int globals);  // pairs, ipairs, next
+void push_weak_table(lua_State* L);          // its keys are weak
+
+// ---- object_text.cc
+void open_text(lua_State* L, int globals);  // tostring, print
 void open_format(lua_State* L, int string_library);
 /// Pushes the text of the value at `index` as tostring gives it.
 void push_text(lua_State* L, int index);
@@ -101,8 +108,12 @@ void push_text(lua_State* L, int index);
 void push_formatted(lua_State* L, int first);
 /// Objects that an attempt printed lose their numbers; what the load printed keeps them.
 void forget_printed(lua_State* L);
-/// The keys of the table at `index` in the order of pairs, as a list that it pushes; how many.
-size_t push_ordered_keys(lua_State* L, int index);
+
+// ---- raw.cc
+void open_raw(lua_State* L, int globals);  // raw*, get/setmetatable
+
+// ---- sort.cc
+void open_sort(lua_State* L, int table_library);
 
 // ---- guard.cc
 void open_guarded(lua_State* L, int globals);       // pcall, xpcall, load, dofile, …
