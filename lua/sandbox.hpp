@@ -163,8 +163,10 @@ std::vector<std::string> script_globals(lua_State* L);
 /// Pushes the text of an error whose value, at `index`, is no string.
 void push_error_text(lua_State* L, int index);
 
-// ---- vm.cc
+// ---- traceback.cc
 std::string traceback_text(lua_State* L);
+
+// ---- vm.cc
 /// Canonical code of every task that has none yet.
 void fill_codes(lua_State* L);
 
