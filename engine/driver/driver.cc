@@ -251,9 +251,22 @@ void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& r
   latch->wait();
 }
 
-void Driver::collect(const std::function<void(const core::State&)>& collect) {
+void Driver::collect(const std::function<void(const core::State&, Batch&)>& mark,
+                     const std::function<void()>& sweep) {
   std::unique_lock alone(collecting_);
-  inspect([&](const core::State& state, Resolver&) { collect(state); });
+  auto latch = std::make_shared<Latch>();
+  Input input;
+  input.has_event = false;
+  input.control = [&, this](Batch& batch, core::State& state) {
+    commit(false);  // what came before in this turn is content like other
+    mark(state, batch);
+    snapshot_due_ = true;
+    commit(false);  // before what comes after in this turn finds content that is leaving
+    if (!stopped_by()) sweep();
+  };
+  input.done = [latch](bool admitted) { latch->open(admitted); };
+  post(std::move(input));
+  latch->wait();
 }
 
 void Driver::interrupt(const RunId& run, bool kill) {

@@ -91,8 +91,11 @@ class Driver {
                  bool fail_fast, int32_t jobs);
   /// While it is held nothing is collected: content may be stored before the run that needs it.
   std::shared_lock<std::shared_mutex> hold_content() { return std::shared_lock(collecting_); }
-  /// Runs `collect` with nobody holding content, on a turn.
-  void collect(const std::function<void(const core::State&)>& collect);
+  /// Runs `mark` on a turn with nobody holding content. What it adds to the batch is committed with
+  /// a snapshot: the journal, which may name content of runs that ended, is replayed no more. Then,
+  /// where that went well, `sweep`.
+  void collect(const std::function<void(const core::State&, Batch&)>& mark,
+               const std::function<void()>& sweep);
   /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
   /// With `taken_up`, for that run going on with `plan`: compared is what it did before.
   PlanInfo foresee(const Plan& plan, bool fresh, const RunRow* taken_up = nullptr);

@@ -97,99 +97,141 @@ bool has_attempts(const core::State& live) {
   return false;
 }
 
-// On a turn: nothing is committed meanwhile, so what is not marked now nobody needs.
-Result<uint64_t> collect(Driver& driver, const core::State& live, uint32_t keep) {
-  Store& store = driver.store();
-  auto rows = all_rows(store);
-  FLOW_TRY(rows);
-  std::set<std::string> kept, dropped;
-  uint32_t finished = 0;
-  for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
-    bool keep_it = !is_over(row->status) || finished++ < keep;
-    (keep_it ? kept : dropped).insert(row->id);
+/// On a turn: nothing is committed meanwhile, so what is not marked now nobody needs.
+class Collection {
+ public:
+  explicit Collection(Driver& driver)
+      : driver_(driver), store_(driver.store()), marks_(driver.blobs()) {}
+
+  /// Finds what is needed; what is not and is a row is erased by `batch`.
+  Status mark(const core::State& live, uint32_t keep, Batch& batch) {
+    if (has_attempts(live)) young_ = kYoung;
+    FLOW_TRY(mark_runs(live, keep, batch));
+    FLOW_TRY(mark_cache(batch));
+    FLOW_TRY(drop_requests(batch));
+    FLOW_TRY(drop_what_runs_left(batch));
+    return drop_blobs(batch);
   }
-  Batch batch;
-  uint64_t freed = 0;
-  Marks marks(driver.blobs());
-  for (const RunRow& row : *rows) {
-    if (dropped.contains(row.id)) {
-      batch.erase(Family::runs, run_key(row.id));
-      batch.erase(Family::kv, folded_key(row.id));
-      continue;
+
+  /// When the batch is committed: files.
+  void sweep() {
+    freed_ += sweep_objects(driver_.options().state_dir, marks_, young_);
+    // Scratch of failed attempts stays until here.
+    std::error_code failed;
+    for (const std::string& run : dropped_)
+      fs::remove_all(fs::path(driver_.options().state_dir) / "scratch" / run, failed);
+  }
+
+  uint64_t freed() const { return freed_; }
+
+ private:
+  Status mark_runs(const core::State& live, uint32_t keep, Batch& batch) {
+    auto rows = all_rows(store_);
+    FLOW_TRY(rows);
+    uint32_t finished = 0;
+    for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
+      bool keep_it = !is_over(row->status) || finished++ < keep;
+      (keep_it ? kept_ : dropped_).insert(row->id);
     }
-    marks.add(row.plan_digest);
-    marks.add(row.bundle_digest);
-    auto frozen = store.get(Family::kv, folded_key(row.id));
-    FLOW_TRY(frozen);
-    if (!frozen->has_value()) continue;
-    if (auto blob = frozen_blob(**frozen)) marks.add(*blob);
-    auto state = thaw(**frozen, driver.blobs());
-    FLOW_TRY(state);
-    for (const auto& [id, run] : state->runs) mark_run(run, marks);
+    for (const RunRow& row : *rows) {
+      if (dropped_.contains(row.id)) {
+        batch.erase(Family::runs, run_key(row.id));
+        batch.erase(Family::kv, folded_key(row.id));
+        continue;
+      }
+      marks_.add(row.plan_digest);
+      marks_.add(row.bundle_digest);
+      auto frozen = store_.get(Family::kv, folded_key(row.id));
+      FLOW_TRY(frozen);
+      if (!frozen->has_value()) continue;
+      if (auto blob = frozen_blob(**frozen)) marks_.add(*blob);
+      auto state = thaw(**frozen, driver_.blobs());
+      FLOW_TRY(state);
+      for (const auto& [id, run] : state->runs) mark_run(run, marks_);
+    }
+    for (const auto& [id, run] : live.runs) mark_run(run, marks_);
+    return {};
   }
-  for (const auto& [id, run] : live.runs) mark_run(run, marks);
-  // A cache entry lives as long as the run that made it, or a kept run that was served from it.
-  Status scanned =
-      store.scan(Family::cache, "", "", [&](std::string_view key, std::string_view value) {
-        auto entry = decode_cache_entry(value);
-        bool lives = entry.ok() && (kept.contains(entry->run) || marks.has(entry->result));
-        if (!lives) {
-          batch.erase(Family::cache, std::string(key));
-        } else {
-          marks.add_value_at(entry->result);
-          if (entry->has_fragment) marks.add(entry->fragment);
-        }
-        return true;
-      });
-  FLOW_TRY(scanned);
-  std::string requests = request_key("");
-  scanned =
-      store.scan(Family::kv, requests, requests, [&](std::string_view key, std::string_view run) {
-        if (!kept.contains(std::string(run))) batch.erase(Family::kv, std::string(key));
-        return true;
-      });
-  FLOW_TRY(scanned);
-  // Steps, checkpoints and logs go with their run.
-  for (Family family : {Family::kv, Family::logs}) {
-    scanned = store.scan(family, "", "", [&](std::string_view key, std::string_view value) {
-      std::optional<std::string> run = run_of_key(family, key);
-      if (!run) return true;
-      if (!kept.contains(*run)) {
-        freed += value.size();
-        batch.erase(family, std::string(key));
-      } else if (family == Family::kv && is_progress_key(key)) {
-        marks.add_value(value);
+
+  /// A cache entry lives as long as the run that made it, or a kept run that was served from it.
+  Status mark_cache(Batch& batch) {
+    return store_.scan(Family::cache, "", "", [&](std::string_view key, std::string_view value) {
+      auto entry = decode_cache_entry(value);
+      bool lives = entry.ok() && (kept_.contains(entry->run) || marks_.has(entry->result));
+      if (!lives) {
+        batch.erase(Family::cache, std::string(key));
+      } else {
+        marks_.add_value_at(entry->result);
+        if (entry->has_fragment) marks_.add(entry->fragment);
       }
       return true;
     });
-    FLOW_TRY(scanned);
   }
-  scanned = store.scan(Family::blobs, "", "", [&](std::string_view key, std::string_view value) {
-    Digest digest;
-    if (Digest::from_bytes(key, digest) && !marks.has(digest)) {
-      freed += value.size();
-      batch.erase(Family::blobs, std::string(key));
+
+  Status drop_requests(Batch& batch) {
+    std::string requests = request_key("");
+    return store_.scan(Family::kv, requests, requests,
+                       [&](std::string_view key, std::string_view run) {
+                         if (!kept_.contains(std::string(run)))
+                           batch.erase(Family::kv, std::string(key));
+                         return true;
+                       });
+  }
+
+  /// Steps, checkpoints and logs go with their run.
+  Status drop_what_runs_left(Batch& batch) {
+    for (Family family : {Family::kv, Family::logs}) {
+      FLOW_TRY(store_.scan(family, "", "", [&](std::string_view key, std::string_view value) {
+        std::optional<std::string> run = run_of_key(family, key);
+        if (!run) return true;
+        if (!kept_.contains(*run)) {
+          freed_ += value.size();
+          batch.erase(family, std::string(key));
+        } else if (family == Family::kv && is_progress_key(key)) {
+          marks_.add_value(value);
+        }
+        return true;
+      }));
     }
-    return true;
-  });
-  FLOW_TRY(scanned);
-  FLOW_TRY(store.commit(batch));
-  freed += sweep_objects(driver.options().state_dir, marks,
-                         has_attempts(live) ? kYoung : std::chrono::hours{0});
-  // Scratch of failed attempts stays until here.
-  std::error_code failed;
-  for (const std::string& run : dropped)
-    fs::remove_all(fs::path(driver.options().state_dir) / "scratch" / run, failed);
-  return freed;
-}
+    return {};
+  }
+
+  Status drop_blobs(Batch& batch) {
+    return store_.scan(Family::blobs, "", "", [&](std::string_view key, std::string_view value) {
+      Digest digest;
+      if (Digest::from_bytes(key, digest) && !marks_.has(digest)) {
+        freed_ += value.size();
+        batch.erase(Family::blobs, std::string(key));
+      }
+      return true;
+    });
+  }
+
+  Driver& driver_;
+  Store& store_;
+  Marks marks_;
+  std::set<std::string> kept_, dropped_;  // runs
+  std::chrono::hours young_{0};
+  uint64_t freed_ = 0;
+};
 
 }  // namespace
 
 Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep) {
-  Result<uint64_t> freed = uint64_t{0};
-  driver.collect([&](const core::State& live) { freed = collect(driver, live, keep); });
+  Collection collection(driver);
+  Status marked;
+  driver.collect(
+      [&](const core::State& live, Batch& batch) {
+        Batch erased;
+        marked = collection.mark(live, keep, erased);
+        if (marked.ok()) batch = std::move(erased);
+      },
+      [&] {
+        if (marked.ok()) collection.sweep();
+      });
   if (auto error = driver.stopped_by()) return *error;
-  return freed;
+  FLOW_TRY(marked);
+  return collection.freed();
 }
 
 }  // namespace flow

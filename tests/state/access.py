@@ -245,6 +245,25 @@ class Access(place.Place):
         self.good("resume")
         self.assertEqual(self.show()["result"].strip(), "300000")
 
+    def test_a_state_goes_on_after_its_runs_were_collected(self):
+        for kept in ("0", "1", "20"):
+            with self.subTest(kept):
+                for count in range(3):
+                    self.good("run", ".", "--param", "count=%d" % (count + 1))
+                self.good("gc", "--keep", kept)
+                self.good("run", ".", "--param", "count=1")
+                self.good("gc", "--keep", kept)
+                self.good("run", ".")
+
+    def test_gc_that_is_killed_leaves_a_state_that_goes_on(self):
+        for point in ("commit-before", "commit-after", "turn-before-commit", "turn-after-commit"):
+            for count in (1, 2, 3):
+                with self.subTest("%s:%d" % (point, count)):
+                    self.good("run", ".", "--param", "count=%d" % count)
+                    self.flow("gc", "--keep", "0", FLOW_FAILPOINT="%s:%d" % (point, count))
+                    self.good("run", ".", "--param", "count=1")
+                    self.good("gc", "--keep", "0")
+
     def test_the_nearest_name_is_told(self):
         self.good("run", ".", "--name", "weekly")
         for words, near in ((("rnu", "."), "run"), (("run", ".", "--fersh"), "--fresh"),
