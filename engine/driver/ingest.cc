@@ -105,8 +105,16 @@ class Ingest {
     for (; !failed && walk != end; walk.increment(failed)) {
       struct stat info {};
       if (::stat(walk->path().c_str(), &info) != 0) return unreadable(walk->path().string(), errno);
-      if (!S_ISREG(info.st_mode)) continue;
-      found.emplace_back(fs::relative(walk->path(), file.origin).string(), info);
+      std::error_code unknown;
+      if (S_ISDIR(info.st_mode) && !walk->is_symlink(unknown)) continue;
+      std::string name = walk->path().lexically_relative(file.origin).string();
+      if (!S_ISREG(info.st_mode)) {
+        return user_error(
+            fmt::format("`{}` in the folder `{}` is no file, no folder, and no link to a file, so "
+                        "the folder can't be an input",
+                        name, file.origin));
+      }
+      found.emplace_back(std::move(name), info);
       file.size += static_cast<uint64_t>(info.st_size);
       if (found.size() > kFolderFilesMax) {
         return user_error(fmt::format(

@@ -29,6 +29,14 @@ end)
 '''
 
 
+LISTS = '''
+local flow = require "flow"
+local list = flow.shell("list", { args = { "folder" },
+  command = [[cd {folder}; for f in $(find -L . -type f | sort); do echo "$f $(cat "$f")"; done]] })
+return flow.pipeline("lists", { folder = flow.param.path {} }, function(p) return list(p.folder).stdout end)
+'''
+
+
 class Changes(place.Place):
     def setUp(self):
         super().setUp()
@@ -110,6 +118,31 @@ class Changes(place.Place):
         self.open("gate")
         self.good("resume", "--code", "new")
         self.assertEqual(self.show()["result"], "5\ntwo\n\n")
+
+    def test_links_in_a_folder_are_files_or_are_refused(self):
+        self.write("lists.lua", LISTS)
+        for folder in ("in/below", "out"):
+            os.makedirs(self.path(folder))
+        self.write("in/a", "A")
+        self.write("in/below/b", "B")
+        self.write("out/c", "C")
+        os.symlink("a", self.path("in/inside"))
+        os.symlink("../../out/c", self.path("in/below/outside"))
+        words = ("run", "lists.lua", "--param", "folder=" + self.path("in"))
+        self.good(*words)
+        listed = self.show()["result"].split("\n")[:-1]
+        self.assertEqual(listed, ["./a A", "./below/b B", "./below/outside C", "./inside A"])
+        self.write("out/c", "other")
+        self.good(*words)
+        self.assertIn("./below/outside other", self.show()["result"])
+        os.symlink("../out", self.path("in/folder"))
+        self.exits(2, self.flow(*words), "`folder`", "no link to a file")
+        os.remove(self.path("in/folder"))
+        os.mkfifo(self.path("in/below/pipe"))
+        self.exits(2, self.flow(*words), "`below/pipe`")
+        os.remove(self.path("in/below/pipe"))
+        os.symlink("nowhere", self.path("in/dangling"))
+        self.exits(2, self.flow(*words), "dangling")
 
     def test_a_large_file_that_changes_under_a_run_fails_it(self):
         self.open("large.bin")
