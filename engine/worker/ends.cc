@@ -159,9 +159,7 @@ void LocalWorker::tick() {
 }
 
 void LocalWorker::watch_memory(Slot& slot, Running& front) {
-  std::vector<pid_t> groups = {slot.process.pid};
-  if (front.program > 0) groups.push_back(front.program);
-  front.memory_peak = std::max(front.memory_peak, resident_bytes(groups));
+  front.memory_peak = std::max(front.memory_peak, resident_bytes(slot.process.pid));
   if (front.memory_peak <= front.order.resources.memory_bytes) return;
   front.over_memory = true;
   kill_slot(slot);

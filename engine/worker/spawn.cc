@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <set>
 
 extern char** environ;
@@ -236,17 +237,30 @@ void forget_slot(const std::string& state_dir, pid_t executor) {
   ::unlink(fmt::format("{}/{}", slots_folder(state_dir), executor).c_str());
 }
 
-int64_t resident_bytes(const std::vector<pid_t>& groups) {
-  constexpr size_t kGroup = 2, kResident = 21;  // fields 5 and 24, counted from field 3
-  int64_t pages = 0;
+// What left its group is still a child of the executor's, or is given to it when its parent ends
+// (PR_SET_CHILD_SUBREAPER).
+int64_t resident_bytes(pid_t executor) {
+  constexpr size_t kParent = 1, kResident = 21;  // fields 4 and 24, counted from field 3
+  std::multimap<pid_t, pid_t> children;
+  std::map<pid_t, int64_t> pages;
   each_process([&](pid_t pid) {
     std::vector<std::string> fields = stat_fields(pid);
     if (fields.size() <= kResident) return;
-    pid_t group = static_cast<pid_t>(std::strtol(fields[kGroup].c_str(), nullptr, 10));
-    if (std::find(groups.begin(), groups.end(), group) != groups.end())
-      pages += std::strtoll(fields[kResident].c_str(), nullptr, 10);
+    children.emplace(static_cast<pid_t>(std::strtol(fields[kParent].c_str(), nullptr, 10)), pid);
+    pages[pid] = std::strtoll(fields[kResident].c_str(), nullptr, 10);
   });
-  return pages * ::sysconf(_SC_PAGESIZE);
+  int64_t sum = 0;
+  std::set<pid_t> counted;
+  std::vector<pid_t> next = {executor};
+  while (!next.empty()) {
+    pid_t pid = next.back();
+    next.pop_back();
+    if (!counted.insert(pid).second) continue;
+    sum += pages[pid];
+    auto [first, last] = children.equal_range(pid);
+    for (auto child = first; child != last; ++child) next.push_back(child->second);
+  }
+  return sum * ::sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace flow

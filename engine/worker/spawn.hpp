@@ -31,7 +31,7 @@ void kill_leftovers(const std::string& state_dir);
 void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark);
 void forget_slot(const std::string& state_dir, pid_t executor);
 
-/// Bytes of resident memory of the processes in these groups.
-int64_t resident_bytes(const std::vector<pid_t>& groups);
+/// Bytes of resident memory of an executor and all that descends from it.
+int64_t resident_bytes(pid_t executor);
 
 }  // namespace flow

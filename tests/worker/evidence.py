@@ -74,6 +74,8 @@ class Evidence(Place):
                     'while true do t[#t + 1] = string.rep("x", 1 << 20) .. #t end end)', "memory", "64 MiB", "peak")
         self.shell('%s -c "x = bytearray(400 << 20); import time; time.sleep(1000)"' % sys.executable, "memory",
                    "64 MiB", options='memory = "64M",')
+        self.shell('setsid --wait %s -c "x = bytearray(400 << 20); import time; time.sleep(1000)"' % sys.executable, "memory",
+                   "64 MiB", options='memory = "64M",')
 
     def test_more_memory_is_given_where_the_task_says_so(self):
         self.write("more.lua", HEAD + r'''
