@@ -140,7 +140,9 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const Slo
 int serve_attempts(const std::string& state_dir) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGINT, SIG_IGN);  // a terminal's Ctrl-C is for the head, which tells us
+  // A terminal's Ctrl-C, and what ends a whole group or service, are for the head, which tells us.
+  ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGTERM, SIG_IGN);
   Session session;
   Scripts scripts;
   BlobFiles blobs(state_dir);

@@ -68,6 +68,7 @@ void record_slot(const Prepared& what) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::signal(SIGPIPE, SIG_DFL);  // what this program ignores is not for the task to inherit
   ::signal(SIGINT, SIG_DFL);
+  ::signal(SIGTERM, SIG_DFL);
   if (::chdir(what.directory) == 0) ::execve(what.program, what.argv, what.envp);
   failed = errno;
   ::_exit(127);

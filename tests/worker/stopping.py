@@ -85,6 +85,20 @@ class Stopping(Place):
         self.assertEqual(len(starts), 2, starts)
         self.assertNotIn("from 0", starts[1])
 
+    def test_a_signal_to_the_whole_group_is_the_heads_affair(self):
+        self.write("train.lua", TRAIN)
+        for first in ("head", "executors"):
+            with self.subTest(first):
+                run = self.start("run", "train.lua", "--param", self.gate() + first)
+                self.until("it runs", lambda: os.path.exists(self.path("gate") + first + ".started"))
+                executors = processes_with(self.state)
+                self.assertTrue(executors)
+                for pid in [run.pid] + executors if first == "head" else executors + [run.pid]:
+                    os.kill(pid, signal.SIGTERM)
+                self.exits(3, self.end(run), "flow resume")
+                train = self.tasks()["train"]
+                self.assertEqual((self.show()["status"], train["status"]), ("interrupted", "pending"), train)
+
     def test_what_ignores_every_signal_is_killed_with_all_that_it_started(self):
         self.write("stubborn.lua", STUBBORN)
         marker = self.marker()
