@@ -235,7 +235,7 @@ int State::predict_body(lua_State* L) {
 
 Result<Value> State::predict(const Value& inputs) {
   if (service_ref_ == LUA_NOREF) return internal_error("no service has been started");
-  Prediction prediction{this, &inputs, Value()};
+  Prediction prediction{this, &inputs, internal_error("the prediction came to no result")};
   context_.input_files.clear();
   lua_pushcfunction(L_, predict_body);
   lua_pushlightuserdata(L_, &prediction);
