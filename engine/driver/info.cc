@@ -112,7 +112,11 @@ RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
                     const core::State* state) {
   RunInfo info = summary_of_run(run, row, resolver);
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    if (core::is_counted(run, unit) && !run.units[unit].dropped)
+    const core::Unit& u = run.units[unit];
+    // A join is no task, but where it can't be put together that is what failed.
+    bool is_broken = u.status == core::UnitStatus::failed && u.extra &&
+                     u.extra->failure.cause != core::Cause::dependency;
+    if ((core::is_counted(run, unit) || is_broken) && !u.dropped)
       info.tasks.push_back(task_info(run, unit, state));
   }
   return info;

@@ -173,6 +173,8 @@ Result<Value> Resolver::substitute(const core::Run& run, const Value& value, boo
         return Value::map({{Value("url"), Value(url)}});
       }
       if (unit.status != core::UnitStatus::succeeded) return Value::null();
+      auto whole = result_of(run, ref.node);
+      FLOW_TRY(whole);  // what was made and can't be read is no missing part
       auto part = follow(run, ref);
       return part.ok() ? part : Result<Value>(Value::null());
     }

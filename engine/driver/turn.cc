@@ -174,7 +174,12 @@ void Driver::settle(core::Time now) {
 Result<std::string> Driver::content(const Digest& digest) {
   auto found = staged_.find(digest);
   if (found != staged_.end()) return found->second;
-  return blobs_.get(digest);
+  auto bytes = blobs_.get(digest);
+  if (!bytes.ok() && blobs_.drop_if_damaged(digest)) {
+    return environment_error(bytes.error().message +
+                             ". It was removed: the next run computes it again");
+  }
+  return bytes;
 }
 
 RunMeta* Driver::meta(const RunId& run) {

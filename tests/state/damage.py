@@ -132,6 +132,36 @@ class Damage(place.Place):
                 self.assertEqual(self.show()["result"], RESULT)
                 self.assertEqual(large.read_bytes(), whole)
 
+    def test_a_damaged_value_is_told_of_and_computed_again(self):
+        script = ('local flow = require "flow"\n'
+                  'local make = flow.task("make", function(ctx, i) return string.rep("x", 200000) .. i end)\n'
+                  'local size = flow.task("size", function(ctx, list) return #list[1] + SALT end)\n'
+                  'return flow.pipeline("value", {}, function() RETURN end)\n')
+        for name, body in (("one", "return make(7)"), ("joined", "return size(flow.map(make, { 1, 2 }))"),
+                           ("passed", "return size { make(1), make(2) }")):
+            with self.subTest(name):
+                file = name + ".lua"
+                self.write(file, script.replace("RETURN", body).replace("SALT", "0"))
+                self.good("run", file)
+                result = self.show()["result"]
+                for path in pathlib.Path(self.state, "objects").rglob("*"):
+                    if path.is_file():
+                        flip(path, 1000)
+                self.write(file, script.replace("RETURN", body).replace("SALT", "1"))
+                done = self.flow("run", file)
+                self.assertIn("is damaged", done.err, done)
+                if name == "one":
+                    self.assertIn("warning: the result is null", done.err)
+                else:
+                    self.exits(1, done, "error: `")
+                for _ in range(4):  # each run finds one more that is damaged
+                    done = self.flow("run", file)
+                    if "damaged" not in done.err:
+                        break
+                self.exits(0, done)
+                wanted = result if name == "one" else result + 1
+                self.assertEqual(self.show()["result"], wanted)
+
     def test_a_damaged_file_is_not_given_out(self):
         self.write("file.lua", 'local flow = require "flow"\n'
                    'local make = flow.shell("make", { outputs = { f = "f.bin" },\n'
