@@ -190,11 +190,19 @@ int context_metric(lua_State* L) {
 
 // ---- what is kept
 
+// A value that can never be kept is the script's mistake. Else the attempt was fenced: it ends.
+void check_saved(lua_State* L, const Status& saved, const std::string& what) {
+  if (saved.ok()) return;
+  if (saved.error().kind == ErrorKind::user)
+    raise(L, fmt::format("{}: {}", what, saved.error().message));
+  unwind(L, Sandbox::Unwind::stopped);
+}
+
 int context_checkpoint(lua_State* L) {
   VmContext& ctx = attempt_context(L, "checkpoint");
   if (lua_isnoneornil(L, 2)) raise(L, "ctx:checkpoint: give it the state to keep");
   Value value = checked_value(L, 2, "checkpoint");
-  if (!ctx.host->save_checkpoint(value).ok()) unwind(L, Sandbox::Unwind::stopped);
+  check_saved(L, ctx.host->save_checkpoint(value), "ctx:checkpoint");
   sandbox(L).checkpoint = std::move(value);
   if (ctx.host->stopping()) unwind(L, Sandbox::Unwind::stopped);
   return 0;
@@ -236,7 +244,7 @@ int context_step(lua_State* L) {
                       name, results));
   if (results == 0) lua_pushnil(L);
   Value value = checked_value(L, base + 1, fmt::format("the result of step `{}`", name));
-  if (!ctx.host->save_step(name, value).ok()) unwind(L, Sandbox::Unwind::stopped);
+  check_saved(L, ctx.host->save_step(name, value), fmt::format("the step `{}`", name));
   if (ctx.host->stopping()) unwind(L, Sandbox::Unwind::stopped);
   // As a later attempt will see it.
   push_value(L, value);

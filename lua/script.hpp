@@ -34,7 +34,8 @@ class AttemptHost {
   virtual void log(std::string_view text) = 0;  // one line, no newline
   virtual void progress(double fraction, const Value& metrics) = 0;
   virtual void metric(const std::string& name, double value, int64_t step) = 0;
-  /// Durable when it returns; Error when the attempt was fenced or is to stop.
+  /// Durable when it returns. An Error of kind user says why the value can't be kept; with any
+  /// other the attempt was fenced or is to stop.
   virtual Status save_step(const std::string& name, const Value& value) = 0;
   virtual Status save_checkpoint(const Value& value) = 0;
   virtual bool stopping() const = 0;

@@ -143,6 +143,22 @@ TEST_CASE("a stop ends the attempt at the next step or checkpoint, through any p
   }
 }
 
+TEST_CASE("what can't be kept is an error of the script, and a fenced attempt just ends") {
+  const std::pair<const char*, const char*> calls[] = {
+      {"ctx:checkpoint { 1 }", "p.lua:2: ctx:checkpoint: too large"},
+      {"ctx:step('s', function() return 1 end)", "p.lua:2: the step `s`: too large"}};
+  for (const auto& [call, message] : calls) {
+    FakeHost host;
+    host.refusal = user_error("too large");
+    auto outcome = Loaded(call).run(host);
+    CHECK(outcome.kind == Kind::failed);
+    CHECK(outcome.message == message);
+    host.refusal = environment_error("another attempt has the lease");
+    CHECK(Loaded("pcall(function() " + std::string(call) + " end)").run(host).kind ==
+          Kind::stopped);
+  }
+}
+
 TEST_CASE("a wait ends the attempt, whatever the script catches") {
   const char* bodies[] = {
       "ctx:wait('go', { timeout = '2s' })",

@@ -34,6 +34,7 @@ class FakeHost : public AttemptHost {
   std::map<std::string, Value> steps;
   std::optional<Value> checkpoint;
   bool stops = false;
+  Status refusal;  // of whatever is to be saved
   std::map<std::string, std::string> environment;
 
   void log(std::string_view text) override { lines.emplace_back(text); }
@@ -44,10 +45,12 @@ class FakeHost : public AttemptHost {
     calls.push_back("metric " + name + " " + to_json(Value(value)) + " " + std::to_string(step));
   }
   Status save_step(const std::string& name, const Value& value) override {
+    FLOW_TRY(refusal);
     steps[name] = value;
     return {};
   }
   Status save_checkpoint(const Value& value) override {
+    FLOW_TRY(refusal);
     checkpoint = value;
     return {};
   }

@@ -46,6 +46,17 @@ end)
         self.assertEqual(len(result["text"]), 64 * MIB)
         self.assertIn("2 cached", self.good("run", ".").out.splitlines()[-1])
 
+    def test_what_is_larger_than_a_value_may_be_fails_where_it_is_saved(self):
+        calls = {'ctx:step("big", make)': "pipeline.lua:4: the step `big`: ",
+                 "ctx:checkpoint(make())": "pipeline.lua:4: ctx:checkpoint: ", "return make()": "`t` returned"}
+        for call, place in calls.items():
+            with self.subTest(call):
+                self.script('local function make() return string.rep("x", 129 << 20) end\n'
+                            'local t = flow.task("t", function(ctx)\n  %s\nend)\n'
+                            "return PIPELINE return t() end)\n" % call)
+                self.exits(1, self.flow("run", "."), place, "129 MiB", "up to 128 MiB", "use a tensor or a file")
+                self.assertEqual(self.tasks()["t"]["attempts"], 1)
+
     def test_a_file_of_300_mb_crosses_an_edge(self):
         result = self.run_for(r'''
 local make = flow.shell("make", { outputs = { big = "big.bin" },
