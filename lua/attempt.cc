@@ -49,6 +49,7 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
   sandbox_.walk_table = nullptr;
   if (!sandbox_.step_names.empty()) sandbox_.step_names.clear();
   if (!sandbox_.wait_names.empty()) sandbox_.wait_names.clear();
+  sandbox_.step_path.clear();
   sandbox_.checkpoint.reset();
   memory_.refused = false;
   if (request.memory_bytes > 0)

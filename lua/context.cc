@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "engine/base/files.hpp"
 #include "engine/base/units.hpp"
@@ -48,10 +49,38 @@ VmContext& attempt_context(lua_State* L, const char* method) {
   std::abort();
 }
 
-// A name as the journal has it: the second use of "load" in an attempt is "load#2".
-std::string numbered(std::unordered_map<std::string, uint32_t>& names, const std::string& name) {
-  uint32_t count = ++names[name];
-  return count == 1 ? name : fmt::format("{}#{}", name, count);
+// Whatever a step's function calls is named below it.
+class StepScope {
+ public:
+  StepScope(Sandbox& box, const std::string& step)
+      : box_(box), outer_(std::exchange(box.step_path, step + "/")) {}
+  ~StepScope() { box_.step_path = std::move(outer_); }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+ private:
+  Sandbox& box_;
+  std::string outer_;
+};
+
+// A name as the journal has it: "outer/load", and at its second use there "outer/load#2". A "/" of
+// the script's own is "\/", so that no name reads as a path.
+std::string path_of(lua_State* L, std::unordered_map<std::string, uint32_t>& names,
+                    const std::string& name) {
+  constexpr size_t kPathMax = 4000;
+  std::string path = sandbox(L).step_path;
+  for (char c : name) {
+    if (c == '/' || c == '\\') path += '\\';
+    path += c;
+  }
+  if (path.size() > kPathMax)
+    raise(L, fmt::format("`{}` lies too deep in other steps: the names on the way have {} bytes, "
+                         "and may have {}",
+                         name, path.size(), kPathMax));
+  std::string numbered = path;
+  while (!names.try_emplace(numbered, 1).second)
+    numbered = fmt::format("{}#{}", path, ++names[path]);
+  return numbered;
 }
 
 std::string name_argument(lua_State* L, const char* method) {
@@ -226,7 +255,8 @@ int context_step(lua_State* L) {
     raise(L, fmt::format("ctx:step: the second argument of `{}` is a function, not {}; write "
                          "ctx:step(\"{}\", fn, …) and not fn()",
                          plain, kind_text(L, 3), plain));
-  std::string name = numbered(sandbox(L).step_names, plain);
+  Sandbox& box = sandbox(L);
+  std::string name = path_of(L, box.step_names, plain);
   auto finished = ctx.request->steps.find(name);
   if (finished != ctx.request->steps.end()) {
     push_value(L, finished->second);
@@ -236,7 +266,10 @@ int context_step(lua_State* L) {
   int count = base - 3;
   lua_pushvalue(L, 3);
   for (int i = 0; i < count; i++) lua_pushvalue(L, 4 + i);
-  lua_call(L, count, LUA_MULTRET);
+  {
+    StepScope scope(box, name);
+    lua_call(L, count, LUA_MULTRET);
+  }
   int results = lua_gettop(L) - base;
   if (results > 1 && !lua_isnil(L, base + 2))
     raise(L,
@@ -291,7 +324,7 @@ int context_wait(lua_State* L) {
   std::string signal = name_argument(L, "wait");
   int64_t timeout = read_timeout(L, signal);
   Sandbox& box = sandbox(L);
-  std::string name = numbered(box.wait_names, signal);
+  std::string name = path_of(L, box.wait_names, signal);
   auto waited = ctx.request->waits.find(name);
   if (waited != ctx.request->waits.end() && waited->second.expired) {
     lua_pushnil(L);

@@ -119,6 +119,61 @@ TEST_CASE("steps are journaled, and a journaled one is not called") {
   CHECK(second.lines.empty());
 }
 
+TEST_CASE("a step inside a step is known by its path, whichever of them are journaled") {
+  Loaded script(
+      "local function load(value) return ctx:step('load', function() return value end) end\n"
+      "local outer = ctx:step('outer', function() return { load('a'), load('b') } end)\n"
+      "pcall(ctx.step, ctx, 'failing', function() load('c') error('no') end)\n"
+      "local path = ctx:step('outer/load', function() return 'd' end)\n"
+      "local taken = ctx:step('load#2', function() return 'e' end)\n"
+      "return { outer, path, taken, load('f'), load('g') }");
+  const std::string result = R"([["a","b"],"d","e","f","g"])";
+  FakeHost first;
+  CHECK(to_json(script.run(first).result) == result);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : first.steps) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"failing/load", "load", "load#2", "load#3", "outer",
+                                          "outer/load", "outer/load#2", "outer\\/load"});
+  // Whatever an attempt had saved when it ended, the next gives the same.
+  for (size_t kept = 0; kept < 1u << names.size(); kept++) {
+    AttemptRequest again = attempt_of(script.def());
+    for (size_t i = 0; i < names.size(); i++)
+      if ((kept >> i & 1) != 0) again.steps[names[i]] = first.steps.at(names[i]);
+    FakeHost host;
+    CHECK(to_json(script.run(again, host).result) == result);
+    for (const auto& [name, value] : host.steps) CHECK(again.steps.count(name) == 0);
+  }
+}
+
+TEST_CASE("a wait inside a step is not the one outside") {
+  Loaded script(
+      "local inner = ctx:step('s', function() return { ctx:wait('go', { timeout = '1s' }) } end)\n"
+      "ctx:wait('go', { timeout = '9s' })");
+  FakeHost host;
+  AttemptRequest request = attempt_of(script.def());
+  CHECK(script.run(request, host).wait_name == "s/go");
+  request.waits["s/go"].expired = true;
+  CHECK(script.run(request, host).wait_name == "go");
+  request.steps = host.steps;
+  REQUIRE(request.steps.count("s") == 1);
+  auto outcome = script.run(request, host);
+  CHECK(outcome.kind == Kind::waiting);
+  CHECK(outcome.wait_name == "go");
+  CHECK(outcome.signal == "go");
+}
+
+TEST_CASE("steps inside each other have a bound") {
+  const std::string body =
+      "local function nest(n) return ctx:step(('x'):rep(199), function()\n"
+      "  return n > 1 and nest(n - 1) or 'in' end) end\n"
+      "return nest(";
+  FakeHost host;
+  CHECK(to_json(Loaded(body + "20)").run(host).result) == R"("in")");
+  auto outcome = Loaded(body + "21)").run(host);
+  CHECK_THAT(outcome.message,
+             Catch::StartsWith("p.lua:") && Catch::Contains("have 4199 bytes, and may have 4000"));
+}
+
 TEST_CASE("a checkpoint is there in the next attempt") {
   Loaded script(
       "local state = ctx:restore()\n"
@@ -185,7 +240,8 @@ TEST_CASE("a wait ends the attempt, whatever the script catches") {
     auto outcome = script.run(host);
     CHECK(outcome.kind == Kind::waiting);
     CHECK(outcome.signal == "go");
-    CHECK(outcome.wait_name == "go");
+    bool in_step = std::string(body).starts_with("ctx:step");
+    CHECK(outcome.wait_name == (in_step ? "s/go" : "go"));
     CHECK(outcome.wait_timeout_ms == 2000);
     CHECK(host.lines.empty());
   }

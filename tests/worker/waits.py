@@ -130,6 +130,19 @@ return flow.pipeline("steps", { path = flow.param.string {} }, function(p) retur
         self.assertEqual(self.read("log").split(), ["first", "second", "third", "after"])
         self.assertEqual(self.tasks()["work"]["attempts"], 3)
 
+    def test_a_step_inside_a_step_is_not_taken_for_one_outside(self):
+        self.write("nested.lua", HEAD + r'''
+local t = flow.task("t", { retries = { max = 1, backoff = "1ms" } }, function(ctx, fails_at)
+  local outer = ctx:step("outer", function() return ctx:step("load", function() return "inner" end) end)
+  if ctx.attempt == fails_at then error("crash here") end
+  return { outer, ctx:step("load", function() return "second" end) }
+end)
+return flow.pipeline("nested", { fails_at = flow.param.int {} }, function(p) return t(p.fails_at) end)
+''')
+        for fails_at in ("0", "1"):
+            self.good("run", "nested.lua", "--param", "fails_at=" + fails_at)
+            self.assertEqual(self.show()["result"], ["inner", "second"])
+
     def test_one_that_waited_is_served_where_it_says_so(self):
         self.write("cache.lua", HEAD + r'''
 local ask = flow.task("ask", { cache = true }, function(ctx) return ctx:wait("go") end)
