@@ -217,16 +217,22 @@ class Walk {
     lua_rawseti(L_, objects_, static_cast<lua_Integer>(queue_.size()));
   }
 
-  // What has no canonical form: the text of the file that holds it counts instead.
+  // What has no canonical form counts by the texts of all files: an iterator or a coroutine may
+  // hold what any module made.
   void opaque(const std::string& what, const std::string& file) {
     put(kMarkOpaque);
     put_text(what);
-    Digest text{};
-    for (const auto& [path, source] : *sandbox(L_).files)
-      if (path == file) text = sha256(source);
-    put_digest(text);
-    add_part(fmt::format("the text of {}, which counts because its code holds {},", file, what),
-             text, "");
+    std::vector<Digest> texts;
+    for (const auto& [path, source] : *sandbox(L_).files) {
+      texts.push_back(sha256(source));
+      if (!texts_told_)
+        add_part(fmt::format("the text of {}, which counts because its code holds {} in {},", path,
+                             what, file),
+                 texts.back(), "");
+    }
+    texts_told_ = true;
+    std::sort(texts.begin(), texts.end());
+    for (const Digest& text : texts) put_digest(text);
   }
 
   void all_globals() { pseudo(kGlobalsKey, kMarkGlobals); }
@@ -452,7 +458,8 @@ class Walk {
 
   lua_State* L_;
   bool opaque_functions_, sketches_;
-  int objects_;  // stack index of the list of objects, in the order of their numbers
+  bool texts_told_ = false;  // the texts of the files are among the parts
+  int objects_;              // stack index of the list of objects, in the order of their numbers
   std::vector<Object> queue_;
   size_t done_ = 0;
   std::unordered_map<const void*, uint64_t> numbers_, cells_;

@@ -141,3 +141,43 @@ TEST_CASE("a helper in another module counts by its instructions and what it cap
   CHECK(before != code(above, "return f()",
                        "local n = 1 local M = {} function M.f() return n, n end return M"));
 }
+
+TEST_CASE("what has no form of its own counts by the text of every module") {
+  const char* captures[] = {
+      "local m = require 'm' local g = m.x:gmatch('%w+')",
+      "local m = require 'm' local x = m.x local g = coroutine.wrap(function() return x end)",
+      "local m = require 'm' local g = coroutine.create(m.f)",
+      "local g = require('m').g",
+      "local m = require 'm' local g = { deep = { m.x:gmatch('%w+') } }",
+      "local m = require 'm' local w = m.x:gmatch('%w+') local function g() return w() end",
+      "local m = require 'm' _G.words = m.x:gmatch('%w+') local function g() return words() end",
+  };
+  const std::string module =
+      "local m = { x = 'one' } function m.f() return m.x end m.g = m.x:gmatch('%w+') return m";
+  const std::string edited =
+      "local m = { x = 'two' } function m.f() return m.x end m.g = m.x:gmatch('%w+') return m";
+  for (const char* above : captures) {
+    INFO(above);
+    Digest before = code(above, "return g", module);
+    CHECK(before == code(above, "return g", module));
+    CHECK(before != code(above, "return g", edited));
+  }
+  // Nothing of the kind is captured: the module counts by what the task reaches of it.
+  const std::string none = "local m = require 'm' local g = #m.x";
+  CHECK(code(none, "return g", module) == code(none, "return g", edited));
+}
+
+TEST_CASE("a module that another module requires counts there too") {
+  auto with = [](const std::string& value) {
+    auto built = build({{"p.lua",
+                         "local flow = require 'flow' local g = require('m').x:gmatch('%w+')\n"
+                         "local t = flow.task('t', function() return g() end)\n"
+                         "return flow.pipeline('p', {}, function() t() end)"},
+                        {"m.lua", "return { x = require 'n' }"},
+                        {"n.lua", "return '" + value + "'"}});
+    REQUIRE(built.ok());
+    return built->plan.defs.at(0).code;
+  };
+  CHECK(with("one") == with("one"));
+  CHECK(with("one") != with("two"));
+}
