@@ -305,7 +305,11 @@ void read_outputs(const Option& option) {
     bool outside = pattern.empty() || pattern[0] == '/' || pattern == ".." ||
                    pattern.starts_with("../") || pattern.ends_with("/..") ||
                    pattern.find("/../") != std::string::npos;
-    if (outside) entry.wrong("a path inside the task's scratch folder, such as \"out.bam\"");
+    bool is_scratch =
+        pattern == "." || pattern == "./" || pattern.ends_with("/.") || pattern.ends_with("/./");
+    if (outside || is_scratch)
+      entry.wrong("a path inside the task's scratch folder, such as \"out.bam\"");
+    if (pattern.find('\0') != std::string::npos) entry.wrong("a file's name or a glob without NUL");
     if (name == "stdout")
       raise(option.L, fmt::format("task `{}`: an output can't be named `stdout`, which is the "
                                   "text that the command prints",

@@ -13,6 +13,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/executor/faults.hpp"
 #include "engine/executor/wire.hpp"
 
 namespace flow {
@@ -133,7 +134,8 @@ Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
 
 Result<File::Entry> BlobFiles::store_one(const std::string& path, bool may_move) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return failed("read", path);
+  bool is_readable = ::stat(path.c_str(), &info) == 0 && ::access(path.c_str(), R_OK) == 0;
+  if (!is_readable) return system_error("read", path, errno);
   if (!S_ISREG(info.st_mode)) return user_error(fmt::format("`{}` is no regular file", path));
   File::Entry entry;
   entry.executable = (info.st_mode & S_IXUSR) != 0;
@@ -218,8 +220,7 @@ Result<File> BlobFiles::store_file(const std::string& path, bool may_move) {
       return user_error(
           fmt::format("the folder `{}` has more than {} files", path, kFolderFilesMax));
   }
-  if (error)
-    return environment_error(fmt::format("cannot read the folder `{}`: {}", path, error.message()));
+  if (error) return system_error("read the folder", path, error.value());
   std::sort(names.begin(), names.end());
   Sha256 listing;
   for (const std::string& name : names) {

@@ -21,6 +21,7 @@
 #include <fstream>
 
 #include "engine/base/files.hpp"
+#include "engine/executor/faults.hpp"
 
 namespace flow {
 
@@ -166,8 +167,12 @@ Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno) 
     ::close(err[0]);
     if (pid > 0) ::waitpid(pid, nullptr, 0);
     failed_errno = pid > 0 ? failed : 0;
-    return environment_error(fmt::format("cannot start `{}`: {}", what.program,
-                                         std::strerror(pid < 0 ? fork_error : failed)));
+    int code = pid < 0 ? fork_error : failed;
+    // It has its folder, so what is not there is the program.
+    bool is_missing = code == ENOENT && ::access(what.directory.c_str(), X_OK) == 0;
+    Error error = system_error("start", what.program, code);
+    if (is_missing) error.kind = ErrorKind::user;
+    return error;
   }
   Child child;
   child.pid = pid;

@@ -153,6 +153,13 @@ bool is_glob(const std::string& pattern) {
   return pattern.find_first_of("*?[") != std::string::npos;
 }
 
+/// What `.*` matches beside files: "/.", "/..", and what lies behind them.
+bool leads_elsewhere(std::string_view inside) {
+  fs::path path(inside);
+  return std::any_of(path.begin(), path.end(),
+                     [](const fs::path& part) { return part == "." || part == ".."; });
+}
+
 /// Paths below `dir`, sorted; of a glob not what was staged there.
 std::vector<std::string> matches(const std::string& dir, const std::string& pattern) {
   std::vector<std::string> paths;
@@ -170,7 +177,8 @@ std::vector<std::string> matches(const std::string& dir, const std::string& patt
   if (::glob((escaped + "/" + pattern).c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
     for (size_t i = 0; i < found.gl_pathc; i++) {
       std::string_view path = found.gl_pathv[i];
-      if (path != dir + "/inputs") paths.emplace_back(path);
+      if (path != dir + "/inputs" && !leads_elsewhere(path.substr(dir.size())))
+        paths.emplace_back(path);
     }
   }
   ::globfree(&found);
@@ -252,8 +260,10 @@ Result<Child> start_command(Attempt& attempt, const SlotFile& slot, const ShellS
   what.words.push_back(command);
   what.program = find_program(what.words.front(), what.environment);
   if (what.program.empty())
-    return environment_error(
-        fmt::format("the shell `{}` was not found in PATH", what.words.front()));
+    return user_error(
+        fmt::format("the shell `{}` was not found in PATH: install it, or name another with "
+                    "`shell = {{ \"sh\", \"-eu\", \"-c\" }}`",
+                    what.words.front()));
   return spawn(what, slot, failed_errno);
 }
 
@@ -274,6 +284,11 @@ std::optional<core::Failure> failure_of(const Attempt& attempt, int status,
   failure.code = WEXITSTATUS(status);
   failure.message = fmt::format("`{}` ended with exit code {}{}", task, failure.code, again);
   return failure;
+}
+
+/// What may pass by itself is tried again; what never can is told at once.
+core::Cause cause_of(const Error& error) {
+  return error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
 }
 
 /// What the outputs' patterns match, as values; a failure names the output that is missing.
@@ -321,7 +336,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
   auto replaced = with_paths(attempt, args, start.shell().stage_copy());
   if (!replaced.ok()) {
     bool changed = !attempt.check_inputs().ok();
-    return attempt.fail(changed ? core::Cause::input_changed : core::Cause::staging,
+    return attempt.fail(changed ? core::Cause::input_changed : cause_of(replaced.error()),
                         replaced.error().message, "");
   }
   auto named = name_arguments(spec, start.task(), *replaced, start.named_args());
@@ -331,7 +346,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
   std::string again = fmt::format("\nfolder: {}\ncommand: {}", dir, *command);
 
   auto child = start_command(attempt, slot, spec, *command);
-  if (!child.ok()) return attempt.fail(core::Cause::staging, child.error().message + again, "");
+  if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
   Session& session = attempt.session();
   session.set_group(child->pid);
   if (session.terminated()) ::kill(-child->pid, SIGTERM);

@@ -6,13 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <climits>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "engine/base/files.hpp"
 #include "engine/executor/attempt.hpp"
+#include "engine/executor/faults.hpp"
 
 namespace flow {
 
@@ -20,9 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Error failed(const char* what, const std::string& path) {
-  return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
-}
+Error failed(const char* what, const std::string& path) { return system_error(what, path, errno); }
 
 Error changed(const std::string& path, const char* when) {
   return user_error(
@@ -73,7 +74,29 @@ bool reflink(const std::string& source, const std::string& target) {
 
 bool is_safe(const std::string& relative) {
   fs::path path = fs::path(relative).lexically_normal();
-  return !path.empty() && !path.is_absolute() && *path.begin() != ".." && path != ".";
+  if (path.empty() || path.is_absolute() || *path.begin() == ".." || path == ".") return false;
+  if (relative.find('\0') != relative.npos || relative.size() >= PATH_MAX) return false;
+  return std::all_of(path.begin(), path.end(),
+                     [](const fs::path& part) { return part.native().size() <= NAME_MAX; });
+}
+
+/// No attempt can lay out a folder that names a file twice, or has one inside a file.
+Status check_folder(const File& folder, const std::string& name) {
+  std::set<fs::path> files;
+  for (const File::Entry& entry : folder.entries) {
+    if (!is_safe(entry.path))
+      return user_error(fmt::format("the folder `{}` has the unsafe path `{}`", name, entry.path));
+    if (!files.insert(fs::path(entry.path).lexically_normal()).second)
+      return user_error(fmt::format("the folder `{}` has the file `{}` twice", name, entry.path));
+  }
+  for (const fs::path& file : files) {
+    for (fs::path parent = file.parent_path(); !parent.empty(); parent = parent.parent_path()) {
+      if (files.contains(parent))
+        return user_error(fmt::format("the folder `{}` has `{}` as a file and as a folder", name,
+                                      parent.string()));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -93,8 +116,7 @@ Status Attempt::place(const std::string& source, const std::string& target, cons
     std::error_code error;
     fs::copy_file(source, target, error);
     if (error)
-      return environment_error(
-          fmt::format("cannot copy `{}` to `{}`: {}", source, target, error.message()));
+      return system_error("copy", fmt::format("{}` to `{}", source, target), error.value());
     mode_t mode = (copy ? 0600u : 0400u) | (executable ? 0100u : 0u);
     if (::chmod(target.c_str(), mode) != 0) return failed("change the mode of", target);
     if (copy) return {};
@@ -130,11 +152,9 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   if (!file.is_folder) {
     FLOW_TRY(place_content(file.digest, file.origin, path, file.executable));
   } else {
+    FLOW_TRY(check_folder(file, name));
     FLOW_TRY(make_dirs(path));
     for (const File::Entry& entry : file.entries) {
-      if (!is_safe(entry.path))
-        return user_error(
-            fmt::format("the folder `{}` has the unsafe path `{}`", name, entry.path));
       std::string target = path + "/" + entry.path;
       FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
       std::string origin = file.origin.empty() ? "" : file.origin + "/" + entry.path;

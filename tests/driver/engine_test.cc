@@ -285,6 +285,34 @@ return flow.pipeline("p", {}, function() return shout("hey") end)
   CHECK(to_json(run.wait()) == "\"hey!\"");
 }
 
+TEST_CASE("a folder that nobody can lay out fails its taker at once") {
+  const std::pair<std::vector<std::string>, const char*> folders[] = {
+      {{"../out"}, "the folder `tree` has the unsafe path `../out`"},
+      {{std::string(300, 'x')}, "the folder `tree` has the unsafe path `xxx"},
+      {{"a", "a"}, "the folder `tree` has the file `a` twice"},
+      {{"a", "a.b", "a/b"}, "the folder `tree` has `a` as a file and as a folder"},
+  };
+  for (const auto& [paths, message] : folders) {
+    Place place;
+    Engine engine(place.options());
+    engine.define("make", "v1", [&](TaskContext&, const Value&) -> Value {
+      File tree;
+      tree.name = "tree";
+      tree.is_folder = true;
+      for (const std::string& path : paths) tree.entries.push_back({path, false, 0, sha256("")});
+      return Value(tree);
+    });
+    Run run = engine.run(place.script(R"(
+local make = flow.native("make")
+local look = flow.shell("look", { args = { "tree" }, command = "ls {tree}" })
+return flow.pipeline("p", {}, function() return look(make()).stdout end)
+)"));
+    CHECK_THROWS_AS(run.wait(), RunFailed);
+    CHECK_THAT(task(run.info(), "look").error, Catch::Contains(message));
+    CHECK(task(run.info(), "look").attempts == 1);
+  }
+}
+
 TEST_CASE("a second engine over the same state is a client of the first") {
   Place place;
   Engine writer(place.options());

@@ -48,6 +48,24 @@ class Evidence(Place):
         self.shell("mkdir o; ln -s nowhere o/lost", "`o`", "`lost`", options='outputs = { o = "o" },')
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
 
+    def test_what_can_never_work_is_tried_once(self):
+        self.shell("true; true", "cannot start `/nope`", options='shell = { "/nope" },')
+        self.assertEqual(self.tasks()["t"]["attempts"], 1)
+        self.shell("true; true", "the shell `no-such-shell` was not found in PATH", options='shell = { "no-such-shell", "-c" },')
+        self.assertEqual(self.tasks()["t"]["attempts"], 1)
+        if os.geteuid() == 0:
+            return  # who may read anything
+        self.shell("echo > o; chmod 0 o", "`o`", "Permission denied", options='outputs = { o = "o" },')
+        self.assertEqual(self.tasks()["t"]["attempts"], 1)
+
+    def test_a_glob_of_hidden_files_matches_no_folder_around_them(self):
+        self.write("hidden.lua", HEAD + r'''
+local t = flow.shell("t", { outputs = { all = ".*" }, command = [[touch .a .b; true]] })
+return flow.pipeline("hidden", {}, function() return t {}.all end)
+''')
+        self.good("run", "hidden.lua")
+        self.assertEqual([file["$file"]["name"] for file in self.show()["result"]], [".a", ".b"])
+
     def test_what_is_not_there_is_the_command_lines_fault(self):
         self.write("one.lua", HEAD + 'local t = flow.task("t", function() return { a = 1 } end)\n'
                    'return flow.pipeline("one", {}, function() return t() end)\n')
