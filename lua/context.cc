@@ -83,6 +83,7 @@ std::string path_of(lua_State* L, std::unordered_map<std::string, uint32_t>& nam
   return numbered;
 }
 
+// Names are kept and shown, so a secret in one is hidden before anything is known by it.
 std::string name_argument(lua_State* L, const char* method) {
   constexpr size_t kNameMax = 200;
   if (lua_type(L, 2) != LUA_TSTRING)
@@ -91,7 +92,7 @@ std::string name_argument(lua_State* L, const char* method) {
   const char* text = lua_tolstring(L, 2, &size);
   if (size == 0 || size > kNameMax)
     raise(L, fmt::format("ctx:{}: a name has 1 to {} bytes, not {}", method, kNameMax, size));
-  return {text, size};
+  return context(L).host->hidden({text, size});
 }
 
 Value checked_value(lua_State* L, int index, const std::string& where) {

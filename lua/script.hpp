@@ -49,6 +49,8 @@ class AttemptHost {
   /// Stores a tensor's bytes (in `tensor.data`) as a blob.
   virtual Status store_tensor(const Tensor& tensor) = 0;
   virtual std::string env(const std::string& name, bool& found) = 0;  // the submitter's environment
+  /// The text as it may be kept and shown: a value of flow.env in it is ***.
+  virtual std::string hidden(std::string text) const = 0;
 };
 
 struct WaitState {  // of one ctx:wait, by its name ("approved", "approved#2")

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <sstream>
 
 #include "engine/base/clock.hpp"
@@ -46,6 +47,21 @@ std::string Attempt::hidden(std::string text) const {
   return text;
 }
 
+// Of two names that become one the first stays.
+Value Attempt::without_secrets(const Value& value) const {
+  if (value.kind() == Value::Kind::string) return Value(hidden(value.as_string()));
+  if (value.kind() != Value::Kind::table) return value;
+  Value::Table table;
+  for (const Value& item : value.as_table().list) table.list.push_back(without_secrets(item));
+  std::set<std::string> names;
+  for (const auto& [key, field] : value.as_table().fields) {
+    Value name = without_secrets(key);
+    bool is_new = name.kind() != Value::Kind::string || names.insert(name.as_string()).second;
+    if (is_new) table.fields.emplace_back(std::move(name), without_secrets(field));
+  }
+  return Value(std::move(table));
+}
+
 void Attempt::log_stream(uint32_t stream, std::string_view text) {
   if (log_bytes_ > kLogBytesMax) {
     log_dropped_++;
@@ -68,7 +84,8 @@ void Attempt::progress(double fraction, const Value& metrics) {
   wire::FromExecutor message;
   *message.mutable_progress()->mutable_id() = start_.id();
   message.mutable_progress()->set_fraction(fraction);
-  message.mutable_progress()->set_metrics(encode_value(metrics));
+  message.mutable_progress()->set_metrics(
+      encode_value(secrets_.empty() ? metrics : without_secrets(metrics)));
   session_.send(message, true);
 }
 

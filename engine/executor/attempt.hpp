@@ -33,9 +33,9 @@ class Attempt final : public AttemptHost {
   }
   Status store_tensor(const Tensor& tensor) override;
   std::string env(const std::string& name, bool& found) override;
+  std::string hidden(std::string text) const override;
 
   void log_stream(uint32_t stream, std::string_view text);
-  std::string hidden(std::string text) const;  // secrets are ***
   BlobFiles& blobs() { return blobs_; }
   void set_serving() { serving_ = true; }
   std::map<std::string, std::string> environment() const;  // what a program of this attempt sees
@@ -56,6 +56,7 @@ class Attempt final : public AttemptHost {
   Status save(const std::string& name, const Value& value);
   Status place(const std::string& source, const std::string& target, const Digest& digest,
                bool is_object, bool executable, bool copy);
+  Value without_secrets(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
 

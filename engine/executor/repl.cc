@@ -88,6 +88,7 @@ class Terminal : public AttemptHost {
     found = value != nullptr;
     return found ? value : "";
   }
+  std::string hidden(std::string text) const override { return text; }
 
  private:
   static Error no_state() { return user_error("the prompt has no run and no state behind it"); }

@@ -300,6 +300,26 @@ TEST_CASE("progress, metrics and a file reach the host") {
                                                "metric acc 0.5 3"});
 }
 
+TEST_CASE("a secret in a name is hidden, and what it names is still told apart") {
+  Loaded script(
+      "local function load(value) return ctx:step('of s3cret', function() return value end) end\n"
+      "ctx:metric('s3cret', 1)\n"
+      "return { load('a'), load('b'), (ctx:wait('s3cret!')) }");
+  FakeHost host;
+  host.secret = "s3cret";
+  auto outcome = script.run(host);
+  CHECK(outcome.kind == Kind::waiting);
+  CHECK(outcome.signal == "***!");
+  CHECK(outcome.wait_name == "***!");
+  CHECK(host.calls == std::vector<std::string>{"metric *** 1.0 0"});
+  AttemptRequest again = attempt_of(script.def());
+  again.steps = host.steps;
+  again.signals["***!"] = Value("c");
+  CHECK(to_json(script.run(again, host).result) == R"(["a","b","c"])");
+  CHECK(host.steps.size() == 2);
+  CHECK(host.steps.count("of ***#2") == 1);
+}
+
 TEST_CASE("memory is limited, and a limit that was met is said") {
   Loaded script("local t = {} for i = 1, 1e7 do t[i] = {} end return #t");
   FakeHost host;

@@ -34,6 +34,7 @@ class FakeHost : public AttemptHost {
   std::map<std::string, Value> steps;
   std::optional<Value> checkpoint;
   bool stops = false;
+  std::string secret;
   Status refusal;  // of whatever is to be saved
   std::map<std::string, std::string> environment;
 
@@ -75,6 +76,11 @@ class FakeHost : public AttemptHost {
   std::string env(const std::string& name, bool& found) override {
     found = environment.count(name) > 0;
     return found ? environment[name] : "";
+  }
+  std::string hidden(std::string text) const override {
+    for (size_t at; !secret.empty() && (at = text.find(secret)) != std::string::npos;)
+      text.replace(at, secret.size(), "***");
+    return text;
   }
 
   std::map<Digest, std::shared_ptr<const std::string>> blobs;

@@ -160,15 +160,20 @@ local use = flow.shell("use", { env = { TOKEN = flow.env("TOKEN") },
   command = [[echo "the token is $TOKEN"; echo "$TOKEN" >&2; printf %s "$TOKEN" | wc -c > n.txt; test ${#TOKEN} -lt 20 ]],
   outputs = { n = "n.txt" } })
 local tell = flow.task("tell", { env = { TOKEN = flow.env("TOKEN") } }, function(ctx)
-  ctx:log("it is %s", os.getenv("TOKEN"))
-  return #os.getenv("TOKEN")
+  local token = os.getenv("TOKEN")
+  ctx:log("it is %s", token)
+  ctx:metric(token, 1)
+  ctx:progress(1, { [token] = 1, [1] = { token } })
+  ctx:step(token, function() return true end)
+  ctx:wait(token, { timeout = "1ms" })
+  return #token
 end)
 return flow.pipeline("secret", {}, function() tell() return use {}.n end)
 ''')
         self.exits(2, self.flow("run", "secret.lua"), "TOKEN")
         self.assertEqual(self.flow("ls").out, "")
         self.exits(1, self.flow("run", "secret.lua", TOKEN="a-wrong-and-long-s3cret"))
-        self.good("resume", TOKEN="right-s3cret-value")
+        self.assertNotIn("s3cret", self.good("resume", "--json", TOKEN="right-s3cret-value").out)
         log = self.good("logs", "last", "use").out + self.good("logs", "last", "tell").out
         self.assertIn("the token is ***", log)
         self.assertIn("it is ***", log)

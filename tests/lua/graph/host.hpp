@@ -26,6 +26,7 @@ class Host : public AttemptHost {
     found = false;
     return "";
   }
+  std::string hidden(std::string text) const override { return text; }
 };
 
 }  // namespace flow::test
