@@ -1,4 +1,25 @@
 // The `flow` command.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "engine/cli/verbs.hpp"
 
-int main(int argc, char** argv) { return flow::cli::flow_main(argc, argv); }
+namespace {
+
+/// Where a standard stream is closed, the next file opened would get its number, and what is
+/// printed would go into that file.
+void open_missing_streams() {
+  // What is printed to a closed output fails, and is told, as ever: /dev/null is not to be written.
+  for (auto [stream, mode] : {std::pair(STDIN_FILENO, O_RDONLY), std::pair(STDOUT_FILENO, O_RDONLY),
+                              std::pair(STDERR_FILENO, O_WRONLY)}) {
+    if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", mode) != stream)
+      _exit(flow::cli::kUnreachable);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_missing_streams();
+  return flow::cli::flow_main(argc, argv);
+}

@@ -237,11 +237,20 @@ int build_graph() {
   return write_fully(kWireDescriptor, out) ? 0 : 1;
 }
 
+/// Where a standard stream is closed, as a host's may be, the next file opened would get its
+/// number.
+void open_missing_streams() {
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != stream) ::_exit(1);
+  }
+}
+
 }  // namespace
 
 }  // namespace flow
 
 int main(int argc, char** argv) {
+  flow::open_missing_streams();
   if (argc == 2 && std::strcmp(argv[1], "--repl") == 0) return flow::run_repl();
   bool started_by_worker = ::fcntl(flow::kWireDescriptor, F_GETFD) >= 0;
   if (started_by_worker) ::fcntl(flow::kWireDescriptor, F_SETFD, FD_CLOEXEC);
