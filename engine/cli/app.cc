@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <sstream>
 
 #include "engine/cli/verbs.hpp"
 
@@ -139,7 +140,10 @@ int parse_and_act(int argc, char** argv, Session& session) {
   try {
     app->parse(argc, argv);
   } catch (const CLI::Success& wish) {  // --help, --version
-    return app->exit(wish);
+    std::ostringstream text, nothing;
+    int code = app->exit(wish, text, nothing);
+    print_text(text.str());
+    return code;
   } catch (const CLI::ParseError& error) {
     fail(describe(*app, error));
   }
@@ -169,9 +173,9 @@ int flow_main(int argc, char** argv) {
     print_error("out of memory. Close other programs, or run fewer things at once with --jobs.");
     code = kUnreachable;
   }
-  bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (!is_written && errno != EPIPE) {
-    print_error(std::string("cannot write to the standard output: ") + std::strerror(errno));
+  flush_output();
+  if (int error = output_error(); error != 0 && error != EPIPE) {
+    print_error(std::string("cannot write to the standard output: ") + std::strerror(error));
     if (code == kDone) code = kUnreachable;
   }
   return code;

@@ -2,6 +2,8 @@
 #include "engine/cli/common.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -87,7 +89,7 @@ namespace {
 
 void print_paragraph(const char* label, const std::string& message) {
   static bool is_first = true;
-  std::fflush(stdout);
+  flush_output();
   if (!is_first) std::fputc('\n', stderr);
   is_first = false;
   std::string text = message;
@@ -101,10 +103,27 @@ void print_error(const std::string& message) { print_paragraph("error", message)
 void print_printed(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 void print_warning(const std::string& message) { print_paragraph("warning", message); }
 
-void print_line(const std::string& line) {
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fputc('\n', stdout);
+namespace {
+
+// On whichever thread it failed: errno is that thread's, and other calls change it.
+std::atomic<int> first_output_error{0};
+
+void note_output(bool is_written) {
+  int none = 0;
+  if (!is_written) first_output_error.compare_exchange_strong(none, errno);
 }
+
+}  // namespace
+
+void print_line(const std::string& line) { print_text(line + '\n'); }
+
+void print_text(std::string_view text) {
+  note_output(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+}
+
+void flush_output() { note_output(std::fflush(stdout) == 0); }
+
+int output_error() { return first_output_error; }
 
 std::string json_text(std::string_view text) { return to_json(Value(text)); }
 

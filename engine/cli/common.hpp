@@ -49,7 +49,13 @@ CLI::Validator one_of(const std::string& option, const std::vector<std::string>&
 void print_error(const std::string& message);             // one paragraph to stderr
 void print_printed(const std::string& line);              // by a script, while its graph was built
 void print_warning(const std::string& message);           // one paragraph to stderr
-void print_line(const std::string& line);                 // to stdout
+
+// ---- the standard output: all that goes there goes through these
+void print_line(const std::string& line);
+void print_text(std::string_view text);
+void flush_output();
+/// Why the first write that failed did: an errno; 0 where none has.
+int output_error();
 
 // ---- text
 std::string json_text(std::string_view text);  // as JSON

@@ -145,7 +145,7 @@ void add_completion(CLI::App& app, Session& session) {
       std::string text = *shell == "bash"  ? bash_script(verbs)
                          : *shell == "zsh" ? zsh_script(verbs)
                                            : fish_script(verbs);
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      print_text(text);
       return int{kDone};
     };
   });

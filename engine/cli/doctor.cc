@@ -189,7 +189,7 @@ void add_doctor(CLI::App& app, Session& session) {
                    json_text(word(check.verdict)) + ",\"text\":" + json_text(check.text) + "}");
       }
       std::string text = session.json ? "" : table(rows);
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      print_text(text);
       return sound ? int{kDone} : int{kUnreachable};
     };
   });

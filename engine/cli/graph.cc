@@ -32,7 +32,7 @@ void print_svg(const std::string& dot) {
         "package "
         "graphviz, or take --format dot or mermaid.");
   }
-  std::fflush(stdout);
+  flush_output();
   std::FILE* pipe = popen("dot -Tsvg", "we");
   if (pipe == nullptr) fail_environment("cannot start `dot`.");
   std::fwrite(dot.data(), 1, dot.size(), pipe);
@@ -75,7 +75,7 @@ void add_graph(CLI::App& app, Session& session) {
       std::string text = session.json || *format == "json" ? graph_json(plan)
                          : *format == "mermaid"            ? graph_mermaid(plan)
                                                            : graph_dot(plan);
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      print_text(text);
       return int{kDone};
     };
   });

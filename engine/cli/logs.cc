@@ -48,7 +48,7 @@ class Printer {
       if (++seen[source] > printed_[source]) print_log(line, json_, named_);
     }
     for (const auto& [source, count] : seen) printed_[source] = std::max(printed_[source], count);
-    std::fflush(stdout);
+    flush_output();
   }
 
  private:
@@ -77,7 +77,7 @@ void add_logs(CLI::App& app, Session& session) {
         Reader reader(options);
         bool more = *follow && goes_on(reader.show(run).status);
         printer.print(reader.logs(run, *task));
-        if (!more || std::ferror(stdout) != 0) return int{kDone};
+        if (!more || output_error() != 0) return int{kDone};
         std::this_thread::sleep_for(kFollowEvery);
       }
     };

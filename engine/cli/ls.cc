@@ -38,7 +38,7 @@ void add_ls(CLI::App& app, Session& session) {
         }
       }
       std::string text = table(rows);
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      print_text(text);
       return int{kDone};
     };
   });

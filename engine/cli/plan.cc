@@ -20,7 +20,7 @@ void print_plan(const PlanInfo& plan, bool json) {
   }
   if (json) return;
   std::string text = table(rows);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  print_text(text);
   auto count = [&](const char* verdict) {
     return std::to_string(
         std::count_if(plan.nodes.begin(), plan.nodes.end(),

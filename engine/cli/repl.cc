@@ -14,7 +14,7 @@ void add_repl(CLI::App& app, Session& session) {
   verb->callback([&session] {
     session.action = [&session]() -> int {
       std::string program = executor_program(session.engine());
-      std::fflush(stdout);
+      flush_output();
       execl(program.c_str(), "flow-executor", "--repl", static_cast<char*>(nullptr));
       fail_environment("cannot start `" + program + "`: " + std::strerror(errno));
     };

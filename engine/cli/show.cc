@@ -59,7 +59,7 @@ void print_run(const RunInfo& run, bool json) {
     if (task.error.empty()) continue;
     text += "\n" + task.name + " " + task.status + ":\n" + indented(task.error, "  ") + "\n";
   }
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  print_text(text);
 }
 
 void add_show(CLI::App& app, Session& session) {

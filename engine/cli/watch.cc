@@ -73,7 +73,7 @@ class Screen {
   void note(const std::string& line) {
     std::lock_guard lock(mutex_);
     erase();
-    std::fflush(stdout);
+    flush_output();
     std::fprintf(stderr, "%s\n", line.c_str());
   }
 
@@ -91,8 +91,8 @@ class Screen {
     wake_.notify_all();
     ticker_.join();
     erase();
-    if (style_ == Style::live) std::fputs("\x1b[?25h", stdout);
-    std::fflush(stdout);
+    if (style_ == Style::live) print_text("\x1b[?25h");
+    flush_output();
   }
 
  private:
@@ -106,7 +106,7 @@ class Screen {
         if (closed_) return;
         draw(counts);
       }
-      std::fflush(stdout);
+      flush_output();
     }
   }
 
@@ -117,7 +117,7 @@ class Screen {
     std::vector<std::string> lines = view_.frame(counts, now_ms(), width - 1, height - 1);
     for (const std::string& line : lines) out += line + "\n";
     drawn_ = lines.size();
-    std::fwrite(out.data(), 1, out.size(), stdout);
+    print_text(out);
   }
 
   std::string erasing() const {
@@ -127,7 +127,7 @@ class Screen {
 
   void erase() {
     std::string out = erasing();
-    std::fwrite(out.data(), 1, out.size(), stdout);
+    print_text(out);
     drawn_ = 0;
   }
 
@@ -270,7 +270,7 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
   } else {
     print_end(engine, run, summary, now_ms() - started, session.quiet, shown);
   }
-  std::fflush(stdout);
+  flush_output();
 
   interrupts.detach(code);
   if (uint32_t others = engine.client_runs()) {
