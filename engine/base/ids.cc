@@ -87,4 +87,16 @@ std::string make_run_id(int64_t time_ms) {
       base36(static_cast<uint64_t>(time.subseconds().count()), 2), base36(moment.suffix, 5));
 }
 
+bool is_run_id(std::string_view text) {
+  constexpr std::string_view kForm = "dddddddd-dddddd-ccccccc";
+  if (text.size() != kForm.size()) return false;
+  for (size_t i = 0; i < text.size(); i++) {
+    bool is_digit = text[i] >= '0' && text[i] <= '9';
+    bool is_letter = text[i] >= 'a' && text[i] <= 'z';
+    bool fits = kForm[i] == '-' ? text[i] == '-' : is_digit || (kForm[i] == 'c' && is_letter);
+    if (!fits) return false;
+  }
+  return true;
+}
+
 }  // namespace flow

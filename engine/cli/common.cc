@@ -92,7 +92,7 @@ void print_paragraph(const char* label, const std::string& message) {
   flush_output();
   if (!is_first) std::fputc('\n', stderr);
   is_first = false;
-  std::string text = message;
+  std::string text = printable(message);
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::fprintf(stderr, "%s: %s\n", label, text.c_str());
 }
@@ -117,7 +117,9 @@ void note_output(bool is_written) {
 
 void print_line(const std::string& line) { print_text(line + '\n'); }
 
-void print_text(std::string_view text) {
+void print_text(std::string_view text) { print_raw(printable(text)); }
+
+void print_raw(std::string_view text) {
   note_output(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
 }
 
@@ -219,6 +221,22 @@ std::string plural(uint64_t count, const std::string& noun) {
 size_t columns_of(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (char c : text) {
+    unsigned char byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 || c == '\n' || c == '\t') {
+      out += c;
+      continue;
+    }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
+    out += escaped;
+  }
+  return out;
 }
 
 std::string shortened(const std::string& text, size_t columns_max) {

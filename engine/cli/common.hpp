@@ -51,8 +51,9 @@ void print_printed(const std::string& line);              // by a script, while 
 void print_warning(const std::string& message);           // one paragraph to stderr
 
 // ---- the standard output: all that goes there goes through these
-void print_line(const std::string& line);
+void print_line(const std::string& line);  // printable, as is print_text
 void print_text(std::string_view text);
+void print_raw(std::string_view text);  // a program's own output, and what steers the terminal
 void flush_output();
 /// Why the first write that failed did: an errno; 0 where none has.
 int output_error();
@@ -66,6 +67,8 @@ std::string format_bytes(uint64_t bytes);      // "512 B", "1.5 GiB"
 int64_t parse_duration(const std::string& option,
                        const std::string& text);              // ms; fails with exit 2
 std::string plural(uint64_t count, const std::string& noun);  // "1 task", "2 tasks"
+/// Control characters but newline and tab as \x1b: what a script names never steers the terminal.
+std::string printable(std::string_view text);
 std::string shortened(const std::string& text,
                       size_t columns_max);  // one line, ends with "…" if cut
 size_t columns_of(std::string_view text);   // code points; what a terminal shows for our text

@@ -30,7 +30,7 @@ void print_log(const LogLine& line, bool json, bool named) {
     return;
   }
   std::string label = line.task + (line.attempt > 1 ? "@" + std::to_string(line.attempt) : "");
-  print_line(named ? label + " | " + line.text : line.text);
+  print_raw((named ? label + " | " + line.text : line.text) + "\n");
 }
 
 bool goes_on(const std::string& status) {

@@ -91,7 +91,7 @@ class Screen {
     wake_.notify_all();
     ticker_.join();
     erase();
-    if (style_ == Style::live) print_text("\x1b[?25h");
+    if (style_ == Style::live) print_raw("\x1b[?25h");
     flush_output();
   }
 
@@ -117,7 +117,7 @@ class Screen {
     std::vector<std::string> lines = view_.frame(counts, now_ms(), width - 1, height - 1);
     for (const std::string& line : lines) out += line + "\n";
     drawn_ = lines.size();
-    print_text(out);
+    print_raw(out);
   }
 
   std::string erasing() const {
@@ -127,7 +127,7 @@ class Screen {
 
   void erase() {
     std::string out = erasing();
-    print_text(out);
+    print_raw(out);
     drawn_ = 0;
   }
 

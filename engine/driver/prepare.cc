@@ -13,6 +13,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
+#include "engine/base/utf8.hpp"
 #include "lua/script.hpp"
 
 extern char** environ;
@@ -160,6 +161,32 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
   return errors;
 }
 
+Status check_name(const std::string& name) {
+  bool has_control = !is_utf8(name);
+  for (size_t i = 0; i < name.size(); i++) {
+    unsigned char byte = static_cast<unsigned char>(name[i]);
+    bool is_second_control = byte == 0xc2 && i + 1 < name.size() && (name[i + 1] & 0xe0) == 0x80;
+    has_control |= byte < 0x20 || byte == 0x7f || is_second_control;  // U+0080 to U+009F
+  }
+  if (has_control) {
+    return user_error(
+        fmt::format("a run can't be named {}: a name is printed on a line, so it has "
+                    "no control characters and is UTF-8",
+                    to_json(Value(name))));
+  }
+  if (name == "last") {
+    return user_error(
+        "a run can't be named `last`, which always means the newest one: take another name");
+  }
+  if (is_run_id(name)) {
+    return user_error(
+        fmt::format("a run can't be named `{}`, which reads as the id of another: take a name of "
+                    "another form",
+                    name));
+  }
+  return {};
+}
+
 Result<Built> build(const Submission& submission, const std::string& executor) {
   BuildOrder order;
   if (submission.pinned) {
@@ -213,6 +240,7 @@ Result<Built> build(const Submission& submission, const std::string& executor) {
 }
 
 Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose) {
+  FLOW_TRY(check_name(submission.options.name));
   auto built = build(submission, driver.options().executor);
   FLOW_TRY(built);
   Plan* plan = &built->plan;

@@ -33,6 +33,10 @@ Result<std::string> find_executor(const EngineOptions& options);
 /// This process's environment.
 std::shared_ptr<const Environment> process_environment();
 
+/// A run's name is printed on a line and picks the run: no control characters, neither `last` nor
+/// the form of an id.
+Status check_name(const std::string& name);
+
 struct Built {
   Plan plan;
   Bundle bundle;

@@ -152,6 +152,32 @@ class Verbs(Place):
         whole = self.show(plain["run"])
         self.assertEqual({key: value for key, value in whole.items() if key != "tasks"}, plain)
 
+    def test_a_name_that_could_not_be_printed_or_asked_for_is_refused(self):
+        for name in ("a\nb\x1b[31m", "tab\t", "\x7f", "c1\u009b31m"):
+            with self.subTest(name):
+                self.is_wrong(self.flow("run", ".", "--name", name), "a run can't be named", "no control characters")
+        self.is_wrong(self.flow("run", ".", "--name", "last"), "a run can't be named `last`")
+        self.is_wrong(self.flow("run", ".", "--name", "20261121-051700-3fk3f9x"), "reads as the id")
+        self.assertEqual(self.runs(), [])
+        for name in ("nächste", "2026", "a b", "last one"):
+            self.good("run", ".", "--name", name)
+            self.assertEqual(self.show(name)["name"], name)
+
+    def test_a_writer_refuses_the_name_that_another_process_gives(self):
+        run = self.start("run", ".", "--param", "word=ask")
+        self.until_waits("ask")
+        self.is_wrong(self.flow("run", ".", "--name", "a\nb"), "a run can't be named", "no control characters")
+        self.good("signal", "last", "go")
+        self.exits(0, self.end(run))
+
+    def test_what_a_script_says_does_not_steer_the_terminal(self):
+        self.write("steers.lua", SCRIPT.replace("a bad word", r"a \27[31mbad\rword"))
+        done = self.exits(1, self.flow("run", "steers.lua", "--param", "word=bad"), r"a \x1b[31mbad\x0dword")
+        looks = [self.good(*line) for line in (["show"], ["why"], ["ls"], ["why", "last", "fails"])]
+        for each in [done, *looks]:
+            self.assertNotRegex(each.out + each.err, r"[\x00-\x08\x0b-\x1f]", each)
+        self.assertIn("\x1b[31mbad", self.tasks()["fails"]["error"])
+
 
 if __name__ == "__main__":
     main()
