@@ -22,6 +22,17 @@ namespace flow {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+Result<std::string> folder_at(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return path;
+  return environment_error(fmt::format(
+      "the state `{}` is not a folder: name another with --state DIR or FLOW_STATE", path));
+}
+
+}  // namespace
+
 Result<std::string> find_state(const EngineOptions& options) {
   std::error_code ignored;
   fs::path start = options.working_directory.empty() ? fs::current_path(ignored)
@@ -29,9 +40,9 @@ Result<std::string> find_state(const EngineOptions& options) {
   auto absolute = [&](const fs::path& path) {
     return (path.is_absolute() ? path : start / path).lexically_normal().string();
   };
-  if (!options.state.empty()) return absolute(options.state);
+  if (!options.state.empty()) return folder_at(absolute(options.state));
   if (const char* named = std::getenv("FLOW_STATE"); named != nullptr && *named != 0)
-    return absolute(named);
+    return folder_at(absolute(named));
   for (fs::path folder = start;; folder = folder.parent_path()) {
     struct stat info {
     }, link{};
@@ -48,7 +59,7 @@ Result<std::string> find_state(const EngineOptions& options) {
     }
     if (folder == folder.parent_path()) break;
   }
-  return absolute(".flow");
+  return folder_at(absolute(".flow"));
 }
 
 Result<std::string> find_executor(const EngineOptions& options) {

@@ -178,6 +178,20 @@ class Verbs(Place):
             self.assertNotRegex(each.out + each.err, r"[\x00-\x08\x0b-\x1f]", each)
         self.assertIn("\x1b[31mbad", self.tasks()["fails"]["error"])
 
+    def test_a_state_that_is_no_folder_is_named_by_every_verb(self):
+        self.write("file", "")
+        for state in ("/dev/null", "file"):
+            for verb, line in LINES.items():
+                if verb in ("graph", "lint", "init"):  # they look at no state
+                    continue
+                with self.subTest(state + " " + verb):
+                    done = self.exits(4, self.flow(*line, "--state", state))
+                    self.assertEqual(done.err, "error: the state `%s` is not a folder: name another with --state DIR or "
+                                     "FLOW_STATE\n" % self.path(state))
+        self.exits(4, self.flow("ls", FLOW_STATE="file"), "is not a folder")
+        self.write(".flow", "")
+        self.exits(4, self.flow("run", "."), "is not a folder")
+
 
 if __name__ == "__main__":
     main()
