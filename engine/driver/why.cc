@@ -135,33 +135,33 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
                                     u.attempts == 1 ? "" : "s");
       break;
   }
-  bool ran = u.attempts > 0 && def != nullptr && !u.key.is_zero();
-  if (!ran) return text;
+  bool runs = u.status == core::UnitStatus::running;
+  bool has_run = core::is_final(u.status) && u.attempts > 0 && !u.cached;
+  if ((!runs && !has_run) || def == nullptr || u.key.is_zero()) return text;
+  text += runs ? "\nIt runs " : "\nIt ran ";
   auto earlier = earlier_unit(store, blobs, loaded.row, name);
-  if (!earlier)
-    return text + "\nIt ran because no earlier run of this pipeline in this state has it.";
+  if (!earlier) return text + "because no earlier run of this pipeline in this state has it.";
   const core::Unit& before = earlier->loaded.run->units[earlier->unit];
   const TaskDef* before_def = Resolver::def_of(*earlier->loaded.run, earlier->unit);
   if (before.key == u.key) {
-    if (!def->cache) return text + "\nIt ran because its option cache = false says so.";
-    if (run.fresh) return text + "\nIt ran because the run was started with --fresh.";
+    if (!def->cache) return text + "because its option cache = false says so.";
+    if (run.fresh) return text + "because the run was started with --fresh.";
     if (before.status != core::UnitStatus::succeeded) {
       return text + fmt::format(
-                        "\nIt ran because it did not succeed in the run {} (it was {} there); "
+                        "because it did not succeed in the run {} (it was {} there); "
                         "errors are never cached.",
                         earlier->loaded.row.id, core::status_name(before.status));
     }
     return text +
-           "\nIt ran although its key is that of the earlier run: its result is not served to "
+           "although its key is that of the earlier run: its result is not served to "
            "other runs (it waits for a signal, or runs for its effect), or it was asked for by "
            "`retry`.";
   }
   auto now_parts = resolver.key_parts(run, unit);
   auto before_parts = resolver.key_parts(*earlier->loaded.run, earlier->unit);
   if (!now_parts.ok() || !before_parts.ok() || before_def == nullptr)
-    return text +
-           "\nIt ran because its key changed; the content that would show how was collected.";
-  text += fmt::format("\nIt ran again because, since the run {}:", earlier->loaded.row.id);
+    return text + "because its key changed; the content that would show how was collected.";
+  text += fmt::format("again because, since the run {}:", earlier->loaded.row.id);
   for (const std::string& line : differences(*before_parts, *before_def, *now_parts, *def))
     text += "\n  " + line;
   return text;

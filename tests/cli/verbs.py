@@ -8,7 +8,7 @@ import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
-from place import Place, main  # noqa: E402
+from place import HOLD, Place, main  # noqa: E402
 
 SCRIPT = r'''
 local flow = require "flow"
@@ -191,6 +191,31 @@ class Verbs(Place):
         self.exits(4, self.flow("ls", FLOW_STATE="file"), "is not a folder")
         self.write(".flow", "")
         self.exits(4, self.flow("run", "."), "is not a folder")
+
+    def test_why_says_that_a_task_ran_only_where_it_did(self):
+        run = self.start("run", ".", "--param", "word=ask")
+        self.until_waits("ask")
+        waits = self.good("why", "last", "ask").out
+        self.assertRegex(waits, r"\A`ask` waits: .*\n\Z")
+        self.good("signal", "last", "go")
+        self.exits(0, self.end(run))
+        ran = self.good("why", "last", "ask").out
+        self.assertRegex(ran, r"\A`ask` succeeded in .*\nIt ran because no earlier run .*\n\Z")
+
+        self.write("hold.lua", HOLD + 'return flow.pipeline("h", {}, function() return hold("%s", "h") end)\n'
+                   % self.path("gate"))
+        run = self.start("run", "hold.lua", "--name", "first")
+        self.until_holds("h")
+        self.assertRegex(self.good("why", "last", "hold").out,
+                         r"\A`hold` is running: .*\nIt runs because no earlier run .*\n\Z")
+        self.kill(run)
+        self.open("gate")
+        self.good("run", "hold.lua", "--name", "second")
+        self.good("resume", "first")
+        task = self.tasks("first")["hold"]
+        self.assertEqual((task["cached"], task["attempts"]), (True, 1))
+        self.assertEqual(self.good("why", "first", "hold").out,
+                         "`hold` did not run: an earlier result with the same key served.\n")
 
 
 if __name__ == "__main__":
