@@ -136,7 +136,9 @@ std::vector<std::string> text_list(const Option& option, const char* form) {
 // ---- needs
 
 void read_cpus(const Option& option) {
-  double cpus = option.number(0.001, kCpusMax, "a number of CPUs above 0");
+  // What no machine has is asked for in vain, and is told when the run's machine is known.
+  double cpus =
+      std::min(option.number(0.001, HUGE_VAL, "a number of CPUs, at least 0.001"), kCpusMax);
   option.def.resources.cpus_milli = static_cast<int32_t>(std::lround(cpus * 1000));
 }
 void read_memory(const Option& option) { option.def.resources.memory_bytes = option.bytes(); }

@@ -146,7 +146,7 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
       {"{ port = 1 }", "pipeline.lua:2: task `t`: the option `port` belongs to flow.service"},
       {"{ 'cpus' }", "pipeline.lua:2: task `t`: the options are a table of names"},
       {"{ cpus = 0 }",
-       "pipeline.lua:2: task `t`: the option `cpus` is a number of CPUs above 0, not `0`"},
+       "pipeline.lua:2: task `t`: the option `cpus` is a number of CPUs, at least 0.001, not `0`"},
       {"{ memory = 'lots' }", "pipeline.lua:2: task `t`: the option `memory`: `lots` is no size"},
       {"{ timeout = 10 }",
        "pipeline.lua:2: task `t`: the option `timeout` is a duration such as \"10m\", not `10`"},

@@ -193,6 +193,20 @@ TEST_CASE("definitions keep their options, in units of the plan") {
   CHECK(flow::check_plan(built->plan).empty());
 }
 
+TEST_CASE("more CPUs than any machine has are asked for, and left for the machine to clamp") {
+  flow::test::Folder folder;
+  auto built = build({"local flow = require 'flow'\n"
+                      "local t = flow.task('t', { cpus = 1e9 }, print)\n"
+                      "return flow.pipeline('p', {}, function() return t() end)",
+                      {},
+                      {},
+                      {}},
+                     folder);
+  REQUIRE(built.ok());
+  CHECK(built->plan.defs[0].resources.cpus_milli == 100'000'000);
+  CHECK(flow::check_plan(built->plan).empty());
+}
+
 TEST_CASE("with a dynamic task every task is in the plan, by its ordinal") {
   flow::test::Folder folder;
   auto built = build({"local flow = require 'flow'\n"
