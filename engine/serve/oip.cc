@@ -2,8 +2,10 @@
 // Triton).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "engine/base/utf8.hpp"
@@ -16,13 +18,18 @@ namespace {
 constexpr size_t kDimensionsMax = 8;
 constexpr size_t kInputsMax = 64;
 
-struct TypeName {
+struct Type {
   const char* name;
   DType dtype;
+  const char* values;
 };
-constexpr TypeName kTypes[] = {{"FP32", DType::f32},  {"FP64", DType::f64},
-                               {"INT64", DType::i64}, {"INT32", DType::i32},
-                               {"UINT8", DType::u8},  {"BOOL", DType::boolean}};
+constexpr Type kTypes[] = {
+    {"FP32", DType::f32, "numbers up to 3.4028235e38"},
+    {"FP64", DType::f64, "numbers"},
+    {"INT64", DType::i64, "whole numbers from -9223372036854775808 to 9223372036854775807"},
+    {"INT32", DType::i32, "whole numbers from -2147483648 to 2147483647"},
+    {"UINT8", DType::u8, "whole numbers from 0 to 255"},
+    {"BOOL", DType::boolean, "true and false"}};
 
 template <typename T>
 void append(std::string& out, T value) {
@@ -40,15 +47,21 @@ bool append_integer(std::string& out, const Value& item) {
   return true;
 }
 
+template <typename T>
+bool append_number(std::string& out, const Value& item) {
+  if (item.kind() != Value::Kind::integer && item.kind() != Value::Kind::number) return false;
+  T value = static_cast<T>(item.as_number());
+  if (!std::isfinite(value)) return false;
+  append(out, value);
+  return true;
+}
+
 bool append_item(std::string& out, DType dtype, const Value& item) {
-  bool number = item.kind() == Value::Kind::integer || item.kind() == Value::Kind::number;
   switch (dtype) {
     case DType::f32:
-      if (number) append(out, static_cast<float>(item.as_number()));
-      return number;
+      return append_number<float>(out, item);
     case DType::f64:
-      if (number) append(out, item.as_number());
-      return number;
+      return append_number<double>(out, item);
     case DType::i64:
       return append_integer<int64_t>(out, item);
     case DType::i32:
@@ -76,24 +89,25 @@ std::string shown(const Value& item) {
   return to_utf8(to_json(item).substr(0, kShown));
 }
 
-/// Flat or nested; `where` is for the error.
-Status append_data(std::string& out, DType dtype, const Value& data, const std::string& where) {
+/// Flat or nested; `where` and the input's name are for the error.
+Status append_data(std::string& out, const Type& type, const Value& data, const std::string& where,
+                   const std::string& name) {
   if (data.kind() != Value::Kind::table || !data.as_table().fields.empty())
-    return user_error(where + ".data is no array");
+    return user_error(where + " is no array");
   size_t index = 0;
   for (const Value& item : data.as_table().list) {
     if (item.kind() == Value::Kind::table) {
-      FLOW_TRY(append_data(out, dtype, item, where));
-    } else if (!append_item(out, dtype, item)) {
-      return user_error(fmt::format("{}.data[{}] is {}, which is no value of its datatype", where,
-                                    index, shown(item)));
+      FLOW_TRY(append_data(out, type, item, fmt::format("{}[{}]", where, index), name));
+    } else if (!append_item(out, type.dtype, item)) {
+      return user_error(fmt::format("{}[{}] of `{}` is {}, but {} holds {}", where, index, name,
+                                    shown(item), type.name, type.values));
     }
     index++;
   }
   return {};
 }
 
-Result<Tensor> parse_input(const Value& input, const std::string& where) {
+Result<Tensor> parse_input(const Value& input, const std::string& where, const std::string& name) {
   const Value* datatype = text_field(input, "datatype");
   const Value* shape = input.find("shape");
   const Value* data = input.find("data");
@@ -101,17 +115,13 @@ Result<Tensor> parse_input(const Value& input, const std::string& where) {
   if (shape == nullptr || shape->kind() != Value::Kind::table)
     return user_error(where + ".shape is missing");
   if (data == nullptr) return user_error(where + ".data is missing");
-  Tensor tensor;
-  bool known = false;
-  for (const TypeName& type : kTypes) {
-    if (datatype->as_string() != type.name) continue;
-    tensor.dtype = type.dtype;
-    known = true;
-  }
-  if (!known)
+  const Type* type = std::ranges::find(kTypes, datatype->as_string(), &Type::name);
+  if (type == std::end(kTypes))
     return user_error(
         fmt::format("{}.datatype `{}` is not one of FP32, FP64, INT64, INT32, UINT8, BOOL", where,
                     datatype->as_string()));
+  Tensor tensor;
+  tensor.dtype = type->dtype;
   size_t count = 1;
   const auto& extents = shape->as_table().list;
   if (extents.empty() || extents.size() > kDimensionsMax)
@@ -126,7 +136,7 @@ Result<Tensor> parse_input(const Value& input, const std::string& where) {
       return user_error(where + ".shape is larger than a request may be");
   }
   auto bytes = std::make_shared<std::string>();
-  FLOW_TRY(append_data(*bytes, tensor.dtype, *data, where));
+  FLOW_TRY(append_data(*bytes, *type, *data, where + ".data", name));
   size_t items = bytes->size() / dtype_size(tensor.dtype);
   if (items != count)
     return user_error(
@@ -177,7 +187,7 @@ Result<Tensors> parse_infer_request(std::string_view body, std::string& id) {
     std::string where = fmt::format("inputs[{}]", index++);
     const Value* name = text_field(input, "name");
     if (name == nullptr) return user_error(where + ".name is missing");
-    auto tensor = parse_input(input, where);
+    auto tensor = parse_input(input, where, name->as_string());
     FLOW_TRY(tensor);
     if (!tensors.emplace(name->as_string(), std::move(*tensor)).second)
       return user_error(fmt::format("two inputs are named `{}`", name->as_string()));
@@ -193,7 +203,7 @@ Result<std::string> print_infer_response(const std::string& model, const std::st
   bool first = true;
   for (const auto& [name, tensor] : outputs) {
     const char* datatype = "FP32";
-    for (const TypeName& type : kTypes) {
+    for (const Type& type : kTypes) {
       if (type.dtype == tensor.dtype) datatype = type.name;
     }
     out += fmt::format(R"({}{{"name":{},"datatype":"{}","shape":[{}],"data":[)", first ? "" : ",",

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "client.hpp"
@@ -10,7 +11,8 @@
 
 namespace flow {
 
-/// A service whose predict adds one to every number; "boom" in the inputs makes it fail.
+/// A service whose predict adds one to every number; "boom" in the inputs makes it fail, and
+/// what is named "endless" comes back infinite.
 class Service {
  public:
   explicit Service(uint32_t batch_max = 1, int64_t batch_wait_us = 0,
@@ -54,7 +56,7 @@ class Service {
       for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
         float value;
         std::memcpy(&value, bytes.data() + at, sizeof value);
-        value += 1;
+        value = name == "endless" ? std::numeric_limits<float>::infinity() : value + 1;
         if (value == 667) return Error{ErrorKind::task, "666 is not served"};
         std::memcpy(bytes.data() + at, &value, sizeof value);
       }

@@ -75,11 +75,21 @@ TEST_CASE("A broken request line, an endless header and a body that is too large
 
 TEST_CASE("A predict that returns an infinity is a 500 that names the output") {
   Service service;
+  Reply reply = request(service.port, "POST", kInfer, infer_body("endless", 1));
+  CHECK(reply.status == 500);
+  CHECK(reply.body ==
+        R"({"error":"output `endless` holds inf at index 0, which JSON cannot say"})");
+}
+
+TEST_CASE("A number that its datatype cannot hold is a 400 that names the input") {
+  Service service;
   Reply reply =
       request(service.port, "POST", kInfer,
               R"({"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1e300]}]})");
-  CHECK(reply.status == 500);
-  CHECK(reply.body == R"({"error":"output `x` holds inf at index 0, which JSON cannot say"})");
+  CHECK(reply.status == 400);
+  CHECK(reply.body == R"({"error":"inputs[0].data[0] of `x` is 1e+300, but FP32 holds numbers )"
+                      R"(up to 3.4028235e38"})");
+  CHECK(service.calls == 0);
 }
 
 TEST_CASE("A predict that fails is an answer, not an end") {

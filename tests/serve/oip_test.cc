@@ -141,6 +141,42 @@ TEST_CASE("What is malformed is refused and named") {
   CHECK_THAT(refusal(std::string(100'000, '[')), Contains("JSON"));
 }
 
+TEST_CASE("A value that its datatype cannot hold is the client's mistake, and is named") {
+  auto refused = [](const std::string& type, const std::string& data) {
+    return refusal(
+        one_input(R"("name":"x","shape":[1],"datatype":")" + type + R"(","data":)" + data));
+  };
+  CHECK(refused("FP32", "[1e300]") ==
+        "inputs[0].data[0] of `x` is 1e+300, but FP32 holds numbers up to 3.4028235e38");
+  CHECK(refused("FP32", "[[0.5],[3.41e38]]") ==
+        "inputs[0].data[1][0] of `x` is 3.41e+38, but FP32 holds numbers up to 3.4028235e38");
+  CHECK(refused("FP32", "[\"NaN\"]") ==
+        "inputs[0].data[0] of `x` is \"NaN\", but FP32 holds numbers up to 3.4028235e38");
+  CHECK(refused("FP64", "[\"Infinity\"]") ==
+        "inputs[0].data[0] of `x` is \"Infinity\", but FP64 holds numbers");
+  CHECK_THAT(refused("FP64", "[1e400]"), Catch::Contains("JSON"));
+  CHECK_THAT(refused("FP64", "[NaN]"), Catch::Contains("JSON"));
+  for (const char* number : {"9223372036854775808", "-9223372036854775809", "18446744073709551615",
+                             "18446744073709551616", "1e300", "0.5"}) {
+    CHECK_THAT(refused("INT64", std::string("[") + number + "]"),
+               Catch::StartsWith("inputs[0].data[0] of `x` is ") &&
+                   Catch::EndsWith("but INT64 holds whole numbers from -9223372036854775808 to "
+                                   "9223372036854775807"));
+  }
+  for (const char* number : {"2147483648", "-2147483649", "1e10"})
+    CHECK_THAT(refused("INT32", std::string("[") + number + "]"),
+               Catch::Contains("but INT32 holds"));
+  for (const char* number : {"256", "-1", "1.5"})
+    CHECK_THAT(refused("UINT8", std::string("[") + number + "]"),
+               Catch::EndsWith("but UINT8 holds whole numbers from 0 to 255"));
+  CHECK_THAT(refused("BOOL", "[1]"), Catch::EndsWith("is 1, but BOOL holds true and false"));
+  CHECK_THAT(refused("INT8", "[1]"), Catch::StartsWith("inputs[0].datatype `INT8` is not one of"));
+
+  CHECK(items<float>(read(one_input(R"("name":"x","shape":[2],"datatype":"FP32",)"
+                                    R"("data":[3.4028235e38,-3.4028235e38])"))
+                         .at("x")) == std::vector<float>{3.4028235e38f, -3.4028235e38f});
+}
+
 TEST_CASE("A refusal is text, whatever was sent") {
   std::string umlauts = "\"a";
   for (int i = 0; i < 30; i++) umlauts += "\xc3\xa4";
