@@ -15,6 +15,8 @@ constexpr size_t kBarColumns = 20;
 constexpr size_t kNameColumnsMax = 32;
 constexpr size_t kResultColumnsMax = 2000;
 constexpr size_t kReasonColumnsMax = 300;
+constexpr size_t kMetricsShownMax = 20;
+constexpr size_t kMetricColumnsMax = 40;
 
 std::string number_text(const Value& value) {
   switch (value.kind()) {
@@ -26,9 +28,14 @@ std::string number_text(const Value& value) {
       return text;
     }
     case Value::Kind::string:
-      return shortened(value.as_string(), 40);
+      return shortened(value.as_string(), kMetricColumnsMax);
+    case Value::Kind::table: {
+      size_t count = value.as_table().list.size() + value.as_table().fields.size();
+      if (count > kMetricsShownMax) return "<" + plural(count, "item") + ">";
+      return shortened(to_json(value), kMetricColumnsMax);
+    }
     default:
-      return to_json(value);
+      return shortened(to_json(value), kMetricColumnsMax);
   }
 }
 
@@ -58,7 +65,9 @@ std::string wait_text(const std::string& what, const std::string& run) {
   return "waits for the signal `" + what + "`: flow signal " + run + " " + what;
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string first_line(const std::string& text) {
+  return shortened(text.substr(0, text.find('\n')), kReasonColumnsMax);
+}
 
 /// A command that changed comes on lines of its own.
 std::string one_line(const std::string& text) {
@@ -100,12 +109,15 @@ std::string result_text(const Value& result) {
 
 std::string metrics_text(const Value& metrics) {
   if (metrics.kind() != Value::Kind::table) return "";
+  const auto& fields = metrics.as_table().fields;
   std::string text;
-  for (const auto& [key, value] : metrics.as_table().fields) {
-    if (!text.empty()) text += ' ';
-    text += (key.kind() == Value::Kind::string ? key.as_string() : to_json(key)) + "=" +
-            number_text(value);
+  for (size_t i = 0; i < fields.size() && i < kMetricsShownMax; i++) {
+    const auto& [key, value] = fields[i];
+    std::string name = key.kind() == Value::Kind::string ? key.as_string() : to_json(key);
+    text += (i > 0 ? " " : "") + shortened(name, kMetricColumnsMax) + "=" + number_text(value);
   }
+  if (fields.size() > kMetricsShownMax)
+    text += " … " + std::to_string(fields.size() - kMetricsShownMax) + " more";
   return text;
 }
 

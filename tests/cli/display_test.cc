@@ -91,6 +91,30 @@ TEST_CASE("a pipe gets a line for each thing that happened, and progress once a 
               "  curl -s http://127.0.0.1:1/v2/models/api"});
 }
 
+TEST_CASE("many metrics, and large ones, are one line of bounded length") {
+  Value::Table metrics, table;
+  for (int64_t i = 0; i < 100'000; i++) {
+    metrics.fields.emplace_back(Value("m" + std::to_string(100'000 + i)), Value(i));
+    table.list.emplace_back(i);
+  }
+  std::string many = metrics_text(Value(metrics));
+  CHECK(many.starts_with("m100000=0 m100001=1 "));
+  CHECK(many.ends_with(" m100019=19 … 99980 more"));
+  CHECK(metrics_text(Value::map({{"all", Value(table)}})) == "all=<100000 items>");
+  CHECK(metrics_text(Value::map({{"few", Value::list({Value(int64_t{1}), Value(int64_t{2})})}})) ==
+        "few=[1,2]");
+  std::string nested = metrics_text(Value::map({{"deep", Value::list({Value(table)})}}));
+  CHECK(columns_of(nested) == std::string("deep=").size() + 40);
+  std::string named = metrics_text(Value::map({{std::string(1'000'000, 'x'), Value(int64_t{1})}}));
+  CHECK(columns_of(named) == 40 + 2);
+
+  RunView view("digits");
+  view.take(event("task", "t", "running", 1));
+  Lines failed = view.take(event("task", "t", "failed", 2, std::string(1'000'000, 'e')));
+  REQUIRE(failed.size() == 1);
+  CHECK(columns_of(failed[0]) < 400);
+}
+
 TEST_CASE("a pipe is not flooded by cached tasks") {
   RunView view("digits");
   size_t lines = 0;
