@@ -45,8 +45,7 @@ void add_plan(CLI::App& app, Session& session) {
     session.action = [&session, arguments, file] {
       RunOptions options = run_options(*arguments);
       std::string script = script_path(*file);
-      Engine engine(session.engine(options.jobs));
-      PlanInfo plan = engine.plan(script, options);
+      PlanInfo plan = Reader(session.engine(options.jobs)).plan(script, options);
       for (const std::string& line : plan.printed) print_printed(line);
       for (const std::string& warning : plan.warnings) print_warning(warning);
       print_plan(plan, session.json);

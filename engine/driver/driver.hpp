@@ -30,6 +30,8 @@ namespace flow {
 
 using core::RunId;
 
+struct Submission;
+
 constexpr size_t kPreparedMax = 100'000;  // arguments kept between the key and the start
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
@@ -99,6 +101,10 @@ class Driver {
   /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
   /// With `taken_up`, for that run going on with `plan`: compared is what it did before.
   PlanInfo foresee(const Plan& plan, bool fresh, const RunRow* taken_up = nullptr);
+  /// The same beside whoever writes: builds `submission`, starts nothing and writes nothing. A null
+  /// `store` stands for a state that is not there yet.
+  static Result<PlanInfo> foresee_beside(const DriverOptions& options, const Store* store,
+                                         const Submission& submission);
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
@@ -140,6 +146,7 @@ class Driver {
   };
 
   Driver(const DriverOptions& options, std::unique_ptr<Store> store);
+  PlanInfo foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up);
   Status recover_state();
   void post(Input input);
   void post(std::vector<Input> inputs);

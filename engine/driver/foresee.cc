@@ -2,14 +2,22 @@
 // already holds.
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <deque>
+#include <filesystem>
 
 #include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
+#include "engine/driver/overlay.hpp"
+#include "engine/driver/prepare.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/keys.hpp"
 
 namespace flow {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -98,125 +106,144 @@ std::string cause_of_run(History& history, const core::Run& run, core::UnitId un
 }  // namespace
 
 PlanInfo Driver::foresee(const Plan& plan, bool fresh, const RunRow* taken_up) {
+  PlanInfo info;
+  inspect([&](const core::State&, Resolver&) { info = foresee_now(plan, fresh, taken_up); });
+  return info;
+}
+
+Result<PlanInfo> Driver::foresee_beside(const DriverOptions& options, const Store* store,
+                                        const Submission& submission) {
+  Driver driver(options, make_overlay(store));  // never started: no worker, no thread, no recovery
+  std::error_code ignored;
+  fs::path temporary = fs::temp_directory_path(ignored);
+  std::string intake = ((temporary.empty() ? "/tmp" : temporary) / "flow-plan-XXXXXX").string();
+  if (mkdtemp(intake.data()) == nullptr) {
+    return environment_error(fmt::format("cannot make a folder for the script's files, `{}`: {}",
+                                         intake, std::strerror(errno)));
+  }
+  Blobs files(*driver.store_, intake);
+  auto prepared = prepare(driver, submission, Purpose::look, files);
+  fs::remove_all(intake, ignored);
+  FLOW_TRY(prepared);
+  return driver.foresee_now(*prepared->plan, submission.options.fresh, nullptr);
+}
+
+PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up) {
   PlanInfo info = plan_info(plan);
   const RunId id = taken_up != nullptr ? taken_up->id : "plan";
   History history = taken_up != nullptr ? History(*store_, blobs_, {*taken_up})
                                         : History::of_pipeline(*store_, blobs_, plan.pipeline);
-  inspect([&](const core::State&, Resolver& resolver) {
-    core::State scratch;
-    std::vector<core::Command> commands;
-    core::Time now = now_ms();
-    auto feed = [&](core::Event event) {
-      if (!core::admit(scratch, event)) return;
-      core::apply(scratch, core::Record{scratch.sequence + 1, now, std::move(event)}, commands);
-    };
-    feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX});
-    core::RunSubmitted submitted;
-    submitted.run = id;
-    submitted.plan = std::make_shared<const Plan>(plan);
-    submitted.fresh = fresh;
-    feed(submitted);
-    std::deque<core::Command> questions;
-    std::map<core::UnitId, std::pair<std::string, std::string>> verdicts;
-    std::vector<Digest> lent;
-    while (true) {
-      for (core::Command& command : commands) questions.push_back(std::move(command));
-      commands.clear();
-      if (questions.empty()) break;
-      core::Command question = std::move(questions.front());
-      questions.pop_front();
-      auto found = scratch.runs.find(id);
-      if (found == scratch.runs.end()) break;
-      core::Run& run = found->second;
-      if (const auto* q = std::get_if<core::ResolveInputs>(&question)) {
-        auto inputs = resolver.inputs(run, q->unit);
-        if (!inputs.ok()) {
-          verdicts[q->unit] = {"runs", inputs.error().message};
-          continue;
-        }
-        run.units[q->unit].key = inputs->key;
-        const TaskDef& def = *Resolver::def_of(run, q->unit);
-        auto entry =
-            def.cache && def.kind != TaskKind::service ? cached(inputs->key) : std::nullopt;
-        bool hit = entry && may_hit_cache(run, q->unit, *entry) && !entry->has_fragment &&
-                   blobs_.has(entry->result);
-        if (!hit) {
-          bool listed = entry && entry->has_fragment && may_hit_cache(run, q->unit, *entry);
-          verdicts[q->unit] =
-              listed
-                  ? std::pair<std::string,
-                              std::string>{"cached",
-                                           "its list of calls is known; each call has its own key"}
-                  : std::pair<std::string, std::string>{
-                        "runs",
-                        fresh && taken_up == nullptr
-                            ? "--fresh"
-                            : cause_of_run(history, run, q->unit, resolver, taken_up != nullptr)};
-          continue;
-        }
-        verdicts[q->unit] = {"cached", "from the run " + entry->run};
-        core::InputsResolved event;
-        event.run = id;
-        event.unit = q->unit;
-        event.key = inputs->key;
-        event.hit = true;
-        event.result = entry->result;
-        feed(std::move(event));
-      } else if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
-        auto count = resolver.map_count(run, q->unit);
-        if (count.ok()) feed(core::MapExpanded{id, q->unit, *count});
-      } else if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
-        auto side = resolver.condition(run, q->unit);
-        if (side.ok()) feed(core::WhenResolved{id, q->unit, *side});
-      } else if (const auto* q = std::get_if<core::GatherValue>(&question)) {
-        auto bytes = gather(run, q->unit);
-        if (!bytes.ok()) continue;
-        Digest digest = sha256(*bytes);
-        // Seen here only: what a later event of this turn stages has to reach the batch.
-        if (staged_.emplace(digest, *bytes).second) lent.push_back(digest);
-        feed(core::ValueGathered{id, q->unit, digest});
-      }
-    }
-    for (const Digest& digest : lent) staged_.erase(digest);
+  core::State scratch;
+  std::vector<core::Command> commands;
+  core::Time now = now_ms();
+  auto feed = [&](core::Event event) {
+    if (!core::admit(scratch, event)) return;
+    core::apply(scratch, core::Record{scratch.sequence + 1, now, std::move(event)}, commands);
+  };
+  feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX});
+  core::RunSubmitted submitted;
+  submitted.run = id;
+  submitted.plan = std::make_shared<const Plan>(plan);
+  submitted.fresh = fresh;
+  feed(submitted);
+  std::deque<core::Command> questions;
+  std::map<core::UnitId, std::pair<std::string, std::string>> verdicts;
+  std::vector<Digest> lent;
+  while (true) {
+    for (core::Command& command : commands) questions.push_back(std::move(command));
+    commands.clear();
+    if (questions.empty()) break;
+    core::Command question = std::move(questions.front());
+    questions.pop_front();
     auto found = scratch.runs.find(id);
-    if (found == scratch.runs.end()) return;
-    const core::Run& run = found->second;
-    std::vector<PlanNode> nodes;
-    for (size_t i = 0; i < info.nodes.size(); i++) {
-      PlanNode node = info.nodes[i];
-      core::UnitId unit = static_cast<core::UnitId>(i);
-      std::vector<core::UnitId> units = core::instances_of(run, unit);
-      if (plan.nodes[i].kind != NodeKind::map || units.empty()) units = {unit};
-      for (core::UnitId each : units) {
-        PlanNode line = node;
-        line.name = Resolver::unit_name(run, each);
-        auto verdict = verdicts.find(each);
-        if (verdict != verdicts.end()) {
-          std::tie(line.verdict, line.reason) = verdict->second;
-        } else if (run.units[each].status == core::UnitStatus::skipped) {
-          line.verdict = "skipped";
-          line.reason = "its branch is not taken";
-        } else if (run.units[each].status == core::UnitStatus::succeeded) {
-          line.verdict = "cached";
-          line.reason =
-              run.units[each].cached ? "equal to another task of this run" : "nothing to compute";
-        } else {
-          line.verdict = "unknown";
-          line.reason = "waits for its inputs";
-          std::vector<std::string> before = node.needs;
-          before.insert(before.end(), node.after.begin(), node.after.end());
-          for (const std::string& need : before) {
-            for (size_t j = 0; j < plan.nodes.size(); j++) {
-              if (plan.nodes[j].name == need && run.units[j].status != core::UnitStatus::succeeded)
-                line.reason = "waits for `" + need + "`";
-            }
+    if (found == scratch.runs.end()) break;
+    core::Run& run = found->second;
+    if (const auto* q = std::get_if<core::ResolveInputs>(&question)) {
+      auto inputs = resolver_.inputs(run, q->unit);
+      if (!inputs.ok()) {
+        verdicts[q->unit] = {"runs", inputs.error().message};
+        continue;
+      }
+      run.units[q->unit].key = inputs->key;
+      const TaskDef& def = *Resolver::def_of(run, q->unit);
+      auto entry = def.cache && def.kind != TaskKind::service ? cached(inputs->key) : std::nullopt;
+      bool hit = entry && may_hit_cache(run, q->unit, *entry) && !entry->has_fragment &&
+                 blobs_.has(entry->result);
+      if (!hit) {
+        bool listed = entry && entry->has_fragment && may_hit_cache(run, q->unit, *entry);
+        verdicts[q->unit] =
+            listed ? std::pair<std::string,
+                               std::string>{"cached",
+                                            "its list of calls is known; each call has its own key"}
+                   : std::pair<std::string, std::string>{
+                         "runs",
+                         fresh && taken_up == nullptr
+                             ? "--fresh"
+                             : cause_of_run(history, run, q->unit, resolver_, taken_up != nullptr)};
+        continue;
+      }
+      verdicts[q->unit] = {"cached", "from the run " + entry->run};
+      core::InputsResolved event;
+      event.run = id;
+      event.unit = q->unit;
+      event.key = inputs->key;
+      event.hit = true;
+      event.result = entry->result;
+      feed(std::move(event));
+    } else if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
+      auto count = resolver_.map_count(run, q->unit);
+      if (count.ok()) feed(core::MapExpanded{id, q->unit, *count});
+    } else if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
+      auto side = resolver_.condition(run, q->unit);
+      if (side.ok()) feed(core::WhenResolved{id, q->unit, *side});
+    } else if (const auto* q = std::get_if<core::GatherValue>(&question)) {
+      auto bytes = gather(run, q->unit);
+      if (!bytes.ok()) continue;
+      Digest digest = sha256(*bytes);
+      // Seen here only: what a later event of this turn stages has to reach the batch.
+      if (staged_.emplace(digest, *bytes).second) lent.push_back(digest);
+      feed(core::ValueGathered{id, q->unit, digest});
+    }
+  }
+  for (const Digest& digest : lent) staged_.erase(digest);
+  auto found = scratch.runs.find(id);
+  if (found == scratch.runs.end()) return info;
+  const core::Run& run = found->second;
+  std::vector<PlanNode> nodes;
+  for (size_t i = 0; i < info.nodes.size(); i++) {
+    PlanNode node = info.nodes[i];
+    core::UnitId unit = static_cast<core::UnitId>(i);
+    std::vector<core::UnitId> units = core::instances_of(run, unit);
+    if (plan.nodes[i].kind != NodeKind::map || units.empty()) units = {unit};
+    for (core::UnitId each : units) {
+      PlanNode line = node;
+      line.name = Resolver::unit_name(run, each);
+      auto verdict = verdicts.find(each);
+      if (verdict != verdicts.end()) {
+        std::tie(line.verdict, line.reason) = verdict->second;
+      } else if (run.units[each].status == core::UnitStatus::skipped) {
+        line.verdict = "skipped";
+        line.reason = "its branch is not taken";
+      } else if (run.units[each].status == core::UnitStatus::succeeded) {
+        line.verdict = "cached";
+        line.reason =
+            run.units[each].cached ? "equal to another task of this run" : "nothing to compute";
+      } else {
+        line.verdict = "unknown";
+        line.reason = "waits for its inputs";
+        std::vector<std::string> before = node.needs;
+        before.insert(before.end(), node.after.begin(), node.after.end());
+        for (const std::string& need : before) {
+          for (size_t j = 0; j < plan.nodes.size(); j++) {
+            if (plan.nodes[j].name == need && run.units[j].status != core::UnitStatus::succeeded)
+              line.reason = "waits for `" + need + "`";
           }
         }
-        nodes.push_back(std::move(line));
       }
+      nodes.push_back(std::move(line));
     }
-    info.nodes = std::move(nodes);
-  });
+  }
+  info.nodes = std::move(nodes);
   return info;
 }
 

@@ -2,9 +2,7 @@
 #include "engine/driver/local.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
-
-#include <filesystem>
+#include <unistd.h>
 
 #include "engine/base/clock.hpp"
 #include "engine/driver/gc.hpp"
@@ -13,17 +11,6 @@
 #include "engine/store/keys.hpp"
 
 namespace flow {
-
-namespace {
-
-int32_t affinity_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
-}  // namespace
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& options,
                                                        const std::string& dir,
@@ -36,7 +23,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   auto executor = find_executor(options);
   FLOW_TRY(executor);
   driver.executor = *executor;
-  driver.jobs = options.jobs > 0 ? options.jobs : affinity_cpus();
+  driver.jobs = jobs_of(options);
   auto store = open_store(dir);
   FLOW_TRY(store);
   auto started = Driver::start(driver, std::move(*store));
@@ -58,13 +45,7 @@ void LocalEngine::define(const std::string& name, const std::string& version, Na
 }
 
 Submission LocalEngine::here(const RunOptions& options) const {
-  Submission submission;
-  submission.working_directory = options_.working_directory;
-  if (submission.working_directory.empty())
-    submission.working_directory = std::filesystem::current_path().string();
-  submission.options = options;
-  submission.environment = process_environment();
-  return submission;
+  return submission_here(options_, options);
 }
 
 RunInfo LocalEngine::look(const RunId& id, bool tasks) {

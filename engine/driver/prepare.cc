@@ -3,9 +3,11 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -103,6 +105,23 @@ std::shared_ptr<const Environment> process_environment() {
     all->emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
   return all;
+}
+
+Submission submission_here(const EngineOptions& options, const RunOptions& run) {
+  Submission submission;
+  submission.working_directory =
+      options.working_directory.empty() ? fs::current_path().string() : options.working_directory;
+  submission.options = run;
+  submission.environment = process_environment();
+  return submission;
+}
+
+int32_t jobs_of(const EngineOptions& options) {
+  if (options.jobs > 0) return options.jobs;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
 }
 
 Error joined_errors(const std::vector<Error>& errors) {
@@ -251,6 +270,11 @@ Result<Built> build(const Submission& submission, const std::string& executor) {
 }
 
 Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose) {
+  return prepare(driver, submission, purpose, driver.blobs());
+}
+
+Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose,
+                         Blobs& intake) {
   FLOW_TRY(check_name(submission.options.name));
   auto built = build(submission, driver.options().executor);
   FLOW_TRY(built);
@@ -278,7 +302,7 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
       check_needs(*plan, *submission.environment, driver.options().jobs, memory, plan->warnings);
   if (purpose == Purpose::run) errors.insert(errors.end(), needs.begin(), needs.end());
   if (!errors.empty()) return joined_errors(errors);
-  FLOW_TRY(ingest_files(*plan, driver.store(), driver.blobs()));
+  FLOW_TRY(ingest_files(*plan, driver.store(), intake));
 
   Prepared prepared;
   RunRow& row = prepared.meta.row;

@@ -32,6 +32,10 @@ Result<std::string> find_state(const EngineOptions& options);
 Result<std::string> find_executor(const EngineOptions& options);
 /// This process's environment.
 std::shared_ptr<const Environment> process_environment();
+/// What is asked for in this process: its folder, its environment.
+Submission submission_here(const EngineOptions& options, const RunOptions& run);
+/// The CPU slots that `options` ask for, else the CPUs that this process may use.
+int32_t jobs_of(const EngineOptions& options);
 
 /// A run's name is printed on a line and picks the run: no control characters, neither `last` nor
 /// the form of an id.
@@ -51,6 +55,9 @@ Error joined_errors(const std::vector<Error>& errors);
 std::string changed_sources(const Bundle& bundle);
 
 enum class Purpose : uint8_t { run, look };  // who only looks needs no machine that can run it
+/// What the script's files hold is put into `intake`, else into the driver's state.
+Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose,
+                         Blobs& intake);
 Result<Prepared> prepare(Driver& driver, const Submission& submission,
                          Purpose purpose = Purpose::run);
 

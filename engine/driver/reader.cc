@@ -132,6 +132,7 @@ PlanInfo plan_info(const Plan& plan) {
 }
 
 struct ReaderImpl {
+  EngineOptions options;
   std::string dir;
   std::unique_ptr<Store> store;
   std::unique_ptr<Blobs> blobs;
@@ -149,6 +150,7 @@ struct ReaderImpl {
 };
 
 Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
+  impl_->options = options;
   impl_->dir = value_or_throw(find_state(options));
   std::error_code failed;
   if (!fs::exists(fs::path(impl_->dir) / "db", failed)) return;  // no run yet
@@ -316,6 +318,16 @@ PlanInfo Reader::graph(const std::string& selector) const {
   LoadedRun loaded = selected(*impl_, selector);
   need_tasks(loaded);
   return plan_info(*loaded.run->plan);
+}
+
+PlanInfo Reader::plan(const std::string& script, const RunOptions& options) const {
+  Submission submission = submission_here(impl_->options, options);
+  submission.script = script;
+  DriverOptions driver;
+  driver.state_dir = impl_->dir;
+  driver.executor = value_or_throw(find_executor(impl_->options));
+  driver.jobs = jobs_of(impl_->options);
+  return value_or_throw(Driver::foresee_beside(driver, impl_->store.get(), submission));
 }
 
 uint64_t Reader::state_bytes() const { return impl_->store ? impl_->store->bytes() : 0; }

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include <filesystem>
-
 #include "engine/base/ids.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
@@ -98,13 +96,7 @@ void RemoteEngine::wait_for_clients() {
 }
 
 Submission RemoteEngine::here(const RunOptions& options) const {
-  Submission submission;
-  submission.working_directory = options_.working_directory.empty()
-                                     ? std::filesystem::current_path().string()
-                                     : options_.working_directory;
-  submission.options = options;
-  submission.environment = process_environment();
-  return submission;
+  return submission_here(options_, options);
 }
 
 // A writer may end between the look at its lock and its answer: then we ask who came after it, or

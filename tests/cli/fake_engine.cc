@@ -306,6 +306,9 @@ std::string Reader::why(const std::string& selector, const std::string& task) co
 std::string Reader::diff(const std::string&, const std::string&) const {
   return "`train`:\n  its result differs\n";
 }
+PlanInfo Reader::plan(const std::string& script, const RunOptions&) const {
+  return plan_of(script);
+}
 PlanInfo Reader::graph(const std::string& selector) const {
   story_of_run(selector);
   return plan_of("ok");

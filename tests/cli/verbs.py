@@ -217,6 +217,48 @@ class Verbs(Place):
         self.assertEqual(self.good("why", "first", "hold").out,
                          "`hold` did not run: an earlier result with the same key served.\n")
 
+    def test_a_plan_makes_no_state(self):
+        self.write("large", "x" * 100_000)
+        self.write("reads.lua", 'local flow = require "flow"\n'
+                   'local count = flow.shell("count", { args = { "file" }, command = "wc -c {file}" })\n'
+                   'return flow.pipeline("reads", { file = flow.param.path {} },\n'
+                   '  function(p) return count { file = p.file }.stdout end)\n')
+        before = sorted(os.listdir(self.folder))
+        self.good("plan", ".")
+        self.exits(0, self.flow("plan", "reads.lua", "--param", "file=large"), "no earlier run has it", "1 node: 0 cached")
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+        self.assertEqual(os.listdir(self.env["TMPDIR"]), [])
+        self.good("run", "reads.lua", "--param", "file=large")
+        self.exits(0, self.flow("plan", "reads.lua", "--param", "file=large"), "1 node: 1 cached")
+        self.write("large", "y" * 100_000)
+        self.exits(0, self.flow("plan", "reads.lua", "--param", "file=large"), "1 node: 0 cached, 1 to run")
+        self.assertEqual(os.listdir(self.env["TMPDIR"]), [])
+
+    def contents(self):
+        """What the state holds: each file's size and time."""
+        found = {}
+        for folder, _, names in os.walk(self.state):
+            for name in names:
+                info = os.lstat(os.path.join(folder, name))
+                found[os.path.join(folder, name)] = (info.st_size, info.st_mtime_ns)
+        return found
+
+    def test_a_plan_changes_nothing_in_a_state(self):
+        self.good("run", ".")
+        before = self.contents()
+        self.exits(0, self.flow("plan", "."), "3 nodes: 3 cached")
+        self.exits(0, self.flow("plan", ".", "--param", "word=other"), "3 nodes: 0 cached, 3 to run")
+        self.assertEqual(self.contents(), before)
+
+    def test_a_plan_beside_a_writer_sees_what_that_has_finished(self):
+        run = self.start("run", ".", "--param", "word=ask")
+        self.until_waits("ask")
+        held = self.read(".flow/lock")
+        self.exits(0, self.flow("plan", ".", "--param", "word=ask"), "3 nodes: 2 cached, 1 to run")
+        self.assertEqual(self.read(".flow/lock"), held)
+        self.good("signal", "last", "go")
+        self.exits(0, self.end(run))
+
 
 if __name__ == "__main__":
     main()

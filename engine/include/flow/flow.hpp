@@ -203,6 +203,9 @@ class Reader {
   std::string why(const std::string& selector, const std::string& task = "") const;
   std::string diff(const std::string& a, const std::string& b) const;
   PlanInfo graph(const std::string& selector) const;
+  /// What would run and why; nothing runs and nothing is written. Of native tasks an engine alone
+  /// knows: Engine::plan.
+  PlanInfo plan(const std::string& script, const RunOptions& options = {}) const;
   /// Copies the result, or the part named by "model.weights[1]", into `directory`; returns the
   /// paths written.
   std::vector<std::string> get(const std::string& selector, const std::string& part,
