@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -159,6 +160,23 @@ std::string quote_shell(std::string_view word) {
     }
   }
   return quoted + "'";
+}
+
+std::string find_in_path(const std::string& name, const std::string* path) {
+  std::string folders = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : *path;
+  size_t at = 0;
+  while (at <= folders.size()) {
+    size_t colon = std::min(folders.find(':', at), folders.size());
+    std::string folder = folders.substr(at, colon - at);
+    at = colon + 1;
+    if (!folder.starts_with('/')) continue;  // the shell knows what it is relative to
+    std::string candidate = folder + "/" + name;
+    struct stat info {};
+    bool is_program = ::access(candidate.c_str(), X_OK) == 0 &&
+                      ::stat(candidate.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+    if (is_program) return candidate;
+  }
+  return "";
 }
 
 }  // namespace flow

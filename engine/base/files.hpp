@@ -33,4 +33,7 @@ bool holds(const std::string& path, const Digest& digest, uint64_t size);
 /// `word` as one word of a POSIX shell; plain words stay as they are.
 std::string quote_shell(std::string_view word);
 
+/// The program of this name in the folders of a PATH (null: the system's), "" where none has it.
+std::string find_in_path(const std::string& name, const std::string* path);
+
 }  // namespace flow

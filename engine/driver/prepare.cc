@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
 #include "engine/base/utf8.hpp"
@@ -159,6 +160,27 @@ void check_environment(const TaskDef& def, const std::string& where, const Envir
   }
 }
 
+void check_shell(const TaskDef& def, const std::string& where, const Environment& environment,
+                 std::vector<Error>& errors) {
+  if (def.kind != TaskKind::shell || def.shell.shell.empty()) return;
+  for (const EnvEntry& entry : def.env) {
+    if (entry.name == "PATH") return;  // the task looks elsewhere, and says what it does not find
+  }
+  const std::string& shell = def.shell.shell.front();
+  const std::string* path = nullptr;
+  for (const auto& [name, value] : environment) {
+    if (name == "PATH") path = &value;
+  }
+  bool is_path = shell.find('/') != std::string::npos;
+  bool is_there = is_path ? shell.front() != '/' || ::access(shell.c_str(), X_OK) == 0
+                          : !find_in_path(shell, path).empty();
+  if (is_there) return;
+  errors.push_back(user_error(
+      fmt::format("{} needs the shell `{}`, which {}: install it, or name another with "
+                  "`shell = {{ \"sh\", \"-eu\", \"-c\" }}`",
+                  where, shell, is_path ? "is no program here" : "was not found in PATH")));
+}
+
 }  // namespace
 
 std::vector<Error> check_needs(const Plan& plan, const Environment& environment, int32_t cpus,
@@ -171,6 +193,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
   for (const TaskDef& def : plan.defs) {
     std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
     check_environment(def, where, environment, errors);
+    check_shell(def, where, environment, errors);
     // One that a dynamic task may call is looked at when it is called.
     if (!is_called[static_cast<size_t>(&def - plan.defs.data())]) continue;
     if (def.resources.cpus_milli > cpus * 1000) {

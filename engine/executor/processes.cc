@@ -99,20 +99,7 @@ std::string find_program(const std::string& name,
                          const std::map<std::string, std::string>& environment) {
   if (name.find('/') != std::string::npos) return name;
   auto path = environment.find("PATH");
-  std::string folders = path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
-  size_t at = 0;
-  while (at <= folders.size()) {
-    size_t colon = std::min(folders.find(':', at), folders.size());
-    std::string folder = folders.substr(at, colon - at);
-    at = colon + 1;
-    if (!folder.starts_with('/')) continue;  // the shell knows what it is relative to
-    std::string candidate = folder + "/" + name;
-    struct stat info {};
-    bool is_program = ::access(candidate.c_str(), X_OK) == 0 &&
-                      ::stat(candidate.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-    if (is_program) return candidate;
-  }
-  return "";
+  return find_in_path(name, path == environment.end() ? nullptr : &path->second);
 }
 
 SlotFile::SlotFile(const std::string& state_dir) {

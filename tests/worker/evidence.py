@@ -49,9 +49,11 @@ class Evidence(Place):
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
 
     def test_what_can_never_work_is_tried_once(self):
-        self.shell("true; true", "cannot start `/nope`", options='shell = { "/nope" },')
+        path = 'env = { PATH = "/usr/bin:/bin" }, '  # only the attempt knows what is there
+        self.shell("true; true", "cannot start `/nope`", options=path + 'shell = { "/nope" },')
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
-        self.shell("true; true", "the shell `no-such-shell` was not found in PATH", options='shell = { "no-such-shell", "-c" },')
+        self.shell("true; true", "the shell `no-such-shell` was not found in PATH",
+                   options=path + 'shell = { "no-such-shell", "-c" },')
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
         if os.geteuid() == 0:
             return  # who may read anything
@@ -65,6 +67,17 @@ return flow.pipeline("hidden", {}, function() return t {}.all end)
 ''')
         self.good("run", "hidden.lua")
         self.assertEqual([file["$file"]["name"] for file in self.show()["result"]], [".a", ".b"])
+
+    def test_a_shell_that_is_not_there_is_told_before_anything_runs(self):
+        for shell, words in (("", "`bash`, which was not found in PATH"),
+                             ('shell = { "/nope" },', "`/nope`, which is no program here"),
+                             ('shell = { "zshell", "-c" },', "`zshell`, which was not found in PATH")):
+            with self.subTest(shell):
+                self.write("one.lua", HEAD + 'local t = flow.shell("t", { %s command = "true; true" })\n' % shell +
+                           'return flow.pipeline("one", {}, function() return t {} end)\n')
+                done = self.flow("run", "one.lua", PATH=self.folder if shell == "" else os.environ["PATH"])
+                self.exits(2, done, "one.lua:2: the task `t` needs the shell " + words)
+        self.assertEqual(self.runs(), [])
 
     def test_what_is_not_there_is_the_command_lines_fault(self):
         self.write("one.lua", HEAD + 'local t = flow.task("t", function() return { a = 1 } end)\n'
