@@ -171,6 +171,7 @@ void Driver::loop() {
   while (true) {
     while (!quit_ && !stopped_by_ && (turning_ || !has_work())) {
       if (turning_) {
+        sleeps_until_ = INT64_MAX;  // whoever turns wakes it for the next timer too
         wake_.wait(lock);
         continue;
       }

@@ -1,5 +1,5 @@
-// A commit is performed when its sync is done and not before, also where the sync is made beside
-// the turns.
+// The driver over a store that is slow when the test says so: a commit is performed when its sync
+// is done and not before, and nobody sleeps through a timer.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <condition_variable>
@@ -24,6 +24,7 @@ struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_closed = true, fails = false;
+  std::chrono::milliseconds commit_takes{0};
   int syncs = 0;
 
   Status pass() {
@@ -33,6 +34,14 @@ struct Gate {
     changed.wait(lock, [this] { return !is_closed; });
     if (fails) return environment_error("the disk is gone");
     return {};
+  }
+  std::chrono::milliseconds commit_time() {
+    std::lock_guard lock(mutex);
+    return commit_takes;
+  }
+  void set_commit_time(std::chrono::milliseconds time) {
+    std::lock_guard lock(mutex);
+    commit_takes = time;
   }
   bool wait_for_sync() {
     std::unique_lock lock(mutex);
@@ -49,7 +58,10 @@ struct Gate {
 class GatedStore final : public Store {
  public:
   GatedStore(std::unique_ptr<Store> store, Gate& gate) : store_(std::move(store)), gate_(gate) {}
-  Status commit(const Batch& batch, bool sync) override { return store_->commit(batch, sync); }
+  Status commit(const Batch& batch, bool sync) override {
+    std::this_thread::sleep_for(gate_.commit_time());
+    return store_->commit(batch, sync);
+  }
   Status sync() override {
     FLOW_TRY(gate_.pass());
     return store_->sync();
@@ -78,7 +90,9 @@ class Ear final : public RunListener {
     std::lock_guard lock(mutex_);
     for (const Event& event : events) {
       if (event.type == "task" && event.status == "succeeded") succeeded_.insert(event.task);
+      if (event.type == "task" && event.status == "waiting") waits_ = true;
     }
+    changed_.notify_all();
   }
   void on_end() override {
     std::lock_guard lock(mutex_);
@@ -89,6 +103,10 @@ class Ear final : public RunListener {
     std::lock_guard lock(mutex_);
     return succeeded_;
   }
+  bool wait_for_waiting() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [this] { return waits_; });
+  }
   bool wait() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kPatience, [this] { return ended_; });
@@ -98,7 +116,7 @@ class Ear final : public RunListener {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::set<std::string> succeeded_;
-  bool ended_ = false;
+  bool ended_ = false, waits_ = false;
 };
 
 // Sixty tasks that end together, and after each a command that leaves a mark.
@@ -110,16 +128,25 @@ return flow.pipeline("p", {}, function()
 end)
 )";
 
+// One task waits for a second, another until the test ends it.
+const char* kTimer = R"(local flow = require "flow"
+local wait = flow.task("wait", function(ctx)
+  if ctx:wait("never", { timeout = "1s" }) then error("a signal?") end
+end)
+local hold = flow.shell("hold", { command = "while [ ! -e FOLDER/go ]; do sleep 0.02; done" })
+return flow.pipeline("p", {}, function() wait() hold {} end)
+)";
+
 struct Started {
   fs::path path;
   Gate gate;
   std::shared_ptr<Ear> ear = std::make_shared<Ear>();
   std::unique_ptr<Driver> driver;
 
-  Started() {
+  explicit Started(const char* script = kScript) {
     std::string name = (fs::temp_directory_path() / "flow-test-XXXXXX").string();
     path = mkdtemp(name.data());
-    std::string text = kScript;
+    std::string text = script;
     text.replace(text.find("FOLDER"), 6, (path / "marks").string());
     fs::create_directory(path / "marks");
     std::ofstream(path / "pipeline.lua") << text;
@@ -185,4 +212,16 @@ TEST_CASE("a sync that fails stops the engine, and nothing of it is told or run"
   CHECK(run.early_marks() == 0);
   REQUIRE(run.driver->stopped_by());
   CHECK(run.driver->stopped_by()->message == "the disk is gone");
+}
+
+TEST_CASE("a timer that comes due while another thread turns is not slept through") {
+  Started run(kTimer);
+  run.gate.open(false);
+  REQUIRE(run.ear->wait_for_waiting());
+  run.gate.set_commit_time(std::chrono::milliseconds(1500));  // the timer comes due meanwhile
+  std::ofstream(run.path / "marks" / "go") << "go";
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  run.gate.set_commit_time(std::chrono::milliseconds(0));
+  REQUIRE(run.ear->wait());
+  CHECK(run.ear->succeeded() == std::set<std::string>{"hold", "wait"});
 }
