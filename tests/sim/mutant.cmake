@@ -1,11 +1,39 @@
-# A test of the tests: PROGRAM holds the scenarios and the simulation over a core with a fault put in
-# on purpose, and must not pass.
+# A test of the tests: PROGRAM holds the scenarios and the simulation over a core, perhaps with a fault
+# put in on purpose. FAILING names the tests that must notice it, and they must do so by failing as
+# tests, all of them and no other: a program that crashes or does not start has noticed nothing. With
+# none named, everything must pass.
 execute_process(COMMAND ${PROGRAM} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+set(shown "${output}")
+string(LENGTH "${shown}" length)
+if(length GREATER 1200)
+  string(SUBSTRING "${shown}" 0 600 first)
+  math(EXPR tail "${length} - 600")
+  string(SUBSTRING "${shown}" ${tail} -1 last)
+  set(shown "${first}\n...\n${last}")
+endif()
+
+list(LENGTH FAILING expected)
+if(expected EQUAL 0)
+  if(NOT result EQUAL 0 OR NOT output MATCHES "All tests passed")
+    message(FATAL_ERROR "${PROGRAM} has no fault and should pass, but came to ${result}: ${shown}")
+  endif()
+  return()
+endif()
+
 if(result EQUAL 0)
   message(FATAL_ERROR "no test noticed the fault in ${PROGRAM}")
 endif()
-string(LENGTH "${output}" length)
-if(length GREATER 600)
-  string(SUBSTRING "${output}" 0 600 output)
+# Catch2 exits with the number of failed assertions; a signal comes as words.
+if(NOT result MATCHES "^[0-9]+$" OR NOT output MATCHES "\ntest cases: [^\n]* ([0-9]+) failed\n")
+  message(FATAL_ERROR "${PROGRAM} did not come to the end of its tests (${result}): ${shown}")
 endif()
-message(STATUS "noticed (${result}): ${output}")
+if(NOT CMAKE_MATCH_1 EQUAL expected)
+  message(FATAL_ERROR "${CMAKE_MATCH_1} tests failed, not the ${expected} that should: ${shown}")
+endif()
+foreach(test IN LISTS FAILING)  # Catch2 gives a test its heading only when it fails
+  string(FIND "${output}" "\n${test}\n---" heading)
+  if(heading EQUAL -1)
+    message(FATAL_ERROR "`${test}` did not notice the fault in ${PROGRAM}: ${shown}")
+  endif()
+endforeach()
+message(STATUS "noticed (${result}): ${shown}")
