@@ -1,4 +1,4 @@
-// Bytes and durations: number, unit, and errors that show the right form.
+// Bytes and durations: number, unit, and errors that show the right form. Times in UTC.
 #include "engine/base/units.hpp"
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 
 namespace flow {
@@ -154,6 +155,17 @@ std::string format_duration(int64_t time_ms) {
   if (seconds < 3600) return two(seconds / 60, "m", seconds % 60, "s");
   if (seconds < 86400) return two(seconds / 3600, "h", seconds % 3600 / 60, "m");
   return two(seconds / 86400, "d", seconds % 86400 / 3600, "h");
+}
+
+std::string format_time(int64_t time_ms) {
+  using namespace std::chrono;
+  sys_time<milliseconds> at{milliseconds(time_ms)};
+  sys_days day = floor<days>(at);
+  year_month_day date{day};
+  hh_mm_ss time{at - day};
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", int{date.year()},
+                     unsigned{date.month()}, unsigned{date.day()}, time.hours().count(),
+                     time.minutes().count(), time.seconds().count(), time.subseconds().count());
 }
 
 }  // namespace flow

@@ -1,4 +1,4 @@
-// Bytes and durations as people write and read them.
+// Bytes, durations and times as people write and read them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,5 +19,6 @@ Result<int64_t> parse_duration_us(std::string_view text);
 
 std::string format_bytes(uint64_t bytes);      // "512 B", "1.5 GiB"
 std::string format_duration(int64_t time_ms);  // "450ms", "1.25s", "2m 3s", "1h 5m", "3d 4h"
+std::string format_time(int64_t time_ms);      // since the Unix epoch: "2026-11-21T05:17:00.123Z"
 
 }  // namespace flow

@@ -4,19 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "engine/sched/sched.hpp"
 
 namespace flow {
-
-std::string iso_time(int64_t ms) {
-  time_t seconds = ms / 1000;
-  tm utc{};
-  gmtime_r(&seconds, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
-                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
-}
 
 namespace {
 

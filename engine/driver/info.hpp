@@ -22,7 +22,5 @@ RunInfo summary_of_run(const core::Run& run, const RunRow& row,
 bool is_over(const std::string& status);
 /// Status, times, counts and result of `run` into its row.
 void update_row(const core::Run& run, RunRow& row);
-/// "2026-11-21T05:17:00.123Z"
-std::string iso_time(int64_t ms);
 
 }  // namespace flow

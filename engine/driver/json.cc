@@ -1,7 +1,7 @@
 // The JSON of runs and events, as docs/reference-cli.md gives it.
 #include <fmt/format.h>
 
-#include "engine/driver/info.hpp"
+#include "engine/base/units.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
@@ -10,7 +10,7 @@ namespace {
 
 std::string quoted(const std::string& text) { return to_json(Value(text)); }
 
-std::string time_or_null(int64_t ms) { return ms == 0 ? "null" : quoted(iso_time(ms)); }
+std::string time_or_null(int64_t ms) { return ms == 0 ? "null" : quoted(format_time(ms)); }
 
 std::string text_or_null(const std::string& text) { return text.empty() ? "null" : quoted(text); }
 
@@ -55,7 +55,7 @@ std::string RunInfo::json() const {
 
 std::string Event::json() const {
   std::string json = fmt::format(R"({{"event":{},"at":{},"run":{})", quoted(type),
-                                 quoted(iso_time(at_ms)), quoted(run));
+                                 quoted(format_time(at_ms)), quoted(run));
   if (!task.empty()) json += ",\"task\":" + quoted(task);
   if (attempt != 0) json += fmt::format(",\"attempt\":{}", attempt);
   if (!status.empty()) json += ",\"status\":" + quoted(status);

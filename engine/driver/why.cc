@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "engine/base/units.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/sched/sched.hpp"
@@ -121,7 +122,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
     }
     case core::UnitStatus::running:
       text = fmt::format("`{}` is running: attempt {} since {}.", name, u.attempts,
-                         iso_time(u.started));
+                         format_time(u.started));
       break;
     case core::UnitStatus::pending:
     case core::UnitStatus::ready:

@@ -1,6 +1,7 @@
 // Why a unit is not running, in words.
 #include <cstdio>
 
+#include "engine/base/units.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/sched/sched.hpp"
 
@@ -29,25 +30,12 @@ class Names {
   std::string text_;
 };
 
+/// "2026-11-21 05:17:00 UTC"
 std::string utc(Time at_ms) {
-  // Days to a civil date (proleptic Gregorian), so that no clock or locale is asked.
-  int64_t seconds = at_ms / 1000;
-  int64_t days = seconds / 86'400;
-  int64_t of_day = seconds % 86'400;
-  int64_t z = days + 719'468;
-  int64_t era = z / 146'097;
-  int64_t doe = z - era * 146'097;
-  int64_t yoe = (doe - doe / 1460 + doe / 36'524 - doe / 146'096) / 365;
-  int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-  int64_t mp = (5 * doy + 2) / 153;
-  int64_t day = doy - (153 * mp + 2) / 5 + 1;
-  int64_t month = mp < 10 ? mp + 3 : mp - 9;
-  int64_t year = yoe + era * 400 + (month <= 2 ? 1 : 0);
-  char text[64];
-  std::snprintf(text, sizeof text, "%04d-%02d-%02d %02d:%02d:%02d UTC", static_cast<int>(year),
-                static_cast<int>(month), static_cast<int>(day), static_cast<int>(of_day / 3600),
-                static_cast<int>(of_day / 60 % 60), static_cast<int>(of_day % 60));
-  return text;
+  std::string text = format_time(at_ms);
+  text.resize(text.rfind('.'));
+  text[text.find('T')] = ' ';
+  return text + " UTC";
 }
 
 std::string cores(int64_t milli) {

@@ -10,11 +10,12 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 
+#include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/units.hpp"
 
 namespace flow {
 
@@ -32,11 +33,9 @@ std::string first_line(const char* path) {
 std::string holder_text() {
   char host[256] = "?";
   gethostname(host, sizeof host - 1);
-  time_t now = time(nullptr);
-  tm utc{};
-  gmtime_r(&now, &utc);
-  char at[32];
-  strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  std::string at = format_time(now_ms());
+  at.resize(at.rfind('.'));  // the second will do
+  at += 'Z';
   std::string stat = first_line("/proc/self/stat");
   // The 22nd field, counted after the program's name, which may hold spaces: clock ticks since
   // boot.
