@@ -40,16 +40,6 @@ ssize_t read_some(int fd, char* buffer, size_t size) {
   return got;
 }
 
-bool write_all(int fd, std::string_view content) {
-  while (!content.empty()) {
-    ssize_t wrote = ::write(fd, content.data(), content.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return false;
-    content.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return true;
-}
-
 std::string folder_of(const std::string& path) {
   size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
@@ -65,6 +55,16 @@ Status write_and_sync(const std::string& path, std::string_view content, uint32_
 }
 
 }  // namespace
+
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
 
 Result<std::string> read_file(const std::string& path, uint64_t size_max) {
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

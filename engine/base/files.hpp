@@ -16,6 +16,9 @@ Result<std::string> read_file(const std::string& path, uint64_t size_max = UINT6
 /// synced.
 Status write_file_atomic(const std::string& path, std::string_view content, uint32_t mode = 0600);
 
+/// All of `bytes` to an open file; false with errno.
+bool write_all(int descriptor, std::string_view bytes);
+
 /// Makes `path` and what is missing above it, each with `mode`.
 Status make_dirs(const std::string& path, uint32_t mode = 0700);
 

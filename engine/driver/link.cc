@@ -21,7 +21,7 @@ namespace flow {
 
 namespace {
 
-bool write_all(int descriptor, const char* data, size_t size) {
+bool send_all(int descriptor, const char* data, size_t size) {
   while (size > 0) {
     ssize_t sent = ::send(descriptor, data, size, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -113,7 +113,7 @@ bool Link::send(const Value& frame) {
   uint32_t size = static_cast<uint32_t>(bytes.size());
   bytes.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
   std::lock_guard lock(sending_);
-  return write_all(descriptor_, bytes.data(), bytes.size());
+  return send_all(descriptor_, bytes.data(), bytes.size());
 }
 
 Result<Value> Link::receive(int64_t within_ms) {

@@ -71,16 +71,6 @@ class Temporary {
   bool kept_ = false;
 };
 
-bool write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
-
 }  // namespace
 
 Blobs::Blobs(Store& store, std::string dir) : store_(store), dir_(std::move(dir)) {}
