@@ -21,26 +21,6 @@ std::optional<Digest> frozen_blob(std::string_view row) {
   return names ? std::optional(digest) : std::nullopt;
 }
 
-FindPlan find_plan_in(const Blobs& blobs) {
-  return [&blobs](const Digest& digest) -> std::shared_ptr<const Plan> {
-    auto bytes = blobs.get(digest);
-    if (!bytes.ok()) return nullptr;
-    auto plan = decode_plan(*bytes);
-    if (!plan.ok()) return nullptr;
-    return std::make_shared<const Plan>(std::move(*plan));
-  };
-}
-
-FindFragment find_fragment_in(const Blobs& blobs) {
-  return [&blobs](const Digest& digest) -> std::shared_ptr<const PlanFragment> {
-    auto bytes = blobs.get(digest);
-    if (!bytes.ok()) return nullptr;
-    auto fragment = decode_fragment(*bytes);
-    if (!fragment.ok()) return nullptr;
-    return std::make_shared<const PlanFragment>(std::move(*fragment));
-  };
-}
-
 Result<core::State> thaw(std::string_view row, const Blobs& blobs) {
   std::string stored;
   if (auto digest = frozen_blob(row)) {

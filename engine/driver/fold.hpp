@@ -17,7 +17,4 @@ Result<core::State> thaw(std::string_view row, const Blobs& blobs);
 /// The blob that a row names, if it names one.
 std::optional<Digest> frozen_blob(std::string_view row);
 
-FindPlan find_plan_in(const Blobs& blobs);
-FindFragment find_fragment_in(const Blobs& blobs);
-
 }  // namespace flow

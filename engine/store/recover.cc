@@ -19,13 +19,19 @@ std::shared_ptr<const T> find(const Blobs& blobs, const Digest& digest,
 
 }  // namespace
 
-Result<core::State> recover(const Store& store, const Blobs& blobs) {
-  FindPlan find_plan = [&](const Digest& digest) {
-    return find<Plan>(blobs, digest, &decode_plan);
-  };
-  FindFragment find_fragment = [&](const Digest& digest) {
+FindPlan find_plan_in(const Blobs& blobs) {
+  return [&blobs](const Digest& digest) { return find<Plan>(blobs, digest, &decode_plan); };
+}
+
+FindFragment find_fragment_in(const Blobs& blobs) {
+  return [&blobs](const Digest& digest) {
     return find<PlanFragment>(blobs, digest, &decode_fragment);
   };
+}
+
+Result<core::State> recover(const Store& store, const Blobs& blobs) {
+  FindPlan find_plan = find_plan_in(blobs);
+  FindFragment find_fragment = find_fragment_in(blobs);
   core::State state;
   std::string newest;
   FLOW_TRY(store.scan(Family::snapshots, "", "", [&](std::string_view, std::string_view value) {

@@ -88,6 +88,8 @@ class Blobs {
 
 using FindPlan = std::function<std::shared_ptr<const Plan>(const Digest&)>;
 using FindFragment = std::function<std::shared_ptr<const PlanFragment>(const Digest&)>;
+FindPlan find_plan_in(const Blobs& blobs);  // which must outlive it
+FindFragment find_fragment_in(const Blobs& blobs);
 
 /// Protocol Buffers (journal.proto), one message for the records of a turn; ends with a CRC-32C of
 /// its own.
