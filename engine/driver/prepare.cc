@@ -337,10 +337,8 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
   row.script = (fs::path(bundle->root) / bundle->main).string();
   row.directory = submission.working_directory;
   row.params = encode_value(plan->params);
-  row.jobs = submission.options.jobs;
   row.fresh = submission.options.fresh;
   row.fail_fast = submission.options.fail_fast;
-  row.grace_ms = submission.options.grace_ms;
   prepared.plan_bytes = encode_plan(*plan);
   row.plan_digest = sha256(prepared.plan_bytes);
   prepared.meta.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));

@@ -45,10 +45,8 @@ std::string encode_run_row(const RunRow& r) {
   if (r.has_result) m.set_result(bytes_of(r.result));
   m.set_plan(bytes_of(r.plan_digest));
   m.set_bundle(bytes_of(r.bundle_digest));
-  m.set_jobs(r.jobs);
   m.set_fresh(r.fresh);
   m.set_fail_fast(r.fail_fast);
-  m.set_grace_ms(r.grace_ms);
   return m.SerializeAsString();
 }
 
@@ -74,10 +72,8 @@ Result<RunRow> decode_run_row(std::string_view bytes) {
   ok = ok && Digest::from_bytes(m.plan(), r.plan_digest) &&
        Digest::from_bytes(m.bundle(), r.bundle_digest);
   if (!ok) return damaged("row of a run");
-  r.jobs = m.jobs();
   r.fresh = m.fresh();
   r.fail_fast = m.fail_fast();
-  r.grace_ms = m.grace_ms();
   return r;
 }
 

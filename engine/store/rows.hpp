@@ -19,9 +19,7 @@ struct RunRow {
   std::string params;     // canonical bytes
   bool has_result = false;
   Digest result, plan_digest, bundle_digest;
-  int32_t jobs = 0;
   bool fresh = false, fail_fast = false;
-  int64_t grace_ms = 10'000;
 };
 
 struct CacheEntry {

@@ -348,12 +348,13 @@ TEST_CASE("rows survive their encoding") {
   row.result = sha256("r");
   row.plan_digest = sha256("p");
   row.bundle_digest = sha256("b");
-  row.grace_ms = 77;
+  row.fail_fast = true;
   auto back = decode_run_row(encode_run_row(row));
   REQUIRE(back.ok());
   CHECK(encode_run_row(*back) == encode_run_row(row));
   CHECK(back->name == row.name);
   CHECK(back->counts.waiting == 9);
+  CHECK(back->fail_fast);
   CHECK_FALSE(decode_run_row("nonsense").ok());
   CacheEntry entry{sha256("r"), true, sha256("f"), "task", "run", 12, true, false, "\x01"};
   auto entry_back = decode_cache_entry(encode_cache_entry(entry));
