@@ -196,13 +196,9 @@ int State::build_body(lua_State* L) {
     return 0;
   }
   state.context_.phase = Phase::building;
-  Plan& plan = state.graph_.plan;
-  plan.pipeline = pipeline->name;
-  plan.params_schema = pipeline->params;
-  plan.params = params;
   status = run_body(L, state.graph_, *pipeline, params);
   if (!status.ok()) return 0;
-  errors = check_plan(plan);
+  errors = check_plan(state.graph_.plan);
   if (!errors.empty()) status = user_error(joined(errors));
   return 0;
 }
