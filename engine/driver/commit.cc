@@ -27,6 +27,8 @@ void Driver::commit(bool may_leave) {
     return;
   }
   if (is_due) add_snapshot();
+  bool writes = !batch_.writes.empty() || !records_.empty();
+  durable_ = durable_ && writes;  // who only looked at the state waits for no disk
   bool durable = durable_ || unsynced_;
   Status written = write(durable && !leaves);
   bool waits = leaves && written.ok();

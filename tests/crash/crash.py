@@ -27,6 +27,8 @@ local square = flow.task("square", { retries = 1 }, function(ctx, i)
   ctx:checkpoint { i = i }
   return half * i * 2
 end)
+-- Many that end at once are synced beside the turns.
+local quick = flow.task("quick", function(ctx, i) return i + 1 end)
 local big = flow.task("big", function(ctx, n) return string.rep("x", 100000 + n) end)
 local lines = flow.shell("lines", { outputs = { text = "text.txt" },
   command = "for i in 1 2 3; do echo {n} $i; done > {outputs.text}; head -c 100000 /dev/zero >> {outputs.text}" })
@@ -38,8 +40,9 @@ end)
 return flow.pipeline("crash", { n = flow.param.int { default = 12 } }, function(p)
   local list = numbers(p.n)
   local squares = flow.map(square, list)
+  local quicks = flow.map(quick, flow.map(quick, numbers(100)))
   local text = big(p.n)
-  return { sum = sum(squares, text), file = lines { n = p.n }.text, squares = squares }
+  return { sum = sum(squares, text), file = lines { n = p.n }.text, squares = squares, quicks = quicks }
 end)
 '''
 
