@@ -255,19 +255,13 @@ void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& r
 void Driver::collect(const std::function<void(const core::State&, Batch&)>& mark,
                      const std::function<void()>& sweep) {
   std::unique_lock alone(collecting_);
-  auto latch = std::make_shared<Latch>();
-  Input input;
-  input.has_event = false;
-  input.control = [&, this](Batch& batch, core::State& state) {
+  inspect([&, this](const core::State& state, Resolver&) {
     commit(false);  // what came before in this turn is content like other
-    mark(state, batch);
+    mark(state, batch_);
     snapshot_due_ = true;
     commit(false);  // before what comes after in this turn finds content that is leaving
     if (!stopped_by()) sweep();
-  };
-  input.done = [latch](bool admitted) { latch->open(admitted); };
-  post(std::move(input));
-  latch->wait();
+  });
 }
 
 void Driver::interrupt(const RunId& run, bool kill) {
