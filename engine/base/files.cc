@@ -162,6 +162,11 @@ std::string quote_shell(std::string_view word) {
   return quoted + "'";
 }
 
+bool remove_unless(const std::string& path, const Digest& digest) {
+  auto now = sha256_file(path);
+  return now.ok() && now->digest != digest && ::unlink(path.c_str()) == 0;
+}
+
 std::string find_in_path(const std::string& name, const std::string* path) {
   std::string folders = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : *path;
   size_t at = 0;

@@ -32,6 +32,8 @@ struct FileDigest {
 Result<FileDigest> sha256_file(const std::string& path);
 /// Whether the file at `path` is this content. Reads it whole where the size is right.
 bool holds(const std::string& path, const Digest& digest, uint64_t size);
+/// Removes the file where it can be read and is other content; true where it did.
+bool remove_unless(const std::string& path, const Digest& digest);
 
 /// `word` as one word of a POSIX shell; plain words stay as they are.
 std::string quote_shell(std::string_view word);

@@ -236,9 +236,7 @@ Result<File> BlobFiles::store_file(const std::string& path, bool may_move) {
 }
 
 void BlobFiles::drop_if_damaged(const Digest& digest) {
-  std::string object = object_path(digest);
-  auto now = sha256_file(object);
-  if (now.ok() && now->digest != digest) ::unlink(object.c_str());
+  remove_unless(object_path(digest), digest);
 }
 
 }  // namespace flow

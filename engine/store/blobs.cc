@@ -174,11 +174,7 @@ Result<std::string> Blobs::get(const Digest& digest) const {
   return bytes;
 }
 
-bool Blobs::drop_if_damaged(const Digest& digest) {
-  std::string path = path_of(digest);
-  auto now = sha256_file(path);
-  return now.ok() && now->digest != digest && ::unlink(path.c_str()) == 0;
-}
+bool Blobs::drop_if_damaged(const Digest& digest) { return remove_unless(path_of(digest), digest); }
 
 Result<std::string> Blobs::materialize(const Digest& digest) {
   std::string target = path_of(digest);
