@@ -8,14 +8,23 @@
 
 namespace flow {
 
+namespace {
+
+Event event_of(const char* type, const RunId& run) {
+  Event event;
+  event.type = type;
+  event.run = run;
+  event.at_ms = now_ms();
+  return event;
+}
+
+}  // namespace
+
 void Driver::warn(const RunId& run, std::string text) {
   RunMeta* run_meta = meta(run);
   if (run_meta == nullptr || !run_meta->listener) return;
-  Event event;
-  event.type = "warning";
-  event.run = run;
+  Event event = event_of("warning", run);
   event.text = std::move(text);
-  event.at_ms = now_ms();
   decided_.events.push_back(std::move(event));
 }
 
@@ -37,13 +46,11 @@ void Driver::observe(const Report& report) {
   auto found = state_.runs.find(report.id.run);
   RunMeta* run_meta = meta(report.id.run);
   if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
-  Event event;
-  event.type = report.kind == Report::Kind::progress ? "progress" : "metric";
-  event.run = report.id.run;
+  Event event =
+      event_of(report.kind == Report::Kind::progress ? "progress" : "metric", report.id.run);
   event.task = Resolver::unit_name(found->second, report.id.unit);
   event.attempt = report.id.attempt;
   event.fraction = report.number;
-  event.at_ms = now_ms();
   if (report.kind == Report::Kind::progress) {
     auto metrics = decode_value(report.value);
     if (metrics.ok()) event.data = std::move(*metrics);
@@ -60,14 +67,11 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
   if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
   const core::Unit& u = found->second.units[unit];
   if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
-  Event event;
-  event.type = "task";
-  event.run = run;
+  Event event = event_of("task", run);
   event.task = Resolver::unit_name(found->second, unit);
   event.attempt = u.attempts;
   event.status = core::status_name(u.status);
   event.cached = u.cached;
-  event.at_ms = now_ms();
   if (u.extra) {
     event.text = u.extra->failure.message;
     if (u.status == core::UnitStatus::running && !u.extra->url.empty()) {
@@ -91,11 +95,8 @@ void Driver::notify_run(const RunId& run) {
     run_meta->serve_for_ms = -1;
   }
   if (!run_meta->listener) return;
-  Event event;
-  event.type = "run";
-  event.run = run;
+  Event event = event_of("run", run);
   event.status = core::status_name(status);
-  event.at_ms = now_ms();
   decided_.events.push_back(std::move(event));
 }
 
