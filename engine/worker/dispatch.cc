@@ -40,12 +40,15 @@ bool LocalWorker::dispatch(bool may_spawn) {
   size_t share = pending_.size() / static_cast<size_t>(std::max(1, options_.executors_max));
   Slot* last = nullptr;
   size_t given = 0;
+  auto give = [&](Slot& slot) {
+    send(slot, std::move(pending_.front()));
+    pending_.pop_front();
+    given++;
+  };
   while (!pending_.empty()) {
     AttemptOrder& order = pending_.front().order;
     if (last != nullptr && given < share && last->queue.size() < kPipelineMax && !is_alone(order)) {
-      send(*last, std::move(pending_.front()));
-      pending_.pop_front();
-      given++;
+      give(*last);
       continue;
     }
     int32_t needs = order.kind == TaskKind::service ? 0 : order.resources.cpus_milli;
@@ -63,9 +66,8 @@ bool LocalWorker::dispatch(bool may_spawn) {
     }
     if (slot == nullptr) return false;
     last = is_alone(order) ? nullptr : slot;
-    given = 1;
-    send(*slot, std::move(pending_.front()));
-    pending_.pop_front();
+    given = 0;
+    give(*slot);
   }
   return false;
 }
