@@ -14,6 +14,14 @@ pkg_check_modules(LUA REQUIRED IMPORTED_TARGET lua5.4-c++)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 find_library(ROCKSDB_LIBRARY rocksdb REQUIRED)
 
+# The programs' heap: many small pieces are made on one thread and freed on another, which takes
+# jemalloc an eighth less of a run's time than glibc. A host of the library chooses its own.
+find_library(JEMALLOC_LIBRARY jemalloc REQUIRED)
+add_library(flow_heap INTERFACE)
+if(NOT FLOW_SANITIZE)  # a sanitizer has its own
+  target_link_libraries(flow_heap INTERFACE ${JEMALLOC_LIBRARY})
+endif()
+
 # flow_component(NAME what-was-found): sets FLOW_HAS_NAME and FLOW_NAME_TEXT, the line of the summary.
 # `found` is empty where the component is missing. `part` says what of this program uses it.
 function(flow_component name found part install)

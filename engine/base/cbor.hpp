@@ -28,6 +28,10 @@ constexpr int kValueDepthMax = 1000;  // of what is stored: values in lists, map
 
 /// Appends encode_value(value).
 void append_value(const Value& value, std::string& out);
+/// What comes before the items of a table without fields.
+void append_list_header(size_t items, std::string& out);
+/// False where no tensor, file or ref is in `bytes` of a value: a quick look.
+bool may_hold_tag(std::string_view bytes);
 /// Takes one value off the front of `bytes`, as strictly as decode_value.
 Result<Value> take_value(std::string_view& bytes);
 

@@ -16,6 +16,8 @@ class Writer {
  public:
   Writer(std::string& out, bool for_key) : out_(out), for_key_(for_key) {}
 
+  void list_header(size_t items) { head(kArray, items); }
+
   void value(const Value& value) {
     switch (value.kind()) {
       case Value::Kind::nil:
@@ -88,7 +90,7 @@ class Writer {
 
   void table(const Value::Table& table) {
     if (table.fields.empty()) {
-      head(kArray, table.list.size());
+      list_header(table.list.size());
       for (const Value& item : table.list) value(item);
       return;
     }
@@ -198,6 +200,15 @@ class Writer {
 }  // namespace
 
 void append_value(const Value& value, std::string& out) { Writer(out, false).value(value); }
+
+void append_list_header(size_t items, std::string& out) { Writer(out, false).list_header(items); }
+
+bool may_hold_tag(std::string_view bytes) {
+  constexpr uint8_t kMajorMask = 0xe0;
+  return std::any_of(bytes.begin(), bytes.end(), [](char c) {
+    return (static_cast<uint8_t>(c) & kMajorMask) == kTag << 5;
+  });
+}
 
 std::string encode_value(const Value& value) {
   std::string out;

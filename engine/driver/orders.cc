@@ -1,6 +1,7 @@
 // What an attempt is told: its task, its arguments, what earlier attempts left.
 #include <algorithm>
 
+#include "engine/base/cbor.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/store/keys.hpp"
 
@@ -74,12 +75,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
 // The small blobs that the arguments need travel with the order; large ones are files the executor
 // finds.
 void Driver::attach_content(AttemptOrder& order) {
-  constexpr uint8_t kTagByte =
-      0xc0;  // CBOR tags start at this major type: without one there is no blob
-  bool may_hold_blob = std::any_of(order.args.begin(), order.args.end(), [](char c) {
-    return (static_cast<uint8_t>(c) & 0xe0) == kTagByte;
-  });
-  if (!may_hold_blob) return;
+  if (!may_hold_tag(order.args)) return;
   auto args = decode_value(order.args);
   FLOW_CHECK(args.ok());
   std::vector<Digest> needed;

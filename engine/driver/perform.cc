@@ -23,7 +23,6 @@ void Driver::stage_starts(size_t acts_before) {
   if (!worker_) return;
   std::vector<core::Command>& acts = decided_.acts;
   std::vector<AttemptOrder> orders;
-  orders.reserve(acts.size() - acts_before);
   auto first = acts.begin() + static_cast<std::ptrdiff_t>(acts_before);
   auto left = std::remove_if(first, acts.end(), [&](const core::Command& act) {
     const auto* start = std::get_if<core::StartAttempt>(&act);

@@ -12,6 +12,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kValueCacheBytes = 64 << 20;
+constexpr size_t kKnownBytes = 128;  // of a value's place there, about
 constexpr size_t kTextMax = 120;
 
 void hash_part(Sha256& hash, const KeyPart& part) {
@@ -116,34 +117,38 @@ uint64_t Resolver::seed(const core::Run& run, core::UnitId unit, uint32_t rank) 
   return seed;
 }
 
-Result<std::shared_ptr<const Value>> Resolver::value(const Digest& digest) {
+Result<Resolver::Known*> Resolver::known(const Digest& digest) {
   auto found = values_.find(digest);
-  if (found != values_.end()) return found->second;
+  if (found != values_.end()) return &found->second;
   auto bytes = content_(digest);
   FLOW_TRY(bytes);
-  auto decoded = decode_value(*bytes);
+  remember(digest, *bytes);
+  return &values_.at(digest);
+}
+
+Result<std::shared_ptr<const Value>> Resolver::value(const Digest& digest) {
+  auto stored = known(digest);
+  FLOW_TRY(stored);
+  Known& known = **stored;
+  if (known.value) return known.value;
+  auto decoded = decode_value(known.bytes);
   if (!decoded.ok()) {
     return environment_error(
         fmt::format("the stored value {} is damaged: {}", digest.hex(), decoded.error().message));
   }
-  auto shared = std::make_shared<const Value>(std::move(*decoded));
-  remember(digest, shared, bytes->size());
-  return shared;
+  known.value = std::make_shared<const Value>(std::move(*decoded));
+  return known.value;
 }
 
-void Resolver::remember(const Digest& digest, std::shared_ptr<const Value> value, size_t bytes) {
+void Resolver::remember(const Digest& digest, std::string_view encoded) {
   if (values_bytes_ > kValueCacheBytes) {
     values_.clear();
     values_bytes_ = 0;
   }
-  if (values_.emplace(digest, std::move(value)).second) values_bytes_ += bytes + 128;
-}
-
-void Resolver::remember(const Digest& digest, std::string_view encoded) {
-  if (values_.contains(digest)) return;
-  auto value = decode_value(encoded);
-  if (!value.ok()) return;  // whoever takes it says so
-  remember(digest, std::make_shared<const Value>(std::move(*value)), encoded.size());
+  auto [place, is_new] = values_.try_emplace(digest);
+  if (!is_new) return;
+  place->second.bytes = encoded;
+  values_bytes_ += encoded.size() + kKnownBytes;
 }
 
 Result<std::shared_ptr<const Value>> Resolver::result_of(const core::Run& run, core::UnitId unit) {
@@ -245,21 +250,59 @@ const Digest& Resolver::def_digest(const core::Run& run, uint32_t index) {
   return def_digests_[def] = hash.finish();
 }
 
+// What most calls hold, values and whole results, is put together from bytes that are there.
+Status Resolver::append_argument(const core::Run& run, const Value& argument, std::string& out) {
+  bool is_whole = argument.kind() == Value::Kind::ref && argument.as_ref().path.empty();
+  if (is_whole) {
+    auto stored = known(run.units[argument.as_ref().node].result);
+    FLOW_TRY(stored);
+    out += (*stored)->bytes;
+    return {};
+  }
+  auto value = substitute(run, argument, false);
+  FLOW_TRY(value);
+  append_value(*value, out);
+  return {};
+}
+
+Result<std::string> Resolver::arguments_bytes(const core::Run& run, core::UnitId unit) {
+  const Node& node = run.node(run.units[unit].node);
+  if (node.kind == NodeKind::map || node.args.kind() != Value::Kind::table) {
+    auto args = arguments(run, unit);
+    FLOW_TRY(args);
+    return encode_value(*args);
+  }
+  const std::vector<Value>& list = node.args.as_table().list;
+  std::string bytes;
+  append_list_header(list.size(), bytes);
+  for (const Value& argument : list) FLOW_TRY(append_argument(run, argument, bytes));
+  return bytes;
+}
+
 Result<ResolvedInputs> Resolver::inputs(const core::Run& run, core::UnitId unit) {
-  auto args = arguments(run, unit);
-  FLOW_TRY(args);
+  auto bytes = arguments_bytes(run, unit);
+  FLOW_TRY(bytes);
   ResolvedInputs out;
-  out.args = std::move(*args);
-  out.args_bytes = encode_value(out.args);
+  out.args_bytes = std::move(*bytes);
+  std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
   // Each level takes a byte at least; the list of the arguments is one.
   bool may_be_deep = out.args_bytes.size() > kTableDepthMax;
-  if (may_be_deep && depth_of(out.args) > kTableDepthMax + 1) {
+  if (!may_be_deep && !may_hold_tag(out.args_bytes)) {
+    text += out.args_bytes;  // nothing in it is left out of a key
+    out.key = sha256(text);
+    return out;
+  }
+  auto args = decode_value(out.args_bytes);
+  if (!args.ok()) {
+    return environment_error(fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit),
+                                         args.error().message));
+  }
+  if (depth_of(*args) > kTableDepthMax + 1) {
     return user_error(fmt::format(
         "`{}` is called with a table nested too deep: what its arguments hold nests to {} at most",
         unit_name(run, unit), kTableDepthMax));
   }
-  std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
-  text += encode_value_for_key(out.args);
+  text += encode_value_for_key(*args);
   out.key = sha256(text);
   return out;
 }

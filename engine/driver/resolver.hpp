@@ -21,8 +21,7 @@ struct KeyPart {
 };
 
 struct ResolvedInputs {
-  Value args;              // list of positional arguments, refs resolved
-  std::string args_bytes;  // canonical bytes of args, with names and origins
+  std::string args_bytes;  // canonical bytes of the list of arguments, with names and origins
   Digest key;
 };
 
@@ -46,9 +45,7 @@ class Resolver {
   /// The value of a finished unit.
   Result<std::shared_ptr<const Value>> result_of(const core::Run& run, core::UnitId unit);
   Result<std::shared_ptr<const Value>> value(const Digest& digest);
-  /// Remembers a value that was just put together or reported.
-  void remember(const Digest& digest, std::shared_ptr<const Value> value, size_t bytes);
-  /// The same of what is still encoded, where it is not known yet.
+  /// Keeps the canonical bytes of a value that was just reported, or found in the cache.
   void remember(const Digest& digest, std::string_view encoded);
 
   /// The name of a unit: "train", "train#2[1]", "search/best".
@@ -62,10 +59,18 @@ class Resolver {
   Result<Value> substitute(const core::Run& run, const Value& value, bool missing_is_null);
   Result<Value> follow(const core::Run& run, const Ref& ref);
   Result<Value> arguments(const core::Run& run, core::UnitId unit);
+  /// The canonical bytes of arguments(run, unit).
+  Result<std::string> arguments_bytes(const core::Run& run, core::UnitId unit);
+  Status append_argument(const core::Run& run, const Value& argument, std::string& out);
   const Digest& def_digest(const core::Run& run, uint32_t def);
 
   Content content_;
-  std::unordered_map<Digest, std::shared_ptr<const Value>, DigestHash> values_;
+  struct Known {
+    std::string bytes;                   // canonical
+    std::shared_ptr<const Value> value;  // null until somebody asks for it
+  };
+  Result<Known*> known(const Digest& digest);
+  std::unordered_map<Digest, Known, DigestHash> values_;
   size_t values_bytes_ = 0;
   std::unordered_map<const TaskDef*, Digest>
       def_digests_;  // of the parts that do not depend on arguments

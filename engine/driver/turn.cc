@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/cbor.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
@@ -18,22 +19,6 @@ constexpr size_t kQuestionsMax = 16'384;  // answered in one turn; the rest in t
 constexpr size_t kLookupsMax = 512;
 constexpr size_t kProposalsMax = 4'096;
 constexpr size_t kShortResultMax = 64;  // bytes of a result that a cache entry holds
-
-/// The head of a CBOR array of `count` items (RFC 8949, section 3.1).
-std::string encode_list_header(size_t count) {
-  constexpr uint8_t kArray = 0x80;
-  std::string head;
-  int bytes = count < 24            ? 0
-              : count <= 0xff       ? 1
-              : count <= 0xffff     ? 2
-              : count <= 0xffffffff ? 4
-                                    : 8;
-  int log2 = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3;
-  head += static_cast<char>(kArray | (bytes == 0 ? count : 24 + static_cast<size_t>(log2)));
-  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
-    head += static_cast<char>(count >> shift);
-  return head;
-}
 
 bool is_question(const core::Command& command) {
   return std::holds_alternative<core::ResolveInputs>(command) ||
@@ -328,7 +313,8 @@ Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {
   }
   // The canonical bytes of a list are its header and its items' bytes: nothing needs decoding.
   std::vector<core::UnitId> instances = core::instances_of(run, unit);
-  std::string bytes = encode_list_header(instances.size());
+  std::string bytes;
+  append_list_header(instances.size(), bytes);
   static const std::string nil = encode_value(Value());
   static const std::string null = encode_value(Value::null());
   for (core::UnitId instance : instances) {

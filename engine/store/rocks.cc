@@ -269,6 +269,11 @@ class RocksStore final : public Store {
 
   Result<std::vector<std::optional<std::string>>> get_many(
       Family family, const std::vector<std::string_view>& keys) const override {
+    if (keys.size() == 1) {
+      auto row = get(family, keys.front());
+      FLOW_TRY(row);
+      return std::vector<std::optional<std::string>>{std::move(*row)};
+    }
     // RocksDB looks a block up once for all the keys that it holds, where they come sorted.
     std::vector<size_t> order(keys.size());
     std::iota(order.begin(), order.end(), size_t{0});
