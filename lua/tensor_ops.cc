@@ -272,7 +272,8 @@ int product(lua_State* L) {  // x:matmul(y)
     }
   }
   const AttemptRequest* request = context(L).request;
-  cpu::set_matmul_threads(request == nullptr ? 1 : static_cast<int>(request->cpus));
+  Status ready = cpu::prepare_matmul(request == nullptr ? 1 : static_cast<int>(request->cpus));
+  if (!ready.ok()) raise(L, ready.error().message);
   View out = new_tensor(L, compute, cpu::Shape{a.shape[0], b.shape[1]});
   cpu::matmul(a, b, out);
   return push_as(L, out, result);

@@ -1,7 +1,11 @@
-// Products of matrices, through OpenBLAS. The only file that sees its header.
+// Products of matrices, through OpenBLAS. The only file that sees its header. The library is loaded
+// by the first product: its 14,000 symbols take longer than all else that a process needs to start,
+// and most processes multiply nothing.
 #include "kernels/cpu/matmul.hpp"
 
 #include <cblas.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <climits>
@@ -10,6 +14,38 @@
 
 namespace flow::cpu {
 namespace {
+
+constexpr const char* kLibrary = "libopenblas.so.0";
+
+struct Blas {
+  decltype(&cblas_sgemm) sgemm = nullptr;
+  decltype(&cblas_dgemm) dgemm = nullptr;
+  decltype(&openblas_set_num_threads) set_threads = nullptr;
+  std::string missing;  // why it can't be used
+};
+
+template <typename Function>
+void find(void* library, const char* name, Function& function, std::string& missing) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  if (function == nullptr) missing = fmt::format("{} has no {}", kLibrary, name);
+}
+
+const Blas& blas() {
+  static const Blas loaded = [] {
+    Blas made;
+    void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      made.missing = ::dlerror();
+      return made;
+    }
+    find(library, "cblas_sgemm", made.sgemm, made.missing);
+    find(library, "cblas_dgemm", made.dgemm, made.missing);
+    find(library, "openblas_set_num_threads", made.set_threads, made.missing);
+    if (made.missing.empty()) made.set_threads(1);
+    return made;
+  }();
+  return loaded;
+}
 
 struct Operand {
   bool usable = false;
@@ -36,11 +72,18 @@ bool is_matmul_operand(const View& matrix) {
   return operand.usable && operand.leading <= INT_MAX;
 }
 
-void set_matmul_threads(int count) {
-  static int now = 0;
-  if (count == now) return;
-  openblas_set_num_threads(std::max(count, 1));
-  now = count;
+Status prepare_matmul(int threads) {
+  static int now = 1;
+  const Blas& library = blas();
+  if (!library.missing.empty()) {
+    return environment_error(
+        fmt::format("products of matrices need OpenBLAS, which can't be loaded: {}. Install it "
+                    "(Debian: libopenblas0)",
+                    library.missing));
+  }
+  if (threads != now) library.set_threads(std::max(threads, 1));
+  now = threads;
+  return {};
 }
 
 void matmul(const View& a, const View& b, const View& out) {
@@ -51,13 +94,14 @@ void matmul(const View& a, const View& b, const View& out) {
        n = static_cast<blasint>(b.shape[1]);
   if (m == 0 || n == 0) return;
   if (k == 0) return fill(out, int64_t{0});
+  FLOW_CHECK(blas().missing.empty());
   auto lda = static_cast<blasint>(left.leading), ldb = static_cast<blasint>(right.leading);
   if (a.dtype == DType::f64) {
-    cblas_dgemm(CblasRowMajor, left.transpose, right.transpose, m, n, k, 1, a.at<double>(), lda,
+    blas().dgemm(CblasRowMajor, left.transpose, right.transpose, m, n, k, 1, a.at<double>(), lda,
                 b.at<double>(), ldb, 0, out.at<double>(), n);
   } else {
     FLOW_CHECK(a.dtype == DType::f32);
-    cblas_sgemm(CblasRowMajor, left.transpose, right.transpose, m, n, k, 1, a.at<float>(), lda,
+    blas().sgemm(CblasRowMajor, left.transpose, right.transpose, m, n, k, 1, a.at<float>(), lda,
                 b.at<float>(), ldb, 0, out.at<float>(), n);
   }
 }

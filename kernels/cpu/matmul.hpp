@@ -6,9 +6,10 @@ namespace flow::cpu {
 
 /// True where BLAS can walk the matrix as it lies, also transposed; else copy it first.
 bool is_matmul_operand(const View& matrix);
-/// out[m, n] = a[m, k] * b[k, n]; all f32 or all f64, out dense.
+/// Loads OpenBLAS, once, and says how many threads a product may use: without it one, because a
+/// slot has the CPUs it asked for. An Error where it is not there.
+Status prepare_matmul(int threads);
+/// out[m, n] = a[m, k] * b[k, n]; all f32 or all f64, out dense. Needs OpenBLAS to be there.
 void matmul(const View& a, const View& b, const View& out);
-/// Threads that a product may use. One thread by default: a slot has the CPUs it asked for.
-void set_matmul_threads(int count);
 
 }  // namespace flow::cpu

@@ -22,7 +22,7 @@ ALLOWED = {
                                 "engine/worker/worker.hpp", "lua/script.hpp"], ["fmt/"]),
     "engine/cli": (PUBLIC, ["CLI/"]),
     "lua": (PUBLIC + ["engine/base", "engine/plan", "kernels"], ["fmt/", "lua.hpp", "nlohmann/", "zlib.h"]),
-    "kernels": (PUBLIC + ["engine/base"], ["cblas.h"]),
+    "kernels": (PUBLIC + ["engine/base"], ["cblas.h", "fmt/"]),
     "transports": (PUBLIC + ["engine/base"], ["ucp/", "nccl.h"]),
     "examples/embed": (PUBLIC, []),
 }
