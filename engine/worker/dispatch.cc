@@ -33,6 +33,7 @@ int32_t LocalWorker::cpus_in_use() const {
 }
 
 bool LocalWorker::dispatch(bool may_spawn) {
+  take_in();
   if (pending_.empty()) return false;
   int32_t used = cpus_in_use();
   int32_t all = options_.executors_max * 1000;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kTickMs = 20;
 constexpr int kEventsMax = 64;
+constexpr size_t kOwnOrdersMax = 4;  // that whoever hands them over may send itself
 
 }  // namespace
 
@@ -44,9 +45,20 @@ LocalWorker::~LocalWorker() {
 }
 
 void LocalWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
+  bool is_much = orders.size() > kOwnOrdersMax;
+  {
+    std::lock_guard lock(coming_mutex_);
+    for (AttemptOrder& order : orders) coming_.push_back({std::move(order), commit});
+  }
+  if (is_much) return wake();
   std::lock_guard lock(mutex_);
-  for (AttemptOrder& order : orders) pending_.push_back({std::move(order), commit});
   act();
+}
+
+void LocalWorker::take_in() {
+  std::lock_guard lock(coming_mutex_);
+  for (Pending& pending : coming_) pending_.push_back(std::move(pending));
+  coming_.clear();
 }
 
 void LocalWorker::release(uint64_t commit) {
@@ -68,12 +80,14 @@ void LocalWorker::release(uint64_t commit) {
 
 void LocalWorker::stop(const core::AttemptId& id, bool kill) {
   std::lock_guard lock(mutex_);
+  take_in();
   stop_attempt(id, kill, false);
   act();
 }
 
 void LocalWorker::interrupt(const core::AttemptId& id) {
   std::lock_guard lock(mutex_);
+  take_in();
   stop_attempt(id, false, true);
   act();
 }

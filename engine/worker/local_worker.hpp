@@ -35,6 +35,8 @@ class LocalWorker final : public Worker {
   };
 
   // on whichever thread asks:
+  /// Orders that came since.
+  void take_in();
   /// What can be sent now is sent now; the rest is for the worker's thread.
   void act();
   void wake();
@@ -99,7 +101,10 @@ class LocalWorker final : public Worker {
   const OnReport on_report_;
   int epoll_ = -1, wake_ = -1;
 
-  std::mutex mutex_;  // of all that follows
+  std::mutex coming_mutex_;
+  std::vector<Pending> coming_;  // orders that nobody has looked at yet
+
+  std::mutex mutex_;  // of all that follows; taken before the other
   bool quit_ = false;
   bool waits_long_ = false;  // the thread wakes only when it is woken
   uint64_t released_ = 0;    // the newest commit that is durable
