@@ -24,6 +24,7 @@ Driver::Driver(const DriverOptions& options, std::unique_ptr<Store> store)
       store_(std::move(store)),
       blobs_(*store_, options.state_dir),
       resolver_([this](const Digest& digest) { return content(digest); }),
+      builder_(options.builder ? options.builder : std::make_shared<Builder>(options.executor)),
       native_(options.jobs,
               [this](std::vector<Report> reports) { on_reports(std::move(reports)); }) {}
 

@@ -62,6 +62,7 @@ struct DriverOptions {
   std::string state_dir;
   std::string executor;
   int32_t jobs = 1;
+  std::shared_ptr<Builder> builder;  // null: one is made
 };
 
 class Driver {
@@ -108,6 +109,7 @@ class Driver {
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
+  Builder& builder() { return *builder_; }
   Store& store() { return *store_; }
   Blobs& blobs() { return blobs_; }
   const DriverOptions& options() const { return options_; }
@@ -227,6 +229,7 @@ class Driver {
   Blobs blobs_;
   Resolver resolver_;
   std::unique_ptr<Worker> worker_;
+  std::shared_ptr<Builder> builder_;
   NativeRunner native_;
 
   // A turn's alone.

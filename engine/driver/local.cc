@@ -24,6 +24,8 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   FLOW_TRY(executor);
   driver.executor = *executor;
   driver.jobs = jobs_of(options);
+  driver.builder = std::make_shared<Builder>(driver.executor);
+  driver.builder->start_ahead();  // while the state opens
   auto store = open_store(dir);
   FLOW_TRY(store);
   auto started = Driver::start(driver, std::move(*store));

@@ -240,7 +240,7 @@ Status check_name(const std::string& name) {
   return {};
 }
 
-Result<Built> build(const Submission& submission, const std::string& executor) {
+Result<Built> build(const Submission& submission, Builder& builder) {
   BuildOrder order;
   if (submission.pinned) {
     order.root = submission.pinned->root;
@@ -264,9 +264,7 @@ Result<Built> build(const Submission& submission, const std::string& executor) {
   }
   order.text_params = submission.options.text_params;
   order.working_directory = submission.working_directory;
-  WorkerOptions worker;
-  worker.executor = executor;
-  auto reply = build_in_child(worker, order);
+  auto reply = builder.build(order);
   FLOW_TRY(reply);
   if (!reply->errors.empty()) {
     std::vector<Error> errors;
@@ -299,7 +297,7 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
 Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose,
                          Blobs& intake) {
   FLOW_TRY(check_name(submission.options.name));
-  auto built = build(submission, driver.options().executor);
+  auto built = build(submission, driver.builder());
   FLOW_TRY(built);
   Plan* plan = &built->plan;
   const Bundle* bundle = &built->bundle;

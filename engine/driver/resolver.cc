@@ -294,8 +294,8 @@ Result<ResolvedInputs> Resolver::inputs(const core::Run& run, core::UnitId unit)
   }
   auto args = decode_value(out.args_bytes);
   if (!args.ok()) {
-    return environment_error(fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit),
-                                         args.error().message));
+    return environment_error(
+        fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit), args.error().message));
   }
   if (depth_of(*args) > kTableDepthMax + 1) {
     return user_error(fmt::format(

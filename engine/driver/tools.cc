@@ -29,7 +29,8 @@ PlanInfo build_graph(const std::string& script, const EngineOptions& options,
   submission.working_directory =
       options.working_directory.empty() ? fs::current_path().string() : options.working_directory;
   submission.options = run;
-  Built built = value_or_throw(build(submission, value_or_throw(find_executor(options))));
+  Builder builder(value_or_throw(find_executor(options)));
+  Built built = value_or_throw(build(submission, builder));
   std::vector<Error> errors = check_plan(built.plan);
   if (!errors.empty()) throw Failed(joined_errors(errors));
   return plan_info(built.plan);

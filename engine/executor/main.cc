@@ -158,14 +158,11 @@ void limit(int resource, rlim_t value) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &limits);
 }
 
-/// FLOW_BUILD_CPU seconds and FLOW_BUILD_MEMORY bytes are the worker's; the wall clock is watched
-/// by it too.
-void apply_build_limits() {
-  if (const char* cpu = std::getenv("FLOW_BUILD_CPU"))
-    limit(RLIMIT_CPU, std::strtoul(cpu, nullptr, 10));
+/// The wall clock is watched by the worker too.
+void apply_limits(const wire::Build& build) {
+  limit(RLIMIT_CPU, build.cpu_seconds());
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow is terabytes
-  if (const char* memory = std::getenv("FLOW_BUILD_MEMORY"))
-    limit(RLIMIT_AS, std::strtoul(memory, nullptr, 10));
+  limit(RLIMIT_AS, build.memory_bytes());
 #endif
   limit(RLIMIT_CORE, 0);
 }
@@ -180,12 +177,10 @@ void end_with_head() {
   }).detach();
 }
 
-Error no_memory_to_build(const BuildRequest& request) {
-  const char* limit = std::getenv("FLOW_BUILD_MEMORY");
-  uint64_t bytes = limit == nullptr ? 0 : std::strtoull(limit, nullptr, 10);
-  return user_error(request.main +
+Error no_memory_to_build(const wire::Build& build) {
+  return user_error(build.main() +
                     ": the script needs more memory than its graph's process may use (" +
-                    std::to_string(bytes >> 20) +
+                    std::to_string(build.memory_bytes() >> 20) +
                     " MiB): a pipeline's body only describes the work; move the work into a task");
 }
 
@@ -198,8 +193,8 @@ int build_graph() {
   bool ok = read_fully(kWireDescriptor, bytes.data(), size) && message.ParseFromString(bytes) &&
             message.has_build();
   if (!ok) return 1;
-  apply_build_limits();
   const wire::Build& build = message.build();
+  apply_limits(build);
   BuildRequest request;
   request.root = build.root();
   request.main = build.main();
@@ -222,10 +217,10 @@ int build_graph() {
   try {
     built = make_script_vm()->build(request);
   } catch (const std::bad_alloc&) {
-    built = no_memory_to_build(request);
+    built = no_memory_to_build(build);
   }
   if (!built.ok() && built.error().message.ends_with("not enough memory"))
-    built = no_memory_to_build(request);
+    built = no_memory_to_build(build);
   if (built.ok()) {
     reply.mutable_built()->set_plan(encode_plan(built->plan));
     reply.mutable_built()->set_bundle(encode_bundle(built->bundle));

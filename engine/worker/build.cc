@@ -18,15 +18,11 @@
 
 namespace flow {
 
-namespace {
-
-constexpr int64_t kUsPerMs = 1000;
-constexpr size_t kPrintedMax = size_t{1} << 20;  // bytes that a script may print while it loads
-
-class Child {
+/// Ends with whoever holds it.
+class BuildChild {
  public:
-  explicit Child(ExecutorProcess process) : process_(process) {}
-  ~Child() {
+  explicit BuildChild(ExecutorProcess process) : process_(process) {}
+  ~BuildChild() {
     ::kill(-process_.pid, SIGKILL);
     if (!reaped_) ::waitpid(process_.pid, nullptr, 0);
     ::close(process_.wire);
@@ -34,6 +30,10 @@ class Child {
     ::close(process_.pidfd);
   }
   const ExecutorProcess& process() const { return process_; }
+  bool has_ended() const {
+    pollfd ended{process_.pidfd, POLLIN, 0};
+    return ::poll(&ended, 1, 0) > 0;
+  }
   int reap() {
     int status = 0;
     ::waitpid(process_.pid, &status, 0);
@@ -45,6 +45,11 @@ class Child {
   ExecutorProcess process_;
   bool reaped_ = false;
 };
+
+namespace {
+
+constexpr int64_t kUsPerMs = 1000;
+constexpr size_t kPrintedMax = size_t{1} << 20;  // bytes that a script may print while it loads
 
 /// Appends what is there, up to a bound; false at the end.
 bool read_some(int descriptor, std::string& out) {
@@ -86,14 +91,7 @@ Error why_it_died(const BuildOrder& order, int status, const std::string& said) 
                                 script, WEXITSTATUS(status), tail));
 }
 
-}  // namespace
-
-Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder& order) {
-  auto spawned = spawn_executor(options.executor, {"--build"},
-                                {{"FLOW_BUILD_CPU", std::to_string(order.time_limit_ms / 1000 + 1)},
-                                 {"FLOW_BUILD_MEMORY", std::to_string(order.memory_limit_bytes)}});
-  FLOW_TRY(spawned);
-  Child child(*spawned);
+std::string request_of(const BuildOrder& order) {
   wire::ToExecutor message;
   wire::Build& build = *message.mutable_build();
   build.set_root(order.root);
@@ -106,9 +104,15 @@ Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder
   }
   build.set_working_directory(order.working_directory);
   build.set_pinned(order.pinned);
+  build.set_cpu_seconds(static_cast<uint64_t>(order.time_limit_ms / 1000 + 1));
+  build.set_memory_bytes(static_cast<uint64_t>(order.memory_limit_bytes));
   std::string request;
   append_frame(request, message);
+  return request;
+}
 
+Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
+  std::string request = request_of(order);
   int64_t deadline = monotonic_us() + order.time_limit_ms * kUsPerMs;
   FrameCutter cutter;
   std::string said, reply;
@@ -166,6 +170,38 @@ Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder
   out.bundle = std::move(*answer.mutable_built()->mutable_bundle());
   out.errors.assign(answer.built().errors().begin(), answer.built().errors().end());
   return out;
+}
+
+}  // namespace
+
+Builder::Builder(std::string executor) : executor_(std::move(executor)) {}
+
+Builder::~Builder() = default;
+
+void Builder::start_ahead() {
+  auto process = spawn_executor(executor_, {"--build"}, {});
+  if (!process.ok()) return;  // who builds tries again, and tells
+  auto child = std::make_unique<BuildChild>(*process);
+  std::lock_guard lock(mutex_);
+  spare_ = std::move(child);
+}
+
+Result<BuildReply> Builder::build(const BuildOrder& order) {
+  std::unique_ptr<BuildChild> child;
+  bool builds_often = false;
+  {
+    std::lock_guard lock(mutex_);
+    child = std::move(spare_);
+    builds_often = ++builds_ > 1;
+  }
+  if (child == nullptr || child->has_ended()) {
+    auto process = spawn_executor(executor_, {"--build"}, {});
+    FLOW_TRY(process);
+    child = std::make_unique<BuildChild>(*process);
+  }
+  auto reply = build_in(*child, order);
+  if (builds_often) start_ahead();
+  return reply;
 }
 
 }  // namespace flow

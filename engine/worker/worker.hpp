@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,7 +114,24 @@ class Worker {
 Result<std::unique_ptr<Worker>> make_worker(const WorkerOptions& options,
                                             Worker::OnReport on_report);
 
-/// Builds a graph in a child of its own under CPU, memory and time limits. Blocks.
-Result<BuildReply> build_in_child(const WorkerOptions& options, const BuildOrder& order);
+class BuildChild;
+
+/// Builds graphs, each in a child of its own under CPU, memory and time limits. Thread-safe.
+class Builder {
+ public:
+  explicit Builder(std::string executor);
+  ~Builder();  // ends the child that waits
+  /// Starts the next graph's child, which takes as long as a small graph. Whoever built twice has
+  /// that done each time.
+  void start_ahead();
+  /// Blocks.
+  Result<BuildReply> build(const BuildOrder& order);
+
+ private:
+  const std::string executor_;
+  std::mutex mutex_;
+  std::unique_ptr<BuildChild> spare_;
+  uint64_t builds_ = 0;
+};
 
 }  // namespace flow

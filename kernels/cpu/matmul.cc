@@ -98,11 +98,11 @@ void matmul(const View& a, const View& b, const View& out) {
   auto lda = static_cast<blasint>(left.leading), ldb = static_cast<blasint>(right.leading);
   if (a.dtype == DType::f64) {
     blas().dgemm(CblasRowMajor, left.transpose, right.transpose, m, n, k, 1, a.at<double>(), lda,
-                b.at<double>(), ldb, 0, out.at<double>(), n);
+                 b.at<double>(), ldb, 0, out.at<double>(), n);
   } else {
     FLOW_CHECK(a.dtype == DType::f32);
     blas().sgemm(CblasRowMajor, left.transpose, right.transpose, m, n, k, 1, a.at<float>(), lda,
-                b.at<float>(), ldb, 0, out.at<float>(), n);
+                 b.at<float>(), ldb, 0, out.at<float>(), n);
   }
 }
 

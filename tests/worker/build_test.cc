@@ -1,7 +1,10 @@
 // The child that builds a graph: what it prints, and each limit that ends it with its own words.
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -25,9 +28,7 @@ Result<BuildReply> build(const std::string& script, BuildOrder order = {}) {
   order.root = order.working_directory = folder.path;
   order.main = "p.lua";
   order.params = encode_value(Value::map({}));
-  WorkerOptions options;
-  options.executor = getenv("FLOW_TEST_EXECUTOR");
-  return build_in_child(options, order);
+  return Builder(getenv("FLOW_TEST_EXECUTOR")).build(order);
 }
 
 std::string error_of(const std::string& script, const BuildOrder& order = {}) {
@@ -37,6 +38,20 @@ std::string error_of(const std::string& script, const BuildOrder& order = {}) {
     return reply.error().message;
   }
   return reply->errors.empty() ? "built" : reply->errors[0];
+}
+
+/// Processes whose parent is this one.
+std::vector<pid_t> children() {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    pid_t pid = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
+    std::ifstream stat(entry.path() / "stat");
+    std::string name, state;
+    pid_t parent = 0;
+    if (pid > 0 && stat >> name >> name >> state >> parent && parent == ::getpid())
+      found.push_back(pid);
+  }
+  return found;
 }
 
 const std::string kPipeline = "return require('flow').pipeline('p', {}, function() end)";
@@ -90,4 +105,27 @@ TEST_CASE("a graph of more nodes than a run may have is refused at the call that
                       "return flow.pipeline('p', {}, function()\n"
                       "  for i = 1, 5000000 do t(i) end\nend)"),
              Catch::StartsWith("p.lua:4: the graph has more than 4000000 nodes: use flow.map"));
+}
+
+TEST_CASE("a child that was started ahead builds one graph, and one that died meanwhile none") {
+  Folder folder;
+  std::ofstream(folder.path + "/p.lua") << kPipeline;
+  BuildOrder order;
+  order.root = order.working_directory = folder.path;
+  order.main = "p.lua";
+  order.params = encode_value(Value::map({}));
+  Builder builder(getenv("FLOW_TEST_EXECUTOR"));
+  CHECK(children().empty());
+  builder.start_ahead();
+  std::vector<pid_t> ahead = children();
+  REQUIRE(ahead.size() == 1);
+  REQUIRE(builder.build(order).ok());
+  CHECK(children().empty());  // that one, and no other
+  REQUIRE(builder.build(order).ok());
+  std::vector<pid_t> next = children();
+  REQUIRE(next.size() == 1);  // whoever builds again will once more
+  REQUIRE(::kill(next.front(), SIGKILL) == 0);
+  siginfo_t ended{};
+  ::waitid(P_PID, static_cast<id_t>(next.front()), &ended, WEXITED | WNOWAIT);
+  CHECK(builder.build(order).ok());
 }
