@@ -32,8 +32,6 @@ using core::RunId;
 
 struct Submission;
 
-constexpr size_t kPreparedMax = 100'000;  // arguments kept between the key and the start
-
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 /// Where a run's events go: one listener, called inside a turn; must neither block nor wait for
@@ -185,7 +183,7 @@ class Driver {
   struct Resolved {
     RunId run;
     core::UnitId unit;
-    ResolvedInputs inputs;
+    Digest key;
     bool may_hit = false;
     std::optional<CacheEntry> entry;
   };
@@ -248,8 +246,6 @@ class Driver {
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
-  std::unordered_map<Digest, std::string, DigestHash>
-      prepared_;  // by key: arguments of what is about to start
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
   std::shared_mutex collecting_;

@@ -159,14 +159,14 @@ PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_u
     if (found == scratch.runs.end()) break;
     core::Run& run = found->second;
     if (const auto* q = std::get_if<core::ResolveInputs>(&question)) {
-      auto inputs = resolver_.inputs(run, q->unit);
-      if (!inputs.ok()) {
-        verdicts[q->unit] = {"runs", inputs.error().message};
+      auto key = resolver_.key(run, q->unit);
+      if (!key.ok()) {
+        verdicts[q->unit] = {"runs", key.error().message};
         continue;
       }
-      run.units[q->unit].key = inputs->key;
+      run.units[q->unit].key = *key;
       const TaskDef& def = *Resolver::def_of(run, q->unit);
-      auto entry = def.cache && def.kind != TaskKind::service ? cached(inputs->key) : std::nullopt;
+      auto entry = def.cache && def.kind != TaskKind::service ? cached(*key) : std::nullopt;
       bool hit = entry && may_hit_cache(run, q->unit, *entry) && !entry->has_fragment &&
                  blobs_.has(entry->result);
       if (!hit) {
@@ -186,7 +186,7 @@ PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_u
       core::InputsResolved event;
       event.run = id;
       event.unit = q->unit;
-      event.key = inputs->key;
+      event.key = *key;
       event.hit = true;
       event.result = entry->result;
       feed(std::move(event));

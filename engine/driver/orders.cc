@@ -51,17 +51,12 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
       order.hide.push_back(value);
     }
   }
-  auto prepared = prepared_.extract(unit.key);
-  if (prepared) {
-    order.args = std::move(prepared.mapped());
-  } else {
-    auto inputs = resolver_.inputs(run, id.unit);
-    if (!inputs.ok()) {
-      post_failure(id, core::Cause::staging, inputs.error().message);
-      return std::nullopt;
-    }
-    order.args = std::move(inputs->args_bytes);
+  auto args = resolver_.arguments(run, id.unit);
+  if (!args.ok()) {
+    post_failure(id, core::Cause::staging, args.error().message);
+    return std::nullopt;
   }
+  order.args = std::move(*args);
   attach_content(order);
   if (unit.attempts > 1 || (unit.extra && !unit.extra->waits.empty()))
     attach_progress(run, unit, order);

@@ -209,7 +209,7 @@ Result<Value> Resolver::substitute(const core::Run& run, const Value& value, boo
   return Value(std::move(out));
 }
 
-Result<Value> Resolver::arguments(const core::Run& run, core::UnitId unit) {
+Result<Value> Resolver::argument_list(const core::Run& run, core::UnitId unit) {
   const core::Unit& u = run.units[unit];
   const Node& node = run.node(u.node);
   std::vector<Value> args;
@@ -265,10 +265,10 @@ Status Resolver::append_argument(const core::Run& run, const Value& argument, st
   return {};
 }
 
-Result<std::string> Resolver::arguments_bytes(const core::Run& run, core::UnitId unit) {
+Result<std::string> Resolver::arguments(const core::Run& run, core::UnitId unit) {
   const Node& node = run.node(run.units[unit].node);
   if (node.kind == NodeKind::map || node.args.kind() != Value::Kind::table) {
-    auto args = arguments(run, unit);
+    auto args = argument_list(run, unit);
     FLOW_TRY(args);
     return encode_value(*args);
   }
@@ -279,36 +279,28 @@ Result<std::string> Resolver::arguments_bytes(const core::Run& run, core::UnitId
   return bytes;
 }
 
-Result<ResolvedInputs> Resolver::inputs(const core::Run& run, core::UnitId unit) {
-  auto bytes = arguments_bytes(run, unit);
+Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
+  auto bytes = arguments(run, unit);
   FLOW_TRY(bytes);
-  ResolvedInputs out;
-  out.args_bytes = std::move(*bytes);
   std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
   // Each level takes a byte at least; the list of the arguments is one.
-  bool may_be_deep = out.args_bytes.size() > kTableDepthMax;
-  if (!may_be_deep && !may_hold_tag(out.args_bytes)) {
-    text += out.args_bytes;  // nothing in it is left out of a key
-    out.key = sha256(text);
-    return out;
-  }
-  auto args = decode_value(out.args_bytes);
+  bool may_be_deep = bytes->size() > kTableDepthMax;
+  if (!may_be_deep && !may_hold_tag(*bytes)) return sha256(text + *bytes);  // a key has it all
+  auto args = decode_value(*bytes);
   if (!args.ok()) {
-    return environment_error(
-        fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit), args.error().message));
+    return environment_error(fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit),
+                                         args.error().message));
   }
   if (depth_of(*args) > kTableDepthMax + 1) {
     return user_error(fmt::format(
         "`{}` is called with a table nested too deep: what its arguments hold nests to {} at most",
         unit_name(run, unit), kTableDepthMax));
   }
-  text += encode_value_for_key(*args);
-  out.key = sha256(text);
-  return out;
+  return sha256(text + encode_value_for_key(*args));
 }
 
 Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::UnitId unit) {
-  auto args = arguments(run, unit);
+  auto args = argument_list(run, unit);
   FLOW_TRY(args);
   const TaskDef& def = *def_of(run, unit);
   std::vector<KeyPart> parts = definition_parts(def);

@@ -20,19 +20,17 @@ struct KeyPart {
   std::string text;  // short rendering for people, "" where there is none
 };
 
-struct ResolvedInputs {
-  std::string args_bytes;  // canonical bytes of the list of arguments, with names and origins
-  Digest key;
-};
-
 class Resolver {
  public:
   /// `content` returns a blob's bytes, committed or about to be.
   using Content = std::function<Result<std::string>(const Digest&)>;
   explicit Resolver(Content content) : content_(std::move(content)) {}
 
-  /// The unit's arguments. A missing part or an unreadable blob is the Failure's message.
-  Result<ResolvedInputs> inputs(const core::Run& run, core::UnitId unit);
+  /// The canonical bytes of the list of the unit's arguments, refs resolved. A missing part or an
+  /// unreadable blob is the Failure's message.
+  Result<std::string> arguments(const core::Run& run, core::UnitId unit);
+  /// Of the unit's definition and arguments. An Error also where these nest too deep.
+  Result<Digest> key(const core::Run& run, core::UnitId unit);
   /// The parts of the unit's key, in the order they are hashed.
   Result<std::vector<KeyPart>> key_parts(const core::Run& run, core::UnitId unit);
   /// A map's items: their count.
@@ -58,9 +56,7 @@ class Resolver {
   Result<Value> gather_any_depth(const core::Run& run, core::UnitId unit);
   Result<Value> substitute(const core::Run& run, const Value& value, bool missing_is_null);
   Result<Value> follow(const core::Run& run, const Ref& ref);
-  Result<Value> arguments(const core::Run& run, core::UnitId unit);
-  /// The canonical bytes of arguments(run, unit).
-  Result<std::string> arguments_bytes(const core::Run& run, core::UnitId unit);
+  Result<Value> argument_list(const core::Run& run, core::UnitId unit);
   Status append_argument(const core::Run& run, const Value& argument, std::string& out);
   const Digest& def_digest(const core::Run& run, uint32_t def);
 

@@ -206,14 +206,14 @@ void Driver::answer_inputs(core::Time now) {
     questions_.pop_front();
     auto found = state_.runs.find(run);
     if (found == state_.runs.end()) continue;
-    auto inputs = resolver_.inputs(found->second, unit);
-    if (!inputs.ok()) {
-      fail_unit(run, unit, inputs.error(), now);
+    auto key = resolver_.key(found->second, unit);
+    if (!key.ok()) {
+      fail_unit(run, unit, key.error(), now);
       continue;
     }
     const TaskDef& def = *Resolver::def_of(found->second, unit);
     bool may_hit = def.cache && def.kind != TaskKind::service && !found->second.units[unit].forced;
-    resolved.push_back({std::move(run), unit, std::move(*inputs), may_hit, std::nullopt});
+    resolved.push_back({std::move(run), unit, *key, may_hit, std::nullopt});
   }
   look_up(resolved);
   for (Resolved& each : resolved) {
@@ -222,7 +222,7 @@ void Driver::answer_inputs(core::Time now) {
     core::InputsResolved event;
     event.run = each.run;
     event.unit = each.unit;
-    event.key = each.inputs.key;
+    event.key = each.key;
     if (each.entry && may_hit_cache(found->second, each.unit, *each.entry)) {
       event.result = each.entry->result;
       if (each.entry->has_fragment) {
@@ -238,8 +238,6 @@ void Driver::answer_inputs(core::Time now) {
           core::has_data_takers(found->second, each.unit))
         resolver_.remember(each.entry->result, each.entry->value);
     }
-    if (!event.hit && prepared_.size() < kPreparedMax)
-      prepared_[each.inputs.key] = std::move(each.inputs.args_bytes);
     record_if_admitted(std::move(event), now);
   }
 }
@@ -249,12 +247,12 @@ void Driver::look_up(std::vector<Resolved>& resolved) {
   std::vector<std::string> names;
   for (Resolved& each : resolved) {
     if (!each.may_hit) continue;
-    auto staged = staged_cache_.find(each.inputs.key);
+    auto staged = staged_cache_.find(each.key);
     if (staged != staged_cache_.end()) {
       each.entry = staged->second;
     } else {
       asked.push_back(&each);
-      names.push_back(cache_key(each.inputs.key));
+      names.push_back(cache_key(each.key));
     }
   }
   if (asked.empty()) return;
@@ -269,7 +267,7 @@ void Driver::look_up(std::vector<Resolved>& resolved) {
 
 std::optional<CacheEntry> Driver::cached(const Digest& key) {
   std::vector<Resolved> one(1);
-  one[0].inputs.key = key;
+  one[0].key = key;
   one[0].may_hit = true;
   look_up(one);
   return one[0].entry;
