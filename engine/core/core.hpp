@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/key_table.hpp"
 #include "engine/core/types.hpp"
 #include "engine/core/unit_set.hpp"
 
@@ -183,8 +184,8 @@ struct Run {
   std::map<UnitId, std::vector<UnitId>> instances;  // of an expanded map, in order
   std::map<UnitId, size_t> dynamic_of;              // dynamic unit -> its newest in `dynamics`
   std::map<ReadyClass, UnitSet> ready;
-  std::unordered_map<Digest, UnitId, DigestHash> computing;  // keys that serve this run only
-  std::map<UnitId, uint32_t> map_running;                    // running instances of limited maps
+  KeyTable computing;                      // keys that serve this run only
+  std::map<UnitId, uint32_t> map_running;  // running instances of limited maps
   std::map<std::string, std::set<UnitId>> signal_waiters;
   std::vector<UnitId> services;
   RunCounts counts;
@@ -227,8 +228,7 @@ struct State {
   // Derived.
   Room room;
   std::set<ReadyHead> ready;
-  std::unordered_map<Digest, std::pair<uint32_t, UnitId>, DigestHash>
-      computing;                                                     // (run number, unit)
+  KeyTable computing;
   std::map<Digest, std::set<std::pair<RunId, UnitId>>> key_waiters;  // those in phase elsewhere
   std::unordered_map<uint32_t, RunId> run_numbers;
   uint32_t next_run_number = 1;
@@ -241,6 +241,9 @@ bool admit(const State& state, const Event& event);
 void apply(State& state, const Record& record, std::vector<Command>& out);
 /// Every promise about State that must hold after every event; "" or what is broken.
 std::string check_invariants(const State& state);
+/// Who holds a key that serves this run only, or every run: kNoNode, or null.
+UnitId own_holder(const Run& run, const Digest& key);
+const KeyTable::Holder* shared_holder(const State& state, const Digest& key);
 /// Makes every derived field anew from the essential ones: after a snapshot was decoded, or a run
 /// put in.
 void rebuild_derived(State& state);

@@ -31,24 +31,32 @@ Hold hold_of(const Run& run, UnitId unit) {
   return is_for_own_run(run, unit) ? Hold::own : Hold::shared;
 }
 
+UnitId own_holder(const Run& run, const Digest& key) {
+  const KeyTable::Holder* found = run.computing.find(
+      key, [&](const KeyTable::Holder& holder) { return run.units[holder.second].key; });
+  return found == nullptr ? kNoNode : found->second;
+}
+
+const KeyTable::Holder* shared_holder(const State& state, const Digest& key) {
+  return state.computing.find(key, [&](const KeyTable::Holder& holder) {
+    return state.runs.at(state.run_numbers.at(holder.first)).units[holder.second].key;
+  });
+}
+
 // In one run at most one unit holds a key, so that the holds follow from the units.
 bool Machine::claim(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   FLOW_CHECK(u.hold == Hold::none);
   if (!is_shared_work(run, unit)) return true;
-  if (run.computing.contains(u.key)) return false;
+  if (own_holder(run, u.key) != kNoNode) return false;
   bool own = is_for_own_run(run, unit);
-  auto shared = state_.computing.find(u.key);
-  if (shared != state_.computing.end()) {
-    bool in_this_run = shared->second.first == run.number;
+  const KeyTable::Holder* shared = shared_holder(state_, u.key);
+  if (shared != nullptr) {
+    bool in_this_run = shared->first == run.number;
     if (!own || in_this_run) return false;
   }
   u.hold = own ? Hold::own : Hold::shared;
-  if (own) {
-    run.computing[u.key] = unit;
-  } else {
-    state_.computing[u.key] = {run.number, unit};
-  }
+  (own ? run.computing : state_.computing).insert(u.key, {run.number, unit});
   return true;
 }
 
@@ -67,7 +75,7 @@ std::vector<std::pair<RunId, UnitId>> Machine::served_by(const Run& run, UnitId 
   for (const auto& waiter : waiters->second) {
     if (u.hold == Hold::own) {
       if (waiter.first == run.id) served.push_back(waiter);
-    } else if (!state_.runs.at(waiter.first).computing.contains(u.key)) {
+    } else if (own_holder(state_.runs.at(waiter.first), u.key) == kNoNode) {
       served.push_back(waiter);
     }
   }
@@ -80,11 +88,7 @@ void Machine::release(Run& run, UnitId unit) {
   Hold hold = u.hold;
   Digest key = u.key;
   u.hold = Hold::none;
-  if (hold == Hold::own) {
-    run.computing.erase(key);
-  } else {
-    state_.computing.erase(key);
-  }
+  (hold == Hold::own ? run.computing : state_.computing).erase(key, {run.number, unit});
   auto waiters = state_.key_waiters.find(key);
   if (waiters == state_.key_waiters.end()) return;
   // One that can be the next is enough: the rest waits for it.
@@ -106,8 +110,8 @@ void Machine::serve(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   Digest key = u.key;
   Digest result = u.result;
-  if (u.hold == Hold::own) run.computing.erase(key);
-  if (u.hold == Hold::shared) state_.computing.erase(key);
+  if (u.hold == Hold::own) run.computing.erase(key, {run.number, unit});
+  if (u.hold == Hold::shared) state_.computing.erase(key, {run.number, unit});
   u.hold = Hold::none;
   bool has_calls = u.expanded && is_dynamic(run, unit);
   const DynamicCalls* calls = has_calls ? &run.dynamics[run.dynamic_of.at(unit)] : nullptr;
@@ -136,7 +140,8 @@ void Machine::serve(Run& run, UnitId unit) {
 void Machine::keep_to_own_run(Run& run, UnitId unit) {
   Unit& u = run.units[unit];
   if (u.hold != Hold::shared) return;
-  FLOW_CHECK(run.computing.try_emplace(u.key, unit).second);
+  FLOW_CHECK(own_holder(run, u.key) == kNoNode);
+  run.computing.insert(u.key, {run.number, unit});
   // Released as shared, the next of another run computes for itself.
   release(run, unit);
   run.units[unit].hold = Hold::own;

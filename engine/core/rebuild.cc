@@ -184,7 +184,7 @@ void detach(State& state, Run& run) {
   run.computing.clear();
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     Unit& u = run.units[unit];
-    if (u.hold == Hold::shared) state.computing.erase(u.key);
+    if (u.hold == Hold::shared) state.computing.erase(u.key, {run.number, unit});
     u.hold = Hold::none;
     if (u.phase != Phase::elsewhere) continue;
     auto waiters = state.key_waiters.find(u.key);
@@ -198,8 +198,8 @@ void attach(State& state, Run& run) {
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     Unit& u = run.units[unit];
     u.hold = hold_of(run, unit);
-    if (u.hold == Hold::shared) state.computing[u.key] = {run.number, unit};
-    if (u.hold == Hold::own) run.computing[u.key] = unit;
+    if (u.hold == Hold::shared) state.computing.insert(u.key, {run.number, unit});
+    if (u.hold == Hold::own) run.computing.insert(u.key, {run.number, unit});
     if (u.phase == Phase::elsewhere) state.key_waiters[u.key].insert({run.id, unit});
     if (u.phase == Phase::ready) enqueue_ready(state, run, unit);
   }

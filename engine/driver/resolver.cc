@@ -288,8 +288,8 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
   if (!may_be_deep && !may_hold_tag(*bytes)) return sha256(text + *bytes);  // a key has it all
   auto args = decode_value(*bytes);
   if (!args.ok()) {
-    return environment_error(fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit),
-                                         args.error().message));
+    return environment_error(
+        fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit), args.error().message));
   }
   if (depth_of(*args) > kTableDepthMax + 1) {
     return user_error(fmt::format(

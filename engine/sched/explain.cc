@@ -99,14 +99,13 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
 }
 
 std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
-  auto own = run.computing.find(u.key);
-  if (own != run.computing.end()) {
-    return quoted(run, own->second) +
-           " computes the same (equal code and inputs); its result will serve";
+  UnitId own = own_holder(run, u.key);
+  if (own != kNoNode) {
+    return quoted(run, own) + " computes the same (equal code and inputs); its result will serve";
   }
-  auto shared = state.computing.find(u.key);
-  if (shared == state.computing.end()) return "another computes the same";
-  auto [number, unit] = shared->second;
+  const KeyTable::Holder* shared = shared_holder(state, u.key);
+  if (shared == nullptr) return "another computes the same";
+  auto [number, unit] = *shared;
   const RunId& id = state.run_numbers.at(number);
   const Run& other = state.runs.at(id);
   std::string of_run = &other == &run ? "" : " of run " + id;
