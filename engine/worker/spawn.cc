@@ -21,6 +21,8 @@
 #include <map>
 #include <set>
 
+#include "engine/executor/wire.hpp"
+
 extern char** environ;
 
 namespace flow {
@@ -135,6 +137,19 @@ void kill_all(const std::string& mark, const std::vector<Group>& groups) {
 
 }  // namespace
 
+namespace {
+
+/// The same file under a number that the child has no other use for: a host may have closed its
+/// standard streams.
+int above_wire(int descriptor) {
+  if (descriptor < 0 || descriptor > kWireDescriptor) return descriptor;
+  int raised = ::fcntl(descriptor, F_DUPFD_CLOEXEC, kWireDescriptor + 1);
+  ::close(descriptor);
+  return raised;
+}
+
+}  // namespace
+
 Result<ExecutorProcess> spawn_executor(const std::string& program,
                                        const std::vector<std::string>& arguments,
                                        std::vector<std::pair<std::string, std::string>> variables) {
@@ -151,6 +166,7 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
     ::close(wire[1]);
     return failed("make a pipe for", error);
   }
+  for (int* end : {&wire[0], &wire[1], &errors[0], &errors[1]}) *end = above_wire(*end);
   int buffer = 1 << 20;
   ::setsockopt(wire[0], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
   ::setsockopt(wire[1], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
@@ -178,8 +194,8 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, errors[1], 1);
   posix_spawn_file_actions_adddup2(&actions, errors[1], 2);
-  posix_spawn_file_actions_adddup2(&actions, wire[1], 3);
-  posix_spawn_file_actions_addclosefrom_np(&actions, 4);
+  posix_spawn_file_actions_adddup2(&actions, wire[1], kWireDescriptor);
+  posix_spawn_file_actions_addclosefrom_np(&actions, kWireDescriptor + 1);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none, defaults;
@@ -190,11 +206,8 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   ExecutorProcess process;
-  // A descriptor of ours that is 3 already would keep its close-on-exec flag through dup2.
-  int error = wire[1] == 3 ? ::fcntl(3, F_SETFD, 0) : 0;
-  if (error == 0)
-    error =
-        posix_spawn(&process.pid, program.c_str(), &actions, &attributes, argv.data(), envp.data());
+  int error =
+      posix_spawn(&process.pid, program.c_str(), &actions, &attributes, argv.data(), envp.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   ::close(wire[1]);

@@ -1,4 +1,5 @@
 // The child that builds a graph: what it prints, and each limit that ends it with its own words.
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -128,4 +129,26 @@ TEST_CASE("a child that was started ahead builds one graph, and one that died me
   siginfo_t ended{};
   ::waitid(P_PID, static_cast<id_t>(next.front()), &ended, WEXITED | WNOWAIT);
   CHECK(builder.build(order).ok());
+}
+
+TEST_CASE("a host without standard streams builds a graph") {
+  Folder folder;
+  std::ofstream(folder.path + "/p.lua") << "print('said')\n" + kPipeline;
+  BuildOrder order;
+  order.root = order.working_directory = folder.path;
+  order.main = "p.lua";
+  order.params = encode_value(Value::map({}));
+  int streams[3];
+  for (int stream : {0, 1, 2}) {
+    streams[stream] = ::fcntl(stream, F_DUPFD_CLOEXEC, 10);
+    ::close(stream);
+  }
+  auto reply = Builder(getenv("FLOW_TEST_EXECUTOR")).build(order);
+  for (int stream : {0, 1, 2}) {
+    ::dup2(streams[stream], stream);
+    ::close(streams[stream]);
+  }
+  REQUIRE(reply.ok());
+  CHECK(reply->errors.empty());
+  CHECK(reply->printed == "said\n");
 }
