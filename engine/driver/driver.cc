@@ -191,12 +191,9 @@ void Driver::loop() {
     if (quit_ || stopped_by_) break;
     std::vector<Input> taken;
     bool has_landed = flight_ == Flight::landed;
-    if (inbox_.size() <= kInputsMax) {
-      taken.swap(inbox_);
-    } else {
-      taken.assign(std::make_move_iterator(inbox_.begin()),
-                   std::make_move_iterator(inbox_.begin() + kInputsMax));
-      inbox_.erase(inbox_.begin(), inbox_.begin() + kInputsMax);
+    while (!inbox_.empty() && taken.size() < kInputsMax) {
+      taken.push_back(std::move(inbox_.front()));
+      inbox_.pop_front();
     }
     turning_ = true;
     sleeps_until_ = 0;
@@ -212,7 +209,7 @@ void Driver::loop() {
   lock.unlock();
   commit(false);
   lock.lock();
-  std::vector<Input> left = std::move(inbox_);
+  std::deque<Input> left = std::move(inbox_);
   inbox_.clear();
   lock.unlock();
   for (Input& input : left) {

@@ -30,6 +30,7 @@ namespace flow {
 
 using core::RunId;
 
+struct Prepared;
 struct Submission;
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
@@ -73,12 +74,9 @@ class Driver {
   void define_native(const std::string& name, const std::string& version, NativeTask task);
   std::optional<std::string> native_version(const std::string& name) const;
 
-  /// Commits the run and its content, then starts it. Blocks until it is committed.
-  Status submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,
-                bool fail_fast, int32_t jobs) {
-    return submit(std::move(meta), std::move(plan), std::move(plan_bytes), fresh, fail_fast, jobs,
-                  false);
-  }
+  /// Commits the run and its content, then starts it on so many CPU slots, 0 for all. Blocks until
+  /// it is committed.
+  Status submit(Prepared prepared, int32_t jobs);
   /// Takes an unfinished or failed run up again, or with `task` runs that one anew. Blocks until
   /// committed.
   Status revive(RunMeta meta, const std::string& task);
@@ -88,8 +86,7 @@ class Driver {
                              std::vector<std::pair<std::string, std::string>> kv = {});
   void interrupt(const RunId& run, bool kill);
   /// Submits an unfinished or frozen run anew, with other code under the same id.
-  Status replace(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,
-                 bool fail_fast, int32_t jobs);
+  Status replace(Prepared prepared, int32_t jobs);
   /// While it is held nothing is collected: content may be stored before the run that needs it.
   std::shared_lock<std::shared_mutex> hold_content() { return std::shared_lock(collecting_); }
   /// Runs `mark` on a turn with nobody holding content. What it adds to the batch is committed with
@@ -117,8 +114,7 @@ class Driver {
   void shut_down();
 
  private:
-  Status submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes, bool fresh,
-                bool fail_fast, int32_t jobs, bool replaces);
+  Status bring_in(Prepared prepared, int32_t jobs, bool replaces);
   void forget(const RunId& run, Batch& batch);
   struct Input {
     core::Event event;
@@ -258,7 +254,7 @@ class Driver {
   bool syncer_quits_ = false;
   std::condition_variable launched_, landed_;
   std::thread sync_thread_;
-  std::vector<Input> inbox_;
+  std::deque<Input> inbox_;
   bool turning_ = false;         // a thread is in a turn: what turns own is its alone
   bool started_ = false;         // the driver's thread is there
   core::Time sleeps_until_ = 0;  // when the driver's thread wakes by itself

@@ -156,10 +156,7 @@ std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submiss
   auto state = watch(id);
   prepared.meta.listener = state;
   tell_built(*state, *prepared.plan);
-  const RunOptions& options = submission.options;
-  ok_or_throw(driver_->submit(std::move(prepared.meta), prepared.plan,
-                              std::move(prepared.plan_bytes), options.fresh, options.fail_fast,
-                              options.jobs));
+  ok_or_throw(driver_->submit(std::move(prepared), submission.options.jobs));
   return state;
 }
 
@@ -193,6 +190,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     again.working_directory = row.directory;
     again.params = value_or_throw(decode_value(row.params));
     again.options.fresh = row.fresh;
+    again.options.fail_fast = row.fail_fast;
     Prepared prepared = value_or_throw(prepare(*driver_, again));
     prepared.meta.row.id = row.id;
     prepared.meta.row.name = row.name;
@@ -200,9 +198,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     prepared.meta.listener = state;
     tell_built(*state, *prepared.plan);
     tell_foreseen(*state, driver_->foresee(*prepared.plan, row.fresh, &row));
-    ok_or_throw(driver_->replace(std::move(prepared.meta), prepared.plan,
-                                 std::move(prepared.plan_bytes), row.fresh, row.fail_fast,
-                                 from.options.jobs));
+    ok_or_throw(driver_->replace(std::move(prepared), from.options.jobs));
     return state;
   }
   if (row.status == "succeeded" && task.empty()) {

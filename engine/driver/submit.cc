@@ -7,6 +7,7 @@
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/latch.hpp"
+#include "engine/driver/prepare.hpp"
 #include "engine/store/keys.hpp"
 
 namespace flow {
@@ -20,17 +21,25 @@ std::string goes_on_already(const core::Run& run) {
 
 }  // namespace
 
-Status Driver::submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
-                      bool fresh, bool fail_fast, int32_t jobs, bool replaces) {
+Status Driver::submit(Prepared prepared, int32_t jobs) {
+  return bring_in(std::move(prepared), jobs, false);
+}
+
+Status Driver::replace(Prepared prepared, int32_t jobs) {
+  return bring_in(std::move(prepared), jobs, true);
+}
+
+Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
+  RunMeta& meta = prepared.meta;
+  RunId id = meta.row.id;
   core::RunSubmitted event;
-  event.run = meta.row.id;
+  event.run = id;
   event.name = meta.row.name;
   event.plan_digest = meta.row.plan_digest;
-  event.plan = std::move(plan);
+  event.plan = std::move(prepared.plan);
   event.jobs = jobs;
-  event.fresh = fresh;
-  event.fail_fast = fail_fast;
-  RunId id = meta.row.id;
+  event.fresh = meta.row.fresh;
+  event.fail_fast = meta.row.fail_fast;
   std::map<std::string, Digest> signals;  // what a replaced run was sent stays sent
   if (replaces) {
     auto folded = store_->get(Family::kv, folded_key(id));
@@ -53,7 +62,7 @@ Status Driver::submit(RunMeta meta, std::shared_ptr<const Plan> plan, std::strin
     if (admitted && replaces)
       std::filesystem::remove_all(options_.state_dir + "/scratch/" + id, failed);
   };
-  input.blobs.emplace_back(meta.row.plan_digest, std::move(plan_bytes));
+  input.blobs.emplace_back(meta.row.plan_digest, std::move(prepared.plan_bytes));
   input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
   if (!meta.request.empty()) input.kv.emplace_back(request_key(meta.request), id);
   input.control = [&, this](Batch& batch, core::State& state) {
@@ -101,12 +110,6 @@ void Driver::forget(const RunId& run, Batch& batch) {
         return true;
       });
   if (!scanned.ok()) fail(scanned.error());
-}
-
-Status Driver::replace(RunMeta meta, std::shared_ptr<const Plan> plan, std::string plan_bytes,
-                       bool fresh, bool fail_fast, int32_t jobs) {
-  return submit(std::move(meta), std::move(plan), std::move(plan_bytes), fresh, fail_fast, jobs,
-                true);
 }
 
 Status Driver::revive(RunMeta meta, const std::string& task) {

@@ -131,6 +131,20 @@ class Again(Place):
         self.exits(0, self.end(run), "succeeded")
         self.assertEqual(self.show()["result"], "one\n")
 
+    def test_a_run_that_ends_at_its_first_failure_does_so_with_other_code_too(self):
+        for time in ("first", "second", "third"):
+            self.write("both.lua", r'''
+local flow = require "flow"
+local fails = flow.task("fails", function() error("the %s time") end)
+local slow = flow.shell("slow", { command = "sleep 0.5; echo %s" })
+local late = flow.shell("late", { args = { "word" }, command = [[echo {word} >> "$COUNT"]], env = { COUNT = flow.env "COUNT" } })
+return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
+''' % (time, time))
+            again = ("resume", "--code", "new")
+            first = ("run", "both.lua", "--fail-fast")
+            self.exits(1, self.flow(*(first if time == "first" else again)), "the %s time" % time)
+            self.assertFalse(os.path.exists(self.env["COUNT"]))
+
     def wait_for_ask(self):
         self.write("ask.lua", WAIT % "1")
         run = self.start("run", "ask.lua")

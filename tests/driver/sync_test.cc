@@ -170,8 +170,7 @@ struct Started {
     auto prepared = prepare(*driver, submission);
     if (!prepared.ok()) FAIL(prepared.error().message);
     prepared->meta.listener = ear;
-    Status in = driver->submit(std::move(prepared->meta), prepared->plan,
-                               std::move(prepared->plan_bytes), false, false, 2);
+    Status in = driver->submit(std::move(*prepared), 2);
     REQUIRE(in.ok());
   }
   ~Started() {
