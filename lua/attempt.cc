@@ -44,6 +44,7 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
   context_.host = &host;
   context_.input_files.clear();
   sandbox_.unwind = Sandbox::Unwind::none;
+  sandbox_.waited = false;
   sandbox_.random_seeded = false;
   sandbox_.seed = request.seed;
   sandbox_.walk_table = nullptr;
@@ -185,6 +186,7 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
       }
     }
   }
+  outcome.waited = sandbox_.waited;
   bool serves = is_service && outcome.kind == AttemptOutcome::Kind::succeeded;
   if (serves) {
     lua_settop(L_, 0);

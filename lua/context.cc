@@ -325,6 +325,7 @@ int context_wait(lua_State* L) {
   std::string signal = name_argument(L, "wait");
   int64_t timeout = read_timeout(L, signal);
   Sandbox& box = sandbox(L);
+  box.waited = true;
   std::string name = path_of(L, box.wait_names, signal);
   auto waited = ctx.request->waits.find(name);
   if (waited != ctx.request->waits.end() && waited->second.expired) {

@@ -45,6 +45,7 @@ struct Sandbox {
   bool opens_files = false;  // this attempt opened files with io
   bool frozen = false;       // libraries and globals take no more changes
   Unwind unwind = Unwind::none;
+  bool waited = false;  // this attempt called ctx:wait
   std::string signal, wait_name;
   int64_t wait_timeout_ms = -1;
   std::string line;  // written by io.write, not yet ended

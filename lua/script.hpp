@@ -79,6 +79,7 @@ struct AttemptOutcome {
   enum class Kind : uint8_t { succeeded, failed, waiting, stopped } kind = Kind::succeeded;
   Value result;
   std::optional<PlanFragment> fragment;  // dynamic tasks
+  bool waited = false;                   // ctx:wait was called: its answer is this run's
   // failed
   bool out_of_memory = false;
   bool bad_result = false;         // cannot cross an edge

@@ -139,6 +139,7 @@ void Machine::on(const AttemptSucceeded& event) {
   attempt_over(r, unit);
   if (service) return end_service(r, unit);
   learn_duration(r, unit, event.duration_us);
+  if (event.waited) keep_to_own_run(r, unit);
   if (!event.fragment) return succeed(r, unit, event.result);
   if (winds_down(r)) return to_ready(r, unit);  // its calls would start
   append_calls(r, unit, event.fragment, event.fragment_digest);

@@ -114,6 +114,7 @@ struct AttemptSucceeded {
   std::shared_ptr<const PlanFragment> fragment;  // dynamic tasks; journaled by digest
   Digest fragment_digest;
   int64_t duration_us = 0;  // of the attempt, as the worker measured it
+  bool waited = false;      // ctx:wait was called: the answer, and so the result, is this run's own
 };
 struct AttemptFailed {
   AttemptId id;

@@ -81,6 +81,7 @@ void Driver::finish(Report report, Input& input) {
       core::AttemptSucceeded event;
       event.id = report.id;
       event.duration_us = report.duration_us;
+      event.waited = report.waited;
       if (!report.fragment.empty()) {
         auto decoded = decode_fragment(report.fragment);
         if (!decoded.ok()) {

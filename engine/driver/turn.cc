@@ -119,7 +119,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.task = def->name;
   entry.run = event.id.run;
   entry.at_ms = state_.sequence == 0 ? 0 : now_ms();
-  entry.has_wait = unit.extra && !unit.extra->waits.empty();
+  entry.has_wait = event.waited || (unit.extra && !unit.extra->waits.empty());
   if (is_short) entry.value = bytes->second;
   entry.is_file = bytes != staged_.end() && bytes->second.size() > kInlineBlobMax;
   batch_.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
@@ -303,8 +303,9 @@ void Driver::answer(const core::Command& question, core::Time now) {
 }
 
 Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {
-  bool is_map = unit != kNoNode && run.node(run.units[unit].node).kind == NodeKind::map;
-  if (!is_map) {
+  bool is_list = unit != kNoNode && run.units[unit].instance < 0 &&
+                 run.node(run.units[unit].node).kind == NodeKind::map;
+  if (!is_list) {
     auto value = resolver_.gather(run, unit);
     FLOW_TRY(value);
     return encode_value(*value);

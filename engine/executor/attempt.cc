@@ -13,7 +13,7 @@ namespace flow {
 namespace {
 
 constexpr uint64_t kLogBytesMax = 64 << 20;  // of one attempt; what is over is counted, not kept
-constexpr size_t kLogLineMax = 1 << 20;
+constexpr size_t kLogLineMax = 1 << 20;      // a longer one is logged in pieces
 constexpr size_t kSecretLineMin = 4;
 constexpr size_t kValueMax = kFrameMax / 2;
 constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not sent
@@ -67,14 +67,16 @@ void Attempt::log_stream(uint32_t stream, std::string_view text) {
     log_dropped_++;
     return;
   }
-  std::string line = hidden(std::string(text.substr(0, kLogLineMax)));
+  std::string line = hidden(std::string(text));
   log_bytes_ += line.size();
-  wire::FromExecutor message;
-  *message.mutable_log()->mutable_id() = start_.id();
-  message.mutable_log()->set_stream(stream);
-  message.mutable_log()->set_text(std::move(line));
-  message.mutable_log()->set_at_ms(now_ms());
-  session_.send(message, false);
+  for (size_t at = 0; at == 0 || at < line.size(); at += kLogLineMax) {
+    wire::FromExecutor message;
+    *message.mutable_log()->mutable_id() = start_.id();
+    message.mutable_log()->set_stream(stream);
+    message.mutable_log()->set_text(line.substr(at, kLogLineMax));
+    message.mutable_log()->set_at_ms(now_ms());
+    session_.send(message, false);
+  }
 }
 
 void Attempt::progress(double fraction, const Value& metrics) {
@@ -171,9 +173,10 @@ std::string Attempt::too_large(const char* verb, size_t size) const {
       start_.task(), verb, size >> 20, kValueMax >> 20);
 }
 
-void Attempt::finish(const Value& result, const PlanFragment* fragment) {
+void Attempt::finish(const Value& result, const PlanFragment* fragment, bool waited) {
   wire::Finished& finished = report(0);
   finished.set_value(encode_value(result));
+  finished.set_waited(waited);
   if (fragment != nullptr) finished.set_fragment(encode_fragment(*fragment));
   for (auto& [digest, bytes] : blobs_.take_small()) {
     wire::Blob& blob = *finished.add_blobs();

@@ -47,7 +47,7 @@ class Attempt final : public AttemptHost {
   Result<std::string> stage(const File& file, bool copy);
   Status check_inputs();  // none was changed by the attempt
 
-  void finish(const Value& result, const PlanFragment* fragment);
+  void finish(const Value& result, const PlanFragment* fragment, bool waited);
   void fail(core::Cause cause, std::string message, std::string evidence, int code = 0);
   void stopped(std::string evidence = "");
   void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);

@@ -75,7 +75,8 @@ AttemptRequest request_of(const wire::Start& start, const std::string& state_dir
 void report(Attempt& attempt, const AttemptOutcome& outcome) {
   switch (outcome.kind) {
     case AttemptOutcome::Kind::succeeded:
-      attempt.finish(outcome.result, outcome.fragment ? &*outcome.fragment : nullptr);
+      attempt.finish(outcome.result, outcome.fragment ? &*outcome.fragment : nullptr,
+                     outcome.waited);
       return;
     case AttemptOutcome::Kind::failed: {
       core::Cause cause = outcome.out_of_memory ? core::Cause::out_of_memory
@@ -125,6 +126,7 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const Slo
   } else {
     AttemptOutcome outcome = (*vm)->run(request, attempt);
     kill_children();
+    wait_until_read();
     Status inputs = attempt.check_inputs();
     bool ended = outcome.kind == AttemptOutcome::Kind::succeeded ||
                  outcome.kind == AttemptOutcome::Kind::failed;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/close_range.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -198,6 +199,15 @@ int kill_children() {
     }
   }
   return killed;
+}
+
+void wait_until_read() {
+  constexpr int kRoundsMax = 50'000;  // of 100 us
+  int unread = 0;
+  for (int round = 0; round < kRoundsMax; round++) {
+    if (::ioctl(STDERR_FILENO, FIONREAD, &unread) != 0 || unread == 0) return;
+    ::usleep(100);
+  }
 }
 
 }  // namespace flow

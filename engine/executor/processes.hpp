@@ -49,5 +49,8 @@ std::string find_program(const std::string& name,
 
 /// Kills and reaps every child and adopted grandchild of this process. Returns how many there were.
 int kill_children();
+/// What an attempt's children wrote to the streams that they share with us is read by the worker
+/// before it hears of the attempt's end: then it knows whose it is.
+void wait_until_read();
 
 }  // namespace flow

@@ -350,12 +350,11 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
   Session& session = attempt.session();
   session.set_group(child->pid);
   if (session.terminated()) ::kill(-child->pid, SIGTERM);
-  if (start.memory_bytes() > 0) {
-    wire::FromExecutor started;
-    *started.mutable_started()->mutable_id() = start.id();
-    started.mutable_started()->set_pid(child->pid);
-    session.send(started, true);
-  }
+  wire::FromExecutor started;
+  *started.mutable_started()->mutable_id() = start.id();
+  started.mutable_started()->set_pid(child->pid);
+  started.mutable_started()->set_where(attempt.hidden(again));
+  session.send(started, start.memory_bytes() > 0);
   Output out(attempt, 1), err(attempt, 2);
   int status = follow(session, *child, out, err);
   kill_children();
@@ -371,7 +370,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
   if (auto failure = gather(attempt, spec, again, result))
     return attempt.fail(failure->cause, failure->message, evidence);
   result.emplace_back(Value("stdout"), Value(attempt.hidden(std::move(out.kept))));
-  attempt.finish(Value::map(std::move(result)), nullptr);
+  attempt.finish(Value::map(std::move(result)), nullptr, false);
   remove_scratch(dir);
 }
 

@@ -85,6 +85,7 @@ struct Writer {
     m.set_digest(bytes_of(e.result));
     if (e.fragment) m.set_digest2(bytes_of(e.fragment_digest));
     m.set_number(e.duration_us);
+    m.set_flag(e.waited);
     return attempt(journal::ATTEMPT_SUCCEEDED, e.id);
   }
   const std::string& operator()(const core::AttemptFailed& e) {
@@ -288,6 +289,7 @@ class RecordReader {
         e.id = id;
         e.result = digest;
         e.duration_us = m.number();
+        e.waited = m.flag();
         if (!m.digest2().empty() && !find_fragment(m.digest2(), e.fragment_digest, e.fragment))
           return false;
         record.event = std::move(e);

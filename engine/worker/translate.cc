@@ -129,6 +129,7 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       report.outcome = static_cast<Report::Outcome>(finished.outcome());
       report.value = std::move(*finished.mutable_value());
       take_blobs(*finished.mutable_blobs(), report);
+      report.waited = finished.waited();
       report.fragment = std::move(*finished.mutable_fragment());
       bool known = finished.cause() <= static_cast<uint32_t>(core::Cause::dependency);
       report.failure.cause =

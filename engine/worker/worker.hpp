@@ -65,6 +65,7 @@ struct Report {
   // finished
   enum class Outcome : uint8_t { succeeded, failed, waiting, stopped } outcome = Outcome::succeeded;
   std::string fragment;
+  bool waited = false;  // ctx:wait was called
   core::Failure failure;
   std::string signal, wait_name;
   int64_t wait_timeout_ms = -1;

@@ -46,6 +46,24 @@ end)
         self.assertEqual(len(result["text"]), 64 * MIB)
         self.assertIn("2 cached", self.good("run", ".").out.splitlines()[-1])
 
+    def test_a_map_of_a_dynamic_task_is_the_list_of_what_its_calls_came_to(self):
+        body = r'''
+local times = flow.task("times", function(ctx, n) return n * 7 end)
+local list = flow.task("list", function(ctx) return { 3, 4 } end)
+local calls = flow.dynamic("calls", function(ctx, n) return { a = times(n), n = n } end)
+local plain = flow.dynamic("plain", function(ctx, n) return n * 2 end)
+local first = flow.task("first", function(ctx, items, part) return { items[1].a, part } end)
+return PIPELINE
+  local literal = flow.map(calls, { 1, 2 })
+  return { literal = literal, list = flow.map(calls, list()), plain = flow.map(plain, { 5, 6 }),
+           taken = first(literal, literal[2].a) }
+end)
+'''
+        expected = {"literal": [{"a": 7, "n": 1}, {"a": 14, "n": 2}], "list": [{"a": 21, "n": 3}, {"a": 28, "n": 4}],
+                    "plain": [10, 12], "taken": [7, 14]}
+        self.assertEqual(self.run_for(body), expected)
+        self.assertEqual(self.run_for(body), expected)  # from the cache
+
     def test_what_is_larger_than_a_value_may_be_fails_where_it_is_saved(self):
         calls = {'ctx:step("big", make)': "pipeline.lua:4: the step `big`: ",
                  "ctx:checkpoint(make())": "pipeline.lua:4: ctx:checkpoint: ", "return make()": "`t` returned"}

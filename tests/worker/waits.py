@@ -143,6 +143,28 @@ return flow.pipeline("nested", { fails_at = flow.param.int {} }, function(p) ret
             self.good("run", "nested.lua", "--param", "fails_at=" + fails_at)
             self.assertEqual(self.show()["result"], ["inner", "second"])
 
+    def test_one_that_found_its_signal_there_waited_too(self):
+        self.write("early.lua", HOLD + r'''
+local ask = flow.task("ask", function(ctx) return ctx:wait("go") end)
+local list = flow.dynamic("list", function(ctx) return { ctx:wait("go") } end)
+return flow.pipeline("early", { gate = flow.param.string {} }, function(p)
+  local held = hold(p.gate, "one")
+  return { ask():after(held), list():after(held) }
+end)
+''')
+        first = self.start("run", "early.lua", "--param", "gate=" + self.path("gate"))
+        self.until_holds("one")
+        self.good("signal", "last", "go", '"first"')
+        self.open("gate")
+        self.exits(0, self.end(first))
+        self.assertEqual(self.show()["result"], ["first", ["first"]])
+        second = self.start("run", "early.lua", "--param", "gate=" + self.path("gate"))
+        self.until_waits("ask")
+        self.until_waits("list")
+        self.good("signal", "last", "go", '"second"')
+        self.exits(0, self.end(second))
+        self.assertEqual(self.show()["result"], ["second", ["second"]])
+
     def test_one_that_waited_is_served_where_it_says_so(self):
         self.write("cache.lua", HEAD + r'''
 local ask = flow.task("ask", { cache = true }, function(ctx) return ctx:wait("go") end)
