@@ -2,6 +2,7 @@
 // clock.
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,11 +35,18 @@ class BuildChild {
     pollfd ended{process_.pidfd, POLLIN, 0};
     return ::poll(&ended, 1, 0) > 0;
   }
-  int reap() {
+  struct End {
     int status = 0;
-    ::waitpid(process_.pid, &status, 0);
+    int64_t cpu_ms = 0;
+  };
+  End reap() {
+    End end;
+    rusage used{};
+    ::wait4(process_.pid, &end.status, 0, &used);
+    for (const timeval& part : {used.ru_utime, used.ru_stime})
+      end.cpu_ms += part.tv_sec * 1000 + part.tv_usec / 1000;
     reaped_ = true;
-    return status;
+    return end;
   }
 
  private:
@@ -71,10 +79,13 @@ std::string limit_words(const BuildOrder& order) {
                      order.memory_limit_bytes >> 30);
 }
 
-Error why_it_died(const BuildOrder& order, int status, const std::string& said) {
+Error why_it_died(const BuildOrder& order, const BuildChild::End& end, const std::string& said) {
+  int status = end.status;
   std::string script = order.root + "/" + order.main;
   std::string tail = said.size() > 2000 ? said.substr(said.size() - 2000) : said;
-  bool cpu = WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
+  bool is_late = end.cpu_ms >= order.time_limit_ms;  // the limit's signal may be either
+  bool cpu = WIFSIGNALED(status) &&
+             (WTERMSIG(status) == SIGXCPU || (WTERMSIG(status) == SIGKILL && is_late));
   if (cpu) {
     return user_error(
         fmt::format("{}: the script did not finish loading within its limits ({}): a pipeline's "
@@ -159,9 +170,9 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
   wire::FromExecutor answer;
   if (reply.empty() || !answer.ParseFromString(reply) || !answer.has_built()) {
     if (open) ::kill(child.process().pid, SIGKILL);
-    int status = child.reap();
+    BuildChild::End end = child.reap();
     read_some(child.process().errors, said);
-    return why_it_died(order, status, said);
+    return why_it_died(order, end, said);
   }
   read_some(child.process().errors, said);
   BuildReply out;

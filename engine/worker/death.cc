@@ -15,6 +15,7 @@ core::Failure timeout_failure(const Running& running, const std::string& evidenc
   failure.message = fmt::format(
       "`{}` ran longer than its timeout of {} and was ended; `timeout` gives it more time",
       running.order.task, format_duration(running.order.timeout_ms));
+  failure.message += running.where;
   failure.evidence = evidence;
   return failure;
 }
@@ -28,6 +29,7 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
   failure.message =
       fmt::format("`{}` was ended: it used {} of memory, its limit is {}; `memory` gives it more",
                   running.order.task, bytes(running.memory_peak), bytes(limit));
+  failure.message += running.where;
   failure.evidence =
       fmt::format("limit {}, peak {}, process group {}\n{}", limit, running.memory_peak,
                   running.program > 0 ? running.program : slot.process.pid, evidence);
@@ -57,6 +59,7 @@ core::Failure death_of(const Slot& slot, const Running& front, int wait_status) 
     failure.message =
         fmt::format("the process of `{}` ended with exit code {}", task, failure.code);
   }
+  failure.message += front.where;
   return failure;
 }
 

@@ -100,7 +100,7 @@ int LocalWorker::reap(Slot& slot) {
 
 void LocalWorker::bury(Slot& slot) {
   int status = reap(slot);
-  if (!slot.errors_partial.empty()) error_line(slot, slot.errors_partial);
+  end_errors(slot);
   auto was_ended = [&](const Running& running) {
     return running.stopped || running.timed_out || running.over_memory;
   };

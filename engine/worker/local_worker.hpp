@@ -65,6 +65,8 @@ class LocalWorker final : public Worker {
   static void adjust(const Slot& slot, const Running& running, Report& report);
   void give_back(Slot& slot, const core::AttemptId& id);
   void read_errors(Slot& slot);
+  /// What its attempt wrote last has no newline.
+  void end_errors(Slot& slot);
   void error_line(Slot& slot, const std::string& line);
   void report_end(const core::AttemptId& id, Report::Outcome outcome, core::Failure failure);
 

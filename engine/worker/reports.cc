@@ -58,7 +58,10 @@ bool LocalWorker::cut(Slot& slot) {
 void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   if (message.has_started()) {
     bool is_group = message.started().pid() > 1;  // to kill 1 is to kill everybody
-    if (!slot.queue.empty() && is_group) slot.queue.front().program = message.started().pid();
+    bool is_first =
+        !slot.queue.empty() && slot.queue.front().order.id == attempt_id(message.started().id());
+    if (is_first && is_group) slot.queue.front().program = message.started().pid();
+    if (is_first) slot.queue.front().where = message.started().where();
     return;
   }
   if (message.has_returned()) {
@@ -75,6 +78,7 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     last_took_us_ = report.duration_us;
     adjust(slot, *running, report);
     bool was_first = running == slot.queue.begin();
+    if (was_first) end_errors(slot);
     slot.queue.erase(running);
     if (was_first) {
       slot.recalled = false;
@@ -123,6 +127,10 @@ void LocalWorker::read_errors(Slot& slot) {
     if (slot.errors_partial.size() > kErrorLineMax)
       error_line(slot, std::exchange(slot.errors_partial, ""));
   }
+}
+
+void LocalWorker::end_errors(Slot& slot) {
+  if (!slot.errors_partial.empty()) error_line(slot, std::exchange(slot.errors_partial, ""));
 }
 
 void LocalWorker::error_line(Slot& slot, const std::string& line) {

@@ -23,6 +23,7 @@ struct Running {
   bool stopped = false;  // asked to end by the head
   int64_t memory_peak = 0;
   bool over_memory = false;
+  std::string where;  // of a shell task: the lines that say in which folder what command runs
   pid_t program = 0;  // a shell task's process group, of one whose memory is watched
 };
 

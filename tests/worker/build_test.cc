@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "engine/worker/worker.hpp"
 #include "flow/value.hpp"
@@ -151,4 +153,16 @@ TEST_CASE("a host without standard streams builds a graph") {
   REQUIRE(reply.ok());
   CHECK(reply->errors.empty());
   CHECK(reply->printed == "said\n");
+}
+
+TEST_CASE("a build that somebody killed did not reach a limit") {
+  std::thread killer([] {
+    while (children().empty()) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ::kill(children().front(), SIGKILL);
+  });
+  std::string error = error_of("while true do end");
+  killer.join();
+  CHECK_THAT(error, Catch::Contains("by signal 9"));
+  CHECK_THAT(error, !Catch::Contains("did not finish loading"));
 }

@@ -150,6 +150,36 @@ return flow.pipeline("much", {}, function() return much {}.stdout end)
         log = set(self.good("logs", "last", "much").out.splitlines())
         self.assertEqual({"1", "150000", "300000", "to stderr"} - log, set())
 
+    def test_all_that_a_lua_task_writes_is_in_its_log(self):
+        self.write("wrote.lua", HEAD + r'''
+local child = flow.task("child", function() os.execute("seq 200000 | tr '\\n' ' '") end)
+local line = flow.task("line", function() io.write(("z"):rep(2500000), "TAIL\n") end)
+local pieces = flow.task("pieces", function() for i = 1, 30 do io.write(("q"):rep(100000)) end end)
+local lines = flow.task("lines", function() for i = 1, 100000 do print(i) end end)
+return flow.pipeline("wrote", {}, function() child() line() pieces() lines() end)
+''')
+        self.good("run", "wrote.lua")
+
+        def log(task):
+            return self.good("logs", "last", task).out
+        self.assertEqual(log("child").replace("\n", "").split(), [str(i) for i in range(1, 200001)])
+        self.assertEqual(log("line").replace("\n", ""), "z" * 2500000 + "TAIL")
+        self.assertEqual(log("pieces").replace("\n", ""), "q" * 3000000)
+        self.assertEqual(log("lines").split(), [str(i) for i in range(1, 100001)])
+
+    def test_what_ran_too_long_or_took_too_much_says_where_and_what_it_was(self):
+        self.write("ended.lua", HEAD + r'''
+local late = flow.shell("late", { timeout = "300ms", args = { "n" }, command = [[sleep {n}]] })
+local much = flow.shell("much", { memory = "64M", retries = { max = 0, oom = 0 }, command = [[tail /dev/zero]] })
+return flow.pipeline("ended", {}, function() late(30) much() end)
+''')
+        self.exits(1, self.flow("run", "ended.lua"))
+        tasks = self.tasks()
+        for name, command in (("late", "sleep 30"), ("much", "tail /dev/zero")):
+            message = tasks[name]["error"]
+            self.assertIn("command: " + command, message)
+            self.assertTrue(os.path.isdir(message.split("folder: ")[1].split("\n")[0]), message)
+
     def test_logs_follow_a_run_to_its_end(self):
         self.write("talk.lua", HEAD + r'''
 local talk = flow.shell("talk", { args = { "gate" }, command = [[
