@@ -300,6 +300,7 @@ bool Scenario::parse_attempt(const Words& words, Event& event) {
     AttemptSucceeded e{id, sha256(third), nullptr, {}, number(words, "us", 0)};
     std::string calls = option(words, "calls");
     if (!calls.empty()) e.fragment = calls_.at(calls);
+    e.waited = number(words, "waited", 0) != 0;
     event = e;
   } else if (verb == "fail") {
     event = AttemptFailed{id, {causes().at(third), "broken", "", 1}};

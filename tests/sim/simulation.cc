@@ -345,6 +345,7 @@ void Simulation::go_on(const AttemptId& id) {
   }
   AttemptSucceeded e{id, result_of(key), nullptr, {}, int64_t{random_.below(9000)}};
   if (def_of(run, id.unit)->kind == TaskKind::dynamic) e.fragment = calls_of(*run.plan, key);
+  e.waited = random_.one_in(8);
   say(std::move(e), takes);
 }
 
