@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <set>
-#include <sstream>
 
 #include "engine/base/clock.hpp"
 
@@ -14,7 +13,6 @@ namespace {
 
 constexpr uint64_t kLogBytesMax = 64 << 20;  // of one attempt; what is over is counted, not kept
 constexpr size_t kLogLineMax = 1 << 20;      // a longer one is logged in pieces
-constexpr size_t kSecretLineMin = 4;
 constexpr size_t kValueMax = kFrameMax / 2;
 constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not sent
 
@@ -22,30 +20,18 @@ constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not
 
 Attempt::Attempt(Session& session, BlobFiles& blobs, const wire::Start& start,
                  std::string state_dir)
-    : session_(session), blobs_(blobs), start_(start), state_dir_(std::move(state_dir)) {
-  for (const std::string& secret : start.hide()) {
-    if (!secret.empty()) secrets_.push_back(secret);
-    // Output is read in lines: a key of several is shown in none of them.
-    if (secret.find('\n') == std::string::npos) continue;
-    std::istringstream lines(secret);
-    for (std::string line; std::getline(lines, line);) {
-      if (line.size() >= kSecretLineMin) secrets_.push_back(line);
-    }
-  }
-}
+    : session_(session),
+      blobs_(blobs),
+      start_(start),
+      state_dir_(std::move(state_dir)),
+      secrets_({start.hide().begin(), start.hide().end()}) {}
 
 void Attempt::begin() {
   session_.wait_released();
   began_us_ = monotonic_us();
 }
 
-std::string Attempt::hidden(std::string text) const {
-  for (const std::string& secret : secrets_) {
-    for (size_t at = text.find(secret); at != std::string::npos; at = text.find(secret, at + 3))
-      text.replace(at, secret.size(), "***");
-  }
-  return text;
-}
+std::string Attempt::hidden(std::string text) const { return secrets_.hidden(std::move(text)); }
 
 // Of two names that become one the first stays.
 Value Attempt::without_secrets(const Value& value) const {

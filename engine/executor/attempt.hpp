@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "engine/base/secrets.hpp"
 #include "engine/core/types.hpp"
 #include "engine/executor/blob_files.hpp"
 #include "engine/executor/processes.hpp"
@@ -74,7 +75,7 @@ class Attempt final : public AttemptHost {
   int64_t began_us_ = 0;
   uint64_t log_bytes_ = 0, log_dropped_ = 0;
   int64_t last_progress_us_ = 0;
-  std::vector<std::string> secrets_;
+  Secrets secrets_;
   bool serving_ = false;
   std::vector<Staged> staged_;
   Status changed_input_;  // found before it was staged

@@ -67,7 +67,7 @@ class LocalWorker final : public Worker {
   void read_errors(Slot& slot);
   /// What its attempt wrote last has no newline.
   void end_errors(Slot& slot);
-  void error_line(Slot& slot, const std::string& line);
+  void error_line(Slot& slot, std::string line);
   void report_end(const core::AttemptId& id, Report::Outcome outcome, core::Failure failure);
 
   // the end of an executor:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/secrets.hpp"
 #include "engine/worker/local_worker.hpp"
 
 namespace flow {
@@ -133,7 +134,8 @@ void LocalWorker::end_errors(Slot& slot) {
   if (!slot.errors_partial.empty()) error_line(slot, std::exchange(slot.errors_partial, ""));
 }
 
-void LocalWorker::error_line(Slot& slot, const std::string& line) {
+void LocalWorker::error_line(Slot& slot, std::string line) {
+  if (!slot.queue.empty()) line = Secrets(slot.queue.front().order.hide).hidden(std::move(line));
   slot.errors_tail.push_back(line.substr(0, kTailLineMax));
   if (slot.errors_tail.size() > kTailLines) slot.errors_tail.pop_front();
   if (slot.queue.empty()) return;
@@ -141,7 +143,7 @@ void LocalWorker::error_line(Slot& slot, const std::string& line) {
   report.kind = Report::Kind::log;
   report.id = slot.queue.front().order.id;
   report.stream = 2;
-  report.text = line;
+  report.text = std::move(line);
   report.at = now_ms();
   reports_.push_back(std::move(report));
 }

@@ -205,6 +205,7 @@ local use = flow.shell("use", { env = { TOKEN = flow.env("TOKEN") },
 local tell = flow.task("tell", { env = { TOKEN = flow.env("TOKEN") } }, function(ctx)
   local token = os.getenv("TOKEN")
   ctx:log("it is %s", token)
+  os.execute("echo a command says " .. token .. "; printf unended-" .. token)
   ctx:metric(token, 1)
   ctx:progress(1, { [token] = 1, [1] = { token } })
   ctx:step(token, function() return true end)
@@ -220,6 +221,8 @@ return flow.pipeline("secret", {}, function() tell() return use {}.n end)
         log = self.good("logs", "last", "use").out + self.good("logs", "last", "tell").out
         self.assertIn("the token is ***", log)
         self.assertIn("it is ***", log)
+        self.assertIn("a command says ***", log)
+        self.assertIn("unended-***", log)
         found = subprocess.run(["grep", "-rl", "s3cret", self.state], capture_output=True, text=True, check=False)
         self.assertEqual(found.stdout, "")
         # Its value is not keyed.
