@@ -285,7 +285,8 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
   std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
   // Each level takes a byte at least; the list of the arguments is one.
   bool may_be_deep = bytes->size() > kTableDepthMax;
-  if (!may_be_deep && !may_hold_tag(*bytes)) return sha256(text + *bytes);  // a key has it all
+  bool may_differ = may_hold_tag(*bytes);  // else a key has all that they have
+  if (!may_be_deep && !may_differ) return sha256(text + *bytes);
   auto args = decode_value(*bytes);
   if (!args.ok()) {
     return environment_error(
@@ -296,7 +297,7 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
         "`{}` is called with a table nested too deep: what its arguments hold nests to {} at most",
         unit_name(run, unit), kTableDepthMax));
   }
-  return sha256(text + encode_value_for_key(*args));
+  return sha256(text + (may_differ ? encode_value_for_key(*args) : *bytes));
 }
 
 Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::UnitId unit) {
