@@ -189,12 +189,17 @@ Builder::Builder(std::string executor) : executor_(std::move(executor)) {}
 
 Builder::~Builder() = default;
 
-void Builder::start_ahead() {
+Result<std::unique_ptr<BuildChild>> Builder::start() const {
   auto process = spawn_executor(executor_, {"--build"}, {});
-  if (!process.ok()) return;  // who builds tries again, and tells
-  auto child = std::make_unique<BuildChild>(*process);
+  FLOW_TRY(process);
+  return std::make_unique<BuildChild>(*process);
+}
+
+void Builder::start_ahead() {
+  auto child = start();
+  if (!child.ok()) return;  // who builds tries again, and tells
   std::lock_guard lock(mutex_);
-  spare_ = std::move(child);
+  spare_ = std::move(*child);
 }
 
 Result<BuildReply> Builder::build(const BuildOrder& order) {
@@ -206,9 +211,9 @@ Result<BuildReply> Builder::build(const BuildOrder& order) {
     builds_often = ++builds_ > 1;
   }
   if (child == nullptr || child->has_ended()) {
-    auto process = spawn_executor(executor_, {"--build"}, {});
-    FLOW_TRY(process);
-    child = std::make_unique<BuildChild>(*process);
+    auto started = start();
+    FLOW_TRY(started);
+    child = std::move(*started);
   }
   auto reply = build_in(*child, order);
   if (builds_often) start_ahead();

@@ -145,6 +145,7 @@ void LocalWorker::send(Slot& slot, Pending pending) {
   append_frame(slot.out, message);
   Running running;
   running.order = std::move(order);
+  running.secrets = Secrets(running.order.hide);
   running.commit = pending.commit;
   if (slot.queue.empty()) running.since_us = monotonic_us();
   slot.queue.push_back(std::move(running));

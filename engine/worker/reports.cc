@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/base/clock.hpp"
-#include "engine/base/secrets.hpp"
 #include "engine/worker/local_worker.hpp"
 
 namespace flow {
@@ -135,7 +134,7 @@ void LocalWorker::end_errors(Slot& slot) {
 }
 
 void LocalWorker::error_line(Slot& slot, std::string line) {
-  if (!slot.queue.empty()) line = Secrets(slot.queue.front().order.hide).hidden(std::move(line));
+  if (!slot.queue.empty()) line = slot.queue.front().secrets.hidden(std::move(line));
   slot.errors_tail.push_back(line.substr(0, kTailLineMax));
   if (slot.errors_tail.size() > kTailLines) slot.errors_tail.pop_front();
   if (slot.queue.empty()) return;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/secrets.hpp"
 #include "engine/executor/protocol.pb.h"
 #include "engine/executor/wire.hpp"
 #include "engine/worker/spawn.hpp"
@@ -15,6 +16,7 @@ namespace flow {
 /// An order in an executor's hands. The first of a slot's queue is the one that runs.
 struct Running {
   AttemptOrder order;
+  Secrets secrets;              // the order's
   int64_t since_us = 0;         // when it became the first
   int64_t terminate_at_us = 0;  // SIGTERM of one that was interrupted; 0: none
   int64_t kill_at_us = 0;       // 0: nobody asked it to end

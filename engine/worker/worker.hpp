@@ -129,6 +129,8 @@ class Builder {
   Result<BuildReply> build(const BuildOrder& order);
 
  private:
+  Result<std::unique_ptr<BuildChild>> start() const;
+
   const std::string executor_;
   std::mutex mutex_;
   std::unique_ptr<BuildChild> spare_;
