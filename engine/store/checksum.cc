@@ -56,13 +56,13 @@ __attribute__((target("sse4.2"))) uint32_t by_instruction(uint32_t crc, const ui
 
 }  // namespace
 
-uint32_t crc32c(std::string_view data) {
+uint32_t crc32c(std::string_view data, uint32_t before) {
   const auto* p = reinterpret_cast<const uint8_t*>(data.data());
 #ifdef __x86_64__
   static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_instruction) return ~by_instruction(~uint32_t{0}, p, data.size());
+  if (has_instruction) return ~by_instruction(~before, p, data.size());
 #endif
-  return ~by_tables(~uint32_t{0}, p, data.size());
+  return ~by_tables(~before, p, data.size());
 }
 
 void seal(std::string& bytes) {

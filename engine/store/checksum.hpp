@@ -6,7 +6,8 @@
 
 namespace flow {
 
-uint32_t crc32c(std::string_view data);
+/// Of `data`, or of what has the checksum `before` and then `data`.
+uint32_t crc32c(std::string_view data, uint32_t before = 0);
 /// Appends the checksum, little-endian.
 void seal(std::string& bytes);
 /// The content without its checksum; false where it does not match.

@@ -1,17 +1,16 @@
-// Reads logs as RocksDB's "Write Ahead Log File Format" page gives them: blocks of 32 KiB, records
-// of a masked CRC-32C, a length and a type; the checksum covers type and payload, not the length.
 #include "engine/store/damage.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
 #include "engine/base/files.hpp"
 #include "engine/store/checksum.hpp"
+#include "engine/store/log_records.hpp"
 
 namespace flow {
 
@@ -19,66 +18,77 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kBlock = 32 * 1024;
-constexpr size_t kHeader = 7;
-constexpr size_t kTypeAt = 6;                    // in the header
-constexpr uint8_t kFullType = 1, kLastType = 4;  // no log is recycled: no other type is written
-constexpr uint32_t kMaskDelta = 0xa282ead8u;
-constexpr size_t kSound = std::string_view::npos;
+constexpr size_t kSector = 512;  // a disk writes it whole or not at all
+constexpr size_t kChecksum = 4;
 
-uint32_t stored_checksum(std::string_view log, size_t at) {
-  uint32_t masked = 0;
-  std::memcpy(&masked, log.data() + at, sizeof masked);
-  uint32_t rotated = masked - kMaskDelta;
-  return rotated >> 17 | rotated << 15;
+size_t nonzero_bytes(std::string_view bytes) {
+  return bytes.size() - static_cast<size_t>(std::count(bytes.begin(), bytes.end(), '\0'));
 }
 
-size_t record_size(std::string_view log, size_t at) {
-  uint16_t length = 0;
-  std::memcpy(&length, log.data() + at + 4, sizeof length);
-  return kHeader + length;
+bool is_zero(std::string_view bytes) {
+  return bytes.find_first_not_of('\0') == std::string_view::npos;
 }
 
-size_t left_in_block(size_t at) { return kBlock - at % kBlock; }
-
-bool is_whole_record(std::string_view log, size_t at) {
-  size_t room = std::min(left_in_block(at), log.size() - at);
-  if (room < kHeader) return false;
-  auto type = static_cast<uint8_t>(log[at + kTypeAt]);
-  size_t size = record_size(log, at);
-  if (type < kFullType || type > kLastType || size > room) return false;
-  return crc32c(log.substr(at + kTypeAt, size - kTypeAt)) == stored_checksum(log, at);
-}
-
-/// Whether a crash in the middle of a write can have left this: the record reaches beyond the end,
-/// or was not written at all, and nothing that was written whole comes after it.
-bool is_torn_tail(std::string_view log, size_t at) {
-  std::string_view rest = log.substr(at);
-  if (rest.find_first_not_of('\0') == kSound) return true;
-  if (rest.size() < kHeader) return true;
-  size_t size = record_size(log, at);
-  if (size <= rest.size() || size > left_in_block(at)) return false;
-  // Its length may be what is wrong.
-  if (crc32c(rest.substr(kTypeAt)) == stored_checksum(log, at)) return false;
-  for (size_t next = at + 1; next < log.size(); next++) {
-    if (is_whole_record(log, next)) return false;
+/// Whether of what the record at `at` covers there is nothing in some sector, as after a write that
+/// came to the disk in part.
+bool lacks_sector(std::string_view log, size_t at, size_t size) {
+  size_t end = at + size;
+  while (at < end) {
+    size_t next = std::min(end, at - at % kSector + kSector);
+    if (is_zero(log.substr(at, next - at))) return true;
+    at = next;
   }
-  return true;
+  return false;
 }
 
-/// Offset of the first wrong record, or kSound.
-size_t first_wrong(std::string_view log) {
-  size_t at = 0;
-  while (at < log.size()) {
-    if (left_in_block(at) < kHeader) {
-      at += left_in_block(at);
-    } else if (is_whole_record(log, at)) {
-      at += record_size(log, at);
-    } else {
-      return is_torn_tail(log, at) ? kSound : at;
+/// Whether the record at `at` would be whole if it had another length.
+bool has_wrong_length(std::string_view log, size_t at) {
+  size_t end = std::min(log.size(), at + left_in_block(at));
+  size_t type_at = at + kRecordHeader - 1;
+  if (type_at >= end) return false;
+  uint32_t checksum = crc32c(log.substr(type_at, 1));
+  uint32_t stored = stored_checksum(log, at);
+  for (size_t next = type_at + 1; next < end; next++) {
+    if (checksum == stored) return true;
+    checksum = crc32c(log.substr(next, 1), checksum);
+  }
+  return checksum == stored;
+}
+
+struct Later {
+  bool has_whole = false;
+  size_t durable = 0;  // bytes of the log, as what was written whole says
+};
+
+/// What was written whole behind `at`.
+Later whole_after(std::string_view log, size_t at, uint64_t number) {
+  Later later;
+  for (size_t next = at + 1; next < log.size();) {
+    if (!is_whole_record(log, next)) {
+      next++;
+      continue;
     }
+    later.has_whole = true;
+    SyncMark mark = mark_of(log, next);
+    if (mark.log == number) later.durable = std::max(later.durable, mark.size);
+    next += record_size(log, next);
   }
-  return kSound;
+  return later;
+}
+
+/// Whether a crash in the middle of a write can have left this, of what no sync had reached: the
+/// rest was not written, or is cut, or came to the disk in some of its sectors.
+bool is_torn_tail(std::string_view log, size_t at, uint64_t number) {
+  std::string_view rest = log.substr(at);
+  if (is_zero(rest)) return true;
+  Later later = whole_after(log, at, number);
+  if (later.durable > at) return false;
+  if (rest.size() < kRecordHeader) return true;
+  if (is_zero(rest.substr(0, kRecordHeader))) return nonzero_bytes(rest) > kChecksum;
+  size_t size = record_size(log, at);
+  if (size > left_in_block(at) || has_wrong_length(log, at)) return false;
+  if (size > rest.size()) return !later.has_whole;
+  return lacks_sector(log, at, size);
 }
 
 std::vector<fs::path> logs_of(const std::string& database) {
@@ -97,12 +107,18 @@ std::vector<fs::path> logs_of(const std::string& database) {
 
 }  // namespace
 
+size_t first_wrong_record(std::string_view log, uint64_t number) {
+  size_t at = end_of_whole(log, 0);
+  return at >= log.size() || is_torn_tail(log, at, number) ? std::string_view::npos : at;
+}
+
 std::string find_log_damage(const std::string& database) {
   for (const fs::path& path : logs_of(database)) {
     auto log = read_file(path.string());
     if (!log.ok()) continue;  // a live writer removed it
-    size_t at = first_wrong(*log);
-    if (at != kSound) return fmt::format("{} at offset {}", path.string(), at);
+    uint64_t number = std::strtoull(path.stem().c_str(), nullptr, 10);
+    size_t at = first_wrong_record(*log, number);
+    if (at != std::string_view::npos) return fmt::format("{} at offset {}", path.string(), at);
   }
   return "";
 }

@@ -1,7 +1,10 @@
 // Where the database's logs are damaged. RocksDB takes some damage for the end of a log and drops
 // what follows in silence: one flipped bit of a record's length or type is enough.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace flow {
 
@@ -9,5 +12,9 @@ namespace flow {
 /// write-ahead log or the manifest; "" where all are. A tail that was never written whole is no
 /// damage. To be asked before the database is opened, which removes the logs it has read.
 std::string find_log_damage(const std::string& database);
+
+/// The offset of the first record of `log`, whose name has `number`, that is not as it was written,
+/// or npos.
+size_t first_wrong_record(std::string_view log, uint64_t number);
 
 }  // namespace flow

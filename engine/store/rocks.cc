@@ -24,6 +24,7 @@
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
 #include "engine/store/lock.hpp"
+#include "engine/store/log_files.hpp"
 #include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
@@ -88,8 +89,9 @@ class Silence final : public rocksdb::Logger {
   void Logv(const char*, va_list) override {}
 };
 
-rocksdb::Options database_options() {
+rocksdb::Options database_options(rocksdb::Env* files) {
   rocksdb::Options options;
+  options.env = files;
   options.create_missing_column_families = true;
   // Point-in-time recovery would drop synced commits in silence after a flipped byte: a bad
   // checksum is an error, and only a log whose tail was never written whole opens at its last whole
@@ -148,9 +150,9 @@ Descriptors all_families() {
   return descriptors;
 }
 
-Result<rocksdb::DB*> open_writer(const std::string& dir, Families& families) {
+Result<rocksdb::DB*> open_writer(const std::string& dir, rocksdb::Env* files, Families& families) {
   FLOW_TRY(own_folder(dir));
-  rocksdb::Options options = database_options();
+  rocksdb::Options options = database_options(files);
   options.create_if_missing = true;
   rocksdb::DB* db = nullptr;
   rocksdb::Status status = rocksdb::DB::Open(options, dir + "/db", all_families(), &families, &db);
@@ -169,7 +171,7 @@ bool is_half_made(const rocksdb::Status& status) {
 }
 
 /// A secondary beside a live writer. Its own folder is needed only to open it.
-Result<rocksdb::DB*> open_reader(const std::string& dir, Families& families) {
+Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Families& families) {
   if (::access((dir + "/db/CURRENT").c_str(), F_OK) != 0) return no_state(dir);
   std::error_code ignored;
   fs::path temporary = fs::temp_directory_path(ignored);
@@ -179,7 +181,7 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, Families& families) {
         fmt::format("cannot make a folder for reading beside the writer, "
                     "`{}`: {}",
                     own, std::strerror(errno)));
-  rocksdb::Options options = database_options();
+  rocksdb::Options options = database_options(files);
   options.max_open_files = -1;
   options.info_log = std::make_shared<Silence>();
   rocksdb::DB* db = nullptr;
@@ -208,6 +210,16 @@ rocksdb::ReadOptions all_in_order() {
   return options;
 }
 
+/// A record that a live writer is just writing may look wrong for a moment.
+std::string log_damage(const std::string& dir, bool has_writer) {
+  std::string damage = find_log_damage(dir + "/db");
+  for (int tries = 1; has_writer && !damage.empty() && tries < kReaderTries; tries++) {
+    std::this_thread::sleep_for(kReaderPause);
+    damage = find_log_damage(dir + "/db");
+  }
+  return damage;
+}
+
 class RocksStore final : public Store {
  public:
   ~RocksStore() override {
@@ -217,14 +229,14 @@ class RocksStore final : public Store {
   }
 
   static Result<std::unique_ptr<Store>> open(const std::string& dir, const StoreOptions& options) {
-    std::string damage = find_log_damage(dir + "/db");
+    std::string damage = log_damage(dir, options.read_only);
     if (!damage.empty())
       return damaged(dir, damage + " there is a record that is not as it was written");
     auto store = std::unique_ptr<RocksStore>(new RocksStore());
     store->dir_ = dir;
     store->read_only_ = options.read_only;
-    auto db =
-        options.read_only ? open_reader(dir, store->families_) : open_writer(dir, store->families_);
+    auto db = options.read_only ? open_reader(dir, store->files_.get(), store->families_)
+                                : open_writer(dir, store->files_.get(), store->families_);
     FLOW_TRY(db);
     store->db_.reset(*db);
     FLOW_TRY(store->check_format());
@@ -235,6 +247,8 @@ class RocksStore final : public Store {
     if (read_only_)
       return internal_error(fmt::format("the state `{}` was opened for reading only", dir_));
     rocksdb::WriteBatch writes;
+    rocksdb::Status marked = writes.PutLogData(encode_mark(synced_->mark()));
+    if (!marked.ok()) return failed(marked);
     for (const Batch::Write& write : batch.writes) {
       rocksdb::ColumnFamilyHandle* family = handle(write.family);
       rocksdb::Status status = write.value ? writes.Put(family, write.key, *write.value)
@@ -312,7 +326,9 @@ class RocksStore final : public Store {
     for (fs::recursive_directory_iterator walk(dir_, failed), end; !failed && walk != end;
          walk.increment(failed)) {
       std::error_code gone;
-      if (walk->is_regular_file(gone)) total += walk->file_size(gone);
+      if (!walk->is_regular_file(gone)) continue;
+      bool is_log = walk->path().extension() == ".log";
+      total += is_log ? written_size(walk->path()) : walk->file_size(gone);
     }
     return total;
   }
@@ -350,6 +366,8 @@ class RocksStore final : public Store {
 
   std::string dir_;
   bool read_only_ = false;
+  std::shared_ptr<SyncProgress> synced_ = std::make_shared<SyncProgress>();
+  std::unique_ptr<rocksdb::Env> files_ = rocksdb::NewCompositeEnv(make_log_files(synced_));
   std::unique_ptr<rocksdb::DB> db_;
   Families families_;
 };

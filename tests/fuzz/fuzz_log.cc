@@ -1,0 +1,18 @@
+// Write-ahead logs: where their whole records end, and whether what follows is damage.
+#include "engine/store/damage.hpp"
+#include "engine/store/log_records.hpp"
+#include "flow/result.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string_view log(reinterpret_cast<const char*>(data), size);
+  size_t end = flow::end_of_whole(log, 0);
+  FLOW_CHECK(end <= size);
+  size_t wrong = flow::first_wrong_record(log, 4);
+  FLOW_CHECK(wrong == std::string_view::npos || (wrong == end && end < size));
+  // What is whole stays so, and zeros behind it are no damage.
+  std::string grown(log.substr(0, end));
+  grown.append(3 * flow::kLogBlock, '\0');
+  FLOW_CHECK(flow::first_wrong_record(grown, 4) == std::string_view::npos);
+  FLOW_CHECK(flow::end_of_whole(grown, 0) >= end);
+  return 0;
+}

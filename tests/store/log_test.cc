@@ -1,0 +1,200 @@
+// A log after a kill, a loss of power, and a changed bit: what was synced is there, what came to
+// the disk in part is no damage, and nothing is dropped in silence.
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <random>
+
+#include "engine/base/files.hpp"
+#include "engine/store/damage.hpp"
+#include "engine/store/log_files.hpp"
+#include "engine/store/store.hpp"
+#include "tests/store/place.hpp"
+
+using namespace flow;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kSector = 512;
+constexpr int kSynced = 30, kLater = 4;
+
+std::string key_of(int i) { return "key" + std::to_string(i); }
+
+/// From a few bytes to more than a block; no byte of it is zero.
+std::string value_of(int i) {
+  static constexpr size_t kSizes[] = {10, 300, 5'000, 70'000, 900, 33'000};
+  return std::string(kSizes[static_cast<size_t>(i) % std::size(kSizes)],
+                     static_cast<char>('a' + i % 26));
+}
+
+void put(Store& store, int i, bool sync) {
+  Batch batch;
+  batch.put(Family::kv, key_of(i), value_of(i));
+  REQUIRE(store.commit(batch, sync).ok());
+}
+
+fs::path log_of(const std::string& state) {
+  fs::path newest;
+  for (const auto& entry : fs::directory_iterator(state + "/db")) {
+    if (entry.path().extension() == ".log" && entry.path() > newest) newest = entry.path();
+  }
+  REQUIRE_FALSE(newest.empty());
+  return newest;
+}
+
+/// A state as a kill leaves it: batches that were synced one by one, and some later ones that were
+/// not.
+struct Killed {
+  Place place;
+  fs::path whole = place.path / "killed", again = place.path / "again";
+  std::string log;     // its bytes
+  size_t durable = 0;  // of them
+  size_t written = 0;
+
+  Killed() {
+    auto store = open_store(place.state());
+    REQUIRE(store.ok());
+    for (int i = 0; i < kSynced; i++) put(**store, i, true);
+    durable = written_size(log_of(place.state()));
+    for (int i = kSynced; i < kSynced + kLater; i++) put(**store, i, false);
+    written = written_size(log_of(place.state()));
+    fs::copy(place.state(), whole, fs::copy_options::recursive);
+    log = *read_file(log_of(whole.string()));
+    REQUIRE(durable < written);
+    REQUIRE(written < log.size());
+  }
+
+  Result<std::unique_ptr<Store>> open_with(const std::string& bytes, bool read_only = false) {
+    fs::remove_all(again);
+    fs::copy(whole, again, fs::copy_options::recursive);
+    std::ofstream(log_of(again.string()), std::ios::binary) << bytes;
+    return open_store(again.string(), {.read_only = read_only});
+  }
+};
+
+/// How many of the batches are there, each whole and none after one that is not.
+int batches_in(const Store& store) {
+  int count = 0;
+  bool is_gone = false;
+  for (int i = 0; i < kSynced + kLater; i++) {
+    auto value = store.get(Family::kv, key_of(i));
+    REQUIRE(value.ok());
+    if (value->has_value()) {
+      CHECK_FALSE(is_gone);
+      CHECK(**value == value_of(i));
+      count++;
+    } else {
+      is_gone = true;
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a log that was being written to ends where it was written, for writers and readers") {
+  Killed killed;
+  for (bool read_only : {true, false}) {
+    auto store = killed.open_with(killed.log, read_only);
+    REQUIRE(store.ok());
+    CHECK(batches_in(**store) == kSynced + kLater);
+  }
+  auto store = open_store(killed.again.string());
+  REQUIRE(store.ok());
+  CHECK(batches_in(**store) == kSynced + kLater);
+}
+
+TEST_CASE("a log that was closed has no zeros at its end, and they are no part of a state's size") {
+  Place place;
+  uint64_t while_open = 0;
+  {
+    auto store = open_store(place.state());
+    REQUIRE(store.ok());
+    put(**store, 0, true);
+    CHECK(fs::file_size(log_of(place.state())) > 100'000);
+    while_open = (*store)->bytes();
+  }
+  fs::path log = log_of(place.state());
+  CHECK(fs::file_size(log) == written_size(log));
+  uint64_t after = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(place.state()))
+    after += entry.is_regular_file() ? entry.file_size() : 0;
+  CHECK(while_open == after);
+}
+
+TEST_CASE("after a loss of power what was synced is there, whichever sectors came to the disk") {
+  Killed killed;
+  unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 40; round++) {
+    INFO("seed " << seed << " round " << round);
+    std::string log = killed.log;
+    int percent_lost = static_cast<int>(random() % 100);
+    for (size_t at = killed.durable; at < killed.written;) {
+      size_t next = std::min(killed.written, at - at % kSector + kSector);
+      if (static_cast<int>(random() % 100) < percent_lost) std::fill(&log[at], &log[next], '\0');
+      at = next;
+    }
+    bool read_only = round % 2 == 0;
+    auto store = killed.open_with(log, read_only);
+    if (!store.ok()) FAIL(store.error().message);
+    CHECK(batches_in(**store) >= kSynced);
+  }
+}
+
+TEST_CASE("after a kill in the middle of a write what was synced is there") {
+  Killed killed;
+  unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 30; round++) {
+    size_t end = killed.durable + random() % (killed.written - killed.durable);
+    INFO("seed " << seed << " end " << end);
+    // A write is made in pieces; what a piece holds is there or is not.
+    end -= end % 4096;
+    std::string log = killed.log;
+    std::fill(log.begin() + static_cast<std::ptrdiff_t>(std::max(end, killed.durable)), log.end(),
+              '\0');
+    auto store = killed.open_with(log);
+    if (!store.ok()) FAIL(store.error().message);
+    CHECK(batches_in(**store) >= kSynced);
+  }
+}
+
+TEST_CASE("a changed bit of a log is told of, or changes nothing") {
+  Killed killed;
+  unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  int told = 0;
+  constexpr int kRounds = 60;
+  for (int round = 0; round < kRounds; round++) {
+    size_t at = random() % (round % 4 == 0 ? killed.log.size() : killed.written);
+    INFO("seed " << seed << " byte " << at);
+    std::string log = killed.log;
+    log[at] = static_cast<char>(log[at] ^ (1 << random() % 8));
+    auto store = killed.open_with(log, round % 2 == 0);
+    if (store.ok()) {
+      CHECK(batches_in(**store) == kSynced + kLater);
+      continue;
+    }
+    told++;
+    CHECK(store.error().kind == ErrorKind::environment);
+    CHECK_THAT(store.error().message, Catch::Contains(".log") && Catch::Contains("offset"));
+  }
+  CHECK(told > kRounds / 2);
+}
+
+TEST_CASE("a sector of what was synced that is gone is damage") {
+  Killed killed;
+  unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20; round++) {
+    size_t at = random() % killed.durable;
+    at -= at % kSector;
+    INFO("seed " << seed << " sector at " << at);
+    std::string log = killed.log;
+    std::fill(&log[at], &log[at + kSector], '\0');
+    auto store = killed.open_with(log);
+    REQUIRE_FALSE(store.ok());
+    CHECK_THAT(store.error().message, Catch::Contains("offset"));
+  }
+}
