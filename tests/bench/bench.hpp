@@ -1,12 +1,14 @@
 // What the benchmarks share: a clock, a folder that goes away, a line a figure.
 #pragma once
 #include <fmt/format.h>
+#include <rocksdb/db.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "engine/store/store.hpp"
@@ -48,11 +50,20 @@ inline void figure(const std::string& name, double value, const std::string& flo
   std::fflush(stdout);
 }
 
-/// Synced RocksDB writes of 200 bytes: the floor of a durable step. The disk is not the same all
-/// the time: they are timed before and after what they stand beside.
+constexpr int kWrites = 1'000;
+constexpr size_t kWriteBytes = 200;
+
+/// Synced writes of a RocksDB with its default options: the floor of a durable step. The disk is
+/// not the same all the time: they are timed before and after what they stand beside.
 class SyncedWrites {
  public:
-  explicit SyncedWrites(const std::string& dir) : dir_(dir), last_(time()) {}
+  explicit SyncedWrites(const std::string& dir) {
+    rocksdb::Options options;
+    options.create_if_missing = true;
+    rocksdb::DB* database = nullptr;
+    if (rocksdb::DB::Open(options, dir, &database).ok()) database_.reset(database);
+    last_ = time();
+  }
   /// Of one write: the mean of the newest round and of one made now.
   double mean_seconds() {
     double before = last_;
@@ -61,23 +72,34 @@ class SyncedWrites {
   }
 
  private:
-  static constexpr int kWrites = 1'000;
-
   double time() {
-    auto store = open_store(dir_);
-    if (!store.ok()) return 0;
+    rocksdb::WriteOptions options;
+    options.sync = true;
+    std::string value(kWriteBytes, 'x');
     double began = seconds();
     for (int i = 0; i < kWrites; i++) {
-      Batch batch;
-      batch.put(Family::kv, fmt::format("bench/{:08}", i), std::string(200, 'x'));
-      if (!(*store)->commit(batch).ok()) return 0;
+      if (!database_ || !database_->Put(options, fmt::format("bench/{:08}", i), value).ok())
+        return 0;
     }
     return (seconds() - began) / kWrites;
   }
 
-  std::string dir_;
-  double last_;
+  std::unique_ptr<rocksdb::DB> database_;
+  double last_ = 0;
 };
+
+/// Seconds of one synced write of the store's own.
+inline double store_write_seconds(const std::string& dir) {
+  auto store = open_store(dir);
+  if (!store.ok()) return 0;
+  double began = seconds();
+  for (int i = 0; i < kWrites; i++) {
+    Batch batch;
+    batch.put(Family::kv, fmt::format("bench/{:08}", i), std::string(kWriteBytes, 'x'));
+    if (!(*store)->commit(batch).ok()) return 0;
+  }
+  return (seconds() - began) / kWrites;
+}
 
 /// Runs a script to its end; seconds from the call to the result.
 inline double run_seconds(Engine& engine, const std::string& script,

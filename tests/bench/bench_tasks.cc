@@ -78,6 +78,8 @@ int main(int argc, char** argv) {
     double took = run_seconds(engine, folder / "chain.lua");
     double floor = writes.mean_seconds();
     figure("chain_step_us", took / (count / 10) * 1e6, "synced_write_us", floor * 1e6);
+    figure("store_write_us", store_write_seconds(folder / "written") * 1e6, "synced_write_us",
+           floor * 1e6);
     double layered = run_seconds(engine, folder / "other-layers.lua");
     double cost = independent_task * count / 10 + 2 * 100 * writes.mean_seconds();
     figure("layers_s", layered, "independent_plus_two_writes_a_layer_s", cost);
