@@ -117,6 +117,16 @@ int flow_wrap(lua_State* L) {
   return 1;
 }
 
+// Lua's own says only of a Lua function where it is.
+int flow_yield(lua_State* L) {
+  if (lua_isyieldable(L)) return lua_yield(L, lua_gettop(L));
+  bool is_main = lua_pushthread(L) == 1;
+  raise(L, is_main ? "attempt to yield from outside a coroutine: only a function that "
+                     "coroutine.wrap or coroutine.create was given can yield"
+                   : "attempt to yield across a C-call boundary: a function that the library calls "
+                     "back can't yield");
+}
+
 int flow_close(lua_State* L) {  // upvalue 1: Lua's own
   int results = lua_tocfunction(L, lua_upvalueindex(1))(L);
   go_on_unwinding(L);
@@ -195,7 +205,8 @@ void open_guarded(lua_State* L, int globals) {
 
 void open_coroutines(lua_State* L, int coroutine) {
   coroutine = lua_absindex(L, coroutine);
-  luaL_Reg functions[] = {{"resume", flow_resume}, {"wrap", flow_wrap}, {nullptr, nullptr}};
+  luaL_Reg functions[] = {
+      {"resume", flow_resume}, {"wrap", flow_wrap}, {"yield", flow_yield}, {nullptr, nullptr}};
   lua_pushvalue(L, coroutine);
   luaL_setfuncs(L, functions, 0);
   lua_pop(L, 1);
