@@ -21,12 +21,14 @@ enum Exit : int {
   kUnreachable = 4,  // the state can't be reached or written
 };
 int exit_code(ErrorKind kind);
+int64_t now_ms();
 
 /// The command line, parsed: what the verb's callback left to do.
 struct Session {
   std::string state;
   bool json = false;
   bool quiet = false;
+  int64_t began_ms = now_ms();
   std::function<int()> action;
   const CLI::App* app = nullptr;
 
@@ -72,7 +74,6 @@ std::string printable(std::string_view text);
 std::string shortened(const std::string& text,
                       size_t columns_max);  // one line, ends with "…" if cut
 size_t columns_of(std::string_view text);   // code points; what a terminal shows for our text
-int64_t now_ms();
 std::string last_component(const std::string& path);
 
 /// Rows of cells as columns two spaces apart; the last cell of a row is not padded.

@@ -101,6 +101,14 @@ Value outlined(const Value& value) {
   }
 }
 
+/// Where what was to be mapped is no list, or a part is not there, nothing ran.
+uint64_t failed_attempted(const RunInfo& run) {
+  auto count = std::count_if(run.tasks.begin(), run.tasks.end(), [](const TaskInfo& task) {
+    return task.status == "failed" && task.attempts > 0;
+  });
+  return static_cast<uint64_t>(count);
+}
+
 }  // namespace
 
 std::string result_text(const Value& result) {
@@ -131,7 +139,7 @@ std::string summary_line(const RunInfo& run, int64_t took_ms, uint64_t state_byt
   const Counts& c = run.counts;
   uint64_t total = uint64_t{c.succeeded} + c.failed + c.skipped + c.cancelled + c.pending +
                    c.ready + c.running + c.waiting;
-  uint64_t ran = uint64_t{c.succeeded} - c.cached + c.failed;
+  uint64_t ran = uint64_t{c.succeeded} - c.cached + failed_attempted(run);
   std::string line = plural(total, "task") + ": " + std::to_string(c.cached) + " cached, " +
                      std::to_string(ran) + " ran, " + std::to_string(run.retried) + " retried, " +
                      std::to_string(c.failed) + " failed";

@@ -56,7 +56,8 @@ std::string metrics_text(const Value& metrics);  // "loss=0.1234 step=3"
 std::string result_text(const Value& result);
 /// Lines that say how to talk to a service of Open Inference Protocol v2.
 std::vector<std::string> service_lines(const std::string& task, const std::string& url);
-/// "4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB"
+/// "4 tasks: 1 cached, 3 ran, 0 retried, 0 failed; 2.3s; state 1.2 MiB". Of a run with failures it
+/// needs the tasks: only they tell what failed before it ran.
 std::string summary_line(const RunInfo& run, int64_t took_ms, uint64_t state_bytes);
 
 }  // namespace flow::cli

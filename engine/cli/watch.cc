@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -163,7 +164,9 @@ int code_of(const std::string& status) {
 
 void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms, bool quiet,
                bool shown) {
-  if (summary.status == "failed") print_failures(run.info());
+  bool has_failures = summary.status == "failed" || summary.counts.failed > 0;
+  RunInfo whole = has_failures ? run.info() : summary;
+  if (summary.status == "failed") print_failures(whole);
   if (summary.status == "failed" && !quiet) {
     std::fprintf(
         stderr,
@@ -177,7 +180,7 @@ void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t t
   }
   if (quiet) return;
   if (!summary.result.is_nil() && !shown) print_line("result: " + result_text(summary.result));
-  print_line(summary.status + ": " + summary_line(summary, took_ms, engine.state_bytes()));
+  print_line(summary.status + ": " + summary_line(whole, took_ms, engine.state_bytes()));
 }
 
 void copy_out(const Session& session, const std::string& run, const std::string& out) {
@@ -225,8 +228,9 @@ void Interrupts::on_signal(int) {
 
 int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
           Interrupts& interrupts) {
-  int64_t started = now_ms();
   RunInfo first = run.summary();
+  // A run that is taken up began before this command, and its tasks before this line.
+  int64_t began_ms = std::max(first.started_ms, session.began_ms);
   std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
   Style style = session.quiet   ? Style::silent
                 : session.json  ? Style::json
@@ -268,7 +272,7 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
     if (whole.status == "failed") print_failures(whole);
     print_line(whole.json());
   } else {
-    print_end(engine, run, summary, now_ms() - started, session.quiet, shown);
+    print_end(engine, run, summary, now_ms() - began_ms, session.quiet, shown);
   }
   flush_output();
 

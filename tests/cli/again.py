@@ -4,6 +4,7 @@
 usage: again.py --flow BIN [TEST...]
 """
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
@@ -216,8 +217,31 @@ local never = flow.task("never", { retries = { max = 1, backoff = "1ms" } }, fun
 local after = flow.task("after", function(ctx, x) return x end)
 return flow.pipeline("retry", {}, function() return { thrice(), after(never()) } end)
 """)
-        self.assertIn(" 3 retried, 1 failed, 1 skipped", self.exits(1, self.flow("run", "retry.lua")).out.splitlines()[-1])
+        self.assertIn(" 2 ran, 3 retried, 1 failed, 1 skipped", self.exits(1, self.flow("run", "retry.lua")).out.splitlines()[-1])
         self.assertEqual(self.attempts(), {"thrice": 3, "never": 2, "after": 0})
+
+    def test_what_failed_before_any_attempt_did_not_run(self):
+        self.write("none.lua", r"""
+local flow = require "flow"
+local list = flow.task("list", function(ctx) return "no list" end)
+local each = flow.task("each", function(ctx, x) return x end)
+return flow.pipeline("none", {}, function() return flow.map(each, list()) end)
+""")
+        done = self.exits(1, self.flow("run", "none.lua"))
+        self.assertIn(" 1 ran, 0 retried, 1 failed;", done.out.splitlines()[-1])
+
+    def test_a_run_takes_as_long_as_its_task(self):
+        self.write("one.lua", r"""
+local flow = require "flow"
+local one = flow.shell("one", { command = "sleep 0.2" })
+return flow.pipeline("one", {}, function() return one() end)
+""")
+        last = self.good("run", "one.lua").out.splitlines()[-1]
+        number, unit = re.search(r"; ([\d.]+)(ms|s); state", last).groups()
+        took_ms = float(number) * (1 if unit == "ms" else 1000)
+        step_ms = 1 if unit == "ms" else 100  # seconds are cut to a tenth
+        task_ms = round(self.tasks()["one"]["duration_s"] * 1000)
+        self.assertGreaterEqual(round(took_ms), task_ms // step_ms * step_ms)
 
     def source(self):
         self.write("source.lua", SOURCE)

@@ -144,6 +144,20 @@ TEST_CASE("durations and sizes read as people write them") {
   }
 }
 
+TEST_CASE("what failed before any attempt of it did not run") {
+  RunInfo run;
+  run.counts.succeeded = 3;
+  run.counts.cached = 1;
+  run.counts.failed = 2;
+  for (uint32_t attempts : {1u, 0u, 0u}) {  // the last is of a join, which is not counted
+    TaskInfo task;
+    task.status = "failed";
+    task.attempts = attempts;
+    run.tasks.push_back(task);
+  }
+  CHECK(summary_line(run, 1, 0) == "5 tasks: 1 cached, 3 ran, 0 retried, 2 failed; 1ms; state 0 B");
+}
+
 TEST_CASE("names are quoted in every form of a graph") {
   PlanInfo plan;
   plan.pipeline = "p";
