@@ -223,18 +223,32 @@ size_t columns_of(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+namespace {
+
+/// U+0080 to U+009F in UTF-8: terminals take them for escape sequences.
+bool is_c1(std::string_view text, size_t at) {
+  return text[at] == '\xc2' && at + 1 < text.size() && (text[at + 1] & 0xe0) == 0x80;
+}
+
+}  // namespace
+
 std::string printable(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (char c : text) {
-    unsigned char byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 || c == '\n' || c == '\t') {
-      out += c;
-      continue;
+  char escaped[8];
+  for (size_t i = 0; i < text.size(); i++) {
+    unsigned char byte = static_cast<unsigned char>(text[i]);
+    if (is_c1(text, i)) {
+      // JSON's own form: a line of JSON stays what it is.
+      unsigned char code = static_cast<unsigned char>(text[++i]);
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(code));
+      out += escaped;
+    } else if (byte >= 0x20 || byte == '\n' || byte == '\t') {
+      out += text[i];
+    } else {
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
+      out += escaped;
     }
-    char escaped[8];
-    std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
-    out += escaped;
   }
   return out;
 }
@@ -255,7 +269,9 @@ std::string shortened(const std::string& text, size_t columns_max) {
       break;
     }
     columns += starts;
-    line += c < 0x20 || c == 0x7f ? ' ' : text[i];  // a task's text never steers the terminal
+    bool steers = c < 0x20 || c == 0x7f || is_c1(text, i);  // a task's text never does
+    line += steers ? ' ' : text[i];
+    i += is_c1(text, i);
   }
   if (!cut || columns_max == 0) return line;
   if (columns == columns_max) {

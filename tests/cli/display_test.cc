@@ -76,6 +76,11 @@ TEST_CASE("a task's text cannot steer the terminal") {
   CHECK(shortened("a\x1b[2Jb\tc", 80) == "a [2Jb c");
   CHECK(shortened("first\nsecond", 80) == "first…");
   CHECK(shortened("größer", 4) == "grö…");
+  CHECK(shortened("a\xc2\x9b[2Jb", 80) == "a [2Jb");
+  CHECK(shortened("\xc2\x9b\xc2\x9b\xc2\x9b", 2) == " …");
+  CHECK(printable("a\x1b[2J\xc2\x9b"
+                  "b\xc2\xa0\tö\n") == "a\\x1b[2J\\u009bb\xc2\xa0\tö\n");
+  CHECK(printable("cut \xc2") == "cut \xc2");
 }
 
 TEST_CASE("a pipe gets a line for each thing that happened, and progress once a second") {
