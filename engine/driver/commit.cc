@@ -1,5 +1,8 @@
 // What turns decided becomes durable, on the turn's thread or beside it, and then what follows from
 // it is done.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +16,14 @@ namespace {
 constexpr size_t kOwnSyncMax = 4;               // records that are no work for another thread
 constexpr uint64_t kJournalMin = 16 << 20;      // bytes of journal before a snapshot is worth it
 constexpr uint64_t kRestJournalMin = 64 << 10;  // where no run is left
+
+// What is open can be written on, and nobody would find it.
+Error removed(const std::string& dir) {
+  return environment_error(
+      fmt::format("the state `{}` was removed or replaced while it was written. The engine stops "
+                  "here: what its runs came to went with it. Start them again",
+                  dir));
+}
 
 }  // namespace
 
@@ -55,6 +66,8 @@ Status Driver::write(bool sync) {
   Status done;
   if (auto error = stopped_by()) {
     done = *error;
+  } else if (lock_inode() != lock_inode_) {
+    done = removed(options_.state_dir);
   } else if (!batch_.writes.empty()) {
     done = store_->commit(batch_, sync);
   } else if (sync) {
@@ -67,6 +80,11 @@ Status Driver::write(bool sync) {
   staged_cache_.clear();
   durable_ = false;
   return done;
+}
+
+uint64_t Driver::lock_inode() const {
+  struct stat info {};
+  return ::stat((options_.state_dir + "/lock").c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
 void Driver::launch() {

@@ -31,6 +31,7 @@ Driver::Driver(const DriverOptions& options, std::unique_ptr<Store> store)
 Result<std::unique_ptr<Driver>> Driver::start(const DriverOptions& options,
                                               std::unique_ptr<Store> store) {
   std::unique_ptr<Driver> driver(new Driver(options, std::move(store)));
+  driver->lock_inode_ = driver->lock_inode();
   FLOW_TRY(driver->recover_state());
   WorkerOptions worker;
   worker.state_dir = options.state_dir;

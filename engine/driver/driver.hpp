@@ -159,6 +159,7 @@ class Driver {
   /// `may_leave`, on the syncing thread, which the next turns do not wait for.
   void commit(bool may_leave);
   Status write(bool sync);
+  uint64_t lock_inode() const;
   void launch();
   /// Waits for a sync that is under way and does what follows from it.
   void land();
@@ -222,6 +223,7 @@ class Driver {
   std::unique_ptr<Store> store_;
   Blobs blobs_;
   Resolver resolver_;
+  uint64_t lock_inode_ = 0;  // when the state was opened; no other file gets it meanwhile
   std::unique_ptr<Worker> worker_;
   std::shared_ptr<Builder> builder_;
   NativeRunner native_;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Several `flow` over one state: one writes, the others are its clients, and any of them may die."""
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -150,6 +151,22 @@ class Writers(place.Place):
         self.assertEqual(self.show("beta")["result"]["said"], "AGAIN beta\n")
         # One more where the attempt had been started when the writer died.
         self.assertLessEqual(self.tasks("beta")["echo"]["attempts"], 3)
+
+    def test_a_state_that_is_removed_under_its_writer_stops_it(self):
+        writer = self.begin("alpha", "gate1")
+        shutil.rmtree(self.state)
+        self.open("gate1")
+        self.exits(4, self.end(writer), "the state `%s` was removed or replaced" % self.state)
+
+    def test_a_state_that_is_replaced_under_its_writer_is_the_next_writers(self):
+        writer = self.begin("alpha", "gate1")
+        shutil.rmtree(self.state)
+        self.open("gate2")
+        other = ["run", ".", "--name", "beta", "--param", "gate=" + self.path("gate2"), "--param", "label=beta"]
+        self.exits(0, self.flow(*other, TOKEN="token-beta"))
+        self.open("gate1")
+        self.exits(4, self.end(writer), "was removed or replaced")
+        self.assertEqual([run["name"] for run in self.runs()], ["beta"])
 
     def test_the_lock_of_a_dead_process_is_replaced(self):
         self.open("gate")
