@@ -116,7 +116,7 @@ void Attempt::service_ready(const std::string& url) {
 
 Status Attempt::store_tensor(const Tensor& tensor) {
   if (serving_) return {};  // an answer over HTTP is nobody's input
-  return blobs_.store(tensor.digest, *tensor.data);
+  return noted(blobs_.store(tensor.digest, *tensor.data));
 }
 
 std::map<std::string, std::string> Attempt::environment() const {
@@ -181,6 +181,16 @@ void Attempt::fail(core::Cause cause, std::string message, std::string evidence,
   finished.set_evidence(hidden(std::move(evidence)));
   finished.set_code(code);
   session_.send(message_, true);
+}
+
+void Attempt::fail(const AttemptOutcome& outcome) {
+  bool is_environments =
+      !environment_fault_.empty() && outcome.message.find(environment_fault_) != std::string::npos;
+  core::Cause cause = outcome.out_of_memory ? core::Cause::out_of_memory
+                      : is_environments     ? core::Cause::staging
+                      : outcome.bad_result  ? core::Cause::bad_result
+                                            : core::Cause::user_error;
+  fail(cause, outcome.message, outcome.traceback);
 }
 
 void Attempt::stopped(std::string evidence) {

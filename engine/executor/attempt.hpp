@@ -26,11 +26,11 @@ class Attempt final : public AttemptHost {
   bool stopping() const override { return session_.stopping(); }
   void service_ready(const std::string& url) override;
   Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
-    return blobs_.read(digest);
+    return noted(blobs_.read(digest));
   }
   Result<std::string> file_path(const File& file) override;
   Result<File> store_file(const std::string& path) override {
-    return blobs_.store_file(path, false);
+    return noted(blobs_.store_file(path, false));
   }
   Status store_tensor(const Tensor& tensor) override;
   std::string env(const std::string& name, bool& found) override;
@@ -50,6 +50,7 @@ class Attempt final : public AttemptHost {
 
   void finish(const Value& result, const PlanFragment* fragment, bool waited);
   void fail(core::Cause cause, std::string message, std::string evidence, int code = 0);
+  void fail(const AttemptOutcome& outcome);  // as its script did
   void stopped(std::string evidence = "");
   void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);
 
@@ -57,6 +58,13 @@ class Attempt final : public AttemptHost {
   Status save(const std::string& name, const Value& value);
   Status place(const std::string& source, const std::string& target, const Digest& digest,
                bool is_object, bool executable, bool copy);
+  /// Lua knows errors by their text alone: of which kind this one is is kept beside it.
+  template <typename R>
+  R noted(R result) {
+    if (!result.ok() && result.error().kind == ErrorKind::environment)
+      environment_fault_ = result.error().message;
+    return result;
+  }
   Value without_secrets(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
@@ -79,6 +87,7 @@ class Attempt final : public AttemptHost {
   bool serving_ = false;
   std::vector<Staged> staged_;
   Status changed_input_;  // found before it was staged
+  std::string environment_fault_;
   std::map<std::string, std::string> staged_paths_;
 };
 

@@ -78,13 +78,9 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
       attempt.finish(outcome.result, outcome.fragment ? &*outcome.fragment : nullptr,
                      outcome.waited);
       return;
-    case AttemptOutcome::Kind::failed: {
-      core::Cause cause = outcome.out_of_memory ? core::Cause::out_of_memory
-                          : outcome.bad_result  ? core::Cause::bad_result
-                                                : core::Cause::user_error;
-      attempt.fail(cause, outcome.message, outcome.traceback);
+    case AttemptOutcome::Kind::failed:
+      attempt.fail(outcome);
       return;
-    }
     case AttemptOutcome::Kind::waiting:
       attempt.waiting(outcome.signal, outcome.wait_name, outcome.wait_timeout_ms);
       return;

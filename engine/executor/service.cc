@@ -18,11 +18,7 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
                                     start.task()),
                         "");
   }
-  if (outcome.kind != AttemptOutcome::Kind::succeeded) {
-    attempt.fail(outcome.out_of_memory ? core::Cause::out_of_memory : core::Cause::user_error,
-                 outcome.message, outcome.traceback);
-    return;
-  }
+  if (outcome.kind != AttemptOutcome::Kind::succeeded) return attempt.fail(outcome);
   ServiceOptions options;
   options.name = start.task_name();
   options.port = static_cast<uint16_t>(start.port());

@@ -102,7 +102,7 @@ Status check_folder(const File& folder, const std::string& name) {
 }  // namespace
 
 Result<std::string> Attempt::file_path(const File& file) {
-  return stage(file, start_.shell().stage_copy());
+  return noted(stage(file, start_.shell().stage_copy()));
 }
 
 Status Attempt::place(const std::string& source, const std::string& target, const Digest& digest,

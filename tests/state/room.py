@@ -63,6 +63,25 @@ class Room(place.Place):
     def show_in(self, state):
         return json.loads(self.good("show", "--json", "--state", self.path(state)).out)
 
+    def test_an_input_that_a_full_disk_has_no_room_for_is_tried_again(self):
+        self.write("input.lua", r'''
+local flow = require "flow"
+local again = { infra = 1, backoff = "1ms" }
+local by_lua = flow.task("by_lua", { retries = again }, function(ctx, path) return 1 end)
+local by_shell = flow.shell("by_shell", { args = { "path" }, retries = again, command = "cat {path}" })
+return flow.pipeline("input", {}, function()
+  return { by_lua(flow.file("large")), by_shell(flow.file("large")) }
+end)
+''')
+        self.write("large", "x" * 60000)
+        scratch = os.path.join(self.state, "scratch")
+        os.mkdir(scratch)
+        mount("-t", "tmpfs", "-o", "mode=0700,size=32k", "none", scratch)
+        self.addCleanup(subprocess.run, ["umount", "-l", scratch], check=True)
+        self.exits(1, self.flow("run", "input.lua"), "No space left")
+        tasks = self.tasks()
+        self.assertEqual({name: task["attempts"] for name, task in tasks.items()}, {"by_lua": 2, "by_shell": 2})
+
     def test_a_read_only_state_is_read_and_not_written(self):
         self.good("run", ".", "--param", "n=2")
         result = self.show()["result"]
