@@ -53,6 +53,11 @@ std::string quoted_name(const std::string& name, const std::string& file) {
   return fmt::format("`{}` in {}", shown, file);
 }
 
+// What is beyond the part that is shown need not be put together: tables may be deep.
+std::string longer(const std::string& name, std::string_view more) {
+  return name.size() > kNameMax ? name : name + std::string(more);
+}
+
 // While the graph is built the engine has not read the file yet.
 Digest digest_of_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -292,7 +297,7 @@ class Walk {
     }
     if (!lua_getmetatable(L_, index)) return;
     put(kMarkMetatable);
-    encode(object.name + "'s metatable", object.file);
+    encode(longer(object.name, "'s metatable"), object.file);
   }
 
   bool has_order(int index) {
@@ -308,9 +313,9 @@ class Walk {
       size_t size;
       const char* text = lua_tolstring(L_, -1, &size);
       if (is_plain_name({text, size}))
-        name = object.name.empty() ? text : fmt::format("{}.{}", object.name, text);
+        name = object.name.empty() ? text : longer(object.name, std::string(".") + text);
     }
-    if (name.empty()) name = object.name + "[…]";
+    if (name.empty()) name = longer(object.name, "[…]");
     lua_pushvalue(L_, -1);
     lua_rawget(L_, index);
     encode(name, object.file);
