@@ -344,6 +344,8 @@ void write_text(lua_State* L, std::string_view text) {
   }
   line.append(text);
   if (line.size() < kLineMax) return;
+  VmContext& ctx = context(L);
+  if (ctx.phase == Phase::task && ctx.host != nullptr) return ctx.host->log_piece(line);
   write_line(L, line);
   line.clear();
 }

@@ -32,6 +32,11 @@ class AttemptHost {
  public:
   virtual ~AttemptHost() = default;
   virtual void log(std::string_view text) = 0;  // one line, no newline
+  /// Logs what a line begins with that is too long to wait for its end, and takes it off `line`.
+  virtual void log_piece(std::string& line) {
+    log(line);
+    line.clear();
+  }
   virtual void progress(double fraction, const Value& metrics) = 0;
   virtual void metric(const std::string& name, double value, int64_t step) = 0;
   /// Durable when it returns. An Error of kind user says why the value can't be kept; with any

@@ -1,5 +1,6 @@
 #include "engine/base/secrets.hpp"
 
+#include <algorithm>
 #include <sstream>
 #include <string_view>
 
@@ -30,6 +31,20 @@ std::string Secrets::hidden(std::string text) const {
       text.replace(at, secret.size(), kShown);
   }
   return text;
+}
+
+std::string Secrets::hide_begun(std::string& text) const {
+  text = hidden(std::move(text));
+  size_t begun = 0;
+  for (const std::string& secret : texts_) {
+    std::string_view whole = secret;
+    size_t size = std::min(whole.size() - 1, text.size());
+    while (size > begun && !text.ends_with(whole.substr(0, size))) size--;
+    begun = std::max(begun, size);
+  }
+  std::string rest = text.substr(text.size() - begun);
+  text.resize(text.size() - begun);
+  return rest;
 }
 
 }  // namespace flow

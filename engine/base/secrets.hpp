@@ -12,6 +12,9 @@ class Secrets {
   explicit Secrets(const std::vector<std::string>& texts);
   bool empty() const { return texts_.empty(); }
   std::string hidden(std::string text) const;
+  /// Hides what is in `text`, whose end is yet to come, and moves off what a secret may begin with:
+  /// returned, it comes before what is added.
+  std::string hide_begun(std::string& text) const;
 
  private:
   std::vector<std::string> texts_;

@@ -65,6 +65,12 @@ void Attempt::log_stream(uint32_t stream, std::string_view text) {
   }
 }
 
+void Attempt::log_piece(std::string& line) {
+  std::string rest = hide_begun(line);
+  if (!line.empty()) log(line);
+  line = std::move(rest);
+}
+
 void Attempt::progress(double fraction, const Value& metrics) {
   int64_t now = monotonic_us();
   if (now - last_progress_us_ < kProgressUs && fraction < 1) return;

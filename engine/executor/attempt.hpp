@@ -19,6 +19,7 @@ class Attempt final : public AttemptHost {
 
   // AttemptHost
   void log(std::string_view text) override { log_stream(0, text); }
+  void log_piece(std::string& line) override;
   void progress(double fraction, const Value& metrics) override;
   void metric(const std::string& name, double value, int64_t step) override;
   Status save_step(const std::string& name, const Value& value) override;
@@ -37,6 +38,8 @@ class Attempt final : public AttemptHost {
   std::string hidden(std::string text) const override;
 
   void log_stream(uint32_t stream, std::string_view text);
+  /// Hides what is in `text`, whose end is yet to come; returns what comes before the rest of it.
+  std::string hide_begun(std::string& text) const { return secrets_.hide_begun(text); }
   BlobFiles& blobs() { return blobs_; }
   void set_serving() { serving_ = true; }
   std::map<std::string, std::string> environment() const;  // what a program of this attempt sees

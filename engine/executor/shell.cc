@@ -38,14 +38,16 @@ class Output {
   Output(Attempt& attempt, uint32_t stream) : attempt_(attempt), stream_(stream) {}
 
   void add(std::string_view bytes) {
-    if (kept.size() < kStdoutMax) kept.append(bytes.substr(0, kStdoutMax - kept.size()));
+    size_t room = kStdoutMax - kept_.size();
+    kept_.append(bytes.substr(0, room));
+    is_cut_ = is_cut_ || bytes.size() > room;
     partial_.append(bytes);
     size_t end = partial_.rfind('\n');
     if (end != std::string::npos) {
       log(std::string_view(partial_).substr(0, end));
       partial_.erase(0, end + 1);
     }
-    if (partial_.size() > kLineMax) flush();
+    if (partial_.size() > kLineMax) flush_begun();
   }
   void flush() {
     if (!partial_.empty()) log(partial_);
@@ -56,9 +58,20 @@ class Output {
     for (const std::string& each : tail_) text += each + "\n";
     return text;
   }
-  std::string kept;
+  /// The beginning of it all, as the result holds it.
+  std::string kept() const {
+    std::string text = kept_;
+    std::string begun = attempt_.hide_begun(text);
+    return is_cut_ ? text : text + begun;
+  }
 
  private:
+  // Of a line that goes on.
+  void flush_begun() {
+    std::string rest = attempt_.hide_begun(partial_);
+    if (!partial_.empty()) log(partial_);
+    partial_ = std::move(rest);
+  }
   // A line is a message; a flood of them goes in blocks.
   void log(std::string_view text) {
     size_t lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
@@ -74,13 +87,14 @@ class Output {
     }
   }
   void keep_tail(std::string_view line) {
-    tail_.emplace_back(line.substr(0, kTailLineMax));
+    tail_.push_back(attempt_.hidden(std::string(line)).substr(0, kTailLineMax));
     if (tail_.size() > kTailLines) tail_.pop_front();
   }
 
   Attempt& attempt_;
   uint32_t stream_;
-  std::string partial_;
+  std::string kept_, partial_;
+  bool is_cut_ = false;
   std::deque<std::string> tail_;
 };
 
@@ -369,7 +383,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
   std::vector<std::pair<Value, Value>> result;
   if (auto failure = gather(attempt, spec, again, result))
     return attempt.fail(failure->cause, failure->message, evidence);
-  result.emplace_back(Value("stdout"), Value(attempt.hidden(std::move(out.kept))));
+  result.emplace_back(Value("stdout"), Value(out.kept()));
   attempt.finish(Value::map(std::move(result)), nullptr, false);
   remove_scratch(dir);
 }

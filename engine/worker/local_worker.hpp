@@ -65,6 +65,8 @@ class LocalWorker final : public Worker {
   static void adjust(const Slot& slot, const Running& running, Report& report);
   void give_back(Slot& slot, const core::AttemptId& id);
   void read_errors(Slot& slot);
+  /// Of a line that is too long to wait for its end.
+  void error_piece(Slot& slot);
   /// What its attempt wrote last has no newline.
   void end_errors(Slot& slot);
   void error_line(Slot& slot, std::string line);

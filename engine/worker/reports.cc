@@ -124,9 +124,14 @@ void LocalWorker::read_errors(Slot& slot) {
       at = end + 1;
     }
     slot.errors_partial.erase(0, at);
-    if (slot.errors_partial.size() > kErrorLineMax)
-      error_line(slot, std::exchange(slot.errors_partial, ""));
+    if (slot.errors_partial.size() > kErrorLineMax) error_piece(slot);
   }
+}
+
+void LocalWorker::error_piece(Slot& slot) {
+  std::string piece = std::exchange(slot.errors_partial, "");
+  if (!slot.queue.empty()) slot.errors_partial = slot.queue.front().secrets.hide_begun(piece);
+  if (!piece.empty()) error_line(slot, std::move(piece));
 }
 
 void LocalWorker::end_errors(Slot& slot) {

@@ -1,4 +1,4 @@
-// Digests, ids, files, units, base64 and UTF-8: the small things everybody stands on.
+// Digests, ids, files, units, base64, UTF-8 and secrets: the small things everybody stands on.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/secrets.hpp"
 #include "engine/base/units.hpp"
 #include "engine/base/utf8.hpp"
 
@@ -216,4 +217,33 @@ TEST_CASE("UTF-8 is told from other bytes") {
 TEST_CASE("other bytes become U+FFFD, text stays") {
   CHECK(to_utf8("aé\xff\xc3") == "aé\xef\xbf\xbd\xef\xbf\xbd");
   CHECK(to_utf8("日本語") == "日本語");
+}
+
+TEST_CASE("a secret that comes in pieces is hidden") {
+  Secrets secrets({"s3cret", "creature", "aa"});
+  auto pieces = [&](std::string text) {
+    std::string rest = secrets.hide_begun(text);
+    return text + "|" + rest;
+  };
+  CHECK(pieces("a s3cr") == "a |s3cr");
+  CHECK(pieces("a s3crea") == "a s3|crea");  // the longest that may go on
+  CHECK(pieces("a s3cret") == "a ***|");
+  CHECK(pieces("s3cret s3cret s") == "*** *** |s");
+  CHECK(pieces("aaa") == "***|a");
+  CHECK(pieces("s3cre.") == "s3cre.|");
+  CHECK(pieces("") == "|");
+
+  Secrets none;
+  std::string text = "s3c";
+  CHECK(none.hide_begun(text).empty());
+  CHECK(text == "s3c");
+
+  std::string whole = "x s3cret,s3cret aa s3cret.", out, partial;
+  for (char c : whole) {
+    partial += c;
+    std::string rest = secrets.hide_begun(partial);
+    out += partial;
+    partial = rest;
+  }
+  CHECK(out + partial == secrets.hidden(whole));
 }

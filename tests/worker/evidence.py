@@ -228,6 +228,37 @@ return flow.pipeline("secret", {}, function() tell() return use {}.n end)
         # Its value is not keyed.
         self.assertIn("cached", self.good("run", "secret.lua", TOKEN="another-s3cret").out)
 
+    def test_a_secret_is_hidden_where_a_long_line_is_cut(self):
+        head = HEAD + r'''
+local many = [[printf "$TOKEN%.0s" $(seq 100000)]]
+local env = { TOKEN = flow.env("TOKEN") }
+'''
+        self.write("long.lua", head + r'''
+local out = flow.shell("out", { env = env, command = many })
+local child = flow.task("child", { env = env }, function() os.execute("TOKEN=" .. os.getenv("TOKEN") .. "; " .. many) end)
+local line = flow.task("line", { env = env }, function()
+  local token = os.getenv("TOKEN")
+  for i = 1, 100000 do io.write(token:sub(1, 15)) io.write(token:sub(16)) end
+end)
+return flow.pipeline("long", {}, function() child() line() return out {}.stdout end)
+''')
+        self.write("last.lua", head + r'''
+local err = flow.shell("err", { env = env, command = many .. " >&2; exit 1" })
+return flow.pipeline("last", {}, function() err {} end)
+''')
+
+        def log(task):
+            return self.good("logs", "last", task).out.replace("\n", "")
+        token = "right-s3cret-value-too"
+        self.good("run", "long.lua", TOKEN=token)
+        self.assertEqual({task: log(task) for task in ("out", "child", "line")},
+                         dict.fromkeys(("out", "child", "line"), "***" * 100000))
+        self.assertEqual(set(self.show()["result"]), {"*"})
+        self.exits(1, self.flow("run", "last.lua", TOKEN=token))
+        self.assertEqual(log("err"), "***" * 100000)
+        words = self.tasks()["err"]["error"].rstrip("\n").split("\n")[-1]
+        self.assertEqual(set(words), {"*"})
+
     def test_a_child_of_a_run_inherits_no_descriptor(self):
         self.write("open.lua", HEAD + r'''
 local fds = flow.shell("fds", { command = [[ls /proc/self/fd | tr '\n' ' ']] })
