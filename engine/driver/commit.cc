@@ -79,6 +79,7 @@ Status Driver::write(bool sync) {
   staged_.clear();
   staged_cache_.clear();
   durable_ = false;
+  if (log_cost_ > 0 && worker_) worker_->took_logs(std::exchange(log_cost_, 0));
   return done;
 }
 

@@ -129,6 +129,7 @@ class Driver {
     uint32_t stream = 0;
     std::string text;
     core::Time at = 0;
+    size_t log_cost = 0;
   };
 
   /// What follows from what turns decided, once that is durable.
@@ -244,6 +245,7 @@ class Driver {
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
+  size_t log_cost_ = 0;  // of the logs in the batch, for the worker
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
   std::shared_mutex collecting_;

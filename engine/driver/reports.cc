@@ -19,6 +19,7 @@ void Driver::on_reports(std::vector<Report> reports) {
         input.stream = report.stream;
         input.at = report.at;
         input.text = std::move(report.text);
+        input.log_cost = report.cost;
         break;
       case Report::Kind::progress:
       case Report::Kind::metric:

@@ -48,6 +48,7 @@ void Driver::decide(std::vector<Input> inputs) {
     }
     bool admitted = true;
     if (input.is_log) {
+      log_cost_ += input.log_cost;
       uint64_t n = log_counts_[{input.log_id.run, input.log_id.unit}]++;
       batch_.put(Family::logs,
                  log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),

@@ -98,8 +98,8 @@ Slot* LocalWorker::new_slot() {
   Slot& slot = slots_.emplace_back();
   slot.process = *process;
   slot.mark = std::move(mark);
-  watch(slot.process.wire, &slot, EPOLLIN);
-  watch(slot.process.errors, &slot, EPOLLIN);
+  watch(slot.process.wire, &slot, slot.wire_events);
+  watch(slot.process.errors, &slot, slot.error_events);
   return &slot;
 }
 
@@ -168,12 +168,7 @@ void LocalWorker::write_slot(Slot& slot) {
     at += static_cast<size_t>(written);
   }
   slot.out.erase(0, at);
-  if (slot.wants_write == !slot.out.empty()) return;
-  slot.wants_write = !slot.out.empty();
-  epoll_event event{};
-  event.events = EPOLLIN | (slot.wants_write ? uint32_t{EPOLLOUT} : 0u);
-  event.data.ptr = &slot;
-  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, slot.process.wire, &event);
+  watch_slot(slot);
 }
 
 }  // namespace flow

@@ -91,7 +91,7 @@ int LocalWorker::reap(Slot& slot) {
   bool in_order = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (!in_order) kill_leftovers_of(options_.state_dir, slot.process.pid, slot.mark);
   forget_slot(options_.state_dir, slot.process.pid);
-  read_errors(slot);
+  read_errors(slot, true);
   ::close(slot.process.wire);
   ::close(slot.process.errors);
   ::close(slot.process.pidfd);

@@ -104,6 +104,14 @@ void LocalWorker::ack_saved(const core::AttemptId& id, const std::string& name, 
   write_slot(*slot);
 }
 
+void LocalWorker::took_logs(size_t cost) {
+  std::lock_guard lock(mutex_);
+  untaken_ -= std::min(cost, untaken_);
+  if (!is_full_ || untaken_ > kUntakenLogsMax / 2) return;
+  is_full_ = false;
+  for (Slot& slot : slots_) watch_slot(slot);
+}
+
 void LocalWorker::act() {
   bool wants_executor = dispatch(false);
   for (Slot& slot : slots_) write_slot(slot);
@@ -116,11 +124,27 @@ void LocalWorker::wake() {
   (void)!::write(wake_, &one, sizeof one);
 }
 
-void LocalWorker::watch(int descriptor, void* who, uint32_t events) {
+void LocalWorker::watch(int descriptor, void* who, uint32_t events, int operation) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = who;
-  ::epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event);
+  ::epoll_ctl(epoll_, operation, descriptor, &event);
+}
+
+bool LocalWorker::may_read(const Slot& slot) const {
+  if (!is_full_ || slot.dying_since_us > 0) return true;
+  return std::any_of(slot.queue.begin(), slot.queue.end(),
+                     [](const Running& running) { return running.stopped || running.timed_out; });
+}
+
+void LocalWorker::watch_slot(Slot& slot) {
+  uint32_t wire =
+      (may_read(slot) ? uint32_t{EPOLLIN} : 0u) | (slot.out.empty() ? 0u : uint32_t{EPOLLOUT});
+  uint32_t errors = is_full_ ? 0u : uint32_t{EPOLLIN};
+  if (wire != std::exchange(slot.wire_events, wire))
+    watch(slot.process.wire, &slot, wire, EPOLL_CTL_MOD);
+  if (errors != std::exchange(slot.error_events, errors))
+    watch(slot.process.errors, &slot, errors, EPOLL_CTL_MOD);
 }
 
 void LocalWorker::loop() {
@@ -134,7 +158,7 @@ void LocalWorker::loop() {
     lock.lock();
     waits_long_ = false;
     if (quit_) break;
-    for (int i = 0; i < count; i++) handle_event(events[i].data.ptr);
+    for (int i = 0; i < count; i++) handle_event(events[i].data.ptr, events[i].events);
     bury_dead();
     tick();
     dispatch(true);
@@ -164,14 +188,16 @@ int LocalWorker::wait(epoll_event* events, int64_t awake_us, int timeout_ms) {
   return ::epoll_wait(epoll_, events, kEventsMax, timeout_ms);
 }
 
-void LocalWorker::handle_event(void* who) {
+void LocalWorker::handle_event(void* who, uint32_t events) {
   if (who == &wake_) {
     uint64_t drained;
     (void)!::read(wake_, &drained, sizeof drained);
     return;
   }
   auto& slot = *static_cast<Slot*>(who);
-  if (!slot.is_gone) slot.is_gone = !read_slot(slot);
+  bool may_be_gone = (events & (EPOLLHUP | EPOLLERR)) != 0;
+  if (slot.is_gone || !(may_read(slot) || may_be_gone)) return;
+  slot.is_gone = !read_slot(slot);
 }
 
 void LocalWorker::bury_dead() {

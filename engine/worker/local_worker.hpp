@@ -27,6 +27,7 @@ class LocalWorker final : public Worker {
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
+  void took_logs(size_t cost) override;
 
  private:
   struct Pending {
@@ -40,14 +41,17 @@ class LocalWorker final : public Worker {
   /// What can be sent now is sent now; the rest is for the worker's thread.
   void act();
   void wake();
-  void watch(int descriptor, void* who, uint32_t events);
+  void watch(int descriptor, void* who, uint32_t events, int operation = EPOLL_CTL_ADD);
+  /// While logs wait nothing is read of a slot but its attempt's end, where one is due.
+  bool may_read(const Slot& slot) const;
+  void watch_slot(Slot& slot);
 
   // on the worker's thread:
   void loop();
   /// One attempt runs, and such attempts end sooner than a thread is woken: a step of a chain.
   bool expects_soon() const;
   int wait(epoll_event* events, int64_t awake_us, int timeout_ms);
-  void handle_event(void* who);
+  void handle_event(void* who, uint32_t events);
   void bury_dead();
   bool needs_tick() const;
   Slot* slot_of(const core::AttemptId& id);
@@ -64,12 +68,14 @@ class LocalWorker final : public Worker {
   /// What the worker did to an attempt explains how it ended better than what the attempt says.
   static void adjust(const Slot& slot, const Running& running, Report& report);
   void give_back(Slot& slot, const core::AttemptId& id);
-  void read_errors(Slot& slot);
+  /// What is there, or, while logs wait, nothing; of one that is dead all.
+  void read_errors(Slot& slot, bool is_dead = false);
   /// Of a line that is too long to wait for its end.
   void error_piece(Slot& slot);
   /// What its attempt wrote last has no newline.
   void end_errors(Slot& slot);
   void error_line(Slot& slot, std::string line);
+  void report_log(Report report);
   void report_end(const core::AttemptId& id, Report::Outcome outcome, core::Failure failure);
 
   // the end of an executor:
@@ -115,6 +121,8 @@ class LocalWorker final : public Worker {
   std::deque<Pending> pending_;
   std::list<Slot> slots_;
   std::vector<Report> reports_;
+  size_t untaken_ = 0;    // cost of the logs that were reported and not taken in
+  bool is_full_ = false;  // from the bound down to its half
   int64_t memory_checked_us_ = 0;
   int64_t last_took_us_ = kAwakeUs;  // by the newest attempt that ended
   std::thread thread_;

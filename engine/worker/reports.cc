@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kTailLines = 20;
 constexpr size_t kTailLineMax = 2000;
 constexpr size_t kErrorLineMax = 64 * 1024;
+constexpr size_t kLogCost = 1024;  // of one in memory, beside its text
 
 }  // namespace
 
@@ -38,7 +39,7 @@ bool LocalWorker::read_slot(Slot& slot) {
       kill_slot(slot);
       return false;
     }
-    if (static_cast<size_t>(got) < chunk.size()) break;
+    if (static_cast<size_t>(got) < chunk.size() || is_full_) break;
   }
   read_errors(slot);
   return open;
@@ -85,6 +86,14 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
       if (!slot.queue.empty()) slot.queue.front().since_us = monotonic_us();
     }
   }
+  if (report.kind == Report::Kind::log) return report_log(std::move(report));
+  reports_.push_back(std::move(report));
+}
+
+void LocalWorker::report_log(Report report) {
+  report.cost = report.text.size() + kLogCost;
+  untaken_ += report.cost;
+  is_full_ = is_full_ || untaken_ > kUntakenLogsMax;
   reports_.push_back(std::move(report));
 }
 
@@ -111,9 +120,9 @@ void LocalWorker::give_back(Slot& slot, const core::AttemptId& id) {
   }
 }
 
-void LocalWorker::read_errors(Slot& slot) {
+void LocalWorker::read_errors(Slot& slot, bool is_dead) {
   char chunk[16 * 1024];
-  while (true) {
+  while (is_dead || !is_full_) {
     ssize_t got = ::read(slot.process.errors, chunk, sizeof chunk);
     if (got <= 0) break;
     slot.errors_partial.append(chunk, static_cast<size_t>(got));
@@ -149,7 +158,7 @@ void LocalWorker::error_line(Slot& slot, std::string line) {
   report.stream = 2;
   report.text = std::move(line);
   report.at = now_ms();
-  reports_.push_back(std::move(report));
+  report_log(std::move(report));
 }
 
 void LocalWorker::report_end(const core::AttemptId& id, Report::Outcome outcome,

@@ -1,5 +1,7 @@
 // One executor process as the worker sees it: what was sent to it, and what it is doing.
 #pragma once
+#include <sys/epoll.h>
+
 #include <deque>
 #include <set>
 #include <string>
@@ -41,7 +43,7 @@ struct Slot {
   std::string out;        // not yet written
   uint64_t starts = 0;    // orders that were ever sent to it
   std::deque<Held> held;  // those that wait for a release, and what was sent behind them
-  bool wants_write = false;
+  uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for
   std::deque<Running> queue;
   std::set<Digest> bundles;
   std::set<std::string> environments;

@@ -47,6 +47,9 @@ struct AttemptOrder {
   ServiceSpec service;
 };
 
+/// Logs that are reported and not taken in; beyond it executors are not read, so who prints waits.
+constexpr size_t kUntakenLogsMax = 32 << 20;
+
 /// What a worker reports. `value` and `blobs` are content the head commits with the event they
 /// belong to.
 struct Report {
@@ -56,6 +59,7 @@ struct Report {
   uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr
   std::string text;     // log line(s); url of ready; name of a step ("" checkpoint) or metric
   core::Time at = 0;
+  size_t cost = 0;  // for took_logs
   // progress, metric
   double number = 0;
   int64_t step = 0;
@@ -109,6 +113,8 @@ class Worker {
   /// grace SIGTERM, a little later SIGKILL.
   virtual void interrupt(const core::AttemptId& id) { stop(id, false); }
   virtual void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) = 0;
+  /// Logs of this cost wait nowhere any more.
+  virtual void took_logs(size_t cost) = 0;
 };
 /// First kills what is left of attempts that the slot folders record (same boot id, process group
 /// and start time).

@@ -167,6 +167,24 @@ return flow.pipeline("wrote", {}, function() child() line() pieces() lines() end
         self.assertEqual(log("pieces").replace("\n", ""), "q" * 3000000)
         self.assertEqual(log("lines").split(), [str(i) for i in range(1, 100001)])
 
+    def test_a_flood_of_logs_does_not_fill_the_head(self):
+        self.write("flood.lua", HEAD + r'''
+local flood = flow.shell("flood", { args = { "i" }, command = [[seq {i}0000000 {i}7000000]] })
+local errors = flow.task("errors", function() os.execute("seq 10000000 11000000 >&2") end)
+return flow.pipeline("flood", {}, function()
+  errors()
+  flow.map(flood, { 1, 2, 3, 4 })
+end)
+''')
+        run = self.start("run", "flood.lua", "--quiet")
+        _, status, usage = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+        self.exits(0, self.end(run))
+        self.assertLess(usage.ru_maxrss >> 10, 400)  # MiB; what is printed is 260
+        self.assertEqual(self.good("logs", "last", "errors").out.split(), [str(i) for i in range(10000000, 11000001)])
+        lines = self.good("logs", "last", "flood[3]").out.splitlines()
+        self.assertEqual(lines, [str(i) for i in range(30000000, 37000001)])
+
     def test_what_ran_too_long_or_took_too_much_says_where_and_what_it_was(self):
         self.write("ended.lua", HEAD + r'''
 local late = flow.shell("late", { timeout = "300ms", args = { "n" }, command = [[sleep {n}]] })

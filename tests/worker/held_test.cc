@@ -1,33 +1,20 @@
 // Orders that are handed over while their events are being committed wait for the release.
-#include <stdlib.h>
-
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <condition_variable>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <thread>
 
-#include "engine/worker/worker.hpp"
-#include "flow/value.hpp"
+#include "tests/worker/place.hpp"
 
 using namespace flow;
+using test::Place;
+using test::shell_order;
 namespace fs = std::filesystem;
 
 namespace {
 
 using Outcome = Report::Outcome;
-
-class Place {
- public:
-  Place() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
-  ~Place() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_ = fs::temp_directory_path() / "flow-held-XXXXXX";
-};
 
 /// Waits for the ends of attempts, by unit.
 class Ends {
@@ -52,30 +39,9 @@ class Ends {
   std::map<core::UnitId, Outcome> ends_;
 };
 
-AttemptOrder shell_order(core::UnitId unit, const std::string& command) {
-  AttemptOrder order;
-  order.id = {"r", unit, 1, 1};
-  order.task = order.task_name = "t" + std::to_string(unit);
-  order.kind = TaskKind::shell;
-  order.args = encode_value(Value::list({}));
-  ShellSpec shell;
-  shell.command = command;
-  shell.shell = {"sh", "-c"};
-  order.shell = std::make_shared<const ShellSpec>(std::move(shell));
-  using Environment = std::vector<std::pair<std::string, std::string>>;
-  order.environment = std::make_shared<const Environment>(Environment{{"PATH", getenv("PATH")}});
-  return order;
-}
-
 std::unique_ptr<Worker> worker_in(const Place& place, Ends& ends) {
-  WorkerOptions options;
-  options.state_dir = place / "state";
-  options.executor = getenv("FLOW_TEST_EXECUTOR");
-  options.executors_max = 1;
-  auto worker =
-      make_worker(options, [&ends](const std::vector<Report>& reports) { ends.take(reports); });
-  REQUIRE(worker.ok());
-  return std::move(*worker);
+  return test::worker_in(place,
+                         [&ends](const std::vector<Report>& reports) { ends.take(reports); });
 }
 
 /// Hands over an order that makes `mark`, and one more: that the second is taken back shows that

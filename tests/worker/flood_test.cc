@@ -1,0 +1,104 @@
+// Who prints faster than it is taken in waits, and may be stopped meanwhile.
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "tests/worker/place.hpp"
+
+using namespace flow;
+using test::Place;
+using test::shell_order;
+
+namespace {
+
+constexpr size_t kReadAtOnce = 1 << 20;  // more than one read of a worker
+
+/// What was reported of one attempt, and takes logs in only when it is asked to.
+class Taker {
+ public:
+  void take(const std::vector<Report>& reports) {
+    std::lock_guard lock(mutex_);
+    for (const Report& report : reports) {
+      if (report.kind == Report::Kind::log) {
+        bytes_ += report.text.size() + 1;
+        untaken_ += report.cost;
+        untaken_peak_ = std::max(untaken_peak_, untaken_);
+      }
+      if (report.kind == Report::Kind::finished) end_ = report.outcome;
+    }
+    changed_.notify_all();
+  }
+  /// True where the attempt ended, false where the worker reads no more.
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, std::chrono::seconds(60),
+                              [&] { return end_ || untaken_ > kUntakenLogsMax; }));
+    return end_.has_value();
+  }
+  Report::Outcome wait_end() {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return end_.has_value(); }));
+    return *end_;
+  }
+  size_t take_all() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(untaken_, 0);
+  }
+  size_t bytes() const { return bytes_; }
+  size_t untaken_peak() const { return untaken_peak_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t bytes_ = 0, untaken_ = 0, untaken_peak_ = 0;
+  std::optional<Report::Outcome> end_;
+};
+
+std::unique_ptr<Worker> worker_in(const Place& place, Taker& taker) {
+  return test::worker_in(place,
+                         [&taker](const std::vector<Report>& reports) { taker.take(reports); });
+}
+
+}  // namespace
+
+TEST_CASE("what nobody takes in is not read, and comes when there is room") {
+  Place place;
+  Taker taker;
+  auto worker = worker_in(place, taker);
+  worker->start({shell_order(0, "seq 1000000 9000000 | head -c 60000000")});
+  int waits = 0;
+  for (; !taker.wait(); waits++) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for what would come too early
+    worker->took_logs(taker.take_all());
+  }
+  CHECK(taker.wait_end() == Report::Outcome::succeeded);
+  CHECK(waits > 0);
+  CHECK(taker.bytes() == 60000000);
+  CHECK(taker.untaken_peak() <= kUntakenLogsMax + kReadAtOnce);
+}
+
+TEST_CASE("who waits to be read can be stopped") {
+  Place place;
+  Taker taker;
+  auto worker = worker_in(place, taker);
+  AttemptOrder order = shell_order(0, "yes it goes on");
+  core::AttemptId id = order.id;
+  worker->start({std::move(order)});
+  REQUIRE_FALSE(taker.wait());
+  worker->stop(id, false);
+  CHECK(taker.wait_end() == Report::Outcome::stopped);
+}
+
+TEST_CASE("who waits to be read can be killed") {
+  Place place;
+  Taker taker;
+  auto worker = worker_in(place, taker);
+  AttemptOrder order = shell_order(0, "yes it goes on");
+  core::AttemptId id = order.id;
+  worker->start({std::move(order)});
+  REQUIRE_FALSE(taker.wait());
+  worker->stop(id, true);
+  CHECK(taker.wait_end() == Report::Outcome::stopped);
+}
