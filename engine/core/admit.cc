@@ -32,20 +32,19 @@ bool is_current(const State& state, const AttemptId& id) {
 
 bool has_valid_edges(const Plan& plan) {
   size_t units = plan.nodes.size();
-  auto within = [&](const std::vector<uint32_t>& nodes) {
-    for (uint32_t node : nodes) {
-      if (node >= plan.nodes.size()) return false;
-    }
-    return true;
-  };
+  bool within = true;
+  auto look = [&](uint32_t node) { within = within && node < plan.nodes.size(); };
   for (const Node& node : plan.nodes) {
     if (node.kind != NodeKind::when && node.def >= plan.defs.size()) return false;
-    if (!within(data_dependencies(node)) || !within(node.after)) return false;
-    if (!within(refs_of(node.then_value)) || !within(refs_of(node.else_value))) return false;
-    if (node.guard.when != kNoNode && node.guard.when >= plan.nodes.size()) return false;
+    for_each_data_ref(node, look);
+    for (uint32_t before : node.after) look(before);
+    for_each_ref(node.then_value, look);
+    for_each_ref(node.else_value, look);
+    if (node.guard.when != kNoNode) look(node.guard.when);
     if (has_literal_items(node)) units += node.items.as_table().list.size();
   }
-  return units <= kNodesMax && within(refs_of(plan.result));
+  for_each_ref(plan.result, look);
+  return units <= kNodesMax && within;
 }
 
 bool has_valid_edges(const Plan& plan, const PlanFragment& fragment) {

@@ -8,7 +8,7 @@ namespace flow::core {
 namespace {
 
 void add_refs(const Value& value, std::vector<Edge>& out) {
-  for (uint32_t unit : refs_of(value)) out.push_back({unit, false});
+  for_each_ref(value, [&](UnitId unit) { out.push_back({unit, false}); });
 }
 
 void add_order(const Node& node, std::vector<Edge>& out) {
@@ -89,7 +89,7 @@ void EdgeReader::before(UnitId unit, std::vector<Edge>& out) {
     if (literal) {
       add_refs(node.args, common_);
     } else {
-      for (uint32_t from : data_dependencies(node)) common_.push_back({from, false});
+      for_each_data_ref(node, [&](UnitId from) { common_.push_back({from, false}); });
     }
     add_order(node, common_);
     keep_one_each(common_);
@@ -106,9 +106,11 @@ void result_edges(const Run& run, UnitId unit, std::vector<Edge>& out) {
   const Node& node = run.node(u.node);
   if (node.kind == NodeKind::when) {
     if (u.side == Side::unknown) return;
-    return add_refs(u.side == Side::then_side ? node.then_value : node.else_value, out);
+    add_refs(u.side == Side::then_side ? node.then_value : node.else_value, out);
+  } else if (const Value* value = dynamic_value(run, unit)) {
+    add_refs(*value, out);
   }
-  if (const Value* value = dynamic_value(run, unit)) add_refs(*value, out);
+  keep_one_each(out);
 }
 
 bool is_satisfied(const Run& run, UnitId unit, const Edge& edge) {
@@ -153,11 +155,11 @@ void append_nodes(Run& run, DynamicCalls& calls) {
 }
 
 void mark_taken(Run& run, const Value& value) {
-  for (uint32_t unit : refs_of(value)) mark_unit(run, unit);
+  for_each_ref(value, [&](UnitId unit) { mark_unit(run, unit); });
 }
 
 void mark_taken(Run& run, const Node& node) {
-  for (uint32_t unit : data_dependencies(node)) mark_unit(run, unit);
+  for_each_data_ref(node, [&](UnitId unit) { mark_unit(run, unit); });
   if (node.kind != NodeKind::when) return;
   mark_taken(run, node.then_value);
   mark_taken(run, node.else_value);

@@ -27,7 +27,8 @@ void rebuild_nodes(Run& run) {
   }
 }
 
-/// Visits every edge of every unit that is still part of the run.
+/// Visits every edge of every unit that is still part of the run, and in which phase it is waited
+/// for.
 template <typename Visit>
 void for_each_edge(const Run& run, Visit visit) {
   EdgeReader reader(run);
@@ -36,42 +37,39 @@ void for_each_edge(const Run& run, Visit visit) {
     const Unit& u = run.units[unit];
     if (u.dropped) continue;
     reader.before(unit, edges);
-    for (const Edge& edge : edges) visit(unit, edge);
+    for (const Edge& edge : edges) visit(unit, edge, Phase::edges);
     if (!waits_for_result(u)) continue;
     result_edges(run, unit, edges);
-    for (const Edge& edge : edges) visit(unit, edge);
+    for (const Edge& edge : edges) visit(unit, edge, Phase::branch);
   }
 }
 
-void rebuild_takers(Run& run) {
+/// Who takes from whom, and on how many each still waits. Reading the edges off the plan is most of
+/// it, so they are read once.
+void rebuild_edges(Run& run) {
+  struct Taking {
+    UnitId from;
+    uint32_t taker;
+  };
+  std::vector<Taking> all;
+  all.reserve(run.units.size());
   Takers& takers = run.takers;
   takers.late.clear();
   takers.offsets.assign(run.units.size() + 1, 0);
-  for_each_edge(run, [&](UnitId, const Edge& edge) { takers.offsets[edge.from + 1]++; });
+  for (Unit& u : run.units) u.waits_on = 0;
+  for_each_edge(run, [&](UnitId unit, const Edge& edge, Phase waited_in) {
+    all.push_back({edge.from, edge.guard ? unit | Takers::kGuard : unit});
+    takers.offsets[edge.from + 1]++;
+    Unit& u = run.units[unit];
+    if (u.phase == waited_in && !is_satisfied(run, unit, edge)) u.waits_on++;
+  });
   for (size_t i = 1; i < takers.offsets.size(); i++) takers.offsets[i] += takers.offsets[i - 1];
   takers.flat.assign(takers.offsets.back(), 0);
   std::vector<uint32_t> next(takers.offsets.begin(), takers.offsets.end() - 1);
-  for_each_edge(run, [&](UnitId unit, const Edge& edge) {
-    takers.flat[next[edge.from]++] = edge.guard ? unit | Takers::kGuard : unit;
-  });
+  for (const Taking& taking : all) takers.flat[next[taking.from]++] = taking.taker;
 }
 
-void rebuild_waits_on(Run& run) {
-  EdgeReader reader(run);
-  std::vector<Edge> edges;
-  for (UnitId unit = 0; unit < run.units.size(); unit++) {
-    Unit& u = run.units[unit];
-    u.waits_on = 0;
-    if (u.dropped) continue;
-    if (u.phase == Phase::edges) {
-      reader.before(unit, edges);
-    } else if (u.phase == Phase::branch) {
-      result_edges(run, unit, edges);
-    } else {
-      continue;
-    }
-    for (const Edge& edge : edges) u.waits_on += is_satisfied(run, unit, edge) ? 0 : 1;
-  }
+void rebuild_map_waits(Run& run) {
   for (const auto& [map_unit, instances] : run.instances) {
     if (run.units[map_unit].phase != Phase::instances) continue;
     for (UnitId instance : instances) {
@@ -208,8 +206,8 @@ void attach(State& state, Run& run) {
 void rebuild_run(State& state, Run& run) {
   rebuild_nodes(run);
   rebuild_instances(run);
-  rebuild_takers(run);
-  rebuild_waits_on(run);
+  rebuild_edges(run);
+  rebuild_map_waits(run);
   rebuild_counts(state, run);
 }
 

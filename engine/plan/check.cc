@@ -17,12 +17,7 @@ constexpr size_t kCycleShown = 12;
 constexpr uint32_t kRanksMax = 65'536;
 
 void add_refs(const Value& value, std::vector<uint32_t>& out) {
-  if (value.kind() == Value::Kind::ref) {
-    out.push_back(value.as_ref().node);
-  } else if (value.kind() == Value::Kind::table) {
-    for (const Value& item : value.as_table().list) add_refs(item, out);
-    for (const auto& [key, item] : value.as_table().fields) add_refs(item, out);
-  }
+  for_each_ref(value, [&](uint32_t node) { out.push_back(node); });
 }
 
 void sort_once_each(std::vector<uint32_t>& nodes) {
@@ -116,10 +111,10 @@ class Checker {
 
   bool within(uint32_t node) const { return node < plan_.nodes.size(); }
 
-  bool refs_within(const Value& value) {
-    scratch_.clear();
-    add_refs(value, scratch_);
-    return std::all_of(scratch_.begin(), scratch_.end(), [&](uint32_t n) { return within(n); });
+  bool refs_within(const Value& value) const {
+    bool all = true;
+    for_each_ref(value, [&](uint32_t node) { all = all && within(node); });
+    return all;
   }
 
   void indices(uint32_t index) {
@@ -157,9 +152,7 @@ class Checker {
       add_refs(node.else_value, scratch_);
     } else {
       if (node.guard.when != kNoNode) needs.push_back(node.guard.when);
-      add_refs(node.args, scratch_);
-      add_refs(node.items, scratch_);
-      add_refs(node.condition, scratch_);
+      for_each_data_ref(node, [&](uint32_t other) { scratch_.push_back(other); });
       scratch_.insert(scratch_.end(), node.after.begin(), node.after.end());
     }
     for (uint32_t other : scratch_) needs.push_back(joined(other));
@@ -167,15 +160,15 @@ class Checker {
   }
 
   /// Every edge goes to an earlier node, as most bodies make them: there is no cycle to look for.
-  bool in_order() {
+  bool in_order() const {
     for (uint32_t i = 0; i < plan_.nodes.size(); i++) {
       const Node& node = plan_.nodes[i];
       if (node.kind == NodeKind::when) return false;
-      scratch_.assign(node.after.begin(), node.after.end());
-      add_refs(node.args, scratch_);
-      add_refs(node.items, scratch_);
-      if (std::any_of(scratch_.begin(), scratch_.end(), [i](uint32_t n) { return n >= i; }))
-        return false;
+      bool all = true;
+      auto look = [&](uint32_t other) { all = all && other < i; };
+      for_each_data_ref(node, look);
+      std::for_each(node.after.begin(), node.after.end(), look);
+      if (!all) return false;
     }
     return true;
   }
@@ -252,9 +245,7 @@ std::vector<uint32_t> refs_of(const Value& value) {
 
 std::vector<uint32_t> data_dependencies(const Node& node) {
   std::vector<uint32_t> nodes;
-  add_refs(node.args, nodes);
-  add_refs(node.items, nodes);
-  add_refs(node.condition, nodes);
+  for_each_data_ref(node, [&](uint32_t other) { nodes.push_back(other); });
   sort_once_each(nodes);
   return nodes;
 }

@@ -164,6 +164,24 @@ Result<PlanFragment> decode_fragment(std::string_view bytes);
 std::string encode_bundle(const Bundle& bundle);
 Result<Bundle> decode_bundle(std::string_view bytes);
 
+/// Calls `visit(node)` for every ref within the value, repeats too.
+template <typename Visit>
+void for_each_ref(const Value& value, Visit&& visit) {
+  if (value.kind() == Value::Kind::ref) {
+    visit(value.as_ref().node);
+  } else if (value.kind() == Value::Kind::table) {
+    for (const Value& item : value.as_table().list) for_each_ref(item, visit);
+    for (const auto& [key, item] : value.as_table().fields) for_each_ref(item, visit);
+  }
+}
+/// The same for a node's data edges.
+template <typename Visit>
+void for_each_data_ref(const Node& node, Visit&& visit) {
+  for_each_ref(node.args, visit);
+  for_each_ref(node.items, visit);
+  for_each_ref(node.condition, visit);
+}
+
 /// Data edges of a node: every node its args, items, condition hold a ref to, ascending, once each.
 std::vector<uint32_t> data_dependencies(const Node& node);
 /// The nodes a value's refs name, ascending, once each.
