@@ -126,7 +126,8 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
   std::string request = request_of(order);
   int64_t deadline = monotonic_us() + order.time_limit_ms * kUsPerMs;
   FrameCutter cutter;
-  std::string said, reply;
+  std::string said;
+  wire::FromExecutor answer;
   size_t sent = 0;
   bool open = true;
   while (open) {
@@ -161,14 +162,13 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
       std::string_view frame;
       bool broken = false;
       if (cutter.next(frame, broken)) {
-        reply = std::string(frame);
+        if (!answer.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) answer.Clear();
         break;
       }
       if (broken) break;
     }
   }
-  wire::FromExecutor answer;
-  if (reply.empty() || !answer.ParseFromString(reply) || !answer.has_built()) {
+  if (!answer.has_built()) {
     if (open) ::kill(child.process().pid, SIGKILL);
     BuildChild::End end = child.reap();
     read_some(child.process().errors, said);
@@ -187,7 +187,7 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
 
 Builder::Builder(std::string executor) : executor_(std::move(executor)) {}
 
-Builder::~Builder() = default;
+Builder::~Builder() { settle(); }
 
 Result<std::unique_ptr<BuildChild>> Builder::start() const {
   auto process = spawn_executor(executor_, {"--build"}, {});
@@ -202,7 +202,23 @@ void Builder::start_ahead() {
   spare_ = std::move(*child);
 }
 
+void Builder::settle() {
+  std::lock_guard lock(beside_mutex_);
+  if (beside_.joinable()) beside_.join();
+}
+
+/// A process takes milliseconds to end and to start: whoever has the graph need not wait for it.
+void Builder::go_on_beside(std::unique_ptr<BuildChild> ended, bool builds_often) {
+  std::lock_guard lock(beside_mutex_);
+  if (beside_.joinable()) beside_.join();
+  beside_ = std::thread([this, ended = std::move(ended), builds_often]() mutable {
+    ended.reset();
+    if (builds_often) start_ahead();
+  });
+}
+
 Result<BuildReply> Builder::build(const BuildOrder& order) {
+  settle();
   std::unique_ptr<BuildChild> child;
   bool builds_often = false;
   {
@@ -216,7 +232,7 @@ Result<BuildReply> Builder::build(const BuildOrder& order) {
     child = std::move(*started);
   }
   auto reply = build_in(*child, order);
-  if (builds_often) start_ahead();
+  go_on_beside(std::move(child), builds_often);
   return reply;
 }
 

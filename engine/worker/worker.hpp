@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -127,20 +128,25 @@ class BuildChild;
 class Builder {
  public:
   explicit Builder(std::string executor);
-  ~Builder();  // ends the child that waits
+  ~Builder();  // ends its children
   /// Starts the next graph's child, which takes as long as a small graph. Whoever built twice has
   /// that done each time.
   void start_ahead();
   /// Blocks.
   Result<BuildReply> build(const BuildOrder& order);
+  /// Waits until the child of the last build is gone, and the next one started where there is one.
+  void settle();
 
  private:
   Result<std::unique_ptr<BuildChild>> start() const;
+  void go_on_beside(std::unique_ptr<BuildChild> ended, bool builds_often);
 
   const std::string executor_;
   std::mutex mutex_;
   std::unique_ptr<BuildChild> spare_;
   uint64_t builds_ = 0;
+  std::mutex beside_mutex_;
+  std::thread beside_;
 };
 
 }  // namespace flow
