@@ -45,7 +45,7 @@ class Ingest {
       whole.anonymous = file.anonymous;
       return Value(std::move(whole));
     }
-    if (given.kind() != Value::Kind::table || !holds_file(given)) return given;
+    if (!holds_file(given)) return given;
     Value::Table out;
     for (const Value& item : given.as_table().list) {
       auto replaced = value(item);
@@ -60,9 +60,6 @@ class Ingest {
     return Value(std::move(out));
   }
 
-  Batch& batch() { return batch_; }
-
- private:
   static bool holds_file(const Value& value) {
     if (value.kind() == Value::Kind::file) return true;
     if (value.kind() != Value::Kind::table) return false;
@@ -75,6 +72,10 @@ class Ingest {
     return false;
   }
 
+  Batch& batch() { return batch_; }
+  bool found_any() const { return !known_.empty(); }
+
+ private:
   static Error unreadable(const std::string& path, int error) {
     return user_error(fmt::format("cannot read the file `{}`: {}", path, std::strerror(error)));
   }
@@ -182,9 +183,10 @@ class Ingest {
 
 }  // namespace
 
-Status ingest_files(Plan& plan, Store& store, Blobs& blobs) {
+Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs) {
   Ingest ingest(store, blobs);
   auto replace = [&](Value& value) -> Status {
+    if (!Ingest::holds_file(value)) return {};
     auto done = ingest.value(value);
     FLOW_TRY(done);
     value = std::move(*done);
@@ -198,8 +200,8 @@ Status ingest_files(Plan& plan, Store& store, Blobs& blobs) {
     FLOW_TRY(replace(node.then_value));
     FLOW_TRY(replace(node.else_value));
   }
-  if (ingest.batch().writes.empty()) return {};
-  return store.commit(ingest.batch());
+  if (!ingest.batch().writes.empty()) FLOW_TRY(store.commit(ingest.batch()));
+  return ingest.found_any();
 }
 
 }  // namespace flow

@@ -240,6 +240,21 @@ Status check_name(const std::string& name) {
   return {};
 }
 
+namespace {
+
+/// With the last that the script printed, which may say why.
+Error refused(std::vector<Error> errors, const std::string& printed) {
+  if (!printed.empty()) {
+    constexpr size_t kTailShown = 2000;
+    size_t start =
+        printed.size() > kTailShown ? printed.find('\n', printed.size() - kTailShown) + 1 : 0;
+    errors.push_back(user_error("Until then the script printed:\n" + printed.substr(start)));
+  }
+  return joined_errors(errors);
+}
+
+}  // namespace
+
 Result<Built> build(const Submission& submission, Builder& builder) {
   BuildOrder order;
   if (submission.pinned) {
@@ -269,20 +284,17 @@ Result<Built> build(const Submission& submission, Builder& builder) {
   if (!reply->errors.empty()) {
     std::vector<Error> errors;
     for (std::string& message : reply->errors) errors.push_back(user_error(std::move(message)));
-    if (!reply->printed.empty()) {
-      constexpr size_t kTailShown = 2000;
-      const std::string& said = reply->printed;
-      size_t start = said.size() > kTailShown ? said.find('\n', said.size() - kTailShown) + 1 : 0;
-      errors.push_back(user_error("Until then the script printed:\n" + said.substr(start)));
-    }
-    return joined_errors(errors);
+    return refused(std::move(errors), reply->printed);
   }
   Built built;
   auto plan = decode_plan(reply->plan);
   FLOW_TRY(plan);
+  std::vector<Error> errors = check_plan(*plan);
+  if (!errors.empty()) return refused(std::move(errors), reply->printed);
   auto bundle = decode_bundle(reply->bundle);
   FLOW_TRY(bundle);
   built.plan = std::move(*plan);
+  built.plan_bytes = std::move(reply->plan);
   std::istringstream printed(reply->printed);
   for (std::string line; std::getline(printed, line);) built.plan.printed.push_back(line);
   built.bundle = std::move(*bundle);
@@ -300,12 +312,14 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
   auto built = build(submission, driver.builder());
   FLOW_TRY(built);
   Plan* plan = &built->plan;
+  size_t warnings_built = plan->warnings.size();
+  bool is_as_built = true;
   const Bundle* bundle = &built->bundle;
   for (const auto& [path, text] : bundle->files) {
     for (std::string& warning : lint_source(path, text))
       plan->warnings.push_back(std::move(warning));
   }
-  std::vector<Error> errors = check_plan(*plan);
+  std::vector<Error> errors;
   for (TaskDef& def : plan->defs) {
     if (def.kind != TaskKind::native) continue;
     auto version = driver.native_version(def.name);
@@ -317,13 +331,16 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
       continue;
     }
     def.native_version = *version;
+    is_as_built = false;
   }
   int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   std::vector<Error> needs =
       check_needs(*plan, *submission.environment, driver.options().jobs, memory, plan->warnings);
   if (purpose == Purpose::run) errors.insert(errors.end(), needs.begin(), needs.end());
   if (!errors.empty()) return joined_errors(errors);
-  FLOW_TRY(ingest_files(*plan, driver.store(), intake));
+  auto has_files = ingest_files(*plan, driver.store(), intake);
+  FLOW_TRY(has_files);
+  is_as_built = is_as_built && !*has_files && plan->warnings.size() == warnings_built;
 
   Prepared prepared;
   RunRow& row = prepared.meta.row;
@@ -337,7 +354,8 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
   row.params = encode_value(plan->params);
   row.fresh = submission.options.fresh;
   row.fail_fast = submission.options.fail_fast;
-  prepared.plan_bytes = encode_plan(*plan);
+  // What decodes is exactly what it encodes to.
+  prepared.plan_bytes = is_as_built ? std::move(built->plan_bytes) : encode_plan(*plan);
   row.plan_digest = sha256(prepared.plan_bytes);
   prepared.meta.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
   row.bundle_digest = sha256(*prepared.meta.bundle);

@@ -42,7 +42,8 @@ int32_t jobs_of(const EngineOptions& options);
 Status check_name(const std::string& name);
 
 struct Built {
-  Plan plan;
+  Plan plan;  // checked
+  std::string plan_bytes;
   Bundle bundle;
   std::string bundle_bytes;
 };
@@ -66,7 +67,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
                                int64_t memory_bytes, std::vector<std::string>& warnings);
 
 /// Reads every file of the plan that has no digest yet: content up to 64 MiB into the state, larger
-/// in place.
-Status ingest_files(Plan& plan, Store& store, Blobs& blobs);
+/// in place. Says whether there was any, which changes the plan.
+Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs);
 
 }  // namespace flow

@@ -285,6 +285,22 @@ return flow.pipeline("p", {}, function() return shout("hey") end)
   CHECK(to_json(run.wait()) == "\"hey!\"");
 }
 
+TEST_CASE(
+    "what the engine adds to a script's graph is in the stored plan: a native task's version") {
+  Place place;
+  std::string script = place.script(R"(
+local shout = flow.native("shout")
+return flow.pipeline("p", {}, function() return shout("hey") end)
+)");
+  for (const char* version : {"v1", "v2"}) {
+    Engine engine(place.options());
+    engine.define("shout", version, [](TaskContext&, const Value&) -> Value { return 1; });
+    engine.run(script).wait();
+  }
+  std::string why = Reader(place.options()).why("last", "shout");
+  CHECK_THAT(why, Catch::Contains("version") && Catch::Contains("v1") && Catch::Contains("v2"));
+}
+
 TEST_CASE("a folder that nobody can lay out fails its taker at once") {
   const std::pair<std::vector<std::string>, const char*> folders[] = {
       {{"../out"}, "the folder `tree` has the unsafe path `../out`"},
