@@ -55,6 +55,15 @@ class ValueReader {
         refs_(refs),
         depth_max_(std::min(kTableDepthMax, kValueDepthMax - outer)) {}
 
+  /// Of one value after the other.
+  bool read_whole(int index, Value& out) {
+    entries_ = 0;
+    return read(index, out, nullptr, 0);
+  }
+
+  std::string what, path, advice;  // of the failure
+
+ private:
   bool read(int index, Value& out, const Step* step, int depth) {
     switch (lua_type(L_, index)) {
       case LUA_TNIL:
@@ -86,9 +95,6 @@ class ValueReader {
     }
   }
 
-  std::string what, path, advice;  // of the failure
-
- private:
   static constexpr const char* kAllowed =
       "what crosses an edge is nil, a boolean, a number, a string, a table of these, a tensor or a "
       "file";
@@ -397,9 +403,22 @@ Result<Value> read_graph_value(lua_State* L, int index, const char* where, int a
   ValueReader reader(L, refs, depth);
   int top = lua_gettop(L);
   Value value;
-  if (reader.read(lua_absindex(L, index), value, nullptr, 0)) return value;
+  if (reader.read_whole(lua_absindex(L, index), value)) return value;
   lua_settop(L, top);
   return reading_error(reader, where, argument);
+}
+
+Result<std::vector<Value>> read_graph_arguments(lua_State* L, int first) {
+  constexpr int kInList = 1;  // the list that they become is a table around them
+  ValueReader reader(L, Refs::results, kInList);
+  int top = lua_gettop(L);
+  std::vector<Value> values(static_cast<size_t>(std::max(0, top - first + 1)));
+  for (size_t i = 0; i < values.size(); i++) {
+    if (reader.read_whole(first + static_cast<int>(i), values[i])) continue;
+    lua_settop(L, top);
+    return reading_error(reader, "", static_cast<int>(i) + 1);
+  }
+  return values;
 }
 
 Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs) {

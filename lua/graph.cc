@@ -18,9 +18,11 @@ constexpr std::string_view kNameLetters =
 bool nearest_lua_frame(lua_State* L, lua_Debug& frame) {
   constexpr int kLevelsMax = 50;
   for (int level = 0; level < kLevelsMax && lua_getstack(L, level, &frame); level++) {
-    if (!lua_getinfo(L, "Sl", &frame)) return false;
+    if (!lua_getinfo(L, "l", &frame)) return false;
+    if (frame.currentline <= 0) continue;
+    lua_getinfo(L, "S", &frame);
     bool own = std::string_view(frame.source).starts_with("@stdlib/flow.");
-    if (frame.currentline > 0 && !own) return true;
+    if (!own) return true;
   }
   return false;
 }
@@ -213,7 +215,7 @@ uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {
   return found->second;
 }
 
-void add_node(lua_State* L, GraphBuilder& graph, Node node, const TaskObject* task) {
+void add_node(lua_State* L, GraphBuilder& graph, Node&& node, const TaskObject* task) {
   if (graph.plan.nodes.size() >= kNodesMax)
     raise(L, fmt::format("the graph has more than {} nodes: use flow.map over a list that a task "
                          "returns, or split the pipeline",
@@ -224,16 +226,10 @@ void add_node(lua_State* L, GraphBuilder& graph, Node node, const TaskObject* ta
 }
 
 Value read_arguments(lua_State* L, int first, const std::string& task) {
-  int top = lua_gettop(L);
-  std::vector<Value> args;
-  if (top >= first) args.reserve(static_cast<size_t>(top - first + 1));
-  for (int index = first; index <= top; index++) {
-    auto value = read_graph_value(L, index, "", index - first + 1, Refs::results, 1);
-    if (!value.ok()) raise(L, fmt::format("`{}` {}", task, value.error().message));
-    args.push_back(std::move(*value));
-  }
-  while (!args.empty() && args.back().is_nil()) args.pop_back();
-  return Value(Value::Table{std::move(args), {}});
+  auto args = read_graph_arguments(L, first);
+  if (!args.ok()) raise(L, fmt::format("`{}` {}", task, args.error().message));
+  while (!args->empty() && args->back().is_nil()) args->pop_back();
+  return Value(Value::Table{std::move(*args), {}});
 }
 
 // ---- the surface

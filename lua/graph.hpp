@@ -60,6 +60,8 @@ std::string join(const std::vector<std::string>& words, const char* between = ",
 /// the tables around it.
 Result<Value> read_graph_value(lua_State* L, int index, const char* where, int argument, Refs refs,
                                int depth = 0);
+/// The values from `first` to the top, as a task's arguments.
+Result<std::vector<Value>> read_graph_arguments(lua_State* L, int first);
 
 // ---- handle.cc
 void open_handles(lua_State* L);
@@ -84,7 +86,7 @@ void check_name(lua_State* L, const char* function, const std::string& name);
 std::string next_name(GraphBuilder& graph, const std::string& name);
 uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task);
 /// Appends a node of `task` (null: a when) and pushes its handle.
-void add_node(lua_State* L, GraphBuilder& graph, Node node, const TaskObject* task);
+void add_node(lua_State* L, GraphBuilder& graph, Node&& node, const TaskObject* task);
 /// The arguments from `first` to the top as a list; trailing nils left out.
 Value read_arguments(lua_State* L, int first, const std::string& task);
 /// A string at `index`, or an error that says what `what` must be.

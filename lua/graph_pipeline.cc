@@ -281,6 +281,8 @@ Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipelin
   graph.plan.pipeline = pipeline.name;
   graph.plan.params_schema = pipeline.params;
   graph.plan.params = params;
+  constexpr size_t kNodesAhead = 1 << 14;  // where none are, this costs no memory
+  graph.plan.nodes.reserve(kNodesAhead);
   BodyRun run{graph, pipeline, params};
   luaL_checkstack(L, 8, "running a pipeline's body");
   lua_pushcfunction(L, [](lua_State* state) -> int {

@@ -208,6 +208,8 @@ Result<BuildResult> State::build(const BuildRequest& request) {
   } else {
     use_folder(request.root, request.main);
   }
+  // Most graphs are built in less than that, and then their process ends.
+  lua_gc(L_, LUA_GCSTEP, -kUncollectedKib);
   Building building{this, &request, {}};
   lua_pushcfunction(L_, build_body);
   lua_pushlightuserdata(L_, &building);
