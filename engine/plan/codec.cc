@@ -89,11 +89,18 @@ class Reader {
   }
   std::string_view text() { return raw(count()); }
   Value value() {
-    if (failed()) return {};
+    if (failed() || take_nil()) return {};
     auto taken = take_value(rest_);
     if (taken.ok()) return std::move(taken).value();
     fail(taken.error().message);
     return {};
+  }
+  // Most of a node's values are nil.
+  bool take_nil() {
+    static const std::string kNil = encode_value(Value());
+    if (!rest_.starts_with(kNil)) return false;
+    rest_.remove_prefix(kNil.size());
+    return true;
   }
   Status finish(const char* what) {
     if (!failed() && !rest_.empty()) fail(fmt::format("{} bytes too many", rest_.size()));
