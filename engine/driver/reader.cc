@@ -147,6 +147,17 @@ struct ReaderImpl {
     if (live && !writer_alive()) row.status = "interrupted";
     return row;
   }
+  /// A run's row is written when its status changes: what it has done since is in the journal,
+  /// which is replayed once for all of them.
+  void count_unfinished(std::vector<RunRow>& rows) const {
+    auto is_unfinished = [](const RunRow& row) { return !is_over(row.status); };
+    if (std::ranges::none_of(rows, is_unfinished)) return;
+    core::State state = value_or_throw(recover(*store, *blobs));
+    for (RunRow& row : rows) {
+      auto run = state.runs.find(row.id);
+      if (is_unfinished(row) && run != state.runs.end()) update_row(run->second, row);
+    }
+  }
 };
 
 Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
@@ -167,8 +178,10 @@ const std::string& Reader::state_dir() const { return impl_->dir; }
 std::vector<RunInfo> Reader::list(bool results) const {
   std::vector<RunInfo> out;
   if (!impl_->store) return out;
-  for (RunRow& given : value_or_throw(all_rows(*impl_->store))) {
-    RunRow row = impl_->row_now(std::move(given));
+  std::vector<RunRow> rows = value_or_throw(all_rows(*impl_->store));
+  impl_->count_unfinished(rows);
+  for (RunRow& counted : rows) {
+    RunRow row = impl_->row_now(std::move(counted));
     Resolver resolver = impl_->resolver();  // holds the values it read: one a run
     out.push_back(results ? summary_of_row(row, resolver) : info_of_row(row));
   }

@@ -57,6 +57,28 @@ class Writers(place.Place):
             self.assertEqual({line["run"] for line in done.lines()}, {done.lines()[-1]["run"]})
         self.assertNotIn("BETA", alpha.out)
 
+    def test_a_list_counts_what_goes_on_and_what_was_killed_as_a_show_does(self):
+        def listed_as_shown():
+            for run in self.runs():
+                shown = self.show(run["run"])
+                del shown["tasks"]
+                self.assertEqual(run, shown)
+        writer = self.begin("alpha", "gate1", "--jobs", "4")
+        client = self.begin("beta", "gate2")
+        for name in ("alpha", "beta"):
+            self.until("echo of %s ends" % name, lambda: self.show(name)["counts"]["succeeded"] == 1)
+        listed_as_shown()
+        self.assertEqual([(r["status"], r["counts"]["succeeded"], r["counts"]["running"]) for r in self.runs()],
+                         [("running", 1, 1)] * 2)
+        self.assertEqual(self.good("ls").out.count("1/2 tasks"), 2)
+        self.kill(client), self.kill(writer)
+        listed_as_shown()
+        self.assertEqual([(r["status"], r["counts"]["succeeded"]) for r in self.runs()], [("interrupted", 1)] * 2)
+        self.open("gate1")
+        self.good("resume", "alpha", TOKEN="token")
+        listed_as_shown()
+        self.assertEqual([r["counts"]["succeeded"] for r in self.runs()], [2, 1])
+
     def test_a_client_has_its_own_exit_code(self):
         writer = self.begin("alpha", "gate1")
         self.write("bad.lua", 'local flow = require "flow"\n'
