@@ -11,12 +11,6 @@ namespace flow {
 
 namespace {
 
-Counts counts_of(const core::Run& run) {
-  const core::RunCounts& c = run.counts;
-  return {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
-          c.pending,   c.ready,  c.running, c.waiting};
-}
-
 /// What an interrupted or a waiting task costs is no retry.
 uint64_t retries_of(const core::Unit& unit) {
   if (unit.attempts < 2 || !unit.extra) return 0;
@@ -67,6 +61,12 @@ RunInfo info_of_row(const RunRow& row) {
   auto params = decode_value(row.params);
   if (params.ok()) info.params = std::move(*params);
   return info;
+}
+
+Counts counts_of(const core::Run& run) {
+  const core::RunCounts& c = run.counts;
+  return {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
+          c.pending,   c.ready,  c.running, c.waiting};
 }
 
 bool is_over(const std::string& status) {

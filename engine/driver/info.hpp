@@ -18,6 +18,7 @@ RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
                     const core::State* state);
 RunInfo summary_of_run(const core::Run& run, const RunRow& row,
                        Resolver& resolver);  // without tasks
+Counts counts_of(const core::Run& run);
 /// Whether a run of this status has ended for good.
 bool is_over(const std::string& status);
 /// Status, times, counts and result of `run` into its row.

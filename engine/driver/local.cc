@@ -50,6 +50,17 @@ Submission LocalEngine::here(const RunOptions& options) const {
   return submission_here(options_, options);
 }
 
+namespace {
+
+std::optional<RunRow> row_of(const Store& store, const RunId& id) {
+  auto bytes = store.get(Family::runs, run_key(id));
+  if (!bytes.ok() || !bytes->has_value()) return std::nullopt;
+  auto row = decode_run_row(**bytes);
+  return row.ok() ? std::optional(std::move(*row)) : std::nullopt;
+}
+
+}  // namespace
+
 RunInfo LocalEngine::look(const RunId& id, bool tasks) {
   RunInfo info;
   bool found = false;
@@ -62,10 +73,7 @@ RunInfo LocalEngine::look(const RunId& id, bool tasks) {
   driver->inspect([&](const core::State& state, Resolver& resolver) {
     auto run = state.runs.find(id);
     if (run == state.runs.end()) return;
-    auto bytes = driver->store().get(Family::runs, run_key(id));
-    if (!bytes.ok() || !bytes->has_value()) return;
-    auto row = decode_run_row(**bytes);
-    if (row.ok()) describe(run->second, *row, resolver, &state);
+    if (auto row = row_of(driver->store(), id)) describe(run->second, *row, resolver, &state);
   });
   if (found) return info;
   if (auto error = driver->stopped_by()) throw Failed(*error);
@@ -275,15 +283,14 @@ PlanInfo LocalEngine::plan_for(const Submission& submission) {
 }
 
 Counts LocalEngine::counts(const RunId& id) {
-  Counts counts;
+  std::optional<Counts> counts;
   driver_->inspect([&](const core::State& state, Resolver&) {
     auto run = state.runs.find(id);
-    if (run == state.runs.end()) return;
-    const core::RunCounts& c = run->second.counts;
-    counts = {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
-              c.pending,   c.ready,  c.running, c.waiting};
+    if (run != state.runs.end()) counts = counts_of(run->second);
   });
-  return counts;
+  if (counts) return *counts;
+  auto row = row_of(driver_->store(), id);  // a run that is over has left the state
+  return row ? row->counts : Counts{};
 }
 
 uint64_t LocalEngine::gc(uint32_t keep) { return value_or_throw(collect_garbage(*driver_, keep)); }

@@ -62,6 +62,7 @@ TEST_CASE("a pipeline's result comes back as a value") {
   RunInfo info = run.info();
   CHECK(info.status == "succeeded");
   CHECK(info.counts.succeeded == 2);
+  CHECK(run.counts().succeeded == 2);
   CHECK(task(info, "add#2").attempts == 1);
 }
 
