@@ -167,6 +167,14 @@ return flow.pipeline("wrote", {}, function() child() line() pieces() lines() end
         self.assertEqual(log("pieces").replace("\n", ""), "q" * 3000000)
         self.assertEqual(log("lines").split(), [str(i) for i in range(1, 100001)])
 
+    def test_a_command_of_a_lua_task_ends_with_its_reader(self):
+        self.write("pipe.lua", HEAD + r'''
+local pipe = flow.task("pipe", function() os.execute("(yes; echo status $? >&2) | head -n 1 >&2") end)
+return flow.pipeline("pipe", {}, function() pipe() end)
+''')
+        self.good("run", "pipe.lua")
+        self.assertEqual(sorted(self.good("logs", "last", "pipe").out.split("\n")), ["", "status 141", "y"])
+
     def test_a_flood_of_logs_does_not_fill_the_head(self):
         self.write("flood.lua", HEAD + r'''
 local flood = flow.shell("flood", { args = { "i" }, command = [[seq {i}0000000 {i}7000000]] })

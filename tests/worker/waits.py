@@ -180,6 +180,8 @@ return flow.pipeline("cache", {}, function() return ask() end)
     def test_a_signal_to_nobody_who_waits_is_refused_where_the_run_is_over(self):
         self.answer("1")
         self.exits(2, self.flow("signal", "last", "go", "2"), "succeeded")
+        self.exits(2, self.flow("signal", "last", "gone", "1"), "succeeded")
+        self.good("signal", "last", "go", "1")  # asked again: it is what the run was sent
         self.exits(2, self.flow("signal", "nobody", "go"), "nobody")
 
 
