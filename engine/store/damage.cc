@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 #include <vector>
 
 #include "engine/base/files.hpp"
@@ -18,24 +19,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kSector = 512;  // a disk writes it whole or not at all
-constexpr size_t kChecksum = 4;
+constexpr size_t kFewBytes = 4;  // no record is written by as few: they were changed
 
-size_t nonzero_bytes(std::string_view bytes) {
-  return bytes.size() - static_cast<size_t>(std::count(bytes.begin(), bytes.end(), '\0'));
-}
-
-bool is_zero(std::string_view bytes) {
-  return bytes.find_first_not_of('\0') == std::string_view::npos;
-}
-
-/// Whether of what the record at `at` covers there is nothing in some sector, as after a write that
-/// came to the disk in part.
+/// Whether of what the record at `at` covers nothing was written in some sector, as after a write
+/// that came to the disk in part.
 bool lacks_sector(std::string_view log, size_t at, size_t size) {
   size_t end = at + size;
   while (at < end) {
     size_t next = std::min(end, at - at % kSector + kSector);
-    if (is_zero(log.substr(at, next - at))) return true;
+    if (written_bytes(log, at, next) == 0) return true;
     at = next;
   }
   return false;
@@ -57,40 +49,46 @@ bool has_wrong_length(std::string_view log, size_t at) {
 
 struct Later {
   bool has_whole = false;
-  size_t durable = 0;  // bytes of the log, as what was written whole says
+  uint64_t durable = 0;  // bytes of the log, as what was written whole says
 };
 
-/// What was written whole behind `at`.
+uint64_t durable_size(const SyncMarks& marks, uint64_t number) {
+  if (marks.newest.log == number) return marks.newest.size;
+  return marks.before.log == number ? marks.before.size : 0;
+}
+
+/// What was written whole behind `at`, as far as it takes to know whether that was durable.
 Later whole_after(std::string_view log, size_t at, uint64_t number) {
   Later later;
-  for (size_t next = at + 1; next < log.size();) {
+  for (size_t next = at + 1; next < log.size() && later.durable <= at;) {
     if (!is_whole_record(log, next)) {
       next++;
       continue;
     }
     later.has_whole = true;
-    SyncMark mark = mark_of(log, next);
-    if (mark.log == number) later.durable = std::max(later.durable, mark.size);
+    later.durable = std::max(later.durable, durable_size(marks_of(log, next), number));
     next += record_size(log, next);
   }
   return later;
 }
 
 /// Whether a crash in the middle of a write can have left this, of what no sync had reached: the
-/// rest was not written, or is cut, or came to the disk in some of its sectors.
+/// rest is cut, or came to the disk in some of its sectors.
 bool is_torn_tail(std::string_view log, size_t at, uint64_t number) {
-  std::string_view rest = log.substr(at);
-  if (is_zero(rest)) return true;
+  size_t left = log.size() - at;
   Later later = whole_after(log, at, number);
   if (later.durable > at) return false;
-  if (rest.size() < kRecordHeader) return true;
-  if (is_zero(rest.substr(0, kRecordHeader))) return nonzero_bytes(rest) > kChecksum;
+  if (left < kRecordHeader) return true;
+  if (lacks_sector(log, at, kRecordHeader)) return written_bytes(log, at, log.size()) > kFewBytes;
   size_t size = record_size(log, at);
   if (size > left_in_block(at) || has_wrong_length(log, at)) return false;
-  if (size > rest.size()) return !later.has_whole;
+  if (size > left) return !later.has_whole;
   return lacks_sector(log, at, size);
 }
 
+uint64_t number_of(const fs::path& log) { return std::strtoull(log.stem().c_str(), nullptr, 10); }
+
+/// Oldest first.
 std::vector<fs::path> logs_of(const std::string& database) {
   std::vector<fs::path> logs;
   std::error_code failed;
@@ -99,28 +97,76 @@ std::vector<fs::path> logs_of(const std::string& database) {
     if (walk->path().extension() == ".log") logs.push_back(walk->path());
   }
   std::sort(logs.begin(), logs.end());
-  std::string manifest;
-  std::ifstream current(fs::path(database) / "CURRENT");
-  if (std::getline(current, manifest)) logs.push_back(fs::path(database) / manifest);
   return logs;
+}
+
+/// What the logs that were read so far tell of older ones.
+class Told {
+ public:
+  OtherLogs of(uint64_t number) const {
+    return {std::max(durable_size(marks_, number), durable_size(first_, number)), are_written_};
+  }
+  void add(std::string_view log) {
+    bool is_first = true;
+    end_of_whole(log, 0, [&](size_t at) {
+      SyncMarks marks = marks_of(log, at);
+      if (marks.newest.log == 0) return;
+      if (std::exchange(is_first, false)) first_ = marks;
+      marks_ = marks;
+      are_written_ = true;
+    });
+  }
+
+ private:
+  SyncMarks first_, marks_;  // of the oldest log read: its first batch, and its last
+  bool are_written_ = false;
+};
+
+std::string place_of(const fs::path& path, size_t at) {
+  return at == std::string_view::npos ? "" : fmt::format("{} at offset {}", path.string(), at);
+}
+
+std::string manifest_damage(const std::string& database) {
+  std::string name;
+  std::ifstream current(fs::path(database) / "CURRENT");
+  if (!std::getline(current, name)) return "";
+  fs::path path = fs::path(database) / name;
+  auto manifest = read_file(path.string());
+  return manifest.ok() ? place_of(path, first_wrong_record(*manifest, 0)) : "";
 }
 
 }  // namespace
 
-size_t first_wrong_record(std::string_view log, uint64_t number) {
+size_t first_wrong_record(std::string_view log, uint64_t number, const OtherLogs& others) {
   size_t at = end_of_whole(log, 0);
-  return at >= log.size() || is_torn_tail(log, at, number) ? std::string_view::npos : at;
+  if (at < others.durable) return at;
+  if (at >= log.size() || is_unwritten(log, at)) return std::string_view::npos;
+  return !others.are_written && is_torn_tail(log, at, number) ? std::string_view::npos : at;
 }
 
 std::string find_log_damage(const std::string& database) {
+  std::vector<fs::path> logs = logs_of(database);
+  std::string damage = manifest_damage(database);
+  Told told;
+  for (auto path = logs.rbegin(); path != logs.rend(); ++path) {
+    auto log = read_file(path->string());
+    if (!log.ok()) continue;  // a live writer removed it
+    uint64_t number = number_of(*path);
+    std::string where = place_of(*path, first_wrong_record(*log, number, told.of(number)));
+    if (!where.empty()) damage = where;
+    told.add(*log);
+  }
+  return damage;
+}
+
+void cut_unwritten(const std::string& database) {
   for (const fs::path& path : logs_of(database)) {
     auto log = read_file(path.string());
-    if (!log.ok()) continue;  // a live writer removed it
-    uint64_t number = std::strtoull(path.stem().c_str(), nullptr, 10);
-    size_t at = first_wrong_record(*log, number);
-    if (at != std::string_view::npos) return fmt::format("{} at offset {}", path.string(), at);
+    if (!log.ok()) continue;
+    size_t end = end_of_whole(*log, 0);
+    std::error_code ignored;  // readers of logs see no more of one than its whole records
+    if (end < log->size()) fs::resize_file(path, end, ignored);
   }
-  return "";
 }
 
 }  // namespace flow

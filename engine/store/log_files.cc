@@ -23,7 +23,8 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
-constexpr size_t kAhead = 256 * 1024;
+constexpr uint64_t kAheadMin = 256 * 1024, kAheadMax = 2 << 20;
+constexpr uint64_t kPage = 4096;
 constexpr uint64_t kNoMore = UINT64_MAX;
 constexpr size_t kScan = 32 * kLogBlock;  // read at once in search of a log's end
 
@@ -45,71 +46,126 @@ ssize_t read_at(int descriptor, char* to, size_t size, uint64_t at) {
   return static_cast<ssize_t>(got);
 }
 
+/// Up to the last byte that is no zero and not as the fill left it.
+size_t written_size_of(std::string_view bytes) {
+  size_t end = bytes.size();
+  while (end > 0 && (bytes[end - 1] == '\0' || written_bytes(bytes, end - 1, end) == 0)) end--;
+  return end;
+}
+
 IOStatus io_error(const std::string& path) { return IOStatus::IOError(path, std::strerror(errno)); }
+
+/// One log that is written to. Thread-safe but for what appends.
+class OpenLog {
+ public:
+  OpenLog(const std::string& path, std::shared_ptr<SyncProgress> progress)
+      : number_(number_of(path)),
+        descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)),
+        progress_(std::move(progress)) {
+    if (descriptor_ < 0) filled_ = kNoMore;
+  }
+  ~OpenLog() { close(); }
+
+  uint64_t size() const { return size_; }
+  void grew(uint64_t bytes) { size_ += bytes; }
+  void synced(uint64_t size) { progress_->advance(number_, size); }
+
+  bool sync() {
+    std::lock_guard lock(mutex_);
+    return descriptor_ < 0 || sync_open();
+  }
+
+  // Where that fails, on a full disk, the log just grows.
+  void fill_before(uint64_t coming) {
+    uint64_t end = size_ + coming;
+    if (end <= filled_) return;
+    uint64_t until = end + std::clamp(end, kAheadMin, kAheadMax);
+    until += kPage - until % kPage;
+    std::string piece(64 * 1024, '\0');
+    fill_unwritten(piece, filled_);
+    while (filled_ < until) {
+      auto n = static_cast<size_t>(std::min<uint64_t>(piece.size(), until - filled_));
+      if (::pwrite(descriptor_, piece.data(), n, static_cast<off_t>(filled_)) !=
+          static_cast<ssize_t>(n)) {
+        filled_ = kNoMore;
+        return;
+      }
+      filled_ += n;
+    }
+    if (::fdatasync(descriptor_) != 0) filled_ = kNoMore;
+  }
+
+  // What was written of it is durable before its end is: a log that ends is whole.
+  void close() {
+    std::lock_guard lock(mutex_);
+    if (descriptor_ < 0) return;
+    if (sync_open()) (void)!::ftruncate(descriptor_, static_cast<off_t>(size_.load()));
+    ::close(std::exchange(descriptor_, -1));
+  }
+
+ private:
+  bool sync_open() {
+    uint64_t size = size_;
+    if (::fdatasync(descriptor_) != 0) return false;
+    synced(size);
+    return true;
+  }
+
+  uint64_t number_;
+  std::mutex mutex_;
+  int descriptor_;
+  std::shared_ptr<SyncProgress> progress_;
+  std::atomic<uint64_t> size_{0};
+  uint64_t filled_ = 0;
+};
 
 class WrittenLog final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
-  WrittenLog(std::unique_ptr<rocksdb::FSWritableFile> file, const std::string& path,
-             std::shared_ptr<SyncProgress> progress)
+  WrittenLog(std::unique_ptr<rocksdb::FSWritableFile> file, std::shared_ptr<OpenLog> log,
+             std::shared_ptr<OpenLog> before)
       : FSWritableFileOwnerWrapper(std::move(file)),
-        number_(number_of(path)),
-        descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)),
-        progress_(std::move(progress)) {
-    if (descriptor_ < 0) zeros_until_ = kNoMore;
-  }
-  ~WrittenLog() override { cut_zeros(); }
+        log_(std::move(log)),
+        before_(std::move(before)) {}
+  ~WrittenLog() override { log_->close(); }
 
   IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* debug) override {
-    prepare(data.size());
-    IOStatus status = FSWritableFileOwnerWrapper::Append(data, options, debug);
-    if (status.ok()) size_ += data.size();
-    return status;
+    return append(data, [&] { return FSWritableFileOwnerWrapper::Append(data, options, debug); });
   }
   IOStatus Append(const Slice& data, const IOOptions& options,
                   const rocksdb::DataVerificationInfo& verification,
                   IODebugContext* debug) override {
-    prepare(data.size());
-    IOStatus status = FSWritableFileOwnerWrapper::Append(data, options, verification, debug);
-    if (status.ok()) size_ += data.size();
-    return status;
+    return append(data, [&] {
+      return FSWritableFileOwnerWrapper::Append(data, options, verification, debug);
+    });
   }
   IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
-    uint64_t size = size_;  // another thread may append meanwhile
+    uint64_t size = log_->size();  // another thread may append meanwhile
     IOStatus status = FSWritableFileOwnerWrapper::Sync(options, debug);
-    if (status.ok()) progress_->advance(number_, size);
+    if (status.ok()) log_->synced(size);
     return status;
   }
   IOStatus Fsync(const IOOptions& options, IODebugContext* debug) override {
     return Sync(options, debug);
   }
   IOStatus Close(const IOOptions& options, IODebugContext* debug) override {
-    cut_zeros();
+    log_->close();
     return FSWritableFileOwnerWrapper::Close(options, debug);
   }
   void PrepareWrite(size_t, size_t, const IOOptions&, IODebugContext*) override {}
 
  private:
-  // Where that fails, on a full disk, the log just grows.
-  void prepare(size_t coming) {
-    uint64_t end = size_ + coming;
-    if (end <= zeros_until_) return;
-    static const std::string zeros(kAhead, '\0');
-    ssize_t written = ::pwrite(descriptor_, zeros.data(), kAhead, static_cast<off_t>(end));
-    zeros_until_ = written == ssize_t{kAhead} ? end + kAhead : kNoMore;
+  template <typename F>
+  IOStatus append(const Slice& data, F write) {
+    if (before_ && !before_->sync())
+      return IOStatus::IOError("sync of a log", std::strerror(errno));
+    before_.reset();
+    log_->fill_before(data.size());
+    IOStatus status = write();
+    if (status.ok()) log_->grew(data.size());
+    return status;
   }
 
-  void cut_zeros() {
-    if (descriptor_ < 0) return;
-    (void)!::ftruncate(descriptor_, static_cast<off_t>(size_.load()));
-    ::close(std::exchange(descriptor_, -1));
-    zeros_until_ = kNoMore;
-  }
-
-  uint64_t number_;
-  int descriptor_;
-  std::shared_ptr<SyncProgress> progress_;
-  std::atomic<uint64_t> size_{0};
-  uint64_t zeros_until_ = 0;
+  std::shared_ptr<OpenLog> log_, before_;
 };
 
 class ReadLog final : public rocksdb::FSSequentialFile {
@@ -162,8 +218,10 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
                            std::unique_ptr<rocksdb::FSWritableFile>* file,
                            IODebugContext* debug) override {
     IOStatus status = FileSystemWrapper::NewWritableFile(path, options, file, debug);
-    if (status.ok() && is_log(path))
-      *file = std::make_unique<WrittenLog>(std::move(*file), path, progress_);
+    if (!status.ok() || !is_log(path)) return status;
+    auto log = std::make_shared<OpenLog>(path, progress_);
+    std::lock_guard lock(mutex_);
+    *file = std::make_unique<WrittenLog>(std::move(*file), log, std::exchange(newest_, log));
     return status;
   }
   IOStatus NewSequentialFile(const std::string& path, const FileOptions& options,
@@ -180,19 +238,23 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
 
  private:
   std::shared_ptr<SyncProgress> progress_;
+  std::mutex mutex_;
+  std::shared_ptr<OpenLog> newest_;
 };
 
 }  // namespace
 
 void SyncProgress::advance(uint64_t log, uint64_t size) {
   std::lock_guard lock(mutex_);
-  if (log > newest_.log) newest_ = {log, size};
-  if (log == newest_.log) newest_.size = std::max(newest_.size, size);
+  if (log > marks_.newest.log) marks_ = {{log, size}, marks_.newest};
+  for (SyncMark* mark : {&marks_.newest, &marks_.before}) {
+    if (log == mark->log) mark->size = std::max(mark->size, size);
+  }
 }
 
-SyncMark SyncProgress::mark() const {
+SyncMarks SyncProgress::marks() const {
   std::lock_guard lock(mutex_);
-  return newest_;
+  return marks_;
 }
 
 std::shared_ptr<rocksdb::FileSystem> make_log_files(std::shared_ptr<SyncProgress> progress) {
@@ -204,14 +266,14 @@ uint64_t written_size(const std::string& path) {
   if (descriptor < 0) return 0;
   struct stat info {};
   uint64_t end = ::fstat(descriptor, &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
-  std::string bytes(kLogBlock, '\0');
+  std::string bytes(kScan, '\0');
   while (end > 0) {
-    size_t n = std::min<uint64_t>(bytes.size(), end);
-    ssize_t got = read_at(descriptor, bytes.data(), n, end - n);
-    if (got != static_cast<ssize_t>(n)) break;
-    size_t last = std::string_view(bytes.data(), n).find_last_not_of('\0');
-    end -= last == std::string_view::npos ? n : n - 1 - last;
-    if (last != std::string_view::npos) break;
+    uint64_t start = (end - 1) / kScan * kScan;
+    ssize_t got = read_at(descriptor, bytes.data(), static_cast<size_t>(end - start), start);
+    if (got != static_cast<ssize_t>(end - start)) break;
+    size_t written = written_size_of({bytes.data(), static_cast<size_t>(got)});
+    end = start + written;
+    if (written > 0) break;
   }
   ::close(descriptor);
   return end;

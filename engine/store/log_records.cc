@@ -16,6 +16,9 @@ constexpr uint32_t kMaskDelta = 0xa282ead8u;
 constexpr size_t kBatchHeader = 12;
 constexpr char kLogDataTag = 3;
 
+constexpr std::string_view kFill = "unwritten so far";  // no type of a record is a letter
+static_assert(kSector % kFill.size() == 0);
+
 template <typename T>
 T number_at(std::string_view bytes, size_t at) {
   T number = 0;
@@ -25,10 +28,10 @@ T number_at(std::string_view bytes, size_t at) {
 
 }  // namespace
 
-std::string encode_mark(const SyncMark& mark) {
-  std::string bytes(sizeof mark.log + sizeof mark.size, '\0');
-  std::memcpy(bytes.data(), &mark.log, sizeof mark.log);
-  std::memcpy(bytes.data() + sizeof mark.log, &mark.size, sizeof mark.size);
+std::string encode_marks(const SyncMarks& marks) {
+  std::string bytes;
+  for (uint64_t number : {marks.newest.log, marks.newest.size, marks.before.log, marks.before.size})
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
   return bytes;
 }
 
@@ -52,32 +55,47 @@ bool is_whole_record(std::string_view log, size_t at) {
   return crc32c(log.substr(at + kTypeAt, size - kTypeAt)) == stored_checksum(log, at);
 }
 
-SyncMark mark_of(std::string_view log, size_t at) {
+SyncMarks marks_of(std::string_view log, size_t at) {
   auto type = static_cast<uint8_t>(log[at + kTypeAt]);
   if (type != kFullType && type != kFirstType) return {};
   std::string_view payload = log.substr(at + kRecordHeader, record_size(log, at) - kRecordHeader);
-  SyncMark mark;
-  constexpr size_t kMarkBytes = sizeof mark.log + sizeof mark.size;
-  constexpr size_t kMarkAt = kBatchHeader + 2;  // behind its tag and its length
-  if (payload.size() < kMarkAt + kMarkBytes) return {};
-  if (payload[kBatchHeader] != kLogDataTag || payload[kBatchHeader + 1] != char{kMarkBytes})
+  constexpr size_t kNumber = sizeof(uint64_t), kMarksBytes = 4 * kNumber;
+  constexpr size_t kMarksAt = kBatchHeader + 2;  // behind their tag and their length
+  if (payload.size() < kMarksAt + kMarksBytes) return {};
+  if (payload[kBatchHeader] != kLogDataTag || payload[kBatchHeader + 1] != char{kMarksBytes})
     return {};
-  mark.log = number_at<uint64_t>(payload, kMarkAt);
-  mark.size = number_at<uint64_t>(payload, kMarkAt + sizeof mark.log);
-  return mark;
+  auto number = [&](size_t i) { return number_at<uint64_t>(payload, kMarksAt + i * kNumber); };
+  return {{number(0), number(1)}, {number(2), number(3)}};
 }
 
-size_t end_of_whole(std::string_view log, size_t at) {
+size_t end_of_whole(std::string_view log, size_t at, const std::function<void(size_t)>& visit) {
   while (at < log.size()) {
     if (left_in_block(at) < kRecordHeader) {
       at = std::min(log.size(), at + left_in_block(at));
     } else if (is_whole_record(log, at)) {
+      if (visit) visit(at);
       at += record_size(log, at);
     } else {
       break;
     }
   }
   return at;
+}
+
+void fill_unwritten(std::string& bytes, uint64_t at) {
+  for (size_t i = 0; i < bytes.size(); i++) bytes[i] = kFill[(at + i) % kFill.size()];
+}
+
+size_t written_bytes(std::string_view log, size_t at, size_t end) {
+  size_t count = 0;
+  for (size_t i = at; i < end; i++) count += log[i] != kFill[i % kFill.size()] ? 1 : 0;
+  return count;
+}
+
+bool is_unwritten(std::string_view log, size_t at) {
+  while (at < log.size() && log[at] == kFill[at % kFill.size()]) at++;
+  if (at == log.size()) return true;
+  return at % kSector == 0 && log.find_first_not_of('\0', at) == std::string_view::npos;
 }
 
 }  // namespace flow

@@ -55,9 +55,10 @@ Result<core::State> recover(const Store& store, const Blobs& blobs) {
         for (const core::Record& record : *records) {
           if (record.sequence <= state.sequence) continue;  // the snapshot has it
           if (record.sequence != state.sequence + 1) {
-            problem =
-                environment_error(fmt::format("the journal has no record {}: after {} comes {}",
-                                              state.sequence + 1, state.sequence, record.sequence));
+            problem = environment_error(fmt::format(
+                "the state is damaged: the journal has no record {}: after {} comes {}. Bring "
+                "the state's folder back from a copy, or move it away and start again.",
+                state.sequence + 1, state.sequence, record.sequence));
             return false;
           }
           core::apply(state, record, dropped);

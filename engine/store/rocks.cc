@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <thread>
@@ -25,6 +24,7 @@
 #include "engine/store/damage.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/log_files.hpp"
+#include "engine/store/opening.hpp"
 #include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
@@ -43,6 +43,8 @@ constexpr uint64_t kLogBytesMax = 64 << 20;  // 60 MB of log replays in 0.2 s
 constexpr size_t kHashedBytes = 8;           // of a digest
 constexpr size_t kBuckets = 1 << 16;
 constexpr size_t kBlockCacheBytes = 64 << 20;
+// A reader is to have a folder for its notes, and this one makes none.
+constexpr const char* kNoFolder = "/dev/null/none";
 constexpr int kReaderTries = 10;  // a live writer may remove a file that was just named
 constexpr std::chrono::milliseconds kReaderPause{20};
 
@@ -73,7 +75,9 @@ Error cannot_open(const std::string& dir, const rocksdb::Status& status) {
                     dir, status.ToString()));
   }
   return environment_error(
-      fmt::format("cannot open the state `{}`: {} ({})", dir, status.ToString(), free_space(dir)));
+      fmt::format("cannot open the state `{}`: {} ({}). Nothing that was committed is lost. Make "
+                  "room or repair the disk, then do this again.",
+                  dir, status.ToString(), free_space(dir)));
 }
 
 /// Makes `dir` (0700) where there is none.
@@ -152,6 +156,9 @@ Descriptors all_families() {
 
 Result<rocksdb::DB*> open_writer(const std::string& dir, rocksdb::Env* files, Families& families) {
   FLOW_TRY(own_folder(dir));
+  FLOW_TRY(make_dirs(dir + "/db"));
+  Opening alone(dir, Opening::Who::writer);
+  cut_unwritten(dir + "/db");
   rocksdb::Options options = database_options(files);
   options.create_if_missing = true;
   rocksdb::DB* db = nullptr;
@@ -170,17 +177,9 @@ bool is_half_made(const rocksdb::Status& status) {
          status.ToString().find("Column family not found") != std::string::npos;
 }
 
-/// A secondary beside a live writer. Its own folder is needed only to open it.
+/// A secondary beside a live writer.
 Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Families& families) {
   if (::access((dir + "/db/CURRENT").c_str(), F_OK) != 0) return no_state(dir);
-  std::error_code ignored;
-  fs::path temporary = fs::temp_directory_path(ignored);
-  std::string own = ((temporary.empty() ? "/tmp" : temporary) / "flow-reader-XXXXXX").string();
-  if (mkdtemp(own.data()) == nullptr)
-    return environment_error(
-        fmt::format("cannot make a folder for reading beside the writer, "
-                    "`{}`: {}",
-                    own, std::strerror(errno)));
   rocksdb::Options options = database_options(files);
   options.max_open_files = -1;
   options.info_log = std::make_shared<Silence>();
@@ -188,8 +187,9 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   rocksdb::Status status;
   for (int tries = 0; tries < kReaderTries; tries++) {
     if (tries > 0) std::this_thread::sleep_for(kReaderPause);
-    status =
-        rocksdb::DB::OpenAsSecondary(options, dir + "/db", own, all_families(), &families, &db);
+    Opening beside(dir, Opening::Who::reader);
+    status = rocksdb::DB::OpenAsSecondary(options, dir + "/db", kNoFolder, all_families(),
+                                          &families, &db);
     // A writer that opens meanwhile turns the log that was just to be read into tables.
     if (status.ok()) status = db->TryCatchUpWithPrimary();
     if (status.ok()) break;
@@ -197,7 +197,6 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
     families.clear();
     delete std::exchange(db, nullptr);
   }
-  fs::remove_all(own, ignored);  // now: a reader that is killed leaves nothing
   // Whoever makes the state makes its families one by one: one who was killed then left nothing.
   if (is_half_made(status)) return no_state(dir);
   if (!status.ok()) return cannot_open(dir, status);
@@ -247,7 +246,7 @@ class RocksStore final : public Store {
     if (read_only_)
       return internal_error(fmt::format("the state `{}` was opened for reading only", dir_));
     rocksdb::WriteBatch writes;
-    rocksdb::Status marked = writes.PutLogData(encode_mark(synced_->mark()));
+    rocksdb::Status marked = writes.PutLogData(encode_marks(synced_->marks()));
     if (!marked.ok()) return failed(marked);
     for (const Batch::Write& write : batch.writes) {
       rocksdb::ColumnFamilyHandle* family = handle(write.family);

@@ -9,9 +9,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FLOW_CHECK(end <= size);
   size_t wrong = flow::first_wrong_record(log, 4);
   FLOW_CHECK(wrong == std::string_view::npos || (wrong == end && end < size));
-  // What is whole stays so, and zeros behind it are no damage.
-  std::string grown(log.substr(0, end));
-  grown.append(3 * flow::kLogBlock, '\0');
+  // What is whole stays so, and what is unwritten behind it is no damage.
+  std::string grown(end + 3 * flow::kLogBlock, '\0');
+  flow::fill_unwritten(grown, 0);
+  grown.replace(0, end, log.substr(0, end));
   FLOW_CHECK(flow::first_wrong_record(grown, 4) == std::string_view::npos);
   FLOW_CHECK(flow::end_of_whole(grown, 0) >= end);
   return 0;

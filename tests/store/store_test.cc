@@ -12,6 +12,7 @@
 
 #include "engine/store/keys.hpp"
 #include "engine/store/lock.hpp"
+#include "engine/store/opening.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
 #include "tests/store/place.hpp"
@@ -152,6 +153,23 @@ TEST_CASE("a reader works beside a writer that goes on writing") {
   for (int i = 0; i < 5; i++) CHECK(read(*opened(place.state(), true), "first") == "1");
   stop = true;
   busy.join();
+}
+
+TEST_CASE("readers open beside each other, and a writer opens alone") {
+  Place place;
+  fs::create_directories(place.state() + "/db");
+  auto reader = std::make_unique<Opening>(place.state(), Opening::Who::reader);
+  { Opening another(place.state(), Opening::Who::reader); }
+  std::atomic<bool> is_over{false}, was_over{false};
+  std::thread writer([&] {
+    Opening alone(place.state(), Opening::Who::writer);
+    was_over = is_over.load();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // one that did not wait would be in
+  is_over = true;
+  reader.reset();
+  writer.join();
+  CHECK(was_over);
 }
 
 TEST_CASE("a truncated log opens at its last whole batch") {
