@@ -58,9 +58,10 @@ std::string padded(std::string text, size_t columns) {
   return text;
 }
 
-/// A waiting task's event names the signal, or says in words what it waits for.
+/// A waiting task's event names the signal, or says in words what it waits for; a dynamic task's
+/// is silent.
 std::string wait_text(const std::string& what, const std::string& run) {
-  if (what.empty()) return "waits";
+  if (what.empty()) return "waits for its calls";
   if (what.find(' ') != std::string::npos) return "waits for " + what;
   return "waits for the signal `" + what + "`: flow signal " + run + " " + what;
 }
@@ -172,7 +173,7 @@ std::vector<std::string> RunView::take(const Event& event) {
 std::vector<std::string> RunView::take_task(const Event& event) {
   auto before = running_.find(event.task);
   int64_t took_ms = before == running_.end() ? -1 : event.at_ms - before->second.since_ms;
-  waiting_.erase(event.task);
+  bool has_waited = waiting_.erase(event.task) > 0;
   if (event.status == "running") {
     Task task;
     task.attempt = event.attempt;
@@ -182,7 +183,7 @@ std::vector<std::string> RunView::take_task(const Event& event) {
       return {event.task + ": started, attempt " + std::to_string(event.attempt)};
     return {event.task + ": started"};
   }
-  bool was_shown = before != running_.end() || services_.contains(event.task);
+  bool was_shown = before != running_.end() || has_waited || services_.contains(event.task);
   if (before != running_.end()) running_.erase(before);
   if (event.status == "waiting") {
     waiting_[event.task] = wait_text(event.text, event.run);
@@ -195,7 +196,7 @@ std::vector<std::string> RunView::take_task(const Event& event) {
     if (cached_lines_ == kCachedLinesMax) return {"… more cached tasks are only counted"};
     return {event.task + ": cached"};
   }
-  // A map, a when, a dynamic task's calls: they only gather what others computed.
+  // A map, a when: they only gather what others computed.
   if (event.status == "succeeded" && !was_shown) return {};
   std::string line = event.task + ": " + event.status;
   if (took_ms >= 0) line += " in " + format_duration(took_ms);

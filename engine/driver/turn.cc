@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <unordered_set>
 
 #include "engine/base/cbor.hpp"
 #include "engine/base/clock.hpp"
@@ -25,6 +27,18 @@ bool is_question(const core::Command& command) {
          std::holds_alternative<core::ExpandMap>(command) ||
          std::holds_alternative<core::ResolveWhen>(command) ||
          std::holds_alternative<core::GatherValue>(command);
+}
+
+/// Told is what a turn made of a unit, not the ways it took: once, and after what it waited for.
+void keep_last_changes(std::vector<core::Command>& acts, size_t from) {
+  std::map<core::RunId, std::unordered_set<core::UnitId>> seen;
+  auto is_followed = [&](const core::Command& act) {
+    const auto* change = std::get_if<core::UnitChanged>(&act);
+    return change != nullptr && !seen[change->run].insert(change->unit).second;
+  };
+  auto end = acts.rend() - static_cast<std::ptrdiff_t>(from);
+  auto kept = std::remove_if(acts.rbegin(), end, is_followed);
+  acts.erase(acts.begin() + static_cast<std::ptrdiff_t>(from), kept.base());
 }
 
 }  // namespace
@@ -67,6 +81,7 @@ void Driver::decide(std::vector<Input> inputs) {
   settle(now);
   durable_ = durable_ || !records_.empty();
   stage_starts(acts_before);
+  keep_last_changes(decided_.acts, acts_before);
   for (size_t i = acts_before; i < decided_.acts.size(); i++) {
     const core::Command& act = decided_.acts[i];
     if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {

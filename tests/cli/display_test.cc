@@ -54,6 +54,14 @@ TEST_CASE("a frame shows services, what runs with its progress, what waits, and 
               "3 done (1 cached), 2 running, 1 waiting, 4 pending"});
 }
 
+TEST_CASE("a pipe hears that a dynamic task waits for its calls, and how that ended") {
+  RunView view("p  R1");
+  CHECK(view.take(event("task", "search", "running", 1000)) == Lines{"search: started"});
+  CHECK(view.take(event("task", "search", "waiting", 1100)) ==
+        Lines{"search: waits for its calls"});
+  CHECK(view.take(event("task", "search", "succeeded", 1900)) == Lines{"search: succeeded"});
+}
+
 TEST_CASE("a frame is never wider or higher than the terminal") {
   RunView view("a pipeline with quite a long name");
   for (int i = 0; i < 50; i++) {

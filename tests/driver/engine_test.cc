@@ -134,6 +134,28 @@ end)
   CHECK(task(run.info(), "no").status == "skipped");
 }
 
+TEST_CASE("that a dynamic task waits for its calls, and that it succeeded, is told once") {
+  Place place;
+  Engine engine(place.options());
+  std::string script = place.script(R"(
+local double = flow.task("double", function(ctx, i) return i * 2 end)
+local search = flow.dynamic("search", function(ctx) return { double(1), double(2) } end)
+return flow.pipeline("p", {}, function() return search() end)
+)");
+  auto told_of_search = [&] {
+    std::vector<std::string> told;
+    Run run = engine.run(script);
+    while (auto event = run.next_event()) {
+      if (event->task == "search")
+        told.push_back(event->status + (event->cached ? ", cached" : ""));
+    }
+    run.wait();
+    return told;
+  };
+  CHECK(told_of_search() == std::vector<std::string>{"running", "waiting", "succeeded"});
+  CHECK(told_of_search() == std::vector<std::string>{"succeeded, cached"});
+}
+
 TEST_CASE("what tasks print, return and fail with need not be UTF-8") {
   Place place;
   Engine engine(place.options());
