@@ -22,7 +22,7 @@ void add_resume(CLI::App& app, Session& session) {
       // A run that succeeded is only shown: no engine, no lock.
       RunInfo before = Reader(session.engine()).show(*selector);
       if (before.status == "succeeded" && code->empty()) {
-        print_run(before, session.json);
+        if (session.json || !session.quiet) print_run(before, session.json);
         return int{kDone};
       }
       Interrupts interrupts;

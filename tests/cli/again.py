@@ -192,6 +192,15 @@ return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
         self.assertEqual(self.attempts(), {"first": 1, "look": 3, "join": 1})
         self.assertEqual(self.read("count"), "first\n")
 
+    def test_a_quiet_resume_of_what_has_succeeded_says_nothing(self):
+        self.write("one.lua", 'local flow = require "flow"\n'
+                   'local one = flow.task("one", function() return 1 end)\n'
+                   'return flow.pipeline("one", {}, function() return one() end)\n')
+        self.good("run", "one.lua")
+        self.assertEqual(self.good("resume", "-q").out, "")
+        self.assertIn("succeeded", self.good("resume").out)
+        self.assertEqual([line["result"] for line in self.good("resume", "-q", "--json").lines()], [1])
+
     def test_an_interruption_is_no_retry(self):
         self.write("held.lua", HOLD + 'return flow.pipeline("held", { gate = flow.param.string {} }, '
                    'function(p) return hold(p.gate, "one").stdout end)\n')
