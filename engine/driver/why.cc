@@ -1,6 +1,7 @@
 // Why a task waits, why it ran again, why it failed: in words a person can act on.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/base/units.hpp"
@@ -41,6 +42,39 @@ std::vector<std::string> code_differences(const TaskDef& before, const TaskDef& 
     out.push_back(fmt::format("{} is no longer part of its code", name));
   if (out.empty()) out.push_back("its code changed");
   return out;
+}
+
+/// A map has no attempts of its own: it is what its tasks came to.
+std::string explain_map(const core::Run& run, core::UnitId map) {
+  std::string name = Resolver::unit_name(run, map);
+  const std::vector<core::UnitId>& tasks = core::instances_of(run, map);
+  if (tasks.empty()) return fmt::format("`{}` is a map of an empty list: it has no tasks.", name);
+  std::vector<std::pair<std::string, size_t>> counts;
+  const core::UnitId* telling = &tasks.front();
+  for (const core::UnitId& task : tasks) {
+    const core::Unit& u = run.units[task];
+    std::string what = u.cached ? "cached" : core::status_name(u.status);
+    auto same = [&](const auto& count) { return count.first == what; };
+    auto found = std::ranges::find_if(counts, same);
+    if (found == counts.end()) found = counts.insert(found, {what, 0});
+    found->second++;
+    bool is_first_failed = u.status == core::UnitStatus::failed &&
+                           run.units[*telling].status != core::UnitStatus::failed;
+    if (is_first_failed) telling = &task;
+  }
+  std::string text;
+  for (const auto& [what, count] : counts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, what);
+  return fmt::format("`{}` is a map of {} task{}: {}. Ask for one of them, such as `{}`.", name,
+                     tasks.size(), tasks.size() == 1 ? "" : "s", text,
+                     Resolver::unit_name(run, *telling));
+}
+
+/// Nor has a flow.when.
+std::string explain_when(const core::Run& run, core::UnitId when) {
+  const char* taken = run.units[when].side == core::Side::then_side ? "its first" : "its second";
+  return fmt::format("`{}` is a flow.when: it took {} branch.", Resolver::unit_name(run, when),
+                     taken);
 }
 
 }  // namespace
@@ -99,6 +133,10 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
   const core::Unit& u = run.units[unit];
   std::string name = Resolver::unit_name(run, unit);
   const TaskDef* def = Resolver::def_of(run, unit);
+  bool is_broken = u.extra && u.extra->failure.cause != core::Cause::none &&
+                   u.extra->failure.cause != core::Cause::dependency;
+  bool is_map = run.node(u.node).kind == NodeKind::map && u.instance < 0;
+  if (is_map && u.expanded && !is_broken) return explain_map(run, unit);
   std::string text;
   switch (u.status) {
     case core::UnitStatus::failed:
@@ -130,6 +168,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       text = fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded.state, run.id, unit));
       break;
     case core::UnitStatus::succeeded:
+      if (run.node(u.node).kind == NodeKind::when) return explain_when(run, unit);
       text = u.cached ? fmt::format("`{}` did not run: an earlier result with the same key served.",
                                     name)
                       : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,

@@ -217,6 +217,31 @@ class Verbs(Place):
         self.assertEqual(self.good("why", "first", "hold").out,
                          "`hold` did not run: an earlier result with the same key served.\n")
 
+    def test_why_of_a_map_tells_of_its_tasks(self):
+        self.write("map.lua", r"""
+local flow = require "flow"
+local mk = flow.task("mk", function(ctx, i, worst) assert(i <= worst) return i end)
+local list = flow.task("list", function() return {} end)
+return flow.pipeline("m", { worst = flow.param.int {}, n = flow.param.int {} }, function(p)
+  local items = {}
+  for i = 1, p.n do items[i] = i end
+  return { flow.map(mk, items, 5), flow.map(mk, items, p.worst), flow.map(mk, list()),
+           flow.when(list()[1], function() return 1 end) }
+end)
+""")
+
+        def why(task):
+            return self.good("why", "last", task).out
+        self.good("run", "map.lua", "--param", "n=2", "--param", "worst=6")
+        self.assertEqual(why("mk"), "`mk` is a map of 2 tasks: 2 succeeded. Ask for one of them, such as `mk[1]`.\n")
+        self.assertEqual(why("mk#3"), "`mk#3` is a map of an empty list: it has no tasks.\n")
+        self.assertEqual(why("when"), "`when` is a flow.when: it took its second branch.\n")
+        self.exits(1, self.flow("run", "map.lua", "--param", "n=3", "--param", "worst=2"))
+        self.assertEqual(why("mk"), "`mk` is a map of 3 tasks: 2 cached, 1 succeeded. Ask for one of them, such as "
+                         "`mk[1]`.\n")
+        self.assertEqual(why("mk#2"), "`mk#2` is a map of 3 tasks: 2 succeeded, 1 failed. Ask for one of them, such "
+                         "as `mk#2[3]`.\n")
+
     def test_a_plan_makes_no_state(self):
         self.write("large", "x" * 100_000)
         self.write("reads.lua", 'local flow = require "flow"\n'
