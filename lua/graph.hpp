@@ -112,7 +112,7 @@ void check_shell_map(lua_State* L, const TaskObject& task, Node& node);
 void read_options(lua_State* L, int index, TaskDef& def);
 
 // ---- params.cc
-const ParamSpec* test_param(lua_State* L, int index);
+const Parameter* test_param(lua_State* L, int index);
 /// A value of the script given to a parameter, in its place and type; `problem` where it does not
 /// fit. Handles fit.
 Value settle_param(const ParamSpec& spec, const Value& value, const std::string& folder,

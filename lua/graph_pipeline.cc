@@ -19,8 +19,8 @@ struct PipelineHolder {
 
 // ---- definition
 
-std::vector<ParamSpec> read_schema(lua_State* L, int index, const std::string& pipeline) {
-  std::vector<ParamSpec> schema;
+std::vector<Parameter> read_schema(lua_State* L, int index, const std::string& pipeline) {
+  std::vector<Parameter> schema;
   lua_pushnil(L);
   while (lua_next(L, index)) {
     if (lua_type(L, -2) != LUA_TSTRING)
@@ -29,8 +29,8 @@ std::vector<ParamSpec> read_schema(lua_State* L, int index, const std::string& p
                         "{}",
                         pipeline, kind_text(L, -2)));
     std::string name = lua_tostring(L, -2);
-    const ParamSpec* spec = test_param(L, -1);
-    if (spec == nullptr) {
+    const Parameter* parameter = test_param(L, -1);
+    if (parameter == nullptr) {
       int type = lua_type(L, -1);
       const char* form = type == LUA_TNUMBER    ? (lua_isinteger(L, -1) ? "int" : "number")
                          : type == LUA_TBOOLEAN ? "boolean"
@@ -49,12 +49,12 @@ std::vector<ParamSpec> read_schema(lua_State* L, int index, const std::string& p
     }
     bool good = !name.empty() && name.find_first_of(" =,\t\n") == std::string::npos;
     if (!good) raise(L, fmt::format("`{}` is no good name of a parameter", name));
-    schema.push_back(*spec);
-    schema.back().name = std::move(name);
+    schema.push_back(*parameter);
+    schema.back().spec.name = std::move(name);
     lua_pop(L, 1);
   }
   std::sort(schema.begin(), schema.end(),
-            [](const ParamSpec& a, const ParamSpec& b) { return a.name < b.name; });
+            [](const Parameter& a, const Parameter& b) { return a.spec.name < b.spec.name; });
   return schema;
 }
 
@@ -65,6 +65,7 @@ int define_pipeline(lua_State* L) {
   int body = 2;
   auto pipeline = std::make_unique<PipelineObject>();
   pipeline->name = name;
+  pipeline->where = text_of(current_place(L));
   if (lua_type(L, 2) == LUA_TTABLE || (lua_isnil(L, 2) && lua_gettop(L) > 2)) {
     if (lua_type(L, 2) == LUA_TTABLE) pipeline->params = read_schema(L, 2, name);
     body = 3;
@@ -100,7 +101,7 @@ struct InlineScope {
 
 Value bind_inline(lua_State* L, const PipelineObject& pipeline) {
   std::vector<std::string> names;
-  for (const ParamSpec& spec : pipeline.params) names.push_back(spec.name);
+  for (const Parameter& parameter : pipeline.params) names.push_back(parameter.spec.name);
   Value given = Value::map({});
   if (lua_gettop(L) > 2 || (lua_gettop(L) == 2 && lua_type(L, 2) != LUA_TTABLE))
     raise(L,
@@ -123,7 +124,7 @@ Value bind_inline(lua_State* L, const PipelineObject& pipeline) {
                         names.empty() ? "it has none" : "its parameters are: " + join(names)));
   }
   std::vector<std::pair<Value, Value>> bound;
-  for (const ParamSpec& spec : pipeline.params) {
+  for (const auto& [spec, where] : pipeline.params) {
     const Value* value = given.find(spec.name);
     if (value == nullptr && !spec.has_default)
       wrong(fmt::format("the parameter `{}` is required", spec.name));
@@ -279,7 +280,8 @@ Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipelin
   int top = lua_gettop(L);
   PhaseScope scope(context(L), graph);
   graph.plan.pipeline = pipeline.name;
-  graph.plan.params_schema = pipeline.params;
+  for (const Parameter& parameter : pipeline.params)
+    graph.plan.params_schema.push_back(parameter.spec);
   graph.plan.params = params;
   constexpr size_t kNodesAhead = 1 << 14;  // where none are, this costs no memory
   graph.plan.nodes.reserve(kNodesAhead);

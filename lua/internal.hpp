@@ -71,9 +71,14 @@ struct TaskObject {
                 // tasks here
   int function_ref = LUA_NOREF;  // registry reference; none for shell and native
 };
+/// A parameter, and where the script describes it: "pipeline.lua:3: ".
+struct Parameter {
+  ParamSpec spec;
+  std::string where;
+};
 struct PipelineObject {
-  std::string name;
-  std::vector<ParamSpec> params;
+  std::string name, where;
+  std::vector<Parameter> params;
   int body_ref = LUA_NOREF;
 };
 struct GraphBuilder {
@@ -109,7 +114,7 @@ std::string describe_handle(lua_State* L, int index);
 void refuse_handle(lua_State* L, int index, const char* use);
 /// Checks given parameters against the schema and coerces text ones. Errors name the parameter and
 /// the nearest one.
-std::vector<Error> bind_params(const std::vector<ParamSpec>& schema, const BuildRequest& request,
+std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildRequest& request,
                                Value& out);
 /// Runs the pipeline's body with bound parameters, fills graph.plan (nodes, defs, result). Errors
 /// as Lua gave them. What the body may not change is what it reaches, less what is reachable from

@@ -243,7 +243,7 @@ class Fitter {
 // ---- descriptions
 
 struct ParamHolder {
-  ParamSpec spec;
+  Parameter parameter;
 };
 
 int param_collect(lua_State* L) {
@@ -330,7 +330,8 @@ int make_param(lua_State* L) {
   auto* holder = static_cast<ParamHolder*>(lua_newuserdatauv(L, sizeof(ParamHolder), 0));
   new (holder) ParamHolder();
   set_metatable(L, &kParamKey);
-  ParamSpec& spec = holder->spec;
+  holder->parameter.where = text_of(current_place(L));
+  ParamSpec& spec = holder->parameter.spec;
   spec.type = lua_tostring(L, lua_upvalueindex(1));
   if (spec.type == "list") spec.of = "string";
   if (spec.type == "choice" && lua_type(L, 1) == LUA_TTABLE) read_choices(L, spec);
@@ -376,9 +377,9 @@ void push_params(lua_State* L, const Value& params) {
   lua_setmetatable(L, -2);
 }
 
-const ParamSpec* test_param(lua_State* L, int index) {
+const Parameter* test_param(lua_State* L, int index) {
   auto* holder = static_cast<ParamHolder*>(test_object(L, index, &kParamKey));
-  return holder == nullptr ? nullptr : &holder->spec;
+  return holder == nullptr ? nullptr : &holder->parameter;
 }
 
 Value settle_param(const ParamSpec& spec, const Value& value, const std::string& folder,
@@ -437,12 +438,12 @@ std::string missing_file(const Value& value) {
 
 }  // namespace
 
-std::vector<Error> bind_params(const std::vector<ParamSpec>& schema, const BuildRequest& request,
+std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildRequest& request,
                                Value& out) {
   std::vector<Error> errors;
   std::vector<std::string> names;
   std::map<std::string, Given> given;
-  for (const ParamSpec& spec : schema) names.push_back(spec.name);
+  for (const Parameter& parameter : pipeline.params) names.push_back(parameter.spec.name);
   if (request.params.kind() == Value::Kind::table) {
     if (!request.params.as_table().list.empty())
       errors.push_back(user_error("the parameters are names with values, not a list"));
@@ -454,15 +455,14 @@ std::vector<Error> bind_params(const std::vector<ParamSpec>& schema, const Build
   for (const auto& [name, value] : given) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     errors.push_back(user_error(fmt::format(
-        "{}: unknown parameter `{}`{}; {}", request.main, name, did_you_mean(name, names),
+        "{}unknown parameter `{}`{}; {}", pipeline.where, name, did_you_mean(name, names),
         names.empty() ? "the pipeline has none" : "the parameters are: " + join(names))));
   }
   std::vector<std::pair<Value, Value>> bound;
-  for (const ParamSpec& spec : schema) {
+  for (const auto& [spec, where] : pipeline.params) {
     auto problem = [&](const std::string& text) {
-      errors.push_back(
-          user_error(fmt::format("{}: the parameter `{}` {}{}", request.main, spec.name, text,
-                                 spec.help.empty() ? "" : " (" + spec.help + ")")));
+      errors.push_back(user_error(fmt::format("{}the parameter `{}` {}{}", where, spec.name, text,
+                                              spec.help.empty() ? "" : " (" + spec.help + ")")));
     };
     Value value;
     auto found = given.find(spec.name);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include "engine/base/errors.hpp"
 #include "lua/state.hpp"
 
 namespace flow::lua {
@@ -78,15 +79,6 @@ const PipelineObject* returned_pipeline(lua_State* L, int base, Status& status) 
   status = user_error(
       fmt::format("{}: the script returned {}, not a pipeline; {}", ctx.main, what, advice));
   return nullptr;
-}
-
-std::string joined(const std::vector<Error>& errors) {
-  std::string text;
-  for (const Error& error : errors) {
-    if (!text.empty()) text += "\n\n";
-    text += error.message;
-  }
-  return text;
 }
 
 }  // namespace
@@ -191,9 +183,9 @@ int State::build_body(lua_State* L) {
   freeze_libraries(L);
   fill_codes(L);
   Value params;
-  std::vector<Error> errors = bind_params(pipeline->params, request, params);
+  std::vector<Error> errors = bind_params(*pipeline, request, params);
   if (!errors.empty()) {
-    status = user_error(joined(errors));
+    status = joined_errors(errors);
     return 0;
   }
   state.context_.phase = Phase::building;

@@ -66,7 +66,7 @@ void add_watch_options(CLI::App* verb, Session& session, RunArguments& arguments
       ->type_name("TIME");
   verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (10s)")
       ->type_name("TIME");
-  verb->add_flag("--quiet,-q", session.quiet, "print errors only");
+  verb->add_flag("--quiet,-q", session.quiet, "print errors and warnings only");
 }
 
 RunOptions run_options(const RunArguments& arguments) {

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
@@ -123,12 +124,6 @@ int32_t jobs_of(const EngineOptions& options) {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));
-}
-
-Error joined_errors(const std::vector<Error>& errors) {
-  Error all = errors.front();
-  for (size_t i = 1; i < errors.size(); i++) all.message += "\n\n" + errors[i].message;
-  return all;
 }
 
 namespace {
@@ -243,14 +238,15 @@ Status check_name(const std::string& name) {
 namespace {
 
 /// With the last that the script printed, which may say why.
-Error refused(std::vector<Error> errors, const std::string& printed) {
+Error refused(const std::vector<Error>& errors, const std::string& printed) {
+  Error all = joined_errors(errors);
   if (!printed.empty()) {
     constexpr size_t kTailShown = 2000;
     size_t start =
         printed.size() > kTailShown ? printed.find('\n', printed.size() - kTailShown) + 1 : 0;
-    errors.push_back(user_error("Until then the script printed:\n" + printed.substr(start)));
+    all.message += "\nUntil then the script printed:\n" + printed.substr(start);
   }
-  return joined_errors(errors);
+  return all;
 }
 
 }  // namespace

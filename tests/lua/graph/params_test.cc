@@ -86,38 +86,39 @@ TEST_CASE("a parameter that does not fit says what it is") {
     CHECK_THAT(error(text), Catch::StartsWith(message));
   };
   starts({{"epochs", "3.5"}},
-         "pipeline.lua: the parameter `epochs` is a whole number, not `3.5` (rounds)");
-  starts({{"epochs", "0"}}, "pipeline.lua: the parameter `epochs` is at least 1, not `0`");
-  starts({{"epochs", "100"}}, "pipeline.lua: the parameter `epochs` is at most 99, not `100`");
-  starts({{"lr", "x"}}, "pipeline.lua: the parameter `lr` is a number, not `x`");
-  starts({{"lr", "nan"}}, "pipeline.lua: the parameter `lr` is a number, not `nan`");
+         "pipeline.lua:3: the parameter `epochs` is a whole number, not `3.5` (rounds)");
+  starts({{"epochs", "0"}}, "pipeline.lua:3: the parameter `epochs` is at least 1, not `0`");
+  starts({{"epochs", "100"}}, "pipeline.lua:3: the parameter `epochs` is at most 99, not `100`");
+  starts({{"lr", "x"}}, "pipeline.lua:4: the parameter `lr` is a number, not `x`");
+  starts({{"lr", "nan"}}, "pipeline.lua:4: the parameter `lr` is a number, not `nan`");
   starts({{"name", "AB"}},
-         "pipeline.lua: the parameter `name` matches the Lua pattern `%l+`, and `AB` does not");
-  starts({{"name", "aB"}}, "pipeline.lua: the parameter `name` matches the Lua pattern");
-  starts({{"name", "abcdef"}}, "pipeline.lua: the parameter `name` is at most 5 bytes long");
-  starts({{"fast", "yes"}}, "pipeline.lua: the parameter `fast` is true or false, not `yes`");
+         "pipeline.lua:5: the parameter `name` matches the Lua pattern `%l+`, and `AB` does not");
+  starts({{"name", "aB"}}, "pipeline.lua:5: the parameter `name` matches the Lua pattern");
+  starts({{"name", "abcdef"}}, "pipeline.lua:5: the parameter `name` is at most 5 bytes long");
+  starts({{"fast", "yes"}}, "pipeline.lua:6: the parameter `fast` is true or false, not `yes`");
   starts({{"mode", "quik"}},
-         "pipeline.lua: the parameter `mode` is one of slow, quick, not `quik`; did you mean "
+         "pipeline.lua:7: the parameter `mode` is one of slow, quick, not `quik`; did you mean "
          "`quick`?");
   starts({{"sizes", "1,x"}},
-         "pipeline.lua: the parameter `sizes` has an item 2 that is a whole number, not `x`");
-  starts({{"sizes", "11"}}, "pipeline.lua: the parameter `sizes` has an item 1 that is at most 10");
+         "pipeline.lua:8: the parameter `sizes` has an item 2 that is a whole number, not `x`");
+  starts({{"sizes", "11"}},
+         "pipeline.lua:8: the parameter `sizes` has an item 1 that is at most 10");
   starts({{"sizes", "[1"}},
-         "pipeline.lua: the parameter `sizes` is a list, and its JSON can't be read");
-  starts({{"data", "gone.csv"}}, "pipeline.lua: the parameter `data` names `/tmp/");
+         "pipeline.lua:8: the parameter `sizes` is a list, and its JSON can't be read");
+  starts({{"data", "gone.csv"}}, "pipeline.lua:9: the parameter `data` names `/tmp/");
   starts({{"epoch", "3"}},
-         "pipeline.lua: unknown parameter `epoch`; did you mean `epochs`?; the parameters are: "
+         "pipeline.lua:2: unknown parameter `epoch`; did you mean `epochs`?; the parameters are: "
          "data, epochs");
   CHECK_THAT(error({}, Value::map({{Value("name"), Value(3)}})),
-             Catch::StartsWith("pipeline.lua: the parameter `name` is a string, not `3`"));
+             Catch::StartsWith("pipeline.lua:5: the parameter `name` is a string, not `3`"));
 }
 
 TEST_CASE("every problem is reported at once") {
   CHECK(error({{"epoch", "3"}, {"lr", "x"}}) ==
-        "pipeline.lua: unknown parameter `epoch`; did you mean `epochs`?; the parameters are: "
+        "pipeline.lua:2: unknown parameter `epoch`; did you mean `epochs`?; the parameters are: "
         "data, epochs, "
         "fast, lr, mode, name, sizes\n\n"
-        "pipeline.lua: the parameter `lr` is a number, not `x`");
+        "error: pipeline.lua:4: the parameter `lr` is a number, not `x`");
 }
 
 TEST_CASE("a schema is checked where it is written") {
@@ -129,7 +130,7 @@ TEST_CASE("a schema is checked where it is written") {
                      {}});
   };
   CHECK(error("flow.param.int()") ==
-        "pipeline.lua: the parameter `x` is required: give it with --param x=…");
+        "pipeline.lua:2: the parameter `x` is required: give it with --param x=…");
   CHECK(error("3") ==
         "pipeline.lua:2: the parameter `x` of `p` is an integer: write x = flow.param.int { "
         "default = 3 }");
