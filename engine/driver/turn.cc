@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <unordered_set>
+#include <tuple>
+#include <vector>
 
 #include "engine/base/cbor.hpp"
 #include "engine/base/clock.hpp"
@@ -29,16 +29,21 @@ bool is_question(const core::Command& command) {
          std::holds_alternative<core::GatherValue>(command);
 }
 
-/// Told is what a turn made of a unit, not the ways it took: once, and after what it waited for.
-void keep_last_changes(std::vector<core::Command>& acts, size_t from) {
-  std::map<core::RunId, std::unordered_set<core::UnitId>> seen;
-  auto is_followed = [&](const core::Command& act) {
-    const auto* change = std::get_if<core::UnitChanged>(&act);
-    return change != nullptr && !seen[change->run].insert(change->unit).second;
+/// Of the acts after `from`, those that change a unit which a later one changes again.
+std::vector<bool> superseded(const std::vector<core::Command>& acts, size_t from) {
+  std::vector<size_t> changes;
+  for (size_t i = from; i < acts.size(); i++) {
+    if (std::holds_alternative<core::UnitChanged>(acts[i])) changes.push_back(i);
+  }
+  auto unit_of = [&](size_t act) {
+    const auto& change = std::get<core::UnitChanged>(acts[act]);
+    return std::tie(change.run, change.unit);
   };
-  auto end = acts.rend() - static_cast<std::ptrdiff_t>(from);
-  auto kept = std::remove_if(acts.rbegin(), end, is_followed);
-  acts.erase(acts.begin() + static_cast<std::ptrdiff_t>(from), kept.base());
+  if (!std::ranges::is_sorted(changes, {}, unit_of)) std::ranges::stable_sort(changes, {}, unit_of);
+  std::vector<bool> found(acts.size() - from);
+  for (size_t i = 1; i < changes.size(); i++)
+    found[changes[i - 1] - from] = unit_of(changes[i - 1]) == unit_of(changes[i]);
+  return found;
 }
 
 }  // namespace
@@ -81,11 +86,12 @@ void Driver::decide(std::vector<Input> inputs) {
   settle(now);
   durable_ = durable_ || !records_.empty();
   stage_starts(acts_before);
-  keep_last_changes(decided_.acts, acts_before);
+  // Told is what a turn made of a unit, not the ways it took.
+  std::vector<bool> untold = superseded(decided_.acts, acts_before);
   for (size_t i = acts_before; i < decided_.acts.size(); i++) {
     const core::Command& act = decided_.acts[i];
     if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {
-      notify_unit(unit->run, unit->unit);
+      if (!untold[i - acts_before]) notify_unit(unit->run, unit->unit);
     } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
       write_row(run->run);
       notify_run(run->run);
