@@ -134,17 +134,17 @@ PlanInfo plan_info(const Plan& plan) {
 struct ReaderImpl {
   EngineOptions options;
   std::string dir;
+  bool had_writer = false;  // asked before the store is opened: a run may end meanwhile
   std::unique_ptr<Store> store;
   std::unique_ptr<Blobs> blobs;
 
   Resolver resolver() const {
     return Resolver([this](const Digest& digest) { return blobs->get(digest); });
   }
-  bool writer_alive() const { return state_is_locked(dir); }
   RunRow row_now(RunRow row) const {
     bool live = row.status == "pending" || row.status == "running" || row.status == "serving" ||
                 row.status == "waiting";
-    if (live && !writer_alive()) row.status = "interrupted";
+    if (live && !had_writer) row.status = "interrupted";
     return row;
   }
   /// A run's row is written when its status changes: what it has done since is in the journal,
@@ -165,6 +165,7 @@ Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl
   impl_->dir = value_or_throw(find_state(options));
   std::error_code failed;
   if (!fs::exists(fs::path(impl_->dir) / "db", failed)) return;  // no run yet
+  impl_->had_writer = state_is_locked(impl_->dir);
   StoreOptions store;
   store.read_only = true;
   impl_->store = value_or_throw(open_store(impl_->dir, store));
