@@ -1,6 +1,8 @@
 // Answers the core's questions from content: a unit's arguments, its key, a map's length, a branch,
 // a gathered value. Reads only; called inside a turn.
 #pragma once
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -66,6 +68,16 @@ class Resolver {
     std::shared_ptr<const Value> value;  // null until somebody asks for it
   };
   Result<Known*> known(const Digest& digest);
+  void keep(const Digest& digest, std::string_view encoded);
+  // Most values are short and taken soon: each has one place, where a later one may replace it.
+  struct Short {
+    Digest digest;
+    uint8_t size = 0;
+    std::array<char, 31> bytes;
+  };
+  Short& short_place(const Digest& digest);
+  std::string_view short_bytes(const Digest& digest);  // "" where they are not there
+  std::vector<Short> shorts_;
   std::unordered_map<Digest, Known, DigestHash> values_;
   size_t values_bytes_ = 0;
   std::unordered_map<const TaskDef*, Digest>
