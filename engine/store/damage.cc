@@ -1,6 +1,8 @@
 #include "engine/store/damage.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kFewBytes = 4;  // no record is written by as few: they were changed
+constexpr size_t kFewBytes = 4;
 
 /// Whether of what the record at `at` covers nothing was written in some sector, as after a write
 /// that came to the disk in part.
@@ -45,6 +47,19 @@ bool has_wrong_length(std::string_view log, size_t at) {
     checksum = crc32c(log.substr(next, 1), checksum);
   }
   return checksum == stored;
+}
+
+/// Whether the few bytes that stand in the fill behind `at` can be what came to the disk of a
+/// record: its first ones up to a sector's end, or its last ones from a sector's start.
+bool are_torn_ends(std::string_view log, size_t at) {
+  size_t first_end = std::min(at - at % kSector + kSector, at + kFewBytes);
+  std::vector<size_t> places;
+  for (size_t i = at; i < log.size(); i++) {
+    if (written_bytes(log, i, i + 1) == 0) continue;
+    if (i >= first_end && i % kSector >= kFewBytes) return false;
+    places.push_back(i);
+  }
+  return places.size() > 1 || changed_bits(log, places.front()) > 1;
 }
 
 struct Later {
@@ -79,7 +94,8 @@ bool is_torn_tail(std::string_view log, size_t at, uint64_t number) {
   Later later = whole_after(log, at, number);
   if (later.durable > at) return false;
   if (left < kRecordHeader) return true;
-  if (lacks_sector(log, at, kRecordHeader)) return written_bytes(log, at, log.size()) > kFewBytes;
+  if (lacks_sector(log, at, kRecordHeader))
+    return written_bytes(log, at, log.size()) > kFewBytes || are_torn_ends(log, at);
   size_t size = record_size(log, at);
   if (size > left_in_block(at) || has_wrong_length(log, at)) return false;
   if (size > left) return !later.has_whole;
@@ -164,8 +180,11 @@ void cut_unwritten(const std::string& database) {
     auto log = read_file(path.string());
     if (!log.ok()) continue;
     size_t end = end_of_whole(*log, 0);
-    std::error_code ignored;  // readers of logs see no more of one than its whole records
-    if (end < log->size()) fs::resize_file(path, end, ignored);
+    if (end == log->size()) continue;
+    int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0) continue;  // who reads a log sees no more than its whole records anyway
+    if (::ftruncate(descriptor, static_cast<off_t>(end)) == 0) (void)!::fsync(descriptor);
+    ::close(descriptor);
   }
 }
 

@@ -61,18 +61,17 @@ class OpenLog {
   OpenLog(const std::string& path, std::shared_ptr<SyncProgress> progress)
       : number_(number_of(path)),
         descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)),
-        progress_(std::move(progress)) {
-    if (descriptor_ < 0) filled_ = kNoMore;
-  }
+        progress_(std::move(progress)) {}
   ~OpenLog() { close(); }
 
+  bool is_open() const { return descriptor_ >= 0; }
   uint64_t size() const { return size_; }
   void grew(uint64_t bytes) { size_ += bytes; }
   void synced(uint64_t size) { progress_->advance(number_, size); }
 
   bool sync() {
     std::lock_guard lock(mutex_);
-    return descriptor_ < 0 || sync_open();
+    return descriptor_ < 0 ? is_durable_ : sync_open();
   }
 
   // Where that fails, on a full disk, the log just grows.
@@ -80,7 +79,7 @@ class OpenLog {
     uint64_t end = size_ + coming;
     if (end <= filled_) return;
     uint64_t until = end + std::clamp(end, kAheadMin, kAheadMax);
-    until += kPage - until % kPage;
+    until += kPage - until % kPage + kSector;  // its middle is no sector's start
     std::string piece(64 * 1024, '\0');
     fill_unwritten(piece, filled_);
     while (filled_ < until) {
@@ -99,7 +98,8 @@ class OpenLog {
   void close() {
     std::lock_guard lock(mutex_);
     if (descriptor_ < 0) return;
-    if (sync_open()) (void)!::ftruncate(descriptor_, static_cast<off_t>(size_.load()));
+    is_durable_ = sync_open();
+    if (is_durable_) (void)!::ftruncate(descriptor_, static_cast<off_t>(size_.load()));
     ::close(std::exchange(descriptor_, -1));
   }
 
@@ -114,6 +114,7 @@ class OpenLog {
   uint64_t number_;
   std::mutex mutex_;
   int descriptor_;
+  bool is_durable_ = false;  // when it was closed
   std::shared_ptr<SyncProgress> progress_;
   std::atomic<uint64_t> size_{0};
   uint64_t filled_ = 0;
@@ -220,6 +221,7 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
     IOStatus status = FileSystemWrapper::NewWritableFile(path, options, file, debug);
     if (!status.ok() || !is_log(path)) return status;
     auto log = std::make_shared<OpenLog>(path, progress_);
+    if (!log->is_open()) return io_error(path);
     std::lock_guard lock(mutex_);
     *file = std::make_unique<WrittenLog>(std::move(*file), log, std::exchange(newest_, log));
     return status;

@@ -1,6 +1,7 @@
 #include "engine/store/log_records.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "engine/store/checksum.hpp"
@@ -92,10 +93,22 @@ size_t written_bytes(std::string_view log, size_t at, size_t end) {
   return count;
 }
 
+int changed_bits(std::string_view log, size_t at) {
+  return std::popcount(static_cast<uint8_t>(log[at] ^ kFill[at % kFill.size()]));
+}
+
 bool is_unwritten(std::string_view log, size_t at) {
-  while (at < log.size() && log[at] == kFill[at % kFill.size()]) at++;
-  if (at == log.size()) return true;
-  return at % kSector == 0 && log.find_first_not_of('\0', at) == std::string_view::npos;
+  bool is_filled = at + kFill.size() <= log.size() &&
+                   written_bytes(log, log.size() - kFill.size(), log.size()) == 0;
+  while (at < log.size()) {
+    size_t next = std::min(log.size(), at - at % kSector + kSector);
+    // Of a filled log a sector that holds records was filled before.
+    bool may_be_zero = at % kSector == 0 || !is_filled;
+    bool is_zero = log.substr(at, next - at).find_first_not_of('\0') == std::string_view::npos;
+    if (written_bytes(log, at, next) != 0 && !(may_be_zero && is_zero)) return false;
+    at = next;
+  }
+  return true;
 }
 
 }  // namespace flow

@@ -42,7 +42,9 @@ size_t end_of_whole(std::string_view log, size_t at,
 void fill_unwritten(std::string& bytes, uint64_t at);
 /// Bytes of log[at, end) that are not as that fill left them.
 size_t written_bytes(std::string_view log, size_t at, size_t end);
-/// Whether nothing was written from `at` on: the fill, and zeros where it did not get.
+int changed_bits(std::string_view log, size_t at);  // of the byte there, against that fill
+/// Whether nothing was written from `at` on: each sector is as it was filled, or zeros where the
+/// fill did not come to the disk or there is none.
 bool is_unwritten(std::string_view log, size_t at);
 
 }  // namespace flow

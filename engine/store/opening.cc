@@ -12,7 +12,7 @@ namespace flow {
 
 namespace {
 
-constexpr int kTries = 1000;
+constexpr int kTries = 500;
 constexpr std::chrono::milliseconds kPause{5};
 
 /// The folder's descriptor, locked if that can be had.

@@ -185,9 +185,9 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   options.info_log = std::make_shared<Silence>();
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
+  Opening beside(dir, Opening::Who::reader);
   for (int tries = 0; tries < kReaderTries; tries++) {
     if (tries > 0) std::this_thread::sleep_for(kReaderPause);
-    Opening beside(dir, Opening::Who::reader);
     status = rocksdb::DB::OpenAsSecondary(options, dir + "/db", kNoFolder, all_families(),
                                           &families, &db);
     // A writer that opens meanwhile turns the log that was just to be read into tables.
