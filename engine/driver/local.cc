@@ -50,17 +50,6 @@ Submission LocalEngine::here(const RunOptions& options) const {
   return submission_here(options_, options);
 }
 
-namespace {
-
-std::optional<RunRow> row_of(const Store& store, const RunId& id) {
-  auto bytes = store.get(Family::runs, run_key(id));
-  if (!bytes.ok() || !bytes->has_value()) return std::nullopt;
-  auto row = decode_run_row(**bytes);
-  return row.ok() ? std::optional(std::move(*row)) : std::nullopt;
-}
-
-}  // namespace
-
 RunInfo LocalEngine::look(const RunId& id, bool tasks) {
   RunInfo info;
   bool found = false;

@@ -5,6 +5,7 @@
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
+#include "engine/driver/reader_impl.hpp"
 #include "engine/store/keys.hpp"
 
 namespace flow {
@@ -113,11 +114,9 @@ void Driver::write_row(const RunId& run) {
   if (RunMeta* run_meta = meta(run)) {
     row = run_meta->row;
   } else {
-    auto old = store_->get(Family::runs, run_key(run));
-    if (!old.ok() || !old->has_value()) return;
-    auto decoded = decode_run_row(**old);
-    if (!decoded.ok()) return;
-    row = std::move(*decoded);
+    auto old = row_of(*store_, run);
+    if (!old) return;
+    row = std::move(*old);
   }
   update_row(found->second, row);
   if (RunMeta* run_meta = meta(run)) run_meta->row = row;

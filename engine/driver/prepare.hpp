@@ -50,7 +50,6 @@ struct Built {
 
 /// Builds the graph in a child process.
 Result<Built> build(const Submission& submission, Builder& builder);
-/// All of them as one, a paragraph each.
 /// The sources of a bundle that differ on disk, by name; "" where none does.
 std::string changed_sources(const Bundle& bundle);
 

@@ -34,6 +34,13 @@ Result<std::vector<RunRow>> all_rows(const Store& store) {
   return rows;
 }
 
+std::optional<RunRow> row_of(const Store& store, const core::RunId& id) {
+  auto bytes = store.get(Family::runs, run_key(id));
+  if (!bytes.ok() || !bytes->has_value()) return std::nullopt;
+  auto row = decode_run_row(**bytes);
+  return row.ok() ? std::optional(std::move(*row)) : std::nullopt;
+}
+
 Result<RunRow> select_row(const Store& store, const std::string& selector) {
   auto rows = all_rows(store);
   FLOW_TRY(rows);

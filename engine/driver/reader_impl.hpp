@@ -1,6 +1,7 @@
 // Reading a state: rows, frozen runs and live ones. The same code beside a writer and inside it.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct LoadedRun {
 
 /// All rows, oldest first.
 Result<std::vector<RunRow>> all_rows(const Store& store);
+/// Of the run with exactly this id, where it is there and can be read.
+std::optional<RunRow> row_of(const Store& store, const core::RunId& id);
 /// An id, a unique prefix, a name (the newest of that name), "last" or "".
 Result<RunRow> select_row(const Store& store, const std::string& selector);
 Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRow& row);

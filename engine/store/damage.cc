@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -53,14 +52,20 @@ bool has_wrong_length(std::string_view log, size_t at) {
 /// record: its first ones up to a sector's end, or its last ones from a sector's start.
 bool are_torn_ends(std::string_view log, size_t at) {
   size_t first_end = std::min(at - at % kSector + kSector, at + kFewBytes);
-  std::vector<size_t> places;
+  size_t count = 0, first = 0;
   for (size_t i = at; i < log.size(); i++) {
     if (written_bytes(log, i, i + 1) == 0) continue;
     if (i >= first_end && i % kSector >= kFewBytes) return false;
-    places.push_back(i);
+    if (count++ == 0) first = i;
   }
-  return places.size() > 1 || changed_bits(log, places.front()) > 1;
+  return count > 1 || changed_bits(log, first) > 1;
 }
+
+/// What other logs tell of one.
+struct OtherLogs {
+  uint64_t durable = 0;      // bytes of it
+  bool are_written = false;  // later ones hold batches: the log was durable, whole, before them
+};
 
 struct Later {
   bool has_whole = false;
@@ -102,8 +107,6 @@ bool is_torn_tail(std::string_view log, size_t at, uint64_t number) {
   return lacks_sector(log, at, size);
 }
 
-uint64_t number_of(const fs::path& log) { return std::strtoull(log.stem().c_str(), nullptr, 10); }
-
 /// Oldest first.
 std::vector<fs::path> logs_of(const std::string& database) {
   std::vector<fs::path> logs;
@@ -120,23 +123,32 @@ std::vector<fs::path> logs_of(const std::string& database) {
 class Told {
  public:
   OtherLogs of(uint64_t number) const {
-    return {std::max(durable_size(marks_, number), durable_size(first_, number)), are_written_};
+    return {std::max(durable_size(last_, number), durable_size(first_, number)), are_written_};
   }
-  void add(std::string_view log) {
+  /// Reads the next older log: the end of its whole records.
+  size_t read(std::string_view log) {
     bool is_first = true;
-    end_of_whole(log, 0, [&](size_t at) {
+    return end_of_whole(log, 0, [&](size_t at) {
       SyncMarks marks = marks_of(log, at);
       if (marks.newest.log == 0) return;
       if (std::exchange(is_first, false)) first_ = marks;
-      marks_ = marks;
+      last_ = marks;
       are_written_ = true;
     });
   }
 
  private:
-  SyncMarks first_, marks_;  // of the oldest log read: its first batch, and its last
+  SyncMarks first_, last_;  // of the oldest log read that has any: its first batch's, its last's
   bool are_written_ = false;
 };
+
+/// `end` is that of the whole records.
+size_t wrong_at(std::string_view log, size_t end, uint64_t number, const OtherLogs& others) {
+  if (end < others.durable) return end;
+  if (end >= log.size() || is_unwritten(log, end)) return std::string_view::npos;
+  bool is_torn = !others.are_written && is_torn_tail(log, end, number);
+  return is_torn ? std::string_view::npos : end;
+}
 
 std::string place_of(const fs::path& path, size_t at) {
   return at == std::string_view::npos ? "" : fmt::format("{} at offset {}", path.string(), at);
@@ -153,34 +165,30 @@ std::string manifest_damage(const std::string& database) {
 
 }  // namespace
 
-size_t first_wrong_record(std::string_view log, uint64_t number, const OtherLogs& others) {
-  size_t at = end_of_whole(log, 0);
-  if (at < others.durable) return at;
-  if (at >= log.size() || is_unwritten(log, at)) return std::string_view::npos;
-  return !others.are_written && is_torn_tail(log, at, number) ? std::string_view::npos : at;
+size_t first_wrong_record(std::string_view log, uint64_t number) {
+  return wrong_at(log, end_of_whole(log, 0), number, {});
 }
 
-std::string find_log_damage(const std::string& database) {
+LogCheck check_logs(const std::string& database) {
+  LogCheck check;
+  check.damage = manifest_damage(database);
   std::vector<fs::path> logs = logs_of(database);
-  std::string damage = manifest_damage(database);
   Told told;
   for (auto path = logs.rbegin(); path != logs.rend(); ++path) {
     auto log = read_file(path->string());
     if (!log.ok()) continue;  // a live writer removed it
-    uint64_t number = number_of(*path);
-    std::string where = place_of(*path, first_wrong_record(*log, number, told.of(number)));
-    if (!where.empty()) damage = where;
-    told.add(*log);
+    uint64_t number = log_number(path->string());
+    OtherLogs others = told.of(number);
+    size_t end = told.read(*log);
+    std::string where = place_of(*path, wrong_at(*log, end, number, others));
+    if (!where.empty()) check.damage = where;
+    if (end < log->size()) check.ends.emplace_back(path->string(), end);
   }
-  return damage;
+  return check;
 }
 
-void cut_unwritten(const std::string& database) {
-  for (const fs::path& path : logs_of(database)) {
-    auto log = read_file(path.string());
-    if (!log.ok()) continue;
-    size_t end = end_of_whole(*log, 0);
-    if (end == log->size()) continue;
+void cut_unwritten(const LogCheck& check) {
+  for (const auto& [path, end] : check.ends) {
     int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor < 0) continue;  // who reads a log sees no more than its whole records anyway
     if (::ftruncate(descriptor, static_cast<off_t>(end)) == 0) (void)!::fsync(descriptor);

@@ -5,25 +5,26 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace flow {
 
-/// "FILE at offset N" of the first record below `database` that is not as it was written, in a
-/// write-ahead log or the manifest; "" where all are. A tail that was never written whole is no
-/// damage. To be asked before the database is opened, which removes the logs it has read.
-std::string find_log_damage(const std::string& database);
+struct LogCheck {
+  /// "FILE at offset N" of a record that is not as it was written, in a write-ahead log or the
+  /// manifest; "" where all are. A tail that was never written whole is no damage.
+  std::string damage;
+  std::vector<std::pair<std::string, uint64_t>> ends;  // of logs that hold more than whole records
+};
+/// To be asked before the database is opened, which removes the logs it has read.
+LogCheck check_logs(const std::string& database);
 
 /// Ends each write-ahead log where its whole records end: later logs then follow one that has an
 /// end. For the writer, where there is no damage.
-void cut_unwritten(const std::string& database);
+void cut_unwritten(const LogCheck& check);
 
-/// What other logs tell of one.
-struct OtherLogs {
-  uint64_t durable = 0;      // bytes of it
-  bool are_written = false;  // later ones hold batches: the log was durable, whole, before them
-};
 /// The offset of the first record of `log`, whose name has `number`, that is not as it was written,
 /// or npos.
-size_t first_wrong_record(std::string_view log, uint64_t number, const OtherLogs& others = {});
+size_t first_wrong_record(std::string_view log, uint64_t number);
 
 }  // namespace flow

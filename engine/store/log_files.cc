@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -29,10 +27,6 @@ constexpr uint64_t kNoMore = UINT64_MAX;
 constexpr size_t kScan = 32 * kLogBlock;  // read at once in search of a log's end
 
 bool is_log(const std::string& path) { return path.ends_with(".log"); }
-
-uint64_t number_of(const std::string& path) {
-  return std::strtoull(std::filesystem::path(path).stem().c_str(), nullptr, 10);
-}
 
 ssize_t read_at(int descriptor, char* to, size_t size, uint64_t at) {
   size_t got = 0;
@@ -59,7 +53,7 @@ IOStatus io_error(const std::string& path) { return IOStatus::IOError(path, std:
 class OpenLog {
  public:
   OpenLog(const std::string& path, std::shared_ptr<SyncProgress> progress)
-      : number_(number_of(path)),
+      : number_(log_number(path)),
         descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)),
         progress_(std::move(progress)) {}
   ~OpenLog() { close(); }

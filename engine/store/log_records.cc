@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "engine/store/checksum.hpp"
 
@@ -28,6 +30,10 @@ T number_at(std::string_view bytes, size_t at) {
 }
 
 }  // namespace
+
+uint64_t log_number(const std::string& path) {
+  return std::strtoull(std::filesystem::path(path).stem().c_str(), nullptr, 10);
+}
 
 std::string encode_marks(const SyncMarks& marks) {
   std::string bytes;

@@ -26,6 +26,8 @@ struct SyncMarks {
 };
 std::string encode_marks(const SyncMarks& marks);
 
+uint64_t log_number(const std::string& path);  // in the log's name
+
 /// Of logs as `log` is from its start, or from the start of a block on.
 size_t left_in_block(size_t at);
 size_t record_size(std::string_view log, size_t at);  // with its header, as that tells

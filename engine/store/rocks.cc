@@ -57,7 +57,7 @@ Error damaged(const std::string& dir, const std::string& what) {
 
 /// RocksDB names file and offset of a table itself, of a log it does not.
 Error corruption(const std::string& dir, const rocksdb::Status& status) {
-  std::string where = find_log_damage(dir + "/db");
+  std::string where = check_logs(dir + "/db").damage;
   return damaged(dir, status.ToString() + (where.empty() ? "" : " in " + where));
 }
 
@@ -154,11 +154,12 @@ Descriptors all_families() {
   return descriptors;
 }
 
-Result<rocksdb::DB*> open_writer(const std::string& dir, rocksdb::Env* files, Families& families) {
+Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, rocksdb::Env* files,
+                                 Families& families) {
   FLOW_TRY(own_folder(dir));
   FLOW_TRY(make_dirs(dir + "/db"));
   Opening alone(dir, Opening::Who::writer);
-  cut_unwritten(dir + "/db");
+  cut_unwritten(logs);
   rocksdb::Options options = database_options(files);
   options.create_if_missing = true;
   rocksdb::DB* db = nullptr;
@@ -210,13 +211,13 @@ rocksdb::ReadOptions all_in_order() {
 }
 
 /// A record that a live writer is just writing may look wrong for a moment.
-std::string log_damage(const std::string& dir, bool has_writer) {
-  std::string damage = find_log_damage(dir + "/db");
-  for (int tries = 1; has_writer && !damage.empty() && tries < kReaderTries; tries++) {
+LogCheck checked_logs(const std::string& dir, bool has_writer) {
+  LogCheck logs = check_logs(dir + "/db");
+  for (int tries = 1; has_writer && !logs.damage.empty() && tries < kReaderTries; tries++) {
     std::this_thread::sleep_for(kReaderPause);
-    damage = find_log_damage(dir + "/db");
+    logs = check_logs(dir + "/db");
   }
-  return damage;
+  return logs;
 }
 
 class RocksStore final : public Store {
@@ -228,14 +229,14 @@ class RocksStore final : public Store {
   }
 
   static Result<std::unique_ptr<Store>> open(const std::string& dir, const StoreOptions& options) {
-    std::string damage = log_damage(dir, options.read_only);
-    if (!damage.empty())
-      return damaged(dir, damage + " there is a record that is not as it was written");
+    LogCheck logs = checked_logs(dir, options.read_only);
+    if (!logs.damage.empty())
+      return damaged(dir, logs.damage + " there is a record that is not as it was written");
     auto store = std::unique_ptr<RocksStore>(new RocksStore());
     store->dir_ = dir;
     store->read_only_ = options.read_only;
     auto db = options.read_only ? open_reader(dir, store->files_.get(), store->families_)
-                                : open_writer(dir, store->files_.get(), store->families_);
+                                : open_writer(dir, logs, store->files_.get(), store->families_);
     FLOW_TRY(db);
     store->db_.reset(*db);
     FLOW_TRY(store->check_format());

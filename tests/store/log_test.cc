@@ -32,13 +32,10 @@ void put(Store& store, int i, bool sync) {
   REQUIRE(store.commit(batch, sync).ok());
 }
 
-fs::path log_of(const std::string& state) {
-  fs::path newest;
-  for (const auto& entry : fs::directory_iterator(state + "/db")) {
-    if (entry.path().extension() == ".log" && entry.path() > newest) newest = entry.path();
-  }
-  REQUIRE_FALSE(newest.empty());
-  return newest;
+/// `to` becomes what `from` is.
+void copy_state(const fs::path& from, const fs::path& to) {
+  fs::remove_all(to);
+  fs::copy(from, to, fs::copy_options::recursive);
 }
 
 /// A state as a kill leaves it: batches that were synced one by one, and some later ones that were
@@ -54,19 +51,18 @@ struct Killed {
     auto store = open_store(place.state());
     REQUIRE(store.ok());
     for (int i = 0; i < kSynced; i++) put(**store, i, true);
-    durable = written_size(log_of(place.state()));
+    durable = written_size(newest_log(place.state()));
     for (int i = kSynced; i < kSynced + kLater; i++) put(**store, i, false);
-    written = written_size(log_of(place.state()));
-    fs::copy(place.state(), whole, fs::copy_options::recursive);
-    log = *read_file(log_of(whole.string()));
+    written = written_size(newest_log(place.state()));
+    copy_state(place.state(), whole);
+    log = *read_file(newest_log(whole.string()));
     REQUIRE(durable < written);
     REQUIRE(written < log.size());
   }
 
   Result<std::unique_ptr<Store>> open_with(const std::string& bytes, bool read_only = false) {
-    fs::remove_all(again);
-    fs::copy(whole, again, fs::copy_options::recursive);
-    std::ofstream(log_of(again.string()), std::ios::binary) << bytes;
+    copy_state(whole, again);
+    std::ofstream(newest_log(again.string()), std::ios::binary) << bytes;
     return open_store(again.string(), {.read_only = read_only});
   }
 };
@@ -125,10 +121,10 @@ TEST_CASE(
     auto store = open_store(place.state());
     REQUIRE(store.ok());
     put(**store, 0, true);
-    CHECK(fs::file_size(log_of(place.state())) > 100'000);
+    CHECK(fs::file_size(newest_log(place.state())) > 100'000);
     while_open = (*store)->bytes();
   }
-  fs::path log = log_of(place.state());
+  fs::path log = newest_log(place.state());
   CHECK(fs::file_size(log) == written_size(log));
   uint64_t after = 0;
   for (const auto& entry : fs::recursive_directory_iterator(place.state()))
@@ -204,15 +200,14 @@ TEST_CASE("a changed bit of a last batch of zeros is told of") {
     Batch batch;
     batch.put(Family::kv, "zeros", std::string(20'000, '\0'));
     REQUIRE((*store)->commit(batch).ok());
-    fs::copy(place.state(), whole, fs::copy_options::recursive);
+    copy_state(place.state(), whole);
   }
-  size_t written = end_of_whole(*read_file(log_of(whole.string())), 0);
+  size_t written = end_of_whole(*read_file(newest_log(whole.string())), 0);
   for (size_t back : {size_t{100}, size_t{5'000}, size_t{19'900}}) {
     INFO(back);
     fs::path again = place.path / "again";
-    fs::remove_all(again);
-    fs::copy(whole, again, fs::copy_options::recursive);
-    flip(log_of(again.string()), written - back);
+    copy_state(whole, again);
+    flip(newest_log(again.string()), written - back);
     auto store = open_store(again.string());
     REQUIRE_FALSE(store.ok());
     CHECK_THAT(store.error().message, Catch::Contains("offset"));
@@ -309,11 +304,12 @@ TEST_CASE("what is missing of a log that a later one follows is damage") {
       batch.put(Family::kv, key_of(i), std::string(30'000, 'x'));
       REQUIRE((*store)->commit(batch, i % 50 == 0).ok());
     }
-    fs::copy(place.state(), whole, fs::copy_options::recursive);
+    copy_state(place.state(), whole);
   }
   fs::path older;
   for (const auto& entry : fs::directory_iterator(whole / "db")) {
-    bool is_older = entry.path().extension() == ".log" && entry.path() != log_of(whole.string());
+    bool is_older =
+        entry.path().extension() == ".log" && entry.path() != newest_log(whole.string());
     if (is_older) older = entry.path().filename();
   }
   if (older.empty()) {
@@ -323,8 +319,7 @@ TEST_CASE("what is missing of a log that a later one follows is damage") {
   size_t written = written_size((whole / "db" / older).string());
   for (size_t end : {written - 1, written - 40'000, written / 2, size_t{10}}) {
     INFO(end);
-    fs::remove_all(again);
-    fs::copy(whole, again, fs::copy_options::recursive);
+    copy_state(whole, again);
     fs::resize_file(again / "db" / older, end);
     auto store = open_store(again.string());
     REQUIRE_FALSE(store.ok());

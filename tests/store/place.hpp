@@ -1,5 +1,6 @@
 // A folder for one test, removed at its end.
 #pragma once
+#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -16,3 +17,13 @@ struct Place {
   }
   std::string state() const { return (path / "state").string(); }
 };
+
+/// The newest write-ahead log of a state.
+inline std::filesystem::path newest_log(const std::string& state) {
+  std::filesystem::path newest;
+  for (const auto& entry : std::filesystem::directory_iterator(state + "/db")) {
+    if (entry.path().extension() == ".log" && entry.path() > newest) newest = entry.path();
+  }
+  REQUIRE_FALSE(newest.empty());
+  return newest;
+}

@@ -42,15 +42,6 @@ std::optional<std::string> read(const Store& store, const std::string& key) {
   return *value;
 }
 
-fs::path newest_log(const std::string& dir) {
-  fs::path newest;
-  for (const auto& entry : fs::directory_iterator(dir + "/db")) {
-    if (entry.path().extension() == ".log" && entry.path() > newest) newest = entry.path();
-  }
-  REQUIRE_FALSE(newest.empty());
-  return newest;
-}
-
 }  // namespace
 
 TEST_CASE("what was committed is there after a reopen, whole") {

@@ -79,7 +79,9 @@ TEST_CASE("what nobody takes in is not read, and comes when there is room") {
   CHECK(taker.untaken_peak() <= kUntakenLogsMax + kReadAtOnce);
 }
 
-TEST_CASE("who waits to be read can be stopped") {
+TEST_CASE("who waits to be read can be stopped, and killed") {
+  bool kill = GENERATE(false, true);
+  INFO(kill);
   Place place;
   Taker taker;
   auto worker = worker_in(place, taker);
@@ -87,18 +89,6 @@ TEST_CASE("who waits to be read can be stopped") {
   core::AttemptId id = order.id;
   worker->start({std::move(order)});
   REQUIRE_FALSE(taker.wait());
-  worker->stop(id, false);
-  CHECK(taker.wait_end() == Report::Outcome::stopped);
-}
-
-TEST_CASE("who waits to be read can be killed") {
-  Place place;
-  Taker taker;
-  auto worker = worker_in(place, taker);
-  AttemptOrder order = shell_order(0, "yes it goes on");
-  core::AttemptId id = order.id;
-  worker->start({std::move(order)});
-  REQUIRE_FALSE(taker.wait());
-  worker->stop(id, true);
+  worker->stop(id, kill);
   CHECK(taker.wait_end() == Report::Outcome::stopped);
 }
