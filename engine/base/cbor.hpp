@@ -30,8 +30,8 @@ constexpr int kValueDepthMax = 1000;  // of what is stored: values in lists, map
 void append_value(const Value& value, std::string& out);
 /// What comes before the items of a table without fields.
 void append_list_header(size_t items, std::string& out);
-/// False where no tensor, file or ref is in `bytes` of a value: a quick look.
-bool may_hold_tag(std::string_view bytes);
+/// Whether a tensor, a file or a ref is in the bytes of a value. True too of bytes that are none.
+bool holds_tag(std::string_view bytes);
 /// Takes one value off the front of `bytes`, as strictly as decode_value.
 Result<Value> take_value(std::string_view& bytes);
 

@@ -312,6 +312,28 @@ class Reader {
 
 }  // namespace
 
+// Item by item, without regard to what contains what.
+bool holds_tag(std::string_view bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    uint8_t first = static_cast<uint8_t>(bytes[at++]);
+    uint8_t major = first >> 5, low = first & 31;
+    if (major == kTag || low > 27) return true;
+    uint64_t argument = low;
+    if (low >= 24) {
+      size_t size = size_t{1} << (low - 24);
+      if (bytes.size() - at < size) return true;
+      argument = 0;
+      for (size_t end = at + size; at < end; at++)
+        argument = argument << 8 | static_cast<uint8_t>(bytes[at]);
+    }
+    bool is_string = major == kBytes || major == kText;
+    if (!is_string) continue;
+    if (bytes.size() - at < argument) return true;
+    at += argument;
+  }
+  return false;
+}
+
 Result<Value> take_value(std::string_view& bytes) {
   Reader reader(bytes);
   Value value = reader.value(0);

@@ -203,12 +203,6 @@ void append_value(const Value& value, std::string& out) { Writer(out, false).val
 
 void append_list_header(size_t items, std::string& out) { Writer(out, false).list_header(items); }
 
-bool may_hold_tag(std::string_view bytes) {
-  constexpr uint8_t kMajorMask = 0xe0;
-  return std::any_of(bytes.begin(), bytes.end(),
-                     [](char c) { return (static_cast<uint8_t>(c) & kMajorMask) == kTag << 5; });
-}
-
 std::string encode_value(const Value& value) {
   std::string out;
   append_value(value, out);

@@ -70,7 +70,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
 // The small blobs that the arguments need travel with the order; large ones are files the executor
 // finds.
 void Driver::attach_content(AttemptOrder& order) {
-  if (!may_hold_tag(order.args)) return;
+  if (!holds_tag(order.args)) return;
   auto args = decode_value(order.args);
   FLOW_CHECK(args.ok());
   std::vector<Digest> needed;

@@ -12,6 +12,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kShorts = 1 << 15;
+constexpr size_t kTaken = 1 << 10;
 constexpr size_t kValueCacheBytes = 64 << 20;
 constexpr size_t kKnownBytes = 128;  // of a value's place there, about
 constexpr size_t kTextMax = 120;
@@ -126,6 +127,11 @@ Result<Resolver::Known*> Resolver::known(const Digest& digest) {
   FLOW_TRY(bytes);
   keep(digest, *bytes);
   return &values_.at(digest);
+}
+
+Resolver::Taken& Resolver::taken_place(const Digest& key) {
+  if (taken_.empty()) taken_.resize(kTaken);
+  return taken_[DigestHash()(key) % kTaken];
 }
 
 Resolver::Short& Resolver::short_place(const Digest& digest) {
@@ -294,7 +300,12 @@ Status Resolver::append_argument(const core::Run& run, const Value& argument, st
 }
 
 Result<std::string> Resolver::arguments(const core::Run& run, core::UnitId unit) {
-  const Node& node = run.node(run.units[unit].node);
+  const core::Unit& u = run.units[unit];
+  if (u.resolved) {
+    const Taken& taken = taken_place(u.key);
+    if (taken.size > 0 && taken.key == u.key) return std::string(taken.bytes.data(), taken.size);
+  }
+  const Node& node = run.node(u.node);
   if (node.kind == NodeKind::map || node.args.kind() != Value::Kind::table) {
     auto args = argument_list(run, unit);
     FLOW_TRY(args);
@@ -313,8 +324,17 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
   std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
   // Each level takes a byte at least; the list of the arguments is one.
   bool may_be_deep = bytes->size() > kTableDepthMax;
-  bool may_differ = may_hold_tag(*bytes);  // else a key has all that they have
-  if (!may_be_deep && !may_differ) return sha256(text + *bytes);
+  bool may_differ = holds_tag(*bytes);  // else a key has all that they have
+  if (!may_be_deep && !may_differ) {
+    Digest key = sha256(text + *bytes);
+    Taken& taken = taken_place(key);
+    if (bytes->size() <= taken.bytes.size()) {
+      taken.key = key;
+      taken.size = static_cast<uint8_t>(bytes->size());
+      std::copy(bytes->begin(), bytes->end(), taken.bytes.begin());
+    }
+    return key;
+  }
   auto args = decode_value(*bytes);
   if (!args.ok()) {
     return environment_error(

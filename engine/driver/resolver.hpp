@@ -78,6 +78,15 @@ class Resolver {
   Short& short_place(const Digest& digest);
   std::string_view short_bytes(const Digest& digest);  // "" where they are not there
   std::vector<Short> shorts_;
+  // Arguments are asked for with the key and soon again with the order. Where they are short and
+  // hold no tag the key says all of them, and has a place for them.
+  struct Taken {
+    Digest key;
+    uint8_t size = 0;
+    std::array<char, 95> bytes;
+  };
+  Taken& taken_place(const Digest& key);
+  std::vector<Taken> taken_;
   std::unordered_map<Digest, Known, DigestHash> values_;
   size_t values_bytes_ = 0;
   std::unordered_map<const TaskDef*, Digest>

@@ -1,6 +1,7 @@
 // Canonical bytes: RFC 8949's own vectors, equal values equal bytes, and nothing else accepted.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <random>
 
 #include "engine/base/cbor.hpp"
@@ -38,6 +39,17 @@ Value nested(int depth) {
   Value value;
   for (int i = 0; i < depth; i++) value = Value::list({value});
   return value;
+}
+
+bool has_tag(const Value& value) {
+  auto kind = value.kind();
+  if (kind == Value::Kind::tensor || kind == Value::Kind::file || kind == Value::Kind::ref)
+    return true;
+  if (kind != Value::Kind::table) return false;
+  const Value::Table& table = value.as_table();
+  return std::any_of(table.list.begin(), table.list.end(), has_tag) ||
+         std::any_of(table.fields.begin(), table.fields.end(),
+                     [](const auto& field) { return has_tag(field.second); });
 }
 
 using Fields = std::vector<std::pair<Value, Value>>;
@@ -176,6 +188,26 @@ TEST_CASE("every random value comes back as it was") {
     REQUIRE(encode_value(*back) == bytes);
     for (size_t cut = 0; cut < bytes.size(); cut++)
       REQUIRE_FALSE(decode_value(std::string_view(bytes).substr(0, cut)).ok());
+  }
+}
+
+TEST_CASE("a tag is seen where one is, and nowhere else") {
+  uint64_t seed = GENERATE(take(20, random(uint64_t{1}, uint64_t{1} << 60)));
+  INFO("seed " << seed);
+  test::RandomValue random(seed);
+  for (int i = 0; i < 200; i++) {
+    Value value = random.value();
+    std::string bytes = encode_value(value);
+    INFO("value " << i << ": " << to_json(value) << " as " << hex(bytes));
+    REQUIRE(holds_tag(bytes) == has_tag(value));
+  }
+  std::string like_tags(70'000, '\xc6');  // its length takes three bytes
+  for (size_t size :
+       {size_t{0}, size_t{1}, size_t{23}, size_t{24}, size_t{255}, size_t{256}, like_tags.size()}) {
+    INFO(size);
+    Value text(like_tags.substr(0, size));
+    CHECK_FALSE(holds_tag(encode_value(Value::list({text, Value(-0xc6), Value(0xd9c6), text}))));
+    CHECK(holds_tag(encode_value(Value::list({text, Value(Ref{3, {}})}))));
   }
 }
 

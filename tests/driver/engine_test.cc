@@ -66,6 +66,36 @@ TEST_CASE("a pipeline's result comes back as a value") {
   CHECK(task(info, "add#2").attempts == 1);
 }
 
+TEST_CASE("each of many tasks is given its own arguments") {
+  Place place;
+  Engine engine(place.options());
+  Run run = engine.run(place.script(R"(
+local pair = flow.task("pair", function(ctx, i, before, text)
+  return { i, (before or { 0, 0 })[2] + i, #text }
+end)
+local check = flow.task("check", function(ctx, i, mine, text)
+  assert(mine[1] == i and mine[3] == #text, "not mine")
+  return mine[2]
+end)
+return flow.pipeline("many", {}, function()
+  local last, sums = {}, {}
+  for i = 1, 3000 do
+    local text = ("x"):rep(i % 200)
+    local mine = pair(i, last[i % 7], text)
+    last[i % 7] = mine
+    sums[i] = check(i, mine, text)
+  end
+  return { sums[2994], sums[3000] }
+end)
+)"));
+  auto sum_to = [](int64_t last) {
+    int64_t sum = 0;
+    for (int64_t i = last; i > 0; i -= 7) sum += i;
+    return sum;
+  };
+  CHECK(run.wait() == Value::list({Value(sum_to(2994)), Value(sum_to(3000))}));
+}
+
 TEST_CASE("a second run is served from the cache, and only what changed runs") {
   Place place;
   Engine engine(place.options());
