@@ -194,6 +194,7 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
   } else {
     end_attempt();
   }
+  outcome.reached_outside = std::exchange(sandbox_.reached_outside, false);
   return outcome;
 }
 

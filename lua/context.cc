@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "engine/base/files.hpp"
 #include "engine/base/units.hpp"
 #include "lua/sandbox.hpp"
 
@@ -148,8 +147,7 @@ int context_index(lua_State* L) {  // upvalue 1: names to methods and to numbers
       lua_pushliteral(L, "cpu");
       break;
     case kDir:
-      // Made when it is first asked for: most attempts never do.
-      if (Status made = make_dirs(request.dir); !made.ok()) raise(L, made.error().message);
+      if (Status made = ctx.host->make_scratch(); !made.ok()) raise(L, made.error().message);
       lua_pushlstring(L, request.dir.data(), request.dir.size());
       break;
     case kSeed:

@@ -82,7 +82,9 @@ void refuse_outside_task(lua_State* L, const char* name) {
 int in_task_only(lua_State* L) {
   const char* name = lua_tostring(L, lua_upvalueindex(2));
   refuse_outside_task(L, name);
-  if (name[0] == 'i') sandbox(L).opens_files = true;
+  bool is_io = name[0] == 'i';
+  if (is_io) sandbox(L).opens_files = true;
+  if (is_io || std::string_view(name) == "os.execute") sandbox(L).reached_outside = true;
   return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 

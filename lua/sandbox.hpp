@@ -41,9 +41,10 @@ struct FunctionCode {
 struct Sandbox {
   enum class Unwind : uint8_t { none, waiting, stopped };
 
-  bool silent = false;       // what the load prints was shown when the graph was built
-  bool opens_files = false;  // this attempt opened files with io
-  bool frozen = false;       // libraries and globals take no more changes
+  bool silent = false;           // what the load prints was shown when the graph was built
+  bool opens_files = false;      // this attempt opened files with io
+  bool reached_outside = false;  // it called what may start programs or write to our streams
+  bool frozen = false;           // libraries and globals take no more changes
   Unwind unwind = Unwind::none;
   bool waited = false;  // this attempt called ctx:wait
   std::string signal, wait_name;

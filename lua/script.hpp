@@ -45,6 +45,8 @@ class AttemptHost {
   virtual Status save_checkpoint(const Value& value) = 0;
   virtual bool stopping() const = 0;
   virtual void service_ready(const std::string& url) = 0;
+  /// Makes the request's `dir`, when it is first asked for: most attempts never do.
+  virtual Status make_scratch() = 0;
   /// Content of a blob; Error when it is lost.
   virtual Result<std::shared_ptr<const std::string>> blob(const Digest& digest) = 0;
   /// A readable absolute path of a file's or folder's content (no copy).
@@ -85,6 +87,7 @@ struct AttemptOutcome {
   Value result;
   std::optional<PlanFragment> fragment;  // dynamic tasks
   bool waited = false;                   // ctx:wait was called: its answer is this run's
+  bool reached_outside = false;          // through io or os.execute: programs may be left
   // failed
   bool out_of_memory = false;
   bool bad_result = false;         // cannot cross an edge

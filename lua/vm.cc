@@ -245,11 +245,14 @@ class Vm : public ScriptVm {
   }
 
   AttemptOutcome run(const AttemptRequest& request, AttemptHost& host) override {
-    if (state_ == nullptr || state_->is_spent()) {
+    bool is_new = state_ == nullptr || state_->is_spent();
+    if (is_new) {
       Status loaded = load_again();
       if (!loaded.ok()) return failed(loaded.error().message);
     }
-    return state_->run(request, host);
+    AttemptOutcome outcome = state_->run(request, host);
+    outcome.reached_outside |= is_new;  // what the last state collected at its end may have
+    return outcome;
   }
 
   AttemptOutcome start_service(const AttemptRequest& request, AttemptHost& host) override {

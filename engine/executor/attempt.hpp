@@ -26,6 +26,7 @@ class Attempt final : public AttemptHost {
   Status save_checkpoint(const Value& value) override { return save("", value); }
   bool stopping() const override { return session_.stopping(); }
   void service_ready(const std::string& url) override;
+  Status make_scratch() override;
   Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
     return noted(blobs_.read(digest));
   }
@@ -50,6 +51,7 @@ class Attempt final : public AttemptHost {
   /// it.
   Result<std::string> stage(const File& file, bool copy);
   Status check_inputs();  // none was changed by the attempt
+  void remove_scratch() const;
 
   void finish(const Value& result, const PlanFragment* fragment, bool waited);
   void fail(core::Cause cause, std::string message, std::string evidence, int code = 0);
@@ -88,6 +90,7 @@ class Attempt final : public AttemptHost {
   int64_t last_progress_us_ = 0;
   Secrets secrets_;
   bool serving_ = false;
+  bool has_scratch_ = false;
   std::vector<Staged> staged_;
   Status changed_input_;  // found before it was staged
   std::string environment_fault_;

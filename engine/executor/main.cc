@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <new>
 #include <thread>
 
@@ -22,8 +21,6 @@
 namespace flow {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 /// One VM a bundle, warm.
 class Scripts {
@@ -90,13 +87,6 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
   }
 }
 
-/// Most attempts never asked for theirs.
-void remove_scratch(const std::string& dir) {
-  if (::access(dir.c_str(), F_OK) != 0) return;
-  std::error_code ignored;
-  fs::remove_all(dir, ignored);
-}
-
 void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const SlotFile& slot,
                  const std::string& state_dir, const wire::Start& start) {
   blobs.clear();
@@ -121,8 +111,10 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const Slo
     run_service(attempt, **vm, request);
   } else {
     AttemptOutcome outcome = (*vm)->run(request, attempt);
-    kill_children();
-    wait_until_read();
+    if (outcome.reached_outside) {
+      kill_children();
+      wait_until_read();
+    }
     Status inputs = attempt.check_inputs();
     bool ended = outcome.kind == AttemptOutcome::Kind::succeeded ||
                  outcome.kind == AttemptOutcome::Kind::failed;
@@ -131,7 +123,7 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const Slo
     } else {
       report(attempt, outcome);
     }
-    if (outcome.kind != AttemptOutcome::Kind::failed) remove_scratch(start.dir());
+    if (outcome.kind != AttemptOutcome::Kind::failed) attempt.remove_scratch();
   }
 }
 

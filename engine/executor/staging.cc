@@ -132,6 +132,16 @@ Status Attempt::place(const std::string& source, const std::string& target, cons
   return {};
 }
 
+Status Attempt::make_scratch() {
+  has_scratch_ = true;
+  return noted(make_dirs(start_.dir()));
+}
+
+void Attempt::remove_scratch() const {
+  std::error_code ignored;
+  if (has_scratch_) fs::remove_all(start_.dir(), ignored);
+}
+
 Result<std::string> Attempt::stage(const File& file, bool copy) {
   std::string name = file.name.empty() ? "input" : file.name;
   std::string identity = file.digest.hex() + (file.is_folder ? "/" : " ") + name;
@@ -139,6 +149,7 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   if (known != staged_paths_.end()) return known->second;
   if (!is_safe(name) || name.find('/') != std::string::npos)
     return user_error(fmt::format("a file can't be named `{}`", name));
+  FLOW_TRY(make_scratch());
   std::string folder = fmt::format("{}/inputs/{}", start_.dir(), staged_paths_.size() + 1);
   FLOW_TRY(make_dirs(folder));
   std::string path = folder + "/" + name;

@@ -480,3 +480,25 @@ TEST_CASE("the bundle has the script and every module, in the order of loading")
   CHECK(names == std::vector<std::string>{"p.lua", "b.lua", "a.lua", "c.lua"});
   CHECK(make_script_vm()->load(built->bundle).ok());
 }
+
+TEST_CASE("an attempt tells whether it reached what may leave programs or write to a stream") {
+  auto [body, reaches] = GENERATE(
+      table<std::string, bool>({{"return 1", false},
+                                {"io.write('x') print('y') io.stderr:write('z') return 1", false},
+                                {"return os.time()", false},
+                                {"os.execute('true')", true},
+                                {"local run = os.execute pcall(run, 'true') error('no')", true},
+                                {"io.popen('true'):close()", true},
+                                {"io.open('/dev/null', 'w'):close()", true}}));
+  INFO(body);
+  Loaded script(body);
+  FakeHost host;
+  CHECK(script.run(host).reached_outside == reaches);
+}
+
+TEST_CASE("an attempt after one that reached outside does not tell that it did") {
+  Loaded script("if ... then os.execute('true') end");
+  FakeHost host;
+  CHECK(script.run(host, {Value(true)}).reached_outside);
+  CHECK_FALSE(script.run(host, {Value(false)}).reached_outside);
+}

@@ -57,6 +57,7 @@ class FakeHost : public AttemptHost {
   }
   bool stopping() const override { return stops; }
   void service_ready(const std::string& url) override { calls.push_back("ready " + url); }
+  Status make_scratch() override { return {}; }
   Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
     auto found = blobs.find(digest);
     if (found == blobs.end()) return environment_error("no such blob");

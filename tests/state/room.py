@@ -82,6 +82,20 @@ end)
         tasks = self.tasks()
         self.assertEqual({name: task["attempts"] for name, task in tasks.items()}, {"by_lua": 2, "by_shell": 2})
 
+    def test_a_scratch_folder_that_a_full_disk_has_no_room_for_is_tried_again(self):
+        self.write("scratch.lua", r'''
+local flow = require "flow"
+local take = flow.task("take", { retries = { infra = 1, backoff = "1ms" } }, function(ctx) return #ctx.dir end)
+return flow.pipeline("scratch", {}, function() return take() end)
+''')
+        scratch = os.path.join(self.state, "scratch")
+        os.mkdir(scratch)
+        files = 3  # the folder, the executors' one, and the one executor's file in it
+        mount("-t", "tmpfs", "-o", f"mode=0700,nr_inodes={files}", "none", scratch)
+        self.addCleanup(subprocess.run, ["umount", "-l", scratch], check=True)
+        self.exits(1, self.flow("run", "scratch.lua", "--jobs", "1"), "No space left")
+        self.assertEqual(self.tasks()["take"]["attempts"], 2)
+
     def test_a_read_only_state_is_read_and_not_written(self):
         self.good("run", ".", "--param", "n=2")
         result = self.show()["result"]
