@@ -138,9 +138,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.result = event.result;
   entry.fragment = event.fragment_digest;
   entry.has_fragment = event.fragment != nullptr;
-  entry.task = def->name;
   entry.run = event.id.run;
-  entry.at_ms = state_.sequence == 0 ? 0 : now_ms();
   entry.has_wait = event.waited || (unit.extra && !unit.extra->waits.empty());
   if (is_short) entry.value = bytes->second;
   entry.is_file = bytes != staged_.end() && bytes->second.size() > kInlineBlobMax;

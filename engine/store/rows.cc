@@ -81,9 +81,7 @@ std::string encode_cache_entry(const CacheEntry& e) {
   row::Cache m;
   m.set_result(bytes_of(e.result));
   if (e.has_fragment) m.set_fragment(bytes_of(e.fragment));
-  m.set_task(e.task);
   m.set_run(e.run);
-  m.set_at_ms(e.at_ms);
   m.set_has_wait(e.has_wait);
   m.set_is_file(e.is_file);
   m.set_value(e.value);
@@ -97,9 +95,7 @@ Result<CacheEntry> decode_cache_entry(std::string_view bytes) {
   e.has_fragment = !m.fragment().empty();
   if (e.has_fragment && !Digest::from_bytes(m.fragment(), e.fragment))
     return damaged("cache entry");
-  e.task = m.task();
   e.run = m.run();
-  e.at_ms = m.at_ms();
   e.has_wait = m.has_wait();
   e.is_file = m.is_file();
   e.value = m.value();

@@ -26,8 +26,7 @@ struct CacheEntry {
   Digest result;
   bool has_fragment = false;
   Digest fragment;        // a dynamic task's list of calls
-  std::string task, run;  // who made it
-  int64_t at_ms = 0;
+  std::string run;        // that made it
   bool has_wait = false;  // the attempt called ctx:wait
   bool is_file = false;   // the result is a file under objects/: somebody may have removed it
   std::string value;      // the result itself, where it is short: a hit needs no second look-up

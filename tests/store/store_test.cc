@@ -365,7 +365,7 @@ TEST_CASE("rows survive their encoding") {
   CHECK(back->counts.waiting == 9);
   CHECK(back->fail_fast);
   CHECK_FALSE(decode_run_row("nonsense").ok());
-  CacheEntry entry{sha256("r"), true, sha256("f"), "task", "run", 12, true, false, "\x01"};
+  CacheEntry entry{sha256("r"), true, sha256("f"), "run", true, false, "\x01"};
   auto entry_back = decode_cache_entry(encode_cache_entry(entry));
   REQUIRE(entry_back.ok());
   CHECK(entry_back->fragment == entry.fragment);
