@@ -41,14 +41,16 @@ void Driver::commit(bool may_leave) {
   bool writes = !batch_.writes.empty() || !records_.empty();
   durable_ = durable_ && writes;  // who only looked at the state waits for no disk
   bool durable = durable_ || unsynced_;
+  uint64_t number = decided_.number;
+  if (!leaves) stage_starts(number);
   Status written = write(durable && !leaves);
   bool waits = leaves && written.ok();
   unsynced_ = waits && durable;
   if (waits) {
     if (!is_in_air()) launch();
+    stage_starts(number);  // while what was written is synced
     return;
   }
-  uint64_t number = decided_.number;
   Decided decided = std::exchange(decided_, {});
   decided_.number = number + 1;
   if (written.ok() && worker_) worker_->release(number);

@@ -198,8 +198,10 @@ class Driver {
   RunMeta* meta(const RunId& run);
 
   // perform.cc, orders.cc, watchers.cc: in a turn. reports.cc: on the threads that report
+  /// Takes the attempts that can be staged out of the acts from `acts_before` on.
+  void set_starts_aside(size_t acts_before);
   /// Executors fetch and decode what is about to start while its events are committed.
-  void stage_starts(size_t acts_before);
+  void stage_starts(uint64_t commit);
   bool can_stage(const core::AttemptId& id) const;
   bool is_interrupted(const core::StopAttempt& stop) const;
   void perform(const std::vector<core::Command>& acts);
@@ -237,8 +239,9 @@ class Driver {
   Batch batch_;      // this turn's, as are the next four
   std::vector<core::Record> records_;
   bool durable_ = false;
+  std::vector<core::AttemptId> starting_;  // set aside: their orders are made beside the commit
   std::unordered_map<Digest, std::string, DigestHash> staged_;  // content that the batch holds
-  std::map<Digest, CacheEntry> staged_cache_;
+  std::unordered_map<Digest, CacheEntry, DigestHash> staged_cache_;
   bool unsynced_ = false;                // something was written and its sync has not begun
   std::vector<core::Command> commands_;  // of the events applied since they were last drained
   std::deque<core::Command> questions_;

@@ -20,19 +20,27 @@ bool Driver::can_stage(const core::AttemptId& id) const {
          Resolver::def_of(run->second, id.unit)->kind != TaskKind::native;
 }
 
-void Driver::stage_starts(size_t acts_before) {
+void Driver::set_starts_aside(size_t acts_before) {
   if (!worker_) return;
-  std::vector<core::Command>& acts = decided_.acts;
-  std::vector<AttemptOrder> orders;
-  auto first = acts.begin() + static_cast<std::ptrdiff_t>(acts_before);
-  auto left = std::remove_if(first, acts.end(), [&](const core::Command& act) {
+  auto is_set_aside = [this](const core::Command& act) {
     const auto* start = std::get_if<core::StartAttempt>(&act);
     if (start == nullptr || !can_stage(start->id)) return false;
-    if (auto order = make_order(start->id)) orders.push_back(std::move(*order));
+    starting_.push_back(start->id);
     return true;
-  });
-  acts.erase(left, acts.end());
-  if (!orders.empty()) worker_->stage(std::move(orders), decided_.number);
+  };
+  std::vector<core::Command>& acts = decided_.acts;
+  auto first = acts.begin() + static_cast<std::ptrdiff_t>(acts_before);
+  acts.erase(std::remove_if(first, acts.end(), is_set_aside), acts.end());
+}
+
+void Driver::stage_starts(uint64_t commit) {
+  std::vector<AttemptOrder> orders;
+  orders.reserve(starting_.size());
+  for (const core::AttemptId& id : starting_) {
+    if (auto order = make_order(id)) orders.push_back(std::move(*order));
+  }
+  starting_.clear();
+  if (!orders.empty()) worker_->stage(std::move(orders), commit);
 }
 
 /// An interrupted run's attempts may come to a point where they can be taken up again; a cancelled

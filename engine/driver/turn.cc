@@ -85,7 +85,7 @@ void Driver::decide(std::vector<Input> inputs) {
   }
   settle(now);
   durable_ = durable_ || !records_.empty();
-  stage_starts(acts_before);
+  set_starts_aside(acts_before);
   // Told is what a turn made of a unit, not the ways it took.
   std::vector<bool> untold = superseded(decided_.acts, acts_before);
   for (size_t i = acts_before; i < decided_.acts.size(); i++) {
