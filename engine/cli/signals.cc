@@ -1,5 +1,5 @@
-// A handler that writes one byte to a pipe, and a thread that reads it. No blocked signal mask:
-// children would inherit it.
+// A handler that writes one byte to a pipe, and a thread that reads it. The main thread has no
+// blocked signal mask: children would inherit it.
 #include "engine/cli/signals.hpp"
 
 #include <fcntl.h>
@@ -32,13 +32,23 @@ void handle(int) { tell(kArrived); }
 
 }  // namespace
 
+std::thread begin_thread(std::function<void()> run) {
+  sigset_t handled, before;
+  sigemptyset(&handled);
+  for (int number : kHandled) sigaddset(&handled, number);
+  pthread_sigmask(SIG_BLOCK, &handled, &before);
+  std::thread thread(std::move(run));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
 Signals::Signals(std::function<void(int)> on_signal) : on_signal_(std::move(on_signal)) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     fail_environment("cannot make a pipe for signals: too many open files");
   read_end_ = ends[0];
   write_end = ends[1];
-  thread_ = std::thread([this] { loop(); });
+  thread_ = begin_thread([this] { loop(); });
   struct sigaction action {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;

@@ -5,6 +5,9 @@
 
 namespace flow::cli {
 
+/// A thread that takes none of them: they are the main thread's.
+std::thread begin_thread(std::function<void()> run);
+
 class Signals {
  public:
   /// `on_signal(n)` is called for the n-th signal, from 1, on a thread of its own.

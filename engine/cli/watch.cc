@@ -39,7 +39,10 @@ enum class Style { json, plain, live, silent };
 class Screen {
  public:
   Screen(Run run, Style style, std::string title)
-      : run_(std::move(run)), style_(style), view_(std::move(title)), ticker_([this] { tick(); }) {}
+      : run_(std::move(run)),
+        style_(style),
+        view_(std::move(title)),
+        ticker_(begin_thread([this] { tick(); })) {}
   ~Screen() { close(); }
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;

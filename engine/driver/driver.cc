@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/engine_thread.hpp"
 #include "engine/driver/latch.hpp"
 
 namespace flow {
@@ -42,8 +43,8 @@ Result<std::unique_ptr<Driver>> Driver::start(const DriverOptions& options,
       make_worker(worker, [self](std::vector<Report> r) { self->on_reports(std::move(r)); });
   FLOW_TRY(made);
   driver->worker_ = std::move(*made);
-  driver->sync_thread_ = std::thread([self] { self->sync_loop(); });
-  driver->thread_ = std::thread([self] { self->loop(); });
+  driver->sync_thread_ = engine_thread([self] { self->sync_loop(); });
+  driver->thread_ = engine_thread([self] { self->loop(); });
   return driver;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include "engine/base/engine_thread.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
@@ -214,7 +215,8 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOp
   state->end_serving = [link] { link->send(Value::map({{"verb", "end_serving"}})); };
   std::lock_guard lock(mutex_);
   links_.push_back(link);
-  followers_.emplace_back([this, state, link, options] { follow(state, link, options); });
+  followers_.push_back(
+      engine_thread([this, state, link, options] { follow(state, link, options); }));
   return state;
 }
 

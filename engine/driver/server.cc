@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "engine/base/engine_thread.hpp"
 #include "engine/driver/local.hpp"
 
 namespace flow {
@@ -26,7 +27,7 @@ Result<std::unique_ptr<Server>> Server::start(LocalEngine& engine, const std::st
   FLOW_TRY(descriptor);
   std::unique_ptr<Server> server(new Server(engine, *descriptor, path));
   Server* self = server.get();
-  server->thread_ = std::thread([self] { self->accept_clients(); });
+  server->thread_ = engine_thread([self] { self->accept_clients(); });
   return server;
 }
 
@@ -70,7 +71,7 @@ void Server::accept_clients() {
     }
     Connection& connection = connections_.emplace_back();
     connection.link = std::move(link);
-    connection.thread = std::thread([this, &connection] {
+    connection.thread = engine_thread([this, &connection] {
       serve(connection);
       connection.done = true;
     });
@@ -171,7 +172,7 @@ void Server::carry_out(Connection& connection, const Value& request) {
   }
   failpoint("client-before-answer");
   connection.link->send(Value::map({{"frame", "started"}, {"run", run->id}}));
-  std::thread listener([&] {
+  std::thread listener = engine_thread([&] {
     while (true) {
       auto frame = connection.link->receive();
       if (!frame.ok()) break;

@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
 #include "engine/store/lock.hpp"
@@ -229,6 +230,7 @@ class RocksStore final : public Store {
   }
 
   static Result<std::unique_ptr<Store>> open(const std::string& dir, const StoreOptions& options) {
+    NoSignals none;  // nor for RocksDB's threads
     LogCheck logs = checked_logs(dir, options.read_only);
     if (!logs.damage.empty())
       return damaged(dir, logs.damage + " there is a record that is not as it was written");

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/engine_thread.hpp"
 #include "engine/executor/protocol.pb.h"
 #include "engine/executor/wire.hpp"
 #include "engine/worker/spawn.hpp"
@@ -211,7 +212,7 @@ void Builder::settle() {
 void Builder::go_on_beside(std::unique_ptr<BuildChild> ended, bool builds_often) {
   std::lock_guard lock(beside_mutex_);
   if (beside_.joinable()) beside_.join();
-  beside_ = std::thread([this, ended = std::move(ended), builds_often]() mutable {
+  beside_ = engine_thread([this, ended = std::move(ended), builds_often]() mutable {
     ended.reset();
     if (builds_often) start_ahead();
   });

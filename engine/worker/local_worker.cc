@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
 
 namespace flow {
@@ -25,12 +25,7 @@ LocalWorker::LocalWorker(const WorkerOptions& options, OnReport on_report)
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   watch(wake_, &wake_, EPOLLIN);
-  // The host's signals are for the host's threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { loop(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = engine_thread([this] { loop(); });
 }
 
 LocalWorker::~LocalWorker() {

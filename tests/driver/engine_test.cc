@@ -1,5 +1,6 @@
 // What an embedding program relies on, told through flow.hpp with real executors and a real state.
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -50,6 +51,22 @@ return flow.pipeline("sum", { x = flow.param.int { default = 1 } }, function(p)
   return { total = add(add(p.x, 2), 3) }
 end)
 )";
+
+/// Threads of this process that would take a SIGTERM or a SIGINT.
+int threads_that_take_signals() {
+  constexpr uint64_t kAsked = uint64_t{1} << (SIGTERM - 1) | uint64_t{1} << (SIGINT - 1);
+  int count = 0;
+  for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      constexpr std::string_view kBlocked = "SigBlk:";
+      if (!line.starts_with(kBlocked)) continue;
+      uint64_t blocked = std::stoull(line.substr(kBlocked.size()), nullptr, 16);
+      if ((blocked & kAsked) != kAsked) count++;
+    }
+  }
+  return count;
+}
 
 }  // namespace
 
@@ -379,6 +396,24 @@ return flow.pipeline("p", {}, function() return look(make()).stdout end)
     CHECK_THROWS_AS(run.wait(), RunFailed);
     CHECK_THAT(task(run.info(), "look").error, Catch::Contains(message));
     CHECK(task(run.info(), "look").attempts == 1);
+  }
+}
+
+TEST_CASE("the host's signals are for the host's threads") {
+  int before = threads_that_take_signals();
+  CHECK(before >= 1);
+  Place place;
+  std::string script = place.script(R"(
+local nothing = flow.shell("nothing", { command = "true" })
+return flow.pipeline("p", {}, function() return nothing() end)
+)");
+  Engine writer(place.options());
+  Engine client(place.options());
+  for (Engine* engine : {&writer, &client, &writer}) {
+    Run run = engine->run(script);
+    CHECK(threads_that_take_signals() == before);
+    run.wait();
+    CHECK(threads_that_take_signals() == before);
   }
 }
 
