@@ -1,4 +1,4 @@
-// Run ids and random names, from getrandom.
+// Run ids and random names, from getrandom; the boot's id, from the kernel.
 #include "engine/base/ids.hpp"
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <mutex>
 
 #include "flow/result.hpp"
@@ -57,6 +58,15 @@ Moment next_moment(int64_t time_ms) {
 }
 
 }  // namespace
+
+const std::string& boot_id() {
+  static const std::string id = [] {
+    std::string text;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+    return text;
+  }();
+  return id;
+}
 
 uint64_t random_u64() {
   uint64_t number;

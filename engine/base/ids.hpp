@@ -1,4 +1,4 @@
-// Names that nobody else has: run ids that sort by time, and random words.
+// Names that nobody else has: run ids that sort by time, random words, the boot's.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,5 +16,8 @@ bool is_run_id(std::string_view text);
 /// `length` of [0-9a-z] from the kernel's random source.
 std::string random_name(size_t length = 12);
 uint64_t random_u64();
+
+/// Of the machine since it was started: process numbers of an earlier boot mean nothing.
+const std::string& boot_id();
 
 }  // namespace flow

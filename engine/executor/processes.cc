@@ -22,6 +22,7 @@
 #include <fstream>
 
 #include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
 #include "engine/executor/faults.hpp"
 
 namespace flow {
@@ -104,7 +105,6 @@ std::string find_program(const std::string& name,
 }
 
 SlotFile::SlotFile(const std::string& state_dir) {
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id_;
   std::string folder = state_dir + "/scratch/slots";
   if (!make_dirs(folder).ok()) return;
   std::string path = fmt::format("{}/{}", folder, ::getpid());
@@ -115,7 +115,7 @@ std::string SlotFile::prefix() const {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   int64_t hz = ::sysconf(_SC_CLK_TCK);
-  return fmt::format("{} {} ", boot_id_, now.tv_sec * hz + now.tv_nsec * hz / 1'000'000'000);
+  return fmt::format("{} {} ", boot_id(), now.tv_sec * hz + now.tv_nsec * hz / 1'000'000'000);
 }
 
 void SlotFile::clear() const {

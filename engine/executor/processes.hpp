@@ -37,7 +37,6 @@ class SlotFile {
 
  private:
   int descriptor_ = -1;
-  std::string boot_id_;
 };
 
 /// The calling thread must live as long as the process: the child dies with it (PDEATHSIG).

@@ -15,6 +15,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
 
 namespace flow {
@@ -47,8 +48,8 @@ std::string holder_text() {
     if (stat[i] == ' ') field++;
     if (field == 21 && stat[i] != ' ') start += stat[i];
   }
-  return fmt::format("process {} on {} since {}\nboot {} start {}\n", getpid(), host, at,
-                     first_line("/proc/sys/kernel/random/boot_id"), start);
+  return fmt::format("process {} on {} since {}\nboot {} start {}\n", getpid(), host, at, boot_id(),
+                     start);
 }
 
 }  // namespace

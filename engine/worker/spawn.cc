@@ -21,6 +21,7 @@
 #include <map>
 #include <set>
 
+#include "engine/base/ids.hpp"
 #include "engine/executor/wire.hpp"
 
 extern char** environ;
@@ -79,16 +80,11 @@ std::string slots_folder(const std::string& state_dir) { return state_dir + "/sc
 
 /// Of this boot only: numbers of an earlier one mean nothing.
 void read_slot_file(const std::string& path, std::vector<Group>& groups) {
-  static const std::string boot_id = [] {
-    std::string id;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-    return id;
-  }();
   std::string boot;
   Group group;
   std::ifstream file(path);
   bool whole = static_cast<bool>(file >> boot >> group.start_ticks >> group.number);
-  if (!whole || boot != boot_id || group.number <= 1) return;
+  if (!whole || boot != boot_id() || group.number <= 1) return;
   file.ignore(1);
   std::getline(file, group.folder);
   groups.push_back(group);
