@@ -1,5 +1,5 @@
-// A handler that writes one byte to a pipe, and a thread that reads it. The main thread has no
-// blocked signal mask: children would inherit it.
+// A handler that writes one byte to a pipe, and a thread that reads it. The main thread's
+// own signal mask stays as it was: children would inherit it.
 #include "engine/cli/signals.hpp"
 
 #include <fcntl.h>

@@ -5,14 +5,11 @@
 
 #include <chrono>
 
+#include "engine/base/clock.hpp"
+
 namespace flow {
 
 namespace {
-
-int64_t now_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
 
 class Context final : public TaskContext {
  public:
@@ -65,6 +62,7 @@ NativeRunner::~NativeRunner() {
 void NativeRunner::define(const std::string& name, const std::string& version, NativeTask task) {
   std::lock_guard lock(mutex_);
   tasks_[name] = {version, std::move(task)};
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &host_mask_);
 }
 
 std::optional<std::string> NativeRunner::version(const std::string& name) const {
@@ -93,6 +91,8 @@ void NativeRunner::stop(const core::AttemptId& id) {
 
 void NativeRunner::run_jobs() {
   std::unique_lock lock(mutex_);
+  // A task is the host's: it, and what it starts, take the signals that the host's threads take.
+  ::pthread_sigmask(SIG_SETMASK, &host_mask_, nullptr);
   while (true) {
     idle_++;
     wake_.wait(lock, [this] { return quit_ || !queue_.empty(); });

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <deque>
 #include <functional>
 #include <map>
@@ -45,6 +46,7 @@ class NativeRunner {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, std::pair<std::string, NativeTask>> tasks_;
+  sigset_t host_mask_{};  // of the thread that defined the newest
   std::deque<Job> queue_;
   std::map<core::AttemptId, std::shared_ptr<std::atomic<bool>>> running_;
   std::vector<std::thread> threads_;

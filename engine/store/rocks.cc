@@ -164,6 +164,7 @@ Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, r
   rocksdb::Options options = database_options(files);
   options.create_if_missing = true;
   rocksdb::DB* db = nullptr;
+  NoSignals none;  // for RocksDB's threads
   rocksdb::Status status = rocksdb::DB::Open(options, dir + "/db", all_families(), &families, &db);
   if (!status.ok()) return cannot_open(dir, status);
   return db;
@@ -190,6 +191,7 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   Opening beside(dir, Opening::Who::reader);
   for (int tries = 0; tries < kReaderTries; tries++) {
     if (tries > 0) std::this_thread::sleep_for(kReaderPause);
+    NoSignals none;
     status = rocksdb::DB::OpenAsSecondary(options, dir + "/db", kNoFolder, all_families(),
                                           &families, &db);
     // A writer that opens meanwhile turns the log that was just to be read into tables.
@@ -230,7 +232,6 @@ class RocksStore final : public Store {
   }
 
   static Result<std::unique_ptr<Store>> open(const std::string& dir, const StoreOptions& options) {
-    NoSignals none;  // nor for RocksDB's threads
     LogCheck logs = checked_logs(dir, options.read_only);
     if (!logs.damage.empty())
       return damaged(dir, logs.damage + " there is a record that is not as it was written");

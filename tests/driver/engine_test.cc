@@ -52,19 +52,22 @@ return flow.pipeline("sum", { x = flow.param.int { default = 1 } }, function(p)
 end)
 )";
 
+/// The signals that a thread blocks, by its folder below /proc.
+uint64_t blocked_signals(const fs::path& thread) {
+  constexpr std::string_view kBlocked = "SigBlk:";
+  std::ifstream status(thread / "status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(kBlocked)) return std::stoull(line.substr(kBlocked.size()), nullptr, 16);
+  }
+  return 0;
+}
+
 /// Threads of this process that would take a SIGTERM or a SIGINT.
 int threads_that_take_signals() {
   constexpr uint64_t kAsked = uint64_t{1} << (SIGTERM - 1) | uint64_t{1} << (SIGINT - 1);
   int count = 0;
-  for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
-    std::ifstream status(thread.path() / "status");
-    for (std::string line; std::getline(status, line);) {
-      constexpr std::string_view kBlocked = "SigBlk:";
-      if (!line.starts_with(kBlocked)) continue;
-      uint64_t blocked = std::stoull(line.substr(kBlocked.size()), nullptr, 16);
-      if ((blocked & kAsked) != kAsked) count++;
-    }
-  }
+  for (const auto& thread : fs::directory_iterator("/proc/self/task"))
+    count += (blocked_signals(thread.path()) & kAsked) != kAsked ? 1 : 0;
   return count;
 }
 
@@ -415,6 +418,19 @@ return flow.pipeline("p", {}, function() return nothing() end)
     run.wait();
     CHECK(threads_that_take_signals() == before);
   }
+}
+
+TEST_CASE("a native task takes the signals that the host's threads take") {
+  Place place;
+  Engine engine(place.options());
+  engine.define("look", "1", [](TaskContext&, const Value&) {
+    return Value(static_cast<int64_t>(blocked_signals("/proc/thread-self")));
+  });
+  Run run = engine.run(place.script(R"(
+local look = flow.native("look")
+return flow.pipeline("p", {}, function() return look() end)
+)"));
+  CHECK(run.wait() == Value(static_cast<int64_t>(blocked_signals("/proc/thread-self"))));
 }
 
 TEST_CASE("a second engine over the same state is a client of the first") {
