@@ -129,11 +129,9 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const Slo
 
 int serve_attempts(const std::string& state_dir) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // A handler: what is ignored would stay ignored in the commands that a task starts.
-  ::signal(SIGPIPE, [](int) {});
   // A terminal's Ctrl-C, and what ends a whole group or service, are for the head, which tells us.
-  ::signal(SIGINT, SIG_IGN);
-  ::signal(SIGTERM, SIG_IGN);
+  // Handlers: what is ignored would stay ignored in the commands that a task starts.
+  for (int number : {SIGPIPE, SIGINT, SIGTERM}) ::signal(number, [](int) {});
   Session session;
   Scripts scripts;
   BlobFiles blobs(state_dir);

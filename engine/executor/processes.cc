@@ -177,7 +177,7 @@ int kill_children() {
   int killed = 0;
   for (int round = 0; round < 1000; round++) {
     siginfo_t info{};
-    // Nobody is the usual case, and one system call tells.
+    // One system call tells that nobody is left.
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD)
       return killed;
     pid_t self = ::getpid();
