@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "lua/sandbox.hpp"
 
@@ -84,7 +85,9 @@ int in_task_only(lua_State* L) {
   refuse_outside_task(L, name);
   bool is_io = name[0] == 'i';
   if (is_io) sandbox(L).opens_files = true;
-  if (is_io || std::string_view(name) == "os.execute") sandbox(L).reached_outside = true;
+  bool is_outside = is_io || std::string_view(name) == "os.execute";
+  if (is_outside && !std::exchange(sandbox(L).reached_outside, true) && context(L).host != nullptr)
+    context(L).host->reach_outside();
   return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 

@@ -45,6 +45,9 @@ class AttemptHost {
   virtual Status save_checkpoint(const Value& value) = 0;
   virtual bool stopping() const = 0;
   virtual void service_ready(const std::string& url) = 0;
+  /// Before the attempt first starts a program or opens a file: what it does may write to streams
+  /// that it shares with other attempts.
+  virtual void reach_outside() = 0;
   /// Makes the request's `dir`, when it is first asked for: most attempts never do.
   virtual Status make_scratch() = 0;
   /// Content of a blob; Error when it is lost.

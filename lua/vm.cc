@@ -251,7 +251,7 @@ class Vm : public ScriptVm {
       if (!loaded.ok()) return failed(loaded.error().message);
     }
     AttemptOutcome outcome = state_->run(request, host);
-    outcome.reached_outside |= is_new;  // what the last state collected at its end may have
+    outcome.reached_outside |= is_new;  // also what the last state did at its end counts
     return outcome;
   }
 

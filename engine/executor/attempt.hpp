@@ -26,6 +26,7 @@ class Attempt final : public AttemptHost {
   Status save_checkpoint(const Value& value) override { return save("", value); }
   bool stopping() const override { return session_.stopping(); }
   void service_ready(const std::string& url) override;
+  void reach_outside() override { session_.wait_until_taken(); }
   Status make_scratch() override;
   Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
     return noted(blobs_.read(digest));

@@ -1,8 +1,10 @@
 // The wire's executor side.
 #include "engine/executor/session.hpp"
 
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,7 +27,8 @@ constexpr size_t kChunk = 256 * 1024;
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr int kIdleTicksMax = 50;      // then the attendant sleeps until an attempt begins
 constexpr int64_t kCommitUsMax = 500;  // a commit is awaited so long before the thread sleeps
-constexpr uint64_t kChainMax = 2;      // orders that come together where one waits for the other
+constexpr useconds_t kTakenPollUs = 50;
+constexpr uint64_t kChainMax = 2;  // orders that come together where one waits for the other
 
 /// Another thread ends this process.
 [[noreturn]] void wait_for_exit() {
@@ -254,6 +257,12 @@ void Session::flush() {
   if (out_.empty()) return;
   if (!write_fully(kWireDescriptor, out_)) end();
   out_.clear();
+}
+
+void Session::wait_until_taken() {
+  flush();
+  int left = 0;
+  while (::ioctl(kWireDescriptor, SIOCOUTQ, &left) == 0 && left > 0) ::usleep(kTakenPollUs);
 }
 
 bool Session::has_queued() {

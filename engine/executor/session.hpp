@@ -31,6 +31,9 @@ class Session {
   void send(const wire::FromExecutor& message, bool now);
   void flush();
   bool has_queued();
+  /// Sends what is held back and waits until the worker has it: what this attempt writes to stderr
+  /// from now on is not taken for that of the one before it.
+  void wait_until_taken();
   /// Before a save is sent: an answer to an earlier one of this name is not for it.
   void forget_saved(const std::string& name);
   /// Blocks until the worker says whether `name` is durable; false also when it is not any more

@@ -488,12 +488,13 @@ TEST_CASE("an attempt tells whether it reached what may leave programs or write 
                                 {"return os.time()", false},
                                 {"os.execute('true')", true},
                                 {"local run = os.execute pcall(run, 'true') error('no')", true},
-                                {"io.popen('true'):close()", true},
+                                {"io.popen('true'):close() os.execute('true')", true},
                                 {"io.open('/dev/null', 'w'):close()", true}}));
   INFO(body);
   Loaded script(body);
   FakeHost host;
   CHECK(script.run(host).reached_outside == reaches);
+  CHECK(host.calls == std::vector<std::string>(reaches ? 1 : 0, "outside"));
 }
 
 TEST_CASE("an attempt after one that reached outside does not tell that it did") {

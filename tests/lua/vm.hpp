@@ -57,6 +57,7 @@ class FakeHost : public AttemptHost {
   }
   bool stopping() const override { return stops; }
   void service_ready(const std::string& url) override { calls.push_back("ready " + url); }
+  void reach_outside() override { calls.push_back("outside"); }
   Status make_scratch() override { return {}; }
   Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
     auto found = blobs.find(digest);

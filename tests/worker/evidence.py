@@ -4,6 +4,7 @@
 usage: evidence.py --flow BIN [TEST...]
 """
 import os
+import re
 import subprocess
 import sys
 
@@ -166,6 +167,38 @@ return flow.pipeline("wrote", {}, function() child() line() pieces() lines() end
         self.assertEqual(log("line").replace("\n", ""), "z" * 2500000 + "TAIL")
         self.assertEqual(log("pieces").replace("\n", ""), "q" * 3000000)
         self.assertEqual(log("lines").split(), [str(i) for i in range(1, 100001)])
+
+    def test_what_a_command_writes_is_its_own_tasks_also_among_many(self):
+        self.write("many.lua", HEAD + r'''
+local noisy = flow.task("noisy", { env = { TOKEN = flow.env("TOKEN") } }, function(ctx, i)
+  os.execute("echo said " .. i .. os.getenv("TOKEN") .. " >&2")
+end)
+local quiet = flow.task("quiet", function(ctx, i) return i end)
+return flow.pipeline("many", {}, function() for i = 1, 400 do noisy(i) quiet(i) end end)
+''')
+        self.good("run", "many.lua", "--jobs", "1", TOKEN="s3cret")
+        told = sorted(line.split(" | ")[-1] for line in self.good("logs", "last").out.splitlines())
+        self.assertEqual(told, sorted("said %d***" % i for i in range(1, 401)))
+        owners = {line.split(" | ")[0].strip() for line in self.good("logs", "last").out.splitlines()}
+        self.assertEqual(owners, {"noisy"} | {"noisy#%d" % i for i in range(2, 401)})
+
+    def test_a_command_of_a_lua_task_takes_the_signals_that_any_takes(self):
+        self.write("mask.lua", HEAD + r'''
+local look = "grep -E 'SigBlk|SigIgn' /proc/self/status | tr -d '\\t\\n'"
+local by_execute = flow.task("by_execute", function() os.execute(look .. " >&2") end)
+local by_popen = flow.task("by_popen", function() return io.popen(look):read("a") end)
+local by_shell = flow.shell("by_shell", { command = look })
+return flow.pipeline("mask", {}, function() by_execute() return { by_popen(), by_shell().stdout } end)
+''')
+        self.good("run", "mask.lua")
+
+        def masks(text):
+            # Beyond are the C library's own.
+            return [int(mask, 16) & 0x7fffffff for mask in re.findall("Sig...:([0-9a-f]{16})", text)]
+        by_popen, by_shell = self.show()["result"]
+        self.assertEqual(masks(by_shell), [0, 0])
+        self.assertEqual(masks(by_popen), [0, 0])
+        self.assertEqual(masks(self.good("logs", "last", "by_execute").out), [0, 0])
 
     def test_a_command_of_a_lua_task_ends_with_its_reader(self):
         self.write("pipe.lua", HEAD + r'''
