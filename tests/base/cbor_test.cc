@@ -174,7 +174,7 @@ TEST_CASE("equal values have equal bytes, whatever order they were built in") {
   CHECK(encode_value(Value::map({})) == encode_value(Value::list({})));
 }
 
-TEST_CASE("every random value comes back as it was") {
+TEST_CASE("every random value comes back as it was, and is seen to hold a tag or none") {
   uint64_t seed = GENERATE(take(20, random(uint64_t{1}, uint64_t{1} << 60)));
   INFO("seed " << seed);
   test::RandomValue random(seed);
@@ -186,21 +186,13 @@ TEST_CASE("every random value comes back as it was") {
     REQUIRE(back.ok());
     REQUIRE(*back == value);
     REQUIRE(encode_value(*back) == bytes);
+    REQUIRE(holds_tag(bytes) == has_tag(value));
     for (size_t cut = 0; cut < bytes.size(); cut++)
       REQUIRE_FALSE(decode_value(std::string_view(bytes).substr(0, cut)).ok());
   }
 }
 
-TEST_CASE("a tag is seen where one is, and nowhere else") {
-  uint64_t seed = GENERATE(take(20, random(uint64_t{1}, uint64_t{1} << 60)));
-  INFO("seed " << seed);
-  test::RandomValue random(seed);
-  for (int i = 0; i < 200; i++) {
-    Value value = random.value();
-    std::string bytes = encode_value(value);
-    INFO("value " << i << ": " << to_json(value) << " as " << hex(bytes));
-    REQUIRE(holds_tag(bytes) == has_tag(value));
-  }
+TEST_CASE("a tag is seen beside strings of bytes that are like tags, and not in them") {
   std::string like_tags(70'000, '\xc6');  // its length takes three bytes
   for (size_t size :
        {size_t{0}, size_t{1}, size_t{23}, size_t{24}, size_t{255}, size_t{256}, like_tags.size()}) {
