@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "flow/flow.hpp"
@@ -52,22 +53,27 @@ return flow.pipeline("sum", { x = flow.param.int { default = 1 } }, function(p)
 end)
 )";
 
-/// The signals that a thread blocks, by its folder below /proc.
-uint64_t blocked_signals(const fs::path& thread) {
+/// The signals that a thread blocks, by its folder below /proc. None of one that has ended: its
+/// folder outlives it for a moment, and what it blocked then reads as nothing.
+std::optional<uint64_t> blocked_signals(const fs::path& thread) {
+  constexpr std::string_view kThreads = "Threads:";
   constexpr std::string_view kBlocked = "SigBlk:";
   std::ifstream status(thread / "status");
   for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(kThreads) && std::stoi(line.substr(kThreads.size())) == 0) break;
     if (line.starts_with(kBlocked)) return std::stoull(line.substr(kBlocked.size()), nullptr, 16);
   }
-  return 0;
+  return std::nullopt;
 }
 
 /// Threads of this process that would take a SIGTERM or a SIGINT.
 int threads_that_take_signals() {
   constexpr uint64_t kAsked = uint64_t{1} << (SIGTERM - 1) | uint64_t{1} << (SIGINT - 1);
   int count = 0;
-  for (const auto& thread : fs::directory_iterator("/proc/self/task"))
-    count += (blocked_signals(thread.path()) & kAsked) != kAsked ? 1 : 0;
+  for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
+    std::optional<uint64_t> blocked = blocked_signals(thread.path());
+    if (blocked && (*blocked & kAsked) != kAsked) ++count;
+  }
   return count;
 }
 
@@ -424,13 +430,13 @@ TEST_CASE("a native task takes the signals that the host's threads take") {
   Place place;
   Engine engine(place.options());
   engine.define("look", "1", [](TaskContext&, const Value&) {
-    return Value(static_cast<int64_t>(blocked_signals("/proc/thread-self")));
+    return Value(static_cast<int64_t>(*blocked_signals("/proc/thread-self")));
   });
   Run run = engine.run(place.script(R"(
 local look = flow.native("look")
 return flow.pipeline("p", {}, function() return look() end)
 )"));
-  CHECK(run.wait() == Value(static_cast<int64_t>(blocked_signals("/proc/thread-self"))));
+  CHECK(run.wait() == Value(static_cast<int64_t>(*blocked_signals("/proc/thread-self"))));
 }
 
 TEST_CASE("a second engine over the same state is a client of the first") {
