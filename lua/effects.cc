@@ -54,11 +54,15 @@ void push_log_file(lua_State* L, const char* name) {
 
 const char kOutputKey = 0;  // the file that io.output chose, or nil: the log
 
+bool looks_at_clock(std::string_view name) {
+  return name == "os.time" || name == "os.clock" || name == "os.date";
+}
+
 void refuse_outside_task(lua_State* L, const char* name) {
   if (context(L).phase == Phase::task) return;
   std::string_view what = name;
   std::string why, advice;
-  if (what == "os.time" || what == "os.clock" || what == "os.date") {
+  if (looks_at_clock(what)) {
     why = "there is no clock";
     advice = "call it inside a task, or pass the time as a parameter";
   } else if (what == "os.getenv") {
@@ -84,6 +88,7 @@ int in_task_only(lua_State* L) {
   const char* name = lua_tostring(L, lua_upvalueindex(2));
   refuse_outside_task(L, name);
   bool is_io = name[0] == 'i';
+  if (!looks_at_clock(name)) wait_durable(L);
   if (is_io) sandbox(L).opens_files = true;
   bool is_outside = is_io || std::string_view(name) == "os.execute";
   if (is_outside && !std::exchange(sandbox(L).reached_outside, true) && context(L).host != nullptr)
@@ -336,6 +341,10 @@ int flow_warn(lua_State* L) {
 }
 
 }  // namespace
+
+void wait_durable(lua_State* L) {
+  if (context(L).host != nullptr) context(L).host->wait_durable();
+}
 
 void write_text(lua_State* L, std::string_view text) {
   std::string& line = sandbox(L).line;

@@ -28,6 +28,8 @@ struct VmContext {
   Sandbox* sandbox = nullptr;
 };
 VmContext& context(lua_State* L);
+/// Before anything that lasts or that others can see: returns once the attempt's start is durable.
+void wait_durable(lua_State* L);
 
 // ---- convert.cc
 // -------------------------------------------------------------------------------------------

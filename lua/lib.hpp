@@ -12,7 +12,7 @@ namespace flow::lua {
 // ---- lib_data.cc
 /// A path at `index`. Raises for a handle or a file that has no path yet.
 std::string check_path(lua_State* L, int index, const char* function);
-/// Raises outside a task: what reads or writes files is for tasks.
+/// Raises outside a task: what reads or writes files is for tasks, once their start is durable.
 void require_task(lua_State* L, const char* function);
 /// Names of the options table at `index` (or nil), each of which must be one of `known`.
 void check_options(lua_State* L, int index, const char* function,

@@ -29,7 +29,7 @@ Error removed(const std::string& dir) {
 
 void Driver::commit(bool may_leave) {
   bool is_due = is_snapshot_due();
-  bool is_much = records_.size() > kOwnSyncMax || unsynced_;
+  bool is_much = records_.size() > kOwnSyncMax || unsynced_ || computes_ahead_;
   bool leaves = may_leave && !is_due && (is_much || is_in_air());
   if (!leaves) land();
   bool is_idle = batch_.writes.empty() && records_.empty() && decided_.empty() && !unsynced_;
@@ -42,7 +42,7 @@ void Driver::commit(bool may_leave) {
   durable_ = durable_ && writes;  // who only looked at the state waits for no disk
   bool durable = durable_ || unsynced_;
   uint64_t number = decided_.number;
-  if (!leaves) stage_starts(number);
+  if (!leaves || computes_ahead_) stage_starts(number);
   Status written = write(durable && !leaves);
   bool waits = leaves && written.ok();
   unsynced_ = waits && durable;

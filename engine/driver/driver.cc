@@ -135,17 +135,18 @@ void Driver::post(std::vector<Input> inputs) {
   }
 }
 
-// Whoever finds the driver idle with a little to do does it: a step of a chain need not wait for
-// another thread to wake.
+// Whoever finds nobody turning, and has a little to do, does it: a step of a chain need not wait
+// for another thread to wake.
 void Driver::post_or_turn(std::vector<Input> inputs) {
   if (inputs.size() <= kOwnTurnMax) {
     std::unique_lock lock(mutex_);
-    bool is_idle = !turning_ && inbox_.empty() && !unsynced_ && decided_.empty() &&
-                   flight_ == Flight::none && !quit_ && !stopped_by_ && started_;
+    bool is_idle = !turning_ && inbox_.empty() && !quit_ && !stopped_by_ && started_;
     if (is_idle) {
       turning_ = true;
+      bool has_landed = flight_ == Flight::landed;
       lock.unlock();
-      turn(std::move(inputs), false);
+      if (has_landed) land();
+      turn(std::move(inputs), true);
       lock.lock();
       turning_ = false;
       if (has_work() || next_timer() < sleeps_until_ || quit_ || stopped_by_) wake_.notify_all();

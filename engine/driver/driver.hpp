@@ -240,6 +240,7 @@ class Driver {
   std::vector<core::Record> records_;
   bool durable_ = false;
   std::vector<core::AttemptId> starting_;  // set aside: their orders are made beside the commit
+  bool computes_ahead_ = false;            // of those some compute until they are durable
   std::unordered_map<Digest, std::string, DigestHash> staged_;  // content that the batch holds
   std::unordered_map<Digest, CacheEntry, DigestHash> staged_cache_;
   bool unsynced_ = false;                // something was written and its sync has not begun

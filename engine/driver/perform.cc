@@ -26,6 +26,8 @@ void Driver::set_starts_aside(size_t acts_before) {
     const auto* start = std::get_if<core::StartAttempt>(&act);
     if (start == nullptr || !can_stage(start->id)) return false;
     starting_.push_back(start->id);
+    TaskKind kind = Resolver::def_of(state_.runs.at(start->id.run), start->id.unit)->kind;
+    computes_ahead_ |= kind == TaskKind::lua || kind == TaskKind::dynamic;
     return true;
   };
   std::vector<core::Command>& acts = decided_.acts;
@@ -40,6 +42,7 @@ void Driver::stage_starts(uint64_t commit) {
     if (auto order = make_order(id)) orders.push_back(std::move(*order));
   }
   starting_.clear();
+  computes_ahead_ = false;
   if (!orders.empty()) worker_->stage(std::move(orders), commit);
 }
 

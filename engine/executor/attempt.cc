@@ -26,10 +26,7 @@ Attempt::Attempt(Session& session, BlobFiles& blobs, const wire::Start& start,
       state_dir_(std::move(state_dir)),
       secrets_({start.hide().begin(), start.hide().end()}) {}
 
-void Attempt::begin() {
-  session_.wait_released();
-  began_us_ = monotonic_us();
-}
+void Attempt::begin() { began_us_ = monotonic_us(); }
 
 std::string Attempt::hidden(std::string text) const { return secrets_.hidden(std::move(text)); }
 
@@ -122,6 +119,7 @@ void Attempt::service_ready(const std::string& url) {
 
 Status Attempt::store_tensor(const Tensor& tensor) {
   if (serving_) return {};  // an answer over HTTP is nobody's input
+  wait_durable();
   return noted(blobs_.store(tensor.digest, *tensor.data));
 }
 

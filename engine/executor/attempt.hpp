@@ -1,6 +1,7 @@
 // One attempt in an executor: its order, its content, and what it says back.
 #pragma once
 #include <string>
+#include <utility>
 
 #include "engine/base/secrets.hpp"
 #include "engine/core/types.hpp"
@@ -14,7 +15,7 @@ namespace flow {
 class Attempt final : public AttemptHost {
  public:
   Attempt(Session& session, BlobFiles& blobs, const wire::Start& start, std::string state_dir);
-  /// Blocks until the order is committed; nothing of the user's runs before.
+  /// The attempt's time counts from here.
   void begin();
 
   // AttemptHost
@@ -26,6 +27,9 @@ class Attempt final : public AttemptHost {
   Status save_checkpoint(const Value& value) override { return save("", value); }
   bool stopping() const override { return session_.stopping(); }
   void service_ready(const std::string& url) override;
+  void wait_durable() override {
+    if (!std::exchange(is_durable_, true)) session_.wait_released();
+  }
   void reach_outside() override { session_.wait_until_taken(); }
   Status make_scratch() override;
   Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
@@ -33,6 +37,7 @@ class Attempt final : public AttemptHost {
   }
   Result<std::string> file_path(const File& file) override;
   Result<File> store_file(const std::string& path) override {
+    wait_durable();
     return noted(blobs_.store_file(path, false));
   }
   Status store_tensor(const Tensor& tensor) override;
@@ -92,6 +97,7 @@ class Attempt final : public AttemptHost {
   Secrets secrets_;
   bool serving_ = false;
   bool has_scratch_ = false;
+  bool is_durable_ = false;  // its start
   std::vector<Staged> staged_;
   Status changed_input_;  // found before it was staged
   std::string environment_fault_;

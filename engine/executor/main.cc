@@ -98,11 +98,14 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const Slo
   Value args = decoded(start.args());
   auto kind = static_cast<TaskKind>(start.kind());
   if (kind == TaskKind::shell) {
+    attempt.wait_durable();
     attempt.begin();
     return run_shell(attempt, slot, args);
   }
   auto vm = scripts.find(start.bundle(), session);
   AttemptRequest request = request_of(start, state_dir, std::move(args));
+  // Others compute before: they wait where they first touch what lies outside.
+  if (kind == TaskKind::service) attempt.wait_durable();
   attempt.begin();
   if (!vm.ok())
     return attempt.fail(core::Cause::internal,

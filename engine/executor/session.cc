@@ -140,14 +140,10 @@ void Session::handle(wire::ToExecutor& message) {
         variables[variable.name()] = variable.value();
       break;
     }
-    case wire::ToExecutor::kStart: {
-      bool held = message.start().held();
+    case wire::ToExecutor::kStart:
       burst_++;
       queue_.push_back({std::move(*message.mutable_start()), ++received_});
-      // What comes after one that is held waits with it.
-      if (!held && released_ + 1 == received_) released_ = received_;
       break;
-    }
     case wire::ToExecutor::kRelease:
       released_ = std::max(released_, message.release().starts());
       break;
@@ -198,7 +194,7 @@ wire::Start Session::next() {
   current_number_ = 0;
   if (queue_.empty()) {
     flush();
-    bool expects_soon = is_chain() && monotonic_us() - released_us_ < kAwakeUs;
+    bool expects_soon = is_chain() && monotonic_us() - began_us_ < kAwakeUs;
     burst_ = 0;
     if (expects_soon) stay_awake(lock, kAwakeUs, [this] { return !queue_.empty(); });
     while (queue_.empty()) wait_message(lock);
@@ -207,6 +203,8 @@ wire::Start Session::next() {
   current_number_ = queue_.front().number;
   queue_.pop_front();
   current_ = start.id();
+  current_held_ = start.held();
+  began_us_ = monotonic_us();
   stopping_ = terminated_ = false;
   saved_.clear();
   if (attendant_sleeps_) {
@@ -218,12 +216,12 @@ wire::Start Session::next() {
 
 void Session::wait_released() {
   std::unique_lock lock(mutex_);
-  released_us_ = monotonic_us();
-  if (released_ >= current_number_) return;
+  auto is_released = [this] { return !current_held_ || released_ >= current_number_; };
+  if (is_released()) return;
   flush();
-  if (is_chain()) stay_awake(lock, kCommitUsMax, [this] { return released_ >= current_number_; });
-  while (released_ < current_number_) wait_message(lock);
-  released_us_ = monotonic_us();
+  if (is_chain()) stay_awake(lock, kCommitUsMax, is_released);
+  while (!is_released()) wait_message(lock);
+  began_us_ = monotonic_us();
 }
 
 // Of many orders at once none is worth a core: others have work meanwhile.

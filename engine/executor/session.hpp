@@ -22,10 +22,10 @@ namespace flow {
 class Session {
  public:
   Session();
-  /// The next order; blocks. Sends what is buffered before it sleeps. The attempt may be prepared,
-  /// and no task's function or command may run before wait_released().
+  /// The next order; blocks. Sends what is buffered before it sleeps.
   wire::Start next();
-  /// Blocks until the order that next() gave is committed.
+  /// Blocks until the start of the attempt that next() gave is durable. Until then it may compute,
+  /// and say what it came to; nothing that it does may last or be seen by others.
   void wait_released();
   /// Messages are sent together: when there are many, one or two milliseconds later, or `now`.
   void send(const wire::FromExecutor& message, bool now);
@@ -77,7 +77,8 @@ class Session {
   uint64_t received_ = 0, released_ = 0;  // numbers of Starts
   uint64_t burst_ = 0;                    // orders that came since there was none
   uint64_t current_number_ = 0;           // 0 where no attempt runs
-  int64_t released_us_ = 0;               // when the newest attempt began
+  bool current_held_ = false;             // a Release lets it go
+  int64_t began_us_ = 0;                  // when the newest attempt began
   bool main_waits_ = false;
   std::map<std::string, std::string> bundles_;
   std::map<std::string, std::map<std::string, std::string>> environments_;

@@ -133,6 +133,7 @@ Status Attempt::place(const std::string& source, const std::string& target, cons
 }
 
 Status Attempt::make_scratch() {
+  wait_durable();
   has_scratch_ = true;
   return noted(make_dirs(start_.dir()));
 }

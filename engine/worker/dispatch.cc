@@ -138,12 +138,11 @@ void LocalWorker::send(Slot& slot, Pending pending) {
                                     safe_name(order), order.id.attempt);
   wire::ToExecutor message;
   fill_start(order, scratch, *message.mutable_start());
-  bool is_held = pending.commit > released_;
-  message.mutable_start()->set_held(is_held);
-  slot.starts++;
-  if (is_held || !slot.held.empty()) slot.held.push_back({slot.starts, pending.commit});
-  append_frame(slot.out, message);
   Running running;
+  running.is_held = pending.commit > released_;
+  running.number = ++slot.starts;
+  message.mutable_start()->set_held(running.is_held);
+  append_frame(slot.out, message);
   running.order = std::move(order);
   running.secrets = Secrets(running.order.hide);
   running.commit = pending.commit;

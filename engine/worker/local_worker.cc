@@ -60,10 +60,12 @@ void LocalWorker::release(uint64_t commit) {
   std::lock_guard lock(mutex_);
   released_ = std::max(released_, commit);
   for (Slot& slot : slots_) {
+    // Of what it was sent before the last one released nothing waits for a later commit.
     uint64_t starts = 0;
-    while (!slot.held.empty() && slot.held.front().commit <= released_) {
-      starts = slot.held.front().start;
-      slot.held.pop_front();
+    for (Running& running : slot.queue) {
+      if (!running.is_held || running.commit > released_) continue;
+      running.is_held = false;
+      starts = running.number;
     }
     if (starts == 0) continue;
     wire::ToExecutor message;

@@ -23,6 +23,8 @@ struct Running {
   int64_t terminate_at_us = 0;  // SIGTERM of one that was interrupted; 0: none
   int64_t kill_at_us = 0;       // 0: nobody asked it to end
   uint64_t commit = 0;          // that holds its event
+  uint64_t number = 0;          // among the orders of its slot, from 1
+  bool is_held = false;         // it waits for the commit, and was not released
   bool timed_out = false;
   bool stopped = false;  // asked to end by the head
   int64_t memory_peak = 0;
@@ -31,18 +33,12 @@ struct Running {
   pid_t program = 0;  // a shell task's process group, of one whose memory is watched
 };
 
-/// The number of an order among a slot's, and the commit that it waits for.
-struct Held {
-  uint64_t start = 0, commit = 0;
-};
-
 struct Slot {
   ExecutorProcess process;
   std::string mark;  // FLOW_SLOT of it and of all that it starts
   FrameCutter cutter;
-  std::string out;        // not yet written
-  uint64_t starts = 0;    // orders that were ever sent to it
-  std::deque<Held> held;  // those that wait for a release, and what was sent behind them
+  std::string out;                                         // not yet written
+  uint64_t starts = 0;                                     // orders that were ever sent to it
   uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for
   std::deque<Running> queue;
   std::set<Digest> bundles;

@@ -101,9 +101,10 @@ class Worker {
  public:
   using OnReport = std::function<void(std::vector<Report>)>;
   virtual ~Worker() = default;  // kills every executor's process group and waits for it
-  /// Hands orders over whose events the commit of this number holds, while it is made: executors
-  /// decode them and load their scripts, and call no task's function and run no command of them
-  /// before it is released. Commits are numbered from 1.
+  /// Hands orders over whose events the commit of this number holds, while it is made. Until it is
+  /// released nothing of them lasts or is seen by others: a Lua task's function computes and may
+  /// come to its result, and waits where it first touches what lies outside; a command and a
+  /// service wait before they begin. Commits are numbered from 1.
   virtual void stage(std::vector<AttemptOrder> orders, uint64_t commit) = 0;
   /// This commit and all before it are durable.
   virtual void release(uint64_t commit) = 0;

@@ -25,7 +25,7 @@ struct Gate {
   std::condition_variable changed;
   bool is_closed = true, fails = false;
   std::chrono::milliseconds commit_takes{0};
-  int syncs = 0;
+  int syncs = 0, commits = 0;
 
   Status pass() {
     std::unique_lock lock(mutex);
@@ -35,9 +35,15 @@ struct Gate {
     if (fails) return environment_error("the disk is gone");
     return {};
   }
-  std::chrono::milliseconds commit_time() {
+  std::chrono::milliseconds begin_commit() {
     std::lock_guard lock(mutex);
+    commits++;
+    changed.notify_all();
     return commit_takes;
+  }
+  bool wait_for_commits(int count) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, kPatience, [&] { return commits >= count; });
   }
   void set_commit_time(std::chrono::milliseconds time) {
     std::lock_guard lock(mutex);
@@ -63,7 +69,7 @@ class GatedStore final : public Store {
  public:
   GatedStore(std::unique_ptr<Store> store, Gate& gate) : store_(std::move(store)), gate_(gate) {}
   Status commit(const Batch& batch, bool sync) override {
-    std::this_thread::sleep_for(gate_.commit_time());
+    std::this_thread::sleep_for(gate_.begin_commit());
     return store_->commit(batch, sync);
   }
   Status sync() override {
@@ -129,6 +135,17 @@ local one = flow.task("one", function(ctx, i) return i end)
 local mark = flow.shell("mark", { command = "touch FOLDER/{i}" })
 return flow.pipeline("p", {}, function()
   for i = 1, 60 do mark { i = one(i) } end
+end)
+)";
+
+// A chain, and a mark at its end.
+const char* kChain = R"(local flow = require "flow"
+local step = flow.task("step", function(ctx, i) return i + 1 end)
+local mark = flow.shell("mark", { command = "touch FOLDER/{i}" })
+return flow.pipeline("p", {}, function()
+  local last = 0
+  for i = 1, 20 do last = step(last) end
+  mark { i = last }
 end)
 )";
 
@@ -215,6 +232,19 @@ TEST_CASE("a sync that fails stops the engine, and nothing of it is told or run"
   CHECK(run.early_marks() == 0);
   REQUIRE(run.driver->stopped_by());
   CHECK(run.driver->stopped_by()->message == "the disk is gone");
+}
+
+TEST_CASE("a chain of Lua tasks goes on while a sync waits, and nothing of it is told or touched") {
+  bool fails = GENERATE(false, true);
+  Started run(kChain);
+  REQUIRE(run.gate.wait_for_commits(20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // for what would come too early
+  CHECK(run.ear->succeeded().empty());
+  CHECK(fs::is_empty(run.path / "marks"));
+  run.gate.open(fails);
+  REQUIRE(run.ear->wait());
+  CHECK(run.ear->succeeded().size() == (fails ? 0u : 21u));
+  CHECK(fs::exists(run.path / "marks" / "20") != fails);
 }
 
 TEST_CASE("a timer that comes due while another thread turns is not slept through") {

@@ -1,5 +1,6 @@
 // Attempts: what a context keeps, how waits and stops end one, and that each starts afresh.
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "vm.hpp"
 
@@ -495,6 +496,37 @@ TEST_CASE("an attempt tells whether it reached what may leave programs or write 
   FakeHost host;
   CHECK(script.run(host).reached_outside == reaches);
   CHECK(host.calls == std::vector<std::string>(reaches ? 1 : 0, "outside"));
+}
+
+TEST_CASE("what reads or writes outside the script waits until the attempt's start is durable") {
+  const std::set<std::string> pure = {
+      "io.close",     "io.flush",     "io.stderr",    "io.stdout",      "io.type",
+      "io.write",     "os.clock",     "os.date",      "os.difftime",    "os.exit",
+      "os.getenv",    "os.setlocale", "os.time",      "fs.basename",    "fs.dirname",
+      "fs.extension", "fs.join",      "data.batches", "text.ends_with", "text.join",
+      "text.replace", "text.split",   "text.trim",    "text.tokens",    "text.starts_with"};
+  Loaded names(R"(
+local found = {}
+for library, functions in pairs { io = io, os = os, fs = flow.fs, data = flow.data,
+                                  image = flow.image, text = flow.text } do
+  for name in pairs(functions) do found[#found + 1] = library .. "." .. name end
+end
+return found)");
+  FakeHost asked;
+  AttemptOutcome found = names.run(asked);
+  INFO(found.message);
+  REQUIRE(found.result.as_table().list.size() > 40);
+  CHECK_FALSE(asked.waited_durable);
+  for (const Value& name : found.result.as_table().list) {
+    const std::string& full = name.as_string();
+    std::string library = full.substr(0, 2) == "io" || full.substr(0, 2) == "os" ? "" : "flow.";
+    Loaded script("local reach = " + library + full +
+                  " pcall(reach, '/nonexistent/a', '/nonexistent/b') return 1");
+    FakeHost host;
+    script.run(host);
+    INFO(full);
+    CHECK(host.waited_durable != pure.contains(full));
+  }
 }
 
 TEST_CASE("an attempt after one that reached outside does not tell that it did") {

@@ -31,6 +31,7 @@ inline Result<BuildResult> build(const Files& files) {
 class FakeHost : public AttemptHost {
  public:
   std::vector<std::string> lines, calls;
+  bool waited_durable = false;
   std::map<std::string, Value> steps;
   std::optional<Value> checkpoint;
   bool stops = false;
@@ -57,6 +58,7 @@ class FakeHost : public AttemptHost {
   }
   bool stopping() const override { return stops; }
   void service_ready(const std::string& url) override { calls.push_back("ready " + url); }
+  void wait_durable() override { waited_durable = true; }
   void reach_outside() override { calls.push_back("outside"); }
   Status make_scratch() override { return {}; }
   Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {

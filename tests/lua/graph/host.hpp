@@ -13,6 +13,7 @@ class Host : public AttemptHost {
   Status save_checkpoint(const Value&) override { return {}; }
   bool stopping() const override { return false; }
   void service_ready(const std::string&) override {}
+  void wait_durable() override {}
   void reach_outside() override {}
   Status make_scratch() override { return {}; }
   Result<std::shared_ptr<const std::string>> blob(const Digest&) override {
