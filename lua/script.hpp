@@ -45,8 +45,8 @@ class AttemptHost {
   virtual Status save_checkpoint(const Value& value) = 0;
   virtual bool stopping() const = 0;
   virtual void service_ready(const std::string& url) = 0;
-  /// Blocks until the attempt's start is durable: called before each thing that lasts or that others
-  /// could see. What comes before it is computing, which a crash makes never to have been.
+  /// Blocks until the attempt's start is durable: before each thing that lasts or that others could
+  /// see. What comes before it is computing, which a crash makes never to have been.
   virtual void wait_durable() = 0;
   /// Before the attempt first starts a program or opens a file: what it does may write to streams
   /// that it shares with other attempts.
