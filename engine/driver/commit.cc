@@ -1,5 +1,5 @@
-// What turns decided becomes durable, on the turn's thread or beside it, and then what follows from
-// it is done.
+// What turns decided is written and becomes durable, on the turn's thread or beside it, and then
+// what follows from it is done.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -29,59 +29,54 @@ Error removed(const std::string& dir) {
 
 void Driver::commit(bool may_leave) {
   bool is_due = is_snapshot_due();
-  bool is_much = records_.size() > kOwnSyncMax || unsynced_ || computes_ahead_;
+  bool is_much = pending_.records.size() > kOwnSyncMax || computes_ahead_;
   bool leaves = may_leave && !is_due && (is_much || is_in_air());
   if (!leaves) land();
-  bool is_idle = batch_.writes.empty() && records_.empty() && decided_.empty() && !unsynced_;
-  if (is_idle && !is_due) {
-    staged_.clear();
+  if (pending_.empty() && !is_due) {
+    pending_.staged.clear();
     return;
   }
   if (is_due) add_snapshot();
-  bool writes = !batch_.writes.empty() || !records_.empty();
-  durable_ = durable_ && writes;  // who only looked at the state waits for no disk
-  bool durable = durable_ || unsynced_;
-  uint64_t number = decided_.number;
+  uint64_t number = pending_.number;
   if (!leaves || computes_ahead_) stage_starts(number);
-  Status written = write(durable && !leaves);
-  bool waits = leaves && written.ok();
-  unsynced_ = waits && durable;
-  if (waits) {
+  if (leaves) {
     if (!is_in_air()) launch();
-    stage_starts(number);  // while what was written is synced
+    stage_starts(number);  // while it is written
     return;
   }
-  Decided decided = std::exchange(decided_, {});
-  decided_.number = number + 1;
+  Commit commit = take_pending();
+  Status written = write(commit);
   if (written.ok() && worker_) worker_->release(number);
-  finish(std::move(decided), written);
+  finish(std::move(commit), written);
 }
 
-/// Nothing of it is seen by anybody before it is synced.
-Status Driver::write(bool sync) {
-  if (!records_.empty()) {
-    std::string bytes = encode_records(records_);
-    journal_bytes_ += bytes.size();
-    batch_.put(Family::journal, journal_key(records_.front().sequence), std::move(bytes));
+Driver::Commit Driver::take_pending() {
+  Commit taken = std::exchange(pending_, {});
+  pending_.number = taken.number + 1;
+  return taken;
+}
+
+/// Nothing of it is seen by anybody before it is durable. On the turn's thread, or on the writing
+/// one while turns go on.
+Status Driver::write(Commit& commit) {
+  Batch& batch = commit.batch;
+  if (!commit.records.empty()) {
+    std::string bytes = encode_records(commit.records);
+    commit.journal_bytes = bytes.size();
+    batch.put(Family::journal, journal_key(commit.records.front().sequence), std::move(bytes));
   }
-  if (durable_) failpoint("turn-before-commit");
+  if (batch.writes.empty()) commit.is_durable = false;  // who only looked at the state
+  if (commit.is_durable) failpoint("turn-before-commit");
   Status done;
   if (auto error = stopped_by()) {
     done = *error;
   } else if (lock_inode() != lock_inode_) {
     done = removed(options_.state_dir);
-  } else if (!batch_.writes.empty()) {
-    done = store_->commit(batch_, sync);
-  } else if (sync) {
-    done = store_->sync();
+  } else if (!batch.writes.empty()) {
+    done = store_->commit(batch, commit.is_durable);
   }
-  if (durable_) failpoint("turn-after-commit");
-  batch_.writes.clear();
-  records_.clear();
-  staged_.clear();
-  staged_cache_.clear();
-  durable_ = false;
-  if (log_cost_ > 0 && worker_) worker_->took_logs(std::exchange(log_cost_, 0));
+  if (commit.is_durable) failpoint("turn-after-commit");
+  if (commit.log_cost > 0 && worker_) worker_->took_logs(commit.log_cost);
   return done;
 }
 
@@ -92,9 +87,7 @@ uint64_t Driver::lock_inode() const {
 
 void Driver::launch() {
   land();
-  flying_ = std::exchange(decided_, {});
-  decided_.number = flying_.number + 1;
-  unsynced_ = false;
+  flying_ = take_pending();
   {
     std::lock_guard lock(mutex_);
     flight_ = Flight::in_air;
@@ -108,47 +101,48 @@ bool Driver::is_in_air() const {
 }
 
 void Driver::land() {
-  Status synced;
+  Status written;
   {
     std::unique_lock lock(mutex_);
     if (flight_ == Flight::none) return;
     landed_.wait(lock, [this] { return flight_ == Flight::landed; });
     flight_ = Flight::none;
-    synced = std::exchange(flight_ended_, {});
+    written = std::exchange(flight_ended_, {});
   }
-  finish(std::exchange(flying_, {}), synced);
+  finish(std::exchange(flying_, {}), written);
 }
 
-void Driver::sync_loop() {
+void Driver::write_loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    launched_.wait(lock, [this] { return flight_ == Flight::in_air || syncer_quits_; });
+    launched_.wait(lock, [this] { return flight_ == Flight::in_air || writer_quits_; });
     if (flight_ != Flight::in_air) return;
-    uint64_t number = flying_.number;
     lock.unlock();
-    Status synced = store_->sync();
+    uint64_t number = flying_.number;
+    Status written = write(flying_);
     lock.lock();
     // Before the release: what its orders report must find it landed.
-    flight_ended_ = synced;
+    flight_ended_ = written;
     flight_ = Flight::landed;
     lock.unlock();
-    if (synced.ok()) worker_->release(number);
+    if (written.ok()) worker_->release(number);
     landed_.notify_one();
     wake_.notify_all();
     lock.lock();
   }
 }
 
-void Driver::finish(Decided decided, const Status& committed) {
-  if (!committed.ok()) {
+void Driver::finish(Commit commit, const Status& written) {
+  journal_bytes_ += commit.journal_bytes;
+  if (!written.ok()) {
     // Nobody saw anything of it: stop here, the next start repairs it.
-    fail(committed.error());
-    for (auto& [done, admitted] : decided.outcomes) done(false);
+    fail(written.error());
+    for (auto& [done, admitted] : commit.outcomes) done(false);
     return;
   }
-  tell(std::move(decided.events));
-  for (auto& [done, admitted] : decided.outcomes) done(admitted);
-  perform(decided.acts);
+  tell(std::move(commit.events));
+  for (auto& [done, admitted] : commit.outcomes) done(admitted);
+  perform(commit.acts);
 }
 
 bool Driver::is_snapshot_due() const {
@@ -161,16 +155,17 @@ bool Driver::is_snapshot_due() const {
 void Driver::add_snapshot() {
   std::string bytes = encode_snapshot(state_);
   snapshot_bytes_ = bytes.size();
-  if (snapshot_sequence_ != 0) batch_.erase(Family::snapshots, journal_key(snapshot_sequence_));
-  batch_.put(Family::snapshots, journal_key(state_.sequence), std::move(bytes));
+  Batch& batch = pending_.batch;
+  if (snapshot_sequence_ != 0) batch.erase(Family::snapshots, journal_key(snapshot_sequence_));
+  batch.put(Family::snapshots, journal_key(state_.sequence), std::move(bytes));
   Status scanned =
       store_->scan(Family::journal, "", "", [&](std::string_view key, std::string_view) {
-        batch_.erase(Family::journal, std::string(key));
+        batch.erase(Family::journal, std::string(key));
         return true;
       });
   if (!scanned.ok()) fail(scanned.error());
-  records_.clear();
-  durable_ = true;
+  pending_.records.clear();
+  pending_.is_durable = true;
   snapshot_sequence_ = state_.sequence;
   journal_bytes_ = 0;
   snapshot_due_ = false;

@@ -43,7 +43,7 @@ Result<std::unique_ptr<Driver>> Driver::start(const DriverOptions& options,
       make_worker(worker, [self](std::vector<Report> r) { self->on_reports(std::move(r)); });
   FLOW_TRY(made);
   driver->worker_ = std::move(*made);
-  driver->sync_thread_ = engine_thread([self] { self->sync_loop(); });
+  driver->write_thread_ = engine_thread([self] { self->write_loop(); });
   driver->thread_ = engine_thread([self] { self->loop(); });
   return driver;
 }
@@ -90,10 +90,10 @@ void Driver::shut_down() {
   if (thread_.joinable()) thread_.join();
   {
     std::lock_guard lock(mutex_);
-    syncer_quits_ = true;
+    writer_quits_ = true;
   }
   launched_.notify_all();
-  if (sync_thread_.joinable()) sync_thread_.join();
+  if (write_thread_.joinable()) write_thread_.join();
   worker_.reset();  // ends every child
 }
 
@@ -165,7 +165,7 @@ core::Time Driver::next_timer() const {
 
 bool Driver::has_work() const {
   if (flight_ == Flight::landed) return true;
-  if (flight_ == Flight::none && (unsynced_ || !decided_.empty())) return true;
+  if (flight_ == Flight::none && !pending_.empty()) return true;
   return !inbox_.empty() || !questions_.empty();
 }
 
@@ -258,7 +258,7 @@ void Driver::collect(const std::function<void(const core::State&, Batch&)>& mark
   std::unique_lock alone(collecting_);
   inspect([&, this](const core::State& state, Resolver&) {
     commit(false);  // what came before in this turn is content like other
-    mark(state, batch_);
+    mark(state, pending_.batch);
     snapshot_due_ = true;
     commit(false);  // before what comes after in this turn finds content that is leaving
     if (!stopped_by()) sweep();
@@ -275,7 +275,7 @@ void Driver::interrupt(const RunId& run, bool kill) {
       for (core::UnitId unit = 0; unit < found->second.units.size(); unit++) {
         const core::Unit& u = found->second.units[unit];
         if (u.status != core::UnitStatus::running) continue;
-        decided_.acts.push_back(core::StopAttempt{{run, unit, u.attempts, u.epoch}, true});
+        pending_.acts.push_back(core::StopAttempt{{run, unit, u.attempts, u.epoch}, true});
       }
     };
   }

@@ -1,8 +1,8 @@
 // The turn: takes what happened from the inbox, lets the pure core decide, commits, and only then
 // acts. Any thread may post. One turn runs at a time: on the driver's own thread, or, where that
 // one is idle and there is little to do, on the thread that brings it. Where there is much to do,
-// what a turn wrote is synced on a thread of its own, and the next turns decide and write
-// meanwhile: what they wrote is synced together when that is done.
+// what a turn decided is written and synced on a thread of its own, and the next turns decide
+// meanwhile: what they come to is written together when that is done.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -132,14 +132,25 @@ class Driver {
     size_t log_cost = 0;
   };
 
-  /// What follows from what turns decided, once that is durable.
-  struct Decided {
-    uint64_t number = 1;  // of the commit: orders staged with it wait for it
+  using Outcome = std::pair<std::function<void(bool)>, bool>;  // `done`, and whether admitted
+
+  /// What one or more turns decided: what is to be written, and what follows when it is durable.
+  struct Commit {
+    uint64_t number = 1;  // orders staged with it wait for it
+    Batch batch;
+    std::vector<core::Record> records;
+    bool is_durable = false;     // it is to be
+    size_t log_cost = 0;         // of the logs in the batch, for the worker
+    uint64_t journal_bytes = 0;  // that its records came to
+    std::unordered_map<Digest, std::string, DigestHash> staged;  // content that the batch holds
+    std::unordered_map<Digest, CacheEntry, DigestHash> cached;   // entries that it holds
     std::vector<core::Command> acts;
-    std::vector<std::pair<std::function<void(bool)>, bool>>
-        outcomes;               // `done`, and whether admitted
+    std::vector<Outcome> outcomes;
     std::vector<Event> events;  // for the listeners
-    bool empty() const { return acts.empty() && outcomes.empty() && events.empty(); }
+    bool empty() const {
+      return batch.writes.empty() && records.empty() && acts.empty() && outcomes.empty() &&
+             events.empty();
+    }
   };
 
   Driver(const DriverOptions& options, std::unique_ptr<Store> store);
@@ -157,16 +168,18 @@ class Driver {
 
   // commit.cc
   /// Writes what the turn decided and makes it durable: here, or where that is much and
-  /// `may_leave`, on the syncing thread, which the next turns do not wait for.
+  /// `may_leave`, on the writing thread, which the next turns do not wait for. While that one
+  /// writes, what they decide gathers for the next commit.
   void commit(bool may_leave);
-  Status write(bool sync);
+  Commit take_pending();
+  Status write(Commit& commit);
   uint64_t lock_inode() const;
   void launch();
-  /// Waits for a sync that is under way and does what follows from it.
+  /// Waits for a commit that is under way and does what follows from it.
   void land();
   bool is_in_air() const;
-  void sync_loop();
-  void finish(Decided decided, const Status& committed);
+  void write_loop();
+  void finish(Commit commit, const Status& written);
   bool is_snapshot_due() const;
   void add_snapshot();
 
@@ -192,6 +205,8 @@ class Driver {
   void record_if_admitted(core::Event event, core::Time now);
   void fail_unit(const RunId& run, core::UnitId unit, const Error& error, core::Time now);
   Result<std::string> gather(const core::Run& run, core::UnitId unit);
+  /// Of content that is decided on and not yet in the store; null where it is not that.
+  const std::string* staged(const Digest& digest) const;
   Result<std::string> content(const Digest& digest);
   std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
@@ -234,22 +249,15 @@ class Driver {
   // A turn's alone.
   core::State state_;
   std::map<RunId, RunMeta> metas_;
-  Decided decided_;  // by this turn, and by those before it whose sync has not begun
-  Decided flying_;   // what is being synced
-  Batch batch_;      // this turn's, as are the next four
-  std::vector<core::Record> records_;
-  bool durable_ = false;
+  Commit pending_;  // of this turn, and of those before it whose commit has not begun
+  Commit flying_;   // is being written
   std::vector<core::AttemptId> starting_;  // set aside: their orders are made beside the commit
   bool computes_ahead_ = false;            // of those some compute until they are durable
-  std::unordered_map<Digest, std::string, DigestHash> staged_;  // content that the batch holds
-  std::unordered_map<Digest, CacheEntry, DigestHash> staged_cache_;
-  bool unsynced_ = false;                // something was written and its sync has not begun
-  std::vector<core::Command> commands_;  // of the events applied since they were last drained
+  std::vector<core::Command> commands_;    // of the events applied since they were last drained
   std::deque<core::Command> questions_;
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
-  size_t log_cost_ = 0;  // of the logs in the batch, for the worker
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
   std::shared_mutex collecting_;
@@ -259,9 +267,9 @@ class Driver {
   enum class Flight : uint8_t { none, in_air, landed };
   Flight flight_ = Flight::none;
   Status flight_ended_;
-  bool syncer_quits_ = false;
+  bool writer_quits_ = false;
   std::condition_variable launched_, landed_;
-  std::thread sync_thread_;
+  std::thread write_thread_;
   std::deque<Input> inbox_;
   bool turning_ = false;         // a thread is in a turn: what turns own is its alone
   bool started_ = false;         // the driver's thread is there

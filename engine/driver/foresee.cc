@@ -201,11 +201,11 @@ PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_u
       if (!bytes.ok()) continue;
       Digest digest = sha256(*bytes);
       // Seen here only: what a later event of this turn stages has to reach the batch.
-      if (staged_.emplace(digest, *bytes).second) lent.push_back(digest);
+      if (pending_.staged.emplace(digest, *bytes).second) lent.push_back(digest);
       feed(core::ValueGathered{id, q->unit, digest});
     }
   }
-  for (const Digest& digest : lent) staged_.erase(digest);
+  for (const Digest& digest : lent) pending_.staged.erase(digest);
   auto found = scratch.runs.find(id);
   if (found == scratch.runs.end()) return info;
   const core::Run& run = found->second;

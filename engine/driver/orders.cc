@@ -76,9 +76,9 @@ void Driver::attach_content(AttemptOrder& order) {
   std::vector<Digest> needed;
   collect_blobs(*args, needed);
   for (const Digest& digest : needed) {
-    auto staged = staged_.find(digest);
-    if (staged != staged_.end() && staged->second.size() <= kInlineBlobMax) {
-      order.blobs.emplace_back(digest, staged->second);
+    const std::string* bytes = staged(digest);
+    if (bytes != nullptr && bytes->size() <= kInlineBlobMax) {
+      order.blobs.emplace_back(digest, *bytes);
       continue;
     }
     auto row = store_->get(Family::blobs, digest.view());

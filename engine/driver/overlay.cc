@@ -16,8 +16,6 @@ class Overlay final : public Store {
     return above_->commit(batch, sync);
   }
 
-  Status sync() override { return {}; }
-
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
     auto row = above_->get(family, key);
     if (below_ == nullptr || !row.ok() || row->has_value()) return row;

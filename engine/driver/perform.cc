@@ -30,7 +30,7 @@ void Driver::set_starts_aside(size_t acts_before) {
     computes_ahead_ |= kind == TaskKind::lua || kind == TaskKind::dynamic;
     return true;
   };
-  std::vector<core::Command>& acts = decided_.acts;
+  std::vector<core::Command>& acts = pending_.acts;
   auto first = acts.begin() + static_cast<std::ptrdiff_t>(acts_before);
   acts.erase(std::remove_if(first, acts.end(), is_set_aside), acts.end());
 }
@@ -131,16 +131,16 @@ void Driver::write_row(const RunId& run) {
   }
   update_row(found->second, row);
   if (RunMeta* run_meta = meta(run)) run_meta->row = row;
-  batch_.put(Family::runs, run_key(run), encode_run_row(row));
+  pending_.batch.put(Family::runs, run_key(run), encode_run_row(row));
 }
 
 void Driver::fold(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   write_row(run);
-  auto frozen = freeze(found->second, blobs_, batch_);
+  auto frozen = freeze(found->second, blobs_, pending_.batch);
   if (!frozen.ok()) return fail(frozen.error());
-  batch_.put(Family::kv, folded_key(run), std::move(*frozen));
+  pending_.batch.put(Family::kv, folded_key(run), std::move(*frozen));
   log_counts_.erase(log_counts_.lower_bound({run, 0}), log_counts_.upper_bound({run, UINT32_MAX}));
 }
 

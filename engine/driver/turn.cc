@@ -59,37 +59,37 @@ void Driver::turn(std::vector<Input> inputs, bool may_leave) {
 
 void Driver::decide(std::vector<Input> inputs) {
   core::Time now = now_ms();
-  size_t acts_before = decided_.acts.size();
+  size_t acts_before = pending_.acts.size();
   for (Input& input : inputs) {
     if (input.control) {
-      input.control(batch_, state_);
-      durable_ = durable_ || input.reads_store;
+      input.control(pending_.batch, state_);
+      pending_.is_durable = pending_.is_durable || input.reads_store;
     }
     bool admitted = true;
     if (input.is_log) {
-      log_cost_ += input.log_cost;
+      pending_.log_cost += input.log_cost;
       uint64_t n = log_counts_[{input.log_id.run, input.log_id.unit}]++;
-      batch_.put(Family::logs,
-                 log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),
-                 encode_log({input.log_id.attempt, input.stream, input.at, input.text}));
+      pending_.batch.put(Family::logs,
+                         log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),
+                         encode_log({input.log_id.attempt, input.stream, input.at, input.text}));
     } else if (input.has_event) {
       admitted = core::admit(state_, input.event);
       if (admitted) {
         for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
         for (auto& [key, value] : input.kv)
-          batch_.put(Family::kv, std::move(key), std::move(value));
+          pending_.batch.put(Family::kv, std::move(key), std::move(value));
         record(std::move(input.event), now);
       }
     }
-    if (input.done) decided_.outcomes.emplace_back(std::move(input.done), admitted);
+    if (input.done) pending_.outcomes.emplace_back(std::move(input.done), admitted);
   }
   settle(now);
-  durable_ = durable_ || !records_.empty();
+  pending_.is_durable = pending_.is_durable || !pending_.records.empty();
   set_starts_aside(acts_before);
   // Told is what a turn made of a unit, not the ways it took.
-  std::vector<bool> untold = superseded(decided_.acts, acts_before);
-  for (size_t i = acts_before; i < decided_.acts.size(); i++) {
-    const core::Command& act = decided_.acts[i];
+  std::vector<bool> untold = superseded(pending_.acts, acts_before);
+  for (size_t i = acts_before; i < pending_.acts.size(); i++) {
+    const core::Command& act = pending_.acts[i];
     if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {
       if (!untold[i - acts_before]) notify_unit(unit->run, unit->unit);
     } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
@@ -109,19 +109,19 @@ void Driver::record(core::Event event, core::Time now) {
   record.event = std::move(event);
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
   core::apply(state_, record, commands_);
-  records_.push_back(std::move(record));
+  pending_.records.push_back(std::move(record));
 }
 
 void Driver::stage(const Digest& digest, std::string bytes) {
-  auto [place, added] = staged_.try_emplace(digest, std::move(bytes));
+  auto [place, added] = pending_.staged.try_emplace(digest, std::move(bytes));
   if (!added || place->second.size() > kInlineBlobMax) {
     if (added) {
-      auto put = blobs_.put(place->second, batch_);  // a file under objects/, durable now
+      auto put = blobs_.put(place->second, pending_.batch);  // a file under objects/, durable now
       if (!put.ok()) fail(put.error());
     }
     return;
   }
-  batch_.put(Family::blobs, std::string(digest.view()), place->second);
+  pending_.batch.put(Family::blobs, std::string(digest.view()), place->second);
 }
 
 // A result enters the cache in the same batch as the event that says it is there.
@@ -129,8 +129,9 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   const core::Run& run = state_.runs.at(event.id.run);
   const TaskDef* def = Resolver::def_of(run, event.id.unit);
   const core::Unit& unit = run.units[event.id.unit];
-  auto bytes = staged_.find(event.result);
-  bool is_short = bytes != staged_.end() && bytes->second.size() <= kShortResultMax;
+  const auto& staged = pending_.staged;
+  auto bytes = staged.find(event.result);
+  bool is_short = bytes != staged.end() && bytes->second.size() <= kShortResultMax;
   if (is_short && core::has_data_takers(run, event.id.unit))
     resolver_.remember(event.result, bytes->second);
   if (!def->cache || def->kind == TaskKind::service) return;
@@ -141,9 +142,9 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.run = event.id.run;
   entry.has_wait = event.waited || (unit.extra && !unit.extra->waits.empty());
   if (is_short) entry.value = bytes->second;
-  entry.is_file = bytes != staged_.end() && bytes->second.size() > kInlineBlobMax;
-  batch_.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
-  staged_cache_[unit.key] = std::move(entry);
+  entry.is_file = bytes != staged.end() && bytes->second.size() > kInlineBlobMax;
+  pending_.batch.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
+  pending_.cached[unit.key] = std::move(entry);
 }
 
 void Driver::settle(core::Time now) {
@@ -153,7 +154,7 @@ void Driver::settle(core::Time now) {
       if (is_question(command)) {
         questions_.push_back(std::move(command));
       } else {
-        decided_.acts.push_back(std::move(command));
+        pending_.acts.push_back(std::move(command));
       }
     }
     commands_.clear();
@@ -176,9 +177,16 @@ void Driver::settle(core::Time now) {
   }
 }
 
+const std::string* Driver::staged(const Digest& digest) const {
+  for (const Commit* commit : {&pending_, &flying_}) {
+    auto found = commit->staged.find(digest);
+    if (found != commit->staged.end()) return &found->second;
+  }
+  return nullptr;
+}
+
 Result<std::string> Driver::content(const Digest& digest) {
-  auto found = staged_.find(digest);
-  if (found != staged_.end()) return found->second;
+  if (const std::string* bytes = staged(digest)) return *bytes;
   auto bytes = blobs_.get(digest);
   if (!bytes.ok() && blobs_.drop_if_damaged(digest)) {
     return environment_error(bytes.error().message +
@@ -267,10 +275,13 @@ void Driver::look_up(std::vector<Resolved>& resolved) {
   std::vector<std::string> names;
   for (Resolved& each : resolved) {
     if (!each.may_hit) continue;
-    auto staged = staged_cache_.find(each.key);
-    if (staged != staged_cache_.end()) {
-      each.entry = staged->second;
-    } else {
+    for (const Commit* commit : {&pending_, &flying_}) {
+      auto entry = commit->cached.find(each.key);
+      if (entry == commit->cached.end()) continue;
+      each.entry = entry->second;
+      break;
+    }
+    if (!each.entry) {
       asked.push_back(&each);
       names.push_back(cache_key(each.key));
     }

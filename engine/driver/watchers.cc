@@ -25,7 +25,7 @@ void Driver::warn(const RunId& run, std::string text) {
   if (run_meta == nullptr || !run_meta->listener) return;
   Event event = event_of("warning", run);
   event.text = std::move(text);
-  decided_.events.push_back(std::move(event));
+  pending_.events.push_back(std::move(event));
 }
 
 // Once a commit: whoever waits for events wakes for many of them.
@@ -58,7 +58,7 @@ void Driver::observe(const Report& report) {
     event.data = Value::map(
         {{Value(report.text), Value(report.number)}, {Value("step"), Value(report.step)}});
   }
-  decided_.events.push_back(std::move(event));
+  pending_.events.push_back(std::move(event));
 }
 
 void Driver::notify_unit(const RunId& run, core::UnitId unit) {
@@ -82,7 +82,7 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
     if (is_backoff) event.text = "a new attempt, after: " + u.extra->failure.message;
     if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.extra->waiting_for;
   }
-  decided_.events.push_back(std::move(event));
+  pending_.events.push_back(std::move(event));
 }
 
 void Driver::notify_run(const RunId& run) {
@@ -97,7 +97,7 @@ void Driver::notify_run(const RunId& run) {
   if (!run_meta->listener) return;
   Event event = event_of("run", run);
   event.status = core::status_name(status);
-  decided_.events.push_back(std::move(event));
+  pending_.events.push_back(std::move(event));
 }
 
 void Driver::end_if_interrupted(const RunId& run) {

@@ -23,8 +23,6 @@ class MemoryStore final : public Store {
     return {};
   }
 
-  Status sync() override { return {}; }
-
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
     std::lock_guard lock(mutex_);
     auto rows = families_.find(family);

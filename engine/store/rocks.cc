@@ -267,14 +267,6 @@ class RocksStore final : public Store {
     return {};
   }
 
-  Status sync() override {
-    failpoint("sync-before");
-    rocksdb::Status status = db_->SyncWAL();
-    failpoint("sync-after");
-    if (!status.ok()) return failed(status);
-    return {};
-  }
-
   Result<std::optional<std::string>> get(Family family, std::string_view key) const override {
     rocksdb::PinnableSlice value;
     rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), handle(family),

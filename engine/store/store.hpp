@@ -38,8 +38,6 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual Status commit(const Batch& batch, bool sync = true) = 0;
-  /// All that was committed before is durable.
-  virtual Status sync() = 0;
   virtual Result<std::optional<std::string>> get(Family family, std::string_view key) const = 0;
   /// A row or nothing for each key, in their order.
   virtual Result<std::vector<std::optional<std::string>>> get_many(

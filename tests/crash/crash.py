@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-FAILPOINTS = ["commit-before", "commit-after", "turn-before-commit", "turn-after-commit", "sync-before", "sync-after",
+FAILPOINTS = ["commit-before", "commit-after", "turn-before-commit", "turn-after-commit",
               "blob-before-temporary", "blob-after-write", "blob-after-sync", "blob-after-rename"]
 
 SCRIPT = r'''
@@ -27,7 +27,7 @@ local square = flow.task("square", { retries = 1 }, function(ctx, i)
   ctx:checkpoint { i = i }
   return half * i * 2
 end)
--- Many that end at once are synced beside the turns.
+-- Many that end at once are committed beside the turns.
 local quick = flow.task("quick", function(ctx, i) return i + 1 end)
 local big = flow.task("big", function(ctx, n) return string.rep("x", 100000 + n) end)
 local lines = flow.shell("lines", { outputs = { text = "text.txt" },
