@@ -1,6 +1,7 @@
 // What turns decided is written and becomes durable, on the turn's thread or beside it, and then
 // what follows from it is done.
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -113,6 +114,9 @@ void Driver::land() {
 }
 
 void Driver::write_loop() {
+  // Who decides is not pushed aside by who writes.
+  sched_param none{};
+  ::sched_setscheduler(0, SCHED_BATCH, &none);
   std::unique_lock lock(mutex_);
   while (true) {
     launched_.wait(lock, [this] { return flight_ == Flight::in_air || writer_quits_; });
