@@ -15,6 +15,8 @@ namespace flow {
 namespace {
 
 constexpr size_t kOwnSyncMax = 4;               // records that are no work for another thread
+constexpr size_t kPendingMax = 2048;            // records that wait for the disk,
+constexpr size_t kPendingBytesMax = 16 << 20;   // or bytes of content
 constexpr uint64_t kJournalMin = 16 << 20;      // bytes of journal before a snapshot is worth it
 constexpr uint64_t kRestJournalMin = 64 << 10;  // where no run is left
 
@@ -41,7 +43,10 @@ void Driver::commit(bool may_leave) {
   uint64_t number = pending_.number;
   if (!leaves || computes_ahead_) stage_starts(number);
   if (leaves) {
-    if (!is_in_air()) launch();
+    // Who decides waits for who writes.
+    bool is_full =
+        pending_.records.size() > kPendingMax || pending_.staged_bytes > kPendingBytesMax;
+    if (is_full || !is_in_air()) launch();
     stage_starts(number);  // while it is written
     return;
   }

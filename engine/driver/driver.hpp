@@ -143,7 +143,8 @@ class Driver {
     size_t log_cost = 0;         // of the logs in the batch, for the worker
     uint64_t journal_bytes = 0;  // that its records came to
     std::unordered_map<Digest, std::string, DigestHash> staged;  // content that the batch holds
-    std::unordered_map<Digest, CacheEntry, DigestHash> cached;   // entries that it holds
+    size_t staged_bytes = 0;
+    std::unordered_map<Digest, CacheEntry, DigestHash> cached;  // entries that it holds
     std::vector<core::Command> acts;
     std::vector<Outcome> outcomes;
     std::vector<Event> events;  // for the listeners

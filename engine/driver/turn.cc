@@ -114,6 +114,7 @@ void Driver::record(core::Event event, core::Time now) {
 
 void Driver::stage(const Digest& digest, std::string bytes) {
   auto [place, added] = pending_.staged.try_emplace(digest, std::move(bytes));
+  if (added) pending_.staged_bytes += place->second.size();
   if (!added || place->second.size() > kInlineBlobMax) {
     if (added) {
       auto put = blobs_.put(place->second, pending_.batch);  // a file under objects/, durable now

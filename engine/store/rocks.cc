@@ -4,7 +4,6 @@
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
-#include <rocksdb/memtablerep.h>
 #include <rocksdb/options.h>
 #include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
@@ -23,6 +22,7 @@
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
+#include "engine/store/hashed_memtable.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/log_files.hpp"
 #include "engine/store/opening.hpp"
@@ -136,7 +136,7 @@ rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache
 rocksdb::ColumnFamilyOptions digest_family_options(const std::shared_ptr<rocksdb::Cache>& cache) {
   rocksdb::ColumnFamilyOptions options = family_options(cache);
   options.prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(kHashedBytes));
-  options.memtable_factory.reset(rocksdb::NewHashLinkListRepFactory(kBuckets));
+  options.memtable_factory = hashed_memtable(kBuckets);
   return options;
 }
 
