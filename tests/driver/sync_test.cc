@@ -1,5 +1,6 @@
 // The driver over a store that is slow when the test says so: a commit is performed when its sync
 // is done and not before, and nobody sleeps through a timer.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <condition_variable>
@@ -27,6 +28,7 @@ struct Gate {
   bool is_closed = true, fails = false;
   std::chrono::milliseconds commit_takes{0};
   int free = 2, syncs = 0, lookups = 0;
+  size_t rows_max = 0;  // of one commit
 
   Status pass() {
     std::unique_lock lock(mutex);
@@ -40,8 +42,9 @@ struct Gate {
     if (fails) return environment_error("the disk is gone");
     return {};
   }
-  std::chrono::milliseconds commit_time() {
+  std::chrono::milliseconds begin_commit(size_t rows) {
     std::lock_guard lock(mutex);
+    rows_max = std::max(rows_max, rows);
     return commit_takes;
   }
   void count_lookup() {
@@ -78,7 +81,7 @@ class GatedStore final : public Store {
  public:
   GatedStore(std::unique_ptr<Store> store, Gate& gate) : store_(std::move(store)), gate_(gate) {}
   Status commit(const Batch& batch, bool sync) override {
-    std::this_thread::sleep_for(gate_.commit_time());
+    std::this_thread::sleep_for(gate_.begin_commit(batch.writes.size()));
     if (sync) FLOW_TRY(gate_.pass());
     return store_->commit(batch, sync);
   }
@@ -142,6 +145,14 @@ local one = flow.task("one", function(ctx, i) return i end)
 local mark = flow.shell("mark", { command = "touch FOLDER/{i}" })
 return flow.pipeline("p", {}, function()
   for i = 1, 60 do mark { i = one(i) } end
+end)
+)";
+
+// More than may wait for the disk at once.
+const char* kMany = R"(local flow = require "flow"
+local one = flow.task("one", function(ctx, i) return "FOLDER" .. i end)
+return flow.pipeline("p", {}, function()
+  for i = 1, 6000 do one(i) end
 end)
 )";
 
@@ -252,6 +263,16 @@ TEST_CASE("a chain of Lua tasks goes on while a sync waits, and nothing of it is
   REQUIRE(run.ear->wait());
   CHECK(run.ear->succeeded().size() == (fails ? 0u : 21u));
   CHECK(fs::exists(run.path / "marks" / "20") != fails);
+}
+
+TEST_CASE("while the disk is slow no more than so much waits for it") {
+  Started run(kMany);
+  REQUIRE(run.gate.wait_for_sync());
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // for what would come too much
+  run.gate.open(false);
+  REQUIRE(run.ear->wait());
+  CHECK(run.ear->succeeded().size() == 6000);
+  CHECK(run.gate.rows_max < 3 * 2200);  // a result is three rows, of 12,000 records 2048 wait
 }
 
 TEST_CASE("a timer that comes due while another thread turns is not slept through") {
