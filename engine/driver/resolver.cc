@@ -11,8 +11,6 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kShorts = 1 << 15;
-constexpr size_t kTaken = 1 << 10;
 constexpr size_t kValueCacheBytes = 64 << 20;
 constexpr size_t kKnownBytes = 128;  // of a value's place there, about
 constexpr size_t kTextMax = 120;
@@ -122,27 +120,11 @@ uint64_t Resolver::seed(const core::Run& run, core::UnitId unit, uint32_t rank) 
 Result<Resolver::Known*> Resolver::known(const Digest& digest) {
   auto found = values_.find(digest);
   if (found != values_.end()) return &found->second;
-  std::string_view few = short_bytes(digest);
+  std::string_view few = shorts_.find(digest);
   auto bytes = few.empty() ? content_(digest) : Result<std::string>(std::string(few));
   FLOW_TRY(bytes);
   keep(digest, *bytes);
   return &values_.at(digest);
-}
-
-Resolver::Taken& Resolver::taken_place(const Digest& key) {
-  if (taken_.empty()) taken_.resize(kTaken);
-  return taken_[DigestHash()(key) % kTaken];
-}
-
-Resolver::Short& Resolver::short_place(const Digest& digest) {
-  return shorts_[DigestHash()(digest) % kShorts];
-}
-
-std::string_view Resolver::short_bytes(const Digest& digest) {
-  if (shorts_.empty()) return {};
-  const Short& place = short_place(digest);
-  if (place.size == 0 || place.digest != digest) return {};
-  return {place.bytes.data(), place.size};
 }
 
 Result<std::shared_ptr<const Value>> Resolver::value(const Digest& digest) {
@@ -160,12 +142,7 @@ Result<std::shared_ptr<const Value>> Resolver::value(const Digest& digest) {
 }
 
 void Resolver::remember(const Digest& digest, std::string_view encoded) {
-  if (shorts_.empty()) shorts_.resize(kShorts);
-  Short& place = short_place(digest);
-  if (encoded.size() > place.bytes.size()) return keep(digest, encoded);
-  place.digest = digest;
-  place.size = static_cast<uint8_t>(encoded.size());
-  std::copy(encoded.begin(), encoded.end(), place.bytes.begin());
+  if (!shorts_.keep(digest, encoded)) keep(digest, encoded);
 }
 
 void Resolver::keep(const Digest& digest, std::string_view encoded) {
@@ -283,7 +260,7 @@ Status Resolver::append_argument(const core::Run& run, const Value& argument, st
   bool is_whole = argument.kind() == Value::Kind::ref && argument.as_ref().path.empty();
   if (is_whole) {
     const Digest& result = run.units[argument.as_ref().node].result;
-    std::string_view few = short_bytes(result);
+    std::string_view few = shorts_.find(result);
     if (!few.empty()) {
       out += few;
       return {};
@@ -302,8 +279,8 @@ Status Resolver::append_argument(const core::Run& run, const Value& argument, st
 Result<std::string> Resolver::arguments(const core::Run& run, core::UnitId unit) {
   const core::Unit& u = run.units[unit];
   if (u.resolved) {
-    const Taken& taken = taken_place(u.key);
-    if (taken.size > 0 && taken.key == u.key) return std::string(taken.bytes.data(), taken.size);
+    std::string_view taken = taken_.find(u.key);
+    if (!taken.empty()) return std::string(taken);
   }
   const Node& node = run.node(u.node);
   if (node.kind == NodeKind::map || node.args.kind() != Value::Kind::table) {
@@ -327,12 +304,7 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
   bool may_differ = holds_tag(*bytes);  // else a key has all that they have
   if (!may_be_deep && !may_differ) {
     Digest key = sha256(text + *bytes);
-    Taken& taken = taken_place(key);
-    if (bytes->size() <= taken.bytes.size()) {
-      taken.key = key;
-      taken.size = static_cast<uint8_t>(bytes->size());
-      std::copy(bytes->begin(), bytes->end(), taken.bytes.begin());
-    }
+    taken_.keep(key, *bytes);
     return key;
   }
   auto args = decode_value(*bytes);

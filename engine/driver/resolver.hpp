@@ -1,7 +1,6 @@
 // Answers the core's questions from content: a unit's arguments, its key, a map's length, a branch,
 // a gathered value. Reads only; called inside a turn.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "engine/core/core.hpp"
+#include "engine/driver/short_bytes.hpp"
 #include "flow/value.hpp"
 
 namespace flow {
@@ -69,24 +69,10 @@ class Resolver {
   };
   Result<Known*> known(const Digest& digest);
   void keep(const Digest& digest, std::string_view encoded);
-  // Most values are short and taken soon: each has one place, where a later one may replace it.
-  struct Short {
-    Digest digest;
-    uint8_t size = 0;
-    std::array<char, 31> bytes;
-  };
-  Short& short_place(const Digest& digest);
-  std::string_view short_bytes(const Digest& digest);  // "" where they are not there
-  std::vector<Short> shorts_;
+  ShortBytes<size_t{1} << 15, 31> shorts_;  // most values are short and taken soon
   // Arguments are asked for with the key and soon again with the order. Where they are short and
   // hold no tag the key says all of them, and has a place for them.
-  struct Taken {
-    Digest key;
-    uint8_t size = 0;
-    std::array<char, 95> bytes;
-  };
-  Taken& taken_place(const Digest& key);
-  std::vector<Taken> taken_;
+  ShortBytes<size_t{1} << 10, 95> taken_;
   std::unordered_map<Digest, Known, DigestHash> values_;
   size_t values_bytes_ = 0;
   std::unordered_map<const TaskDef*, Digest>
