@@ -41,13 +41,14 @@ void Driver::commit(bool may_leave) {
   }
   if (is_due) add_snapshot();
   uint64_t number = pending_.number;
+  // What computes ahead has no reason to wait; other orders are made while the disk works.
   if (!leaves || computes_ahead_) stage_starts(number);
   if (leaves) {
     // Who decides waits for who writes.
     bool is_full =
         pending_.records.size() > kPendingMax || pending_.staged_bytes > kPendingBytesMax;
     if (is_full || !is_in_air()) launch();
-    stage_starts(number);  // while it is written
+    stage_starts(number);
     return;
   }
   Commit commit = take_pending();
@@ -62,8 +63,8 @@ Driver::Commit Driver::take_pending() {
   return taken;
 }
 
-/// Nothing of it is seen by anybody before it is durable. On the turn's thread, or on the writing
-/// one while turns go on.
+/// Nothing of it is seen outside the engine and its executors before it is durable. On the turn's
+/// thread, or on the writing one while turns go on.
 Status Driver::write(Commit& commit) {
   Batch& batch = commit.batch;
   if (!commit.records.empty()) {
@@ -92,7 +93,7 @@ uint64_t Driver::lock_inode() const {
 }
 
 void Driver::launch() {
-  land();
+  land();  // the last one, where it is still under way
   flying_ = take_pending();
   {
     std::lock_guard lock(mutex_);

@@ -114,6 +114,8 @@ class Driver {
   void shut_down();
 
  private:
+  /// A state that holds this run alone, as it was frozen; nothing where it was not.
+  Result<std::optional<core::State>> folded_run(const RunId& id) const;
   Status bring_in(Prepared prepared, int32_t jobs, bool replaces);
   void forget(const RunId& run, Batch& batch);
   struct Input {
@@ -122,7 +124,7 @@ class Driver {
     std::vector<std::pair<Digest, std::string>> blobs;    // committed with the event
     std::vector<std::pair<std::string, std::string>> kv;  // committed with the event
     std::function<void(Batch&, core::State&)> control;    // in the turn, before the commit
-    bool reads_store = true;  // control may: all that was decided before it is durable first
+    bool reads_store = true;  // control may: what earlier turns decided is durable first
     std::function<void(bool admitted)> done;  // after the commit
     bool is_log = false;
     core::AttemptId log_id;
@@ -251,7 +253,9 @@ class Driver {
   core::State state_;
   std::map<RunId, RunMeta> metas_;
   Commit pending_;  // of this turn, and of those before it whose commit has not begun
-  Commit flying_;   // is being written
+  /// Is being written: batch and records are the writing thread's, what it holds of content and of
+  /// cache entries is read by turns.
+  Commit flying_;
   std::vector<core::AttemptId> starting_;  // set aside: their orders are made beside the commit
   bool computes_ahead_ = false;            // of those some compute until they are durable
   std::vector<core::Command> commands_;    // of the events applied since they were last drained

@@ -21,6 +21,15 @@ std::string goes_on_already(const core::Run& run) {
 
 }  // namespace
 
+Result<std::optional<core::State>> Driver::folded_run(const RunId& id) const {
+  auto row = store_->get(Family::kv, folded_key(id));
+  FLOW_TRY(row);
+  if (!row->has_value()) return std::optional<core::State>();
+  auto run = thaw(**row, blobs_);
+  FLOW_TRY(run);
+  return std::optional(std::move(*run));
+}
+
 Status Driver::submit(Prepared prepared, int32_t jobs) {
   return bring_in(std::move(prepared), jobs, false);
 }
@@ -41,14 +50,12 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
   event.fresh = meta.row.fresh;
   event.fail_fast = meta.row.fail_fast;
   std::map<std::string, Digest> signals;  // what a replaced run was sent stays sent
+  std::optional<core::State> folded;
   if (replaces) {
-    auto folded = store_->get(Family::kv, folded_key(id));
-    FLOW_TRY(folded);
-    if (folded->has_value()) {
-      auto old = thaw(**folded, blobs_);
-      FLOW_TRY(old);
-      signals = old->runs.at(id).signals;
-    }
+    auto found = folded_run(id);
+    FLOW_TRY(found);
+    folded = std::move(*found);
+    if (folded) signals = folded->runs.at(id).signals;
   }
   std::string problem;
   bool is_in = false;
@@ -75,6 +82,9 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
       }
       signals = old->second.signals;
       record(std::move(drop), now_ms());
+    } else if (replaces && !folded) {  // it ended meanwhile
+      auto found = folded_run(id);
+      if (found.ok() && *found) signals = (*found)->runs.at(id).signals;
     }
     if (replaces) forget(id, batch);
     metas_.insert_or_assign(id, std::move(meta));
@@ -117,20 +127,19 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   std::string request = meta.request;
   // A folded run comes back into the state first; the snapshot that this turn commits makes it
   // durable.
-  auto folded = store_->get(Family::kv, folded_key(id));
+  auto folded = folded_run(id);
   FLOW_TRY(folded);
-  std::optional<core::State> old;
-  if (folded->has_value()) {
-    auto decoded = thaw(**folded, blobs_);
-    FLOW_TRY(decoded);
-    old = std::move(*decoded);
-  }
+  std::optional<core::State> old = std::move(*folded);
   std::string problem;
   auto latch = std::make_shared<Latch>();
   Input load;
   load.has_event = false;
   core::UnitId unit = kNoNode;
   load.control = [&, this](Batch& batch, core::State& state) {
+    if (!old && !state.runs.contains(id)) {  // it ended meanwhile
+      auto again = folded_run(id);
+      if (again.ok()) old = std::move(*again);
+    }
     if (old && !state.runs.contains(id)) {
       state.runs.emplace(id, std::move(old->runs.at(id)));
       core::rebuild_derived(state);

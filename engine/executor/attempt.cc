@@ -28,6 +28,13 @@ Attempt::Attempt(Session& session, BlobFiles& blobs, const wire::Start& start,
 
 void Attempt::begin() { began_us_ = monotonic_us(); }
 
+void Attempt::wait_durable() {
+  if (std::exchange(is_durable_, true)) return;
+  int64_t before = monotonic_us();
+  session_.wait_released();
+  began_us_ += monotonic_us() - before;
+}
+
 std::string Attempt::hidden(std::string text) const { return secrets_.hidden(std::move(text)); }
 
 // Of two names that become one the first stays.

@@ -27,9 +27,8 @@ class Attempt final : public AttemptHost {
   Status save_checkpoint(const Value& value) override { return save("", value); }
   bool stopping() const override { return session_.stopping(); }
   void service_ready(const std::string& url) override;
-  void wait_durable() override {
-    if (!std::exchange(is_durable_, true)) session_.wait_released();
-  }
+  /// What is waited here is not the attempt's time.
+  void wait_durable() override;
   void reach_outside() override { session_.wait_until_taken(); }
   Status make_scratch() override;
   Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {

@@ -145,7 +145,7 @@ void Session::handle(wire::ToExecutor& message) {
       queue_.push_back({std::move(*message.mutable_start()), ++received_});
       break;
     case wire::ToExecutor::kRelease:
-      released_ = std::max(released_, message.release().starts());
+      released_ = std::max(released_, message.release().commit());
       break;
     case wire::ToExecutor::kStop:
       handle_stop(message.stop());
@@ -203,7 +203,7 @@ wire::Start Session::next() {
   current_number_ = queue_.front().number;
   queue_.pop_front();
   current_ = start.id();
-  current_held_ = start.held();
+  current_commit_ = start.commit();
   began_us_ = monotonic_us();
   stopping_ = terminated_ = false;
   saved_.clear();
@@ -216,7 +216,7 @@ wire::Start Session::next() {
 
 void Session::wait_released() {
   std::unique_lock lock(mutex_);
-  auto is_released = [this] { return !current_held_ || released_ >= current_number_; };
+  auto is_released = [this] { return current_commit_ <= released_; };
   if (is_released()) return;
   flush();
   if (is_chain()) stay_awake(lock, kCommitUsMax, is_released);

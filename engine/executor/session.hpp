@@ -74,11 +74,12 @@ class Session {
   FrameCutter cutter_;  // the reader's, as is chunk_
   std::string chunk_;
   std::deque<Queued> queue_;
-  uint64_t received_ = 0, released_ = 0;  // numbers of Starts
-  uint64_t burst_ = 0;                    // orders that came since there was none
-  uint64_t current_number_ = 0;           // 0 where no attempt runs
-  bool current_held_ = false;             // a Release lets it go
-  int64_t began_us_ = 0;                  // when the newest attempt began
+  uint64_t received_ = 0;        // Starts
+  uint64_t released_ = 0;        // the newest commit that is durable
+  uint64_t burst_ = 0;           // orders that came since there was none
+  uint64_t current_number_ = 0;  // 0 where no attempt runs
+  uint64_t current_commit_ = 0;  // that its start is part of
+  int64_t began_us_ = 0;         // when the newest attempt began or was let go
   bool main_waits_ = false;
   std::map<std::string, std::string> bundles_;
   std::map<std::string, std::map<std::string, std::string>> environments_;

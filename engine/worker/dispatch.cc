@@ -110,7 +110,7 @@ Slot* LocalWorker::shortest_slot() {
     if (slot.queue.empty() || slot.queue.size() >= kPipelineMax) continue;
     if (slot.dying_since_us > 0 || slot.is_gone) continue;
     const Running& front = slot.queue.front();
-    bool slow = slot.recalled || is_alone(front.order) || now - front.since_us > kSlowUs;
+    bool slow = slot.recalled || is_alone(front.order) || front.runs_longer_than(kSlowUs, now);
     if (!slow && (best == nullptr || slot.queue.size() < best->queue.size())) best = &slot;
   }
   return best;
@@ -140,8 +140,7 @@ void LocalWorker::send(Slot& slot, Pending pending) {
   fill_start(order, scratch, *message.mutable_start());
   Running running;
   running.is_held = pending.commit > released_;
-  running.number = ++slot.starts;
-  message.mutable_start()->set_held(running.is_held);
+  if (running.is_held) message.mutable_start()->set_commit(pending.commit);
   append_frame(slot.out, message);
   running.order = std::move(order);
   running.secrets = Secrets(running.order.hide);

@@ -136,7 +136,7 @@ void LocalWorker::tick() {
     if (slot.queue.empty()) continue;
     Running& front = slot.queue.front();
     int64_t timeout_us = front.order.timeout_ms * 1000;
-    if (timeout_us > 0 && !front.timed_out && now - front.since_us >= timeout_us) {
+    if (timeout_us > 0 && !front.timed_out && front.runs_longer_than(timeout_us, now)) {
       front.timed_out = true;
       send_stop(slot, front.order.id);
       kill_by(front, now + front.order.grace_ms * 1000);
@@ -148,7 +148,7 @@ void LocalWorker::tick() {
     }
     if (front.kill_at_us > 0 && now >= front.kill_at_us) kill_slot(slot);
     if (check_memory && front.order.resources.memory_bytes > 0) watch_memory(slot, front);
-    bool blocks = slot.queue.size() > 1 && !slot.recalled && now - front.since_us > kSlowUs;
+    bool blocks = slot.queue.size() > 1 && !slot.recalled && front.runs_longer_than(kSlowUs, now);
     if (blocks) {
       wire::ToExecutor message;
       message.mutable_return_queued();

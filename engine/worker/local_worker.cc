@@ -60,16 +60,16 @@ void LocalWorker::release(uint64_t commit) {
   std::lock_guard lock(mutex_);
   released_ = std::max(released_, commit);
   for (Slot& slot : slots_) {
-    // Of what it was sent before the last one released nothing waits for a later commit.
-    uint64_t starts = 0;
+    bool lets_go = false;
     for (Running& running : slot.queue) {
       if (!running.is_held || running.commit > released_) continue;
       running.is_held = false;
-      starts = running.number;
+      lets_go = true;
+      if (&running == &slot.queue.front()) running.since_us = monotonic_us();
     }
-    if (starts == 0) continue;
+    if (!lets_go) continue;
     wire::ToExecutor message;
-    message.mutable_release()->set_starts(starts);
+    message.mutable_release()->set_commit(released_);
     append_frame(slot.out, message);
     write_slot(slot);
   }

@@ -19,18 +19,22 @@ namespace flow {
 struct Running {
   AttemptOrder order;
   Secrets secrets;              // the order's
-  int64_t since_us = 0;         // when it became the first
+  int64_t since_us = 0;         // when it became the first, or was released if that was later
   int64_t terminate_at_us = 0;  // SIGTERM of one that was interrupted; 0: none
   int64_t kill_at_us = 0;       // 0: nobody asked it to end
   uint64_t commit = 0;          // that holds its event
-  uint64_t number = 0;          // among the orders of its slot, from 1
-  bool is_held = false;         // it waits for the commit, and was not released
+  bool is_held = false;         // it waits for the commit, or will where it touches what is outside
   bool timed_out = false;
   bool stopped = false;  // asked to end by the head
   int64_t memory_peak = 0;
   bool over_memory = false;
   std::string where;  // of a shell task: the lines that say in which folder what command runs
   pid_t program = 0;  // a shell task's process group, of one whose memory is watched
+
+  /// Of the first of a slot's queue. While it is held the disk's time is not told from its own.
+  bool runs_longer_than(int64_t us, int64_t now_us) const {
+    return !is_held && now_us - since_us > us;
+  }
 };
 
 struct Slot {
@@ -38,7 +42,6 @@ struct Slot {
   std::string mark;  // FLOW_SLOT of it and of all that it starts
   FrameCutter cutter;
   std::string out;                                         // not yet written
-  uint64_t starts = 0;                                     // orders that were ever sent to it
   uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for
   std::deque<Running> queue;
   std::set<Digest> bundles;

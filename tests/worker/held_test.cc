@@ -39,9 +39,9 @@ class Ends {
   std::map<core::UnitId, Outcome> ends_;
 };
 
-std::unique_ptr<Worker> worker_in(const Place& place, Ends& ends) {
-  return test::worker_in(place,
-                         [&ends](const std::vector<Report>& reports) { ends.take(reports); });
+std::unique_ptr<Worker> worker_in(const Place& place, Ends& ends, int32_t executors = 1) {
+  return test::worker_in(
+      place, [&ends](const std::vector<Report>& reports) { ends.take(reports); }, executors);
 }
 
 /// Hands over an order that makes `mark`, and one more: that the second is taken back shows that
@@ -136,6 +136,79 @@ return flow.pipeline("p", {}, function() return task() end)
   worker->start({lua_order(3, script, {place / "last"})});
   CHECK(ends.wait(3) == Outcome::succeeded);
   CHECK(fs::exists(place / "last"));
+}
+
+TEST_CASE(
+    "a later commit's order waits for its own release, also behind one of an earlier commit") {
+  Place place;
+  Ends ends;
+  auto worker = worker_in(place, ends, 2);
+  std::string script = R"(local flow = require "flow"
+local task = flow.task("t", function(ctx, us, path)
+  local from = os.clock()
+  while os.clock() - from < us / 1e6 do end
+  if path then flow.fs.write(path, "") end
+  return 1
+end)
+return flow.pipeline("p", {}, function() return task(1) end)
+)";
+  auto order = [&](core::UnitId unit, int64_t us, const std::string& path) {
+    AttemptOrder made = lua_order(unit, script, {});
+    std::vector<Value> args = {Value(us)};
+    if (!path.empty()) args.emplace_back(path);
+    made.args = encode_value(Value::list(std::move(args)));
+    return made;
+  };
+  worker->start({order(100, 0, ""), order(101, 0, "")});  // the executors are warm
+  REQUIRE(ends.wait(100) == Outcome::succeeded);
+  REQUIRE(ends.wait(101) == Outcome::succeeded);
+  // What is queued behind the long one is given back, and sent again behind the later commit's.
+  std::vector<AttemptOrder> earlier;
+  for (core::UnitId unit = 0; unit < 81; unit++)
+    earlier.push_back(order(unit, unit == 0 ? 1'500'000 : unit < 40 ? 0 : 2'000, ""));
+  worker->stage(std::move(earlier), 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(8));
+  worker->stage({order(90, 0, place / "later")}, 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  worker->release(1);
+  CHECK(ends.wait(0) == Outcome::succeeded);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for one that would run too early
+  CHECK_FALSE(fs::exists(place / "later"));
+  worker->release(2);
+  CHECK(ends.wait(90) == Outcome::succeeded);
+  CHECK(fs::exists(place / "later"));
+  for (core::UnitId unit = 1; unit < 81; unit++) CHECK(ends.wait(unit) == Outcome::succeeded);
+}
+
+TEST_CASE("what an attempt waits for its release is not its time") {
+  Place place;
+  std::mutex mutex;
+  std::map<core::UnitId, int64_t> durations;
+  Ends ends;
+  auto worker = test::worker_in(place, [&](const std::vector<Report>& reports) {
+    {
+      std::lock_guard lock(mutex);
+      for (const Report& report : reports) {
+        if (report.kind == Report::Kind::finished) durations[report.id.unit] = report.duration_us;
+      }
+    }
+    ends.take(reports);
+  });
+  AttemptOrder command = shell_order(0, "true");
+  AttemptOrder lua = lua_order(1, R"(local flow = require "flow"
+local task = flow.task("t", function(ctx, path) flow.fs.write(path, "") return 1 end)
+return flow.pipeline("p", {}, function() return task("") end)
+)",
+                               {place / "mark"});
+  command.timeout_ms = lua.timeout_ms = 1'000;
+  for (const AttemptOrder& each : {command, lua}) {
+    worker->stage({each}, each.id.unit + 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1'500));
+    worker->release(each.id.unit + 1);
+    CHECK(ends.wait(each.id.unit) == Outcome::succeeded);
+    std::lock_guard lock(mutex);
+    CHECK(durations[each.id.unit] < 1'000'000);
+  }
 }
 
 TEST_CASE("an order that is never released never runs") {

@@ -38,11 +38,12 @@ inline AttemptOrder shell_order(core::UnitId unit, const std::string& command) {
   return order;
 }
 
-inline std::unique_ptr<Worker> worker_in(const Place& place, Worker::OnReport on_report) {
+inline std::unique_ptr<Worker> worker_in(const Place& place, Worker::OnReport on_report,
+                                         int32_t executors = 1) {
   WorkerOptions options;
   options.state_dir = place / "state";
   options.executor = getenv("FLOW_TEST_EXECUTOR");
-  options.executors_max = 1;
+  options.executors_max = executors;
   auto worker = make_worker(options, std::move(on_report));
   REQUIRE(worker.ok());
   return std::move(*worker);
