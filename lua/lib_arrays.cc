@@ -12,7 +12,7 @@
 namespace flow::lua {
 namespace {
 
-constexpr size_t kRankMax = cpu::kRankMax;
+constexpr size_t kRankMax = kernels::kRankMax;
 constexpr int64_t kElementsMax = int64_t{1} << 40;
 
 // How an element lies in the file, and the type that holds it here: a narrow integer is widened.
@@ -270,14 +270,14 @@ const char* descr_of(DType dtype) {
 
 // Column-major to row-major: the same elements, seen with the dimensions reversed, then copied.
 void to_row_major(Array& array) {
-  cpu::Shape reversed, shape;
+  kernels::Shape reversed, shape;
   for (int64_t size : array.shape) shape.push(size);
   for (int dim = shape.rank - 1; dim >= 0; dim--) reversed.push(shape[dim]);
-  cpu::View from = cpu::dense(array.dtype, reversed, array.bytes.data());
+  kernels::View from = kernels::dense(array.dtype, reversed, array.bytes.data());
   for (int dim = 0; dim < shape.rank / 2; dim++)
-    from = cpu::swap_dims(from, dim, shape.rank - 1 - dim);
+    from = kernels::swap_dims(from, dim, shape.rank - 1 - dim);
   std::string bytes(array.bytes.size(), '\0');
-  cpu::copy(from, cpu::dense(array.dtype, shape, bytes.data()));
+  cpu::copy(from, kernels::dense(array.dtype, shape, bytes.data()));
   array.bytes = std::move(bytes);
 }
 

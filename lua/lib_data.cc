@@ -14,12 +14,12 @@ namespace {
 
 // Upvalues: the permutation (a tensor), the batch size, the position.
 int next_batch(lua_State* L) {
-  cpu::View order = check_tensor(L, lua_upvalueindex(1), "the order of batches");
+  kernels::View order = check_tensor(L, lua_upvalueindex(1), "the order of batches");
   int64_t size = lua_tointeger(L, lua_upvalueindex(2)), at = lua_tointeger(L, lua_upvalueindex(3));
   int64_t length = std::min(size, order.shape[0] - at);
   if (length <= 0) return 0;
   lua_pushvalue(L, lua_upvalueindex(1));
-  push_view(L, cpu::narrow(order, 0, at, length), lua_gettop(L));
+  push_view(L, kernels::narrow(order, 0, at, length), lua_gettop(L));
   lua_pushinteger(L, at + length);
   lua_replace(L, lua_upvalueindex(3));
   return 1;
@@ -35,7 +35,7 @@ int batches(lua_State* L) {
                       count, size));
   uint64_t seed =
       lua_isnoneornil(L, 3) ? next_seed(L) : static_cast<uint64_t>(luaL_checkinteger(L, 3));
-  cpu::View order = new_tensor(L, DType::i64, cpu::Shape{count});
+  kernels::View order = new_tensor(L, DType::i64, kernels::Shape{count});
   auto* rows = order.at<int64_t>();
   cpu::permutation(rows, count, seed);
   for (int64_t i = 0; i < count; i++) rows[i]++;  // Lua counts from 1

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/lib.hpp"
 #include "lua/tensor.hpp"
 
@@ -23,12 +23,12 @@ struct Picture {
 
 // u8 as it is; floats from 0 (black) to 1.
 Picture read_picture(lua_State* L, int index, const char* function) {
-  const cpu::View& view = check_tensor(L, index, "what is drawn");
+  const kernels::View& view = check_tensor(L, index, "what is drawn");
   bool gray = view.rank() == 2, colour = view.rank() == 3 && view.shape[2] == 3;
   bool fits = (gray || colour) && view.shape[0] > 0 && view.shape[1] > 0 &&
               view.shape[0] <= kSideMax && view.shape[1] <= kSideMax &&
               view.shape[0] * view.shape[1] <= kPixelsMax;
-  if (!fits || (view.dtype != DType::u8 && !cpu::is_float(view.dtype)))
+  if (!fits || (view.dtype != DType::u8 && !kernels::is_float(view.dtype)))
     raise(L, fmt::format(
                  "{} draws a tensor [height, width] (gray) or [height, width, 3] (colour) of u8 "
                  "or of floats from 0 to 1, with sides of 1..{}, not {}",
@@ -36,10 +36,10 @@ Picture read_picture(lua_State* L, int index, const char* function) {
   Picture picture{view.shape[0], view.shape[1], gray ? 1 : 3, {}};
   picture.pixels.resize(static_cast<size_t>(view.count()));
   if (view.dtype == DType::u8) {
-    cpu::copy(view, cpu::dense(DType::u8, view.shape, picture.pixels.data()));
+    cpu::copy(view, kernels::dense(DType::u8, view.shape, picture.pixels.data()));
     return picture;
   }
-  cpu::View floats = as_dense(L, view, DType::f32);
+  kernels::View floats = as_dense(L, view, DType::f32);
   for (size_t i = 0; i < picture.pixels.size(); i++) {
     float value = floats.at<float>()[i];
     float clamped = std::isnan(value) ? 0 : std::clamp(value, 0.0f, 1.0f);

@@ -54,12 +54,13 @@ size_t check_column(lua_State* L, int index, const CsvTable& table, const char* 
                        near.empty() ? "" : "; did you mean `" + near + "`?"));
 }
 
-cpu::View view_of(const CsvColumn& column) {
+kernels::View view_of(const CsvColumn& column) {
   bool integers = column.type == ColumnType::integer;
   const void* data = integers ? static_cast<const void*>(column.integers.data())
                               : static_cast<const void*>(column.numbers.data());
   auto size = static_cast<int64_t>(integers ? column.integers.size() : column.numbers.size());
-  return cpu::dense(integers ? DType::i64 : DType::f64, cpu::Shape{size}, const_cast<void*>(data));
+  return kernels::dense(integers ? DType::i64 : DType::f64, kernels::Shape{size},
+                        const_cast<void*>(data));
 }
 
 void refuse_text(lua_State* L, const CsvColumn& column, const char* function) {
@@ -95,10 +96,11 @@ int rows_tensor(lua_State* L) {
   for (size_t column : columns)
     if (table.columns[column].type == ColumnType::text)
       refuse_text(L, table.columns[column], "tensor");
-  cpu::View out = new_tensor(
-      L, dtype, cpu::Shape{static_cast<int64_t>(table.rows), static_cast<int64_t>(columns.size())});
+  kernels::View out = new_tensor(
+      L, dtype,
+      kernels::Shape{static_cast<int64_t>(table.rows), static_cast<int64_t>(columns.size())});
   for (size_t i = 0; i < columns.size(); i++)
-    cpu::copy(view_of(table.columns[columns[i]]), cpu::select(out, 1, static_cast<int64_t>(i)));
+    cpu::copy(view_of(table.columns[columns[i]]), kernels::select(out, 1, static_cast<int64_t>(i)));
   return 1;
 }
 
@@ -115,7 +117,7 @@ int rows_column(lua_State* L) {
     }
     return 1;
   }
-  cpu::View view = view_of(column);
+  kernels::View view = view_of(column);
   cpu::copy(view,
             new_tensor(L, lua_isnoneornil(L, 3) ? view.dtype : check_dtype(L, 3), view.shape));
   return 1;

@@ -6,7 +6,8 @@
 #include <cstring>
 
 #include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/cpu/walk.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/sandbox.hpp"
 
 namespace flow::lua {
@@ -15,7 +16,7 @@ namespace {
 const char kTensorKey = 0;
 
 int tensor_length(lua_State* L) {
-  const cpu::View& view = check_tensor(L, 1, "the operand of #");
+  const kernels::View& view = check_tensor(L, 1, "the operand of #");
   if (view.rank() == 0) raise(L, "a tensor without dimensions has no length: use x:item()");
   lua_pushinteger(L, view.shape[0]);
   return 1;
@@ -23,10 +24,10 @@ int tensor_length(lua_State* L) {
 
 // Same type, shape and elements. A NaN differs from all.
 int tensor_equals(lua_State* L) {
-  const cpu::View *a = test_tensor(L, 1), *b = test_tensor(L, 2);
+  const kernels::View *a = test_tensor(L, 1), *b = test_tensor(L, 2);
   bool same = a != nullptr && b != nullptr && a->dtype == b->dtype && a->shape == b->shape;
   if (same) {
-    cpu::visit(a->dtype, [&](auto type) {
+    kernels::visit(a->dtype, [&](auto type) {
       using T = decltype(type);
       cpu::for_each_run<2>({*a, *b}, [&](auto at, auto stride, int64_t length) {
         for (int64_t i = 0; i < length && same; i++) {
@@ -35,7 +36,7 @@ int tensor_equals(lua_State* L) {
           if constexpr (std::is_arithmetic_v<T>) {
             same = left == right;
           } else {
-            same = cpu::convert<float>(left) == cpu::convert<float>(right);
+            same = kernels::convert<float>(left) == kernels::convert<float>(right);
           }
         }
       });
@@ -81,81 +82,82 @@ void push_metatable(lua_State* L) {
 }
 
 // Pushes a tensor over the storage at the top, which it replaces.
-void wrap_storage(lua_State* L, const cpu::View& view) {
-  static_assert(std::is_trivially_destructible_v<cpu::View>);
-  auto* object = static_cast<cpu::View*>(lua_newuserdatauv(L, sizeof(cpu::View), 1));
-  new (object) cpu::View(view);
+void wrap_storage(lua_State* L, const kernels::View& view) {
+  static_assert(std::is_trivially_destructible_v<kernels::View>);
+  auto* object = static_cast<kernels::View*>(lua_newuserdatauv(L, sizeof(kernels::View), 1));
+  new (object) kernels::View(view);
   lua_insert(L, -2);
   lua_setiuservalue(L, -2, 1);
   push_metatable(L);
   lua_setmetatable(L, -2);
 }
 
-std::string header_of(const cpu::View& view) {
-  std::string header = std::string(dtype_name(view.dtype)) + cpu::text_of(view.shape);
+std::string header_of(const kernels::View& view) {
+  std::string header = std::string(dtype_name(view.dtype)) + kernels::text_of(view.shape);
   return header + '\0';
 }
 
-std::string dense_bytes(const cpu::View& view) {
+std::string dense_bytes(const kernels::View& view) {
   std::string bytes(view.bytes(), '\0');
-  cpu::copy(view, cpu::dense(view.dtype, view.shape, bytes.data()));
+  cpu::copy(view, kernels::dense(view.dtype, view.shape, bytes.data()));
   return bytes;
 }
 
 }  // namespace
 
-const cpu::View* test_tensor(lua_State* L, int index) {
+const kernels::View* test_tensor(lua_State* L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return nullptr;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kTensorKey);
   bool same = lua_rawequal(L, -1, -2);
   lua_pop(L, 2);
-  return same ? static_cast<const cpu::View*>(lua_touserdata(L, index)) : nullptr;
+  return same ? static_cast<const kernels::View*>(lua_touserdata(L, index)) : nullptr;
 }
 
-const cpu::View& check_tensor(lua_State* L, int index, const char* what) {
-  const cpu::View* view = test_tensor(L, index);
+const kernels::View& check_tensor(lua_State* L, int index, const char* what) {
+  const kernels::View* view = test_tensor(L, index);
   if (view == nullptr) raise(L, fmt::format("{} is a tensor, not {}", what, describe(L, index)));
   return *view;
 }
 
-cpu::View new_tensor(lua_State* L, DType dtype, const cpu::Shape& shape) {
+kernels::View new_tensor(lua_State* L, DType dtype, const kernels::Shape& shape) {
   auto room = kTensorBytesMax / static_cast<int64_t>(dtype_size(dtype));
   for (int dim = 0; dim < shape.rank; dim++) {
     if (shape[dim] == 0) continue;
     room /= shape[dim];
     if (room == 0)
       raise(L, fmt::format("a tensor {} {} is too large: a tensor has at most {} bytes",
-                           dtype_name(dtype), cpu::text_of(shape), kTensorBytesMax));
+                           dtype_name(dtype), kernels::text_of(shape), kTensorBytesMax));
   }
   luaL_checkstack(L, 6, "too many tensors at once");
   auto bytes = static_cast<size_t>(shape.count()) * dtype_size(dtype);
-  cpu::View view = cpu::dense(dtype, shape, lua_newuserdatauv(L, std::max<size_t>(bytes, 1), 0));
+  kernels::View view =
+      kernels::dense(dtype, shape, lua_newuserdatauv(L, std::max<size_t>(bytes, 1), 0));
   wrap_storage(L, view);
   return view;
 }
 
-void push_view(lua_State* L, const cpu::View& view, int owner) {
+void push_view(lua_State* L, const kernels::View& view, int owner) {
   luaL_checkstack(L, 6, "too many tensors at once");
   lua_getiuservalue(L, owner, 1);
   wrap_storage(L, view);
 }
 
-cpu::View as_dense(lua_State* L, const cpu::View& view, DType dtype) {
-  if (view.dtype == dtype && cpu::is_dense(view)) {
+kernels::View as_dense(lua_State* L, const kernels::View& view, DType dtype) {
+  if (view.dtype == dtype && kernels::is_dense(view)) {
     lua_pushnil(L);
     return view;
   }
-  cpu::View out = new_tensor(L, dtype, view.shape);
+  kernels::View out = new_tensor(L, dtype, view.shape);
   cpu::copy(view, out);
   return out;
 }
 
-std::string describe(const cpu::View& view) {
-  return fmt::format("tensor {} {}", dtype_name(view.dtype), cpu::text_of(view.shape));
+std::string describe(const kernels::View& view) {
+  return fmt::format("tensor {} {}", dtype_name(view.dtype), kernels::text_of(view.shape));
 }
 
 std::string describe(lua_State* L, int index) {
-  if (const cpu::View* view = test_tensor(L, index)) return describe(*view);
+  if (const kernels::View* view = test_tensor(L, index)) return describe(*view);
   if (is_handle(L, index)) return describe_handle(L, index) + " (its result is not there yet)";
   if (lua_isnoneornil(L, index)) return "nil";
   return std::string("a ") + luaL_typename(L, index);
@@ -176,7 +178,7 @@ DType check_dtype(lua_State* L, int index) {
                        name, near.empty() ? "" : "; did you mean `" + near + "`?"));
 }
 
-int check_dim(lua_State* L, int index, const cpu::View& view, const char* function) {
+int check_dim(lua_State* L, int index, const kernels::View& view, const char* function) {
   int exact = 0;
   lua_Integer dim = lua_tointegerx(L, index, &exact);
   if (!exact || dim < 1 || dim > view.rank())
@@ -185,9 +187,9 @@ int check_dim(lua_State* L, int index, const cpu::View& view, const char* functi
   return static_cast<int>(dim) - 1;
 }
 
-void push_first(lua_State* L, const cpu::View& view) {
+void push_first(lua_State* L, const kernels::View& view) {
   if (view.dtype == DType::boolean) return lua_pushboolean(L, cpu::first_as_integer(view) != 0);
-  if (cpu::is_float(view.dtype)) return lua_pushnumber(L, cpu::first_as_double(view));
+  if (kernels::is_float(view.dtype)) return lua_pushnumber(L, cpu::first_as_double(view));
   lua_pushinteger(L, cpu::first_as_integer(view));
 }
 
@@ -217,10 +219,10 @@ void open_tensor(lua_State* L, int flow_table) {
 }
 
 void push_tensor(lua_State* L, const Tensor& tensor) {
-  if (tensor.shape.size() > cpu::kRankMax)
+  if (tensor.shape.size() > kernels::kRankMax)
     raise(L, fmt::format("a tensor of {} dimensions can't be read: there are at most {}",
-                         tensor.shape.size(), cpu::kRankMax));
-  cpu::Shape shape;
+                         tensor.shape.size(), kernels::kRankMax));
+  kernels::Shape shape;
   for (int64_t size : tensor.shape) {
     if (size < 0) raise(L, "a tensor of negative size can't be read");
     shape.push(size);
@@ -233,7 +235,7 @@ void push_tensor(lua_State* L, const Tensor& tensor) {
     if (!blob.ok()) raise(L, fmt::format("a tensor can't be read: {}", blob.error().message));
     data = *blob;
   }
-  cpu::View view = new_tensor(L, tensor.dtype, shape);
+  kernels::View view = new_tensor(L, tensor.dtype, shape);
   if (data->size() != view.bytes())
     raise(L, fmt::format("the content of {} has {} bytes, not {}", describe(view), data->size(),
                          view.bytes()));
@@ -241,7 +243,7 @@ void push_tensor(lua_State* L, const Tensor& tensor) {
 }
 
 Tensor read_tensor(lua_State* L, int index) {
-  const cpu::View& view = check_tensor(L, index, "what is read");
+  const kernels::View& view = check_tensor(L, index, "what is read");
   Tensor tensor;
   tensor.dtype = view.dtype;
   for (int dim = 0; dim < view.rank(); dim++) tensor.shape.push_back(view.shape[dim]);
@@ -252,16 +254,16 @@ Tensor read_tensor(lua_State* L, int index) {
 
 // Type and shape lead, so that tensors of the same bytes and another shape differ in a key.
 std::string tensor_bytes(lua_State* L, int index) {
-  const cpu::View& view = check_tensor(L, index, "what is read");
+  const kernels::View& view = check_tensor(L, index, "what is read");
   return header_of(view) + dense_bytes(view);
 }
 
 void restore_tensor(lua_State* L, int index, const std::string& bytes) {
-  const cpu::View& view = check_tensor(L, index, "what is restored");
+  const kernels::View& view = check_tensor(L, index, "what is restored");
   std::string header = header_of(view);
   FLOW_CHECK(bytes.starts_with(header) && bytes.size() == header.size() + view.bytes());
   std::string content = bytes.substr(header.size());
-  cpu::copy(cpu::dense(view.dtype, view.shape, content.data()), view);
+  cpu::copy(kernels::dense(view.dtype, view.shape, content.data()), view);
 }
 
 }  // namespace flow::lua

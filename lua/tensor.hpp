@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/view.hpp"
+#include "kernels/shared/view.hpp"
 #include "lua/internal.hpp"
 
 namespace flow::lua {
@@ -16,24 +16,24 @@ constexpr int64_t kTensorBytesMax = int64_t{1} << 40;
 
 // ---- tensor.cc
 /// The view of the tensor at `index`, or null where it is none.
-const cpu::View* test_tensor(lua_State* L, int index);
+const kernels::View* test_tensor(lua_State* L, int index);
 /// The same, or an error: "`what` is a tensor, not a string".
-const cpu::View& check_tensor(lua_State* L, int index, const char* what);
+const kernels::View& check_tensor(lua_State* L, int index, const char* what);
 /// Pushes a dense tensor whose elements are not set yet.
-cpu::View new_tensor(lua_State* L, DType dtype, const cpu::Shape& shape);
+kernels::View new_tensor(lua_State* L, DType dtype, const kernels::Shape& shape);
 /// Pushes a tensor that shares the elements of the one at `owner`.
-void push_view(lua_State* L, const cpu::View& view, int owner);
+void push_view(lua_State* L, const kernels::View& view, int owner);
 /// `view`, or where it is of another type or not dense, a copy pushed to keep it alive. Pushes one
 /// value in any case.
-cpu::View as_dense(lua_State* L, const cpu::View& view, DType dtype);
+kernels::View as_dense(lua_State* L, const kernels::View& view, DType dtype);
 /// "tensor f32 [2, 3]", "a handle", "a string": for messages.
 std::string describe(lua_State* L, int index);
-std::string describe(const cpu::View& view);
+std::string describe(const kernels::View& view);
 DType check_dtype(lua_State* L, int index);
 /// A dimension at `index`, given 1-based, as 0-based.
-int check_dim(lua_State* L, int index, const cpu::View& view, const char* function);
+int check_dim(lua_State* L, int index, const kernels::View& view, const char* function);
 /// Pushes the first element as a number or boolean.
-void push_first(lua_State* L, const cpu::View& view);
+void push_first(lua_State* L, const kernels::View& view);
 /// f16 and bf16 are computed in f32, bool in u8.
 DType compute_type(DType dtype);
 /// A number from the attempt's math.random, for those who gave no seed.

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
@@ -14,7 +14,7 @@ constexpr const char* kForms =
     "x[i], x[{a, b}], x[{a, b, step}], x[{{a, b}, {c, d}}], x[rows] (a tensor of row numbers or of "
     "booleans)";
 
-int64_t check_position(lua_State* L, int index, const cpu::View& view, int dim) {
+int64_t check_position(lua_State* L, int index, const kernels::View& view, int dim) {
   int exact = 0;
   lua_Integer at = lua_tointegerx(L, index, &exact);
   if (!exact)
@@ -39,7 +39,7 @@ int64_t range_part(lua_State* L, int range, int i, int64_t otherwise) {
   return value;
 }
 
-cpu::View narrow_range(lua_State* L, int range, const cpu::View& view, int dim) {
+kernels::View narrow_range(lua_State* L, int range, const kernels::View& view, int dim) {
   range = lua_absindex(L, range);
   int64_t size = view.shape[dim];
   int64_t first = range_part(L, range, 1, 1), last = range_part(L, range, 2, size),
@@ -52,11 +52,11 @@ cpu::View narrow_range(lua_State* L, int range, const cpu::View& view, int dim) 
     raise(L, fmt::format("the range {{{}, {}}} is outside 1..{}, dimension {} of {}", first, last,
                          size, dim + 1, describe(view)));
   int64_t length = empty ? 0 : (last - first) / step + 1;
-  return cpu::narrow(view, dim, first - 1, length, step);
+  return kernels::narrow(view, dim, first - 1, length, step);
 }
 
 // x[{{a, b}, c, {}}]: a range, an index or everything for each dimension.
-cpu::View narrow_each(lua_State* L, int key, cpu::View view) {
+kernels::View narrow_each(lua_State* L, int key, kernels::View view) {
   auto given = static_cast<int>(lua_rawlen(L, key));
   if (given > view.rank())
     raise(L, fmt::format("{} ranges are too many for {}", given, describe(view)));
@@ -65,26 +65,27 @@ cpu::View narrow_each(lua_State* L, int key, cpu::View view) {
     if (lua_rawgeti(L, key, i) == LUA_TTABLE) {
       view = narrow_range(L, -1, view, dim++);
     } else {
-      view = cpu::select(view, dim, check_position(L, -1, view, dim));
+      view = kernels::select(view, dim, check_position(L, -1, view, dim));
     }
     lua_pop(L, 1);
   }
   return view;
 }
 
-cpu::View part_of(lua_State* L, int key, const cpu::View& view) {
+kernels::View part_of(lua_State* L, int key, const kernels::View& view) {
   if (view.rank() == 0)
     raise(L, "a tensor without dimensions has no parts: x:item() is its number");
-  if (lua_type(L, key) != LUA_TTABLE) return cpu::select(view, 0, check_position(L, key, view, 0));
+  if (lua_type(L, key) != LUA_TTABLE)
+    return kernels::select(view, 0, check_position(L, key, view, 0));
   bool each = lua_rawgeti(L, key, 1) == LUA_TTABLE;
   lua_pop(L, 1);
   return each ? narrow_each(L, key, view) : narrow_range(L, key, view, 0);
 }
 
 // The rows (0-based) that a tensor of row numbers or of booleans names.
-std::vector<int64_t> rows_of(lua_State* L, const cpu::View& key, const cpu::View& view) {
+std::vector<int64_t> rows_of(lua_State* L, const kernels::View& key, const kernels::View& view) {
   bool mask = key.dtype == DType::boolean;
-  if (cpu::is_float(key.dtype) || key.rank() != 1)
+  if (kernels::is_float(key.dtype) || key.rank() != 1)
     raise(L,
           fmt::format("rows are named by a tensor of one dimension, of integers or bool, not by {}",
                       describe(key)));
@@ -93,7 +94,7 @@ std::vector<int64_t> rows_of(lua_State* L, const cpu::View& key, const cpu::View
     raise(L, fmt::format("{} cannot choose among the rows of {}", describe(key), describe(view)));
   std::vector<int64_t> rows;
   for (int64_t i = 0; i < key.shape[0]; i++) {
-    int64_t number = cpu::first_as_integer(cpu::select(key, 0, i));
+    int64_t number = cpu::first_as_integer(kernels::select(key, 0, i));
     if (mask) {
       if (number != 0) rows.push_back(i);
       continue;
@@ -106,14 +107,14 @@ std::vector<int64_t> rows_of(lua_State* L, const cpu::View& key, const cpu::View
   return rows;
 }
 
-void push_rows(lua_State* L, const cpu::View& key, const cpu::View& view) {
+void push_rows(lua_State* L, const kernels::View& key, const kernels::View& view) {
   std::vector<int64_t> rows = rows_of(L, key, view);
-  cpu::Shape shape = view.shape;
+  kernels::Shape shape = view.shape;
   shape[0] = static_cast<int64_t>(rows.size());
   cpu::gather_rows(view, rows.data(), new_tensor(L, view.dtype, shape));
 }
 
-void push_field(lua_State* L, const cpu::View& view) {
+void push_field(lua_State* L, const kernels::View& view) {
   std::string_view name = lua_tostring(L, 2);
   if (name == "shape") {
     lua_createtable(L, view.rank(), 0);
@@ -144,7 +145,7 @@ void push_field(lua_State* L, const cpu::View& view) {
 }
 
 // The value at `index` written all over `target`.
-void assign(lua_State* L, int index, const cpu::View& target) {
+void assign(lua_State* L, int index, const kernels::View& target) {
   switch (lua_type(L, index)) {
     case LUA_TNUMBER:
       if (lua_isinteger(L, index)) return cpu::fill(target, int64_t{lua_tointeger(L, index)});
@@ -158,37 +159,37 @@ void assign(lua_State* L, int index, const cpu::View& target) {
       check_tensor(L, index, "what is assigned to a part of a tensor");
       lua_pushvalue(L, index);
   }
-  cpu::View source = *test_tensor(L, -1);
-  cpu::Shape common;
-  if (!cpu::broadcast(source.shape, target.shape, common) || !(common == target.shape))
+  kernels::View source = *test_tensor(L, -1);
+  kernels::Shape common;
+  if (!kernels::broadcast(source.shape, target.shape, common) || !(common == target.shape))
     raise(L, fmt::format("cannot assign {} to a part of shape {}", describe(source),
-                         cpu::text_of(target.shape)));
+                         kernels::text_of(target.shape)));
   // The source may lie in the memory that is written.
   lua_getiuservalue(L, -1, 1);
   lua_getiuservalue(L, 1, 1);
   bool shared = lua_rawequal(L, -1, -2);
   lua_pop(L, 2);
   if (shared) {
-    cpu::View apart = new_tensor(L, source.dtype, source.shape);
+    kernels::View apart = new_tensor(L, source.dtype, source.shape);
     cpu::copy(source, apart);
     source = apart;
   }
-  cpu::copy(cpu::stretch(source, target.shape), target);
+  cpu::copy(kernels::stretch(source, target.shape), target);
 }
 
 }  // namespace
 
 int tensor_index(lua_State* L) {
-  const cpu::View& view = check_tensor(L, 1, "what is indexed");
+  const kernels::View& view = check_tensor(L, 1, "what is indexed");
   if (lua_type(L, 2) == LUA_TSTRING) {
     push_field(L, view);
     return 1;
   }
-  if (const cpu::View* key = test_tensor(L, 2)) {
+  if (const kernels::View* key = test_tensor(L, 2)) {
     push_rows(L, *key, view);
     return 1;
   }
-  cpu::View part = part_of(L, 2, view);
+  kernels::View part = part_of(L, 2, view);
   if (part.rank() == 0) {
     push_first(L, part);
   } else {
@@ -198,18 +199,19 @@ int tensor_index(lua_State* L) {
 }
 
 int tensor_new_index(lua_State* L) {
-  const cpu::View& view = check_tensor(L, 1, "what is assigned to");
+  const kernels::View& view = check_tensor(L, 1, "what is assigned to");
   if (lua_type(L, 2) == LUA_TSTRING)
     raise(L, fmt::format("a tensor has no field `{}` to set: parts are set as {}",
                          lua_tostring(L, 2), kForms));
-  if (const cpu::View* key = test_tensor(L, 2)) {
+  if (const kernels::View* key = test_tensor(L, 2)) {
     std::vector<int64_t> rows = rows_of(L, *key, view);
-    cpu::Shape shape = view.shape;
+    kernels::Shape shape = view.shape;
     shape[0] = static_cast<int64_t>(rows.size());
-    cpu::View values = new_tensor(L, view.dtype, shape);
+    kernels::View values = new_tensor(L, view.dtype, shape);
     assign(L, 3, values);
     for (size_t i = 0; i < rows.size(); i++)
-      cpu::copy(cpu::select(values, 0, static_cast<int64_t>(i)), cpu::select(view, 0, rows[i]));
+      cpu::copy(kernels::select(values, 0, static_cast<int64_t>(i)),
+                kernels::select(view, 0, rows[i]));
     return 0;
   }
   assign(L, 3, part_of(L, 2, view));

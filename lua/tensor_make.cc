@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/copy.hpp"
 #include "kernels/cpu/random.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
@@ -17,13 +17,13 @@ struct Found {
   bool integer = false, number = false, boolean = false;
 };
 
-void check_rank(lua_State* L, const cpu::Shape& shape) {
-  if (shape.rank >= cpu::kRankMax)
-    raise(L, fmt::format("a tensor has at most {} dimensions", cpu::kRankMax));
+void check_rank(lua_State* L, const kernels::Shape& shape) {
+  if (shape.rank >= kernels::kRankMax)
+    raise(L, fmt::format("a tensor has at most {} dimensions", kernels::kRankMax));
 }
 
-cpu::Shape shape_of_lists(lua_State* L, int index) {
-  cpu::Shape shape;
+kernels::Shape shape_of_lists(lua_State* L, int index) {
+  kernels::Shape shape;
   lua_pushvalue(L, index);
   while (lua_type(L, -1) == LUA_TTABLE) {
     check_rank(L, shape);
@@ -37,7 +37,7 @@ cpu::Shape shape_of_lists(lua_State* L, int index) {
 
 class ListReader {
  public:
-  ListReader(lua_State* L, const cpu::Shape& shape) : L_(L), shape_(shape) {}
+  ListReader(lua_State* L, const kernels::Shape& shape) : L_(L), shape_(shape) {}
 
   // Visits the elements under the list at the top of the stack, in order.
   template <typename F>
@@ -75,8 +75,8 @@ class ListReader {
     }
   }
 
-  void store(const cpu::View& out, int64_t at) {
-    cpu::View element{
+  void store(const kernels::View& out, int64_t at) {
+    kernels::View element{
         out.dtype, {}, {}, out.data + at * static_cast<int64_t>(dtype_size(out.dtype))};
     if (lua_isboolean(L_, -1)) return cpu::fill(element, int64_t{lua_toboolean(L_, -1)});
     if (lua_isinteger(L_, -1)) return cpu::fill(element, int64_t{lua_tointeger(L_, -1)});
@@ -85,21 +85,21 @@ class ListReader {
 
  private:
   lua_State* L_;
-  const cpu::Shape& shape_;
-  std::array<int64_t, cpu::kRankMax> at_{};
+  const kernels::Shape& shape_;
+  std::array<int64_t, kernels::kRankMax> at_{};
 };
 
 // ---- shapes as arguments
 
 struct Options {
-  cpu::Shape shape;
+  kernels::Shape shape;
   DType dtype = DType::f32;
   bool has_dtype = false, has_seed = false;
   uint64_t seed = 0;
   int next = 0;  // the first argument that is none of the shape
 };
 
-void read_size(lua_State* L, const char* function, int index, cpu::Shape& shape) {
+void read_size(lua_State* L, const char* function, int index, kernels::Shape& shape) {
   int exact = 0;
   lua_Integer size = lua_tointegerx(L, index, &exact);
   if (!exact || lua_type(L, index) != LUA_TNUMBER || size < 0)
@@ -195,10 +195,10 @@ int make_full(lua_State* L) {
 int make_random(lua_State* L, const char* function, bool normal) {
   Options options = read_shape(L, function);
   read_rest(L, function, options, true);
-  if (!cpu::is_float(options.dtype))
+  if (!kernels::is_float(options.dtype))
     raise(L, fmt::format("flow.{} makes floats, not {}", function, dtype_name(options.dtype)));
   uint64_t seed = options.has_seed ? options.seed : next_seed(L);
-  cpu::View view = new_tensor(L, compute_type(options.dtype), options.shape);
+  kernels::View view = new_tensor(L, compute_type(options.dtype), options.shape);
   if (normal) {
     cpu::fill_normal(view, seed, 0, 1);
   } else {
@@ -243,10 +243,10 @@ int make_arange(lua_State* L) {
     raise(L, "flow.arange takes finite numbers and a step that is not 0");
   double count = std::floor((last - first) / step + 1e-9) + 1;
   if (count > static_cast<double>(kTensorBytesMax)) raise(L, "flow.arange: this is too long");
-  cpu::Shape shape{integers    ? integers_between(L, numbers)
-                   : count > 0 ? static_cast<int64_t>(count)
-                               : 0};
-  cpu::View out = new_tensor(L, integers ? DType::i64 : DType::f64, shape);
+  kernels::Shape shape{integers    ? integers_between(L, numbers)
+                       : count > 0 ? static_cast<int64_t>(count)
+                                   : 0};
+  kernels::View out = new_tensor(L, integers ? DType::i64 : DType::f64, shape);
   lua_Integer start = numbers > 1 ? lua_tointeger(L, 1) : 1;
   lua_Integer stride = numbers > 2 ? lua_tointeger(L, 3) : 1;
   for (int64_t i = 0; i < shape[0]; i++) {
@@ -266,7 +266,7 @@ int make_tensor(lua_State* L) {
   DType dtype = DType::f32;
   bool typed = !lua_isnoneornil(L, 2);
   if (typed) dtype = check_dtype(L, 2);
-  if (const cpu::View* view = test_tensor(L, 1)) {
+  if (const kernels::View* view = test_tensor(L, 1)) {
     cpu::copy(*view, new_tensor(L, typed ? dtype : view->dtype, view->shape));
     return 1;
   }
@@ -278,16 +278,16 @@ int make_tensor(lua_State* L) {
 // ---- joining
 
 // The tensors of the list at 1: all of one type, and one shape but for `free` (0-based, -1 none).
-std::vector<cpu::View> read_tensors(lua_State* L, const char* function, int free) {
+std::vector<kernels::View> read_tensors(lua_State* L, const char* function, int free) {
   if (lua_type(L, 1) != LUA_TTABLE || lua_rawlen(L, 1) == 0)
     raise(L, fmt::format("flow.{} takes a list of tensors, not {}", function,
                          lua_istable(L, 1) ? "an empty one" : describe(L, 1)));
-  std::vector<cpu::View> views;
+  std::vector<kernels::View> views;
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, 1)); i++) {
     lua_rawgeti(L, 1, i);
     views.push_back(check_tensor(L, -1, fmt::format("item {} of flow.{}", i, function).c_str()));
     lua_pop(L, 1);  // the list keeps it
-    cpu::Shape shape = views.back().shape, first = views[0].shape;
+    kernels::Shape shape = views.back().shape, first = views[0].shape;
     if (free >= 0 && free < shape.rank && shape.rank == first.rank) shape[free] = first[free];
     if (!(shape == first) || views.back().dtype != views[0].dtype)
       raise(L, fmt::format("flow.{} cannot join {} and {} (item {})", function, describe(views[0]),
@@ -299,34 +299,34 @@ std::vector<cpu::View> read_tensors(lua_State* L, const char* function, int free
 int join_existing(lua_State* L) {
   int exact = 1;
   lua_Integer dim = lua_isnoneornil(L, 2) ? 1 : lua_tointegerx(L, 2, &exact);
-  if (!exact || dim < 1 || dim > cpu::kRankMax)
+  if (!exact || dim < 1 || dim > kernels::kRankMax)
     raise(L, "flow.cat takes a list of tensors and a dimension");
   int at = static_cast<int>(dim) - 1;
-  std::vector<cpu::View> views = read_tensors(L, "cat", at);
+  std::vector<kernels::View> views = read_tensors(L, "cat", at);
   if (at >= views[0].rank())
     raise(L, fmt::format("flow.cat cannot join dimension {} of {}", dim, describe(views[0])));
-  cpu::Shape shape = views[0].shape;
+  kernels::Shape shape = views[0].shape;
   shape[at] = 0;
-  for (const cpu::View& view : views) shape[at] += view.shape[at];
-  cpu::View out = new_tensor(L, views[0].dtype, shape);
+  for (const kernels::View& view : views) shape[at] += view.shape[at];
+  kernels::View out = new_tensor(L, views[0].dtype, shape);
   int64_t first = 0;
-  for (const cpu::View& view : views) {
-    cpu::copy(view, cpu::narrow(out, at, first, view.shape[at]));
+  for (const kernels::View& view : views) {
+    cpu::copy(view, kernels::narrow(out, at, first, view.shape[at]));
     first += view.shape[at];
   }
   return 1;
 }
 
 int join_new(lua_State* L) {
-  std::vector<cpu::View> views = read_tensors(L, "stack", -1);
-  cpu::Shape shape{static_cast<int64_t>(views.size())};
+  std::vector<kernels::View> views = read_tensors(L, "stack", -1);
+  kernels::Shape shape{static_cast<int64_t>(views.size())};
   for (int dim = 0; dim < views[0].rank(); dim++) {
     check_rank(L, shape);
     shape.push(views[0].shape[dim]);
   }
-  cpu::View out = new_tensor(L, views[0].dtype, shape);
+  kernels::View out = new_tensor(L, views[0].dtype, shape);
   for (size_t i = 0; i < views.size(); i++)
-    cpu::copy(views[i], cpu::select(out, 0, static_cast<int64_t>(i)));
+    cpu::copy(views[i], kernels::select(out, 0, static_cast<int64_t>(i)));
   return 1;
 }
 
@@ -339,8 +339,8 @@ int is_tensor_function(lua_State* L) {
 
 void push_tensor_of_table(lua_State* L, int index, const DType* dtype) {
   index = lua_absindex(L, index);
-  luaL_checkstack(L, cpu::kRankMax + 8, "the lists are nested too deep");
-  cpu::Shape shape = shape_of_lists(L, index);
+  luaL_checkstack(L, kernels::kRankMax + 8, "the lists are nested too deep");
+  kernels::Shape shape = shape_of_lists(L, index);
   ListReader reader(L, shape);
   Found found;
   lua_pushvalue(L, index);
@@ -352,7 +352,7 @@ void push_tensor_of_table(lua_State* L, int index, const DType* dtype) {
   DType type = found.boolean                    ? DType::boolean
                : found.integer && !found.number ? DType::i64
                                                 : DType::f32;
-  cpu::View out = new_tensor(L, dtype ? *dtype : type, shape);
+  kernels::View out = new_tensor(L, dtype ? *dtype : type, shape);
   int64_t at = 0;
   lua_pushvalue(L, index);
   reader.walk(0, [&] { reader.store(out, at++); });

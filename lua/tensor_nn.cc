@@ -6,26 +6,27 @@
 #include "kernels/cpu/copy.hpp"
 #include "kernels/cpu/cross_entropy.hpp"
 #include "kernels/cpu/elementwise.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
 namespace {
 
-using cpu::View;
+using kernels::View;
 
 // What is written in place: f32 and dense, as every tensor is that flow.zeros or a layer made.
 View check_target(lua_State* L, int index, const char* what) {
   View view = check_tensor(L, index, what);
-  if (view.dtype != DType::f32 || !cpu::is_dense(view))
-    raise(L, fmt::format("{} is a dense f32 tensor, not {}{}", what, describe(view),
-                         cpu::is_dense(view) ? "" : " that is a part or a transpose of another"));
+  if (view.dtype != DType::f32 || !kernels::is_dense(view))
+    raise(L,
+          fmt::format("{} is a dense f32 tensor, not {}{}", what, describe(view),
+                      kernels::is_dense(view) ? "" : " that is a part or a transpose of another"));
   return view;
 }
 
 View check_matrix(lua_State* L, int index, const char* what) {
   const View& view = check_tensor(L, index, what);
-  if (view.rank() != 2 || !cpu::is_float(view.dtype))
+  if (view.rank() != 2 || !kernels::is_float(view.dtype))
     raise(L, fmt::format("{} is a matrix of floats, not {}", what, describe(view)));
   return as_dense(L, view, DType::f32);
 }
@@ -80,14 +81,14 @@ int cross_entropy(lua_State* L) {
   View logits = check_matrix(L, 1, "the logits of a cross entropy");
   const View& labels = check_tensor(L, 2, "the labels of a cross entropy");
   int64_t rows = logits.shape[0], columns = logits.shape[1];
-  if (labels.rank() != 1 || labels.shape[0] != rows || cpu::is_float(labels.dtype) ||
+  if (labels.rank() != 1 || labels.shape[0] != rows || kernels::is_float(labels.dtype) ||
       labels.dtype == DType::boolean)
     raise(L, fmt::format("the labels of {} are {} integers, one a row, not {}", describe(L, 1),
                          rows, describe(labels)));
   if (rows == 0) raise(L, "a cross entropy of no rows has no mean");
   std::vector<int64_t> classes(static_cast<size_t>(rows));
   for (int64_t row = 0; row < rows; row++) {
-    int64_t label = cpu::first_as_integer(cpu::select(labels, 0, row));
+    int64_t label = cpu::first_as_integer(kernels::select(labels, 0, row));
     if (label < 1 || label > columns)
       raise(L,
             fmt::format("label {} of row {} is outside 1..{}: a label is the number of its column; "

@@ -6,7 +6,7 @@
 #include "kernels/cpu/copy.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/matmul.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
@@ -15,7 +15,7 @@ namespace {
 using cpu::Binary;
 using cpu::Compare;
 using cpu::Unary;
-using cpu::View;
+using kernels::View;
 
 int width_of(DType dtype) {
   switch (dtype) {
@@ -65,17 +65,17 @@ bool is_number(lua_State* L, int index) {
 DType type_of_number(lua_State* L, int index, DType tensor) {
   if (lua_isboolean(L, index)) return tensor;
   if (lua_isinteger(L, index)) return tensor == DType::boolean ? DType::i64 : tensor;
-  return cpu::is_float(tensor) ? tensor : DType::f32;
+  return kernels::is_float(tensor) ? tensor : DType::f32;
 }
 
 void read_number(lua_State* L, int index, DType dtype, Operand& out) {
   out.is_number = true;
-  out.view = cpu::dense(compute_type(dtype), {}, out.memory);
+  out.view = kernels::dense(compute_type(dtype), {}, out.memory);
   if (lua_isboolean(L, index)) return cpu::fill(out.view, int64_t{lua_toboolean(L, index)});
   if (!lua_isinteger(L, index)) return cpu::fill(out.view, lua_tonumber(L, index));
   int64_t number = lua_tointeger(L, index);
   cpu::fill(out.view, number);
-  if (!cpu::is_float(dtype) && cpu::first_as_integer(out.view) != number)
+  if (!kernels::is_float(dtype) && cpu::first_as_integer(out.view) != number)
     raise(L, fmt::format("{} does not fit into a tensor of {}: write x:to(\"i64\") first", number,
                          dtype_name(dtype)));
 }
@@ -94,7 +94,7 @@ void read_pair(lua_State* L, const char* verb, Pair& pair) {
 }
 
 // Brings both sides to `dtype` (a computing one) and one shape, which is returned.
-cpu::Shape settle(lua_State* L, const char* verb, Pair& pair, DType dtype) {
+kernels::Shape settle(lua_State* L, const char* verb, Pair& pair, DType dtype) {
   for (int index : {1, 2}) {
     Operand& side = index == 1 ? pair.a : pair.b;
     if (is_number(L, index)) {
@@ -105,14 +105,14 @@ cpu::Shape settle(lua_State* L, const char* verb, Pair& pair, DType dtype) {
       side.view = cast;
     }
   }
-  cpu::Shape shape;
-  if (!cpu::broadcast(pair.a.view.shape, pair.b.view.shape, shape))
+  kernels::Shape shape;
+  if (!kernels::broadcast(pair.a.view.shape, pair.b.view.shape, shape))
     raise(L,
           fmt::format("cannot {} {} and {}: shapes fit where their sizes, from the last dimension "
                       "on, are equal or 1",
                       verb, describe(L, 1), describe(L, 2)));
-  pair.a.view = cpu::stretch(pair.a.view, shape);
-  pair.b.view = cpu::stretch(pair.b.view, shape);
+  pair.a.view = kernels::stretch(pair.a.view, shape);
+  pair.b.view = kernels::stretch(pair.b.view, shape);
   return shape;
 }
 
@@ -126,8 +126,8 @@ int arithmetic(lua_State* L, Binary op, const char* verb) {
   read_pair(L, verb, pair);
   DType result = pair.dtype;
   if (result == DType::boolean) result = DType::i64;
-  if ((op == Binary::div || op == Binary::pow) && !cpu::is_float(result)) result = DType::f32;
-  cpu::Shape shape = settle(L, verb, pair, compute_type(result));
+  if ((op == Binary::div || op == Binary::pow) && !kernels::is_float(result)) result = DType::f32;
+  kernels::Shape shape = settle(L, verb, pair, compute_type(result));
   View out = new_tensor(L, compute_type(result), shape);
   cpu::binary(op, pair.a.view, pair.b.view, out);
   return push_as(L, out, result);
@@ -149,7 +149,7 @@ template <Compare op>
 int compare_of(lua_State* L) {
   Pair pair;
   read_pair(L, "compare", pair);
-  cpu::Shape shape = settle(L, "compare", pair, compute_type(pair.dtype));
+  kernels::Shape shape = settle(L, "compare", pair, compute_type(pair.dtype));
   cpu::compare(op, pair.a.view, pair.b.view, new_tensor(L, DType::boolean, shape));
   return 1;
 }
@@ -159,7 +159,7 @@ int unary_of(lua_State* L) {
   constexpr bool any_type = op == Unary::neg || op == Unary::abs || op == Unary::relu;
   View in = check_tensor(L, 1, "the operand");
   DType result = in.dtype;
-  if (!cpu::is_float(result) && !any_type) result = DType::f32;
+  if (!kernels::is_float(result) && !any_type) result = DType::f32;
   if (result == DType::boolean) result = DType::i64;
   DType compute = compute_type(result);
   if (in.dtype != compute) in = as_dense(L, in, compute);
@@ -176,8 +176,8 @@ int refuse_operator(lua_State* L) {
 
 // Integers take nothing in place that would be rounded.
 void refuse_fraction(lua_State* L, const char* method, const View& target, int index) {
-  if (cpu::is_float(target.dtype)) return;
-  bool floats = is_tensor(L, index) && cpu::is_float(check_tensor(L, index, method).dtype);
+  if (kernels::is_float(target.dtype)) return;
+  bool floats = is_tensor(L, index) && kernels::is_float(check_tensor(L, index, method).dtype);
   bool fraction = lua_type(L, index) == LUA_TNUMBER && !lua_isinteger(L, index) &&
                   std::floor(lua_tonumber(L, index)) != lua_tonumber(L, index);
   if (floats || fraction)
@@ -196,17 +196,17 @@ int add_to(lua_State* L) {  // x:add_(y[, factor])
   lua_settop(L, 2);
   Pair pair;
   read_pair(L, "add", pair);
-  cpu::Shape shape = settle(L, "add", pair, compute);
+  kernels::Shape shape = settle(L, "add", pair, compute);
   if (!(shape == target.shape))
     raise(L, fmt::format("cannot add {} to {} in place: the sum has shape {}", describe(L, 2),
-                         describe(target), cpu::text_of(shape)));
+                         describe(target), kernels::text_of(shape)));
   View term = pair.b.view;
   if (factor != 1) {
     Operand scale;
     lua_pushnumber(L, factor);
     read_number(L, -1, compute, scale);
     View scaled = new_tensor(L, compute, shape);
-    cpu::binary(Binary::mul, term, cpu::stretch(scale.view, shape), scaled);
+    cpu::binary(Binary::mul, term, kernels::stretch(scale.view, shape), scaled);
     term = scaled;
   }
   cpu::binary(Binary::add, target, term, target);
@@ -222,10 +222,10 @@ int multiply_in_place(lua_State* L) {  // x:mul_(y)
   refuse_fraction(L, "mul_", target, 2);
   Pair pair;
   read_pair(L, "multiply", pair);
-  cpu::Shape shape = settle(L, "multiply", pair, compute);
+  kernels::Shape shape = settle(L, "multiply", pair, compute);
   if (!(shape == target.shape))
     raise(L, fmt::format("cannot multiply {} by {} in place: the product has shape {}",
-                         describe(target), describe(L, 2), cpu::text_of(shape)));
+                         describe(target), describe(L, 2), kernels::text_of(shape)));
   cpu::binary(Binary::mul, target, pair.b.view, target);
   lua_settop(L, 1);
   return 1;
@@ -254,7 +254,7 @@ int product(lua_State* L) {  // x:matmul(y)
     raise(L, fmt::format("cannot multiply the matrices {} and {}: [m, k] times [k, n] is [m, n]",
                          describe(a), describe(b)));
   DType result = common_type(a.dtype, b.dtype);
-  if (!cpu::is_float(result))
+  if (!kernels::is_float(result))
     raise(L,
           fmt::format("cannot multiply the matrices {} and {}: a product is of f32 or f64; write "
                       "x:to(\"f32\")",
@@ -274,7 +274,7 @@ int product(lua_State* L) {  // x:matmul(y)
   const AttemptRequest* request = context(L).request;
   Status ready = cpu::prepare_matmul(request == nullptr ? 1 : static_cast<int>(request->cpus));
   if (!ready.ok()) raise(L, ready.error().message);
-  View out = new_tensor(L, compute, cpu::Shape{a.shape[0], b.shape[1]});
+  View out = new_tensor(L, compute, kernels::Shape{a.shape[0], b.shape[1]});
   cpu::matmul(a, b, out);
   return push_as(L, out, result);
 }

@@ -4,19 +4,19 @@
 #include "kernels/cpu/copy.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/reduce.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
 namespace {
 
-using cpu::View;
+using kernels::View;
 
 struct Request {
-  View in;           // the dimension to reduce is the last
-  cpu::Shape shape;  // of the result
-  cpu::Shape kept;   // with the dimension as 1, where the caller wants that
-  bool all = false;  // of all elements: the result is a number
+  View in;               // the dimension to reduce is the last
+  kernels::Shape shape;  // of the result
+  kernels::Shape kept;   // with the dimension as 1, where the caller wants that
+  bool all = false;      // of all elements: the result is a number
   bool keep = false;
 };
 
@@ -27,14 +27,14 @@ Request read_request(lua_State* L, const char* function) {
   if (lua_isnoneornil(L, 2)) {
     request.all = true;
     request.in = as_dense(L, in, in.dtype);
-    request.in = cpu::dense(in.dtype, cpu::Shape{in.count()}, request.in.data);
+    request.in = kernels::dense(in.dtype, kernels::Shape{in.count()}, request.in.data);
     return request;
   }
   int dim = check_dim(L, 2, in, function);
   request.keep = lua_toboolean(L, 3);
   request.kept = in.shape;
   request.kept[dim] = 1;
-  for (int at = dim; at + 1 < in.rank(); at++) in = cpu::swap_dims(in, at, at + 1);
+  for (int at = dim; at + 1 < in.rank(); at++) in = kernels::swap_dims(in, at, at + 1);
   request.in = in;
   request.shape = in.shape;
   request.shape.rank--;
@@ -44,17 +44,17 @@ Request read_request(lua_State* L, const char* function) {
 // Replaces the dense tensor at the top by one with the reduced dimension, where that is wanted.
 void finish(lua_State* L, const Request& request, View out) {
   if (!request.keep) return;
-  push_view(L, cpu::dense(out.dtype, request.kept, out.data), lua_gettop(L));
+  push_view(L, kernels::dense(out.dtype, request.kept, out.data), lua_gettop(L));
   lua_remove(L, -2);
 }
 
 int sum(lua_State* L) {
   Request request = read_request(L, "sum");
   DType in = request.in.dtype;
-  DType result = cpu::is_float(in) ? in : DType::i64;
+  DType result = kernels::is_float(in) ? in : DType::i64;
   if (request.all) {
     alignas(8) char memory[8];
-    View out = cpu::dense(cpu::is_float(in) ? DType::f64 : DType::i64, {}, memory);
+    View out = kernels::dense(kernels::is_float(in) ? DType::f64 : DType::i64, {}, memory);
     cpu::sum_last(request.in, out);
     push_first(L, out);
     return 1;
@@ -70,21 +70,21 @@ int mean(lua_State* L) {
   int64_t count = request.in.shape[request.in.rank() - 1];
   if (count == 0) raise(L, fmt::format("{} has no mean: nothing is in it", describe(L, 1)));
   alignas(8) char memory[8];
-  View divisor = cpu::dense(DType::f64, {}, memory);
+  View divisor = kernels::dense(DType::f64, {}, memory);
   cpu::fill(divisor, count);
-  if (!cpu::is_float(request.in.dtype)) {  // integers are summed exactly only up to 2^53
+  if (!kernels::is_float(request.in.dtype)) {  // integers are summed exactly only up to 2^53
     View copy = new_tensor(L, DType::f64, request.in.shape);
     cpu::copy(request.in, copy);
     request.in = copy;
   }
   View sums = new_tensor(L, DType::f64, request.shape);
   cpu::sum_last(request.in, sums);
-  cpu::binary(cpu::Binary::div, sums, cpu::stretch(divisor, sums.shape), sums);
+  cpu::binary(cpu::Binary::div, sums, kernels::stretch(divisor, sums.shape), sums);
   if (request.all) {
     push_first(L, sums);
     return 1;
   }
-  DType from = test_tensor(L, 1)->dtype, result = cpu::is_float(from) ? from : DType::f32;
+  DType from = test_tensor(L, 1)->dtype, result = kernels::is_float(from) ? from : DType::f32;
   View out = new_tensor(L, result, request.shape);
   cpu::copy(sums, out);
   finish(L, request, out);

@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
 namespace {
 
-using cpu::View;
+using kernels::View;
 
 int size(lua_State* L) {  // x:size(dim), or all sizes
   const View& view = check_tensor(L, 1, "x in x:size()");
@@ -40,7 +40,7 @@ int transpose(lua_State* L) {  // x:t(), or x:t(a, b)
     raise(L, fmt::format("x:t() is of a matrix, not of {}: name two dimensions, x:t(1, 2)",
                          describe(view)));
   }
-  push_view(L, cpu::swap_dims(view, a, b), 1);
+  push_view(L, kernels::swap_dims(view, a, b), 1);
   return 1;
 }
 
@@ -49,9 +49,9 @@ int reshape(lua_State* L) {
   View view = check_tensor(L, 1, "x in x:reshape(…)");
   bool in_table = lua_type(L, 2) == LUA_TTABLE;
   auto given = in_table ? static_cast<int>(lua_rawlen(L, 2)) : lua_gettop(L) - 1;
-  if (given > cpu::kRankMax)
-    raise(L, fmt::format("a tensor has at most {} dimensions", cpu::kRankMax));
-  cpu::Shape shape;
+  if (given > kernels::kRankMax)
+    raise(L, fmt::format("a tensor has at most {} dimensions", kernels::kRankMax));
+  kernels::Shape shape;
   int open = -1;
   int64_t known = 1;
   for (int i = 0; i < given; i++) {
@@ -77,14 +77,14 @@ int reshape(lua_State* L) {
   if (known > kTensorBytesMax || shape.count() != view.count()) {
     if (open >= 0) shape[open] = -1;
     raise(L, fmt::format("cannot reshape {} ({} elements) to {}", describe(view), view.count(),
-                         cpu::text_of(shape)));
+                         kernels::text_of(shape)));
   }
   int owner = 1;
-  if (!cpu::is_dense(view)) {
+  if (!kernels::is_dense(view)) {
     view = as_dense(L, view, view.dtype);
     owner = lua_gettop(L);
   }
-  push_view(L, cpu::dense(view.dtype, shape, view.data), owner);
+  push_view(L, kernels::dense(view.dtype, shape, view.data), owner);
   return 1;
 }
 
@@ -126,7 +126,7 @@ void push_lists(lua_State* L, const View& view) {
   constexpr int64_t kHintMax = int64_t{1} << 24;
   lua_createtable(L, static_cast<int>(std::min(view.shape[0], kHintMax)), 0);
   for (int64_t i = 0; i < view.shape[0]; i++) {
-    push_lists(L, cpu::select(view, 0, i));
+    push_lists(L, kernels::select(view, 0, i));
     lua_rawseti(L, -2, i + 1);
   }
 }

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
@@ -11,13 +11,13 @@ namespace {
 constexpr int64_t kItemsMax = 10;  // of one dimension, the rest is "…"
 constexpr int64_t kItemsShown = 8;
 
-std::string text_of_element(const cpu::View& view) {
+std::string text_of_element(const kernels::View& view) {
   if (view.dtype == DType::boolean) return cpu::first_as_integer(view) != 0 ? "true" : "false";
-  if (cpu::is_float(view.dtype)) return fmt::format("{:.6g}", cpu::first_as_double(view));
+  if (kernels::is_float(view.dtype)) return fmt::format("{:.6g}", cpu::first_as_double(view));
   return std::to_string(cpu::first_as_integer(view));
 }
 
-void write(const cpu::View& view, int depth, std::string& out) {
+void write(const kernels::View& view, int depth, std::string& out) {
   if (view.rank() == 0) {
     out += text_of_element(view);
     return;
@@ -28,7 +28,7 @@ void write(const cpu::View& view, int depth, std::string& out) {
   out += "{";
   for (int64_t i = 0; i < shown; i++) {
     if (i > 0) out += between;
-    write(cpu::select(view, 0, i), depth + 1, out);
+    write(kernels::select(view, 0, i), depth + 1, out);
   }
   if (shown < size) out += between + "…";
   out += "}";
@@ -37,7 +37,7 @@ void write(const cpu::View& view, int depth, std::string& out) {
 }  // namespace
 
 int tensor_text(lua_State* L) {
-  const cpu::View& view = check_tensor(L, 1, "what is printed");
+  const kernels::View& view = check_tensor(L, 1, "what is printed");
   std::string text = describe(view) + "\n";
   write(view, 0, text);
   lua_pushlstring(L, text.data(), text.size());

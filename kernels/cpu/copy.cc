@@ -3,34 +3,10 @@
 
 #include <cstring>
 
-#include "kernels/cpu/types.hpp"
+#include "kernels/cpu/walk.hpp"
+#include "kernels/shared/types.hpp"
 
 namespace flow::cpu {
-
-Half Half::from(float value) {
-  uint32_t raw = std::bit_cast<uint32_t>(value);
-  uint16_t sign = static_cast<uint16_t>((raw >> 16) & 0x8000);
-  raw &= 0x7fffffff;
-  if (raw > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00)};   // NaN
-  if (raw >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};  // rounds to infinity
-  if (raw < 0x38800000) {  // subnormal: let the adder round at the half's last bit
-    float aligned = std::bit_cast<float>(raw) + 0.5f;
-    return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(aligned) - 0x3f000000))};
-  }
-  raw += 0xfff + ((raw >> 13) & 1);
-  return {static_cast<uint16_t>(sign | ((raw - 0x38000000) >> 13))};
-}
-
-float Half::to_float() const {
-  uint32_t sign = uint32_t{bits & 0x8000u} << 16;
-  uint32_t exponent = (bits >> 10) & 31, fraction = bits & 0x3ff;
-  if (exponent == 0) {
-    float value = static_cast<float>(fraction) * 0x1p-24f;
-    return sign ? -value : value;
-  }
-  exponent = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | (exponent << 23) | (fraction << 13));
-}
 
 void copy(const View& from, const View& to) {
   FLOW_CHECK(from.shape == to.shape);

@@ -1,8 +1,10 @@
 // Copying, casting and filling.
 #pragma once
-#include "kernels/cpu/view.hpp"
+#include "kernels/shared/view.hpp"
 
 namespace flow::cpu {
+
+using namespace kernels;
 
 /// to = from, element by element, cast where the types differ. One shape; the memory may not
 /// overlap.

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/types.hpp"
+#include "kernels/cpu/walk.hpp"
+#include "kernels/shared/types.hpp"
 
 namespace flow::cpu {
 namespace {

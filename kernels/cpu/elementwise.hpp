@@ -1,8 +1,10 @@
 // One result an element: arithmetic, comparison and functions of one number.
 #pragma once
-#include "kernels/cpu/view.hpp"
+#include "kernels/shared/view.hpp"
 
 namespace flow::cpu {
+
+using namespace kernels;
 
 enum class Binary : uint8_t { add, sub, mul, div, pow, maximum, minimum };
 enum class Compare : uint8_t { eq, ne, lt, le, gt, ge };

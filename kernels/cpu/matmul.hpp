@@ -1,8 +1,11 @@
 // Products of matrices, through OpenBLAS.
 #pragma once
-#include "kernels/cpu/view.hpp"
+#include "flow/result.hpp"
+#include "kernels/shared/view.hpp"
 
 namespace flow::cpu {
+
+using namespace kernels;
 
 /// True where BLAS can walk the matrix as it lies, also transposed; else copy it first.
 bool is_matmul_operand(const View& matrix);

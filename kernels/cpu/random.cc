@@ -5,6 +5,8 @@
 #include <numbers>
 #include <utility>
 
+#include "flow/result.hpp"
+
 namespace flow::cpu {
 namespace {
 

@@ -4,9 +4,11 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/cpu/view.hpp"
+#include "kernels/shared/view.hpp"
 
 namespace flow::cpu {
+
+using namespace kernels;
 
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 

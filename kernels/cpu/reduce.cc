@@ -1,7 +1,8 @@
 // Many elements to one: sums and extremes along a dimension.
 #include "kernels/cpu/reduce.hpp"
 
-#include "kernels/cpu/types.hpp"
+#include "kernels/cpu/walk.hpp"
+#include "kernels/shared/types.hpp"
 
 namespace flow::cpu {
 namespace {

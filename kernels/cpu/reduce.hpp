@@ -1,8 +1,10 @@
 // Many elements to one: sums and extremes along a dimension. Fixed order, so the same on every run.
 #pragma once
-#include "kernels/cpu/view.hpp"
+#include "kernels/shared/view.hpp"
 
 namespace flow::cpu {
+
+using namespace kernels;
 
 /// out = sum of `in` along its last dimension. `out` has the other dimensions; f32 or f64 of
 /// floats (summed in f64), i64 of integers.

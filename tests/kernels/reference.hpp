@@ -5,9 +5,11 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/view.hpp"
+#include "kernels/shared/view.hpp"
 
 namespace flow::cpu {
+
+using namespace kernels;
 
 using Floats = std::vector<float>;
 

@@ -1,12 +1,12 @@
 // Views: narrowing, stretching, copying and casting against element-by-element arithmetic.
-#include "kernels/cpu/view.hpp"
+#include "kernels/shared/view.hpp"
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/types.hpp"
+#include "kernels/shared/types.hpp"
 #include "tests/kernels/reference.hpp"
 
 namespace flow::cpu {

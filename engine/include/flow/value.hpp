@@ -10,14 +10,10 @@
 #include <vector>
 
 #include "flow/digest.hpp"
+#include "flow/dtype.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
-
-enum class DType : uint8_t { f32, f16, bf16, f64, i64, i32, u8, boolean };
-const char* dtype_name(DType dtype);  // "f32", …, "bool"
-size_t dtype_size(DType dtype);       // bytes per element
-bool parse_dtype(std::string_view name, DType& out);
 
 /// A dense row-major little-endian tensor. The content is its own blob, named by `digest` (SHA-256
 /// of the raw bytes).

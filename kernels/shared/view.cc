@@ -1,9 +1,11 @@
 // Shapes and strides: narrowing, selecting, transposing and stretching copy nothing.
-#include "kernels/cpu/view.hpp"
+#include "kernels/shared/view.hpp"
 
 #include <algorithm>
 
-namespace flow::cpu {
+#include "flow/result.hpp"
+
+namespace flow::kernels {
 
 std::string text_of(const Shape& shape) {
   std::string text = "[";
@@ -33,8 +35,14 @@ bool is_dense(const View& view) {
   return true;
 }
 
+bool has_dense_rows(const View& view) {
+  return view.rank() == 0 || view.shape.last() <= 1 || view.strides[view.rank() - 1] == 1;
+}
+
 View narrow(View view, int dim, int64_t first, int64_t length, int64_t step) {
-  FLOW_CHECK(length == 0 || (first >= 0 && first + (length - 1) * step < view.shape[dim]));
+  int64_t last = first + (length - 1) * step;
+  FLOW_CHECK(length == 0 ||
+             (std::min(first, last) >= 0 && std::max(first, last) < view.shape[dim]));
   if (length > 0)
     view.data += first * view.strides[dim] * static_cast<int64_t>(dtype_size(view.dtype));
   view.shape[dim] = length;
@@ -59,6 +67,27 @@ View swap_dims(View view, int a, int b) {
   return view;
 }
 
+View permute(const View& view, const int* order) {
+  View out{view.dtype, {}, {}, view.data};
+  for (int dim = 0; dim < view.rank(); dim++) {
+    out.strides[dim] = view.strides[order[dim]];
+    out.shape.push(view.shape[order[dim]]);
+  }
+  return out;
+}
+
+View unsqueeze(const View& view, int dim) {
+  FLOW_CHECK(view.rank() < kRankMax);
+  View out{view.dtype, {}, {}, view.data};
+  for (int at = 0; at <= view.rank(); at++) {
+    if (at == dim) out.shape.push(1);
+    if (at == view.rank()) break;
+    out.strides[out.shape.rank] = view.strides[at];
+    out.shape.push(view.shape[at]);
+  }
+  return out;
+}
+
 bool broadcast(const Shape& a, const Shape& b, Shape& out) {
   out.rank = std::max(a.rank, b.rank);
   for (int back = 1; back <= out.rank; back++) {
@@ -79,4 +108,28 @@ View stretch(const View& view, const Shape& shape) {
   return out;
 }
 
-}  // namespace flow::cpu
+// Neighbouring dimensions that are walked alike are one run; each new dimension is cut from a run.
+bool reshape(const View& view, const Shape& shape, View& out) {
+  out = dense(view.dtype, shape, view.data);
+  if (is_dense(view)) return true;
+  int to = shape.rank - 1;
+  for (int from = view.rank() - 1; from >= 0;) {
+    if (view.shape[from] == 1) {
+      from--;
+      continue;
+    }
+    int64_t stride = view.strides[from], run = view.shape[from--];
+    while (from >= 0 && (view.shape[from] == 1 || view.strides[from] == stride * run))
+      run *= view.shape[from--];
+    while (to >= 0 && run > 1) {
+      if (run % shape[to] != 0) return false;
+      out.strides[to] = stride;
+      stride *= shape[to];
+      run /= shape[to--];
+    }
+    if (run != 1) return false;
+  }
+  return true;
+}
+
+}  // namespace flow::kernels

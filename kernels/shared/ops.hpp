@@ -1,0 +1,50 @@
+// What the operations of an element are called.
+#pragma once
+#include <cstdint>
+
+namespace flow::kernels {
+
+enum class Unary : uint8_t {
+  identity,
+  neg,
+  abs,
+  sign,
+  square,
+  relu,
+  exp,
+  expm1,
+  log,
+  log1p,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  sin,
+  cos,
+  tanh,
+  sigmoid,
+  erf,
+  gelu,       // x Φ(x), by the error function
+  gelu_tanh,  // its approximation, as GPT-2 has it
+  silu,       // x sigmoid(x)
+  softplus,   // log(1 + exp(x))
+  floor,
+  ceil,
+  round,  // half to even
+};
+constexpr int kUnaryCount = 25;
+
+enum class Binary : uint8_t { add, sub, mul, div, pow, maximum, minimum, floor_div, mod };
+constexpr int kBinaryCount = 9;
+
+enum class Compare : uint8_t { eq, ne, lt, le, gt, ge };
+constexpr int kCompareCount = 6;
+
+enum class Reduce : uint8_t { sum, mean, product, max, min, norm, var, any, all };
+constexpr int kReduceCount = 9;
+
+const char* name_of(Unary op);
+const char* name_of(Binary op);
+const char* name_of(Compare op);
+const char* name_of(Reduce op);
+
+}  // namespace flow::kernels

@@ -1,0 +1,283 @@
+// The one table of operations. A device implements a row by a function that takes the caller's
+// stream and windows on memory of that device. The rules for every row:
+//
+// - Shapes fit already: operands were stretched (stride 0) to the shape that the row names, and
+//   `out` is there, its elements unset. Strides may be anything unless a row says "dense"
+//   (row-major without gaps) or "dense rows" (the last dimension without gaps). An operand of an
+//   elementwise row may be `out` itself, with the same strides; otherwise nothing overlaps.
+// - "floats" are f32, f64, f16 and bf16; all operands of a call are of one type unless the row says
+//   otherwise. f16 and bf16 are computed in f32 and rounded once, f32 sums are at least as exact as
+//   a blocked f32 sum.
+// - Sizes may be 0, also of dimensions that are reduced.
+// - A launcher allocates nothing: it takes room from `stream.scratch`. Where that is too small it
+//   does nothing and returns kNeedsScratch, with `stream.scratch.needed` bytes; the caller makes
+//   room and calls again.
+// - It returns kDone, kNeedsScratch, kUnsupported (nothing was done: the caller says so), or the
+//   device library's error, which `error_text` turns into words. On a GPU it returns before the
+//   work is done.
+// - The same operands give the same bits on each call, on one device model, for one number of
+//   threads.
+// - A NaN spreads: into sums, products, maximum, minimum, max, min, relu and clamp. Where a row
+//   counts or picks, it says what a NaN does.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/shared/ops.hpp"
+#include "kernels/shared/view.hpp"
+
+namespace flow::kernels {
+
+constexpr int kDone = 0, kNeedsScratch = -1, kUnsupported = -2;
+
+/// Room that launchers take and give back when they return (stream-ordered). Each piece is aligned
+/// to 256 bytes.
+struct Scratch {
+  char* data = nullptr;
+  size_t bytes = 0;
+  size_t used = 0;    // set to 0 by the caller before each call
+  size_t needed = 0;  // by the last call
+
+  /// Room for `count` of T, or null where it does not fit: then return kNeedsScratch, after all
+  /// that the call needs has been asked for.
+  template <typename T>
+  T* take(int64_t count) {
+    size_t size = (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
+    T* piece = used + size <= bytes ? reinterpret_cast<T*>(data + used) : nullptr;
+    used += size;
+    needed = used;
+    return piece;
+  }
+};
+
+/// Where the operations of one slot are run, one after the other.
+struct Stream {
+  int threads = 1;         // of the CPU that one operation may use
+  void* native = nullptr;  // a cudaStream_t
+  Scratch scratch;
+  /// On the device: where a kernel that meets an index out of range leaves 1 + its position; null
+  /// where the caller has checked the indices. It is read when the host next waits.
+  int64_t* fault = nullptr;
+};
+
+/// A number that is exact as an integer or as a double.
+struct Number {
+  bool is_integer = false;
+  int64_t integer = 0;
+  double real = 0;  // always set
+
+  static Number of(int64_t value) { return {true, value, static_cast<double>(value)}; }
+  static Number of(double value) { return {false, 0, value}; }
+};
+
+struct Conv2d {  // rows first
+  int64_t stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+  int64_t groups = 1;
+};
+struct Pool2d {
+  int64_t window[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0};
+};
+struct AdamW {  // Loshchilov and Hutter, "Decoupled weight decay regularization"
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+  int64_t step = 1;  // the first step is 1
+};
+struct Sgd {  // as torch.optim.SGD
+  double lr = 1e-2, momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+  bool first = false;  // the momentum starts as the gradient
+};
+struct Attention {
+  bool causal = true;  // query i sees keys up to i + (keys - queries)
+  double scale = 1;    // of the products of queries and keys
+};
+struct Gbm {  // geometric Brownian motion, S' = S exp((rate - volatility²/2) dt + volatility √dt Z)
+  double start = 100, rate = 0.05, volatility = 0.2, years = 1;
+  int64_t steps = 1;  // of equal length
+  uint64_t seed = 0;
+  int64_t first_path = 0;  // paths are numbered: any split of them gives the same prices
+};
+
+struct Kernels {
+  const char* name;  // "cpu", "cuda"
+  const char* (*error_text)(int code);
+
+  // ---- elements
+  /// to = from, cast as `convert` does. Any types.
+  int (*copy)(Stream&, const View& from, const View& to);
+  /// Any type, cast as `convert` does.
+  int (*fill)(Stream&, const View& out, Number value);
+  /// out = op(in). Floats; neg, abs, sign, square and relu also i64, i32, u8 (which wrap).
+  int (*unary)(Stream&, Unary, const View& in, const View& out);
+  /// out = grad * op'(in), where `y` = op(in). Floats.
+  int (*unary_backward)(Stream&, Unary, const View& in, const View& y, const View& grad,
+                        const View& out);
+  /// out = a op b. Floats, i64, i32, u8 (which wrap; div and pow are of floats only, floor_div and
+  /// mod of an integer by 0 are 0).
+  int (*binary)(Stream&, Binary, const View& a, const View& b, const View& out);
+  /// out = a op b, or b op a where `reversed`. `b` is cast to a's compute type.
+  int (*binary_number)(Stream&, Binary, const View& a, Number b, bool reversed, const View& out);
+  /// out (bool) = a op b. Any type but bool. A NaN is unequal and unordered.
+  int (*compare)(Stream&, Compare, const View& a, const View& b, const View& out);
+  int (*compare_number)(Stream&, Compare, const View& a, Number b, const View& out);
+  /// out = condition (bool) ? a : b. Any type.
+  int (*where)(Stream&, const View& condition, const View& a, const View& b, const View& out);
+  /// out = min(max(in, low), high). Floats, i64, i32, u8.
+  int (*clamp)(Stream&, const View& in, Number low, Number high, const View& out);
+  /// out = a + factor * b * c, and out = a + factor * b / c. Floats.
+  int (*add_product)(Stream&, const View& a, const View& b, const View& c, double factor,
+                     const View& out);
+  int (*add_quotient)(Stream&, const View& a, const View& b, const View& c, double factor,
+                      const View& out);
+  /// out = a + (b - a) * weight. Floats.
+  int (*lerp)(Stream&, const View& a, const View& b, double weight, const View& out);
+  /// out = keep(i) ? in / (1 - p) : 0, where keep is of uniform number `first` + i of the seed, i
+  /// being the row-major position. The same call on a gradient is the backward. Floats.
+  int (*dropout)(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
+
+  // ---- many to one
+  /// `in` has the dimensions of `out` and then the reduced ones. Floats: sum, mean, product, norm
+  /// (Euclidean), var (divided by n - correction), to the same type or f64; sum and product also of
+  /// i64, i32, u8 and bool into i64; max and min of any type but bool, of at least one element;
+  /// any and all of bool into bool. Dense or strided `in`.
+  int (*reduce)(Stream&, Reduce, const View& in, double correction, const View& out);
+  /// The extreme along the last dimension, not empty, and where it is first (i64, counted from
+  /// `base`). Any type but bool. A NaN is extreme.
+  int (*extreme)(Stream&, bool largest, const View& in, int64_t base, const View& value,
+                 const View& index);
+  /// Running sums along the last dimension. Floats; i64, i32.
+  int (*cumsum)(Stream&, const View& in, const View& out);
+
+  // ---- rows: the last dimension. Floats, dense rows.
+  /// out = softmax(in), or its logarithm.
+  int (*softmax)(Stream&, bool logarithm, const View& in, const View& out);
+  /// `y` is what softmax gave.
+  int (*softmax_backward)(Stream&, bool logarithm, const View& y, const View& grad,
+                          const View& out);
+  /// loss[n] (f32, or f64 of f64) = -log softmax(logits[n, classes])[label]; `lse`[n], of the same
+  /// type, keeps log(sum(exp)). labels[n] are i64 counted from `base`; one equal to `ignore` gives
+  /// a loss of 0.
+  int (*cross_entropy)(Stream&, const View& logits, const View& labels, int64_t base,
+                       int64_t ignore, const View& loss, const View& lse);
+  /// out = (softmax(logits) - onehot(label)) * grad[n]; grad has the type of lse. `out` may be
+  /// `logits`.
+  int (*cross_entropy_backward)(Stream&, const View& logits, const View& labels, int64_t base,
+                                int64_t ignore, const View& lse, const View& grad, const View& out);
+  /// y[n, c] = (x - mean) * rstd * weight + bias, where weight and bias [c] may be null; mean and
+  /// rstd [n] (f32, or f64 of f64; dense) are kept for the backward. weight, bias: x's type or f32.
+  int (*layer_norm)(Stream&, const View& x, const View* weight, const View* bias, double eps,
+                    const View& y, const View& mean, const View& rstd);
+  /// dx and, where not null, dweight and dbias (set, not added to).
+  int (*layer_norm_backward)(Stream&, const View& x, const View* weight, const View& mean,
+                             const View& rstd, const View& grad, const View& dx,
+                             const View* dweight, const View* dbias);
+  /// y = x * rstd * weight with rstd = 1 / sqrt(mean(x²) + eps).
+  int (*rms_norm)(Stream&, const View& x, const View* weight, double eps, const View& y,
+                  const View& rstd);
+  int (*rms_norm_backward)(Stream&, const View& x, const View* weight, const View& rstd,
+                           const View& grad, const View& dx, const View* dweight);
+
+  // ---- products
+  /// c[…, m, n] = alpha * a[…, m, k] b[…, k, n] + beta * c, then + bias[n] where not null, then
+  /// `activation` (identity, relu, gelu or gelu_tanh). Floats; leading dimensions are batches,
+  /// stretched. c has dense rows. a and b: any strides.
+  int (*matmul)(Stream&, const View& a, const View& b, double alpha, double beta, const View* bias,
+                Unary activation, const View& c);
+
+  // ---- by index (i64 or i32, counted from `base`)
+  /// out[…, :] = table[index[…], :]. Any type; table [rows, width].
+  int (*gather_rows)(Stream&, const View& table, const View& index, int64_t base, const View& out);
+  /// out[index[…], :] += grad[…, :], in the order of the index. Floats.
+  int (*scatter_add_rows)(Stream&, const View& grad, const View& index, int64_t base,
+                          const View& out);
+  /// out[…, j] = in[…, index[…, j]]. Any type. index has out's shape.
+  int (*gather_last)(Stream&, const View& in, const View& index, int64_t base, const View& out);
+  /// out[…, index[…, j]] += grad[…, j]. Floats.
+  int (*scatter_add_last)(Stream&, const View& grad, const View& index, int64_t base,
+                          const View& out);
+
+  // ---- transformers. q [b, h, t, d], k and v [b, g, s, d], h a multiple of g (grouped heads);
+  //      floats, dense last dimension.
+  /// out = softmax(scale * q kᵀ) v row by row; lse [b, h, t] (f32, or f64 of f64; dense) is kept.
+  /// No memory of size t * s. A row that sees no key is 0.
+  int (*attention)(Stream&, Attention, const View& q, const View& k, const View& v, const View& out,
+                   const View& lse);
+  int (*attention_backward)(Stream&, Attention, const View& q, const View& k, const View& v,
+                            const View& out, const View& lse, const View& grad, const View& dq,
+                            const View& dk, const View& dv);
+  /// Rotary positions (Su et al., "RoFormer") of x [b, h, t, d], d even: pairs (i, i + d/2) turned
+  /// by (first + t) * theta^(-2i/d), backwards where `inverse` (the gradient).
+  int (*rotary)(Stream&, const View& x, int64_t first, double theta, bool inverse, const View& out);
+
+  // ---- pictures: x [n, c, h, w], dense floats
+  /// w [outputs, c / groups, kh, kw], bias [outputs] or null.
+  int (*conv2d)(Stream&, const Conv2d&, const View& x, const View& w, const View* bias,
+                const View& out);
+  int (*conv2d_backward_input)(Stream&, const Conv2d&, const View& grad, const View& w,
+                               const View& dx);
+  int (*conv2d_backward_weight)(Stream&, const Conv2d&, const View& grad, const View& x,
+                                const View& dw);
+  /// index (i64, dense): the position in the h * w plane, from 0, of what was taken; padding is
+  /// never taken.
+  int (*max_pool2d)(Stream&, const Pool2d&, const View& x, const View& out, const View& index);
+  int (*max_pool2d_backward)(Stream&, const View& grad, const View& index, const View& dx);
+  /// Padding counts as zeros, as in PyTorch.
+  int (*avg_pool2d)(Stream&, const Pool2d&, const View& x, const View& out);
+  int (*avg_pool2d_backward)(Stream&, const Pool2d&, const View& grad, const View& dx);
+  /// in [n, c, h, w] to out [n, c, h', w']: bilinear with pixel centres at half (PyTorch's
+  /// align_corners = false, no antialiasing), or the nearest. u8 or floats; u8 is rounded.
+  int (*resize)(Stream&, bool bilinear, const View& in, const View& out);
+  int (*resize_backward)(Stream&, bool bilinear, const View& grad, const View& out);
+  /// out [n, c, h, w] floats = (in [n, h, w, c] u8 / 255 - mean[c]) / deviation[c]; f32 mean,
+  /// deviation.
+  int (*normalise)(Stream&, const View& in, const View& mean, const View& deviation,
+                   const View& out);
+
+  // ---- optimizers, in place, dense
+  /// weights f32 (or f64, then all); grad f32, bf16, f16 times `grad_scale`; `copy`, where not null
+  /// (bf16 or f16), is set to the rounded weights.
+  int (*adamw)(Stream&, const AdamW&, const View& weights, const View& grad, double grad_scale,
+               const View& mean, const View& square, const View* copy);
+  /// `momentum` is null where options.momentum is 0.
+  int (*sgd)(Stream&, const Sgd&, const View& weights, const View& grad, double grad_scale,
+             const View* momentum, const View* copy);
+  /// out (f64, one element) = `start` of it + sum of squares of the floats in `in`.
+  int (*add_sum_of_squares)(Stream&, const View& in, const View& out);
+
+  // ---- choosing
+  /// The k largest of each row of in [n, c], largest first, equal ones by position; a NaN is
+  /// largest. values and index (i64, from `base`) [n, k], dense. Any type but bool.
+  int (*top_k)(Stream&, const View& in, int64_t base, const View& values, const View& index);
+  /// index [n] (i64, from `base`): drawn from softmax(logits[n, c] / temperature) by uniform number
+  /// `first` + row of the seed; temperature 0 is the first largest. Floats, dense rows.
+  int (*sample)(Stream&, const View& logits, double temperature, uint64_t seed, uint64_t first,
+                int64_t base, const View& index);
+  /// counts[bins] (i64, dense, set) of the values in [low, high], the last bin closed; others and
+  /// NaN are left out. Floats, i64, i32, u8.
+  int (*histogram)(Stream&, const View& in, double low, double high, const View& counts);
+
+  // ---- random numbers by position: Philox 4x32-10. Dense.
+  /// Uniform in [low, high), numbers first, first + 1, … of the seed. Floats. The same bits
+  /// everywhere.
+  int (*uniform)(Stream&, const View& out, uint64_t seed, uint64_t first, double low, double high);
+  /// Box-Muller in double, rounded. Floats. Within 2 ulp everywhere.
+  int (*normal)(Stream&, const View& out, uint64_t seed, uint64_t first, double mean,
+                double deviation);
+  /// Evenly in [low, high] (inclusive). i64, i32, u8. The same bits everywhere.
+  int (*integers)(Stream&, const View& out, uint64_t seed, uint64_t first, int64_t low,
+                  int64_t high);
+  /// 1 with probability p, else 0. Any type.
+  int (*bernoulli)(Stream&, const View& out, uint64_t seed, uint64_t first, double p);
+
+  // ---- finance
+  /// out[paths, steps + 1] (f32 or f64, dense): the paths, the start included.
+  int (*gbm_paths)(Stream&, const Gbm&, const View& out);
+  /// out[paths] (f32 or f64, dense): the end of each path only.
+  int (*gbm_ends)(Stream&, const Gbm&, const View& out);
+};
+
+/// The CPU's implementation: what every other one must equal.
+const Kernels& cpu_kernels();
+/// Null where this build has no CUDA.
+const Kernels* cuda_kernels();
+
+}  // namespace flow::kernels
