@@ -1,0 +1,39 @@
+// The CPU's threads: one operation split over them.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+namespace flow::cpu {
+
+/// A call that borrows what it calls.
+class PartsOf {
+ public:
+  template <typename F>
+  PartsOf(F& f)
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, int64_t first, int64_t last) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(first, last);
+        }) {}
+  void operator()(int64_t first, int64_t last) const { call_(object_, first, last); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, int64_t, int64_t);
+};
+
+void run_parts(int threads, int64_t count, int64_t parts, PartsOf f);
+
+/// Calls f(first, last) for parts that make up 0..count, in any order, on up to `threads` threads,
+/// the caller's among them; returns when all are done. A part has at least `grain` items, so small
+/// work stays on the caller's thread. How the work is cut depends on the three numbers alone. f
+/// must not throw, and must not call parallel_for.
+template <typename F>
+void parallel_for(int threads, int64_t count, int64_t grain, F&& f) {
+  if (count <= 0) return;
+  int64_t parts = count / (grain < 1 ? 1 : grain);
+  if (parts > threads) parts = threads;
+  if (parts <= 1) return f(int64_t{0}, count);
+  run_parts(threads, count, parts, PartsOf(f));
+}
+
+}  // namespace flow::cpu
