@@ -1,0 +1,198 @@
+// What each operation does to one element, on host and device alike. Over float and double by
+// libm's names, so that a kernel must equal it but for its libm's last bits; over integers exactly.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/shared/hd.hpp"
+#include "kernels/shared/ops.hpp"
+#include "kernels/shared/types.hpp"
+
+namespace flow::kernels {
+
+constexpr double kRootHalf = 0.70710678118654752440;       // sqrt(1 / 2)
+constexpr double kTwoOverRootPi = 1.12837916709551257390;  // 2 / sqrt(pi)
+constexpr double kOneOverRootTwoPi = 0.39894228040143267794;
+constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
+constexpr double kGeluCube = 0.044715;
+
+/// An integer's bits as an unsigned number, where it wraps as it should.
+template <typename T>
+FLOW_HD std::make_unsigned_t<T> wrapping(T value) {
+  return static_cast<std::make_unsigned_t<T>>(value);
+}
+
+template <typename T>
+FLOW_HD T sigmoid_of(T x) {
+  return T(1) / (T(1) + std::exp(-x));
+}
+
+template <Unary op, typename T>
+FLOW_HD T unary_of(T x) {
+  if constexpr (op == Unary::identity) return x;
+  if constexpr (op == Unary::sign) return x > T(0) ? T(1) : x < T(0) ? static_cast<T>(-1) : x;
+  if constexpr (op == Unary::relu) return x < T(0) ? T(0) : x;
+  if constexpr (std::is_integral_v<T>) {
+    using Wide = std::conditional_t<sizeof(T) < 4, uint32_t, std::make_unsigned_t<T>>;
+    if constexpr (op == Unary::neg) return static_cast<T>(Wide(0) - static_cast<Wide>(x));
+    if constexpr (op == Unary::abs)
+      return x < T(0) ? static_cast<T>(Wide(0) - static_cast<Wide>(x)) : x;
+    if constexpr (op == Unary::square)
+      return static_cast<T>(static_cast<Wide>(x) * static_cast<Wide>(x));
+    return x;
+  } else {
+    if constexpr (op == Unary::neg) return -x;
+    if constexpr (op == Unary::abs) return std::fabs(x);
+    if constexpr (op == Unary::square) return x * x;
+    if constexpr (op == Unary::exp) return std::exp(x);
+    if constexpr (op == Unary::expm1) return std::expm1(x);
+    if constexpr (op == Unary::log) return std::log(x);
+    if constexpr (op == Unary::log1p) return std::log1p(x);
+    if constexpr (op == Unary::sqrt) return std::sqrt(x);
+    if constexpr (op == Unary::rsqrt) return T(1) / std::sqrt(x);
+    if constexpr (op == Unary::reciprocal) return T(1) / x;
+    if constexpr (op == Unary::sin) return std::sin(x);
+    if constexpr (op == Unary::cos) return std::cos(x);
+    if constexpr (op == Unary::tanh) return std::tanh(x);
+    if constexpr (op == Unary::sigmoid) return sigmoid_of(x);
+    if constexpr (op == Unary::erf) return std::erf(x);
+    if constexpr (op == Unary::gelu) return T(0.5) * x * (T(1) + std::erf(x * T(kRootHalf)));
+    if constexpr (op == Unary::gelu_tanh)
+      return T(0.5) * x * (T(1) + std::tanh(T(kGeluScale) * (x + T(kGeluCube) * x * x * x)));
+    if constexpr (op == Unary::silu) return x / (T(1) + std::exp(-x));
+    if constexpr (op == Unary::softplus)
+      return (x < T(0) ? T(0) : x) + std::log1p(std::exp(-std::fabs(x)));
+    if constexpr (op == Unary::floor) return std::floor(x);
+    if constexpr (op == Unary::ceil) return std::ceil(x);
+    if constexpr (op == Unary::round) return std::rint(x);
+  }
+}
+
+/// grad * op'(x), where y = op(x). What has no slope at a point has there that of one side, or 0.
+template <Unary op, typename T>
+FLOW_HD T unary_backward_of(T x, T y, T grad) {
+  (void)x, (void)y;
+  if constexpr (op == Unary::identity) return grad;
+  if constexpr (op == Unary::neg) return -grad;
+  if constexpr (op == Unary::abs) return x > T(0) ? grad : x < T(0) ? -grad : grad * x;
+  if constexpr (op == Unary::square) return grad * (T(2) * x);
+  if constexpr (op == Unary::relu) return x <= T(0) ? T(0) : grad;
+  if constexpr (op == Unary::exp) return grad * y;
+  if constexpr (op == Unary::expm1) return grad * (y + T(1));
+  if constexpr (op == Unary::log) return grad / x;
+  if constexpr (op == Unary::log1p) return grad / (T(1) + x);
+  if constexpr (op == Unary::sqrt) return grad * (T(0.5) / y);
+  if constexpr (op == Unary::rsqrt) return grad * (T(-0.5) * (y * y * y));
+  if constexpr (op == Unary::reciprocal) return grad * -(y * y);
+  if constexpr (op == Unary::sin) return grad * std::cos(x);
+  if constexpr (op == Unary::cos) return grad * -std::sin(x);
+  if constexpr (op == Unary::tanh) return grad * (T(1) - y * y);
+  if constexpr (op == Unary::sigmoid) return grad * (y * (T(1) - y));
+  if constexpr (op == Unary::erf) return grad * (T(kTwoOverRootPi) * std::exp(-x * x));
+  if constexpr (op == Unary::gelu) {
+    T below = T(0.5) * (T(1) + std::erf(x * T(kRootHalf)));
+    return grad * (below + x * (T(kOneOverRootTwoPi) * std::exp(T(-0.5) * x * x)));
+  }
+  if constexpr (op == Unary::gelu_tanh) {
+    T bent = std::tanh(T(kGeluScale) * (x + T(kGeluCube) * x * x * x));
+    T slope = T(kGeluScale) * (T(1) + T(3 * kGeluCube) * x * x);
+    return grad * (T(0.5) * (T(1) + bent) + T(0.5) * x * (T(1) - bent * bent) * slope);
+  }
+  if constexpr (op == Unary::silu) {
+    T part = sigmoid_of(x);
+    return grad * (part * (T(1) + x * (T(1) - part)));
+  }
+  if constexpr (op == Unary::softplus) return grad * sigmoid_of(x);
+  return T(0);  // sign, floor, ceil, round
+}
+
+template <Binary op, typename T>
+FLOW_HD T binary_of(T a, T b) {
+  if constexpr (op == Binary::maximum) return a > b || a != a ? a : b;
+  if constexpr (op == Binary::minimum) return a < b || a != a ? a : b;
+  if constexpr (std::is_integral_v<T>) {
+    using Wide = std::conditional_t<sizeof(T) < 4, uint32_t, std::make_unsigned_t<T>>;
+    Wide x = static_cast<Wide>(a), y = static_cast<Wide>(b);
+    if constexpr (op == Binary::add) return static_cast<T>(x + y);
+    if constexpr (op == Binary::sub) return static_cast<T>(x - y);
+    if constexpr (op == Binary::mul) return static_cast<T>(x * y);
+    if constexpr (op == Binary::floor_div) {
+      if (b == T(0)) return T(0);
+      if constexpr (std::is_signed_v<T>) {
+        if (b == T(-1)) return static_cast<T>(Wide(0) - x);  // the lowest number wraps
+        T whole = a / b;
+        return a % b != 0 && (a < 0) != (b < 0) ? whole - 1 : whole;
+      } else {
+        return static_cast<T>(a / b);
+      }
+    }
+    if constexpr (op == Binary::mod) {
+      if (b == T(0)) return T(0);
+      if constexpr (std::is_signed_v<T>) {
+        if (b == T(-1)) return T(0);
+        T rest = a % b;
+        return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+      } else {
+        return static_cast<T>(a % b);
+      }
+    }
+    return T(0);  // div and pow are of floats
+  } else {
+    if constexpr (op == Binary::add) return a + b;
+    if constexpr (op == Binary::sub) return a - b;
+    if constexpr (op == Binary::mul) return a * b;
+    if constexpr (op == Binary::div) return a / b;
+    if constexpr (op == Binary::pow) return std::pow(a, b);
+    if constexpr (op == Binary::floor_div) return std::floor(a / b);
+    if constexpr (op == Binary::mod) {  // of b's sign, as in Lua
+      T rest = std::fmod(a, b);
+      return rest != T(0) && (rest < T(0)) != (b < T(0)) ? rest + b : rest;
+    }
+  }
+}
+
+template <Compare op, typename T>
+FLOW_HD bool compare_of(T a, T b) {
+  if constexpr (op == Compare::eq) return a == b;
+  if constexpr (op == Compare::ne) return a != b;
+  if constexpr (op == Compare::lt) return a < b;
+  if constexpr (op == Compare::le) return a <= b;
+  if constexpr (op == Compare::gt) return a > b;
+  if constexpr (op == Compare::ge) return a >= b;
+}
+
+/// min(max(x, low), high). A NaN stays one.
+template <typename T>
+FLOW_HD T clamp_of(T x, T low, T high) {
+  T above = x < low ? low : x;
+  return above > high ? high : above;
+}
+
+template <typename T>
+FLOW_HD T lerp_of(T a, T b, T weight) {
+  return a + (b - a) * weight;
+}
+
+/// The largest number of the type that is less than a finite `value`.
+template <typename T>
+T next_below(T value) {
+  if constexpr (is_small_float<T>) {
+    if ((value.bits & 0x7fff) == 0) return T{0x8001};
+    return T{static_cast<uint16_t>(value.bits & 0x8000 ? value.bits + 1 : value.bits - 1)};
+  } else {
+    return std::nextafter(value, -std::numeric_limits<T>::infinity());
+  }
+}
+
+/// What a uniform number of [0, 1) becomes in [low, high). Rounding may reach `high`, which is not
+/// part of the range: then it is `below`, next_below of high.
+template <typename T>
+FLOW_HD T uniform_between(double unit, double low, double high, T below) {
+  T value = convert<T>(fma(high - low, unit, low));
+  bool inside = convert<double>(value) < convert<double>(convert<T>(high));
+  return inside || low >= high ? value : below;
+}
+
+}  // namespace flow::kernels
