@@ -1,51 +1,16 @@
-// Products of matrices, through OpenBLAS. The only file that sees its header. The library is loaded
-// by the first product: its 14,000 symbols take longer than all else that a process needs to start,
-// and most processes multiply nothing.
+// Products of matrices, through OpenBLAS.
 #include "kernels/cpu/matmul.hpp"
 
-#include <cblas.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <climits>
 
+#include "kernels/cpu/blas.hpp"
 #include "kernels/cpu/copy.hpp"
 
 namespace flow::cpu {
 namespace {
-
-constexpr const char* kLibrary = "libopenblas.so.0";
-
-struct Blas {
-  decltype(&cblas_sgemm) sgemm = nullptr;
-  decltype(&cblas_dgemm) dgemm = nullptr;
-  decltype(&openblas_set_num_threads) set_threads = nullptr;
-  std::string missing;  // why it can't be used
-};
-
-template <typename Function>
-void find(void* library, const char* name, Function& function, std::string& missing) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-  if (function == nullptr) missing = fmt::format("{} has no {}", kLibrary, name);
-}
-
-const Blas& blas() {
-  static const Blas loaded = [] {
-    Blas made;
-    void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      made.missing = ::dlerror();
-      return made;
-    }
-    find(library, "cblas_sgemm", made.sgemm, made.missing);
-    find(library, "cblas_dgemm", made.dgemm, made.missing);
-    find(library, "openblas_set_num_threads", made.set_threads, made.missing);
-    if (made.missing.empty()) made.set_threads(1);
-    return made;
-  }();
-  return loaded;
-}
 
 struct Operand {
   bool usable = false;
@@ -73,16 +38,9 @@ bool is_matmul_operand(const View& matrix) {
 }
 
 Status prepare_matmul(int threads) {
-  static int now = 1;
   const Blas& library = blas();
-  if (!library.missing.empty()) {
-    return environment_error(
-        fmt::format("products of matrices need OpenBLAS, which can't be loaded: {}. Install it "
-                    "(Debian: libopenblas0)",
-                    library.missing));
-  }
-  if (threads != now) library.set_threads(std::max(threads, 1));
-  now = threads;
+  if (!library.missing.empty()) return environment_error(library.missing);
+  if (threads != library.threads()) library.set_threads(std::max(threads, 1));
   return {};
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/shared/hd.hpp"
 #include "kernels/shared/ops.hpp"
+#include "kernels/shared/philox.hpp"
 #include "kernels/shared/types.hpp"
 
 namespace flow::kernels {
@@ -177,12 +178,12 @@ FLOW_HD T lerp_of(T a, T b, T weight) {
 
 /// The largest number of the type that is less than a finite `value`.
 template <typename T>
-T next_below(T value) {
+FLOW_HD T next_below(T value) {
   if constexpr (is_small_float<T>) {
     if ((value.bits & 0x7fff) == 0) return T{0x8001};
     return T{static_cast<uint16_t>(value.bits & 0x8000 ? value.bits + 1 : value.bits - 1)};
   } else {
-    return std::nextafter(value, -std::numeric_limits<T>::infinity());
+    return std::nextafter(value, static_cast<T>(-INFINITY));
   }
 }
 
@@ -193,6 +194,30 @@ FLOW_HD T uniform_between(double unit, double low, double high, T below) {
   T value = convert<T>(fma(high - low, unit, low));
   bool inside = convert<double>(value) < convert<double>(convert<T>(high));
   return inside || low >= high ? value : below;
+}
+
+/// Whether uniform number i of the seed is less than p: what dropout drops (of its own use, by the
+/// float for all types but f64) and where bernoulli is 1 (by the float).
+FLOW_HD bool is_below(uint64_t seed, uint64_t i, double p, RandomUse use) {
+  return static_cast<double>(uniform_float(seed, i, use)) < p;
+}
+FLOW_HD bool is_below_by_double(uint64_t seed, uint64_t i, double p, RandomUse use) {
+  return uniform_double(seed, i, use) < p;
+}
+
+/// The upper half of the 128 bits of a product.
+FLOW_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
+  uint64_t a0 = a & 0xffffffff, a1 = a >> 32, b0 = b & 0xffffffff, b1 = b >> 32;
+  uint64_t middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (middle & 0xffffffff);
+  return a1 * b1 + (middle >> 32) + (other >> 32);
+}
+
+/// Number i of the seed in low, low + 1, … (`range` of them; 0 is 2^64): two to a block.
+FLOW_HD int64_t random_integer(uint64_t seed, uint64_t i, int64_t low, uint64_t range) {
+  Random4 block = random_block(seed, i / 2, RandomUse::integers);
+  uint64_t bits = join(block.word[i % 2 * 2], block.word[i % 2 * 2 + 1]);
+  return static_cast<int64_t>(static_cast<uint64_t>(low) +
+                              (range == 0 ? bits : multiply_high(bits, range)));
 }
 
 }  // namespace flow::kernels

@@ -1,0 +1,101 @@
+// From views of any type and strides to runs without gaps of the type that is computed in, and
+// back.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cpu/loops.hpp"
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/shared/types.hpp"
+#include "kernels/table.hpp"
+
+namespace flow::cpu {
+
+using namespace kernels;
+
+/// What this device's tables are made of: each file adds its rows.
+void add_element_rows(Kernels& table);
+void add_reduction_rows(Kernels& table);
+void add_row_rows(Kernels& table);
+void add_norm_rows(Kernels& table);
+void add_product_rows(Kernels& table);
+void add_index_rows(Kernels& table);
+void add_attention_rows(Kernels& table);
+void add_picture_rows(Kernels& table);
+void add_convolution_rows(Kernels& table);
+void add_optimizer_rows(Kernels& table);
+void add_choice_rows(Kernels& table);
+void add_random_rows(Kernels& table);
+void add_finance_rows(Kernels& table);
+
+/// How many elements a thread takes at least.
+constexpr int64_t kGrainCheap = 32768, kGrainCostly = 4096;
+/// Elements that are brought from elsewhere at a time; they stay in the nearest cache.
+constexpr int64_t kPiece = 512;
+
+Kind kind_of(DType dtype);    // the type that is computed in
+int size_index(DType dtype);  // in Loops' rows by size
+bool is_small(DType dtype);   // f16 and bf16
+size_t size_of_kind(Kind kind);
+/// True where so much is written that it would push all else out of the last cache.
+bool is_beyond_caches(size_t bytes);
+
+/// `count` elements as their compute type: where they lie, or brought into `buffer`.
+const void* bring(DType dtype, const char* at, int64_t stride, int64_t count, void* buffer);
+/// The way back, from the compute type.
+void put(DType dtype, const void* from, char* at, int64_t stride, int64_t count);
+/// Dense bytes past the caches.
+void stream_out(const void* from, char* to, size_t bytes);
+
+/// A number as a view that repeats it.
+struct Scalar {
+  alignas(8) char storage[8] = {};
+  View view;
+  Scalar(Number number, Kind kind, const Shape& shape, bool saturate = false);
+};
+
+/// A call that borrows what it calls.
+class RunCall {
+ public:
+  template <typename F>
+  RunCall(F& f)
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, const void* const* in, void* out, int64_t count, int64_t position) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(in, out, count, position);
+        }) {}
+  void operator()(const void* const* in, void* out, int64_t count, int64_t position) const {
+    call_(object_, in, out, count, position);
+  }
+
+ private:
+  void* object_;
+  void (*call_)(void*, const void* const*, void*, int64_t, int64_t);
+};
+
+constexpr int kInputsMax = 3;
+/// What is done to each element: as numbers, or moved as it is.
+enum class As : uint8_t { numbers, bytes };
+
+void walk_runs(const Stream& stream, const View* const* in, int inputs, const View& out,
+               int64_t grain, As as, RunCall f);
+
+/// Calls f(in, out, count, position) for runs of all elements, on several threads: `in` and `out`
+/// are dense and of the compute type, `position` is the row-major number of the first.
+template <size_t n, typename F>
+int for_elements(const Stream& stream, const std::array<const View*, n>& in, const View& out,
+                 int64_t grain, F f, As as = As::numbers) {
+  static_assert(n <= kInputsMax);
+  walk_runs(stream, in.data(), static_cast<int>(n), out, grain, as, RunCall(f));
+  return kDone;
+}
+
+/// Row `row` (row-major) of the dimensions before the last `inner`.
+char* row_at(const View& view, int64_t row, int inner = 1);
+/// How many rows of the dimensions before the last `inner`.
+int64_t rows_of(const View& view, int inner = 1);
+
+/// to = from, cast; the row of the table.
+int copy_elements(Stream& stream, const View& from, const View& to);
+
+}  // namespace flow::cpu

@@ -1,0 +1,159 @@
+// The table's rows that take or add by index. What is added is cut by where it goes, so that one
+// thread adds to an element, in the order of the index.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/elements.hpp"
+
+namespace flow::cpu {
+namespace {
+
+int64_t index_at(const View& index, const char* at) {
+  return index.dtype == DType::i32 ? *reinterpret_cast<const int32_t*>(at)
+                                   : *reinterpret_cast<const int64_t*>(at);
+}
+
+// Leaves 1 + the position of a bad index where the caller asks for it; true where it is in range.
+bool is_inside(const Stream& stream, int64_t index, int64_t count, int64_t position) {
+  if (index >= 0 && index < count) return true;
+  if (stream.fault != nullptr) __atomic_store_n(stream.fault, position + 1, __ATOMIC_RELAXED);
+  return false;
+}
+
+void add_to(DType dtype, const char* from, int64_t stride, char* to, int64_t to_stride,
+            int64_t count) {
+  visit_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    using C = Compute<T>;
+    const T* in = reinterpret_cast<const T*>(from);
+    T* out = reinterpret_cast<T*>(to);
+    for (int64_t i = 0; i < count; i++)
+      out[i * to_stride] = convert<T>(convert<C>(out[i * to_stride]) + convert<C>(in[i * stride]));
+  });
+}
+
+int gather_rows(Stream& stream, const View& table, const View& index, int64_t base,
+                const View& out) {
+  int last = out.rank() - 1;
+  int64_t width = table.shape[1], rows = index.count(), count = table.shape[0];
+  auto size = static_cast<int64_t>(dtype_size(out.dtype));
+  bool is_plain = (table.strides[1] == 1 && out.strides[last] == 1) || width <= 1;
+  const Loops& use = loops();
+  int64_t grain = std::max<int64_t>(1, kGrainCheap / std::max<int64_t>(1, width));
+  parallel_for(stream.threads, rows, grain, [&](int64_t first, int64_t end) {
+    alignas(64) char piece[kPiece * 8];
+    for (int64_t i = first; i < end; i++) {
+      int64_t row = index_at(index, row_at(index, i, 0)) - base;
+      if (!is_inside(stream, row, count, i)) continue;
+      const char* from = table.data + row * table.strides[0] * size;
+      char* to = row_at(out, i);
+      if (is_plain) {
+        std::memcpy(to, from, static_cast<size_t>(width * size));
+        continue;
+      }
+      for (int64_t at = 0; at < width; at += kPiece) {
+        int64_t length = std::min(kPiece, width - at);
+        use.gather[size_index(out.dtype)](from + at * table.strides[1] * size, table.strides[1],
+                                          piece, length);
+        use.scatter[size_index(out.dtype)](piece, to + at * out.strides[last] * size,
+                                           out.strides[last], length);
+      }
+    }
+  });
+  return kDone;
+}
+
+int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_t base,
+                     const View& out) {
+  if (!is_float(out.dtype)) return kUnsupported;
+  int last = grad.rank() - 1;
+  int64_t width = out.shape[1], rows = index.count(), count = out.shape[0];
+  auto size = static_cast<int64_t>(dtype_size(out.dtype));
+  if (rows == 0 || width == 0) return kDone;
+  const Loops& use = loops();
+  bool adds_runs = !is_small(out.dtype) && grad.strides[last] == 1 && out.strides[1] == 1;
+  auto add = use.binary[static_cast<int>(Binary::add)][kind_of(out.dtype)];
+  // Each thread has some rows of `out`, and reads all of the index.
+  int64_t parts =
+      std::max<int64_t>(1, std::min<int64_t>({stream.threads, count, rows * width / kGrainCheap}));
+  parallel_for(stream.threads, parts, 1, [&](int64_t begin, int64_t end) {
+    int64_t first = count * begin / parts, past = count * end / parts;
+    for (int64_t i = 0; i < rows; i++) {
+      int64_t row = index_at(index, row_at(index, i, 0)) - base;
+      if (row >= first && row < past) {
+        char* to = out.data + row * out.strides[0] * size;
+        const char* from = row_at(grad, i);
+        if (adds_runs) {
+          add(to, from, to, width);
+        } else {
+          add_to(out.dtype, from, grad.strides[last], to, out.strides[1], width);
+        }
+      } else if (begin == 0) {
+        is_inside(stream, row, count, i);
+      }
+    }
+  });
+  return kDone;
+}
+
+// Calls f(row of one, row of the other, row of the index, position) of the last dimension.
+template <typename F>
+int for_index_rows(Stream& stream, const View& one, const View& other, const View& index, F f) {
+  int64_t width = index.shape.last(), rows = rows_of(index);
+  if (width == 0) return kDone;
+  int64_t grain = std::max<int64_t>(1, kGrainCostly / width);
+  parallel_for(stream.threads, rows, grain, [&](int64_t first, int64_t end) {
+    for (int64_t i = first; i < end; i++)
+      f(row_at(one, i), row_at(other, i), row_at(index, i), i * width);
+  });
+  return kDone;
+}
+
+int gather_last(Stream& stream, const View& in, const View& index, int64_t base, const View& out) {
+  int last = in.rank() - 1;
+  int64_t width = index.shape[last], count = in.shape[last];
+  auto index_size = static_cast<int64_t>(dtype_size(index.dtype));
+  return visit(in.dtype, [&](auto type) {
+    using T = decltype(type);
+    return for_index_rows(
+        stream, in, out, index,
+        [&](const char* from, char* to, const char* indices, int64_t position) {
+          for (int64_t j = 0; j < width; j++) {
+            int64_t at = index_at(index, indices + j * index.strides[last] * index_size) - base;
+            if (!is_inside(stream, at, count, position + j)) continue;
+            reinterpret_cast<T*>(to)[j * out.strides[last]] =
+                reinterpret_cast<const T*>(from)[at * in.strides[last]];
+          }
+        });
+  });
+}
+
+int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_t base,
+                     const View& out) {
+  if (!is_float(out.dtype)) return kUnsupported;
+  int last = grad.rank() - 1;
+  int64_t width = index.shape[last], count = out.shape[last];
+  auto size = static_cast<int64_t>(dtype_size(out.dtype)),
+       index_size = static_cast<int64_t>(dtype_size(index.dtype));
+  return for_index_rows(
+      stream, grad, out, index,
+      [&](const char* from, char* to, const char* indices, int64_t position) {
+        for (int64_t j = 0; j < width; j++) {
+          int64_t at = index_at(index, indices + j * index.strides[last] * index_size) - base;
+          if (!is_inside(stream, at, count, position + j)) continue;
+          add_to(out.dtype, from + j * grad.strides[last] * size, 1,
+                 to + at * out.strides[last] * size, 1, 1);
+        }
+      });
+}
+
+}  // namespace
+
+void add_index_rows(Kernels& table) {
+  table.gather_rows = gather_rows;
+  table.scatter_add_rows = scatter_add_rows;
+  table.gather_last = gather_last;
+  table.scatter_add_last = scatter_add_last;
+}
+
+}  // namespace flow::cpu

@@ -1,0 +1,108 @@
+// The table's optimizers: one pass over the weights, in pieces that stay near while the gradient is
+// widened and the copy rounded.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/elements.hpp"
+
+namespace flow::cpu {
+namespace {
+
+constexpr int kPartsMax = 256;
+
+template <typename F>
+int step_pieces(Stream& stream, const View& weights, const View& grad, const View* copy, F f) {
+  auto size = static_cast<int64_t>(dtype_size(weights.dtype)),
+       grad_size = static_cast<int64_t>(dtype_size(grad.dtype));
+  bool direct = copy == nullptr && grad.dtype == weights.dtype;
+  parallel_for(stream.threads, weights.count(), kGrainCostly * 2, [&](int64_t first, int64_t last) {
+    alignas(64) char buffer[kPiece * 8];
+    for (int64_t at = first; at < last;) {
+      int64_t length = direct ? last - at : std::min(kPiece, last - at);
+      const void* slope = bring(grad.dtype, grad.data + at * grad_size, 1, length, buffer);
+      if (weights.dtype == DType::f64 && kind_of(grad.dtype) == kF32) {
+        // A float gradient of double weights: widened.
+        alignas(64) double wide[kPiece];
+        loops().convert[kF32][kF64](slope, wide, length);
+        std::copy(wide, wide + length, reinterpret_cast<double*>(buffer));
+        slope = buffer;
+      }
+      f(slope, at, at * size, length);
+      if (copy != nullptr) {
+        const char* made = weights.data + at * size;
+        alignas(64) float narrow[kPiece];
+        if (weights.dtype == DType::f64) {
+          loops().convert[kF64][kF32](made, narrow, length);
+          made = reinterpret_cast<const char*>(narrow);
+        }
+        put(copy->dtype, made, copy->data + at * static_cast<int64_t>(dtype_size(copy->dtype)), 1,
+            length);
+      }
+      at += length;
+    }
+  });
+  return kDone;
+}
+
+int adamw(Stream& stream, const AdamW& options, const View& weights, const View& grad,
+          double grad_scale, const View& mean, const View& square, const View* copy) {
+  if (weights.dtype != DType::f32 && weights.dtype != DType::f64) return kUnsupported;
+  auto step = static_cast<double>(options.step);
+  AdamWStep of{options.beta1,
+               options.beta2,
+               options.lr / (1 - std::pow(options.beta1, step)),
+               1 / std::sqrt(1 - std::pow(options.beta2, step)),
+               options.eps,
+               1 - options.lr * options.weight_decay,
+               grad_scale};
+  auto run = loops().adamw[kind_of(weights.dtype)];
+  return step_pieces(
+      stream, weights, grad, copy, [&](const void* slope, int64_t, int64_t offset, int64_t count) {
+        run(of, weights.data + offset, slope, mean.data + offset, square.data + offset, count);
+      });
+}
+
+int sgd(Stream& stream, const Sgd& options, const View& weights, const View& grad,
+        double grad_scale, const View* momentum, const View* copy) {
+  if (weights.dtype != DType::f32 && weights.dtype != DType::f64) return kUnsupported;
+  SgdStep of{options.lr, options.momentum, 1 - options.dampening, options.weight_decay,
+             grad_scale, options.nesterov, options.first};
+  auto run = loops().sgd[kind_of(weights.dtype)];
+  return step_pieces(stream, weights, grad, copy,
+                     [&](const void* slope, int64_t, int64_t offset, int64_t count) {
+                       run(of, weights.data + offset, slope,
+                           momentum != nullptr ? momentum->data + offset : nullptr, count);
+                     });
+}
+
+int add_sum_of_squares(Stream& stream, const View& in, const View& out) {
+  if (!is_float(in.dtype)) return kUnsupported;
+  double sums[kPartsMax] = {};
+  int64_t count = in.count();
+  int64_t parts = std::clamp<int64_t>(count / kGrainCheap, 1, std::min(stream.threads, kPartsMax));
+  auto size = static_cast<int64_t>(dtype_size(in.dtype));
+  auto run = loops().sum_of_squares[kind_of(in.dtype)];
+  parallel_for(stream.threads, parts, 1, [&](int64_t begin, int64_t end) {
+    alignas(64) char buffer[kPiece * 8];
+    for (int64_t part = begin; part < end; part++) {
+      int64_t last = count * (part + 1) / parts;
+      for (int64_t at = count * part / parts; at < last;) {
+        int64_t length = is_small(in.dtype) ? std::min(kPiece, last - at) : last - at;
+        sums[part] += run(bring(in.dtype, in.data + at * size, 1, length, buffer), 0, length);
+        at += length;
+      }
+    }
+  });
+  for (int64_t part = 0; part < parts; part++) *out.at<double>() += sums[part];
+  return kDone;
+}
+
+}  // namespace
+
+void add_optimizer_rows(Kernels& table) {
+  table.adamw = adamw;
+  table.sgd = sgd;
+  table.add_sum_of_squares = add_sum_of_squares;
+}
+
+}  // namespace flow::cpu

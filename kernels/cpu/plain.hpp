@@ -1,0 +1,46 @@
+// A whole dense tensor in the type that is computed in: where it lies, or, of f16 and bf16, in
+// scratch.
+#pragma once
+#include <cstdint>
+
+#include "kernels/cpu/elements.hpp"
+
+namespace flow::cpu {
+
+enum class Way : uint8_t { read, write, both };
+
+class Plain {
+ public:
+  Plain(Stream& stream, const View& view, Way way) : view_(view), way_(way) {
+    if (!is_small(view.dtype)) {
+      data_ = view.data;
+      return;
+    }
+    data_ = stream.scratch.take<char>(view.count() * 4);
+    fits_ = data_ != nullptr || view.count() == 0;
+  }
+  bool fits() const { return fits_; }
+  /// After all room is there: what is read is brought.
+  void begin(Stream& stream) const {
+    if (is_small(view_.dtype) && way_ != Way::write)
+      copy_elements(stream, view_, dense(DType::f32, view_.shape, data_));
+  }
+  /// What was written is brought back.
+  int end(Stream& stream) const {
+    if (is_small(view_.dtype) && way_ != Way::read)
+      copy_elements(stream, dense(DType::f32, view_.shape, data_), view_);
+    return kDone;
+  }
+  template <typename T>
+  T* at() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  const View& view_;
+  Way way_;
+  char* data_ = nullptr;
+  bool fits_ = true;
+};
+
+}  // namespace flow::cpu

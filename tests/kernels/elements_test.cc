@@ -1,0 +1,471 @@
+// Element by element: every operation against libm in double, over types, layouts and sizes.
+#include "kernels/shared/scalar.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace flow::kernels {
+namespace {
+
+const Shape kShapes[] = {{7, 5}, {1}, {0, 3}, {3, 2, 17}, {4, 3001}};
+
+template <int op>
+double unary_reference_of(Unary wanted, double x) {
+  if (static_cast<int>(wanted) == op) {
+    if (op == static_cast<int>(Unary::gelu)) return 0.5 * x * std::erfc(-x * kRootHalf);
+    return unary_of<static_cast<Unary>(op)>(x);
+  }
+  if constexpr (op + 1 < kUnaryCount) return unary_reference_of<op + 1>(wanted, x);
+  return NAN;
+}
+double unary_reference(Unary op, double x) { return unary_reference_of<0>(op, x); }
+
+template <int op>
+double binary_reference_of(Binary wanted, double a, double b) {
+  if (static_cast<int>(wanted) == op) return binary_of<static_cast<Binary>(op)>(a, b);
+  if constexpr (op + 1 < kBinaryCount) return binary_reference_of<op + 1>(wanted, a, b);
+  return NAN;
+}
+double binary_reference(Binary op, double a, double b) { return binary_reference_of<0>(op, a, b); }
+
+bool compare_reference(Compare op, double a, double b) {
+  switch (op) {
+    case Compare::eq:
+      return a == b;
+    case Compare::ne:
+      return a != b;
+    case Compare::lt:
+      return a < b;
+    case Compare::le:
+      return a <= b;
+    case Compare::gt:
+      return a > b;
+    default:
+      return a >= b;
+  }
+}
+
+// One operation in every layout: `make` gives an input, `run` calls the row.
+using Inputs = std::vector<Tensor>;
+void check_layouts(const std::string& name, DType in_type, DType out_type, int inputs,
+                   const std::function<Tensor(int, const Shape&, Layout)>& make,
+                   const std::function<int(Stream&, const Inputs&, const View&)>& run,
+                   const std::function<double(const Inputs&, int64_t)>& expected, double tolerance,
+                   const std::function<double(const Inputs&, int64_t)>& scale = nullptr) {
+  (void)in_type;
+  for (const Shape& shape : kShapes) {
+    size_t turn = 0;
+    for (Layout layout : kLayouts) {
+      Inputs in;
+      for (int i = 0; i < inputs; i++)
+        in.push_back(make(i, shape, kLayouts[(turn + static_cast<size_t>(i)) % 6]));
+      Tensor out(out_type, shape, kOutLayouts[turn % 5]);
+      turn++;
+      (void)layout;
+      for_setups([&](Runner& runner) {
+        out.poison();
+        REQUIRE(runner([&](Stream& stream) { return run(stream, in, out.view); }) == kDone);
+        check(
+            name, out, [&](int64_t i) { return expected(in, i); }, tolerance,
+            scale ? std::function<double(int64_t)>([&](int64_t i) { return scale(in, i); })
+                  : nullptr);
+      });
+    }
+  }
+}
+
+double tolerance_of(DType dtype, double f32) {
+  return dtype == DType::f32 ? f32 : dtype == DType::f64 ? 8 : 0.6;
+}
+
+TEST_CASE("a function of one number equals libm's, in every type and layout") {
+  Generator random = generator("unary");
+  for (int i = 0; i < kUnaryCount; i++) {
+    Unary op = static_cast<Unary>(i);
+    bool positive = op == Unary::log || op == Unary::sqrt || op == Unary::rsqrt;
+    bool beyond = op == Unary::log1p;
+    for (DType dtype : kNumbers) {
+      if (!is_float(dtype)) {
+        bool of_integers = op == Unary::identity || op == Unary::neg || op == Unary::abs ||
+                           op == Unary::sign || op == Unary::square || op == Unary::relu;
+        Tensor in(dtype, {3}), out(dtype, {3});
+        Runner runner(1);
+        if (!of_integers) {
+          CHECK(table().unary(runner.stream, op, in.view, out.view) == kUnsupported);
+          continue;
+        }
+      }
+      check_layouts(
+          std::string("unary ") + name_of(op), dtype, dtype, 1,
+          [&](int, const Shape& shape, Layout layout) {
+            if (!is_float(dtype)) return random_tensor(random, dtype, shape, layout);
+            return random_tensor(random, dtype, shape, layout,
+                                 positive ? 0.01
+                                 : beyond ? -0.99
+                                          : -6,
+                                 6);
+          },
+          [&](Stream& stream, const Inputs& in, const View& out) {
+            return table().unary(stream, op, in[0].view, out);
+          },
+          [&](const Inputs& in, int64_t at) {
+            double x = in[0].get(at), y = unary_reference(op, x);
+            return dtype == DType::u8 && y < 0 ? y + 256 : y;
+          },
+          tolerance_of(dtype, 4), [&](const Inputs& in, int64_t at) {  // of what cancels
+            return op == Unary::gelu || op == Unary::gelu_tanh ? std::fabs(in[0].get(at))
+                   : op == Unary::sin || op == Unary::cos      ? 0x1p-10
+                                                               : 0.0;
+          });
+    }
+  }
+}
+
+TEST_CASE("special numbers go through functions as they do through libm's") {
+  const double specials[] = {0.0,  -0.0, INFINITY, -INFINITY, NAN,   1e-40, -1e-40, 88.9,
+                             -104, 1e6,  -1e6,     3e38,      -3e38, 1,     -1,     700};
+  for (int i = 0; i < kUnaryCount; i++) {
+    Unary op = static_cast<Unary>(i);
+    for (DType dtype : {DType::f32, DType::f64}) {
+      Tensor in(dtype, {16}), out(dtype, {16});
+      for (int64_t at = 0; at < 16; at++) in.set(at, specials[at]);
+      for_setups([&](Runner& runner) {
+        REQUIRE(table().unary(runner.stream, op, in.view, out.view) == kDone);
+        for (int64_t at = 0; at < 16; at++) {
+          double x = in.get(at), expected = op == Unary::gelu
+                                                ? 0.5 * x * (1 + std::erf(x * kRootHalf))
+                                                : unary_reference(op, x);
+          INFO(name_of(op) << " of " << x << " is " << out.get(at) << ", expected " << expected);
+          double tiny = dtype == DType::f32 ? 0x1p-126 : 0;
+          double error = error_of(
+              dtype, out.get(at),
+              dtype == DType::f32 ? static_cast<double>(static_cast<float>(expected)) : expected,
+              tiny);
+          if (std::fabs(x) < 1e30 && (op == Unary::gelu || op == Unary::gelu_tanh))
+            error = std::min(error, error_of(dtype, out.get(at), expected, std::fabs(x)));
+          bool vanishes = std::fabs(expected) < tiny && std::fabs(out.get(at)) < tiny;
+          CHECK((error <= 8 || vanishes));
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("the slope of each function is its finite difference, in doubles; other types follow") {
+  Generator random = generator("slopes");
+  for (int i = 0; i < kUnaryCount; i++) {
+    Unary op = static_cast<Unary>(i);
+    bool positive = op == Unary::log || op == Unary::sqrt || op == Unary::rsqrt ||
+                    op == Unary::reciprocal || op == Unary::log1p;
+    for (DType dtype : kFloats) {
+      check_layouts(
+          std::string("unary_backward ") + name_of(op), dtype, dtype, 2,
+          [&](int which, const Shape& shape, Layout layout) {
+            return random_tensor(random, dtype, shape, layout,
+                                 which == 0 ? (positive ? 0.3 : -3) : -2, which == 0 ? 3 : 2);
+          },
+          [&](Stream& stream, const Inputs& in, const View& out) {
+            Tensor y(dtype, in[0].view.shape);
+            for (int64_t at = 0; at < y.count(); at++)
+              y.set(at, unary_reference(op, in[0].get(at)));
+            return table().unary_backward(stream, op, in[0].view, y.view, in[1].view, out);
+          },
+          [&](const Inputs& in, int64_t at) {
+            double x = in[0].get(at), h = 1e-4;
+            bool steps =
+                op == Unary::floor || op == Unary::ceil || op == Unary::round || op == Unary::sign;
+            if (steps) return 0.0;
+            if ((op == Unary::abs || op == Unary::relu) && std::fabs(x) < 2 * h)
+              h = std::fabs(x) / 2;
+            if (h == 0) return 0.0;
+            // Fourth order.
+            auto f = [&](double v) { return unary_reference(op, v); };
+            double slope = (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
+            if ((op == Unary::abs || op == Unary::relu)) slope = (f(x + h) - f(x - h)) / (2 * h);
+            return slope * in[1].get(at);
+          },
+          // A difference knows 1e-9 or so; f16 and bf16 take y rounded.
+          dtype == DType::f64   ? 1e8
+          : dtype == DType::f32 ? 60
+                                : 16,
+          [&](const Inputs& in, int64_t at) { return std::fabs(in[1].get(at)) + 1e-3; });
+    }
+  }
+}
+
+TEST_CASE("an operation on two numbers equals that in double, and integers wrap") {
+  Generator random = generator("binary");
+  for (int i = 0; i < kBinaryCount; i++) {
+    Binary op = static_cast<Binary>(i);
+    for (DType dtype : kNumbers) {
+      bool of_floats = op == Binary::div || op == Binary::pow;
+      if (!is_float(dtype) && of_floats) {
+        Tensor in(dtype, {3}), out(dtype, {3});
+        Runner runner(1);
+        CHECK(table().binary(runner.stream, op, in.view, in.view, out.view) == kUnsupported);
+        continue;
+      }
+      bool whole = op == Binary::mod || op == Binary::floor_div;
+      auto make = [&](int which, const Shape& shape, Layout layout) {
+        if (!is_float(dtype)) return random_tensor(random, dtype, shape, layout);
+        if (op == Binary::pow)
+          return random_tensor(random, dtype, shape, layout, which == 0 ? 0.1 : -2, 3);
+        Tensor made = random_tensor(random, dtype, shape, layout);
+        // A quotient near a whole number may round to either side.
+        if (whole)
+          made.fill(
+              [&](int64_t) { return std::floor(static_cast<double>(random() % 60) - 30) / 4; });
+        return made;
+      };
+      auto expected = [&](double a, double b) {
+        if (!is_float(dtype) && whole && b == 0) return 0.0;
+        double value = binary_reference(op, a, b);
+        return dtype == DType::u8 ? value - 256 * std::floor(value / 256) : value;
+      };
+      check_layouts(
+          std::string("binary ") + name_of(op), dtype, dtype, 2, make,
+          [&](Stream& stream, const Inputs& in, const View& out) {
+            return table().binary(stream, op, in[0].view, in[1].view, out);
+          },
+          [&](const Inputs& in, int64_t at) { return expected(in[0].get(at), in[1].get(at)); },
+          tolerance_of(dtype, 2));
+      for (bool reversed : {false, true}) {
+        check_layouts(
+            std::string("binary_number ") + name_of(op), dtype, dtype, 1, make,
+            [&](Stream& stream, const Inputs& in, const View& out) {
+              return table().binary_number(stream, op, in[0].view, Number::of(int64_t{2}), reversed,
+                                           out);
+            },
+            [&](const Inputs& in, int64_t at) {
+              double x = in[0].get(at);
+              return reversed ? expected(2, x) : expected(x, 2);
+            },
+            tolerance_of(dtype, 2));
+      }
+    }
+  }
+}
+
+TEST_CASE("64-bit integers wrap, and division by 0 is 0") {
+  constexpr int64_t low = std::numeric_limits<int64_t>::min(), high = ~low;
+  const int64_t a[] = {high, low, low, 7, -7, 7, -7, low}, b[] = {1, 1, -1, 2, 2, -2, 0, low};
+  const int64_t sums[] = {low, low + 1, high, 9, -5, 5, -7, 0},
+                quotients[] = {high, low, low, 3, -4, -4, 0, 1},
+                rests[] = {0, 0, 0, 1, 1, -1, 0, 0};
+  Tensor x(DType::i64, {8}), y(DType::i64, {8}), out(DType::i64, {8});
+  for (int64_t i = 0; i < 8; i++) x.set_whole(i, a[i]), y.set_whole(i, b[i]);
+  for_setups([&](Runner& runner) {
+    auto run = [&](Binary op, const int64_t* expected) {
+      REQUIRE(table().binary(runner.stream, op, x.view, y.view, out.view) == kDone);
+      for (int64_t i = 0; i < 8; i++) CHECK(out.whole(i) == expected[i]);
+    };
+    run(Binary::add, sums);
+    run(Binary::floor_div, quotients);
+    run(Binary::mod, rests);
+  });
+}
+
+TEST_CASE("comparisons give 0 and 1, also with numbers that the type does not have") {
+  Generator random = generator("compare");
+  for (int i = 0; i < kCompareCount; i++) {
+    Compare op = static_cast<Compare>(i);
+    for (DType dtype : kNumbers) {
+      auto make = [&](int, const Shape& shape, Layout layout) {
+        Tensor made = random_tensor(random, dtype, shape, layout);
+        for (int64_t at = 0; at < made.count(); at++) made.set(at, std::floor(made.get(at)));
+        if (is_float(dtype) && made.count() > 2) made.set(1, NAN);
+        return made;
+      };
+      check_layouts(
+          std::string("compare ") + name_of(op), dtype, DType::boolean, 2, make,
+          [&](Stream& stream, const Inputs& in, const View& out) {
+            return table().compare(stream, op, in[0].view, in[1].view, out);
+          },
+          [&](const Inputs& in, int64_t at) {
+            return compare_reference(op, in[0].get(at), in[1].get(at)) ? 1.0 : 0.0;
+          },
+          0);
+      for (Number number :
+           {Number::of(1.0), Number::of(0.5), Number::of(-300.0), Number::of(1e30),
+            Number::of(int64_t{300}), Number::of(double{NAN}), Number::of(double{-INFINITY})}) {
+        if (is_small_float<Half> && dtype == DType::f16 && number.real == 1e30) continue;
+        check_layouts(
+            std::string("compare_number ") + name_of(op), dtype, DType::boolean, 1, make,
+            [&](Stream& stream, const Inputs& in, const View& out) {
+              return table().compare_number(stream, op, in[0].view, number, out);
+            },
+            [&](const Inputs& in, int64_t at) {
+              return compare_reference(op, in[0].get(at), number.real) ? 1.0 : 0.0;
+            },
+            0);
+      }
+    }
+  }
+}
+
+TEST_CASE("where, clamp, lerp and the fused products equal their formulas") {
+  Generator random = generator("fused");
+  for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i64, DType::i32,
+                      DType::u8, DType::boolean}) {
+    check_layouts(
+        "where", dtype, dtype, 3,
+        [&](int which, const Shape& shape, Layout layout) {
+          return random_tensor(random, which == 0 ? DType::boolean : dtype, shape, layout);
+        },
+        [&](Stream& stream, const Inputs& in, const View& out) {
+          return table().where(stream, in[0].view, in[1].view, in[2].view, out);
+        },
+        [&](const Inputs& in, int64_t at) {
+          return in[0].get(at) != 0 ? in[1].get(at) : in[2].get(at);
+        },
+        0);
+  }
+  auto make_of = [&](DType dtype) {
+    return [&random, dtype](int which, const Shape& shape, Layout layout) {
+      return random_tensor(random, dtype, shape, layout, which == 2 ? 0.5 : -2, 2);
+    };
+  };
+  for (DType dtype : kNumbers) {
+    check_layouts(
+        "clamp", dtype, dtype, 1,
+        [&](int, const Shape& shape, Layout layout) {
+          Tensor made = random_tensor(random, dtype, shape, layout);
+          if (is_float(dtype) && made.count() > 0) made.set(0, NAN);
+          return made;
+        },
+        [&](Stream& stream, const Inputs& in, const View& out) {
+          return table().clamp(stream, in[0].view, Number::of(int64_t{-1}), Number::of(1.0), out);
+        },
+        [&](const Inputs& in, int64_t at) {
+          double x = in[0].get(at);
+          return x < -1 ? -1 : x > 1 ? 1 : x;
+        },
+        0);
+  }
+  auto three = [](const Inputs& in, int64_t at) {
+    return std::fabs(in[0].get(at)) + 3 * std::fabs(in[1].get(at)) * 2;
+  };
+  for (DType dtype : kFloats) {
+    check_layouts(
+        "add_product", dtype, dtype, 3, make_of(dtype),
+        [&](Stream& stream, const Inputs& in, const View& out) {
+          return table().add_product(stream, in[0].view, in[1].view, in[2].view, -1.5, out);
+        },
+        [&](const Inputs& in, int64_t at) {
+          return in[0].get(at) - 1.5 * in[1].get(at) * in[2].get(at);
+        },
+        tolerance_of(dtype, 3), three);
+    check_layouts(
+        "add_quotient", dtype, dtype, 3, make_of(dtype),
+        [&](Stream& stream, const Inputs& in, const View& out) {
+          return table().add_quotient(stream, in[0].view, in[1].view, in[2].view, -1.5, out);
+        },
+        [&](const Inputs& in, int64_t at) {
+          return in[0].get(at) - 1.5 * in[1].get(at) / in[2].get(at);
+        },
+        tolerance_of(dtype, 3), three);
+    check_layouts(
+        "lerp", dtype, dtype, 2, make_of(dtype),
+        [&](Stream& stream, const Inputs& in, const View& out) {
+          return table().lerp(stream, in[0].view, in[1].view, 0.25, out);
+        },
+        [&](const Inputs& in, int64_t at) {
+          return in[0].get(at) + (in[1].get(at) - in[0].get(at)) * 0.25;
+        },
+        tolerance_of(dtype, 3),
+        [](const Inputs& in, int64_t at) {
+          return std::fabs(in[0].get(at)) + std::fabs(in[1].get(at));
+        });
+    uint64_t seed = random(), first = random() % 1000;
+    check_layouts(
+        "dropout", dtype, dtype, 1, make_of(dtype),
+        [&](Stream& stream, const Inputs& in, const View& out) {
+          return table().dropout(stream, in[0].view, 0.3, seed, first, out);
+        },
+        [&](const Inputs& in, int64_t at) {
+          uint64_t number = first + static_cast<uint64_t>(at);
+          bool drops = dtype == DType::f64
+                           ? is_below_by_double(seed, number, 0.3, RandomUse::dropout)
+                           : is_below(seed, number, 0.3, RandomUse::dropout);
+          return drops ? 0.0 : in[0].get(at) / 0.7;
+        },
+        tolerance_of(dtype, 2));
+  }
+}
+
+TEST_CASE("an operand may be the result") {
+  Generator random = generator("in place");
+  for (DType dtype : kFloats) {
+    for (Layout layout : kOutLayouts) {
+      for_setups([&](Runner& runner) {
+        Tensor a = random_tensor(random, dtype, {5, 40003}, layout),
+               b = random_tensor(random, dtype, {5, 40003}, Layout::dense);
+        std::vector<double> before = a.values();
+        REQUIRE(table().binary(runner.stream, Binary::mul, a.view, b.view, a.view) == kDone);
+        check(
+            "binary mul", a, [&](int64_t i) { return before[static_cast<size_t>(i)] * b.get(i); },
+            tolerance_of(dtype, 1));
+      });
+    }
+  }
+}
+
+TEST_CASE("a copy casts each type to each, and any strides to any") {
+  Generator random = generator("copy");
+  constexpr DType all[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
+                           DType::i64, DType::i32, DType::u8,  DType::boolean};
+  for (DType from : all) {
+    for (DType to : all) {
+      check_layouts(
+          "copy", from, to, 1,
+          [&](int, const Shape& shape, Layout layout) {
+            Tensor made = random_tensor(random, from, shape, layout);
+            if (is_float(from) && made.count() > 3) made.set(0, NAN), made.set(2, 1e9);
+            return made;
+          },
+          [&](Stream& stream, const Inputs& in, const View& out) {
+            return table().copy(stream, in[0].view, out);
+          },
+          [&](const Inputs& in, int64_t at) {
+            return visit(to, [&](auto type) {
+              using T = decltype(type);
+              T made = visit(from, [&](auto source) {
+                using S = decltype(source);
+                return is_float(from) ? convert<T>(convert<S>(in[0].get(at)))
+                                      : convert<T>(convert<S>(in[0].whole(at)));
+              });
+              return convert<double>(made);
+            });
+          },
+          0);
+    }
+    for (Layout layout : kOutLayouts) {
+      Tensor out(from, {3, 70}, layout);
+      for_setups([&](Runner& runner) {
+        out.poison();
+        REQUIRE(table().fill(runner.stream, out.view, Number::of(int64_t{1})) == kDone);
+        check(
+            "fill", out, [](int64_t) { return 1.0; }, 0);
+      });
+    }
+  }
+}
+
+TEST_CASE("large matrices are turned over by several threads") {
+  Generator random = generator("turn");
+  for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::u8}) {
+    Tensor in = random_tensor(random, dtype, {2, 301, 403}), out(dtype, {2, 403, 301});
+    for_setups([&](Runner& runner) {
+      out.poison();
+      REQUIRE(table().copy(runner.stream, swap_dims(in.view, 1, 2), out.view) == kDone);
+      check(
+          "copy", out,
+          [&](int64_t i) {
+            int64_t row = i / 301 % 403, column = i % 301, matrix = i / 301 / 403;
+            return in.get((matrix * 301 + column) * 403 + row);
+          },
+          0);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace flow::kernels
