@@ -169,8 +169,8 @@ FLOW_HD T fast(T x) {
     if constexpr (op == Unary::tanh) return tanh(x);
     if constexpr (op == Unary::sigmoid) return sigmoid(x);
     if constexpr (op == Unary::erf) return erf(x);
-    if constexpr (op == Unary::gelu) return gelu(x);
-    if constexpr (op == Unary::gelu_tanh) return gelu_tanh(x);
+    if constexpr (op == Unary::gelu) return x * gelu_part(x);
+    if constexpr (op == Unary::gelu_tanh) return x * gelu_tanh_part(x);
     if constexpr (op == Unary::silu) return x / (T(1) + exp(-x));
     if constexpr (op == Unary::softplus) return (x < T(0) ? T(0) : x) + log1p(exp(-abs(x)));
     if constexpr (op == Unary::floor) return floor(x);
@@ -186,13 +186,12 @@ FLOW_HD T fast_backward(T x, T y, T grad) {
   if constexpr (op == Unary::cos) return grad * -sin(x);
   if constexpr (op == Unary::erf) return grad * (T(kTwoOverRootPi) * exp(-x * x));
   if constexpr (op == Unary::gelu) {
-    T below = T(0.5) * (T(1) + erf(x * T(kRootHalf)));
-    return grad * (below + x * (T(kOneOverRootTwoPi) * exp(T(-0.5) * x * x)));
+    return grad * (gelu_part(x) + x * (T(kOneOverRootTwoPi) * rough_exp(T(-0.5) * x * x)));
   }
   if constexpr (op == Unary::gelu_tanh) {
-    T bent = gelu_tanh_bend(x);
-    T slope = T(kGeluScale) * (T(1) + T(3 * kGeluCube) * x * x);
-    return grad * (T(0.5) * (T(1) + bent) + T(0.5) * x * (T(1) - bent * bent) * slope);
+    T part = gelu_tanh_part(x);
+    T slope = T(2 * kGeluScale) * (T(1) + T(3 * kGeluCube) * (x * x));
+    return grad * (part + x * (part * (T(1) - part)) * slope);
   }
   if constexpr (op == Unary::silu) {
     T part = sigmoid(x);

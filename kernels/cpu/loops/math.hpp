@@ -207,17 +207,44 @@ FLOW_HD double rint(double x) { return __builtin_rint(x); }
 FLOW_HD float pow(float a, float b) { return __builtin_powf(a, b); }
 FLOW_HD double pow(double a, double b) { return __builtin_pow(a, b); }
 
+/// erf for what is multiplied by x and added to 1, where a few last bits of a small result do not
+/// matter: one quotient (Eigen's).
+FLOW_HD float rough_erf(float x) {
+  x = x < -4.0f ? -4.0f : x;
+  x = x > 4.0f ? 4.0f : x;
+  float s = x * x;
+  float p = -2.72614225801306e-10f;
+  p = p * s + 2.77068142495902e-08f;
+  p = p * s - 2.10102402082508e-06f;
+  p = p * s - 5.69250639462346e-05f;
+  p = p * s - 7.34990630326855e-04f;
+  p = p * s - 2.95459980854025e-03f;
+  p = p * s - 1.60960333262415e-02f;
+  float q = -1.45660718464996e-05f;
+  q = q * s - 2.13374055278905e-04f;
+  q = q * s - 1.68282697438203e-03f;
+  q = q * s - 7.37332916720468e-03f;
+  q = q * s - 1.42647390514189e-02f;
+  return x * p / q;
+}
+FLOW_HD double rough_erf(double x) { return __builtin_erf(x); }
+
+/// exp(x) that may be 0 where it would be subnormal, and infinity from exp(88) on.
+FLOW_HD float rough_exp(float x) {
+  float value = exp_of_negative(x > 88.0f ? 88.0f : x);
+  return x > 88.0f ? kInfinity : value;
+}
+FLOW_HD double rough_exp(double x) { return __builtin_exp(x); }
+
+/// Φ(x), and what stands for it in gelu_tanh: (1 + tanh(u)) / 2 is sigmoid(2 u).
 template <typename T>
-FLOW_HD T gelu(T x) {
-  return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752440)));
+FLOW_HD T gelu_part(T x) {
+  return T(0.5) + T(0.5) * rough_erf(x * T(0.70710678118654752440));
 }
 template <typename T>
-FLOW_HD T gelu_tanh_bend(T x) {
-  return tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x));
-}
-template <typename T>
-FLOW_HD T gelu_tanh(T x) {
-  return T(0.5) * x * (T(1) + gelu_tanh_bend(x));
+FLOW_HD T gelu_tanh_part(T x) {
+  T u = T(0.79788456080286535588) * x * (T(1) + T(0.044715) * (x * x));
+  return T(1) / (T(1) + rough_exp(T(-2) * u));
 }
 
 }  // namespace flow::cpu::FLOW_ISA

@@ -1,0 +1,188 @@
+// The CPU's kernels beside what bounds them: products beside OpenBLAS itself on all its threads,
+// with the code it picks and with the best this CPU has; elements, reductions and rows beside
+// memcpy of as many bytes. The ratio is of speeds, ours to the bound's: 1 is as fast.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/table.hpp"
+#include "tests/bench/bench.hpp"
+
+namespace flow::bench {
+namespace {
+
+using namespace kernels;
+
+constexpr int64_t kBytes = 64 << 20;
+constexpr int kRounds = 15;
+
+// The best of both, in turns: other work on the machine comes and goes.
+struct Pair {
+  double ours = 1e9, bound = 1e9;
+};
+double time_of(const std::function<void()>& f, int times) {
+  double began = seconds();
+  for (int i = 0; i < times; i++) f();
+  return (seconds() - began) / times;
+}
+Pair compare(const std::function<void()>& ours, const std::function<void()>& bound, int times) {
+  Pair best;
+  ours(), bound();
+  for (int round = 0; round < kRounds; round++) {
+    best.ours = std::min(best.ours, time_of(ours, times));
+    best.bound = std::min(best.bound, time_of(bound, times));
+  }
+  return best;
+}
+
+void print(const std::string& name, const std::string& bound_name, double work, const Pair& best) {
+  // In 1e9 a second, of operations or bytes.
+  figure(name, work / best.ours / 1e9, bound_name, work / best.bound / 1e9);
+}
+
+using Gemm = void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int,
+                      float, float*, int);
+
+struct Raw {
+  Gemm sgemm = nullptr;
+  void (*set_threads)(int) = nullptr;
+};
+Raw raw_blas() {
+  void* library = ::dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+  Raw raw;
+  if (library != nullptr) {
+    raw.sgemm = reinterpret_cast<Gemm>(::dlsym(library, "cblas_sgemm"));
+    raw.set_threads = reinterpret_cast<void (*)(int)>(::dlsym(library, "openblas_set_num_threads"));
+  }
+  return raw;
+}
+
+constexpr int kSizes[] = {256, 512, 1024};
+
+struct Matrices {
+  explicit Matrices(int64_t n) : a(n * n), b(n * n), c(n * n) {
+    for (int64_t i = 0; i < n * n; i++) {
+      a[i] = static_cast<float>(i % 13) - 6;
+      b[i] = static_cast<float>(i % 7) - 3;
+    }
+  }
+  std::vector<float> a, b, c;
+};
+
+void run_raw(const Raw& raw, Matrices& m, int n) {
+  raw.sgemm(101, 111, 111, n, n, n, 1, m.a.data(), n, m.b.data(), n, 0, m.c.data(), n);
+}
+
+int times_of(int n) { return std::max(1, 300'000'000 / (n * n * n)); }
+
+// OpenBLAS with the code that it picks itself, in a process of its own.
+void print_default_blas() {
+  if (::fork() == 0) {
+    Raw raw = raw_blas();
+    if (raw.sgemm != nullptr) {
+      for (int threads : {1, 2}) {
+        raw.set_threads(threads);
+        for (int n : kSizes) {
+          Matrices m(n);
+          auto run = [&] { run_raw(raw, m, n); };
+          Pair best = compare(
+              run, [] {}, times_of(n));
+          fmt::print("openblas_by_itself_{}_threads_{} {:.3f}\n", n, threads,
+                     2.0 * n * n * n / best.ours / 1e9);
+        }
+      }
+    }
+    std::fflush(stdout);
+    ::_exit(0);
+  }
+  ::wait(nullptr);
+}
+
+void products() {
+  const Kernels& table = cpu_kernels();
+  for (int threads : {1, 2}) {
+    for (int n : kSizes) {
+      Matrices m(n);
+      Stream stream;
+      stream.threads = threads;
+      View a = dense(DType::f32, {n, n}, m.a.data()), b = dense(DType::f32, {n, n}, m.b.data()),
+           c = dense(DType::f32, {n, n}, m.c.data());
+      auto ours = [&] {
+        if (table.matmul(stream, a, b, 1, 0, nullptr, Unary::identity, c) != kDone) std::abort();
+      };
+      ours();  // loads the library as we load it: `raw` is the same
+      Raw raw = raw_blas();
+      Pair best;
+      for (int round = 0; round < kRounds; round++) {
+        ours();
+        best.ours = std::min(best.ours, time_of(ours, times_of(n)));
+        raw.set_threads(threads);
+        run_raw(raw, m, n);
+        best.bound = std::min(best.bound, time_of([&] { run_raw(raw, m, n); }, times_of(n)));
+        raw.set_threads(1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // its threads go to sleep
+      }
+      print(fmt::format("matmul_{}_threads_{}", n, threads), "openblas", 2.0 * n * n * n, best);
+    }
+  }
+}
+
+void memory() {
+  const Kernels& table = cpu_kernels();
+  int64_t count = kBytes / 4;
+  // Not value-initialised by one thread's first touch only: all pages are written here.
+  std::vector<float> a(count, 1.5f), b(count, -0.5f), out(count, 0.0f), other(count, 0.0f);
+  for (int64_t i = 0; i < count; i++) a[i] = static_cast<float>(i % 1000) * 0.01f - 5;
+  Shape flat{count}, rows{count / 1024, 1024};
+  View va = dense(DType::f32, flat, a.data()), vb = dense(DType::f32, flat, b.data()),
+       vout = dense(DType::f32, flat, out.data());
+  View ra = dense(DType::f32, rows, a.data()), rout = dense(DType::f32, rows, out.data());
+  float total = 0;
+  View sum = dense(DType::f32, {}, &total);
+  for (int threads : {1, 2}) {
+    Stream stream;
+    stream.threads = threads;
+    std::vector<char> room(1 << 20);
+    auto run = [&](const char* name, double bytes, const std::function<int()>& ours) {
+      stream.scratch = {room.data(), room.size(), 0, 0};
+      Pair best = compare(
+          [&] {
+            stream.scratch.used = 0;
+            if (ours() != kDone) std::abort();
+          },
+          [&] {
+            cpu::parallel_for(threads, count, 1, [&](int64_t first, int64_t last) {
+              std::memcpy(other.data() + first, a.data() + first,
+                          static_cast<size_t>(last - first) * 4);
+            });
+          },
+          1);
+      double copied = 2.0 * kBytes;
+      figure(fmt::format("{}_threads_{}", name, threads), bytes / best.ours / 1e9, "memcpy",
+             copied / best.bound / 1e9);
+    };
+    run("copy", 2.0 * kBytes, [&] { return table.copy(stream, va, vout); });
+    run("add", 3.0 * kBytes, [&] { return table.binary(stream, Binary::add, va, vb, vout); });
+    run("gelu", 2.0 * kBytes, [&] { return table.unary(stream, Unary::gelu, va, vout); });
+    run("gelu_tanh", 2.0 * kBytes, [&] { return table.unary(stream, Unary::gelu_tanh, va, vout); });
+    run("sum", 1.0 * kBytes, [&] { return table.reduce(stream, Reduce::sum, va, 0, sum); });
+    run("softmax", 2.0 * kBytes, [&] { return table.softmax(stream, false, ra, rout); });
+  }
+}
+
+}  // namespace
+}  // namespace flow::bench
+
+int main() {
+  flow::bench::print_default_blas();
+  flow::bench::products();
+  flow::bench::memory();
+}
