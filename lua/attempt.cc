@@ -1,11 +1,14 @@
 // Running an attempt in a loaded state, and a service that answers until its state goes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "engine/base/units.hpp"
+#include "kernels/tensor/runtime.hpp"
 #include "lua/state.hpp"
+#include "lua/tensor_budget.hpp"
 
 namespace flow::lua {
 
@@ -53,8 +56,12 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
   sandbox_.step_path.clear();
   sandbox_.checkpoint.reset();
   memory_.refused = false;
+  tensors::Runtime& compute = tensors::runtime();
+  compute.threads = std::max(1, static_cast<int>(request.cpus));
+  compute.records = true;
+  compute.casts = false;
   if (request.memory_bytes > 0)
-    memory_.limit = memory_.used + static_cast<size_t>(request.memory_bytes);
+    memory_.limit = memory_.used + memory_.tensors + static_cast<size_t>(request.memory_bytes);
 }
 
 void State::end_attempt() {
@@ -154,6 +161,7 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
   if (task.function_ref == LUA_NOREF)
     return failed(fmt::format("`{}` is no Lua task", task.def.name));
   AttemptOutcome outcome;
+  TensorScope scope(budget_);
   begin_attempt(request, host);
   Attempt attempt{this, &request, &outcome, is_service};
   lua_pushcfunction(L_, attempt_body);
@@ -241,6 +249,7 @@ Result<Value> State::predict(const Value& inputs) {
   if (service_ref_ == LUA_NOREF) return internal_error("no service has been started");
   Prediction prediction{this, &inputs, internal_error("the prediction came to no result")};
   context_.input_files.clear();
+  TensorScope scope(budget_);
   lua_pushcfunction(L_, predict_body);
   lua_pushlightuserdata(L_, &prediction);
   int status = call_traced(L_, 1, 0);

@@ -7,7 +7,8 @@
 #include <charconv>
 #include <cstring>
 
-#include "kernels/cpu/copy.hpp"
+#include "kernels/shared/view.hpp"
+#include "kernels/tensor/runtime.hpp"
 
 namespace flow::lua {
 namespace {
@@ -277,7 +278,8 @@ void to_row_major(Array& array) {
   for (int dim = 0; dim < shape.rank / 2; dim++)
     from = kernels::swap_dims(from, dim, shape.rank - 1 - dim);
   std::string bytes(array.bytes.size(), '\0');
-  cpu::copy(from, kernels::dense(array.dtype, shape, bytes.data()));
+  tensors::call({}, &kernels::Kernels::copy, "copy", from,
+                kernels::dense(array.dtype, shape, bytes.data()));
   array.bytes = std::move(bytes);
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/random.hpp"
 #include "lua/lib.hpp"
 #include "lua/tensor.hpp"
 
@@ -37,7 +36,7 @@ int batches(lua_State* L) {
       lua_isnoneornil(L, 3) ? next_seed(L) : static_cast<uint64_t>(luaL_checkinteger(L, 3));
   kernels::View order = new_tensor(L, DType::i64, kernels::Shape{count});
   auto* rows = order.at<int64_t>();
-  cpu::permutation(rows, count, seed);
+  tensors::fill_permutation(rows, count, seed);
   for (int64_t i = 0; i < count; i++) rows[i]++;  // Lua counts from 1
   lua_pushinteger(L, size);
   lua_pushinteger(L, 0);

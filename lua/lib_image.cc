@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/copy.hpp"
 #include "kernels/shared/types.hpp"
 #include "lua/lib.hpp"
 #include "lua/tensor.hpp"
@@ -36,7 +35,7 @@ Picture read_picture(lua_State* L, int index, const char* function) {
   Picture picture{view.shape[0], view.shape[1], gray ? 1 : 3, {}};
   picture.pixels.resize(static_cast<size_t>(view.count()));
   if (view.dtype == DType::u8) {
-    cpu::copy(view, kernels::dense(DType::u8, view.shape, picture.pixels.data()));
+    copy_view(view, kernels::dense(DType::u8, view.shape, picture.pixels.data()));
     return picture;
   }
   kernels::View floats = as_dense(L, view, DType::f32);

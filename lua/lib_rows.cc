@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "kernels/cpu/copy.hpp"
 #include "lua/lib.hpp"
 #include "lua/lib_csv.hpp"
 #include "lua/tensor.hpp"
@@ -100,7 +99,7 @@ int rows_tensor(lua_State* L) {
       L, dtype,
       kernels::Shape{static_cast<int64_t>(table.rows), static_cast<int64_t>(columns.size())});
   for (size_t i = 0; i < columns.size(); i++)
-    cpu::copy(view_of(table.columns[columns[i]]), kernels::select(out, 1, static_cast<int64_t>(i)));
+    copy_view(view_of(table.columns[columns[i]]), kernels::select(out, 1, static_cast<int64_t>(i)));
   return 1;
 }
 
@@ -118,7 +117,7 @@ int rows_column(lua_State* L) {
     return 1;
   }
   kernels::View view = view_of(column);
-  cpu::copy(view,
+  copy_view(view,
             new_tensor(L, lua_isnoneornil(L, 3) ? view.dtype : check_dtype(L, 3), view.shape));
   return 1;
 }

@@ -1,5 +1,6 @@
 // One lua_State with its script: it builds the graph, or it runs attempts. Used by one thread.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,15 +12,18 @@ namespace flow::lua {
 /// What a state may use. 0: no limit.
 struct Memory {
   size_t used = 0, limit = 0;
+  std::atomic<size_t> tensors = 0;  // beside `used`, under the same limit
   bool refused = false;
   size_t refused_peak = 0;  // what it would have come to
 };
+
+class TensorBudget;  // tensor_budget.hpp
 
 /// Made, built or loaded in vm.cc; what it runs is in attempt.cc.
 class State {
  public:
   State();
-  ~State() { lua_close(L_); }
+  ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -71,6 +75,7 @@ class State {
   void take_snapshots();
 
   Memory memory_;
+  std::shared_ptr<TensorBudget> budget_;
   lua_State* L_;
   VmContext context_;
   Sandbox sandbox_;

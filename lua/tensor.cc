@@ -5,42 +5,39 @@
 
 #include <cstring>
 
-#include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/walk.hpp"
 #include "kernels/shared/types.hpp"
+#include "kernels/tensor/autograd.hpp"
 #include "lua/sandbox.hpp"
+#include "lua/tensor_budget.hpp"
 
 namespace flow::lua {
 namespace {
 
+using tensors::Device;
+
 const char kTensorKey = 0;
 
+int drop_tensor(lua_State* L) {
+  static_cast<tensors::Tensor*>(lua_touserdata(L, 1))->~Tensor();
+  new (lua_touserdata(L, 1)) tensors::Tensor;  // a finalizer may still see it
+  return 0;
+}
+
 int tensor_length(lua_State* L) {
-  const kernels::View& view = check_tensor(L, 1, "the operand of #");
-  if (view.rank() == 0) raise(L, "a tensor without dimensions has no length: use x:item()");
-  lua_pushinteger(L, view.shape[0]);
+  const tensors::Tensor& x = check_object(L, 1, "the operand of #");
+  if (x.rank() == 0) raise(L, "a tensor without dimensions has no length: use x:item()");
+  lua_pushinteger(L, x.size(0));
   return 1;
 }
 
 // Same type, shape and elements. A NaN differs from all.
 int tensor_equals(lua_State* L) {
-  const kernels::View *a = test_tensor(L, 1), *b = test_tensor(L, 2);
-  bool same = a != nullptr && b != nullptr && a->dtype == b->dtype && a->shape == b->shape;
-  if (same) {
-    kernels::visit(a->dtype, [&](auto type) {
-      using T = decltype(type);
-      cpu::for_each_run<2>({*a, *b}, [&](auto at, auto stride, int64_t length) {
-        for (int64_t i = 0; i < length && same; i++) {
-          T left = reinterpret_cast<const T*>(at[0])[i * stride[0]];
-          T right = reinterpret_cast<const T*>(at[1])[i * stride[1]];
-          if constexpr (std::is_arithmetic_v<T>) {
-            same = left == right;
-          } else {
-            same = kernels::convert<float>(left) == kernels::convert<float>(right);
-          }
-        }
-      });
-    });
+  const tensors::Tensor *a = test_object(L, 1), *b = test_object(L, 2);
+  bool same = a != nullptr && b != nullptr && a->dtype() == b->dtype() && a->shape() == b->shape();
+  if (same && a->count() > 0) {
+    tensors::Tensor equal = tensors::compare(tensors::Compare::eq, *a, *b);
+    same = tensors::integer_of(
+               tensors::reduce(tensors::Reduce::all, equal, tensors::all_dims(equal))) != 0;
   }
   lua_pushboolean(L, same);
   return 1;
@@ -59,19 +56,24 @@ int refuse_concat(lua_State* L) {
 void push_metatable(lua_State* L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kTensorKey) == LUA_TTABLE) return;
   lua_pop(L, 1);
-  lua_createtable(L, 0, 20);
+  lua_createtable(L, 0, 24);
   luaL_setfuncs(L, kTensorOperators, 0);
-  luaL_Reg own[] = {
-      {"__len", tensor_length},    {"__eq", tensor_equals},     {"__lt", refuse_order},
-      {"__le", refuse_order},      {"__concat", refuse_concat}, {"__newindex", tensor_new_index},
-      {"__tostring", tensor_text}, {"__pairs", tensor_pairs},   {nullptr, nullptr}};
+  luaL_Reg own[] = {{"__gc", drop_tensor},
+                    {"__len", tensor_length},
+                    {"__eq", guarded<tensor_equals>},
+                    {"__lt", refuse_order},
+                    {"__le", refuse_order},
+                    {"__concat", refuse_concat},
+                    {"__newindex", guarded<tensor_new_index>},
+                    {"__tostring", guarded<tensor_text>},
+                    {"__pairs", tensor_pairs},
+                    {nullptr, nullptr}};
   luaL_setfuncs(L, own, 0);
-  lua_createtable(L, 0, 64);
-  luaL_setfuncs(L, kTensorMath, 0);
-  luaL_setfuncs(L, kTensorReductions, 0);
-  luaL_setfuncs(L, kTensorShapes, 0);
-  luaL_setfuncs(L, kTensorNetworks, 0);
-  lua_pushcclosure(L, tensor_index, 1);
+  lua_createtable(L, 0, 160);
+  for (const luaL_Reg* methods :
+       {kTensorMath, kTensorReductions, kTensorShapes, kTensorNetworks, kTensorGradients})
+    luaL_setfuncs(L, methods, 0);
+  lua_pushcclosure(L, guarded<tensor_index>, 1);
   lua_setfield(L, -2, "__index");
   lua_pushliteral(L, "tensor");
   lua_setfield(L, -2, "__name");
@@ -81,65 +83,105 @@ void push_metatable(lua_State* L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &kTensorKey);
 }
 
-// Pushes a tensor over the storage at the top, which it replaces.
-void wrap_storage(lua_State* L, const kernels::View& view) {
-  static_assert(std::is_trivially_destructible_v<kernels::View>);
-  auto* object = static_cast<kernels::View*>(lua_newuserdatauv(L, sizeof(kernels::View), 1));
-  new (object) kernels::View(view);
-  lua_insert(L, -2);
-  lua_setiuservalue(L, -2, 1);
-  push_metatable(L);
-  lua_setmetatable(L, -2);
-}
-
-std::string header_of(const kernels::View& view) {
-  std::string header = std::string(dtype_name(view.dtype)) + kernels::text_of(view.shape);
+// Type and shape, and whether its gradient is wanted, lead, so that tensors of the same bytes and
+// another shape differ in a key.
+std::string header_of(const tensors::Tensor& x) {
+  std::string header = std::string(dtype_name(x.dtype())) + kernels::text_of(x.shape());
+  if (x.wants_gradient()) header += " gradient";
   return header + '\0';
 }
 
-std::string dense_bytes(const kernels::View& view) {
-  std::string bytes(view.bytes(), '\0');
-  cpu::copy(view, kernels::dense(view.dtype, view.shape, bytes.data()));
+std::string dense_bytes(const tensors::Tensor& x) {
+  tensors::NoRecord off;
+  std::string bytes(x.view().bytes(), '\0');
+  tensors::Tensor dense = tensors::contiguous(x.detached());
+  tensors::move_bytes(x.device(), dense.view().data, {}, bytes.data(), bytes.size());
   return bytes;
 }
 
 }  // namespace
 
-const kernels::View* test_tensor(lua_State* L, int index) {
+int call_guarded(lua_State* L, Function function) {
+  TensorBudget::running(L);
+  std::string problem;
+  try {
+    return function(L);
+  } catch (const tensors::Failure& failure) {
+    problem = failure.what();
+  }
+  raise(L, problem);
+}
+
+const tensors::Tensor* test_object(lua_State* L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return nullptr;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &kTensorKey);
   bool same = lua_rawequal(L, -1, -2);
   lua_pop(L, 2);
-  return same ? static_cast<const kernels::View*>(lua_touserdata(L, index)) : nullptr;
+  if (!same) return nullptr;
+  auto* tensor = static_cast<const tensors::Tensor*>(lua_touserdata(L, index));
+  return *tensor ? tensor : nullptr;
+}
+
+const tensors::Tensor& check_object(lua_State* L, int index, const char* what) {
+  const tensors::Tensor* tensor = test_object(L, index);
+  if (tensor == nullptr) raise(L, fmt::format("{} is a tensor, not {}", what, describe(L, index)));
+  return *tensor;
+}
+
+void push_object(lua_State* L, tensors::Tensor tensor) {
+  luaL_checkstack(L, 6, "too many tensors at once");
+  void* memory = lua_newuserdatauv(L, sizeof(tensors::Tensor), 0);
+  new (memory) tensors::Tensor(std::move(tensor));
+  push_metatable(L);
+  lua_setmetatable(L, -2);
+  TensorBudget::collect_if_due(L);
+}
+
+void push_item(lua_State* L, const tensors::Tensor& tensor) {
+  if (tensor.dtype() == DType::boolean) {
+    lua_pushboolean(L, tensors::integer_of(tensor) != 0);
+  } else if (kernels::is_float(tensor.dtype())) {
+    lua_pushnumber(L, tensors::item_of(tensor));
+  } else {
+    lua_pushinteger(L, tensors::integer_of(tensor));
+  }
+}
+
+void push_result(lua_State* L, const tensors::Tensor& tensor) {
+  if (tensor.rank() == 0 && !tensor.is_tracked()) return push_item(L, tensor);
+  push_object(L, tensor);
+}
+
+const kernels::View* test_tensor(lua_State* L, int index) {
+  const tensors::Tensor* tensor = test_object(L, index);
+  if (tensor == nullptr) return nullptr;
+  if (tensor->device().kind != Device::cpu)
+    raise(L, fmt::format("{} is read here by the CPU: move it with x:to(\"cpu\")",
+                         tensors::text_of(*tensor)));
+  return &tensor->view();
 }
 
 const kernels::View& check_tensor(lua_State* L, int index, const char* what) {
-  const kernels::View* view = test_tensor(L, index);
-  if (view == nullptr) raise(L, fmt::format("{} is a tensor, not {}", what, describe(L, index)));
-  return *view;
+  check_object(L, index, what);
+  return *test_tensor(L, index);
 }
 
 kernels::View new_tensor(lua_State* L, DType dtype, const kernels::Shape& shape) {
-  auto room = kTensorBytesMax / static_cast<int64_t>(dtype_size(dtype));
-  for (int dim = 0; dim < shape.rank; dim++) {
-    if (shape[dim] == 0) continue;
-    room /= shape[dim];
-    if (room == 0)
-      raise(L, fmt::format("a tensor {} {} is too large: a tensor has at most {} bytes",
-                           dtype_name(dtype), kernels::text_of(shape), kTensorBytesMax));
+  TensorBudget::running(L);
+  std::string problem;
+  try {
+    tensors::Tensor made = tensors::Tensor::empty(dtype, shape);
+    kernels::View view = made.view();
+    push_object(L, std::move(made));
+    return view;
+  } catch (const tensors::Failure& failure) {
+    problem = failure.what();
   }
-  luaL_checkstack(L, 6, "too many tensors at once");
-  auto bytes = static_cast<size_t>(shape.count()) * dtype_size(dtype);
-  kernels::View view =
-      kernels::dense(dtype, shape, lua_newuserdatauv(L, std::max<size_t>(bytes, 1), 0));
-  wrap_storage(L, view);
-  return view;
+  raise(L, problem);
 }
 
 void push_view(lua_State* L, const kernels::View& view, int owner) {
-  luaL_checkstack(L, 6, "too many tensors at once");
-  lua_getiuservalue(L, owner, 1);
-  wrap_storage(L, view);
+  push_object(L, tensors::Tensor(view, test_object(L, owner)->storage()));
 }
 
 kernels::View as_dense(lua_State* L, const kernels::View& view, DType dtype) {
@@ -148,8 +190,12 @@ kernels::View as_dense(lua_State* L, const kernels::View& view, DType dtype) {
     return view;
   }
   kernels::View out = new_tensor(L, dtype, view.shape);
-  cpu::copy(view, out);
+  copy_view(view, out);
   return out;
+}
+
+void copy_view(const kernels::View& from, const kernels::View& to) {
+  tensors::call({}, &kernels::Kernels::copy, "copy", from, to);
 }
 
 std::string describe(const kernels::View& view) {
@@ -157,7 +203,7 @@ std::string describe(const kernels::View& view) {
 }
 
 std::string describe(lua_State* L, int index) {
-  if (const kernels::View* view = test_tensor(L, index)) return describe(*view);
+  if (const tensors::Tensor* tensor = test_object(L, index)) return tensors::text_of(*tensor);
   if (is_handle(L, index)) return describe_handle(L, index) + " (its result is not there yet)";
   if (lua_isnoneornil(L, index)) return "nil";
   return std::string("a ") + luaL_typename(L, index);
@@ -178,24 +224,95 @@ DType check_dtype(lua_State* L, int index) {
                        name, near.empty() ? "" : "; did you mean `" + near + "`?"));
 }
 
+bool is_device_name(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TSTRING) return false;
+  std::string_view name = lua_tostring(L, index);
+  return name == "cpu" || name.starts_with("cuda");
+}
+
+tensors::Device check_device(lua_State* L, int index) {
+  std::string name = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : "";
+  if (name == "cpu") return {};
+  Device device{Device::cuda, 0};
+  if (name == "cuda") return device;
+  if (name.starts_with("cuda:") && name.size() > 5 && name.size() < 9 &&
+      name.find_first_not_of("0123456789", 5) == std::string::npos) {
+    device.index = std::stoi(name.substr(5));
+    return device;
+  }
+  raise(L, fmt::format("a device is \"cpu\", \"cuda\" or \"cuda:N\" with N from 0, not {}",
+                       name.empty() ? describe(L, index) : "\"" + name + "\""));
+}
+
 int check_dim(lua_State* L, int index, const kernels::View& view, const char* function) {
   int exact = 0;
-  lua_Integer dim = lua_tointegerx(L, index, &exact);
+  lua_Integer given = lua_tointegerx(L, index, &exact);
+  lua_Integer dim = given < 0 ? given + view.rank() + 1 : given;
   if (!exact || dim < 1 || dim > view.rank())
     raise(L, fmt::format("x:{} takes a dimension of 1..{} of {}, not {}", function, view.rank(),
-                         describe(view), exact ? std::to_string(dim) : describe(L, index)));
+                         describe(view), exact ? std::to_string(given) : describe(L, index)));
   return static_cast<int>(dim) - 1;
 }
 
-void push_first(lua_State* L, const kernels::View& view) {
-  if (view.dtype == DType::boolean) return lua_pushboolean(L, cpu::first_as_integer(view) != 0);
-  if (kernels::is_float(view.dtype)) return lua_pushnumber(L, cpu::first_as_double(view));
-  lua_pushinteger(L, cpu::first_as_integer(view));
+tensors::Dims check_dims(lua_State* L, int index, const kernels::View& view, const char* function) {
+  tensors::Dims dims;
+  if (lua_isnoneornil(L, index)) {
+    for (int dim = 0; dim < view.rank(); dim++) dims.push_back(dim);
+    return dims;
+  }
+  if (!lua_istable(L, index)) return {check_dim(L, index, view, function)};
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)); i++) {
+    lua_rawgeti(L, index, i);
+    dims.push_back(check_dim(L, lua_gettop(L), view, function));
+    lua_pop(L, 1);
+  }
+  return dims;
 }
 
-DType compute_type(DType dtype) {
-  if (dtype == DType::f16 || dtype == DType::bf16) return DType::f32;
-  return dtype == DType::boolean ? DType::u8 : dtype;
+kernels::Number check_number(lua_State* L, int index, const char* what) {
+  if (lua_isboolean(L, index)) return kernels::Number::of(int64_t{lua_toboolean(L, index)});
+  if (lua_type(L, index) != LUA_TNUMBER)
+    raise(L, fmt::format("{} is a number, not {}", what, describe(L, index)));
+  if (lua_isinteger(L, index)) return kernels::Number::of(int64_t{lua_tointeger(L, index)});
+  return kernels::Number::of(double{lua_tonumber(L, index)});
+}
+
+void push_first(lua_State* L, const kernels::View& view) {
+  kernels::visit(view.dtype, [&](auto type) {
+    using T = decltype(type);
+    T value = *view.at<T>();
+    if constexpr (std::is_same_v<T, kernels::Bool>) {
+      lua_pushboolean(L, value.bits != 0);
+    } else if constexpr (std::is_integral_v<T>) {
+      lua_pushinteger(L, kernels::convert<int64_t>(value));
+    } else {
+      lua_pushnumber(L, kernels::convert<double>(value));
+    }
+  });
+}
+
+kernels::Shape check_shape(lua_State* L, int index, const char* function, bool open) {
+  bool in_table = lua_type(L, index) == LUA_TTABLE;
+  auto given = in_table ? static_cast<int>(lua_rawlen(L, index)) : lua_gettop(L) - index + 1;
+  if (given > kernels::kRankMax)
+    raise(L, fmt::format("a tensor has at most {} dimensions", kernels::kRankMax));
+  kernels::Shape shape;
+  for (int i = 0; i < given; i++) {
+    if (in_table) {
+      lua_rawgeti(L, index, i + 1);
+    } else {
+      lua_pushvalue(L, index + i);
+    }
+    int exact = 0;
+    lua_Integer size = lua_tointegerx(L, -1, &exact);
+    if (!exact || lua_type(L, -1) != LUA_TNUMBER || size < (open ? -1 : 0))
+      raise(L, fmt::format("{} takes sizes{}, not {}", function,
+                           open ? ", one of which may be -1" : ", integers of 0 or more",
+                           exact ? std::to_string(size) : describe(L, -1)));
+    lua_pop(L, 1);
+    shape.push(size);
+  }
+  return shape;
 }
 
 uint64_t next_seed(lua_State* L) {
@@ -212,10 +329,12 @@ uint64_t next_seed(lua_State* L) {
   return seed;
 }
 
-bool is_tensor(lua_State* L, int index) { return test_tensor(L, index) != nullptr; }
+bool is_tensor(lua_State* L, int index) { return test_object(L, index) != nullptr; }
 
 void open_tensor(lua_State* L, int flow_table) {
-  open_tensor_makers(L, lua_absindex(L, flow_table));
+  flow_table = lua_absindex(L, flow_table);
+  open_tensor_makers(L, flow_table);
+  open_tensor_gradients(L, flow_table);
 }
 
 void push_tensor(lua_State* L, const Tensor& tensor) {
@@ -243,27 +362,32 @@ void push_tensor(lua_State* L, const Tensor& tensor) {
 }
 
 Tensor read_tensor(lua_State* L, int index) {
-  const kernels::View& view = check_tensor(L, index, "what is read");
+  const tensors::Tensor& x = check_object(L, index, "what is read");
   Tensor tensor;
-  tensor.dtype = view.dtype;
-  for (int dim = 0; dim < view.rank(); dim++) tensor.shape.push_back(view.shape[dim]);
-  tensor.data = std::make_shared<const std::string>(dense_bytes(view));
+  tensor.dtype = x.dtype();
+  for (int dim = 0; dim < x.rank(); dim++) tensor.shape.push_back(x.size(dim));
+  tensor.data = std::make_shared<const std::string>(dense_bytes(x));
   tensor.digest = sha256(*tensor.data);
   return tensor;
 }
 
-// Type and shape lead, so that tensors of the same bytes and another shape differ in a key.
 std::string tensor_bytes(lua_State* L, int index) {
-  const kernels::View& view = check_tensor(L, index, "what is read");
-  return header_of(view) + dense_bytes(view);
+  const tensors::Tensor& x = check_object(L, index, "what is read");
+  return header_of(x) + dense_bytes(x);
 }
 
 void restore_tensor(lua_State* L, int index, const std::string& bytes) {
-  const kernels::View& view = check_tensor(L, index, "what is restored");
-  std::string header = header_of(view);
-  FLOW_CHECK(bytes.starts_with(header) && bytes.size() == header.size() + view.bytes());
-  std::string content = bytes.substr(header.size());
-  cpu::copy(kernels::dense(view.dtype, view.shape, content.data()), view);
+  tensors::Tensor x = check_object(L, index, "what is restored");
+  size_t header = bytes.find('\0');
+  FLOW_CHECK(header != std::string::npos && bytes.size() - header - 1 == x.view().bytes());
+  tensors::NoRecord off;
+  x.set_node({});
+  x.want_gradient(bytes.substr(0, header).ends_with(" gradient"));
+  x.set_gradient({});
+  std::string content = bytes.substr(header + 1);
+  tensors::Tensor saved = tensors::Tensor::empty(x.dtype(), x.shape());
+  if (!content.empty()) std::memcpy(saved.view().data, content.data(), content.size());
+  tensors::copy_in_place(x, saved);
 }
 
 }  // namespace flow::lua

@@ -1,315 +1,298 @@
-// Arithmetic, comparison, functions of one number and products of tensors.
+// Arithmetic, comparison, functions of one number, and products of tensors.
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
-#include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/elementwise.hpp"
-#include "kernels/cpu/matmul.hpp"
 #include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
 namespace {
 
-using cpu::Binary;
-using cpu::Compare;
-using cpu::Unary;
-using kernels::View;
-
-int width_of(DType dtype) {
-  switch (dtype) {
-    case DType::boolean:
-      return 0;
-    case DType::u8:
-      return 1;
-    case DType::i32:
-      return 2;
-    case DType::i64:
-      return 3;
-    case DType::f16:
-    case DType::bf16:
-      return 4;
-    case DType::f32:
-      return 5;
-    case DType::f64:
-      return 6;
-  }
-  return 6;
-}
-
-// The type that holds both: integers give way to floats, narrow to wide.
-DType common_type(DType a, DType b) {
-  if (a == b) return a;
-  if (width_of(a) == width_of(b)) return DType::f32;  // f16 and bf16
-  return width_of(a) > width_of(b) ? a : b;
-}
-
-// One side of an operator: a tensor, or a number standing for a tensor of any shape.
-struct Operand {
-  View view;
-  bool is_number = false;
-  alignas(8) char memory[8] = {};
-};
-
-struct Pair {
-  Operand a, b;
-  DType dtype;  // of both, as the rules of promotion say
-};
+using kernels::Number;
+using tensors::Binary;
+using tensors::Compare;
+using tensors::Tensor;
+using tensors::Unary;
 
 bool is_number(lua_State* L, int index) {
   return lua_type(L, index) == LUA_TNUMBER || lua_isboolean(L, index);
 }
 
-// A number takes the tensor's type, but a fraction makes integers floats.
-DType type_of_number(lua_State* L, int index, DType tensor) {
-  if (lua_isboolean(L, index)) return tensor;
-  if (lua_isinteger(L, index)) return tensor == DType::boolean ? DType::i64 : tensor;
-  return kernels::is_float(tensor) ? tensor : DType::f32;
-}
-
-void read_number(lua_State* L, int index, DType dtype, Operand& out) {
-  out.is_number = true;
-  out.view = kernels::dense(compute_type(dtype), {}, out.memory);
-  if (lua_isboolean(L, index)) return cpu::fill(out.view, int64_t{lua_toboolean(L, index)});
-  if (!lua_isinteger(L, index)) return cpu::fill(out.view, lua_tonumber(L, index));
-  int64_t number = lua_tointeger(L, index);
-  cpu::fill(out.view, number);
-  if (!kernels::is_float(dtype) && cpu::first_as_integer(out.view) != number)
-    raise(L, fmt::format("{} does not fit into a tensor of {}: write x:to(\"i64\") first", number,
-                         dtype_name(dtype)));
-}
-
-void read_pair(lua_State* L, const char* verb, Pair& pair) {
-  const View *a = test_tensor(L, 1), *b = test_tensor(L, 2);
-  if ((a == nullptr && !is_number(L, 1)) || (b == nullptr && !is_number(L, 2)))
-    raise(L, fmt::format("cannot {} {} and {}", verb, describe(L, 1), describe(L, 2)));
-  if (a == nullptr && b == nullptr)
+[[noreturn]] void refuse_pair(lua_State* L, const char* verb) {
+  if (test_object(L, 1) == nullptr && test_object(L, 2) == nullptr)
     raise(L, fmt::format("cannot {} two numbers here: one is a tensor", verb));
-  pair.dtype = a == nullptr   ? type_of_number(L, 1, b->dtype)
-               : b == nullptr ? type_of_number(L, 2, a->dtype)
-                              : common_type(a->dtype, b->dtype);
-  if (a != nullptr) pair.a.view = *a;
-  if (b != nullptr) pair.b.view = *b;
+  raise(L, fmt::format("cannot {} {} and {}", verb, describe(L, 1), describe(L, 2)));
 }
 
-// Brings both sides to `dtype` (a computing one) and one shape, which is returned.
-kernels::Shape settle(lua_State* L, const char* verb, Pair& pair, DType dtype) {
-  for (int index : {1, 2}) {
-    Operand& side = index == 1 ? pair.a : pair.b;
-    if (is_number(L, index)) {
-      read_number(L, index, dtype, side);
-    } else if (side.view.dtype != dtype) {
-      View cast = new_tensor(L, dtype, side.view.shape);
-      cpu::copy(side.view, cast);
-      side.view = cast;
-    }
+// true counts as 1 beside numbers, and leaves a tensor's type as it is.
+Number operand_number(lua_State* L, int index) { return check_number(L, index, "an operand"); }
+
+template <Binary op>
+int binary(lua_State* L) {
+  const Tensor *a = test_object(L, 1), *b = test_object(L, 2);
+  if (a != nullptr && b != nullptr) {
+    push_object(L, tensors::binary(op, *a, *b));
+  } else if (a != nullptr && is_number(L, 2)) {
+    push_object(L, tensors::binary(op, *a, operand_number(L, 2)));
+  } else if (b != nullptr && is_number(L, 1)) {
+    push_object(L, tensors::binary(op, *b, operand_number(L, 1), true));
+  } else {
+    refuse_pair(L, tensors::verb_of(op));
   }
-  kernels::Shape shape;
-  if (!kernels::broadcast(pair.a.view.shape, pair.b.view.shape, shape))
-    raise(L,
-          fmt::format("cannot {} {} and {}: shapes fit where their sizes, from the last dimension "
-                      "on, are equal or 1",
-                      verb, describe(L, 1), describe(L, 2)));
-  pair.a.view = kernels::stretch(pair.a.view, shape);
-  pair.b.view = kernels::stretch(pair.b.view, shape);
-  return shape;
-}
-
-int push_as(lua_State* L, const View& view, DType dtype) {
-  if (view.dtype != dtype) as_dense(L, view, dtype);
   return 1;
 }
 
-int arithmetic(lua_State* L, Binary op, const char* verb) {
-  Pair pair;
-  read_pair(L, verb, pair);
-  DType result = pair.dtype;
-  if (result == DType::boolean) result = DType::i64;
-  if ((op == Binary::div || op == Binary::pow) && !kernels::is_float(result)) result = DType::f32;
-  kernels::Shape shape = settle(L, verb, pair, compute_type(result));
-  View out = new_tensor(L, compute_type(result), shape);
-  cpu::binary(op, pair.a.view, pair.b.view, out);
-  return push_as(L, out, result);
-}
-
-template <Binary op>
-int arithmetic_of(lua_State* L) {
-  constexpr const char* verbs[] = {"add",
-                                   "subtract",
-                                   "multiply",
-                                   "divide",
-                                   "raise",
-                                   "take the maximum of",
-                                   "take the minimum of"};
-  return arithmetic(L, op, verbs[static_cast<int>(op)]);
+Compare mirrored(Compare op) {
+  switch (op) {
+    case Compare::lt:
+      return Compare::gt;
+    case Compare::le:
+      return Compare::ge;
+    case Compare::gt:
+      return Compare::lt;
+    case Compare::ge:
+      return Compare::le;
+    default:
+      return op;
+  }
 }
 
 template <Compare op>
-int compare_of(lua_State* L) {
-  Pair pair;
-  read_pair(L, "compare", pair);
-  kernels::Shape shape = settle(L, "compare", pair, compute_type(pair.dtype));
-  cpu::compare(op, pair.a.view, pair.b.view, new_tensor(L, DType::boolean, shape));
+int compare(lua_State* L) {
+  const Tensor *a = test_object(L, 1), *b = test_object(L, 2);
+  if (a != nullptr && b != nullptr) {
+    push_object(L, tensors::compare(op, *a, *b));
+  } else if (a != nullptr && is_number(L, 2)) {
+    push_object(L, tensors::compare(op, *a, operand_number(L, 2)));
+  } else if (b != nullptr && is_number(L, 1)) {
+    push_object(L, tensors::compare(mirrored(op), *b, operand_number(L, 1)));
+  } else {
+    refuse_pair(L, "compare");
+  }
   return 1;
 }
 
 template <Unary op>
-int unary_of(lua_State* L) {
-  constexpr bool any_type = op == Unary::neg || op == Unary::abs || op == Unary::relu;
-  View in = check_tensor(L, 1, "the operand");
-  DType result = in.dtype;
-  if (!kernels::is_float(result) && !any_type) result = DType::f32;
-  if (result == DType::boolean) result = DType::i64;
-  DType compute = compute_type(result);
-  if (in.dtype != compute) in = as_dense(L, in, compute);
-  View out = new_tensor(L, compute, in.shape);
-  cpu::unary(op, in, out);
-  return push_as(L, out, result);
+int unary(lua_State* L) {
+  push_object(L, tensors::unary(op, check_object(L, 1, "the operand")));
+  return 1;
+}
+
+int gelu(lua_State* L) {  // x:gelu(), x:gelu("tanh")
+  const Tensor& x = check_object(L, 1, "x in x:gelu()");
+  std::string_view kind = luaL_optstring(L, 2, "none");
+  if (kind != "none" && kind != "tanh")
+    raise(L, fmt::format("x:gelu takes \"none\" or \"tanh\", not \"{}\"", kind));
+  push_object(L, tensors::unary(kind == "tanh" ? Unary::gelu_tanh : Unary::gelu, x));
+  return 1;
+}
+
+Number bound(lua_State* L, int index, double otherwise) {
+  if (lua_isnoneornil(L, index)) return Number::of(otherwise);
+  return check_number(L, index, "a bound of x:clamp");
+}
+
+int clamp(lua_State* L) {  // x:clamp(low, high); either may be nil
+  const Tensor& x = check_object(L, 1, "x in x:clamp(low, high)");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  push_object(L, tensors::clamp(x, bound(L, 2, -kInfinity), bound(L, 3, kInfinity)));
+  return 1;
+}
+
+int masked_fill(lua_State* L) {  // x:masked_fill(mask, value)
+  const Tensor& x = check_object(L, 1, "x in x:masked_fill(mask, value)");
+  const Tensor& mask = check_object(L, 2, "the mask of x:masked_fill");
+  Number value = check_number(L, 3, "the value of x:masked_fill");
+  Tensor filler = Tensor::full(x.dtype(), {}, value, x.device());
+  push_object(L, tensors::where(mask, filler, x));
+  return 1;
+}
+
+template <Tensor (*function)(const Tensor&, const Tensor&, const Tensor&, double)>
+int add_term(lua_State* L) {  // x:addcmul(a, b [, factor])
+  push_object(L, function(check_object(L, 1, "x"), check_object(L, 2, "the second operand"),
+                          check_object(L, 3, "the third operand"), luaL_optnumber(L, 4, 1)));
+  return 1;
+}
+
+int lerp(lua_State* L) {
+  push_object(L, tensors::lerp(check_object(L, 1, "x"), check_object(L, 2, "the end of x:lerp"),
+                               luaL_checknumber(L, 3)));
+  return 1;
+}
+
+int dropout(lua_State* L) {  // x:dropout(p [, seed])
+  const Tensor& x = check_object(L, 1, "x in x:dropout(p)");
+  double p = luaL_checknumber(L, 2);
+  uint64_t seed =
+      lua_isnoneornil(L, 3) ? next_seed(L) : static_cast<uint64_t>(luaL_checkinteger(L, 3));
+  push_object(L, tensors::dropout(x, p, seed));
+  return 1;
 }
 
 int refuse_operator(lua_State* L) {
-  raise(L, "tensors have +, -, *, /, ^ and unary -; for others there are methods and x:table()");
+  raise(L,
+        "tensors have +, -, *, /, //, %, ^ and unary -; for others there are methods and "
+        "x:table()");
 }
 
-// ---- in place
+// ---- in place; each returns x
+
+int done(lua_State* L) {
+  lua_settop(L, 1);
+  return 1;
+}
 
 // Integers take nothing in place that would be rounded.
-void refuse_fraction(lua_State* L, const char* method, const View& target, int index) {
-  if (kernels::is_float(target.dtype)) return;
-  bool floats = is_tensor(L, index) && kernels::is_float(check_tensor(L, index, method).dtype);
-  bool fraction = lua_type(L, index) == LUA_TNUMBER && !lua_isinteger(L, index) &&
-                  std::floor(lua_tonumber(L, index)) != lua_tonumber(L, index);
-  if (floats || fraction)
-    raise(L, fmt::format("x:{} of {} takes integers: write x:to(\"f32\") before it", method,
-                         describe(target)));
+void refuse_fraction(lua_State* L, const char* method, const Tensor& target, int index) {
+  if (kernels::is_float(target.dtype()) || lua_type(L, index) != LUA_TNUMBER) return;
+  if (lua_isinteger(L, index) || std::floor(lua_tonumber(L, index)) == lua_tonumber(L, index))
+    return;
+  raise(L, fmt::format("x:{} of {} takes integers: write x:to(\"f32\") before it", method,
+                       tensors::text_of(target)));
 }
 
-int add_to(lua_State* L) {  // x:add_(y[, factor])
-  View target = check_tensor(L, 1, "x in x:add_(y)");
-  DType compute = compute_type(target.dtype);
-  if (compute != target.dtype)
-    raise(L, fmt::format("x:add_ works on f32, f64, i64, i32 and u8, not on {}", describe(target)));
-  refuse_fraction(L, "add_", target, 2);
-  refuse_fraction(L, "add_", target, 3);
+// A float without a fraction is an integer for an integer tensor.
+Number number_for(lua_State* L, const char* method, const Tensor& target, int index) {
+  refuse_fraction(L, method, target, index);
+  Number number = check_number(L, index, "an operand");
+  if (kernels::is_float(target.dtype()) || number.is_integer) return number;
+  return Number::of(static_cast<int64_t>(number.real));
+}
+
+int add_to(lua_State* L) {  // x:add_(y [, factor])
+  const Tensor& x = check_object(L, 1, "x in x:add_(y)");
   double factor = luaL_optnumber(L, 3, 1);
-  lua_settop(L, 2);
-  Pair pair;
-  read_pair(L, "add", pair);
-  kernels::Shape shape = settle(L, "add", pair, compute);
-  if (!(shape == target.shape))
-    raise(L, fmt::format("cannot add {} to {} in place: the sum has shape {}", describe(L, 2),
-                         describe(target), kernels::text_of(shape)));
-  View term = pair.b.view;
-  if (factor != 1) {
-    Operand scale;
-    lua_pushnumber(L, factor);
-    read_number(L, -1, compute, scale);
-    View scaled = new_tensor(L, compute, shape);
-    cpu::binary(Binary::mul, term, kernels::stretch(scale.view, shape), scaled);
-    term = scaled;
+  refuse_fraction(L, "add_", x, 3);
+  if (const Tensor* y = test_object(L, 2)) {
+    tensors::add_in_place(x, *y, factor);
+    return done(L);
   }
-  cpu::binary(Binary::add, target, term, target);
-  lua_settop(L, 1);
-  return 1;
+  Number term = number_for(L, "add_", x, 2);
+  if (factor != 1)
+    term = kernels::is_float(x.dtype()) ? Number::of(term.real * factor)
+                                        : Number::of(term.integer * static_cast<int64_t>(factor));
+  tensors::binary_in_place(Binary::add, x, term);
+  return done(L);
 }
 
-int multiply_in_place(lua_State* L) {  // x:mul_(y)
-  View target = check_tensor(L, 1, "x in x:mul_(y)");
-  DType compute = compute_type(target.dtype);
-  if (compute != target.dtype)
-    raise(L, fmt::format("x:mul_ works on f32, f64, i64, i32 and u8, not on {}", describe(target)));
-  refuse_fraction(L, "mul_", target, 2);
-  Pair pair;
-  read_pair(L, "multiply", pair);
-  kernels::Shape shape = settle(L, "multiply", pair, compute);
-  if (!(shape == target.shape))
-    raise(L, fmt::format("cannot multiply {} by {} in place: the product has shape {}",
-                         describe(target), describe(L, 2), kernels::text_of(shape)));
-  cpu::binary(Binary::mul, target, pair.b.view, target);
-  lua_settop(L, 1);
-  return 1;
+template <Binary op>
+int binary_in_place(lua_State* L) {
+  constexpr const char* name = op == Binary::sub ? "sub_" : op == Binary::mul ? "mul_" : "div_";
+  const Tensor& x = check_object(L, 1, "x");
+  if (const Tensor* y = test_object(L, 2)) {
+    tensors::binary_in_place(op, x, *y);
+  } else {
+    if (!is_number(L, 2)) refuse_pair(L, tensors::verb_of(op));
+    tensors::binary_in_place(op, x, number_for(L, name, x, 2));
+  }
+  return done(L);
+}
+
+template <Unary op>
+int unary_in_place(lua_State* L) {
+  tensors::unary_in_place(op, check_object(L, 1, "x"));
+  return done(L);
 }
 
 int fill_in_place(lua_State* L) {  // x:fill_(number)
-  View target = check_tensor(L, 1, "x in x:fill_(v)");
-  if (lua_type(L, 2) != LUA_TNUMBER && !lua_isboolean(L, 2))
-    raise(L, "x:fill_(v) takes a number or a boolean, not " + describe(L, 2));
-  refuse_fraction(L, "fill_", target, 2);
-  if (lua_isinteger(L, 2) || lua_isboolean(L, 2)) {
-    cpu::fill(target,
-              lua_isboolean(L, 2) ? int64_t{lua_toboolean(L, 2)} : int64_t{lua_tointeger(L, 2)});
-  } else {
-    cpu::fill(target, lua_tonumber(L, 2));
-  }
-  lua_settop(L, 1);
-  return 1;
+  const Tensor& x = check_object(L, 1, "x in x:fill_(v)");
+  refuse_fraction(L, "fill_", x, 2);
+  if (!is_number(L, 2)) raise(L, "x:fill_(v) takes a number or a boolean, not " + describe(L, 2));
+  tensors::fill_in_place(x, check_number(L, 2, "what x:fill_ writes"));
+  return done(L);
+}
+
+int zero_in_place(lua_State* L) {
+  tensors::fill_in_place(check_object(L, 1, "x in x:zero_()"), Number::of(int64_t{0}));
+  return done(L);
+}
+
+int copy_in_place(lua_State* L) {  // x:copy_(y)
+  tensors::copy_in_place(check_object(L, 1, "x in x:copy_(y)"),
+                         check_object(L, 2, "y in x:copy_(y)"));
+  return done(L);
 }
 
 // ---- products
 
 int product(lua_State* L) {  // x:matmul(y)
-  View a = check_tensor(L, 1, "x in x:matmul(y)"), b = check_tensor(L, 2, "y in x:matmul(y)");
-  if (a.rank() != 2 || b.rank() != 2 || a.shape[1] != b.shape[0])
-    raise(L, fmt::format("cannot multiply the matrices {} and {}: [m, k] times [k, n] is [m, n]",
-                         describe(a), describe(b)));
-  DType result = common_type(a.dtype, b.dtype);
-  if (!kernels::is_float(result))
-    raise(L,
-          fmt::format("cannot multiply the matrices {} and {}: a product is of f32 or f64; write "
-                      "x:to(\"f32\")",
-                      describe(a), describe(b)));
-  DType compute = compute_type(result);
-  for (View* view : {&a, &b}) {
-    constexpr int64_t kSizeMax = INT32_MAX;  // BLAS counts with 32 bits
-    if (view->shape[0] > kSizeMax || view->shape[1] > kSizeMax)
-      raise(L, fmt::format("{} is too large to multiply: at most {} rows and columns",
-                           describe(*view), kSizeMax));
-    if (view->dtype != compute || !cpu::is_matmul_operand(*view)) {
-      View copy = new_tensor(L, compute, view->shape);
-      cpu::copy(*view, copy);
-      *view = copy;
-    }
-  }
-  const AttemptRequest* request = context(L).request;
-  Status ready = cpu::prepare_matmul(request == nullptr ? 1 : static_cast<int>(request->cpus));
-  if (!ready.ok()) raise(L, ready.error().message);
-  View out = new_tensor(L, compute, kernels::Shape{a.shape[0], b.shape[1]});
-  cpu::matmul(a, b, out);
-  return push_as(L, out, result);
+  push_object(L, tensors::matmul(check_object(L, 1, "x in x:matmul(y)"),
+                                 check_object(L, 2, "y in x:matmul(y)")));
+  return 1;
 }
 
 }  // namespace
 
-const luaL_Reg kTensorOperators[] = {{"__add", arithmetic_of<Binary::add>},
-                                     {"__sub", arithmetic_of<Binary::sub>},
-                                     {"__mul", arithmetic_of<Binary::mul>},
-                                     {"__div", arithmetic_of<Binary::div>},
-                                     {"__pow", arithmetic_of<Binary::pow>},
-                                     {"__unm", unary_of<Unary::neg>},
-                                     {"__mod", refuse_operator},
-                                     {"__idiv", refuse_operator},
+const luaL_Reg kTensorOperators[] = {{"__add", guarded<binary<Binary::add>>},
+                                     {"__sub", guarded<binary<Binary::sub>>},
+                                     {"__mul", guarded<binary<Binary::mul>>},
+                                     {"__div", guarded<binary<Binary::div>>},
+                                     {"__pow", guarded<binary<Binary::pow>>},
+                                     {"__mod", guarded<binary<Binary::mod>>},
+                                     {"__idiv", guarded<binary<Binary::floor_div>>},
+                                     {"__unm", guarded<unary<Unary::neg>>},
+                                     {"__band", refuse_operator},
+                                     {"__bor", refuse_operator},
                                      {nullptr, nullptr}};
 
-const luaL_Reg kTensorMath[] = {{"maximum", arithmetic_of<Binary::maximum>},
-                                {"minimum", arithmetic_of<Binary::minimum>},
-                                {"eq", compare_of<Compare::eq>},
-                                {"ne", compare_of<Compare::ne>},
-                                {"lt", compare_of<Compare::lt>},
-                                {"le", compare_of<Compare::le>},
-                                {"gt", compare_of<Compare::gt>},
-                                {"ge", compare_of<Compare::ge>},
-                                {"abs", unary_of<Unary::abs>},
-                                {"exp", unary_of<Unary::exp>},
-                                {"log", unary_of<Unary::log>},
-                                {"sqrt", unary_of<Unary::sqrt>},
-                                {"tanh", unary_of<Unary::tanh>},
-                                {"sigmoid", unary_of<Unary::sigmoid>},
-                                {"relu", unary_of<Unary::relu>},
-                                {"matmul", product},
-                                {"add_", add_to},
-                                {"mul_", multiply_in_place},
-                                {"fill_", fill_in_place},
+const luaL_Reg kTensorMath[] = {{"add", guarded<binary<Binary::add>>},
+                                {"sub", guarded<binary<Binary::sub>>},
+                                {"mul", guarded<binary<Binary::mul>>},
+                                {"div", guarded<binary<Binary::div>>},
+                                {"pow", guarded<binary<Binary::pow>>},
+                                {"floor_divide", guarded<binary<Binary::floor_div>>},
+                                {"remainder", guarded<binary<Binary::mod>>},
+                                {"maximum", guarded<binary<Binary::maximum>>},
+                                {"minimum", guarded<binary<Binary::minimum>>},
+                                {"eq", guarded<compare<Compare::eq>>},
+                                {"ne", guarded<compare<Compare::ne>>},
+                                {"lt", guarded<compare<Compare::lt>>},
+                                {"le", guarded<compare<Compare::le>>},
+                                {"gt", guarded<compare<Compare::gt>>},
+                                {"ge", guarded<compare<Compare::ge>>},
+                                {"neg", guarded<unary<Unary::neg>>},
+                                {"abs", guarded<unary<Unary::abs>>},
+                                {"sign", guarded<unary<Unary::sign>>},
+                                {"square", guarded<unary<Unary::square>>},
+                                {"relu", guarded<unary<Unary::relu>>},
+                                {"exp", guarded<unary<Unary::exp>>},
+                                {"expm1", guarded<unary<Unary::expm1>>},
+                                {"log", guarded<unary<Unary::log>>},
+                                {"log1p", guarded<unary<Unary::log1p>>},
+                                {"sqrt", guarded<unary<Unary::sqrt>>},
+                                {"rsqrt", guarded<unary<Unary::rsqrt>>},
+                                {"reciprocal", guarded<unary<Unary::reciprocal>>},
+                                {"sin", guarded<unary<Unary::sin>>},
+                                {"cos", guarded<unary<Unary::cos>>},
+                                {"tanh", guarded<unary<Unary::tanh>>},
+                                {"sigmoid", guarded<unary<Unary::sigmoid>>},
+                                {"erf", guarded<unary<Unary::erf>>},
+                                {"silu", guarded<unary<Unary::silu>>},
+                                {"softplus", guarded<unary<Unary::softplus>>},
+                                {"floor", guarded<unary<Unary::floor>>},
+                                {"ceil", guarded<unary<Unary::ceil>>},
+                                {"round", guarded<unary<Unary::round>>},
+                                {"gelu", guarded<gelu>},
+                                {"clamp", guarded<clamp>},
+                                {"masked_fill", guarded<masked_fill>},
+                                {"addcmul", guarded<add_term<tensors::add_product>>},
+                                {"addcdiv", guarded<add_term<tensors::add_quotient>>},
+                                {"lerp", guarded<lerp>},
+                                {"dropout", guarded<dropout>},
+                                {"matmul", guarded<product>},
+                                {"add_", guarded<add_to>},
+                                {"sub_", guarded<binary_in_place<Binary::sub>>},
+                                {"mul_", guarded<binary_in_place<Binary::mul>>},
+                                {"div_", guarded<binary_in_place<Binary::div>>},
+                                {"neg_", guarded<unary_in_place<Unary::neg>>},
+                                {"exp_", guarded<unary_in_place<Unary::exp>>},
+                                {"relu_", guarded<unary_in_place<Unary::relu>>},
+                                {"fill_", guarded<fill_in_place>},
+                                {"zero_", guarded<zero_in_place>},
+                                {"copy_", guarded<copy_in_place>},
                                 {nullptr, nullptr}};
 
 }  // namespace flow::lua

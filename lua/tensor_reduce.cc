@@ -1,127 +1,72 @@
-// Sums, means and extremes: of all elements, or along one dimension.
+// Many elements to one: of all elements (a number), or along dimensions.
 #include <fmt/format.h>
 
-#include "kernels/cpu/copy.hpp"
-#include "kernels/cpu/elementwise.hpp"
-#include "kernels/cpu/reduce.hpp"
+#include <limits>
+
 #include "kernels/shared/types.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
 namespace {
 
-using kernels::View;
+using tensors::Dims;
+using tensors::Reduce;
+using tensors::Tensor;
 
-struct Request {
-  View in;               // the dimension to reduce is the last
-  kernels::Shape shape;  // of the result
-  kernels::Shape kept;   // with the dimension as 1, where the caller wants that
-  bool all = false;      // of all elements: the result is a number
-  bool keep = false;
-};
-
-// x:sum(), x:sum(dim), x:sum(dim, true)
-Request read_request(lua_State* L, const char* function) {
-  Request request;
-  View in = check_tensor(L, 1, "what is reduced");
-  if (lua_isnoneornil(L, 2)) {
-    request.all = true;
-    request.in = as_dense(L, in, in.dtype);
-    request.in = kernels::dense(in.dtype, kernels::Shape{in.count()}, request.in.data);
-    return request;
-  }
-  int dim = check_dim(L, 2, in, function);
-  request.keep = lua_toboolean(L, 3);
-  request.kept = in.shape;
-  request.kept[dim] = 1;
-  for (int at = dim; at + 1 < in.rank(); at++) in = kernels::swap_dims(in, at, at + 1);
-  request.in = in;
-  request.shape = in.shape;
-  request.shape.rank--;
-  return request;
-}
-
-// Replaces the dense tensor at the top by one with the reduced dimension, where that is wanted.
-void finish(lua_State* L, const Request& request, View out) {
-  if (!request.keep) return;
-  push_view(L, kernels::dense(out.dtype, request.kept, out.data), lua_gettop(L));
-  lua_remove(L, -2);
-}
-
-int sum(lua_State* L) {
-  Request request = read_request(L, "sum");
-  DType in = request.in.dtype;
-  DType result = kernels::is_float(in) ? in : DType::i64;
-  if (request.all) {
-    alignas(8) char memory[8];
-    View out = kernels::dense(kernels::is_float(in) ? DType::f64 : DType::i64, {}, memory);
-    cpu::sum_last(request.in, out);
-    push_first(L, out);
-    return 1;
-  }
-  View out = new_tensor(L, result, request.shape);
-  cpu::sum_last(request.in, out);
-  finish(L, request, out);
+// x:sum(), x:sum(dim), x:sum({dims}), each with `true` behind to keep the dimensions as 1.
+template <Reduce op>
+int reduce(lua_State* L) {
+  const Tensor& x = check_object(L, 1, "what is reduced");
+  Dims dims = check_dims(L, 2, x.view(), kernels::name_of(op));
+  push_result(L, tensors::reduce(op, x, dims, lua_toboolean(L, 3)));
   return 1;
 }
 
-int mean(lua_State* L) {
-  Request request = read_request(L, "mean");
-  int64_t count = request.in.shape[request.in.rank() - 1];
-  if (count == 0) raise(L, fmt::format("{} has no mean: nothing is in it", describe(L, 1)));
-  alignas(8) char memory[8];
-  View divisor = kernels::dense(DType::f64, {}, memory);
-  cpu::fill(divisor, count);
-  if (!kernels::is_float(request.in.dtype)) {  // integers are summed exactly only up to 2^53
-    View copy = new_tensor(L, DType::f64, request.in.shape);
-    cpu::copy(request.in, copy);
-    request.in = copy;
-  }
-  View sums = new_tensor(L, DType::f64, request.shape);
-  cpu::sum_last(request.in, sums);
-  cpu::binary(cpu::Binary::div, sums, kernels::stretch(divisor, sums.shape), sums);
-  if (request.all) {
-    push_first(L, sums);
-    return 1;
-  }
-  DType from = test_tensor(L, 1)->dtype, result = kernels::is_float(from) ? from : DType::f32;
-  View out = new_tensor(L, result, request.shape);
-  cpu::copy(sums, out);
-  finish(L, request, out);
+// x:sum() and x:mean() of floats without a gradient are summed in f64, as the numbers they become.
+template <Reduce op>
+int sum_or_mean(lua_State* L) {
+  const Tensor& x = check_object(L, 1, "what is reduced");
+  bool all = lua_isnoneornil(L, 2);
+  if (all && op == Reduce::mean && x.count() == 0)
+    raise(L, fmt::format("{} has no mean: nothing is in it", tensors::text_of(x)));
+  bool as_number = all && !lua_toboolean(L, 3) && kernels::is_float(x.dtype()) && !x.is_tracked();
+  if (!as_number) return reduce<op>(L);
+  Tensor out = Tensor::empty(DType::f64, {}, x.device());
+  tensors::call(x.device(), &kernels::Kernels::reduce, kernels::name_of(op), op, x.view(), 0.0,
+                out.view());
+  push_item(L, out);
   return 1;
 }
 
+template <bool root>
+int variance(lua_State* L) {  // x:var([dims [, keep [, correction]]])
+  const Tensor& x = check_object(L, 1, "what is reduced");
+  Dims dims = check_dims(L, 2, x.view(), root ? "std" : "var");
+  Tensor out = tensors::variance(x, dims, luaL_optnumber(L, 4, 1), lua_toboolean(L, 3));
+  push_result(L, root ? tensors::unary(tensors::Unary::sqrt, out) : out);
+  return 1;
+}
+
+template <bool largest>
+int extremes(lua_State* L) {  // x:amax([dims [, keep]])
+  const Tensor& x = check_object(L, 1, "what is reduced");
+  Dims dims = check_dims(L, 2, x.view(), largest ? "amax" : "amin");
+  push_result(L, tensors::extreme_of(largest, x, dims, lua_toboolean(L, 3)));
+  return 1;
+}
+
+// x:max() -> value, position in row-major order; x:max(dim) -> values, positions along dim.
 int extreme(lua_State* L, const char* function, bool largest, bool want_value) {
-  Request request = read_request(L, function);
-  DType dtype = request.in.dtype, compute = compute_type(dtype);
-  if (request.in.shape[request.in.rank() - 1] == 0)
-    raise(L, fmt::format("x:{} of {}: nothing is in it", function, describe(L, 1)));
-  if (compute != dtype) {
-    View copy = new_tensor(L, compute, request.in.shape);
-    cpu::copy(request.in, copy);
-    request.in = copy;
+  Tensor x = check_object(L, 1, "what is reduced");
+  int dim = 0;
+  if (lua_isnoneornil(L, 2)) {
+    x = tensors::reshape(x, kernels::Shape{x.count()});
+  } else {
+    dim = check_dim(L, 2, x.view(), function);
   }
-  View value = new_tensor(L, compute, request.shape);
-  int value_at = lua_gettop(L);
-  View index = new_tensor(L, DType::i64, request.shape);
-  int index_at = lua_gettop(L);
-  cpu::extreme_last(largest, request.in, value, index);
-  for (int64_t i = 0; i < index.count(); i++) index.at<int64_t>()[i]++;  // Lua counts from 1
-  if (request.all) {
-    if (want_value) {
-      if (dtype == DType::boolean) value.dtype = DType::boolean;
-      push_first(L, value);
-    }
-    push_first(L, index);
-    return want_value ? 2 : 1;
-  }
-  if (want_value) {
-    lua_pushvalue(L, value_at);
-    if (compute != dtype) value = as_dense(L, value, dtype);
-    finish(L, request, value);
-  }
-  lua_pushvalue(L, index_at);
-  finish(L, request, index);
+  tensors::Extreme found = tensors::extreme(largest, x, dim, 1, lua_toboolean(L, 3));
+  if (want_value) push_result(L, found.value);
+  push_result(L, found.index);
   return want_value ? 2 : 1;
 }
 
@@ -130,14 +75,65 @@ int smallest(lua_State* L) { return extreme(L, "min", false, true); }
 int index_of_largest(lua_State* L) { return extreme(L, "argmax", true, false); }
 int index_of_smallest(lua_State* L) { return extreme(L, "argmin", false, false); }
 
+int cumsum(lua_State* L) {
+  const Tensor& x = check_object(L, 1, "what is summed");
+  push_object(L, tensors::cumsum(x, check_dim(L, 2, x.view(), "cumsum")));
+  return 1;
+}
+
+int logsumexp(lua_State* L) {  // x:logsumexp(dim [, keep])
+  Tensor x = check_object(L, 1, "what is reduced");
+  Dims dims{check_dim(L, 2, x.view(), "logsumexp")};
+  // The largest is taken out first, as a number without a gradient: exp would overflow. Where it is
+  // infinite, so is the result.
+  Tensor top = tensors::extreme_of(true, x.detached(), dims, true);
+  Tensor infinite = tensors::compare(tensors::Compare::eq, tensors::unary(tensors::Unary::abs, top),
+                                     kernels::Number::of(std::numeric_limits<double>::infinity()));
+  top = tensors::where(infinite, Tensor::zeros(top.dtype(), {}, top.device()), top);
+  Tensor sum = tensors::reduce(
+      Reduce::sum,
+      tensors::unary(tensors::Unary::exp, tensors::binary(tensors::Binary::sub, x, top)), dims,
+      true);
+  Tensor out = tensors::binary(tensors::Binary::add, tensors::unary(tensors::Unary::log, sum), top);
+  push_result(L, lua_toboolean(L, 3) ? out : tensors::squeeze(out, dims[0]));
+  return 1;
+}
+
+int top_k(lua_State* L) {  // x:topk(k) -> values, positions, along the last dimension
+  tensors::TopK found =
+      tensors::top_k(check_object(L, 1, "x in x:topk(k)"), luaL_checkinteger(L, 2), 1);
+  push_object(L, found.values);
+  push_object(L, found.index);
+  return 2;
+}
+
+int histogram(lua_State* L) {  // x:histogram(bins, low, high)
+  push_object(L, tensors::histogram(check_object(L, 1, "x in x:histogram(bins, low, high)"),
+                                    luaL_checkinteger(L, 2), luaL_checknumber(L, 3),
+                                    luaL_checknumber(L, 4)));
+  return 1;
+}
+
 }  // namespace
 
-const luaL_Reg kTensorReductions[] = {{"sum", sum},
-                                      {"mean", mean},
-                                      {"max", largest},
-                                      {"min", smallest},
-                                      {"argmax", index_of_largest},
-                                      {"argmin", index_of_smallest},
+const luaL_Reg kTensorReductions[] = {{"sum", guarded<sum_or_mean<Reduce::sum>>},
+                                      {"mean", guarded<sum_or_mean<Reduce::mean>>},
+                                      {"prod", guarded<reduce<Reduce::product>>},
+                                      {"norm", guarded<reduce<Reduce::norm>>},
+                                      {"any", guarded<reduce<Reduce::any>>},
+                                      {"all", guarded<reduce<Reduce::all>>},
+                                      {"var", guarded<variance<false>>},
+                                      {"std", guarded<variance<true>>},
+                                      {"amax", guarded<extremes<true>>},
+                                      {"amin", guarded<extremes<false>>},
+                                      {"max", guarded<largest>},
+                                      {"min", guarded<smallest>},
+                                      {"argmax", guarded<index_of_largest>},
+                                      {"argmin", guarded<index_of_smallest>},
+                                      {"cumsum", guarded<cumsum>},
+                                      {"logsumexp", guarded<logsumexp>},
+                                      {"topk", guarded<top_k>},
+                                      {"histogram", guarded<histogram>},
                                       {nullptr, nullptr}};
 
 }  // namespace flow::lua

@@ -1,8 +1,8 @@
 // A tensor as a person reads it: type, shape, and the elements of a small one.
 #include <fmt/format.h>
 
-#include "kernels/cpu/copy.hpp"
 #include "kernels/shared/types.hpp"
+#include "kernels/tensor/autograd.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
@@ -12,9 +12,13 @@ constexpr int64_t kItemsMax = 10;  // of one dimension, the rest is "…"
 constexpr int64_t kItemsShown = 8;
 
 std::string text_of_element(const kernels::View& view) {
-  if (view.dtype == DType::boolean) return cpu::first_as_integer(view) != 0 ? "true" : "false";
-  if (kernels::is_float(view.dtype)) return fmt::format("{:.6g}", cpu::first_as_double(view));
-  return std::to_string(cpu::first_as_integer(view));
+  return kernels::visit(view.dtype, [&](auto type) -> std::string {
+    using T = decltype(type);
+    T value = *view.at<T>();
+    if constexpr (std::is_same_v<T, kernels::Bool>) return value.bits != 0 ? "true" : "false";
+    if constexpr (std::is_integral_v<T>) return std::to_string(value);
+    return fmt::format("{:.6g}", kernels::convert<double>(value));
+  });
 }
 
 void write(const kernels::View& view, int depth, std::string& out) {
@@ -37,9 +41,16 @@ void write(const kernels::View& view, int depth, std::string& out) {
 }  // namespace
 
 int tensor_text(lua_State* L) {
-  const kernels::View& view = check_tensor(L, 1, "what is printed");
-  std::string text = describe(view) + "\n";
-  write(view, 0, text);
+  const tensors::Tensor& x = check_object(L, 1, "what is printed");
+  std::string text = tensors::text_of(x);
+  if (x.node()) {
+    text += fmt::format(" computed by {}", x.node()->name());
+  } else if (x.wants_gradient()) {
+    text += " with gradient";
+  }
+  text += "\n";
+  tensors::Tensor here = tensors::move(x.detached(), {});
+  write(here.view(), 0, text);
   lua_pushlstring(L, text.data(), text.size());
   return 1;
 }

@@ -9,6 +9,7 @@
 
 #include "engine/base/errors.hpp"
 #include "lua/state.hpp"
+#include "lua/tensor_budget.hpp"
 
 namespace flow::lua {
 
@@ -28,9 +29,10 @@ void* allocate(void* self, void* old, size_t old_size, size_t size) {
     memory.used -= old_size;
     return nullptr;
   }
-  if (memory.limit != 0 && size > old_size && memory.used + (size - old_size) > memory.limit) {
+  size_t used = memory.used + memory.tensors.load(std::memory_order_relaxed);
+  if (memory.limit != 0 && size > old_size && used + (size - old_size) > memory.limit) {
     memory.refused = true;
-    memory.refused_peak = memory.used + (size - old_size);
+    memory.refused_peak = used + (size - old_size);
     return nullptr;
   }
   void* fresh = std::realloc(old, size);
@@ -83,7 +85,8 @@ const PipelineObject* returned_pipeline(lua_State* L, int base, Status& status) 
 
 }  // namespace
 
-State::State() : L_(lua_newstate(allocate, &memory_)) {
+State::State()
+    : budget_(std::make_shared<TensorBudget>(memory_)), L_(lua_newstate(allocate, &memory_)) {
   FLOW_CHECK(L_ != nullptr);
   lua_atpanic(L_, panic);
   context_.sandbox = &sandbox_;
@@ -91,6 +94,11 @@ State::State() : L_(lua_newstate(allocate, &memory_)) {
   *static_cast<VmContext**>(lua_getextraspace(L_)) = &context_;
   sandbox_.files = &bundle_.files;
   sandbox_.seed = kBuildSeed;
+}
+
+State::~State() {
+  TensorScope scope(budget_);
+  lua_close(L_);
 }
 
 // ---- loading
@@ -148,6 +156,7 @@ int State::load_body(lua_State* L) {
 Status State::load(const Bundle& bundle) {
   use_bundle(bundle);
   sandbox_.silent = true;
+  TensorScope scope(budget_);
   Loading loading{this, &bundle, {}};
   lua_pushcfunction(L_, load_body);
   lua_pushlightuserdata(L_, &loading);
@@ -202,6 +211,7 @@ Result<BuildResult> State::build(const BuildRequest& request) {
   }
   // Most graphs are built in less than that, and then their process ends.
   lua_gc(L_, LUA_GCSTEP, -kUncollectedKib);
+  TensorScope scope(budget_);
   Building building{this, &request, {}};
   lua_pushcfunction(L_, build_body);
   lua_pushlightuserdata(L_, &building);

@@ -7,8 +7,21 @@
 local flow = require "flow"
 
 -- Three tasks build the same network, so it has one definition. Editing it re-runs what uses it.
-local function network(hidden)
-  return flow.nn.sequential { flow.nn.linear(64, hidden), flow.nn.relu(), flow.nn.linear(hidden, 10) }
+local nn = flow.nn
+
+-- The 64 pixels of a row as a picture of one channel.
+local Picture = nn.class("Picture")
+function Picture:forward(x) return x:reshape(-1, 1, 8, 8) end
+
+local function network(hp)
+  if hp.network == "dense" then
+    return nn.sequential { nn.linear(64, hp.hidden), nn.relu(), nn.linear(hp.hidden, 10) }
+  end
+  return nn.sequential {
+    Picture(), nn.conv2d(1, 16, 3, { padding = 1 }), nn.relu(), nn.max_pool2d(2),
+    nn.conv2d(16, 32, 3, { padding = 1 }), nn.relu(), nn.max_pool2d(2),
+    nn.flatten(), nn.linear(32 * 2 * 2, hp.hidden), nn.relu(), nn.linear(hp.hidden, 10),
+  }
 end
 
 -- A row of the file is 64 pixels of 0..16 and a label of 0..9. Classes count from 1 in Lua, so digit d is class d + 1.
@@ -37,7 +50,7 @@ end
 -- failures of the training itself.
 local train = flow.task("train", { retries = 2 }, function(ctx, data, hp)
   local x, y = with_shifts(data)
-  local model = network(hp.hidden)
+  local model = network(hp)
   local opt = flow.optim.adamw(model, { lr = hp.lr })
   local state = ctx:restore()                                    -- nil on the first attempt
   if state then
@@ -47,24 +60,24 @@ local train = flow.task("train", { retries = 2 }, function(ctx, data, hp)
   for epoch = state and state.epoch + 1 or 1, hp.epochs do
     local total, batches = 0, 0
     for rows in flow.data.batches(#x, 50, ctx.seed + epoch) do   -- the same batches, whether resumed or not
-      local loss, grad = flow.nn.cross_entropy(model:forward(x[rows]), y[rows])
-      model:zero_grad()
-      model:backward(grad)
+      local loss = nn.cross_entropy(model(x[rows]), y[rows])
+      opt:zero_grad()
+      loss:backward()
       opt:step()
-      total, batches = total + loss, batches + 1
+      total, batches = total + loss:item(), batches + 1
     end
     ctx:checkpoint { epoch = epoch, model = model:state(), opt = opt:state() }
     ctx:progress(epoch / hp.epochs, { loss = total / batches })
     ctx:metric("loss", total / batches, epoch)
   end
-  return { weights = model:state(), hidden = hp.hidden }
+  return { weights = model:state(), network = hp.network, hidden = hp.hidden }
 end)
 
 -- Accuracy on rows the training never saw, and a picture of which digit is taken for which.
 -- `flow get last report -o results` copies it out of the state.
 local evaluate = flow.task("evaluate", function(ctx, model, test)
-  local net = network(model.hidden):load(model.weights)
-  local predicted = net:forward(test.x):argmax(2)
+  local net = network(model):load(model.weights)
+  local predicted = flow.no_grad(net, test.x):argmax(2)
   local accuracy = flow.metrics.accuracy(predicted, test.y)
   local counts = flow.metrics.confusion(predicted, test.y, 10)
   flow.image.png(ctx.dir .. "/confusion.png", flow.metrics.confusion_picture(counts, 0))
@@ -74,10 +87,10 @@ end)
 
 -- POST /v2/models/digits/infer with an input `pixels` [n, 64] as in the file: 0..16. `port = 0` takes any free port.
 local digits = flow.service("digits", { port = 0, batch = { max = 32, wait = "2ms" } }, function(ctx, model)
-  local net = network(model.hidden):load(model.weights)
+  local net = network(model):load(model.weights)
   return {
     predict = function(inputs)
-      local probabilities = net:forward(inputs.pixels / 16):softmax()
+      local probabilities = flow.no_grad(net, inputs.pixels / 16):softmax()
       return { probabilities = probabilities, label = probabilities:argmax(2) - 1 }
     end,
   }
@@ -86,11 +99,12 @@ end)
 return flow.pipeline("digits", {
   data   = flow.param.path   { default = "digits.csv.gz", help = "rows of 64 pixels and a label" },
   epochs = flow.param.int    { default = 20, min = 1 },
+  network = flow.param.choice { "dense", "conv", default = "dense" },
   hidden = flow.param.int    { default = 128, min = 1, help = "width of the hidden layer" },
   lr     = flow.param.number { default = 3e-3, min = 0 },
 }, function(p)
   local data   = ingest(p.data)
-  local model  = train(data.train, { epochs = p.epochs, hidden = p.hidden, lr = p.lr })
+  local model  = train(data.train, { epochs = p.epochs, network = p.network, hidden = p.hidden, lr = p.lr })
   local report = evaluate(model, data.test)
   digits(model):after(report)
   return { model = model, report = report }

@@ -101,7 +101,6 @@ int norm(Stream& stream, const View& x, const View* weight, const View* bias, do
     for (int64_t row = first; row < last; row++) {
       const void* in = from.read(part, row);
       double middle = mean == nullptr ? 0 : use.sum[kind](in, columns) / count;
-      from.expect(row + 1, last);
       double scale = 1 / std::sqrt(use.sum_of_squares[kind](in, middle, columns) / count + eps);
       if (mean != nullptr) set_statistic(*mean, row, middle);
       set_statistic(rstd, row, scale);

@@ -45,14 +45,6 @@ class RowBuffer {
   const void* read(int64_t part, int64_t row) const {
     return bring(view_.dtype, row_at(view_, row), 1, columns_, buffer_of(part));
   }
-  /// Has a row on its way from memory while another one is worked on: the CPU itself stops at the
-  /// end of a page.
-  void expect(int64_t row, int64_t last) const {
-    int64_t bytes = columns_ * static_cast<int64_t>(dtype_size(view_.dtype));
-    if (row >= last || bytes > kExpectedMax) return;
-    const char* at = row_at(view_, row);
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
-  }
   /// Where to write; `write` then brings it to its place.
   void* target(int64_t part, int64_t row) const {
     return buffer_ != nullptr ? buffer_of(part) : row_at(view_, row);
@@ -67,8 +59,6 @@ class RowBuffer {
   }
 
  private:
-  static constexpr int64_t kExpectedMax = 32 << 10;
-
   char* buffer_of(int64_t part) const { return buffer_ + part * stride_; }
 
   const View& view_;

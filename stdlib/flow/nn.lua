@@ -1,175 +1,603 @@
--- Layers and models: forward, backward and state, on f32 tensors of the CPU. Names and numerics follow PyTorch.
+-- Modules: layers and models with parameters, state and gradients. Names, defaults and numerics follow PyTorch; labels,
+-- indices and dimensions count from 1.
 --
 --   local model = flow.nn.sequential { flow.nn.linear(64, 128), flow.nn.relu(), flow.nn.linear(128, 10) }
---   local loss, grad = flow.nn.cross_entropy(model:forward(x), labels)
---   model:zero_grad(); model:backward(grad)
+--   local loss = flow.nn.cross_entropy(model(x), labels)
+--   opt:zero_grad(); loss:backward(); opt:step()
+--
+-- A module of your own is a class with init and forward; what it stores in its fields is found there: tensors that want
+-- gradients are its parameters, other tensors its buffers, modules (also in lists) its children.
+--
+--   local Net = flow.nn.class("Net")
+--   function Net:init(width) self.inner = flow.nn.linear(width, width) end
+--   function Net:forward(x) return x + self.inner(x):relu() end
+--   local net = Net(64)
 local flow = require "flow"
 
 local nn = {}
 
--- ---- what every layer has; one without parameters has nothing more
+-- ---- what every module has
 
-local Layer = {}
-Layer.__index = Layer
+local Module = {}
+Module.__index = Module
 
-function Layer:parameters() return {} end
-function Layer:gradients() return {} end
+local function is_module(value) return type(value) == "table" and rawget(value, "__is_module") == true end
 
-function Layer:zero_grad()
-  for _, grad in ipairs(self:gradients()) do grad:fill_(0) end
+-- Visits each tensor below `value`: visit(name, tensor, holder, key). A field that begins with _ is the module's own affair.
+local function walk(value, prefix, visit, seen)
+  if seen[value] then return end
+  seen[value] = true
+  for key, field in pairs(value) do
+    local private = type(key) == "string" and key:sub(1, 1) == "_"
+    if not private and (type(key) == "string" or math.type(key) == "integer") then
+      local name = prefix .. tostring(key)
+      if flow.is_tensor(field) then
+        visit(name, field, value, key)
+      elseif type(field) == "table" and (is_module(field) or not getmetatable(field)) then
+        walk(field, name .. ".", visit, seen)
+      end
+    end
+  end
 end
 
--- Copies of the parameters, in order: what crosses an edge or goes into a checkpoint.
-function Layer:state()
+local function walk_modules(value, visit, seen)
+  if seen[value] then return end
+  seen[value] = true
+  if is_module(value) then visit(value) end
+  for key, field in pairs(value) do
+    local private = type(key) == "string" and key:sub(1, 1) == "_"
+    if not private and type(field) == "table" and (is_module(field) or not getmetatable(field)) then
+      walk_modules(field, visit, seen)
+    end
+  end
+end
+
+-- A tensor that two modules share is one parameter, under its first name.
+function Module:named_parameters()
+  local out, known = {}, {}
+  walk(self, "", function(name, tensor)
+    if tensor.is_leaf and tensor.requires_grad and not known[tensor] then
+      known[tensor] = true
+      out[#out + 1] = { name = name, tensor = tensor }
+    end
+  end, {})
+  return out
+end
+
+function Module:parameters()
   local out = {}
-  for i, parameter in ipairs(self:parameters()) do out[i] = parameter:clone() end
+  for i, each in ipairs(self:named_parameters()) do out[i] = each.tensor end
+  return out
+end
+
+-- The gradients of the parameters, in their order; zeros where backward has not come by.
+function Module:gradients()
+  local out = {}
+  for i, parameter in ipairs(self:parameters()) do
+    if not parameter.grad then parameter.grad = flow.zeros_like(parameter) end
+    out[i] = parameter.grad
+  end
+  return out
+end
+
+function Module:zero_grad()
+  for _, parameter in ipairs(self:parameters()) do parameter.grad = nil end
+  return self
+end
+
+-- How many numbers the parameters hold.
+function Module:count()
+  local total = 0
+  for _, parameter in ipairs(self:parameters()) do total = total + parameter:count() end
+  return total
+end
+
+-- Copies of parameters and buffers by name: what crosses an edge or goes into a checkpoint.
+function Module:state()
+  local out, names = {}, {}
+  walk(self, "", function(name, tensor)
+    if not names[tensor] then
+      names[tensor] = name
+      out[name] = tensor:detach():clone()
+    end
+  end, {})
   return out
 end
 
 local function shape_text(x) return "[" .. table.concat(x.shape, ", ") .. "]" end
 
-function Layer:load(state)
-  local parameters = self:parameters()
-  if type(state) ~= "table" or #state ~= #parameters then
-    error("model:load takes a state of " .. #parameters .. " tensors, as model:state() of the same layers gives, not "
-      .. (type(state) == "table" and "one of " .. #state or "a " .. type(state)), 2)
+-- Takes what state gave. With { strict = false } names may be missing or left over, and a list of both is returned.
+function Module:load(state, options)
+  local strict = not (options and options.strict == false)
+  if type(state) ~= "table" then
+    error("model:load takes a state as model:state() gives it, not a " .. type(state), 2)
   end
-  for i, parameter in ipairs(parameters) do
-    local given = flow.is_tensor(state[i]) and shape_text(state[i]) or "a " .. type(state[i])
-    if given ~= shape_text(parameter) then
-      error("model:load: parameter " .. i .. " has shape " .. shape_text(parameter) .. ", the state has " .. given, 2)
+  local own, first, missing, extra = {}, {}, {}, {}
+  walk(self, "", function(name, tensor)
+    if first[tensor] then return end
+    first[tensor] = true
+    own[name] = tensor
+  end, {})
+  for name, tensor in pairs(own) do
+    local given = state[name]
+    if given == nil then
+      missing[#missing + 1] = name
+    elseif not flow.is_tensor(given) or shape_text(given) ~= shape_text(tensor) then
+      error("model:load: parameter `" .. name .. "` has shape " .. shape_text(tensor) .. ", the state has "
+        .. (flow.is_tensor(given) and shape_text(given) or "a " .. type(given)), 2)
     end
   end
-  for i, parameter in ipairs(parameters) do parameter[{}] = state[i] end
+  for name in pairs(state) do
+    if not own[name] then extra[#extra + 1] = tostring(name) end
+  end
+  if strict and (#missing > 0 or #extra > 0) then
+    error("model:load: the state is not of this model:"
+      .. (#missing > 0 and " it lacks `" .. table.concat(missing, "`, `") .. "`" or "")
+      .. (#missing > 0 and #extra > 0 and ";" or "")
+      .. (#extra > 0 and " it has `" .. table.concat(extra, "`, `") .. "` that the model has not" or "")
+      .. "; pass { strict = false } to load what fits", 2)
+  end
+  flow.no_grad(function()
+    for name, tensor in pairs(own) do
+      if state[name] ~= nil then tensor:copy_(state[name]) end
+    end
+  end)
+  if not strict then return self, missing, extra end
   return self
 end
 
-local function new_class()
-  local class = {}
+-- Moves or casts every tensor of it: model:to("cuda:0"), model:to("f64").
+function Module:to(...)
+  local where = { ... }
+  local done = {}
+  walk(self, "", function(_, tensor, holder, key)
+    if not done[tensor] then
+      -- Integers stay integers where a type of floats is asked for.
+      local target = {}
+      for _, each in ipairs(where) do
+        local is_device = each == "cpu" or tostring(each):sub(1, 4) == "cuda"
+        local floats = tensor.dtype == "f32" or tensor.dtype == "f64" or tensor.dtype == "f16" or tensor.dtype == "bf16"
+        if is_device or floats then target[#target + 1] = each end
+      end
+      local moved = tensor
+      if #target > 0 then moved = tensor:detach():to(table.unpack(target)) end
+      if tensor.requires_grad then moved.requires_grad = true end
+      done[tensor] = moved
+    end
+    holder[key] = done[tensor]
+  end, {})
+  return self
+end
+
+-- Whether dropout and the like act: model:train(), model:eval().
+function Module:train(flag)
+  if flag == nil then flag = true end
+  walk_modules(self, function(module) module.training = flag end, {})
+  return self
+end
+
+function Module:eval() return self:train(false) end
+
+-- Whether its parameters want gradients: model:requires_grad_(false) freezes it.
+function Module:requires_grad_(flag)
+  if flag == nil then flag = true end
+  walk(self, "", function(_, tensor)
+    local floats = tensor.dtype ~= "i64" and tensor.dtype ~= "i32" and tensor.dtype ~= "u8" and tensor.dtype ~= "bool"
+    if floats then tensor.requires_grad = flag end
+  end, {})
+  return self
+end
+
+-- Calls f with every module in it, itself first.
+function Module:apply(f)
+  walk_modules(self, f, {})
+  return self
+end
+
+function Module:forward() error("this module has no forward(x)", 2) end
+
+-- A class of modules; calling it makes one.
+function nn.class(name)
+  local class = setmetatable({}, {
+    __index = Module,
+    __call = function(class, ...)
+      local made = setmetatable({ __is_module = true, training = true }, class)
+      if class.init then class.init(made, ...) end
+      return made
+    end,
+  })
   class.__index = class
-  return setmetatable(class, Layer)
+  class.__name = name
+  class.__call = function(self, ...) return self:forward(...) end
+  return class
 end
 
--- backward before forward, and the like
-local function need(value, method)
-  if value == nil then error(method .. " needs what forward kept: call model:forward(x) first", 3) end
-  return value
+-- What is wrong is said at the line that makes the module: above init and above the call of the class.
+
+-- A tensor that wants its gradient.
+function nn.parameter(tensor) return tensor:detach():requires_grad_() end
+
+local function check_sizes(name, example, ...)
+  for _, size in ipairs { ... } do
+    if math.type(size) ~= "integer" or size < 1 then
+      error(name .. " takes sizes, integers of 1 or more: " .. example, 4)
+    end
+  end
 end
 
--- ---- y = x * W^T + b, with x [n, inputs] and W [outputs, inputs]
+local function check_options(name, options, known)
+  for key in pairs(options or {}) do
+    if known[key] == nil then
+      local names = {}
+      for each in pairs(known) do names[#names + 1] = each end
+      table.sort(names)
+      error(name .. " has no option `" .. tostring(key) .. "`: there are " .. table.concat(names, ", "), 4)
+    end
+  end
+  local out = {}
+  for key, value in pairs(known) do out[key] = value end
+  for key, value in pairs(options or {}) do out[key] = value end
+  return out
+end
 
-local Linear = new_class()
+local function uniform(shape, bound) return nn.parameter((flow.rand(shape) * 2 - 1) * bound) end
+
+-- ---- y = x * W^T + b, with x [..., inputs] and W [outputs, inputs]
+
+local Linear = nn.class("Linear")
 
 -- Weights and bias are uniform in ±1/sqrt(inputs), as torch.nn.Linear makes them.
-function nn.linear(inputs, outputs)
-  if math.type(inputs) ~= "integer" or math.type(outputs) ~= "integer" or inputs < 1 or outputs < 1 then
-    error("flow.nn.linear takes two sizes, integers of 1 or more: flow.nn.linear(inputs, outputs)", 2)
-  end
+function Linear:init(inputs, outputs, options)
+  check_sizes("flow.nn.linear", "flow.nn.linear(inputs, outputs)", inputs or 0, outputs or 0)
+  local given = check_options("flow.nn.linear", options, { bias = true })
   local bound = 1 / math.sqrt(inputs)
-  local function uniform(...) return (flow.rand(...) * 2 - 1) * bound end
-  return setmetatable({
-    weight = uniform(outputs, inputs), bias = uniform(outputs),
-    weight_grad = flow.zeros(outputs, inputs), bias_grad = flow.zeros(outputs),
-  }, Linear)
+  self.weight = uniform({ outputs, inputs }, bound)
+  if given.bias then self.bias = uniform({ outputs }, bound) end
 end
 
 function Linear:forward(x)
   local inputs = self.weight:size(2)
-  if not flow.is_tensor(x) or x:dims() ~= 2 or x:size(2) ~= inputs then
-    error("this linear layer takes a tensor [n, " .. inputs .. "], not "
+  if not flow.is_tensor(x) or x:dims() == 0 or x:size(-1) ~= inputs then
+    error("this linear layer takes a tensor [..., " .. inputs .. "], not "
       .. (flow.is_tensor(x) and shape_text(x) or "a " .. type(x)), 2)
   end
-  self.input = x
-  return x:to("f32"):matmul(self.weight:t()):add_bias_(self.bias)
+  if x.dtype == "u8" or x.dtype == "i32" or x.dtype == "i64" or x.dtype == "bool" then x = x:to(self.weight.dtype) end
+  return x:linear(self.weight, self.bias)
 end
 
-function Linear:backward(grad)
-  self.weight_grad:add_(grad:t():matmul(need(self.input, "Linear:backward"):to("f32")))
-  self.bias_grad:add_sum_of_rows_(grad)
-  return grad:matmul(self.weight)
+nn.linear = Linear
+
+-- ---- a row of a table for each index
+
+local Embedding = nn.class("Embedding")
+
+function Embedding:init(rows, width)
+  check_sizes("flow.nn.embedding", "flow.nn.embedding(rows, width)", rows or 0, width or 0)
+  self.weight = nn.parameter(flow.randn(rows, width))
 end
 
-function Linear:parameters() return { self.weight, self.bias } end
-function Linear:gradients() return { self.weight_grad, self.bias_grad } end
+function Embedding:forward(index) return self.weight:embedding(index) end
 
--- ---- functions of one number
+nn.embedding = Embedding
 
-local Relu = new_class()
-function nn.relu() return setmetatable({}, Relu) end
-function Relu:forward(x)
-  self.input = x
-  return x:relu()
-end
-function Relu:backward(grad) return need(self.input, "Relu:backward"):relu_backward(grad) end
+-- ---- norms over the last dimension
 
-local Tanh = new_class()
-function nn.tanh() return setmetatable({}, Tanh) end
-function Tanh:forward(x)
-  self.output = x:tanh()
-  return self.output
-end
-function Tanh:backward(grad)
-  local y = need(self.output, "Tanh:backward")
-  return grad * (1 - y * y)
+local LayerNorm = nn.class("LayerNorm")
+
+function LayerNorm:init(width, options)
+  check_sizes("flow.nn.layer_norm", "flow.nn.layer_norm(width)", width or 0)
+  local given = check_options("flow.nn.layer_norm", options, { eps = 1e-5, bias = true })
+  self.eps = given.eps
+  self.weight = nn.parameter(flow.ones(width))
+  if given.bias then self.bias = nn.parameter(flow.zeros(width)) end
 end
 
-local Sigmoid = new_class()
-function nn.sigmoid() return setmetatable({}, Sigmoid) end
-function Sigmoid:forward(x)
-  self.output = x:sigmoid()
-  return self.output
+function LayerNorm:forward(x) return x:layer_norm(self.weight, self.bias, self.eps) end
+
+nn.layer_norm = LayerNorm
+
+local RmsNorm = nn.class("RmsNorm")
+
+function RmsNorm:init(width, options)
+  check_sizes("flow.nn.rms_norm", "flow.nn.rms_norm(width)", width or 0)
+  self.eps = check_options("flow.nn.rms_norm", options, { eps = 1e-6 }).eps
+  self.weight = nn.parameter(flow.ones(width))
 end
-function Sigmoid:backward(grad)
-  local y = need(self.output, "Sigmoid:backward")
-  return grad * y * (1 - y)
+
+function RmsNorm:forward(x) return x:rms_norm(self.weight, self.eps) end
+
+nn.rms_norm = RmsNorm
+
+-- ---- functions of one number, as modules
+
+local function function_module(name, method)
+  local class = nn.class(name)
+  function class:init(argument) self.argument = argument end
+  function class:forward(x) return x[method](x, self.argument) end
+  return class
 end
 
--- ---- layers one after the other
+nn.relu = function_module("Relu", "relu")
+nn.gelu = function_module("Gelu", "gelu")
+nn.silu = function_module("Silu", "silu")
+nn.tanh = function_module("Tanh", "tanh")
+nn.sigmoid = function_module("Sigmoid", "sigmoid")
+nn.softmax = function_module("Softmax", "softmax")
+nn.log_softmax = function_module("LogSoftmax", "log_softmax")
 
-local Sequential = new_class()
+local Identity = nn.class("Identity")
+function Identity:forward(x) return x end
+nn.identity = Identity
 
-function nn.sequential(layers)
+-- [n, ...] to [n, all the rest]
+local Flatten = nn.class("Flatten")
+function Flatten:forward(x) return x:flatten(2) end
+nn.flatten = Flatten
+
+local Dropout = nn.class("Dropout")
+
+function Dropout:init(p)
+  p = p or 0.5
+  if type(p) ~= "number" or p < 0 or p > 1 then
+    error("flow.nn.dropout takes a probability of 0 to 1, not " .. tostring(p), 3)
+  end
+  self.p = p
+end
+
+function Dropout:forward(x)
+  if not self.training or self.p == 0 then return x end
+  return x:dropout(self.p)
+end
+
+nn.dropout = Dropout
+
+-- ---- pictures [n, channels, height, width]
+
+local Conv2d = nn.class("Conv2d")
+
+local function pair(value) return type(value) == "table" and value or { value, value } end
+
+function Conv2d:init(inputs, outputs, window, options)
+  check_sizes("flow.nn.conv2d", "flow.nn.conv2d(inputs, outputs, window)", inputs or 0, outputs or 0)
+  local given = check_options("flow.nn.conv2d", options,
+    { stride = 1, padding = 0, dilation = 1, groups = 1, bias = true })
+  local sides = pair(window)
+  check_sizes("flow.nn.conv2d", "flow.nn.conv2d(inputs, outputs, window)", sides[1] or 0, sides[2] or 0)
+  if inputs % given.groups ~= 0 or outputs % given.groups ~= 0 then
+    error("flow.nn.conv2d: " .. given.groups .. " groups divide neither " .. inputs .. " inputs nor " .. outputs
+      .. " outputs evenly", 3)
+  end
+  local fan = inputs // given.groups * sides[1] * sides[2]
+  self.weight = uniform({ outputs, inputs // given.groups, sides[1], sides[2] }, 1 / math.sqrt(fan))
+  if given.bias then self.bias = uniform({ outputs }, 1 / math.sqrt(fan)) end
+  self._options = { stride = given.stride, padding = given.padding, dilation = given.dilation, groups = given.groups }
+end
+
+function Conv2d:forward(x) return x:conv2d(self.weight, self.bias, self._options) end
+
+nn.conv2d = Conv2d
+
+local function pool_module(name, method)
+  local class = nn.class(name)
+  function class:init(window, options)
+    self._window = window
+    self._options = check_options("flow.nn." .. method, options, { stride = window, padding = 0 })
+  end
+  function class:forward(x) return x[method](x, self._window, self._options) end
+  return class
+end
+
+nn.max_pool2d = pool_module("MaxPool2d", "max_pool2d")
+nn.avg_pool2d = pool_module("AvgPool2d", "avg_pool2d")
+
+-- ---- modules one after the other
+
+local Sequential = nn.class("Sequential")
+
+function Sequential:init(layers)
   if type(layers) ~= "table" or #layers == 0 then
-    error("flow.nn.sequential takes a list of layers: flow.nn.sequential { flow.nn.linear(2, 3), flow.nn.relu() }", 2)
+    error("flow.nn.sequential takes a list of layers: flow.nn.sequential { flow.nn.linear(2, 3), flow.nn.relu() }", 3)
   end
   for i, each in ipairs(layers) do
-    if type(each) ~= "table" or not each.forward or not each.backward then
-      error("flow.nn.sequential: item " .. i .. " is no layer; did you forget to call it, as in flow.nn.relu()?", 2)
+    if not is_module(each) then
+      error("flow.nn.sequential: item " .. i .. " is no layer; did you forget to call it, as in flow.nn.relu()?", 3)
     end
+    self[i] = each
   end
-  return setmetatable({ layers = layers }, Sequential)
 end
 
 function Sequential:forward(x)
-  for _, each in ipairs(self.layers) do x = each:forward(x) end
+  for _, each in ipairs(self) do x = each:forward(x) end
   return x
 end
 
--- Adds to the gradients of all layers and returns the gradient with regard to the input.
-function Sequential:backward(grad)
-  for i = #self.layers, 1, -1 do grad = self.layers[i]:backward(grad) end
-  return grad
-end
+nn.sequential = Sequential
 
-local function collect(layers, method)
-  local out = {}
-  for _, each in ipairs(layers) do
-    for _, tensor in ipairs(each[method](each)) do out[#out + 1] = tensor end
+-- ---- transformers
+
+local Attention = nn.class("Attention")
+
+-- Self-attention of x [batch, t, width] over `heads`; with `groups` fewer keys and values than queries; with `rotary`
+-- (true, or its base) positions are turned into queries and keys.
+function Attention:init(width, heads, options)
+  check_sizes("flow.nn.attention", "flow.nn.attention(width, heads)", width or 0, heads or 0)
+  local given = check_options("flow.nn.attention", options,
+    { causal = false, groups = false, bias = true, dropout = 0, rotary = false })
+  local groups = given.groups or heads
+  if width % heads ~= 0 or heads % groups ~= 0 then
+    error("flow.nn.attention: " .. heads .. " heads divide a width of " .. width .. ", and " .. groups
+      .. " groups the heads", 3)
   end
-  return out
+  local size = width // heads
+  self._heads, self._groups, self._size = heads, groups, size
+  self._causal = given.causal
+  self._rotary = given.rotary == true and 10000 or given.rotary
+  self.qkv = nn.linear(width, (heads + 2 * groups) * size, { bias = given.bias })
+  self.out = nn.linear(width, width, { bias = given.bias })
+  self.dropout = nn.dropout(given.dropout)
 end
 
-function Sequential:parameters() return collect(self.layers, "parameters") end
-function Sequential:gradients() return collect(self.layers, "gradients") end
+function Attention:forward(x)
+  local packed = self.qkv(x)
+  local heads, groups, size = self._heads, self._groups, self._size
+  local y
+  if self._rotary then
+    local batch, t = x:size(1), x:size(2)
+    local function part(first, count)
+      return packed:narrow(3, first * size + 1, count * size):reshape(batch, t, count, size):t(2, 3)
+    end
+    local q, k = part(0, heads):rotary(0, self._rotary), part(heads, groups):rotary(0, self._rotary)
+    y = q:attention(k, part(heads + groups, groups), { causal = self._causal })
+    y = y:t(2, 3):reshape(batch, t, heads * size)
+  else
+    y = packed:self_attention(heads, { groups = groups, causal = self._causal })
+  end
+  return self.dropout(self.out(y))
+end
 
--- ---- losses
+nn.attention = Attention
 
--- Mean loss of rows of logits [n, classes] against labels [n] of 1..classes, and its gradient.
-function nn.cross_entropy(logits, labels)
+local TransformerBlock = nn.class("TransformerBlock")
+
+-- x + attention(norm(x)), then x + mlp(norm(x)), as GPT-2 has it.
+function TransformerBlock:init(width, heads, options)
+  check_sizes("flow.nn.transformer_block", "flow.nn.transformer_block(width, heads)", width or 0, heads or 0)
+  local given = check_options("flow.nn.transformer_block", options, { causal = true, groups = false, bias = true,
+    dropout = 0, rotary = false, hidden = false, activation = "tanh", norm = "layer" })
+  local norm = given.norm == "rms" and nn.rms_norm or nn.layer_norm
+  local hidden = given.hidden or 4 * width
+  self.norm1, self.norm2 = norm(width), norm(width)
+  self.attention = nn.attention(width, heads, { causal = given.causal, groups = given.groups, bias = given.bias,
+    dropout = given.dropout, rotary = given.rotary })
+  self.up = nn.linear(width, hidden, { bias = given.bias })
+  self.down = nn.linear(hidden, width, { bias = given.bias })
+  self.dropout = nn.dropout(given.dropout)
+  self._activation = given.activation
+end
+
+function TransformerBlock:forward(x)
+  x = x + self.attention(self.norm1(x))
+  local hidden = self.up(self.norm2(x))
+  hidden = self._activation == "relu" and hidden:relu() or self._activation == "silu" and hidden:silu()
+    or hidden:gelu(self._activation == "tanh" and "tanh" or nil)
+  return x + self.dropout(self.down(hidden))
+end
+
+nn.transformer_block = TransformerBlock
+
+-- ---- adapters of low rank (Hu et al., "LoRA", 2021)
+
+local Lora = nn.class("Lora")
+
+function Lora:init(inner, rank, alpha)
+  local outputs, inputs = inner.weight:size(1), inner.weight:size(2)
+  self.inner = inner:requires_grad_(false)
+  self.down = uniform({ rank, inputs }, 1 / math.sqrt(inputs))
+  self.up = nn.parameter(flow.zeros(outputs, rank))
+  self._scale = alpha / rank
+end
+
+function Lora:forward(x) return self.inner(x) + x:linear(self.down):linear(self.up) * self._scale end
+
+-- The linear layer with the adapter added into its weight.
+function Lora:merged()
+  flow.no_grad(function() self.inner.weight:add_(self.up:matmul(self.down), self._scale) end)
+  return self.inner:requires_grad_(true)
+end
+
+local function replace_linear(module, prefix, choose, make, seen, count)
+  if seen[module] then return count end
+  seen[module] = true
+  local keys = {}
+  for key in pairs(module) do keys[#keys + 1] = key end
+  for _, key in ipairs(keys) do
+    local field, name = module[key], prefix .. tostring(key)
+    if type(field) == "table" and (is_module(field) or not getmetatable(field)) then
+      local replaced = choose(field, name) and make(field)
+      if replaced then
+        module[key] = replaced
+        count = count + 1
+      else
+        count = replace_linear(field, name .. ".", choose, make, seen, count)
+      end
+    end
+  end
+  return count
+end
+
+-- Freezes the model and puts an adapter on every linear layer whose name contains one of `targets` (all where it is
+-- left out): flow.nn.lora(model, { rank = 8, alpha = 16, targets = { "attention" } }).
+function nn.lora(model, options)
+  local given = check_options("flow.nn.lora", options, { rank = 8, alpha = 16, targets = false })
+  check_sizes("flow.nn.lora", "flow.nn.lora(model, { rank = 8 })", given.rank)
+  model:requires_grad_(false)
+  local count = replace_linear(model, "", function(field, name)
+    if field.__name ~= "Linear" then return false end
+    if not given.targets then return true end
+    for _, target in ipairs(given.targets) do
+      if name:find(target, 1, true) then return true end
+    end
+    return false
+  end, function(linear) return Lora(linear, given.rank, given.alpha) end, {}, 0)
+  if count == 0 then error("flow.nn.lora: no linear layer's name contains one of the targets", 2) end
+  return model
+end
+
+-- Adds the adapters into the weights: the model is again what it was before flow.nn.lora, with other numbers.
+function nn.merge_lora(model)
+  replace_linear(model, "", function(field) return field.__name == "Lora" end,
+    function(adapter) return adapter:merged() end, {}, 0)
+  return model
+end
+
+-- ---- losses: tensors of one number
+
+local function both(name, predicted, expected)
+  if not flow.is_tensor(predicted) or not flow.is_tensor(expected) then
+    error(name .. " takes two tensors, not a " .. type(predicted) .. " and a " .. type(expected), 3)
+  end
+  if shape_text(predicted) ~= shape_text(expected) then
+    error(name .. ": " .. shape_text(predicted) .. " and " .. shape_text(expected) .. " are of one shape", 3)
+  end
+end
+
+-- A tensor, also where no gradient is recorded.
+local function reduced(losses, reduction)
+  if reduction == "none" then return losses end
+  local out = reduction == "sum" and losses:sum() or losses:mean()
+  return flow.is_tensor(out) and out or flow.full({}, out, losses.dtype)
+end
+
+-- Mean loss of rows of logits [n, classes] against labels [n] of 1..classes; options: ignore, reduction.
+function nn.cross_entropy(logits, labels, options)
   if not flow.is_tensor(logits) then
     error("flow.nn.cross_entropy takes logits [n, classes] and labels [n], not a " .. type(logits), 2)
   end
-  return logits:cross_entropy(labels)
+  return logits:cross_entropy(labels, options)
 end
+
+-- Mean loss of rows of log probabilities [n, classes].
+function nn.nll_loss(logs, labels, options)
+  return reduced(-logs:gather(2, labels:reshape(-1, 1)):squeeze(2), options and options.reduction)
+end
+
+function nn.mse_loss(predicted, expected, options)
+  both("flow.nn.mse_loss", predicted, expected)
+  return reduced((predicted - expected):square(), options and options.reduction)
+end
+
+function nn.l1_loss(predicted, expected, options)
+  both("flow.nn.l1_loss", predicted, expected)
+  return reduced((predicted - expected):abs(), options and options.reduction)
+end
+
+-- Logits against targets of 0 to 1: max(x, 0) - x t + log(1 + exp(-|x|)).
+function nn.bce_with_logits(logits, targets, options)
+  both("flow.nn.bce_with_logits", logits, targets)
+  return reduced(logits:relu() - logits * targets + (-logits:abs()):softplus(), options and options.reduction)
+end
+
+-- Without keeping what f's operations keep: backward calls f again.
+nn.checkpoint = flow.checkpoint
 
 return nn

@@ -1,35 +1,90 @@
--- Optimizers: they change a model's parameters in place by its gradients.
+-- Optimizers change parameters in place by their gradients; schedules set their rate. Names, defaults and numerics
+-- follow torch.optim.
 --
 --   local opt = flow.optim.adamw(model, { lr = 1e-3 })
---   model:zero_grad(); model:backward(grad); opt:step()
+--   opt:zero_grad(); loss:backward(); opt:step()
 local flow = require "flow"
 
 local optim = {}
 
-local AdamW = {}
-AdamW.__index = AdamW
+-- ---- what both have
 
-local defaults = { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2 }
+local Optimizer = {}
 
-local function read_options(given)
+local function check_number(where, name, value, level)
+  if type(value) ~= "number" or value < 0 then
+    error(where .. ": the option `" .. name .. "` is a number of 0 or more", level or 3)
+  end
+end
+
+local function read_options(where, given, defaults)
   local options = {}
   for name, value in pairs(defaults) do options[name] = value end
   for name, value in pairs(given or {}) do
-    if not defaults[name] then
-      error("flow.optim.adamw has no option `" .. tostring(name)
-        .. "`: there are lr, beta1, beta2, eps and weight_decay", 3)
+    if name ~= "params" then
+      if defaults[name] == nil then
+        local names = {}
+        for each in pairs(defaults) do names[#names + 1] = each end
+        error(where .. " has no option `" .. tostring(name) .. "`: there are " .. table.concat(names, ", ", 1, #names - 1)
+          .. " and " .. names[#names], 4)
+      end
+      if type(defaults[name]) == "boolean" then
+        value = value and true or false
+      else
+        check_number(where, name, value, 5)
+      end
+      options[name] = value
     end
-    if type(value) ~= "number" or value < 0 then
-      error("flow.optim.adamw: the option `" .. name .. "` is a number of 0 or more", 3)
-    end
-    options[name] = value
   end
   return options
 end
 
-local function zeros_like(tensors)
+-- A model, a list of tensors, or a list of groups { params = …, lr = …, … }.
+local function read_groups(where, given, options, defaults)
+  local base = read_options(where, options, defaults)
+  local function parameters_of(value)
+    if type(value) == "table" and value.parameters then return value:parameters() end
+    if type(value) == "table" and flow.is_tensor(value[1]) then return value end
+    if type(value) == "table" and #value == 0 and next(value) == nil then return {} end
+    error(where .. " takes a model and options: " .. where .. "(model, { lr = 1e-3 })", 4)
+  end
+  local is_groups = type(given) == "table" and not given.parameters and type(given[1]) == "table" and given[1].params
+  if not is_groups then return { { parameters = parameters_of(given), options = base } } end
+  local groups = {}
+  for i, group in ipairs(given) do
+    groups[i] = { parameters = parameters_of(group.params), options = read_options(where, group, base) }
+  end
+  return groups
+end
+
+local function each_parameter(self, visit)
+  local at = 0
+  for _, group in ipairs(self.groups) do
+    for _, parameter in ipairs(group.parameters) do
+      at = at + 1
+      visit(at, parameter, group)
+    end
+  end
+end
+
+function Optimizer:zero_grad()
+  each_parameter(self, function(_, parameter) parameter.grad = nil end)
+end
+
+-- The rate of all groups (each group's own share of the first one's is kept).
+function Optimizer:set_lr(lr)
+  check_number("opt:set_lr", "lr", lr)
+  local before = self.groups[1].options.lr
+  for i, group in ipairs(self.groups) do
+    group.options.lr = (i == 1 or before == 0) and lr or group.options.lr / before * lr
+  end
+end
+
+function Optimizer:lr() return self.groups[1].options.lr end
+
+local function zeros_like(self)
   local out = {}
-  for i, tensor in ipairs(tensors) do out[i] = flow.zeros(tensor.shape) end
+  each_parameter(self, function(i, parameter) out[i] = flow.zeros_like(parameter:detach()) end)
   return out
 end
 
@@ -39,51 +94,138 @@ local function clones(tensors)
   return out
 end
 
-local function fits(given, tensors)
-  if type(given) ~= "table" or #given ~= #tensors then return false end
+local function check_fit(given, tensors)
+  local fits = type(given) == "table" and #given == #tensors
   for i, tensor in ipairs(tensors) do
-    if not flow.is_tensor(given[i]) or table.concat(given[i].shape, ",") ~= table.concat(tensor.shape, ",") then
-      return false
-    end
+    fits = fits and flow.is_tensor(given[i])
+      and table.concat(given[i].shape, ",") == table.concat(tensor.shape, ",")
   end
-  return true
+  if not fits then error("opt:load takes what opt:state() of an optimizer of the same model gave", 3) end
 end
 
--- AdamW (Loshchilov and Hutter, 2019) with the defaults of torch.optim.AdamW.
+-- ---- AdamW (Loshchilov and Hutter, 2019)
+
+local AdamW = setmetatable({}, { __index = Optimizer })
+AdamW.__index = AdamW
+
+local adamw_defaults = { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2 }
+
 function optim.adamw(model, options)
-  if type(model) ~= "table" or not model.parameters then
-    error("flow.optim.adamw takes a model and options: flow.optim.adamw(model, { lr = 1e-3 })", 2)
-  end
-  local parameters = model:parameters()
-  return setmetatable({
-    model = model, options = read_options(options), steps = 0,
-    mean = zeros_like(parameters), square = zeros_like(parameters),
-  }, AdamW)
+  local self = setmetatable({ steps = 0 }, AdamW)
+  self.groups = read_groups("flow.optim.adamw", model, options, adamw_defaults)
+  self.mean, self.square = zeros_like(self), zeros_like(self)
+  return self
 end
 
-function AdamW:step()
+-- Gradients count `scale` times: 1 / n after backward was called for n batches.
+function AdamW:step(scale)
   self.steps = self.steps + 1
-  self.options.step = self.steps
-  local gradients = self.model:gradients()
-  for i, parameter in ipairs(self.model:parameters()) do
-    parameter:adamw_(gradients[i], self.mean[i], self.square[i], self.options)
+  for _, group in ipairs(self.groups) do
+    group.options.step, group.options.grad_scale = self.steps, scale or 1
   end
+  each_parameter(self, function(i, parameter, group)
+    local grad = parameter.grad
+    if grad then parameter:adamw_(grad, self.mean[i], self.square[i], group.options) end
+  end)
 end
-
-function AdamW:zero_grad() self.model:zero_grad() end
 
 -- What a checkpoint needs to go on with the same steps.
 function AdamW:state()
-  return { steps = self.steps, mean = clones(self.mean), square = clones(self.square) }
+  return { steps = self.steps, lr = self:lr(), mean = clones(self.mean), square = clones(self.square) }
 end
 
 function AdamW:load(state)
-  if type(state) ~= "table" or math.type(state.steps) ~= "integer"
-    or not fits(state.mean, self.mean) or not fits(state.square, self.square) then
-    error("opt:load takes what opt:state() of an optimizer of the same model gave", 2)
-  end
+  if type(state) ~= "table" or math.type(state.steps) ~= "integer" then check_fit(nil, { 1 }) end
+  check_fit(state.mean, self.mean)
+  check_fit(state.square, self.square)
   self.steps, self.mean, self.square = state.steps, clones(state.mean), clones(state.square)
+  if state.lr then self:set_lr(state.lr) end
   return self
+end
+
+-- ---- SGD, with momentum
+
+local Sgd = setmetatable({}, { __index = Optimizer })
+Sgd.__index = Sgd
+
+local sgd_defaults = { lr = 1e-2, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false }
+
+function optim.sgd(model, options)
+  local self = setmetatable({ steps = 0 }, Sgd)
+  self.groups = read_groups("flow.optim.sgd", model, options, sgd_defaults)
+  local moves = false
+  for _, group in ipairs(self.groups) do
+    moves = moves or group.options.momentum > 0
+    if group.options.nesterov and (group.options.momentum == 0 or group.options.dampening ~= 0) then
+      error("flow.optim.sgd: nesterov needs a momentum, and no dampening", 2)
+    end
+  end
+  self.momentum = moves and zeros_like(self) or {}
+  return self
+end
+
+function Sgd:step(scale)
+  self.steps = self.steps + 1
+  for _, group in ipairs(self.groups) do
+    group.options.step, group.options.grad_scale = self.steps, scale or 1
+  end
+  each_parameter(self, function(i, parameter, group)
+    local grad = parameter.grad
+    local momentum = group.options.momentum > 0 and self.momentum[i] or nil
+    if grad then parameter:sgd_(grad, momentum, group.options) end
+  end)
+end
+
+function Sgd:state() return { steps = self.steps, lr = self:lr(), momentum = clones(self.momentum) } end
+
+function Sgd:load(state)
+  if type(state) ~= "table" or math.type(state.steps) ~= "integer" then check_fit(nil, { 1 }) end
+  check_fit(state.momentum, self.momentum)
+  self.steps, self.momentum = state.steps, clones(state.momentum)
+  if state.lr then self:set_lr(state.lr) end
+  return self
+end
+
+-- ---- gradients
+
+-- Scales the gradients of a model or a list of tensors together so that their norm is at most `limit`; returns the norm
+-- that they had.
+function optim.clip_grad_norm(model, limit)
+  check_number("flow.optim.clip_grad_norm", "limit", limit)
+  return flow.clip_grad_norm(model.parameters and model:parameters() or model, limit)
+end
+
+-- ---- schedules: a function of the step, from 1
+
+-- Rises to `lr` over `warmup` steps, then falls along a cosine to `min_lr` at step `total`.
+--   local rate = flow.optim.cosine { lr = 3e-4, warmup = 100, total = 1000 }
+--   opt:set_lr(rate(step))
+function optim.cosine(options)
+  local lr, warmup, total = options.lr, options.warmup or 0, options.total
+  local least = options.min_lr or 0
+  if type(lr) ~= "number" or type(total) ~= "number" or total <= warmup then
+    error("flow.optim.cosine takes { lr =, total =, warmup =, min_lr = } with more steps in all than to warm up", 2)
+  end
+  return function(step)
+    if step < warmup then return lr * step / warmup end
+    if step >= total then return least end
+    return least + (lr - least) * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (total - warmup)))
+  end
+end
+
+-- Rises to `lr` over `warmup` steps, then falls to `min_lr` at step `total` in a line; without `total` it stays.
+function optim.linear(options)
+  local lr, warmup, total = options.lr, options.warmup or 0, options.total
+  local least = options.min_lr or 0
+  if type(lr) ~= "number" or (total and total <= warmup) then
+    error("flow.optim.linear takes { lr =, warmup =, total =, min_lr = } with more steps in all than to warm up", 2)
+  end
+  return function(step)
+    if step < warmup then return lr * step / warmup end
+    if not total then return lr end
+    if step >= total then return least end
+    return lr + (least - lr) * (step - warmup) / (total - warmup)
+  end
 end
 
 return optim

@@ -14,6 +14,7 @@
 ---@field nn flow.nn
 ---@field optim flow.optim
 ---@field metrics flow.metrics
+---@field models flow.models
 local flow = {}
 
 ---@class flow.null
@@ -413,43 +414,74 @@ function image.ppm(path, x) end
 
 -- ---- tensors
 
----@alias flow.dtype "f32"|"f64"|"i32"|"i64"|"u8"|"bool"
+---@alias flow.dtype "f32"|"f16"|"bf16"|"f64"|"i32"|"i64"|"u8"|"bool"
+---@alias flow.device "cpu"|"cuda"|"cuda:0"|string
+---@alias flow.make flow.dtype|flow.device|{ dtype?: flow.dtype, device?: flow.device, seed?: integer, requires_grad?: boolean }
+---@alias flow.dims integer|integer[]
 
----@class flow.tensor 1-based; x[{ a, b }] is a range of the first dimension
+---@class flow.tensor 1-based; x[{ a, b, step }] is a range of the first dimension
 ---@field shape integer[]
 ---@field dtype flow.dtype
+---@field device flow.device
+---@field grad? flow.tensor what backward has added up
+---@field requires_grad boolean
+---@field is_leaf boolean
 ---@field [any] any
 ---@operator add: flow.tensor
 ---@operator sub: flow.tensor
 ---@operator mul: flow.tensor
 ---@operator div: flow.tensor
 ---@operator pow: flow.tensor
+---@operator mod: flow.tensor
+---@operator idiv: flow.tensor
 ---@operator unm: flow.tensor
 ---@operator len: integer
 local tensor = {}
 
----@param lists table|number
----@param type? flow.dtype
+---@param lists table|number|flow.tensor
+---@param options? flow.make
 ---@return flow.tensor
-function flow.tensor(lists, type) end
+function flow.tensor(lists, options) end
 ---@return flow.tensor
 function flow.zeros(...) end
 ---@return flow.tensor
 function flow.ones(...) end
 ---@param shape integer[]
----@param value number
----@param type? flow.dtype
+---@param value number|boolean
+---@param options? flow.make
 ---@return flow.tensor
-function flow.full(shape, value, type) end
----@return flow.tensor x uniform in 0..1
+function flow.full(shape, value, options) end
+---@param x flow.tensor
+---@return flow.tensor
+function flow.zeros_like(x) end
+---@param x flow.tensor
+---@return flow.tensor
+function flow.ones_like(x) end
+---@return flow.tensor uniform in 0..1
 function flow.rand(...) end
----@return flow.tensor x normal
+---@return flow.tensor normal
 function flow.randn(...) end
+---@param low integer
+---@param high integer
+---@param shape integer[]
+---@param options? flow.make
+---@return flow.tensor both ends included
+function flow.randint(low, high, shape, options) end
 ---@param first number
 ---@param last? number
 ---@param step? number
 ---@return flow.tensor
 function flow.arange(first, last, step) end
+---@param first number
+---@param last number
+---@param count integer
+---@param options? flow.make
+---@return flow.tensor
+function flow.linspace(first, last, count, options) end
+---@param size integer
+---@param options? flow.make
+---@return flow.tensor
+function flow.eye(size, options) end
 ---@param list flow.tensor[]
 ---@param dimension? integer
 ---@return flow.tensor
@@ -458,23 +490,318 @@ function flow.cat(list, dimension) end
 ---@param dimension? integer
 ---@return flow.tensor
 function flow.stack(list, dimension) end
+---@param condition flow.tensor
+---@param a flow.tensor|number
+---@param b flow.tensor|number
+---@return flow.tensor
+function flow.where(condition, a, b) end
+---@param options { paths?: integer, steps?: integer, start?: number, rate?: number, volatility?: number, years?: number, seed?: integer, first?: integer, ends?: boolean, dtype?: flow.dtype, device?: flow.device }
+---@return flow.tensor [paths, steps + 1], or with ends [paths]
+function flow.gbm(options) end
 ---@param x any
 ---@return boolean
 function flow.is_tensor(x) end
+---@param f function
+---@return any what f returns
+function flow.no_grad(f, ...) end
+---@param f function
+---@return any what f returns
+function flow.enable_grad(f, ...) end
+---@return boolean
+function flow.is_grad_enabled() end
+---@param type flow.dtype
+---@param f function
+---@return any what f returns
+function flow.autocast(type, f, ...) end
+---@param f function
+---@return flow.tensor
+function flow.checkpoint(f, ...) end
+---@param forward function
+---@param backward fun(gradient: flow.tensor, ...): ...
+---@return function
+function flow.custom_gradient(forward, backward) end
+---@param tensors flow.tensor[]
+---@param limit number
+---@return number norm before
+function flow.clip_grad_norm(tensors, limit) end
 
+---@return flow.tensor
+function tensor:neg() end
+---@return flow.tensor
+function tensor:abs() end
+---@return flow.tensor
+function tensor:sign() end
+---@return flow.tensor
+function tensor:square() end
+---@return flow.tensor
+function tensor:relu() end
+---@return flow.tensor
+function tensor:exp() end
+---@return flow.tensor
+function tensor:expm1() end
+---@return flow.tensor
+function tensor:log() end
+---@return flow.tensor
+function tensor:log1p() end
+---@return flow.tensor
+function tensor:sqrt() end
+---@return flow.tensor
+function tensor:rsqrt() end
+---@return flow.tensor
+function tensor:reciprocal() end
+---@return flow.tensor
+function tensor:sin() end
+---@return flow.tensor
+function tensor:cos() end
+---@return flow.tensor
+function tensor:tanh() end
+---@return flow.tensor
+function tensor:sigmoid() end
+---@return flow.tensor
+function tensor:erf() end
+---@return flow.tensor
+function tensor:silu() end
+---@return flow.tensor
+function tensor:softplus() end
+---@return flow.tensor
+function tensor:floor() end
+---@return flow.tensor
+function tensor:ceil() end
+---@return flow.tensor
+function tensor:round() end
+---@param approximate? "none"|"tanh"
+---@return flow.tensor
+function tensor:gelu(approximate) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:add(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:sub(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:mul(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:div(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:pow(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:floor_divide(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:remainder(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:maximum(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:minimum(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:eq(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:ne(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:lt(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:le(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:gt(other) end
+---@param other flow.tensor|number
+---@return flow.tensor
+function tensor:ge(other) end
+---@param low? number
+---@param high? number
+---@return flow.tensor
+function tensor:clamp(low, high) end
+---@param mask flow.tensor
+---@param value number
+---@return flow.tensor
+function tensor:masked_fill(mask, value) end
+---@param a flow.tensor
+---@param b flow.tensor
+---@param factor? number
+---@return flow.tensor
+function tensor:addcmul(a, b, factor) end
+---@param a flow.tensor
+---@param b flow.tensor
+---@param factor? number
+---@return flow.tensor
+function tensor:addcdiv(a, b, factor) end
+---@param other flow.tensor
+---@param weight number
+---@return flow.tensor
+function tensor:lerp(other, weight) end
+---@param p number
+---@param seed? integer
+---@return flow.tensor
+function tensor:dropout(p, seed) end
 ---@param other flow.tensor
 ---@return flow.tensor
 function tensor:matmul(other) end
+---@param other flow.tensor|number
+---@param factor? number
+---@return flow.tensor itself
+function tensor:add_(other, factor) end
+---@param other flow.tensor|number
+---@return flow.tensor itself
+function tensor:sub_(other) end
+---@param other flow.tensor|number
+---@return flow.tensor itself
+function tensor:mul_(other) end
+---@param other flow.tensor|number
+---@return flow.tensor itself
+function tensor:div_(other) end
+---@return flow.tensor itself
+function tensor:neg_() end
+---@return flow.tensor itself
+function tensor:exp_() end
+---@return flow.tensor itself
+function tensor:relu_() end
+---@return flow.tensor itself
+function tensor:zero_() end
+---@param value number|boolean
+---@return flow.tensor itself
+function tensor:fill_(value) end
+---@param other flow.tensor
+---@return flow.tensor itself
+function tensor:copy_(other) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+function tensor:sum(dims, keep) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+function tensor:mean(dims, keep) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+function tensor:prod(dims, keep) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+function tensor:norm(dims, keep) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+function tensor:any(dims, keep) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+function tensor:all(dims, keep) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+function tensor:amax(dims, keep) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@return flow.tensor|number|boolean a number over all dimensions, unless its gradient is recorded
+function tensor:amin(dims, keep) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@param correction? number
+---@return flow.tensor|number
+function tensor:var(dims, keep, correction) end
+---@param dims? flow.dims
+---@param keep? boolean
+---@param correction? number
+---@return flow.tensor|number
+function tensor:std(dims, keep, correction) end
+---@param dimension? integer
+---@param keep? boolean
+---@return flow.tensor|number
+---@return flow.tensor|integer position
+function tensor:max(dimension, keep) end
+---@param dimension? integer
+---@param keep? boolean
+---@return flow.tensor|number
+---@return flow.tensor|integer position
+function tensor:min(dimension, keep) end
+---@param dimension? integer
+---@param keep? boolean
+---@return flow.tensor|integer
+function tensor:argmax(dimension, keep) end
+---@param dimension? integer
+---@param keep? boolean
+---@return flow.tensor|integer
+function tensor:argmin(dimension, keep) end
+---@param dimension integer
 ---@return flow.tensor
-function tensor:t() end
+function tensor:cumsum(dimension) end
+---@param dimension integer
+---@param keep? boolean
+---@return flow.tensor|number
+function tensor:logsumexp(dimension, keep) end
+---@param k integer
+---@return flow.tensor
+---@return flow.tensor positions
+function tensor:topk(k) end
+---@param bins integer
+---@param low number
+---@param high number
+---@return flow.tensor
+function tensor:histogram(bins, low, high) end
+---@param a? integer
+---@param b? integer
+---@return flow.tensor
+function tensor:t(a, b) end
+---@param a? integer
+---@param b? integer
+---@return flow.tensor
+function tensor:transpose(a, b) end
+---@return flow.tensor
+function tensor:permute(...) end
 ---@return flow.tensor
 function tensor:reshape(...) end
----@param type flow.dtype
 ---@return flow.tensor
-function tensor:to(type) end
+function tensor:view(...) end
+---@return flow.tensor
+function tensor:expand(...) end
+---@param first? integer
+---@param last? integer
+---@return flow.tensor
+function tensor:flatten(first, last) end
+---@param dimension? integer
+---@return flow.tensor
+function tensor:squeeze(dimension) end
+---@param dimension integer
+---@return flow.tensor
+function tensor:unsqueeze(dimension) end
+---@param dimension integer
+---@param first integer
+---@param length integer
+---@return flow.tensor
+function tensor:narrow(dimension, first, length) end
+---@param dimension integer
+---@param index integer
+---@return flow.tensor
+function tensor:select(dimension, index) end
+---@param parts integer
+---@param dimension? integer
+---@return flow.tensor[]
+function tensor:chunk(parts, dimension) end
+---@param dimension integer
+---@return flow.tensor
+function tensor:flip(dimension) end
+---@param target flow.dtype|flow.device|flow.tensor
+---@param other? flow.dtype|flow.device
+---@return flow.tensor
+function tensor:to(target, other) end
 ---@return flow.tensor
 function tensor:clone() end
----@return number
+---@return flow.tensor
+function tensor:contiguous() end
+---@return flow.tensor
+function tensor:detach() end
+---@return number|boolean
 function tensor:item() end
 ---@return table
 function tensor:table() end
@@ -485,79 +812,268 @@ function tensor:size(dimension) end
 function tensor:count() end
 ---@return integer
 function tensor:dims() end
+---@return boolean
+function tensor:is_contiguous() end
+---@param dimension integer
+---@param index flow.tensor
+---@return flow.tensor
+function tensor:gather(dimension, index) end
+---@param dimension integer
+---@param index flow.tensor
+---@param source flow.tensor
+---@return flow.tensor
+function tensor:scatter_add(dimension, index, source) end
+---@param dimension integer
+---@param index flow.tensor
+---@return flow.tensor
+function tensor:index_select(dimension, index) end
 ---@param dimension? integer
 ---@return flow.tensor
-function tensor:sum(dimension) end
+function tensor:softmax(dimension) end
 ---@param dimension? integer
 ---@return flow.tensor
-function tensor:mean(dimension) end
----@param dimension? integer
+function tensor:log_softmax(dimension) end
+---@param labels flow.tensor
+---@param options? { ignore?: integer, reduction?: "mean"|"sum"|"none" }
+---@return flow.tensor loss
+function tensor:cross_entropy(labels, options) end
+---@param weight? flow.tensor
+---@param bias? flow.tensor
+---@param eps? number
 ---@return flow.tensor
-function tensor:max(dimension) end
----@param dimension? integer
+function tensor:layer_norm(weight, bias, eps) end
+---@param weight? flow.tensor
+---@param eps? number
 ---@return flow.tensor
-function tensor:min(dimension) end
----@param dimension? integer
+function tensor:rms_norm(weight, eps) end
+---@param weight flow.tensor
+---@param bias? flow.tensor
 ---@return flow.tensor
-function tensor:argmax(dimension) end
----@param dimension? integer
+function tensor:linear(weight, bias) end
+---@param index flow.tensor
 ---@return flow.tensor
-function tensor:argmin(dimension) end
+function tensor:embedding(index) end
+---@param keys flow.tensor
+---@param values flow.tensor
+---@param options? { causal?: boolean, scale?: number }
 ---@return flow.tensor
-function tensor:softmax() end
+function tensor:attention(keys, values, options) end
+---@param heads integer
+---@param options? { groups?: integer, causal?: boolean, scale?: number }
 ---@return flow.tensor
-function tensor:log_softmax() end
----@param labels flow.tensor of 1..classes
----@return number loss
----@return flow.tensor gradient
-function tensor:cross_entropy(labels) end
+function tensor:self_attention(heads, options) end
+---@param first? integer
+---@param theta? number
+---@return flow.tensor
+function tensor:rotary(first, theta) end
+---@param weight flow.tensor
+---@param bias? flow.tensor
+---@param options? table
+---@return flow.tensor
+function tensor:conv2d(weight, bias, options) end
+---@param window integer|integer[]
+---@param options? table
+---@return flow.tensor
+function tensor:max_pool2d(window, options) end
+---@param window integer|integer[]
+---@param options? table
+---@return flow.tensor
+function tensor:avg_pool2d(window, options) end
+---@param height integer
+---@param width integer
+---@param mode? "bilinear"|"nearest"
+---@return flow.tensor
+function tensor:resize(height, width, mode) end
+---@param mean number[]|flow.tensor
+---@param deviation number[]|flow.tensor
+---@return flow.tensor
+function tensor:normalise(mean, deviation) end
+---@param temperature? number
+---@param seed? integer
+---@return flow.tensor
+function tensor:sample(temperature, seed) end
+---@param gradient? flow.tensor
+function tensor:backward(gradient) end
+---@param flag? boolean
+---@return flow.tensor itself
+function tensor:requires_grad_(flag) end
+---@param grad flow.tensor
+---@param mean flow.tensor
+---@param square flow.tensor
+---@param options table
+---@return flow.tensor itself
+function tensor:adamw_(grad, mean, square, options) end
+---@param grad flow.tensor
+---@param momentum? flow.tensor
+---@param options table
+---@return flow.tensor itself
+function tensor:sgd_(grad, momentum, options) end
 
 -- ---- networks
 
----@class flow.layer
-local layer = {}
----@param x flow.tensor
+---@class flow.module
+---@field training boolean
+---@overload fun(...): flow.tensor
+local module = {}
 ---@return flow.tensor
-function layer:forward(x) end
----@param grad flow.tensor
----@return flow.tensor grad with regard to the input
-function layer:backward(grad) end
+function module:forward(...) end
 ---@return flow.tensor[]
-function layer:parameters() end
+function module:parameters() end
+---@return { name: string, tensor: flow.tensor }[]
+function module:named_parameters() end
 ---@return flow.tensor[]
-function layer:gradients() end
-function layer:zero_grad() end
----@return flow.tensor[] state what crosses an edge or goes into a checkpoint
-function layer:state() end
----@param state flow.tensor[]
----@return flow.layer itself
-function layer:load(state) end
+function module:gradients() end
+---@return flow.module
+function module:zero_grad() end
+---@return integer numbers that learn
+function module:count() end
+---@return table<string, flow.tensor> state what crosses an edge or goes into a checkpoint
+function module:state() end
+---@param state table<string, flow.tensor>
+---@param options? { strict?: boolean }
+---@return flow.module itself
+function module:load(state, options) end
+---@return flow.module itself
+function module:to(...) end
+---@param flag? boolean
+---@return flow.module itself
+function module:train(flag) end
+---@return flow.module itself
+function module:eval() end
+---@param flag? boolean
+---@return flow.module itself
+function module:requires_grad_(flag) end
+---@param f fun(module: flow.module)
+---@return flow.module itself
+function module:apply(f) end
 
 ---@class flow.nn
 local nn = {}
+---@param name string
+---@return table
+function nn.class(name) end
+---@param x flow.tensor
+---@return flow.tensor
+function nn.parameter(x) end
 ---@param inputs integer
 ---@param outputs integer
----@return flow.layer
-function nn.linear(inputs, outputs) end
----@return flow.layer
+---@param options? { bias?: boolean }
+---@return flow.module
+function nn.linear(inputs, outputs, options) end
+---@param rows integer
+---@param width integer
+---@return flow.module
+function nn.embedding(rows, width) end
+---@param width integer
+---@param options? { eps?: number, bias?: boolean }
+---@return flow.module
+function nn.layer_norm(width, options) end
+---@param width integer
+---@param options? { eps?: number }
+---@return flow.module
+function nn.rms_norm(width, options) end
+---@return flow.module
 function nn.relu() end
----@return flow.layer
+---@return flow.module
+function nn.silu() end
+---@return flow.module
 function nn.tanh() end
----@return flow.layer
+---@return flow.module
 function nn.sigmoid() end
----@param layers flow.layer[]
----@return flow.layer
+---@return flow.module
+function nn.identity() end
+---@return flow.module
+function nn.flatten() end
+---@param approximate? "none"|"tanh"
+---@return flow.module
+function nn.gelu(approximate) end
+---@param dimension? integer
+---@return flow.module
+function nn.softmax(dimension) end
+---@param dimension? integer
+---@return flow.module
+function nn.log_softmax(dimension) end
+---@param p? number
+---@return flow.module
+function nn.dropout(p) end
+---@param inputs integer
+---@param outputs integer
+---@param window integer|integer[]
+---@param options? { stride?: integer|integer[], padding?: integer|integer[], dilation?: integer|integer[], groups?: integer, bias?: boolean }
+---@return flow.module
+function nn.conv2d(inputs, outputs, window, options) end
+---@param window integer|integer[]
+---@param options? { stride?: integer|integer[], padding?: integer|integer[] }
+---@return flow.module
+function nn.max_pool2d(window, options) end
+---@param window integer|integer[]
+---@param options? { stride?: integer|integer[], padding?: integer|integer[] }
+---@return flow.module
+function nn.avg_pool2d(window, options) end
+---@param layers flow.module[]
+---@return flow.module
 function nn.sequential(layers) end
----@param logits flow.tensor [n, classes]
----@param labels flow.tensor [n] of 1..classes
----@return number loss the mean
----@return flow.tensor gradient
-function nn.cross_entropy(logits, labels) end
+---@param width integer
+---@param heads integer
+---@param options? { causal?: boolean, groups?: integer, bias?: boolean, dropout?: number, rotary?: boolean|number }
+---@return flow.module
+function nn.attention(width, heads, options) end
+---@param width integer
+---@param heads integer
+---@param options? { causal?: boolean, groups?: integer, bias?: boolean, dropout?: number, rotary?: boolean|number, hidden?: integer, activation?: "tanh"|"gelu"|"relu"|"silu", norm?: "layer"|"rms" }
+---@return flow.module
+function nn.transformer_block(width, heads, options) end
+---@param model flow.module
+---@param options? { rank?: integer, alpha?: number, targets?: string[] }
+---@return flow.module
+function nn.lora(model, options) end
+---@param model flow.module
+---@return flow.module
+function nn.merge_lora(model) end
+---@param logits flow.tensor
+---@param labels flow.tensor
+---@param options? { ignore?: integer, reduction?: "mean"|"sum"|"none" }
+---@return flow.tensor loss
+function nn.cross_entropy(logits, labels, options) end
+---@param logs flow.tensor
+---@param labels flow.tensor
+---@param options? { reduction?: "mean"|"sum"|"none" }
+---@return flow.tensor loss
+function nn.nll_loss(logs, labels, options) end
+---@param predicted flow.tensor
+---@param expected flow.tensor
+---@param options? { reduction?: "mean"|"sum"|"none" }
+---@return flow.tensor loss
+function nn.mse_loss(predicted, expected, options) end
+---@param predicted flow.tensor
+---@param expected flow.tensor
+---@param options? { reduction?: "mean"|"sum"|"none" }
+---@return flow.tensor loss
+function nn.l1_loss(predicted, expected, options) end
+---@param logits flow.tensor
+---@param targets flow.tensor
+---@param options? { reduction?: "mean"|"sum"|"none" }
+---@return flow.tensor loss
+function nn.bce_with_logits(logits, targets, options) end
+---@param f function
+---@return flow.tensor
+function nn.checkpoint(f, ...) end
+
+---@class flow.models
+local models = {}
+---@param options { vocabulary: integer, context?: integer, width?: integer, heads?: integer, layers?: integer, dropout?: number, tied?: boolean, rotary?: boolean|number, checkpoint?: boolean }
+---@return flow.module with loss(tokens, targets) and generate(prompt, count, options)
+function models.gpt(options) end
 
 ---@class flow.optimizer
 local optimizer = {}
-function optimizer:step() end
+---@param scale? number
+function optimizer:step(scale) end
 function optimizer:zero_grad() end
+---@return number
+function optimizer:lr() end
+---@param lr number
+function optimizer:set_lr(lr) end
 ---@return table
 function optimizer:state() end
 ---@param state table
@@ -566,10 +1082,24 @@ function optimizer:load(state) end
 
 ---@class flow.optim
 local optim = {}
----@param model flow.layer
+---@param model flow.module|flow.tensor[]|table[]
 ---@param options? { lr?: number, beta1?: number, beta2?: number, eps?: number, weight_decay?: number }
 ---@return flow.optimizer
 function optim.adamw(model, options) end
+---@param model flow.module|flow.tensor[]|table[]
+---@param options? { lr?: number, momentum?: number, dampening?: number, weight_decay?: number, nesterov?: boolean }
+---@return flow.optimizer
+function optim.sgd(model, options) end
+---@param model flow.module|flow.tensor[]
+---@param limit number
+---@return number norm before
+function optim.clip_grad_norm(model, limit) end
+---@param options { lr: number, warmup?: integer, total?: integer, min_lr?: number }
+---@return fun(step: integer): number
+function optim.cosine(options) end
+---@param options { lr: number, warmup?: integer, total?: integer, min_lr?: number }
+---@return fun(step: integer): number
+function optim.linear(options) end
 
 ---@class flow.metrics
 local metrics = {}

@@ -207,13 +207,6 @@ class Runner {
 
 inline const Kernels& table() { return cpu_kernels(); }
 
-/// Under a sanitizer, which is slow, three threads find what one does.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kThreadCounts[] = {3};
-#else
-constexpr int kThreadCounts[] = {1, 3};
-#endif
-
 /// Calls f(runner) for each level of the instruction set that this CPU has, with 1 and 3 threads.
 template <typename F>
 void for_setups(F f) {
@@ -222,7 +215,7 @@ void for_setups(F f) {
     const cpu::Loops* loops = cpu::loops_of_level(level);
     if (loops == nullptr) continue;
     cpu::use_loops(loops);
-    for (int threads : kThreadCounts) {
+    for (int threads : {1, 3}) {
       INFO("level " << level << ", threads " << threads);
       Runner runner(threads);
       f(runner);

@@ -5,12 +5,23 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/cpu/copy.hpp"
-#include "kernels/shared/types.hpp"
-#include "tests/kernels/reference.hpp"
+#include <catch2/catch.hpp>
+#include <vector>
 
-namespace flow::cpu {
+#include "kernels/shared/types.hpp"
+#include "kernels/table.hpp"
+
+namespace flow::kernels {
 namespace {
+
+using Floats = std::vector<float>;
+
+View view_of(Floats& values, const Shape& shape) { return dense(DType::f32, shape, values.data()); }
+
+void copy(const View& from, const View& to) {
+  Stream stream;
+  REQUIRE(cpu_kernels().copy(stream, from, to) == kDone);
+}
 
 Floats counted(int64_t count) {
   Floats out(static_cast<size_t>(count));
@@ -57,9 +68,11 @@ TEST_CASE("every type casts to every type, by value") {
     for (DType to : types) {
       char a[16] = {}, b[16] = {};
       View source = dense(from, {2}, a), target = dense(to, {2}, b);
-      fill(source, int64_t{1});
+      double one[] = {0, 1}, out[] = {0, 0};
+      copy(dense(DType::f64, {2}, one), source);
       copy(source, target);
-      CHECK(first_as_double(select(target, 0, 1)) == 1);
+      copy(target, dense(DType::f64, {2}, out));
+      CHECK(out[1] == 1);
     }
   }
 }
@@ -92,12 +105,31 @@ TEST_CASE("half and brain floats round to nearest even and keep every value they
   CHECK(Brain::from(1 + 0x1p-8f).to_float() == 1);
 }
 
-TEST_CASE("rows are gathered in the order asked for") {
-  Floats memory = counted(12), out(6);
-  int64_t rows[] = {3, 0};
-  gather_rows(view_of(memory, {4, 3}), rows, view_of(out, {2, 3}));
-  CHECK(out == Floats{9, 10, 11, 0, 1, 2});
+TEST_CASE("a view is reshaped without a copy wherever its strides allow that") {
+  Floats memory = counted(24);
+  View x = view_of(memory, {2, 3, 4}), out;
+  REQUIRE(reshape(x, {6, 4}, out));
+  CHECK(elements(out) == memory);
+  REQUIRE(reshape(swap_dims(x, 0, 1), {3, 2, 2, 2}, out));
+  CHECK(elements(out) == elements(swap_dims(x, 0, 1)));
+  CHECK_FALSE(reshape(swap_dims(x, 0, 1), {6, 4}, out));
+  REQUIRE(reshape(narrow(x, 2, 1, 3), {6, 1, 3}, out));
+  CHECK(elements(out) == elements(narrow(x, 2, 1, 3)));
+  CHECK_FALSE(reshape(narrow(x, 2, 1, 3), {18}, out));
+  REQUIRE(reshape(narrow(x, 0, 0, 0), {0, 5}, out));
+  REQUIRE(reshape(narrow(x, 2, 3, 4, -1), {2, 3, 2, 2}, out));
+  CHECK(elements(out) == elements(narrow(x, 2, 3, 4, -1)));
+}
+
+TEST_CASE("dimensions are permuted, and new ones put in") {
+  Floats memory = counted(6);
+  View x = view_of(memory, {2, 3});
+  int order[] = {1, 0};
+  CHECK(elements(permute(x, order)) == Floats{0, 3, 1, 4, 2, 5});
+  CHECK(unsqueeze(x, 1).shape == Shape{2, 1, 3});
+  CHECK(unsqueeze(x, 2).shape == Shape{2, 3, 1});
+  CHECK(elements(unsqueeze(x, 0)) == memory);
 }
 
 }  // namespace
-}  // namespace flow::cpu
+}  // namespace flow::kernels

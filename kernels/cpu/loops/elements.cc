@@ -186,7 +186,7 @@ FLOW_HD T fast_backward(T x, T y, T grad) {
   if constexpr (op == Unary::cos) return grad * -sin(x);
   if constexpr (op == Unary::erf) return grad * (T(kTwoOverRootPi) * exp(-x * x));
   if constexpr (op == Unary::gelu) {
-    return grad * (gelu_part(x) + x * (T(kOneOverRootTwoPi) * exp_of_negative(T(-0.5) * x * x)));
+    return grad * (gelu_part(x) + x * (T(kOneOverRootTwoPi) * rough_exp(T(-0.5) * x * x)));
   }
   if constexpr (op == Unary::gelu_tanh) {
     T part = gelu_tanh_part(x);

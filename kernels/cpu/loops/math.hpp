@@ -58,15 +58,17 @@ FLOW_HD double exp(double x) { return __builtin_exp(x); }
 
 /// exp(x) for x <= 0 that may be 0 where it would be subnormal.
 FLOW_HD float exp_of_negative(float x) {
-  x = x < -88.0f ? -88.0f : x;
+  x = x < -87.0f ? -87.5f : x;
   float shifted = x * 1.44269504088896341f + kRounder;
   float k = shifted - kRounder;
   float r = x - k * 0.693359375f;
   r = r - k * -2.12194440e-4f;
-  float p = exp_tail(r) * (r * r) + r;
-  // 2^k: the bits of k are the rounder's last. That of -127 is 0.
-  float scale = float_of_bits((bits_of_float(shifted) << 23) + 0x3f800000u);
-  return p * scale + scale;
+  float p = exp_tail(r) * (r * r) + r + 1.0f;
+  // Multiplies by 2^k: the bits of k, seven to the left of the rounder's, are added to the
+  // exponent.
+  float value = float_of_bits(bits_of_float(p) + (bits_of_float(shifted) << 23));
+  value = x < -87.0f ? 0.0f : value;
+  return x != x ? x : value;
 }
 FLOW_HD double exp_of_negative(double x) { return __builtin_exp(x); }
 
@@ -227,6 +229,13 @@ FLOW_HD float rough_erf(float x) {
 }
 FLOW_HD double rough_erf(double x) { return __builtin_erf(x); }
 
+/// exp(x) that may be 0 where it would be subnormal, and infinity from exp(88) on.
+FLOW_HD float rough_exp(float x) {
+  float value = exp_of_negative(x > 88.0f ? 88.0f : x);
+  return x > 88.0f ? kInfinity : value;
+}
+FLOW_HD double rough_exp(double x) { return __builtin_exp(x); }
+
 /// Φ(x), and what stands for it in gelu_tanh: (1 + tanh(u)) / 2 is sigmoid(2 u).
 template <typename T>
 FLOW_HD T gelu_part(T x) {
@@ -235,7 +244,7 @@ FLOW_HD T gelu_part(T x) {
 template <typename T>
 FLOW_HD T gelu_tanh_part(T x) {
   T u = T(0.79788456080286535588) * x * (T(1) + T(0.044715) * (x * x));
-  return T(1) / (T(1) + exp(T(-2) * u));
+  return T(1) / (T(1) + rough_exp(T(-2) * u));
 }
 
 }  // namespace flow::cpu::FLOW_ISA

@@ -8,91 +8,207 @@ local function fixed(x) return ("%.5f"):format(x) end
 local function near(x, y, tolerance) return math.abs(x - y) <= tolerance * math.max(1, math.abs(y)) end
 
 -- -log softmax, and (softmax - onehot) / n, worked out in double precision with Python's math.
-local loss, grad = nn.cross_entropy(flow.tensor({ { 1, 2, 3 }, { 1, 1, 1 } }, "f32"), flow.tensor { 3, 1 })
-print(fixed(loss))  -- expect: 0.75311
+local logits = flow.tensor({ { 1, 2, 3 }, { 1, 1, 1 } }, "f32"):requires_grad_()
+local loss = nn.cross_entropy(logits, flow.tensor { 3, 1 })
+loss:backward()
+local grad = logits.grad
+print(fixed(loss:item()))  -- expect: 0.75311
 print(fixed(grad[1][1]), fixed(grad[1][2]), fixed(grad[1][3]))  -- expect: 0.04502	0.12236	-0.16738
 print(fixed(grad[2][1]), fixed(grad[2][2]))  -- expect: -0.33333	0.16667
 loss = nn.cross_entropy(flow.tensor({ { 1000, -1000 } }, "f32"), flow.tensor { 2 })
-print(loss)  -- expect: 2000.0
+print(loss:item(), loss.requires_grad)  -- expect: 2000.0	false
 
 -- Algorithm 2 of Loshchilov and Hutter (2019), worked out in double precision with Python:
 -- lr 0.1, weight decay 0.01, gradients 0.5, -1, 0.25 of two weights that begin as 1 and -2.
-local weight, gradient = flow.tensor({ 1, -2 }, "f32"), flow.zeros(2)
-local one = { parameters = function() return { weight } end, gradients = function() return { gradient } end }
-local opt = flow.optim.adamw(one, { lr = 0.1, weight_decay = 0.01 })
+local weight = flow.tensor({ 1, -2 }, "f32"):requires_grad_()
+local opt = flow.optim.adamw({ weight }, { lr = 0.1, weight_decay = 0.01 })
 for _, g in ipairs { 0.5, -1, 0.25 } do
-  gradient:fill_(g)
+  weight.grad = flow.full({ 2 }, g)
   opt:step()
-  print(fixed(weight[1]), fixed(weight[2]))
+  print(fixed(weight:detach()[1]), fixed(weight:detach()[2]))
 end  -- expect: 0.89900	-2.09800
 -- expect: 0.93471	-2.05929
 -- expect: 0.94745	-2.04356
 
--- The gradients of every layer against finite differences.
-local model = nn.sequential { nn.linear(3, 4), nn.tanh(), nn.linear(4, 4), nn.sigmoid(), nn.linear(4, 5), nn.relu(), nn.linear(5, 2) }
-local x, labels = flow.randn({ 6, 3 }, { seed = 3 }), flow.tensor { 1, 2, 1, 2, 2, 1 }
-model:zero_grad()
-local _, out_grad = nn.cross_entropy(model:forward(x), labels)
-local input_grad = model:backward(out_grad)
-local function loss_at(tensor, i, delta)
-  local flat = tensor:reshape(-1)
-  local before = flat[i]
-  flat[i] = before + delta
-  local at = nn.cross_entropy(model:forward(x), labels)
-  flat[i] = before
-  return at
+-- torch.optim.SGD: v = 0.9 v + g, w = w - lr v, worked out by hand.
+local slow = flow.tensor({ 1 }, "f32"):requires_grad_()
+local sgd = flow.optim.sgd({ slow }, { lr = 0.5, momentum = 0.5 })
+for _ = 1, 2 do
+  slow.grad = flow.ones(1)
+  sgd:step()
 end
+print(slow:detach()[1])  -- expect: -0.25
+
+-- The gradients of every layer against finite differences.
+local model = nn.sequential { nn.linear(3, 4), nn.tanh(), nn.linear(4, 4), nn.sigmoid(), nn.layer_norm(4),
+  nn.linear(4, 5), nn.gelu(), nn.rms_norm(5), nn.linear(5, 2) }:to("f64")
+local x, labels = flow.randn({ 6, 3 }, { seed = 3, dtype = "f64", requires_grad = true }), flow.tensor { 1, 2, 1, 2, 2, 1 }
+model:zero_grad()
+nn.cross_entropy(model(x), labels):backward()
 local checked, wrong = 0, 0
-local function compare(tensor, analytic)
+local function compare(tensor)
+  local analytic, flat = tensor.grad:reshape(-1), tensor:detach():reshape(-1)
   for i = 1, tensor:count() do
-    local step = 0.01
-    local numeric = (loss_at(tensor, i, step) - loss_at(tensor, i, -step)) / (2 * step)
+    local step, before = 1e-5, flat[i]
+    local function at(value)
+      flat[i] = value
+      return flow.no_grad(function() return nn.cross_entropy(model(x), labels):item() end)
+    end
+    local numeric = (at(before + step) - at(before - step)) / (2 * step)
+    flat[i] = before
     checked = checked + 1
-    if not near(analytic:reshape(-1)[i], numeric, 2e-3) then wrong = wrong + 1 end
+    if not near(analytic[i], numeric, 1e-7) then wrong = wrong + 1 end
   end
 end
-local gradients = model:gradients()
-for i, parameter in ipairs(model:parameters()) do compare(parameter, gradients[i]:clone()) end
-compare(x, input_grad)
-print(checked, wrong)  -- expect: 91	0
+for _, parameter in ipairs(model:parameters()) do compare(parameter) end
+compare(x)
+print(checked, model:count() + x:count(), wrong)  -- expect: 104	104	0
 
 -- Gradients add up until zero_grad; state and load carry a model and its optimizer on.
 local layer = nn.linear(2, 2)
-local function pass() layer:forward(flow.ones(1, 2)) layer:backward(flow.ones(1, 2)) end
+local function pass() layer(flow.ones(1, 2)):sum():backward() end
 pass()
 pass()
-print(layer:gradients()[2][1])  -- expect: 2.0
+print(layer:gradients()[1][1])  -- expect: 2.0
 layer:zero_grad()
-print(layer:gradients()[2][1])  -- expect: 0.0
+print(layer:gradients()[1][1])  -- expect: 0.0
+x = x:detach():to("f32")
 local function train(m, o, steps)
   for _ = 1, steps do
-    m:zero_grad()
-    local _, g = nn.cross_entropy(m:forward(x), labels)
-    m:backward(g)
+    o:zero_grad()
+    nn.cross_entropy(m(x), labels):backward()
     o:step()
   end
 end
 local a, b = nn.sequential { nn.linear(3, 2) }, nn.sequential { nn.linear(3, 2) }
-local of_a, of_b = flow.optim.adamw(a), flow.optim.adamw(b)
-train(a, of_a, 3)
-b:load(a:state())
-of_b:load(of_a:state())
-train(a, of_a, 2)
-train(b, of_b, 2)
-print(a:state()[1] == b:state()[1], a:state()[2] == b:state()[2])  -- expect: true	true
+for _, make in ipairs { flow.optim.adamw, function(m) return flow.optim.sgd(m, { momentum = 0.9 }) end } do
+  local of_a, of_b = make(a), make(b)
+  train(a, of_a, 3)
+  b:load(a:state())
+  of_b:load(of_a:state())
+  train(a, of_a, 2)
+  train(b, of_b, 2)
+  print(a:state()["1.weight"] == b:state()["1.weight"], a:state()["1.bias"] == b:state()["1.bias"])
+end  -- expect: true	true
+-- expect: true	true
 
-why(nn.linear, 3)  -- expect: flow.nn.linear takes two sizes, integers of 1 or more: flow.nn.linear(inputs, outputs)
-why(layer.forward, layer, flow.ones(1, 3))  -- expect: this linear layer takes a tensor [n, 2], not [1, 3]
+-- A class of one's own: parameters by name, buffers beside them, what is shared once, children in lists.
+local Net = nn.class("Net")
+function Net:init(width)
+  self.layers = { nn.linear(width, width), nn.linear(width, width, { bias = false }) }
+  self.shared = self.layers[1]
+  self.scale = flow.full({ 1 }, 2)
+end
+function Net:forward(v)
+  for _, each in ipairs(self.layers) do v = each(v):relu() end
+  return v * self.scale
+end
+local net = Net(3)
+local names = {}
+for i, each in ipairs(net:named_parameters()) do names[i] = each.name end
+print(table.concat(names, " "))  -- expect: layers.1.bias layers.1.weight layers.2.weight
+print(flow.json.encode(flow.table.sorted(flow.table.keys(net:state()))), net:count())
+-- expect: ["layers.1.bias","layers.1.weight","layers.2.weight","scale"]	21
+local _, missing, extra = net:load({ scale = flow.full({ 1 }, 3), other = flow.ones(1) }, { strict = false })
+print(#missing, extra[1], net.scale[1])  -- expect: 3	other	3.0
+why(net.load, net, { other = flow.ones(1) })  -- expect: model:load: the state is not of this model: it lacks `layers.1.bias`, `layers.1.weight`, `layers.2.weight`, `scale`; it has `other` that the model has not; pass { strict = false } to load what fits
+
+-- Dropout acts while training only; a frozen model has no parameters.
+local drop = nn.sequential { nn.dropout(0.5) }
+local ones = flow.ones(1000)
+local kept = drop(ones):gt(0):sum()
+print(kept > 400 and kept < 600, drop:eval()(ones):sum())  -- expect: true	1000.0
+print(#nn.linear(2, 2):requires_grad_(false):parameters())  -- expect: 0
+
+-- What a checkpoint computes again has the same gradients, random numbers included.
+local function gradients_of(checkpointed)
+  math.randomseed(7)
+  local first, second = nn.linear(4, 4), nn.linear(4, 4)
+  local function inner(v) return second((first(v):relu()):dropout(0.5)) end
+  local input = flow.ones({ 3, 4 }, { requires_grad = true })
+  local out = checkpointed and flow.checkpoint(inner, input) or inner(input)
+  out:square():sum():backward()
+  return input.grad, first.weight.grad, second.bias.grad
+end
+local p1, p2, p3 = gradients_of(false)
+local q1, q2, q3 = gradients_of(true)
+print(p1 == q1, p2 == q2, p3 == q3)  -- expect: true	true	true
+
+-- A gradient of one's own.
+local double = flow.custom_gradient(function(v) return v * 2 end, function(g, v) return g * 20 end)
+local input = flow.ones({ 2 }, { requires_grad = true })
+double(input):sum():backward()
+print(flow.json.encode(input.grad:table()))  -- expect: [20.0,20.0]
+
+-- Mixed precision rounds products; weights and their gradients stay f32.
+local mixed = nn.linear(3, 2)
+local rounded = flow.autocast("bf16", function() return mixed(flow.ones(1, 3)) end)
+rounded:to("f32"):sum():backward()
+print(rounded.dtype, mixed.weight.grad.dtype, mixed(flow.ones(1, 3)).dtype)  -- expect: bf16	f32	f32
+
+-- An adapter begins as nothing, learns alone, and can be added into the weights.
+local base = nn.sequential { nn.linear(4, 4), nn.relu(), nn.linear(4, 2) }
+local probe = flow.randn({ 5, 4 }, { seed = 1 })
+local before = base(probe):detach()
+nn.lora(base, { rank = 2, targets = { "3" } })
+print(base(probe):detach() == before, base:count(), #base:parameters())  -- expect: true	12	2
+local of_base = flow.optim.sgd(base, { lr = 0.1 })
+base(probe):square():sum():backward()
+of_base:step()
+base(probe):square():sum():backward()
+of_base:step()
+local adapted = base(probe):detach()
+nn.merge_lora(base)
+print(adapted == before, (base(probe):detach() - adapted):abs():max() < 1e-5)  -- expect: false	true
+
+-- Attention, a block, a model of language.
+local block = nn.transformer_block(8, 2, { groups = 1, rotary = true })
+print(flow.json.encode(block(flow.randn(2, 5, 8)).shape))  -- expect: [2,5,8]
+local gpt = flow.models.gpt { vocabulary = 11, context = 6, width = 8, heads = 2, layers = 1 }
+local tokens = flow.tensor { { 1, 2, 3, 4, 5, 6 } }
+-- What comes later changes nothing before it.
+local early = flow.no_grad(gpt, tokens)
+tokens[1][6] = 9
+print(early[{ {}, { 1, 5 } }] == flow.no_grad(gpt, tokens)[{ {}, { 1, 5 } }])  -- expect: true
+print(#gpt:generate({ 1 }, 9, { seed = 3, top = 4 }))  -- expect: 9
+local conv = nn.sequential { nn.conv2d(1, 2, 3, { padding = 1 }), nn.relu(), nn.max_pool2d(2), nn.flatten(), nn.linear(8, 2) }
+print(flow.json.encode(conv(flow.randn(3, 1, 4, 4)).shape))  -- expect: [3,2]
+
+-- What a module of one's own is made of, and losses worked out by hand.
+local Scale = nn.class("Scale")
+function Scale:init(n) self.factor = nn.parameter(flow.ones(n)) end
+function Scale:forward(v) return nn.identity()(v) * self.factor end
+local scale, visited = nn.sequential { Scale(2), Scale(2) }, 0
+scale:apply(function() visited = visited + 1 end)
+print(visited, #scale:parameters(), scale(flow.ones(2)):sum():item())  -- expect: 3	2	2.0
+print(nn.l1_loss(flow.tensor { 1.0, 4.0 }, flow.tensor { 2.0, 2.0 }):item(), nn.mse_loss(flow.tensor { 1.0, 4.0 }, flow.tensor { 2.0, 2.0 }, { reduction = "sum" }):item())  -- expect: 1.5	5.0
+local of_scale = flow.optim.sgd({ { params = scale[1], lr = 1 }, { params = scale[2], lr = 0.1 } })
+of_scale:set_lr(0.5)
+print(of_scale:lr(), of_scale.groups[2].options.lr)  -- expect: 0.5	0.05
+-- The steps of optimizers are rows of the table as well.
+local row, moment, square = flow.ones(2), flow.zeros(2), flow.zeros(2)
+print(row:adamw_(flow.ones(2), moment, square, { lr = 0.5, weight_decay = 0 })[1], row:sgd_(flow.ones(2), nil, { lr = 0.5 })[1])  -- expect: 0.5	0.0
+
+-- Schedules and clipping.
+local rate = flow.optim.cosine { lr = 1, warmup = 10, total = 110, min_lr = 0.1 }
+print(fixed(rate(5)), fixed(rate(10)), fixed(rate(60)), fixed(rate(110)), fixed(rate(200)))  -- expect: 0.50000	1.00000	0.55000	0.10000	0.10000
+local big = flow.ones({ 4 }, { requires_grad = true })
+big.grad = flow.full({ 4 }, 3)
+print(flow.optim.clip_grad_norm({ big }, 1), fixed(big.grad:norm()))  -- expect: 6.0	1.00000
+
+why(nn.linear, 3)  -- expect: flow.nn.linear takes sizes, integers of 1 or more: flow.nn.linear(inputs, outputs)
+why(nn.linear, 3, 4, { biass = false })  -- expect: flow.nn.linear has no option `biass`: there are bias
+why(layer.forward, layer, flow.ones(1, 3))  -- expect: this linear layer takes a tensor [..., 2], not [1, 3]
 why(nn.sequential, {})  -- expect: flow.nn.sequential takes a list of layers: flow.nn.sequential { flow.nn.linear(2, 3), flow.nn.relu() }
 why(nn.sequential, { nn.relu })  -- expect: flow.nn.sequential: item 1 is no layer; did you forget to call it, as in flow.nn.relu()?
-why(nn.relu().backward, nn.relu(), x)  -- expect: Relu:backward needs what forward kept: call model:forward(x) first
-why(layer.load, layer, {})  -- expect: model:load takes a state of 2 tensors, as model:state() of the same layers gives, not one of 0
-why(layer.load, layer, { flow.zeros(2, 3), flow.zeros(2) })  -- expect: model:load: parameter 1 has shape [2, 2], the state has [2, 3]
+why(layer.load, layer, { weight = flow.zeros(2, 3), bias = flow.zeros(2) })  -- expect: model:load: parameter `weight` has shape [2, 2], the state has [2, 3]
 why(nn.cross_entropy, 1)  -- expect: flow.nn.cross_entropy takes logits [n, classes] and labels [n], not a number
 why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 0 })  -- expect: label 0 of row 1 is outside 1..2: a label is the number of its column; if yours begin with 0, pass labels + 1
-why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 1.0 })  -- expect: the labels of tensor f32 [1, 2] are 1 integers, one a row, not tensor f32 [1]
-why(flow.optim.adamw, {})  -- expect: flow.optim.adamw takes a model and options: flow.optim.adamw(model, { lr = 1e-3 })
-why(flow.optim.adamw, layer, { rate = 1 })  -- expect: flow.optim.adamw has no option `rate`: there are lr, beta1, beta2, eps and weight_decay
+why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 1.0 })  -- expect: cross_entropy takes logits [n, classes] and 1 labels, one integer a row, not tensor f32 [1, 2] and tensor f32 [1]
+why(nn.mse_loss, flow.ones(2), flow.ones(3))  -- expect: flow.nn.mse_loss: [2] and [3] are of one shape
+why(flow.optim.adamw, {})  -- expect: no error
+why(flow.optim.adamw, 3)  -- expect: flow.optim.adamw takes a model and options: flow.optim.adamw(model, { lr = 1e-3 })
+why(flow.optim.adamw, layer, { rate = 1 })  -- expect: flow.optim.adamw has no option `rate`: there are beta1, beta2, eps, lr and weight_decay
 why(flow.optim.adamw, layer, { lr = -1 })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more
 why(opt.load, opt, { steps = 1, mean = { flow.zeros(3) }, square = { flow.zeros(2) } })  -- expect: opt:load takes what opt:state() of an optimizer of the same model gave
 nn.cross_entropy(flow.zeros(1, 2), flow.tensor { 3 })  -- expect error: label 3 of row 1 is outside 1..2

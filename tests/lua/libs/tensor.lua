@@ -41,17 +41,43 @@ why(flow.tensor, { 1, true })  -- expect: flow.tensor takes numbers or booleans,
 why(flow.tensor, { 1 }, "float32")  -- expect: `float32` is no type of a tensor: there are f32, f16, bf16, f64, i64, i32, u8 and bool
 why(flow.zeros, -1)  -- expect: flow.zeros takes sizes, integers of 0 or more, not -1
 why(flow.zeros, 1 << 40, 1 << 40)  -- expect: a tensor f32 [1099511627776, 1099511627776] is too large: a tensor has at most 1099511627776 bytes
-why(flow.zeros, 2, { type = "f32" })  -- expect: flow.zeros has no option `type`: there is `dtype`
+why(flow.zeros, 2, { type = "f32" })  -- expect: flow.zeros has no option `type`: there are `dtype`, `device` and `requires_grad`
 why(flow.rand, 2, "i64")  -- expect: flow.rand makes floats, not i64
 why(flow.arange, 1, 2, 0)  -- expect: flow.arange takes finite numbers and a step that is not 0
 why(flow.arange, math.mininteger, math.maxinteger)  -- expect: flow.arange: this is too long
 why(flow.cat, {})  -- expect: flow.cat takes a list of tensors, not an empty one
-why(flow.cat, { flow.ones(1, 2), flow.ones(1, 3) })  -- expect: flow.cat cannot join tensor f32 [1, 2] and tensor f32 [1, 3] (item 2)
+why(flow.cat, { flow.ones(1, 2), flow.ones(1, 3) })  -- expect: cannot join tensor f32 [1, 2] and tensor f32 [1, 3] along dimension 1
 why(function() return x[3] end)  -- expect: index 3 is outside 1..2, dimension 1 of tensor i64 [2, 3]
 why(function() return x:summ() end)  -- expect: a tensor has no `summ`; did you mean `sum`?
 why(function() return x < x end)  -- expect: Lua's <, <=, > and >= give one boolean, so they do not compare tensors: write x:lt(y), x:le(y), x:gt(y) or x:ge(y) for one boolean an element
 why(function() return x + flow.ones(2) end)  -- expect: cannot add tensor i64 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
 why(x.reshape, x, 4)  -- expect: cannot reshape tensor i64 [2, 3] (6 elements) to [4]
 why(x.sum, x, 3)  -- expect: x:sum takes a dimension of 1..2 of tensor i64 [2, 3], not 3
+-- Steps backwards count as `for i = a, b, -1` does.
+print(shown(x[{ 2, 1, -1 }]), shown(x[{ {}, { nil, nil, -2 } }]))  -- expect: i64 [2,3] [[4,5,6],[1,2,3]]	i64 [2,2] [[3,1],[6,4]]
+print(#x[{ 1, 2, -1 }])  -- expect: 0
+why(function() return x[{ 1, 3, -1 }] end)  -- expect: the range {1, 3} is outside 1..2, dimension 1 of tensor i64 [2, 3]
+why(function() return x[{ 1, 2, 0 }] end)  -- expect: the step of a range is not 0
+-- Autograd: fields, sums, and what is refused.
+local w = flow.tensor({ 1, 2, 3 }, { dtype = "f32", requires_grad = true })
+local total = (w * w):sum()
+print(w.requires_grad, w.is_leaf, total.is_leaf, flow.is_tensor(total), w.grad)  -- expect: true	true	false	true	nil
+total:backward()
+print(flow.json.encode(w.grad:table()), w:detach():sum(), flow.no_grad(function() return w:sum() end))  -- expect: [2.0,4.0,6.0]	6.0	6.0
+why(total.backward, total)  -- expect: backward went through `sum` before: what it kept is gone. Add the losses up and call backward once, or compute them anew
+why(function() w:add_(1) end)  -- expect: `add_` would change tensor f32 [3], whose gradient is wanted, behind autograd's back: write y = x + … for a new tensor, or call it inside flow.no_grad(function() … end)
+why(function() w[1] = 5 end)  -- expect: `assignment` would change tensor f32 [3], whose gradient is wanted, behind autograd's back: write y = x + … for a new tensor, or call it inside flow.no_grad(function() … end)
+why(x.requires_grad_, x)  -- expect: only floats have gradients, not tensor i64 [2, 3]
+why(flow.ones(2).backward, flow.ones(2))  -- expect: tensor f32 [2] has no gradients to compute: nothing that it was computed from asked for one with x:requires_grad_(), or it was computed in flow.no_grad
+why(flow.ones, 1, { device = "cuda:0" })  -- expect: cuda:0 can't be used: this flow has no GPU here
+why(flow.ones, 1, { device = "gpu" })  -- expect: a device is "cpu", "cuda" or "cuda:N" with N from 0, not "gpu"
+print((tostring(total):gsub("\n", " ")))  -- expect: tensor f32 [] computed by sum 14
+print(shown(flow.where(x:gt(3), x, 0)), shown(flow.eye(2)), shown(flow.linspace(0, 1, 3)))  -- expect: i64 [2,3] [[0,0,0],[4,5,6]]	f32 [2,2] [[1.0,0.0],[0.0,1.0]]	f32 [3] [0.0,0.5,1.0]
+print(shown(x:permute(2, 1)), shown(x:flatten()), shown(x:unsqueeze(1):squeeze(1)[1]), shown(x[{ {}, { 1, 1 } }]:expand(-1, 2)))  -- expect: i64 [3,2] [[1,4],[2,5],[3,6]]	i64 [6] [1,2,3,4,5,6]	i64 [3] [1,2,3]	i64 [2,2] [[1,1],[4,4]]
+local best, at = x:topk(2)
+print(shown(best), shown(at), shown(x:cumsum(2)), shown(x:any(1)), x:all())  -- expect: i64 [2,2] [[3,2],[6,5]]	i64 [2,2] [[3,2],[3,2]]	i64 [2,3] [[1,3,6],[4,9,15]]	bool [3] [true,true,true]	true
+print(shown(x:histogram(2, 1, 6)), shown(x:gather(2, flow.tensor { { 3 }, { 1 } })))  -- expect: i64 [2] [3,3]	i64 [2,1] [[3],[4]]
+local dice = flow.randint(1, 6, { 1000 }, { seed = 4 })
+print(dice:min(), dice:max(), dice == flow.randint(1, 6, { 1000 }, { seed = 4 }))  -- expect: 1	6	true
 why(x.item, x)  -- expect: x:item() is of one element, not of tensor i64 [2, 3]
 why(flow.data.batches, 5, 0)  -- expect: flow.data.batches takes a number of rows and a batch size of 1 or more, not 5 and 0

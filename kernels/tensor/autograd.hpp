@@ -1,0 +1,105 @@
+// Reverse-mode differentiation: operations on tracked tensors leave a node that knows how a
+// gradient of its result becomes gradients of its operands; backward walks the nodes from the last
+// to the first. Gradients of gradients are not recorded.
+#pragma once
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/tensor/tensor.hpp"
+
+namespace flow::tensors {
+
+/// Gradients of an operation's operands, for backward to fill.
+class Gradients {
+ public:
+  explicit Gradients(size_t operands) : wanted_(operands), given_(operands) {}
+  /// Others need not be computed.
+  bool wants(size_t operand) const { return wanted_[operand]; }
+  void set(size_t operand, Tensor gradient) { given_[operand] = std::move(gradient); }
+
+ private:
+  friend class Node;
+  friend void backward(const Tensor& root, const Tensor& gradient);
+  std::vector<bool> wanted_;
+  std::vector<Tensor> given_;
+};
+
+/// One recorded operation.
+class Node : public Counted {
+ public:
+  explicit Node(const char* name) : name_(name), order_(next_order()) {}
+  ~Node() override;
+  const char* name() const { return name_; }
+
+  /// `gradient` has the shape and type of the operation's result. Called once.
+  virtual void backward(const Tensor& gradient, Gradients& out) = 0;
+  /// Drops what backward needed.
+  virtual void release() = 0;
+
+ private:
+  friend void backward(const Tensor& root, const Tensor& gradient);
+  friend Tensor attach(Tensor result, std::initializer_list<Tensor> operands, Ref<Node> node);
+  friend Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node);
+  static uint64_t next_order();
+  void add_operand(const Tensor& operand);
+
+  struct Operand {
+    Ref<Node> node;  // what computed it, or
+    Ref<Body> leaf;  // the leaf that wants its gradient, or neither
+  };
+  const char* name_;
+  uint64_t order_;  // operands come before results
+  bool done_ = false;
+  std::vector<Operand> operands_;
+};
+
+/// True where this thread records and one of the operands is tracked; some may be empty.
+template <typename... Operands>
+bool is_recording(const Operands&... operands) {
+  return runtime().records && ((operands && operands.is_tracked()) || ...);
+}
+bool is_recording(const std::vector<Tensor>& operands);
+/// `result` becomes what `node` computed from `operands`.
+Tensor attach(Tensor result, std::initializer_list<Tensor> operands, Ref<Node> node);
+Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node);
+
+/// A value that backward needs: without its own history, and as it was.
+class Saved {
+ public:
+  Saved() = default;
+  explicit Saved(const Tensor& tensor);
+  /// Throws a Failure where the tensor was changed in place since.
+  Tensor get() const;
+
+ private:
+  Tensor tensor_;
+  uint32_t version_ = 0;
+};
+
+template <typename F>
+class CallNode : public Node {
+ public:
+  CallNode(const char* name, F call) : Node(name), call_(std::move(call)) {}
+  void backward(const Tensor& gradient, Gradients& out) override { (*call_)(gradient, out); }
+  void release() override { call_.reset(); }
+
+ private:
+  std::optional<F> call_;
+};
+
+/// Records the operation `name`: call(gradient, Gradients&) is its backward. Use it where
+/// is_recording said so.
+template <typename F>
+Tensor record(const char* name, Tensor result, std::initializer_list<Tensor> operands, F call) {
+  return attach(std::move(result), operands, Ref<Node>(new CallNode<F>(name, std::move(call))));
+}
+
+/// Adds the gradient of `root` with regard to every leaf that wants one to that leaf's gradient.
+/// `gradient` is of `root`'s shape; where it is empty, `root` has one element and it is 1. What the
+/// operations kept is let go: a second backward over them is a Failure.
+void backward(const Tensor& root, const Tensor& gradient);
+
+}  // namespace flow::tensors

@@ -1,0 +1,61 @@
+// Objects that count their holders: tensors, their memory, and what autograd keeps of them.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace flow::tensors {
+
+/// The last Ref to go destroys the object. Refs to one object may live on several threads.
+class Counted {
+ public:
+  Counted() = default;
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  virtual ~Counted() = default;
+
+  void hold() { holders_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  bool is_shared() const { return holders_.load(std::memory_order_acquire) > 1; }
+
+ private:
+  std::atomic<uint32_t> holders_{0};
+};
+
+template <typename T>
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(T* object) : object_(object) {
+    if (object_ != nullptr) object_->hold();
+  }
+  Ref(const Ref& other) : Ref(other.object_) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  template <typename U>
+  Ref(const Ref<U>& other) : Ref(other.get()) {}
+  Ref& operator=(Ref other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() {
+    if (object_ != nullptr) object_->drop();
+  }
+
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+  bool operator==(const Ref& other) const { return object_ == other.object_; }
+
+ private:
+  T* object_ = nullptr;
+};
+
+template <typename T, typename... Args>
+Ref<T> make(Args&&... args) {
+  return Ref<T>(new T(std::forward<Args>(args)...));
+}
+
+}  // namespace flow::tensors

@@ -1,0 +1,434 @@
+// What networks are made of: each is one row of the table forward and one backward.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/shared/types.hpp"
+#include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/ops.hpp"
+
+namespace flow::tensors {
+namespace {
+
+using kernels::is_float;
+
+Tensor like(const Tensor& x) { return Tensor::empty(x.dtype(), x.shape(), x.device()); }
+
+// Sums over rows and their roots are kept in f32, or in f64 of f64.
+DType statistics_type(const Tensor& x) { return x.dtype() == DType::f64 ? DType::f64 : DType::f32; }
+
+Tensor with_dense_rows(const Tensor& x) {
+  return kernels::has_dense_rows(x.view()) ? x : contiguous(x);
+}
+
+Tensor floats(const Tensor& x) { return is_float(x.dtype()) ? x : cast(x, DType::f32); }
+
+const View* view_or_null(const Tensor& x, View& place) {
+  if (!x) return nullptr;
+  place = x.view();
+  return &place;
+}
+
+void check_scale(const char* name, const Tensor& x, const Tensor& scale) {
+  if (!scale || (scale.rank() == 1 && scale.size(0) == x.shape().last())) return;
+  throw Failure(fmt::format("{} of {} takes a weight and a bias of {} elements, not {}", name,
+                            text_of(x), x.shape().last(), text_of(scale)));
+}
+
+void check_index_type(const char* name, const Tensor& index) {
+  if (index.dtype() != DType::i64 && index.dtype() != DType::i32)
+    throw Failure(fmt::format("{} takes indices of i64 or i32, not {}", name, text_of(index)));
+}
+
+// u8 holds indices as well; the rows read i64 and i32.
+Tensor as_index(const char* name, const Tensor& index) {
+  if (index.dtype() == DType::u8) return cast(index, DType::i64);
+  check_index_type(name, index);
+  return index;
+}
+
+}  // namespace
+
+void check_indices(const Tensor& index, int64_t base, int64_t limit, const char* what) {
+  if (index.device().kind != Device::cpu || index.count() == 0) return;
+  View view = index.view();
+  Tensor dense = contiguous(index.detached());
+  auto check = [&](auto* values) {
+    for (int64_t i = 0; i < dense.count(); i++) {
+      auto value = static_cast<int64_t>(values[i]);
+      if (value < base || value - base >= limit)
+        throw Failure(fmt::format("{} {} (element {}) is outside {}..{}", what, value, i + 1, base,
+                                  base + limit - 1));
+    }
+  };
+  if (view.dtype == DType::i32) return check(dense.view().at<int32_t>());
+  check(dense.view().at<int64_t>());
+}
+
+Tensor softmax(const Tensor& given, int dim, bool logarithm) {
+  const char* name = logarithm ? "log_softmax" : "softmax";
+  Tensor x = floats(given);
+  if (dim < 0 || dim >= x.rank())
+    throw Failure(fmt::format("{} takes a dimension of 1..{} of {}, not {}", name, x.rank(),
+                              text_of(given), dim + 1));
+  if (dim != x.rank() - 1)
+    return swap_dims(softmax(swap_dims(x, dim, x.rank() - 1), x.rank() - 1, logarithm), dim,
+                     x.rank() - 1);
+  x = with_dense_rows(x);
+  Tensor out = like(x);
+  call(x.device(), &Kernels::softmax, name, logarithm, x.view(), out.view());
+  if (!is_recording(x)) return out;
+  return record(name, out, {x},
+                [name, logarithm, y = Saved(out)](const Tensor& given_grad, Gradients& to) {
+                  Tensor grad = with_dense_rows(given_grad), slope = like(grad);
+                  call(grad.device(), &Kernels::softmax_backward, name, logarithm, y.get().view(),
+                       grad.view(), slope.view());
+                  to.set(0, slope);
+                });
+}
+
+Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t base, int64_t ignore,
+                     Reduction reduction) {
+  Tensor logits = with_dense_rows(floats(given));
+  if (logits.rank() != 2 || given_labels.rank() != 1 || given_labels.size(0) != logits.size(0) ||
+      is_float(given_labels.dtype()) || given_labels.dtype() == DType::boolean)
+    throw Failure(
+        fmt::format("cross_entropy takes logits [n, classes] and {} labels, one integer "
+                    "a row, not {} and {}",
+                    given.rank() == 2 ? std::to_string(given.size(0)) : "n", text_of(given),
+                    text_of(given_labels)));
+  int64_t rows = logits.size(0), classes = logits.size(1);
+  if (rows == 0 && reduction == Reduction::mean)
+    throw Failure("a cross entropy of no rows has no mean");
+  Tensor labels = contiguous(cast(given_labels, DType::i64));
+  Tensor counted = compare(Compare::ne, labels, Number::of(ignore));
+  if (labels.device().kind == Device::cpu) {
+    const int64_t* label = labels.view().at<int64_t>();
+    for (int64_t row = 0; row < rows; row++) {
+      if (label[row] == ignore || (label[row] >= base && label[row] - base < classes)) continue;
+      throw Failure(
+          fmt::format("label {} of row {} is outside {}..{}: a label is the number of its "
+                      "column{}",
+                      label[row], row + 1, base, base + classes - 1,
+                      base == 1 ? "; if yours begin with 0, pass labels + 1" : ""));
+    }
+  }
+  DType wide = statistics_type(logits);
+  Tensor loss = Tensor::empty(wide, Shape{rows}, logits.device());
+  Tensor lse = Tensor::empty(wide, Shape{rows}, logits.device());
+  call(logits.device(), &Kernels::cross_entropy, "cross_entropy", logits.view(), labels.view(),
+       base, ignore, loss.view(), lse.view());
+  if (is_recording(logits)) {
+    loss = record("cross_entropy", loss, {logits},
+                  [base, ignore, x = Saved(logits), labels = Saved(labels), lse = Saved(lse)](
+                      const Tensor& grad, Gradients& to) {
+                    Tensor slope = like(x.get());
+                    call(grad.device(), &Kernels::cross_entropy_backward, "cross_entropy",
+                         x.get().view(), labels.get().view(), base, ignore, lse.get().view(),
+                         grad.view(), slope.view());
+                    to.set(0, slope);
+                  });
+  }
+  if (reduction == Reduction::none) return loss;
+  Tensor sum = reduce(Reduce::sum, loss, {0});
+  if (reduction == Reduction::sum) return sum;
+  return binary(Binary::div, sum, cast(reduce(Reduce::sum, counted, {0}), wide));
+}
+
+Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias, double eps) {
+  Tensor x = with_dense_rows(floats(given));
+  if (x.rank() == 0) throw Failure("layer_norm is over the last dimension, and there is none");
+  check_scale("layer_norm", x, weight);
+  check_scale("layer_norm", x, bias);
+  int64_t columns = x.shape().last(), rows = columns == 0 ? 0 : x.count() / columns;
+  Tensor flat = reshape(x, Shape{rows, columns});
+  DType wide = statistics_type(x);
+  // Weights stay f32 beside a smaller x.
+  auto fit = [&](const Tensor& scale) {
+    if (!scale || scale.dtype() == x.dtype() || scale.dtype() == wide) return scale;
+    return cast(scale, wide);
+  };
+  Tensor w = fit(weight), b = fit(bias);
+  if (w) w = contiguous(w);
+  if (b) b = contiguous(b);
+  Tensor y = like(flat), mean = Tensor::empty(wide, Shape{rows}, x.device());
+  Tensor rstd = Tensor::empty(wide, Shape{rows}, x.device());
+  View of_w, of_b;
+  call(x.device(), &Kernels::layer_norm, "layer_norm", flat.view(), view_or_null(w, of_w),
+       view_or_null(b, of_b), eps, y.view(), mean.view(), rstd.view());
+  if (is_recording(flat, w, b)) {
+    y = record(
+        "layer_norm", y, {flat, w, b},
+        [x = Saved(flat), w = Saved(w), has_bias = bool(b), mean = Saved(mean), rstd = Saved(rstd),
+         bias_type = b ? b.dtype() : DType::f32](const Tensor& given_grad, Gradients& to) {
+          Tensor grad = with_dense_rows(given_grad), in = x.get(), scale = w.get();
+          Tensor dx = like(in), dw, db;
+          if (scale) dw = like(scale);
+          if (has_bias) db = Tensor::empty(bias_type, Shape{in.size(1)}, in.device());
+          View of_scale, of_dw, of_db;
+          call(in.device(), &Kernels::layer_norm_backward, "layer_norm", in.view(),
+               view_or_null(scale, of_scale), mean.get().view(), rstd.get().view(), grad.view(),
+               dx.view(), view_or_null(dw, of_dw), view_or_null(db, of_db));
+          to.set(0, dx);
+          to.set(1, dw);
+          to.set(2, db);
+        });
+  }
+  return reshape(y, x.shape());
+}
+
+Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps) {
+  Tensor x = with_dense_rows(floats(given));
+  if (x.rank() == 0) throw Failure("rms_norm is over the last dimension, and there is none");
+  check_scale("rms_norm", x, weight);
+  int64_t columns = x.shape().last(), rows = columns == 0 ? 0 : x.count() / columns;
+  Tensor flat = reshape(x, Shape{rows, columns});
+  DType wide = statistics_type(x);
+  Tensor w = weight;
+  if (w && w.dtype() != x.dtype() && w.dtype() != wide) w = cast(w, wide);
+  if (w) w = contiguous(w);
+  Tensor y = like(flat), rstd = Tensor::empty(wide, Shape{rows}, x.device());
+  View of_w;
+  call(x.device(), &Kernels::rms_norm, "rms_norm", flat.view(), view_or_null(w, of_w), eps,
+       y.view(), rstd.view());
+  if (is_recording(flat, w)) {
+    y = record("rms_norm", y, {flat, w},
+               [x = Saved(flat), w = Saved(w), rstd = Saved(rstd)](const Tensor& given_grad,
+                                                                   Gradients& to) {
+                 Tensor grad = with_dense_rows(given_grad), in = x.get(), scale = w.get();
+                 Tensor dx = like(in), dw;
+                 if (scale) dw = like(scale);
+                 View of_scale, of_dw;
+                 call(in.device(), &Kernels::rms_norm_backward, "rms_norm", in.view(),
+                      view_or_null(scale, of_scale), rstd.get().view(), grad.view(), dx.view(),
+                      view_or_null(dw, of_dw));
+                 to.set(0, dx);
+                 to.set(1, dw);
+               });
+  }
+  return reshape(y, x.shape());
+}
+
+Tensor embedding(const Tensor& given, const Tensor& given_index, int64_t base) {
+  Tensor index = as_index("embedding", given_index);
+  if (given.rank() != 2)
+    throw Failure(fmt::format("embedding takes a table [rows, width], not {}", text_of(given)));
+  if (index.rank() + 1 > kernels::kRankMax)
+    throw Failure(fmt::format("a tensor has at most {} dimensions", kernels::kRankMax));
+  check_indices(index, base, given.size(0), "the index of an embedding,");
+  Shape shape = index.shape();
+  shape.push(given.size(1));
+  Tensor out = Tensor::empty(given.dtype(), shape, given.device());
+  call(given.device(), &Kernels::gather_rows, "embedding", given.view(), index.view(), base,
+       out.view());
+  if (!is_recording(given)) return out;
+  return record(
+      "embedding", out, {given},
+      [base, of_table = given.shape(), index = Saved(index)](const Tensor& grad, Gradients& to) {
+        Tensor slope = Tensor::zeros(grad.dtype(), of_table, grad.device());
+        call(grad.device(), &Kernels::scatter_add_rows, "embedding", grad.view(),
+             index.get().view(), base, slope.view());
+        to.set(0, slope);
+      });
+}
+
+namespace {
+
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  bool fits = q.rank() == 4 && k.rank() == 4 && v.shape() == k.shape();
+  fits = fits && q.size(0) == k.size(0) && q.size(3) == k.size(3) && k.size(1) > 0 &&
+         q.size(1) % k.size(1) == 0 && q.dtype() == k.dtype() && k.dtype() == v.dtype() &&
+         is_float(q.dtype());
+  if (!fits)
+    throw Failure(
+        fmt::format("attention takes queries [batch, heads, t, size] and keys and values "
+                    "[batch, groups, s, size] of one type of floats, heads being a "
+                    "multiple of groups, not {}, {} and {}",
+                    text_of(q), text_of(k), text_of(v)));
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, bool causal,
+                 std::optional<double> scale) {
+  check_attention(given_q, given_k, given_v);
+  bool rounds = runtime().casts && given_q.dtype() != DType::f64;
+  DType dtype = rounds ? runtime().cast_type : given_q.dtype();
+  Tensor q = with_dense_rows(cast(given_q, dtype)), k = with_dense_rows(cast(given_k, dtype)),
+         v = with_dense_rows(cast(given_v, dtype));
+  kernels::Attention options;
+  options.causal = causal;
+  options.scale = scale ? *scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
+  // Heads lie side by side, so that [b, t, h * d] is a view of the result.
+  int64_t b = q.size(0), h = q.size(1), t = q.size(2), d = q.size(3);
+  Tensor rows = Tensor::empty(dtype, Shape{b, t, h, d}, q.device());
+  Tensor out(kernels::swap_dims(rows.view(), 1, 2), rows.storage());
+  Tensor lse = Tensor::empty(statistics_type(q), Shape{b, h, t}, q.device());
+  call(q.device(), &Kernels::attention, "attention", options, q.view(), k.view(), v.view(),
+       out.view(), lse.view());
+  if (!is_recording(q, k, v)) return out;
+  return record("attention", out, {q, k, v},
+                [options, q = Saved(q), k = Saved(k), v = Saved(v), out = Saved(out),
+                 lse = Saved(lse)](const Tensor& given_grad, Gradients& to) {
+                  Tensor grad = with_dense_rows(given_grad);
+                  Tensor dq = like(q.get()), dk = like(k.get()), dv = like(v.get());
+                  call(grad.device(), &Kernels::attention_backward, "attention", options,
+                       q.get().view(), k.get().view(), v.get().view(), out.get().view(),
+                       lse.get().view(), grad.view(), dq.view(), dk.view(), dv.view());
+                  to.set(0, dq);
+                  to.set(1, dk);
+                  to.set(2, dv);
+                });
+}
+
+namespace {
+
+// The part of packed projections [b, t, (heads + 2 groups) * d] from head `first`: [b, heads, t,
+// d].
+View heads_of(const Tensor& packed, int64_t first, int64_t heads, int64_t size) {
+  View view = kernels::narrow(packed.view(), 2, first * size, heads * size);
+  View split = view;
+  split.shape = Shape{view.shape[0], heads, view.shape[1], size};
+  split.strides[0] = view.strides[0];
+  split.strides[1] = size * view.strides[2];
+  split.strides[2] = view.strides[1];
+  split.strides[3] = view.strides[2];
+  return split;
+}
+
+}  // namespace
+
+Tensor self_attention(const Tensor& given, int64_t heads, int64_t groups, bool causal,
+                      std::optional<double> scale) {
+  bool rounds = runtime().casts && given.dtype() != DType::f64;
+  Tensor packed = rounds ? cast(given, runtime().cast_type) : given;
+  if (packed.rank() != 3 || heads < 1 || groups < 1 || heads % groups != 0 ||
+      packed.size(2) % (heads + 2 * groups) != 0 || !is_float(packed.dtype()))
+    throw Failure(
+        fmt::format("self_attention takes queries, keys and values side by side, [batch, "
+                    "t, (heads + 2 groups) * size], not {} for {} heads and {} groups",
+                    text_of(given), heads, groups));
+  packed = with_dense_rows(packed);
+  int64_t b = packed.size(0), t = packed.size(1), d = packed.size(2) / (heads + 2 * groups);
+  kernels::Attention options;
+  options.causal = causal;
+  options.scale = scale ? *scale : 1 / std::sqrt(static_cast<double>(d));
+  Tensor out = Tensor::empty(packed.dtype(), Shape{b, t, heads * d}, packed.device());
+  Tensor lse = Tensor::empty(statistics_type(packed), Shape{b, heads, t}, packed.device());
+  View q = heads_of(packed, 0, heads, d), k = heads_of(packed, heads, groups, d),
+       v = heads_of(packed, heads + groups, groups, d);
+  call(packed.device(), &Kernels::attention, "attention", options, q, k, v,
+       heads_of(out, 0, heads, d), lse.view());
+  if (!is_recording(packed)) return out;
+  return record("attention", out, {packed},
+                [options, heads, groups, d, x = Saved(packed), y = Saved(out), lse = Saved(lse)](
+                    const Tensor& given_grad, Gradients& to) {
+                  Tensor grad = with_dense_rows(given_grad), in = x.get(), slope = like(in);
+                  call(in.device(), &Kernels::attention_backward, "attention", options,
+                       heads_of(in, 0, heads, d), heads_of(in, heads, groups, d),
+                       heads_of(in, heads + groups, groups, d), heads_of(y.get(), 0, heads, d),
+                       lse.get().view(), heads_of(grad, 0, heads, d), heads_of(slope, 0, heads, d),
+                       heads_of(slope, heads, groups, d),
+                       heads_of(slope, heads + groups, groups, d));
+                  to.set(0, slope);
+                });
+}
+
+Tensor rotary(const Tensor& given, int64_t first, double theta) {
+  Tensor x = with_dense_rows(floats(given));
+  if (x.rank() != 4 || x.size(3) % 2 != 0)
+    throw Failure(fmt::format("rotary takes [batch, heads, t, size] with an even size, not {}",
+                              text_of(given)));
+  Tensor out = like(x);
+  call(x.device(), &Kernels::rotary, "rotary", x.view(), first, theta, false, out.view());
+  if (!is_recording(x)) return out;
+  return record("rotary", out, {x}, [first, theta](const Tensor& given_grad, Gradients& to) {
+    Tensor grad = with_dense_rows(given_grad), slope = like(grad);
+    call(grad.device(), &Kernels::rotary, "rotary", grad.view(), first, theta, true, slope.view());
+    to.set(0, slope);
+  });
+}
+
+// ---- by index
+
+namespace {
+
+void check_gather(const char* name, const Tensor& x, int dim, const Tensor& index) {
+  bool fits = dim >= 0 && dim < x.rank() && index.rank() == x.rank();
+  for (int at = 0; fits && at < x.rank(); at++) fits = at == dim || index.size(at) <= x.size(at);
+  if (!fits)
+    throw Failure(
+        fmt::format("{} along dimension {} of {} takes an index of as many dimensions, "
+                    "none but that one larger, not {}",
+                    name, dim + 1, text_of(x), text_of(index)));
+}
+
+// x with `dim` last, and its other dimensions cut to the index's.
+View lane_view(const View& x, int dim, const Shape& index) {
+  View view = x;
+  for (int at = 0; at < x.rank(); at++)
+    if (at != dim) view = kernels::narrow(view, at, 0, index[at]);
+  return kernels::swap_dims(view, dim, x.rank() - 1);
+}
+
+View last_view(const Tensor& x, int dim) { return kernels::swap_dims(x.view(), dim, x.rank() - 1); }
+
+}  // namespace
+
+Tensor gather(const Tensor& x, int dim, const Tensor& given_index, int64_t base) {
+  Tensor index = as_index("gather", given_index);
+  check_gather("gather", x, dim, index);
+  check_indices(index, base, x.size(dim), "the index of gather,");
+  Tensor out = Tensor::empty(x.dtype(), index.shape(), x.device());
+  call(x.device(), &Kernels::gather_last, "gather", lane_view(x.view(), dim, index.shape()),
+       last_view(index, dim), base, last_view(out, dim));
+  if (!is_recording(x)) return out;
+  return record(
+      "gather", out, {x},
+      [dim, base, of_x = x.shape(), index = Saved(index)](const Tensor& grad, Gradients& to) {
+        Tensor zero = Tensor::zeros(grad.dtype(), of_x, grad.device());
+        to.set(0, scatter_add(zero, dim, index.get(), grad, base));
+      });
+}
+
+Tensor scatter_add(const Tensor& x, int dim, const Tensor& given_index, const Tensor& source,
+                   int64_t base) {
+  Tensor index = as_index("scatter_add", given_index);
+  check_gather("scatter_add", x, dim, index);
+  check_indices(index, base, x.size(dim), "the index of scatter_add,");
+  if (!(source.shape() == index.shape()) || source.dtype() != x.dtype() || !is_float(x.dtype()))
+    throw Failure(
+        fmt::format("scatter_add to {} takes floats of that type, one an index, not {} for "
+                    "{}",
+                    text_of(x), text_of(source), text_of(index)));
+  Tensor out = copy_of(x.detached());
+  call(x.device(), &Kernels::scatter_add_last, "scatter_add", last_view(source, dim),
+       last_view(index, dim), base, lane_view(out.view(), dim, index.shape()));
+  if (!is_recording(x, source)) return out;
+  return record("scatter_add", out, {x, source},
+                [dim, base, index = Saved(index)](const Tensor& grad, Gradients& to) {
+                  to.set(0, grad);
+                  if (to.wants(1)) to.set(1, gather(grad, dim, index.get(), base));
+                });
+}
+
+Tensor index_select(const Tensor& x, int dim, const Tensor& given_index, int64_t base) {
+  Tensor index = as_index("index_select", given_index);
+  if (dim < 0 || dim >= x.rank() || index.rank() != 1)
+    throw Failure(
+        fmt::format("what lies along dimension {} of {} is chosen by a tensor of one "
+                    "dimension, not by {}",
+                    dim + 1, text_of(x), text_of(index)));
+  check_indices(index, base, x.size(dim), "the index,");
+  // As rows of a table: [chosen dimension, all others].
+  Tensor front = swap_dims(x, 0, dim);
+  int64_t rows = front.size(0), width = rows == 0 ? 0 : x.count() / rows;
+  Tensor table = reshape(front, Shape{rows, width});
+  Tensor out = embedding(table, index, base);
+  Shape shape = front.shape();
+  shape[0] = index.size(0);
+  if (shape.count() != out.count()) return Tensor::zeros(x.dtype(), shape, x.device());
+  return swap_dims(reshape(out, shape), 0, dim);
+}
+
+}  // namespace flow::tensors

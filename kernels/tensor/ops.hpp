@@ -1,0 +1,164 @@
+// Operations on tensors: shapes are checked and stretched, types brought together, the device's row
+// called, and the backward recorded. Names and meaning are PyTorch's; dimensions count from 0,
+// indices from `base`. A result is a new tensor; the functions named …_in_place change their first
+// operand. What does not fit is a Failure.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "kernels/shared/ops.hpp"
+#include "kernels/tensor/tensor.hpp"
+
+namespace flow::tensors {
+
+using kernels::Binary;
+using kernels::Compare;
+using kernels::Reduce;
+using kernels::Unary;
+
+// ---- elements (elements.cc)
+/// The type that holds both: integers give way to floats, narrow to wide, f16 beside bf16 is f32.
+DType common_type(DType a, DType b);
+/// The type of `tensor op number`: the tensor's, but a fraction makes integers f32.
+DType type_with(DType tensor, const Number& number);
+/// "add", "take the maximum of": for messages.
+const char* verb_of(Binary op);
+Tensor unary(Unary op, const Tensor& x);
+Tensor binary(Binary op, const Tensor& a, const Tensor& b);
+/// b op a where `reversed`.
+Tensor binary(Binary op, const Tensor& a, const Number& b, bool reversed = false);
+Tensor compare(Compare op, const Tensor& a, const Tensor& b);
+Tensor compare(Compare op, const Tensor& a, const Number& b);
+/// Of one type and shape (stretched) each; `condition` is bool.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor clamp(const Tensor& x, const Number& low, const Number& high);
+Tensor add_product(const Tensor& a, const Tensor& b, const Tensor& c, double factor);
+Tensor add_quotient(const Tensor& a, const Tensor& b, const Tensor& c, double factor);
+Tensor lerp(const Tensor& a, const Tensor& b, double weight);
+/// Zeros each element with probability p and divides the rest by 1 - p.
+Tensor dropout(const Tensor& x, double p, uint64_t seed);
+
+// ---- in place; the result's shape is the target's (elements.cc)
+void copy_in_place(const Tensor& target, const Tensor& source);  // casts and stretches
+void fill_in_place(const Tensor& target, const Number& value);
+void add_in_place(const Tensor& target, const Tensor& term, double factor = 1);
+void binary_in_place(Binary op, const Tensor& target, const Tensor& b);
+void binary_in_place(Binary op, const Tensor& target, const Number& b);
+void unary_in_place(Unary op, const Tensor& target);
+
+// ---- shapes (shapes.cc). All but cast, copy_of, cat and stack are views where strides allow.
+Tensor cast(const Tensor& x, DType dtype);
+Tensor move(const Tensor& x, const Device& device);
+Tensor copy_of(const Tensor& x);     // dense
+Tensor contiguous(const Tensor& x);  // itself where it is dense
+Tensor reshape(const Tensor& x, const Shape& shape);
+Tensor permute(const Tensor& x, const int* order);
+Tensor swap_dims(const Tensor& x, int a, int b);
+Tensor narrow(const Tensor& x, int dim, int64_t first, int64_t length, int64_t step = 1);
+Tensor select(const Tensor& x, int dim, int64_t index);
+Tensor squeeze(const Tensor& x, int dim);  // a dimension of size 1 goes away
+Tensor unsqueeze(const Tensor& x, int dim);
+Tensor expand(const Tensor& x, const Shape& shape);
+Tensor cat(const std::vector<Tensor>& parts, int dim);
+Tensor stack(const std::vector<Tensor>& parts, int dim);
+/// `x` summed over what it was stretched along from `shape`: the gradient of stretching.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+
+// ---- many to one (reductions.cc). `dims` are distinct; `keep` leaves them as size 1.
+using Dims = std::vector<int>;
+Dims all_dims(const Tensor& x);
+/// sum, mean, product, norm, any, all; floats keep their type, integers and bool sum to i64.
+Tensor reduce(Reduce op, const Tensor& x, const Dims& dims, bool keep = false);
+Tensor variance(const Tensor& x, const Dims& dims, double correction, bool keep = false);
+/// max and min over several dimensions, without positions.
+Tensor extreme_of(bool largest, const Tensor& x, const Dims& dims, bool keep = false);
+struct Extreme {
+  Tensor value, index;  // i64
+};
+Extreme extreme(bool largest, const Tensor& x, int dim, int64_t base, bool keep = false);
+Tensor cumsum(const Tensor& x, int dim);
+
+// ---- products (products.cc)
+/// [m, k] [k, n], [k] [k], [m, k] [k], [k] [k, n], and batches in front, stretched.
+Tensor matmul(const Tensor& a, const Tensor& b);
+/// x[…, in] weight[out, in]ᵀ + bias[out]; `bias` may be empty.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+// ---- networks (networks.cc)
+Tensor softmax(const Tensor& x, int dim, bool logarithm);
+enum class Reduction : uint8_t { none, mean, sum };
+/// logits [n, classes] and labels [n] (integers from `base`); a label equal to `ignore` counts for
+/// nothing. The loss is f32, or f64 of f64.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t base, int64_t ignore,
+                     Reduction reduction);
+/// Over the last dimension; weight and bias [c] may be empty.
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
+/// table [rows, width], index of any shape: […, width].
+Tensor embedding(const Tensor& table, const Tensor& index, int64_t base);
+/// q [b, h, t, d], k and v [b, g, s, d]. `scale` is 1/sqrt(d) where it is empty.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                 std::optional<double> scale);
+/// The same of projections that lie side by side, [b, t, (heads + 2 groups) * d]: first the
+/// queries' heads, then the keys', then the values'. The result is [b, t, heads * d]; nothing is
+/// copied.
+Tensor self_attention(const Tensor& packed, int64_t heads, int64_t groups, bool causal,
+                      std::optional<double> scale);
+Tensor rotary(const Tensor& x, int64_t first, double theta);
+/// Along `dim`: out[i][j] = x[index[i][j]][j] for dim 0.
+Tensor gather(const Tensor& x, int dim, const Tensor& index, int64_t base);
+/// x with the source added where index says: the gradient of gather.
+Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source,
+                   int64_t base);
+/// Rows (or what lies along `dim`) by a tensor of one dimension.
+Tensor index_select(const Tensor& x, int dim, const Tensor& index, int64_t base);
+/// Throws a Failure that names the first index outside base..base + limit - 1. On the CPU only; on
+/// a GPU the kernel notes it and wait_for throws.
+void check_indices(const Tensor& index, int64_t base, int64_t limit, const char* what);
+
+// ---- pictures (pictures.cc)
+/// x [n, c, h, w], weight [outputs, c / groups, kh, kw], bias [outputs] or empty.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const kernels::Conv2d& options);
+Tensor max_pool2d(const Tensor& x, const kernels::Pool2d& options);
+Tensor avg_pool2d(const Tensor& x, const kernels::Pool2d& options);
+/// [n, c, h, w] to [n, c, height, width].
+Tensor resize(const Tensor& x, int64_t height, int64_t width, bool bilinear);
+/// [n, h, w, c] u8 to [n, c, h, w] f32.
+Tensor normalise(const Tensor& x, const Tensor& mean, const Tensor& deviation);
+
+// ---- choosing (choose.cc); these have no gradient but top_k's values
+struct TopK {
+  Tensor values, index;
+};
+TopK top_k(const Tensor& x, int64_t k, int64_t base);  // along the last dimension
+Tensor sample(const Tensor& logits, double temperature, uint64_t seed, int64_t base);
+Tensor histogram(const Tensor& x, int64_t bins, double low, double high);
+
+// ---- numbers (choose.cc)
+Tensor uniform(DType dtype, const Shape& shape, uint64_t seed, double low, double high,
+               const Device& device = {});
+Tensor normal(DType dtype, const Shape& shape, uint64_t seed, double mean, double deviation,
+              const Device& device = {});
+Tensor integers(DType dtype, const Shape& shape, uint64_t seed, int64_t low, int64_t high,
+                const Device& device = {});
+/// 0..count - 1 in an order that the seed gives.
+void fill_permutation(int64_t* out, int64_t count, uint64_t seed);
+Tensor gbm(const kernels::Gbm& options, int64_t paths, bool ends_only, DType dtype,
+           const Device& device = {});
+
+// ---- optimizers (optimizers.cc): one step, in place
+void adamw_step(const kernels::AdamW& options, const Tensor& weights, const Tensor& grad,
+                double grad_scale, const Tensor& mean, const Tensor& square);
+void sgd_step(const kernels::Sgd& options, const Tensor& weights, const Tensor& grad,
+              double grad_scale, const Tensor& momentum);
+/// The Euclidean norm of all elements of all tensors, and where it is larger than `limit` each is
+/// scaled down to it, as torch.nn.utils.clip_grad_norm_ does. Returns the norm before.
+double clip_norm(const std::vector<Tensor>& tensors, double limit);
+
+// ---- reading
+/// The only element.
+double item_of(const Tensor& x);
+int64_t integer_of(const Tensor& x);
+
+}  // namespace flow::tensors

@@ -1,0 +1,73 @@
+// What the operations of one thread run on: its budget, its threads, its streams, and how a row of
+// the table is called.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "kernels/table.hpp"
+#include "kernels/tensor/storage.hpp"
+
+namespace flow::tensors {
+
+using kernels::Kernels;
+using kernels::Number;
+using kernels::Shape;
+using kernels::Stream;
+using kernels::View;
+
+struct Runtime {
+  int threads = 1;  // of the CPU that one operation may use
+  std::shared_ptr<Budget> budget;
+  bool records = true;  // operations are recorded for backward
+  bool casts = false;   // products are computed in `cast_type`: mixed precision
+  DType cast_type = DType::bf16;
+  Stream cpu;
+  std::vector<Stream> cuda;  // by device
+};
+/// Of the calling thread.
+Runtime& runtime();
+
+const Kernels& kernels_of(const Device& device);
+Stream& stream_of(const Device& device);
+/// Makes room for what the last call said that it needs.
+void grow_scratch(const Device& device);
+[[noreturn]] void fail_call(const Device& device, const char* row, int code);
+
+/// Calls a row of the device's table: `call(device, &Kernels::softmax, "softmax", …)`.
+template <typename... Takes, typename... Gives>
+void call(const Device& device, int (*Kernels::*row)(Stream&, Takes...), const char* name,
+          Gives&&... given) {
+  Stream& stream = stream_of(device);
+  for (;;) {
+    stream.scratch.used = 0;
+    int code = (kernels_of(device).*row)(stream, given...);
+    if (code == kernels::kDone) return;
+    if (code != kernels::kNeedsScratch) fail_call(device, name, code);
+    grow_scratch(device);
+  }
+}
+
+/// Device memory in stream order. Throws a Failure that says what was asked, what is free, and how
+/// much of it this process holds.
+void* take_device_memory(const Device& device, size_t bytes);
+void give_device_memory(const Device& device, void* data, size_t bytes);
+/// Copies bytes between two places, each on a device of any kind; done when it returns, for what
+/// lies on the host.
+void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
+                size_t bytes);
+/// Waits until the device has done all that this thread asked for. Throws what went wrong there.
+void wait_for(const Device& device);
+
+/// While it lives the calling thread's operations are not recorded.
+class NoRecord {
+ public:
+  NoRecord() : before_(runtime().records) { runtime().records = false; }
+  ~NoRecord() { runtime().records = before_; }
+  NoRecord(const NoRecord&) = delete;
+  NoRecord& operator=(const NoRecord&) = delete;
+
+ private:
+  bool before_;
+};
+
+}  // namespace flow::tensors

@@ -1,0 +1,142 @@
+// Memory by size classes: a training step asks for the same sizes again and again, and fresh pages
+// cost as much as filling them.
+#include "kernels/tensor/storage.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "kernels/tensor/runtime.hpp"
+
+namespace flow::tensors {
+namespace {
+
+constexpr size_t kKeptFrom = size_t{64} << 10;
+constexpr size_t kAlignment = 64;
+
+// Eight classes to a doubling: an eighth is lost at most.
+size_t class_of(size_t bytes) {
+  if (bytes < kKeptFrom) return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  size_t step = std::bit_floor(bytes) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+class Kept {
+ public:
+  void* take(size_t size) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    auto found = pieces_.find(size);
+    in_use_ += size;
+    most_in_use_ = std::max(most_in_use_, in_use_);
+    if (found == pieces_.end() || found->second.empty()) return nullptr;
+    void* piece = found->second.back();
+    found->second.pop_back();
+    kept_ -= size;
+    return piece;
+  }
+
+  // False where the caller frees it.
+  bool give(void* data, size_t size) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    in_use_ -= size;
+    if (kept_ + in_use_ + size > most_in_use_ + most_in_use_ / 4) return false;
+    pieces_[size].push_back(data);
+    kept_ += size;
+    return true;
+  }
+
+  void trim() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    for (auto& [size, pieces] : pieces_)
+      for (void* piece : pieces) std::free(piece);
+    pieces_.clear();
+    kept_ = 0;
+    most_in_use_ = in_use_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<size_t, std::vector<void*>> pieces_;
+  size_t kept_ = 0, in_use_ = 0, most_in_use_ = 0;
+};
+
+Kept& kept() {
+  static Kept* made = new Kept;  // tensors may be dropped after static objects are
+  return *made;
+}
+
+}  // namespace
+
+std::string text_of(const Device& device) {
+  return device.kind == Device::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+}
+
+void* take_host_memory(size_t bytes) {
+  size_t size = class_of(std::max<size_t>(bytes, 1));
+  if (size >= kKeptFrom) {
+    if (void* piece = kept().take(size)) return piece;
+  }
+  void* fresh = std::aligned_alloc(kAlignment, size);
+  if (fresh != nullptr || size < kKeptFrom) return fresh;
+  trim_host_memory();
+  return std::aligned_alloc(kAlignment, size);
+}
+
+void give_host_memory(void* data, size_t bytes) {
+  size_t size = class_of(std::max<size_t>(bytes, 1));
+  if (size >= kKeptFrom && kept().give(data, size)) return;
+  std::free(data);
+}
+
+void trim_host_memory() { kept().trim(); }
+
+Ref<Storage> Storage::allocate(Device device, size_t bytes) {
+  Ref<Storage> made(new Storage);
+  made->device_ = device;
+  if (device.kind == Device::cuda) {
+    made->data_ = static_cast<char*>(take_device_memory(device, bytes));
+    made->bytes_ = bytes;
+    return made;
+  }
+  if (runtime().budget != nullptr) {
+    runtime().budget->charge(bytes);
+    made->budget_ = runtime().budget;
+    made->bytes_ = bytes;  // what is released, should the next line fail
+  }
+  made->data_ = static_cast<char*>(take_host_memory(bytes));
+  if (made->data_ == nullptr) {
+    auto free_bytes = static_cast<uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) *
+                      static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    throw Failure(fmt::format(
+        "out of memory: a tensor of {} bytes was asked for, and the machine has {} bytes free",
+        bytes, free_bytes));
+  }
+  made->bytes_ = bytes;
+  return made;
+}
+
+Ref<Storage> Storage::borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep) {
+  Ref<Storage> made(new Storage);
+  made->data_ = const_cast<char*>(static_cast<const char*>(data));
+  made->bytes_ = bytes;
+  made->keep_ = std::move(keep);
+  return made;
+}
+
+Storage::~Storage() {
+  if (keep_ != nullptr) return;
+  if (device_.kind == Device::cuda) {
+    give_device_memory(device_, data_, bytes_);
+    return;
+  }
+  if (data_ != nullptr) give_host_memory(data_, bytes_);
+  if (budget_ != nullptr) budget_->release(bytes_);
+}
+
+}  // namespace flow::tensors

@@ -1,0 +1,80 @@
+// Handles: making them, and what is asked before they are written.
+#include "kernels/tensor/tensor.hpp"
+
+#include <fmt/format.h>
+
+#include "kernels/shared/types.hpp"
+#include "kernels/tensor/autograd.hpp"
+
+namespace flow::tensors {
+namespace {
+
+constexpr int64_t kBytesMax = int64_t{1} << 40;
+
+}  // namespace
+
+Tensor::Tensor(const View& view, Ref<Storage> storage) : body_(make<Body>()) {
+  body_->view = view;
+  body_->storage = std::move(storage);
+}
+
+Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device) {
+  auto room = kBytesMax / static_cast<int64_t>(dtype_size(dtype));
+  for (int dim = 0; dim < shape.rank; dim++) {
+    if (shape[dim] == 0) continue;
+    room /= shape[dim];
+    if (room == 0)
+      throw Failure(fmt::format("a tensor {} {} is too large: a tensor has at most {} bytes",
+                                dtype_name(dtype), kernels::text_of(shape), kBytesMax));
+  }
+  auto bytes = static_cast<size_t>(shape.count()) * dtype_size(dtype);
+  Ref<Storage> storage = Storage::allocate(device, bytes);
+  View view = kernels::dense(dtype, shape, storage->data());
+  return Tensor(view, std::move(storage));
+}
+
+Tensor Tensor::full(DType dtype, const Shape& shape, Number value, const Device& device) {
+  Tensor made = empty(dtype, shape, device);
+  call(device, &Kernels::fill, "fill", made.view(), value);
+  return made;
+}
+
+void Tensor::want_gradient(bool wanted) {
+  if (wanted && !kernels::is_float(dtype()))
+    throw Failure(fmt::format("only floats have gradients, not {}", text_of(*this)));
+  if (node())
+    throw Failure(
+        fmt::format("{} was computed by `{}`: its gradient goes on to what it was "
+                    "computed from. Ask for the gradient of those, or of x:detach()",
+                    text_of(*this), node()->name()));
+  body_->wants_gradient = wanted;
+}
+
+Tensor Tensor::gradient() const { return Tensor(body_->gradient); }
+void Tensor::set_gradient(const Tensor& gradient) { body_->gradient = gradient.body(); }
+void Tensor::set_node(Ref<Node> node) { body_->node = std::move(node); }
+Tensor Tensor::detached() const { return Tensor(view(), storage()); }
+
+void Tensor::note_write(const char* operation) const {
+  if (storage()->is_read_only())
+    throw Failure(
+        fmt::format("{} can't be changed by `{}`: it is a file's content, read where it "
+                    "lies. Change a copy: x:clone()",
+                    text_of(*this), operation));
+  if (is_tracked() && runtime().records)
+    throw Failure(
+        fmt::format("`{}` would change {}, whose gradient is wanted, behind autograd's "
+                    "back: write y = x + … for a new tensor, or call it inside "
+                    "flow.no_grad(function() … end)",
+                    operation, text_of(*this)));
+  storage()->version++;
+}
+
+std::string text_of(const Tensor& tensor) {
+  std::string text =
+      fmt::format("tensor {} {}", dtype_name(tensor.dtype()), kernels::text_of(tensor.shape()));
+  if (tensor.device().kind != Device::cpu) text += " on " + text_of(tensor.device());
+  return text;
+}
+
+}  // namespace flow::tensors

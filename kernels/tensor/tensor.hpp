@@ -1,0 +1,78 @@
+// A tensor: a view, the memory it looks at, and its part in autograd. A Tensor is a handle; copies
+// of it are the same tensor. One thread uses a tensor at a time.
+//
+// Dimensions count from 0 here. What a person did wrong is thrown as a Failure that names the
+// operation and the shapes.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "kernels/tensor/runtime.hpp"
+
+namespace flow::tensors {
+
+class Node;
+struct Body;
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(Ref<Body> body) : body_(std::move(body)) {}
+  Tensor(const View& view, Ref<Storage> storage);
+  /// Elements that are not set yet.
+  static Tensor empty(DType dtype, const Shape& shape, const Device& device = {});
+  static Tensor full(DType dtype, const Shape& shape, Number value, const Device& device = {});
+  static Tensor zeros(DType dtype, const Shape& shape, const Device& device = {}) {
+    return full(dtype, shape, Number::of(int64_t{0}), device);
+  }
+
+  explicit operator bool() const { return bool(body_); }
+  bool operator==(const Tensor& other) const { return body_ == other.body_; }
+  const Ref<Body>& body() const { return body_; }
+
+  const View& view() const;
+  const Ref<Storage>& storage() const;
+  DType dtype() const { return view().dtype; }
+  const Shape& shape() const { return view().shape; }
+  int rank() const { return view().shape.rank; }
+  int64_t size(int dim) const { return view().shape[dim]; }
+  int64_t count() const { return view().count(); }
+  const Device& device() const { return storage()->device(); }
+
+  /// It, or what it was computed from, wants a gradient.
+  bool is_tracked() const;
+  /// The user asked for this tensor's gradient: it is a leaf.
+  bool wants_gradient() const;
+  void want_gradient(bool wanted);
+  /// What backward has added up so far; an empty handle before that.
+  Tensor gradient() const;
+  void set_gradient(const Tensor& gradient);
+  const Ref<Node>& node() const;
+  void set_node(Ref<Node> node);
+  /// The same elements without a part in autograd.
+  Tensor detached() const;
+
+  /// Before it is written in place: refuses what autograd could not follow, and what is read only.
+  void note_write(const char* operation) const;
+
+ private:
+  Ref<Body> body_;
+};
+
+struct Body : Counted {
+  View view;
+  Ref<Storage> storage;
+  Ref<Node> node;  // what computed it; null for a leaf and for what is not tracked
+  Ref<Body> gradient;
+  bool wants_gradient = false;
+};
+
+std::string text_of(const Tensor& tensor);  // "tensor f32 [2, 3]", " on cuda:0"
+
+inline const View& Tensor::view() const { return body_->view; }
+inline const Ref<Storage>& Tensor::storage() const { return body_->storage; }
+inline bool Tensor::wants_gradient() const { return body_->wants_gradient; }
+inline const Ref<Node>& Tensor::node() const { return body_->node; }
+inline bool Tensor::is_tracked() const { return body_->wants_gradient || bool(body_->node); }
+
+}  // namespace flow::tensors

@@ -1,0 +1,40 @@
+// Tensors' memory beside Lua's: counted against the same limit, and a reason to collect.
+#pragma once
+#include <atomic>
+#include <thread>
+
+#include "kernels/tensor/storage.hpp"
+#include "lua/state.hpp"
+
+namespace flow::lua {
+
+/// Of one state. The state's thread charges; any thread may release.
+class TensorBudget : public tensors::Budget {
+ public:
+  explicit TensorBudget(Memory& memory) : memory_(memory) {}
+  void charge(size_t bytes) override;
+  void release(size_t bytes) override;
+
+  /// The thread's current lua_State, for what may have to collect before an allocation.
+  static void running(lua_State* L);
+  /// Runs a full collection where as much was charged since the last as was held after it.
+  static void collect_if_due(lua_State* L);
+
+ private:
+  Memory& memory_;
+  std::atomic<size_t> since_{0}, held_{0};  // charged since the last collection; held after it
+};
+
+/// While it lives, tensors that this thread makes are the state's.
+class TensorScope {
+ public:
+  explicit TensorScope(const std::shared_ptr<TensorBudget>& budget);
+  ~TensorScope();
+  TensorScope(const TensorScope&) = delete;
+  TensorScope& operator=(const TensorScope&) = delete;
+
+ private:
+  std::shared_ptr<tensors::Budget> before_;
+};
+
+}  // namespace flow::lua
