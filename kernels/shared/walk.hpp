@@ -1,0 +1,138 @@
+// From an element's number to where several strided operands have it: dimensions that all of them
+// walk alike are one, and where the numbers are small, 32 bits and multiplications do for 64 bits
+// and divisions.
+#pragma once
+#include <cstdint>
+
+#include "kernels/shared/hd.hpp"
+#include "kernels/shared/view.hpp"
+
+namespace flow::kernels {
+
+/// Division of numbers below 2^31 by one that is known before: Granlund and Montgomery, "Division
+/// by invariant integers using multiplication".
+struct Divide {
+  uint32_t by = 1, factor = 1, shift = 0;
+
+  Divide() = default;
+  explicit Divide(uint32_t number) : by(number) {
+    while ((uint64_t{1} << shift) < number) shift++;
+    factor = static_cast<uint32_t>(
+        ((uint64_t{1} << 32) * ((uint64_t{1} << shift) - number)) / number + 1);
+  }
+  FLOW_HD uint32_t operator()(uint32_t n) const {
+    auto high = static_cast<uint32_t>((uint64_t{n} * factor) >> 32);
+    return (high + n) >> shift;
+  }
+};
+
+template <int n>
+struct Walk {
+  int rank = 0;       // the innermost dimension is number 0
+  bool small = true;  // numbers and offsets fit in 31 bits
+  int64_t count = 0;
+  int64_t sizes[kRankMax] = {};
+  Divide divide[kRankMax];
+  int64_t strides[n][kRankMax] = {};
+
+  /// Where each operand has element `number`, in elements.
+  FLOW_HD void at(int64_t number, int64_t (&offset)[n]) const {
+    for (int k = 0; k < n; k++) offset[k] = 0;
+    if (small) {
+      auto rest = static_cast<uint32_t>(number);
+      int32_t sum[n] = {};
+      for (int dim = 0; dim < rank; dim++) {
+        uint32_t over = dim + 1 < rank ? divide[dim](rest) : 0;
+        auto index = static_cast<int32_t>(rest - over * static_cast<uint32_t>(sizes[dim]));
+        for (int k = 0; k < n; k++) sum[k] += index * static_cast<int32_t>(strides[k][dim]);
+        rest = over;
+      }
+      for (int k = 0; k < n; k++) offset[k] = sum[k];
+      return;
+    }
+    for (int dim = 0; dim < rank; dim++) {
+      int64_t over = dim + 1 < rank ? number / sizes[dim] : 0;
+      int64_t index = number - over * sizes[dim];
+      for (int k = 0; k < n; k++) offset[k] += index * strides[k][dim];
+      number = over;
+    }
+  }
+
+  /// To be called when sizes or strides were changed.
+  void settle() {
+    constexpr int64_t most = (int64_t{1} << 31) - 1;
+    small = count <= most;
+    for (int k = 0; k < n; k++) {
+      int64_t reach = 0;
+      for (int dim = 0; dim < rank; dim++) {
+        int64_t stride = strides[k][dim] < 0 ? -strides[k][dim] : strides[k][dim];
+        if (stride > most || (sizes[dim] - 1) * static_cast<double>(stride) > most)
+          small = false;
+        else
+          reach += (sizes[dim] - 1) * stride;
+      }
+      small = small && reach <= most;
+    }
+    for (int dim = 0; dim < rank && small; dim++)
+      divide[dim] = Divide(static_cast<uint32_t>(sizes[dim] < 1 ? 1 : sizes[dim]));
+  }
+};
+
+/// Over the dimensions of `shape`; strides[k] are operand k's, one a dimension.
+template <int n>
+Walk<n> walk_over(const Shape& shape, const int64_t* const (&strides)[n]) {
+  Walk<n> walk;
+  walk.count = shape.count();
+  for (int dim = shape.rank - 1; dim >= 0; dim--) {
+    if (shape[dim] == 1) continue;
+    int last = walk.rank - 1;
+    bool merge = last >= 0;
+    for (int k = 0; k < n && merge; k++)
+      merge = strides[k][dim] == walk.strides[k][last] * walk.sizes[last];
+    if (merge) {
+      walk.sizes[last] *= shape[dim];
+      continue;
+    }
+    walk.sizes[walk.rank] = shape[dim];
+    for (int k = 0; k < n; k++) walk.strides[k][walk.rank] = strides[k][dim];
+    walk.rank++;
+  }
+  if (walk.rank == 0) {
+    walk.rank = 1;
+    walk.sizes[0] = 1;
+    for (int k = 0; k < n; k++) walk.strides[k][0] = 1;
+  }
+  walk.settle();
+  return walk;
+}
+
+/// All dimensions but the last `but`, as a shape of their own.
+inline Shape leading(const Shape& shape, int but) {
+  Shape out;
+  for (int dim = 0; dim + but < shape.rank; dim++) out.push(shape[dim]);
+  return out;
+}
+
+/// Turns a walk over elements into one over packs of `width` of them, which lie side by side and
+/// aligned in each operand or are one element repeated. False, and nothing changed, where an
+/// operand does not allow that. Of a walk of one dimension the last count % width elements are
+/// left over.
+template <int n>
+bool walk_packs(Walk<n>& walk, int width, char* const (&data)[n], const size_t (&size)[n]) {
+  if (walk.rank > 1 && walk.sizes[0] % width != 0) return false;
+  for (int k = 0; k < n; k++) {
+    if (walk.strides[k][0] == 0) continue;
+    if (walk.strides[k][0] != 1) return false;
+    if (reinterpret_cast<uintptr_t>(data[k]) % (static_cast<size_t>(width) * size[k]) != 0)
+      return false;
+    for (int dim = 1; dim < walk.rank; dim++)
+      if (walk.strides[k][dim] % width != 0) return false;
+  }
+  walk.sizes[0] /= width;
+  walk.count = walk.rank == 1 ? walk.sizes[0] : walk.count / width;
+  for (int k = 0; k < n; k++) walk.strides[k][0] *= width;
+  walk.settle();
+  return true;
+}
+
+}  // namespace flow::kernels

@@ -1,0 +1,153 @@
+// Where an element lies in each of several operands, and how threads are laid over work.
+#include "kernels/shared/walk.hpp"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "kernels/shared/launch.hpp"
+
+namespace flow::kernels {
+namespace {
+
+template <int n>
+Walk<n> walk_of(const View (&views)[n]) {
+  const int64_t* strides[n];
+  for (int k = 0; k < n; k++) strides[k] = views[k].strides;
+  return walk_over<n>(views[0].shape, strides);
+}
+
+int64_t offset_of(const View& view, int64_t i) {
+  int64_t offset = 0;
+  for (int dim = view.rank() - 1; dim >= 0; dim--) {
+    offset += i % view.shape[dim] * view.strides[dim];
+    i /= view.shape[dim];
+  }
+  return offset;
+}
+
+template <int n>
+void check_walk(const Walk<n>& walk, const View (&views)[n]) {
+  REQUIRE(walk.count == views[0].count());
+  for (int64_t i = 0; i < walk.count; i++) {
+    int64_t offset[n];
+    walk.at(i, offset);
+    for (int k = 0; k < n; k++) REQUIRE(offset[k] == offset_of(views[k], i));
+  }
+}
+
+TEST_CASE("division by a number known before is division") {
+  std::mt19937 random(1);
+  const uint32_t most = (uint32_t{1} << 31) - 1;
+  for (uint32_t by : {1u, 2u, 3u, 7u, 10u, 641u, 65535u, 65536u, 1000003u, most - 1, most}) {
+    Divide divide(by);
+    for (uint32_t n : {0u, 1u, by - 1, by, by + 1, most - 1, most})
+      if (n <= most) CHECK(divide(n) == n / by);
+    for (int i = 0; i < 1000; i++) {
+      uint32_t n = random() >> 1;
+      REQUIRE(divide(n) == n / by);
+    }
+  }
+}
+
+TEST_CASE("a walk finds what the strides say, in 32 bits and in 64") {
+  char memory[1];
+  View a = dense(DType::f32, {3, 4, 5, 6}, memory);
+  const View all[][2] = {
+      {a, a},
+      {a, swap_dims(dense(DType::f32, {3, 4, 6, 5}, memory), 2, 3)},
+      {a, stretch(dense(DType::f32, {4, 1, 6}, memory), a.shape)},
+      {swap_dims(a, 0, 3), swap_dims(a, 0, 3)},
+      {dense(DType::f32, {}, memory), dense(DType::f32, {}, memory)},
+      {dense(DType::f32, {1, 1}, memory), dense(DType::f32, {1, 1}, memory)},
+      {dense(DType::f32, {2, 0}, memory), dense(DType::f32, {2, 0}, memory)},
+  };
+  for (const auto& views : all) {
+    auto walk = walk_of<2>(views);
+    CHECK(walk.small);
+    check_walk<2>(walk, views);
+    walk.small = false;
+    check_walk<2>(walk, views);
+  }
+  View backwards = a;
+  backwards.strides[1] = -backwards.strides[1];
+  const View views[] = {a, backwards};
+  check_walk<2>(walk_of<2>(views), views);
+}
+
+TEST_CASE("dimensions that all operands walk alike are one") {
+  View a = dense(DType::f32, {3, 4, 5}, nullptr);
+  CHECK(walk_of<2>({a, a}).rank == 1);
+  CHECK(walk_of<2>({a, stretch(dense(DType::f32, {5}, nullptr), a.shape)}).rank == 2);
+  View far = a;
+  far.strides[0] = int64_t{1} << 32;
+  CHECK_FALSE(walk_of<2>({a, far}).small);
+}
+
+TEST_CASE("packs need elements side by side, whole rows and aligned addresses") {
+  alignas(16) char memory[16];
+  size_t sizes[] = {4, 4};
+  auto packs = [&](const View& a, const View& b, int64_t& count) {
+    auto walk = walk_of<2>({a, b});
+    bool does = walk_packs<2>(walk, 4, {a.data, b.data}, sizes);
+    count = walk.count;
+    return does;
+  };
+  int64_t count;
+  View a = dense(DType::f32, {1003}, memory);
+  CHECK(packs(a, a, count));
+  CHECK(count == 250);  // and three elements are left
+  View shifted = a;
+  shifted.data += 4;
+  CHECK_FALSE(packs(a, shifted, count));
+  CHECK(count == 1003);
+  View table = dense(DType::f32, {6, 8}, memory);
+  CHECK(packs(table, stretch(dense(DType::f32, {8}, memory), table.shape), count));
+  CHECK(count == 12);
+  CHECK(packs(table, stretch(dense(DType::f32, {6, 1}, memory), table.shape), count));
+  CHECK_FALSE(packs(table, swap_dims(dense(DType::f32, {8, 6}, memory), 0, 1), count));
+  View odd = dense(DType::f32, {6, 7}, memory);
+  CHECK_FALSE(packs(odd, stretch(dense(DType::f32, {7}, memory), odd.shape), count));
+  View gap = table;
+  gap.strides[0] = 9;
+  CHECK_FALSE(packs(table, gap, count));
+}
+
+TEST_CASE("every launch covers its work within a device's limits") {
+  for (int64_t rows : {1, 3, 4, 5, 100'000, 10'000'000})
+    for (int64_t columns : {1, 32, 1024, 1025, 8192, 8193, 50'257, 1'000'000}) {
+      RowLaunch launch = rows_for(rows, columns);
+      CHECK(launch.threads <= 1024);
+      CHECK(launch.threads % launch.threads_of_row == 0);
+      CHECK((launch.threads_of_row == kWarp || launch.threads_of_row == launch.threads));
+      CHECK(launch.blocks >= 1);
+      CHECK(launch.blocks <= rows);
+    }
+  for (int64_t outputs : {1, 7, 33, 4096, 10'000'000})
+    for (int64_t length : {1, 5, 64, 1000, 100'000, 1'000'000'000})
+      for (bool by_output : {false, true}) {
+        ReduceLaunch launch = reduce_for(outputs, length, by_output);
+        CHECK(launch.wide * launch.deep == kBlockThreads);
+        CHECK((launch.deep & (launch.deep - 1)) == 0);
+        CHECK(launch.splits >= 1);
+        CHECK(launch.splits <= 1024);
+        CHECK(launch.blocks >= 1);
+        CHECK(launch.blocks <= kBlocksMax);
+      }
+  CHECK(reduce_for(1, 1'000'000'000, false).splits == 1024);
+  CHECK(reduce_for(1'000'000, 1000, false).splits == 1);
+}
+
+TEST_CASE("a row is walked from its first aligned address on") {
+  uintptr_t both[] = {1008, 2000}, apart[] = {1008, 2004}, odd[] = {1004};
+  RowPacks packs = row_packs<2>(10, 4, 4, both);
+  CHECK((packs.head == 0 && packs.packs == 2));
+  packs = row_packs<2>(10, 4, 4, apart);
+  CHECK((packs.head == 0 && packs.packs == 0));
+  packs = row_packs<1>(10, 4, 4, odd);
+  CHECK((packs.head == 1 && packs.packs == 2));
+  packs = row_packs<1>(1, 8, 2, odd);
+  CHECK((packs.head == 1 && packs.packs == 0));
+}
+
+}  // namespace
+}  // namespace flow::kernels
