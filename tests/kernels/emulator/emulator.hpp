@@ -1,0 +1,117 @@
+// Stands in for a GPU: the sources of kernels/cuda, compiled as plain C++ with this header before
+// them, run here. The threads of a block are fibers, so barriers, shuffles and shared memory work
+// as they do there; blocks run one after the other. What a device would not take or would leave
+// undefined stops the launch, and `error_text` says why: a barrier that not all threads reach, or
+// that they reach at different places, a shuffle without its whole warp, a launch beyond the
+// device's limits, too much shared memory. Shared memory is allocated for each block with its exact
+// size, so that AddressSanitizer sees what lies beyond, and filled with NaN.
+#pragma once
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+namespace flow::emulator {
+
+constexpr int kFault = 719;  // what CUDA answers when a kernel did what it must not
+
+/// The thread that runs now.
+struct Place {
+  dim3 thread, block, block_size, grid;
+};
+extern Place place;
+
+/// Threads and blocks run in the opposite order: what depends on their order shows.
+extern bool reversed;
+/// Launches since the program began.
+extern int64_t launches;
+/// What stopped the last launch that failed.
+const std::string& error_text();
+
+void* shared_room(const char* key, size_t bytes);
+char* dynamic_room();
+void wait_for_block(const char* file, int line);
+/// Gives every lane of the warp what each put in: 32 pieces of 16 bytes.
+const char* exchange(const void* mine, size_t bytes, const char* file, int line);
+int lane();
+
+int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* object);
+template <typename F>
+int launch(dim3 grid, int threads, size_t bytes, F f) {
+  return run(
+      grid, threads, bytes, [](void* object) { (*static_cast<F*>(object))(); }, &f);
+}
+
+template <typename T>
+T shuffle(T value, int from, const char* file, int line) {
+  static_assert(sizeof(T) <= 16);
+  T out;
+  std::memcpy(&out, exchange(&value, sizeof value, file, line) + 16 * from, sizeof out);
+  return out;
+}
+unsigned ballot(bool holds, const char* file, int line);
+
+}  // namespace flow::emulator
+
+#define threadIdx (::flow::emulator::place.thread)
+#define blockIdx (::flow::emulator::place.block)
+#define blockDim (::flow::emulator::place.block_size)
+#define gridDim (::flow::emulator::place.grid)
+#define __syncthreads() ::flow::emulator::wait_for_block(__FILE__, __LINE__)
+#define __syncwarp() ((void)::flow::emulator::ballot(true, __FILE__, __LINE__))
+#define __shfl_sync(mask, value, from) \
+  ((void)(mask), ::flow::emulator::shuffle(value, (from)&31, __FILE__, __LINE__))
+#define __shfl_xor_sync(mask, value, with) \
+  ((void)(mask),                           \
+   ::flow::emulator::shuffle(value, ::flow::emulator::lane() ^ (with), __FILE__, __LINE__))
+#define __shfl_up_sync(mask, value, by)                                             \
+  ((void)(mask), ::flow::emulator::shuffle(value,                                   \
+                                           ::flow::emulator::lane() >= int(by)      \
+                                               ? ::flow::emulator::lane() - int(by) \
+                                               : ::flow::emulator::lane(),          \
+                                           __FILE__, __LINE__))
+#define __shfl_down_sync(mask, value, by)                                           \
+  ((void)(mask), ::flow::emulator::shuffle(value,                                   \
+                                           ::flow::emulator::lane() + int(by) < 32  \
+                                               ? ::flow::emulator::lane() + int(by) \
+                                               : ::flow::emulator::lane(),          \
+                                           __FILE__, __LINE__))
+#define __ballot_sync(mask, holds) \
+  ((void)(mask), ::flow::emulator::ballot(holds, __FILE__, __LINE__))
+
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+template <typename T>
+T atomicAdd(T* at, T value) {
+  T before = *at;
+  *at = static_cast<T>(before + value);
+  return before;
+}
+template <typename T>
+T atomicMin(T* at, T value) {
+  T before = *at;
+  if (value < before) *at = value;
+  return before;
+}
+template <typename T>
+T atomicCAS(T* at, T compare, T value) {
+  T before = *at;
+  if (before == compare) *at = value;
+  return before;
+}
+template <typename T>
+T __ldg(const T* at) {
+  return *at;
+}
