@@ -1,0 +1,306 @@
+// Choosing: the largest of each row, a draw from each row, and counts of values.
+#include "kernels/cuda/launchers.hpp"
+#include "kernels/cuda/scan.cuh"
+#include "kernels/shared/philox.hpp"
+
+namespace flow::cuda {
+namespace {
+
+// ---- top_k: a block finds the k-th largest key of its row eight bits at a time, gathers what is
+//      above it and, by position, what equals it, and sorts those.
+
+// Unsigned numbers in the order of the values: equal ones for equal values, a NaN above all.
+template <typename T>
+FLOW_DEVICE auto key_of(T value) {
+  if constexpr (is_small_float<T>) {
+    return key_of(value.to_float());
+  } else if constexpr (std::is_same_v<T, float>) {
+    if (is_nan(value)) return ~uint32_t{0};
+    uint32_t bits = bits_of(value == 0 ? 0.0f : value);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+  } else if constexpr (std::is_same_v<T, double>) {
+    if (is_nan(value)) return ~uint64_t{0};
+    uint64_t bits;
+    double plain = value == 0 ? 0.0 : value;
+    __builtin_memcpy(&bits, &plain, sizeof bits);
+    return bits >> 63 ? ~bits : bits | 0x8000000000000000u;
+  } else if constexpr (sizeof(T) == 8) {
+    return static_cast<uint64_t>(value) ^ 0x8000000000000000u;
+  } else if constexpr (sizeof(T) == 4) {
+    return static_cast<uint32_t>(value) ^ 0x80000000u;
+  } else {
+    return uint32_t{value};
+  }
+}
+
+struct TopK {
+  int64_t rows, columns, row_stride, stride, k, room;  // room: k, up to a power of 2
+  int64_t base;
+};
+
+struct Digits {
+  uint32_t count[256];
+  uint32_t digit, above;
+};
+
+// True where a stands before b: the larger key, then the smaller position.
+template <typename Key>
+FLOW_DEVICE bool stands_before(Key key_a, int64_t at_a, Key key_b, int64_t at_b) {
+  return key_a != key_b ? key_a > key_b : at_a < at_b;
+}
+
+template <typename T, typename Key>
+__global__ void __launch_bounds__(kBlockThreads)
+    top_k_kernel(TopK t, const T* in, Key* scratch_keys, int64_t* scratch_places, T* values,
+                 int64_t* index) {
+  auto& digits = shared_room<Digits>();
+  int thread = static_cast<int>(threadIdx.x);
+  Key* keys;
+  int64_t* places;
+  if (scratch_keys) {
+    keys = scratch_keys + blockIdx.x * t.room;
+    places = scratch_places + blockIdx.x * t.room;
+  } else {
+    places = reinterpret_cast<int64_t*>(dynamic_room());
+    keys = reinterpret_cast<Key*>(places + t.room);
+  }
+  for (int64_t row = blockIdx.x; row < t.rows; row += gridDim.x) {
+    const T* from = in + row * t.row_stride;
+    Key found = 0, known = 0;  // the k-th largest key, and which bits of it are known
+    auto wanted = static_cast<uint32_t>(t.k);
+    for (int shift = static_cast<int>(sizeof(Key)) * 8 - 8; shift >= 0; shift -= 8) {
+      digits.count[thread] = 0;
+      __syncthreads();
+      for (int64_t i = thread; i < t.columns; i += kBlockThreads) {
+        Key key = key_of(from[i * t.stride]);
+        if ((key & known) == found) atomicAdd(&digits.count[(key >> shift) & 255], 1u);
+      }
+      __syncthreads();
+      if (thread == 0) {
+        uint32_t above = 0, digit = 255;
+        while (above + digits.count[digit] < wanted) above += digits.count[digit--];
+        digits.digit = digit;
+        digits.above = above;
+      }
+      __syncthreads();
+      found |= static_cast<Key>(digits.digit) << shift;
+      known |= static_cast<Key>(255) << shift;
+      wanted -= digits.above;
+      __syncthreads();
+    }
+    // `wanted` of those that equal `found` are taken.
+    int64_t taken = 0;
+    uint32_t equals = 0;
+    for (int64_t first = 0; first < t.columns && taken < t.k; first += kBlockThreads) {
+      int64_t i = first + thread;
+      Key key = i < t.columns ? key_of(from[i * t.stride]) : Key{0};
+      uint32_t equal = i < t.columns && key == found, all_equal, all_taken;
+      uint32_t number = equals + before_in_block(equal, all_equal);
+      uint32_t take = i < t.columns && (key > found || (equal && number < wanted));
+      int64_t place = taken + before_in_block(take, all_taken);
+      if (take) {
+        keys[place] = key;
+        places[place] = i;
+      }
+      equals += all_equal;
+      taken += all_taken;
+    }
+    for (int64_t i = t.k + thread; i < t.room; i += kBlockThreads) {
+      keys[i] = 0;
+      places[i] = INT64_MAX;
+    }
+    __syncthreads();
+    // Batcher's bitonic sort.
+    for (int64_t size = 2; size <= t.room; size *= 2)
+      for (int64_t apart = size / 2; apart > 0; apart /= 2) {
+        for (int64_t i = thread; i < t.room / 2; i += kBlockThreads) {
+          int64_t a = i / apart * apart * 2 + i % apart, b = a + apart;
+          bool forward = (a & size) == 0;
+          if (stands_before(keys[b], places[b], keys[a], places[a]) == forward) {
+            Key key = keys[a];
+            keys[a] = keys[b];
+            keys[b] = key;
+            int64_t place = places[a];
+            places[a] = places[b];
+            places[b] = place;
+          }
+        }
+        __syncthreads();
+      }
+    for (int64_t i = thread; i < t.k; i += kBlockThreads) {
+      values[row * t.k + i] = from[places[i] * t.stride];
+      index[row * t.k + i] = t.base + places[i];
+    }
+    __syncthreads();
+  }
+}
+
+constexpr size_t kSortShared = 40 * 1024;
+constexpr int64_t kSortBlocks = 256;  // that sort in scratch at a time
+
+// ---- sample
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    sample_kernel(Rows<2> rows, double temperature, uint64_t seed, uint64_t first, int64_t base,
+                  const T* logits, int64_t* index) {
+  struct Result {
+    unsigned long long place;
+  };
+  auto& result = shared_room<Result>();
+  Group group{static_cast<int>(threadIdx.x), kBlockThreads};
+  each_row(rows, group, [&](int64_t row, const int64_t(&offset)[2]) {
+    const T* from = logits + offset[0];
+    double largest = -INFINITY;
+    for (int64_t i = group.rank; i < rows.columns; i += group.size)
+      largest = Largest{}(largest, convert<double>(from[i]));
+    largest = over_group(group, largest, -static_cast<double>(INFINITY), Largest{});
+    if (group.rank == 0) result.place = ~0ull;
+    __syncthreads();
+    // There is nothing to draw from where an infinity or a NaN takes all.
+    bool draws = temperature > 0 && largest - largest == 0;
+    if (!draws) {
+      for (int64_t i = group.rank; i < rows.columns; i += group.size) {
+        auto x = convert<double>(from[i]);
+        if (x == largest || (is_nan(x) && is_nan(largest))) {
+          atomicMin(&result.place, static_cast<unsigned long long>(i));
+          break;
+        }
+      }
+      __syncthreads();
+    } else {
+      // Twice over the same sums: the first time for the whole, the second for where the uniform
+      // number's share of it ends.
+      double target = 0;
+      for (int time = 0; time < 2; time++) {
+        double before = 0;
+        for (int64_t chunk = 0; chunk < rows.columns; chunk += kBlockThreads) {
+          int64_t i = chunk + group.rank;
+          double weight = 0, all;
+          if (i < rows.columns)
+            weight = std::exp((convert<double>(from[i]) - largest) / temperature);
+          double start = before + before_in_block(weight, all);
+          if (time == 1 && weight > 0 && start + weight > target)
+            atomicMin(&result.place, static_cast<unsigned long long>(i));
+          before += all;
+          __syncthreads();
+          if (time == 1 && result.place != ~0ull) break;
+          __syncthreads();
+        }
+        if (time == 0)
+          target =
+              uniform_double(seed, first + static_cast<uint64_t>(row), RandomUse::sample) * before;
+      }
+      __syncthreads();
+      if (result.place == ~0ull) {  // the sums were rounded to less than the target
+        for (int64_t i = group.rank; i < rows.columns; i += group.size)
+          if (convert<double>(from[i]) == largest)
+            atomicMin(&result.place, static_cast<unsigned long long>(i));
+        __syncthreads();
+      }
+    }
+    if (group.rank == 0) index[offset[1]] = base + static_cast<int64_t>(result.place);
+    __syncthreads();
+  });
+}
+
+// ---- histogram
+
+constexpr int64_t kBinsShared = 8192;
+
+struct Bins {
+  Walk<1> walk;
+  double low, high;
+  int64_t count;
+};
+
+template <typename T>
+FLOW_DEVICE int64_t bin_of(const Bins& bins, T value) {
+  auto x = convert<double>(value);
+  if (!(x >= bins.low && x <= bins.high)) return -1;
+  double share = (x - bins.low) / (bins.high - bins.low);
+  auto bin = static_cast<int64_t>(share * static_cast<double>(bins.count));
+  return bin < bins.count ? bin : bins.count - 1;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    histogram_kernel(Bins bins, const T* in, unsigned long long* counts) {
+  bool shared = bins.count <= kBinsShared;
+  auto* room = reinterpret_cast<unsigned*>(dynamic_room());
+  for (int64_t i = threadIdx.x; shared && i < bins.count; i += kBlockThreads) room[i] = 0;
+  __syncthreads();
+  for (int64_t i = thread_of_grid(); i < bins.walk.count; i += threads_of_grid()) {
+    int64_t offset[1];
+    bins.walk.at(i, offset);
+    int64_t bin = bin_of(bins, in[offset[0]]);
+    if (bin < 0) continue;
+    if (shared)
+      atomicAdd(&room[bin], 1u);
+    else
+      atomicAdd(&counts[bin], 1ull);
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; shared && i < bins.count; i += kBlockThreads)
+    if (room[i] > 0) atomicAdd(&counts[i], static_cast<unsigned long long>(room[i]));
+}
+
+}  // namespace
+
+int top_k(Stream& stream, const View& in, int64_t base, const View& values, const View& index) {
+  if (in.dtype == DType::boolean) return kUnsupported;
+  if (values.count() == 0) return kDone;
+  return visit(in.dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (!std::is_same_v<T, Bool>) {
+      using Key = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+      TopK t{in.shape[0], in.shape[1], in.strides[0], in.strides[1], values.shape[1], 1, base};
+      while (t.room < t.k) t.room *= 2;
+      size_t bytes = static_cast<size_t>(t.room) * (sizeof(Key) + sizeof(int64_t));
+      int64_t blocks = least(t.rows, kBlocksMax);
+      Key* keys = nullptr;
+      int64_t* places = nullptr;
+      if (bytes > kSortShared) {
+        bytes = 0;
+        blocks = least(blocks, kSortBlocks);
+        keys = stream.scratch.take<Key>(blocks * t.room);
+        places = stream.scratch.take<int64_t>(blocks * t.room);
+        if (!keys || !places) return kNeedsScratch;
+      }
+      return launch(stream, top_k_kernel<T, Key>, grid_of(blocks), kBlockThreads, bytes, t,
+                    in.at<T>(), keys, places, values.at<T>(), index.at<int64_t>());
+    }
+    return kUnsupported;
+  });
+}
+
+int sample(Stream& stream, const View& logits, double temperature, uint64_t seed, uint64_t first,
+           int64_t base, const View& index) {
+  if (logits.count() == 0) return kDone;
+  return visit_float(logits.dtype, [&](auto type) {
+    using T = decltype(type);
+    Rows<2> rows = rows_of<2>({&logits, &index});
+    return launch(stream, sample_kernel<T>, grid_of(least(rows.walk.count, kBlocksMax)),
+                  kBlockThreads, 0, rows, temperature, seed, first, base, logits.at<T>(),
+                  index.at<int64_t>());
+  });
+}
+
+int histogram(Stream& stream, const View& in, double low, double high, const View& counts) {
+  FLOW_LAUNCH(fill(stream, counts, Number::of(int64_t{0})));
+  if (in.count() == 0 || counts.count() == 0) return kDone;
+  auto run = [&](auto type) {
+    using T = decltype(type);
+    Bins bins{walk_over<1>(in.shape, {in.strides}), low, high, counts.count()};
+    size_t bytes = bins.count <= kBinsShared ? static_cast<size_t>(bins.count) * 4 : 0;
+    // A block's counts are added up at its end: fewer, longer blocks.
+    int64_t blocks = blocks_for(bins.walk.count, kBlockThreads * 16, 1024);
+    return launch(stream, histogram_kernel<T>, grid_of(blocks), kBlockThreads, bytes, bins,
+                  in.at<T>(), counts.at<unsigned long long>());
+  };
+  if (is_float(in.dtype)) return visit_float(in.dtype, run);
+  if (in.dtype == DType::boolean) return kUnsupported;
+  return visit_number(in.dtype, run);
+}
+
+}  // namespace flow::cuda

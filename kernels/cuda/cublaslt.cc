@@ -1,0 +1,290 @@
+// cuBLASLt, loaded when the first product is asked for. Its matrices have their columns side by
+// side: ours are theirs transposed, so c = a b is asked for as c' = b' a'.
+#include "kernels/cuda/cublaslt.hpp"
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "kernels/cuda/errors.hpp"
+
+namespace flow::cuda {
+namespace {
+
+constexpr int kDevicesMax = 64;
+constexpr size_t kWorkspace = size_t{32} << 20;  // NVIDIA's advice for Hopper
+constexpr int64_t kSmall = int64_t{1} << 22;     // multiplications of a product without workspace
+
+struct Library {
+#define FLOW_LT(name) decltype(&cublasLt##name) name = nullptr
+  FLOW_LT(Create);
+  FLOW_LT(Matmul);
+  FLOW_LT(MatmulAlgoGetHeuristic);
+  FLOW_LT(MatmulDescCreate);
+  FLOW_LT(MatmulDescDestroy);
+  FLOW_LT(MatmulDescSetAttribute);
+  FLOW_LT(MatrixLayoutCreate);
+  FLOW_LT(MatrixLayoutDestroy);
+  FLOW_LT(MatrixLayoutSetAttribute);
+  FLOW_LT(MatmulPreferenceCreate);
+  FLOW_LT(MatmulPreferenceDestroy);
+  FLOW_LT(MatmulPreferenceSetAttribute);
+#undef FLOW_LT
+  bool works = false;
+
+  Library() {
+    void* file = nullptr;
+    for (const char* name :
+         {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13",
+          "/usr/local/cuda/lib64/libcublasLt.so.12"})
+      if (!file) file = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!file) return;
+    works = true;
+    auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
+      works = works && function;
+    };
+#define FLOW_LT(name) find(name, "cublasLt" #name)
+    FLOW_LT(Create);
+    FLOW_LT(Matmul);
+    FLOW_LT(MatmulAlgoGetHeuristic);
+    FLOW_LT(MatmulDescCreate);
+    FLOW_LT(MatmulDescDestroy);
+    FLOW_LT(MatmulDescSetAttribute);
+    FLOW_LT(MatrixLayoutCreate);
+    FLOW_LT(MatrixLayoutDestroy);
+    FLOW_LT(MatrixLayoutSetAttribute);
+    FLOW_LT(MatmulPreferenceCreate);
+    FLOW_LT(MatmulPreferenceDestroy);
+    FLOW_LT(MatmulPreferenceSetAttribute);
+#undef FLOW_LT
+  }
+};
+
+const Library& library() {
+  static const Library loaded;
+  return loaded;
+}
+
+std::mutex mutex;  // of what follows
+std::array<cublasLtHandle_t, kDevicesMax> handles{};
+// All that a choice depends on, as numbers; an empty choice: there is none.
+using Key = std::array<int64_t, 20>;
+struct Choice {
+  bool is_there = false;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+std::map<Key, Choice> choices;
+
+cudaDataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return CUDA_R_64F;
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+// A side of the product as the library sees it: rows x columns, and whether it lies transposed.
+struct Side {
+  bool works, transposed;
+  int64_t step;
+};
+Side side_of(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
+  if (by_row == 1 || rows == 1) {
+    int64_t step = columns == 1 ? rows : by_column;
+    if (step >= rows && step > 0) return {true, false, step};
+  }
+  if (by_column == 1 || columns == 1) {
+    int64_t step = rows == 1 ? columns : by_row;
+    if (step >= columns && step > 0) return {true, true, step};
+  }
+  return {false, false, 0};
+}
+
+// The largest power of two, up to 256, that all addresses of an operand are multiples of.
+uint32_t alignment_of(const void* data, int64_t batch_bytes) {
+  uintptr_t bits = reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(batch_bytes) | 256;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+// What is made for one call and given back after it.
+struct Call {
+  const Library& lt;
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t left = nullptr, right = nullptr, result = nullptr;
+  cublasLtMatmulPreference_t wishes = nullptr;
+
+  explicit Call(const Library& library) : lt(library) {}
+  Call(const Call&) = delete;
+  ~Call() {
+    if (product) lt.MatmulDescDestroy(product);
+    for (auto each : {left, right, result})
+      if (each) lt.MatrixLayoutDestroy(each);
+    if (wishes) lt.MatmulPreferenceDestroy(wishes);
+  }
+  template <typename T>
+  bool set(cublasLtMatmulDescAttributes_t name, T value) {
+    return lt.MatmulDescSetAttribute(product, name, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
+  }
+  template <typename T>
+  bool wish(cublasLtMatmulPreferenceAttributes_t name, T value) {
+    return lt.MatmulPreferenceSetAttribute(wishes, name, &value, sizeof value) ==
+           CUBLAS_STATUS_SUCCESS;
+  }
+  bool layout(cublasLtMatrixLayout_t& to, DType dtype, int64_t rows, int64_t columns, int64_t step,
+              int64_t batches, int64_t batch) {
+    if (lt.MatrixLayoutCreate(&to, type_of(dtype), static_cast<uint64_t>(rows),
+                              static_cast<uint64_t>(columns), step) != CUBLAS_STATUS_SUCCESS)
+      return false;
+    auto count = static_cast<int32_t>(batches);
+    return lt.MatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                       sizeof count) == CUBLAS_STATUS_SUCCESS &&
+           lt.MatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch,
+                                       sizeof batch) == CUBLAS_STATUS_SUCCESS;
+  }
+};
+
+// False where the library has no such end of a product.
+bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
+  bool bias = p.bias != nullptr;
+  switch (p.activation) {
+    case Unary::identity:
+      epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+      return true;
+    case Unary::relu:
+      epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+      return true;
+    case Unary::gelu_tanh:  // which the library calls GELU
+      epilogue = bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+int lt_product(Stream& stream, const LtProduct& p) {
+  const Library& lt = library();
+  if (!lt.works || p.batches > INT32_MAX) return kUnsupported;
+  cublasLtEpilogue_t epilogue;
+  if (!epilogue_of(p, epilogue)) return kUnsupported;
+  if (p.in == DType::f64 && epilogue != CUBLASLT_EPILOGUE_DEFAULT) return kUnsupported;
+  Side left = side_of(p.n, p.k, p.b_column, p.b_k), right = side_of(p.k, p.m, p.a_k, p.a_row);
+  int64_t step = p.m == 1 ? p.n : p.c_row;
+  if (!left.works || !right.works || step < p.n) return kUnsupported;
+
+  size_t workspace = p.m * p.n <= kSmall / (p.k < 1 ? 1 : p.k) ? 0 : kWorkspace;
+  char* room = nullptr;
+  if (workspace > 0) {
+    room = stream.scratch.take<char>(static_cast<int64_t>(workspace));
+    if (!room) return kNeedsScratch;
+  }
+
+  auto size = static_cast<int64_t>(dtype_size(p.in));
+  auto out_size = static_cast<int64_t>(dtype_size(p.out));
+  uint32_t align_left = alignment_of(p.b, p.b_batch * size);
+  uint32_t align_right = alignment_of(p.a, p.a_batch * size);
+  uint32_t align_result = alignment_of(p.c, p.c_batch * out_size);
+  bool wide = p.in == DType::f64;
+
+  Call call(lt);
+  if (lt.MatmulDescCreate(&call.product, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                          wide ? CUDA_R_64F : CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)
+    return kUnsupported;
+  auto operation = [](const Side& side) {
+    return static_cast<int32_t>(side.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  };
+  auto layout = [&](cublasLtMatrixLayout_t& to, const Side& side, int64_t rows, int64_t columns,
+                    int64_t batch) {
+    return call.layout(to, p.in, side.transposed ? columns : rows, side.transposed ? rows : columns,
+                       side.step, p.batches, batch);
+  };
+  if (!call.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(left)) ||
+      !call.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(right)) ||
+      !call.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) ||
+      (p.bias && !call.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)) ||
+      !layout(call.left, left, p.n, p.k, p.b_batch) ||
+      !layout(call.right, right, p.k, p.m, p.a_batch) ||
+      !call.layout(call.result, p.out, p.n, p.m, step, p.batches, p.c_batch))
+    return kUnsupported;
+
+  int device = 0;
+  if (cudaError_t error = cudaGetDevice(&device)) return static_cast<int>(error);
+  if (device >= kDevicesMax) return kUnsupported;
+  cublasLtHandle_t handle;
+  Choice choice;
+  {
+    std::lock_guard lock(mutex);
+    if (!handles[static_cast<size_t>(device)] &&
+        lt.Create(&handles[static_cast<size_t>(device)]) != CUBLAS_STATUS_SUCCESS)
+      return kUnsupported;
+    handle = handles[static_cast<size_t>(device)];
+    Key key{device,
+            static_cast<int64_t>(p.in),
+            static_cast<int64_t>(p.out),
+            p.m,
+            p.n,
+            p.k,
+            p.batches,
+            left.transposed,
+            left.step,
+            right.transposed,
+            right.step,
+            step,
+            p.a_batch,
+            p.b_batch,
+            p.c_batch,
+            static_cast<int64_t>(epilogue),
+            align_left,
+            align_right,
+            align_result,
+            p.beta != 0};
+    auto found = choices.find(key);
+    if (found == choices.end()) {
+      cublasLtMatmulHeuristicResult_t offer{};
+      int offers = 0;
+      // Parts of a sum are added in the type that it is computed in.
+      uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+      if (lt.MatmulPreferenceCreate(&call.wishes) != CUBLAS_STATUS_SUCCESS ||
+          !call.wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) ||
+          !call.wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes) ||
+          !call.wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_left) ||
+          !call.wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_right) ||
+          !call.wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_result) ||
+          !call.wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_result))
+        return kUnsupported;
+      auto status =
+          lt.MatmulAlgoGetHeuristic(handle, call.product, call.left, call.right, call.result,
+                                    call.result, call.wishes, 1, &offer, &offers);
+      bool has =
+          status == CUBLAS_STATUS_SUCCESS && offers > 0 && offer.state == CUBLAS_STATUS_SUCCESS;
+      found = choices.emplace(key, Choice{has, offer.algo}).first;
+    }
+    choice = found->second;
+  }
+  if (!choice.is_there) return kUnsupported;
+
+  float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
+  auto factor = [&](const double& in_double, const float& in_float) {
+    return wide ? static_cast<const void*>(&in_double) : static_cast<const void*>(&in_float);
+  };
+  auto status =
+      lt.Matmul(handle, call.product, factor(p.alpha, alpha), p.b, call.left, p.a, call.right,
+                factor(p.beta, beta), p.c, call.result, p.c, call.result, &choice.algorithm, room,
+                workspace, static_cast<cudaStream_t>(stream.native));
+  return status == CUBLAS_STATUS_SUCCESS ? kDone : kLtErrors + static_cast<int>(status);
+}
+
+}  // namespace flow::cuda

@@ -1,0 +1,25 @@
+// Products of matrices by NVIDIA's library, where the machine has it.
+#pragma once
+#include "kernels/table.hpp"
+
+namespace flow::cuda {
+
+using namespace kernels;
+
+/// A product of single matrices or of matrices at even distances.
+struct LtProduct {
+  DType in, out;  // out is `in`, or f32
+  int64_t m, n, k, batches = 1;
+  const void *a, *b;
+  void* c;
+  int64_t a_row, a_k, b_k, b_column, c_row;  // strides
+  int64_t a_batch = 0, b_batch = 0, c_batch = 0;
+  double alpha = 1, beta = 0;
+  const void* bias = nullptr;  // dense, of c's type
+  Unary activation = Unary::identity;
+};
+
+/// kUnsupported where the library is missing or does not take the product.
+int lt_product(Stream& stream, const LtProduct& product);
+
+}  // namespace flow::cuda

@@ -1,0 +1,140 @@
+// CUDA's runtime behind our errors.
+#include "kernels/cuda/device.hpp"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/errors.hpp"
+
+namespace flow::cuda {
+namespace {
+
+bool is_no_device(cudaError_t error) {
+  return error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver;
+}
+
+Error error_of(const char* what, cudaError_t error) {
+  // So that the next call does not find this one's error.
+  cudaGetLastError();
+  std::string words = cudaGetErrorString(error);
+  if (is_no_device(error)) return environment_error("no GPU here: " + words);
+  return environment_error("the GPU cannot " + std::string(what) + ": " + words + " (" +
+                           cudaGetErrorName(error) + ")");
+}
+
+Status status_of(const char* what, cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  return error_of(what, error);
+}
+
+cudaStream_t native(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+std::string id_of(const cudaUUID_t& uuid) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; i++) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<int> device_count() {
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess) return count;
+  if (!is_no_device(error)) return error_of("be counted", error);
+  cudaGetLastError();
+  return 0;
+}
+
+Result<DeviceInfo> describe(int device) {
+  cudaDeviceProp properties;
+  cudaError_t error = cudaGetDeviceProperties(&properties, device);
+  if (error != cudaSuccess) return error_of("be described", error);
+  DeviceInfo info;
+  int before = 0;
+  error = cudaGetDevice(&before);
+  if (error == cudaSuccess) error = cudaSetDevice(device);
+  if (error == cudaSuccess) error = cudaMemGetInfo(&info.memory_free, &info.memory_total);
+  cudaSetDevice(before);
+  if (error != cudaSuccess) return error_of("say how much memory it has", error);
+  info.name = properties.name;
+  info.id = id_of(properties.uuid);
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.processors = properties.multiProcessorCount;
+  return info;
+}
+
+Status set_device(int device) {
+  FLOW_TRY(status_of("be chosen", cudaSetDevice(device)));
+  cudaMemPool_t pool;
+  FLOW_TRY(status_of("give its memory pool", cudaDeviceGetDefaultMemPool(&pool, device)));
+  uint64_t keep = UINT64_MAX;
+  return status_of("keep its memory",
+                   cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+}
+
+Result<void*> new_stream() {
+  cudaStream_t stream = nullptr;
+  cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error != cudaSuccess) return error_of("make a stream", error);
+  return static_cast<void*>(stream);
+}
+Status free_stream(void* stream) {
+  return status_of("end a stream", cudaStreamDestroy(native(stream)));
+}
+Status wait_for(void* stream) {
+  return status_of("do what it was given", cudaStreamSynchronize(native(stream)));
+}
+
+Result<char*> allocate(size_t bytes, void* stream) {
+  void* data = nullptr;
+  cudaError_t error = cudaMallocAsync(&data, bytes, native(stream));
+  if (error != cudaSuccess)
+    return error_of(("allocate " + std::to_string(bytes) + " bytes").c_str(), error);
+  return static_cast<char*>(data);
+}
+Status release(char* data, void* stream) {
+  return status_of("release memory", cudaFreeAsync(data, native(stream)));
+}
+Result<char*> allocate_pinned(size_t bytes) {
+  void* data = nullptr;
+  cudaError_t error = cudaMallocHost(&data, bytes);
+  if (error != cudaSuccess)
+    return error_of(("pin " + std::to_string(bytes) + " bytes of the host").c_str(), error);
+  return static_cast<char*>(data);
+}
+Status release_pinned(char* data) {
+  return status_of("release the host's memory", cudaFreeHost(data));
+}
+
+Status copy_to_device(char* to, const char* from, size_t bytes, void* stream) {
+  return status_of("take a copy",
+                   cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, native(stream)));
+}
+Status copy_to_host(char* to, const char* from, size_t bytes, void* stream) {
+  return status_of("give a copy",
+                   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, native(stream)));
+}
+Status copy_on_device(char* to, const char* from, size_t bytes, void* stream) {
+  return status_of("copy",
+                   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native(stream)));
+}
+Status set_bytes(char* to, int value, size_t bytes, void* stream) {
+  return status_of("fill memory", cudaMemsetAsync(to, value, bytes, native(stream)));
+}
+
+Status last_fault() { return status_of("go on", cudaPeekAtLastError()); }
+
+const char* error_text(int code) {
+  if (code >= kLtErrors) return "cuBLASLt refused a product that it had offered to do";
+  auto error = static_cast<cudaError_t>(code);
+  return is_no_device(error) ? "no GPU here" : cudaGetErrorString(error);
+}
+
+}  // namespace flow::cuda

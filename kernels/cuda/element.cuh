@@ -1,0 +1,157 @@
+// Elements on the device: packs of them that are read and written at once, and what they are
+// computed in.
+#pragma once
+#include "kernels/cuda/launch.cuh"
+#include "kernels/shared/scalar.hpp"
+
+namespace flow::cuda {
+
+/// `width` elements side by side, aligned as one.
+template <typename T, int width>
+struct alignas(sizeof(T) * width) Pack {
+  T at[width];
+};
+/// As many as fit in 16 bytes.
+template <typename T>
+constexpr int kPack = static_cast<int>(16 / sizeof(T));
+
+template <int width, typename T>
+FLOW_DEVICE void load(const T* from, T (&to)[width]) {
+  auto pack = *reinterpret_cast<const Pack<T, width>*>(from);
+  for (int j = 0; j < width; j++) to[j] = pack.at[j];
+}
+/// In the type that they are computed in.
+template <int width, typename T, typename C>
+FLOW_DEVICE void load_as(const T* from, C (&to)[width]) {
+  T stored[width];
+  load<width>(from, stored);
+  for (int j = 0; j < width; j++) to[j] = convert<C>(stored[j]);
+}
+template <int width, typename T>
+FLOW_DEVICE void store(T* to, const T (&from)[width]) {
+  Pack<T, width> pack;
+  for (int j = 0; j < width; j++) pack.at[j] = from[j];
+  *reinterpret_cast<Pack<T, width>*>(to) = pack;
+}
+template <int width, typename T, typename C>
+FLOW_DEVICE void store_as(T* to, const C (&from)[width]) {
+  T stored[width];
+  for (int j = 0; j < width; j++) stored[j] = convert<T>(from[j]);
+  store<width>(to, stored);
+}
+
+/// A number known to the compiler, given to a function as a value.
+template <auto number>
+struct Constant {
+  static constexpr auto value = number;
+};
+
+/// Calls f(Constant<op>) for the operation at hand: one branch that all threads take alike.
+template <int from = 0, typename F>
+FLOW_DEVICE void with_unary(Unary op, F f) {
+  if constexpr (from < kUnaryCount) {
+    if (static_cast<int>(op) == from) return f(Constant<static_cast<Unary>(from)>{});
+    with_unary<from + 1>(op, f);
+  }
+}
+template <int from = 0, typename F>
+FLOW_DEVICE void with_binary(Binary op, F f) {
+  if constexpr (from < kBinaryCount) {
+    if (static_cast<int>(op) == from) return f(Constant<static_cast<Binary>(from)>{});
+    with_binary<from + 1>(op, f);
+  }
+}
+template <int from = 0, typename F>
+FLOW_DEVICE void with_compare(Compare op, F f) {
+  if constexpr (from < kCompareCount) {
+    if (static_cast<int>(op) == from) return f(Constant<static_cast<Compare>(from)>{});
+    with_compare<from + 1>(op, f);
+  }
+}
+
+/// n operands that are walked together, in packs where they allow it. The last one is the result.
+template <int n>
+struct Each {
+  Walk<n> walk;
+  char* data[n];
+  bool repeats[n];      // one element for all of a pack
+  int64_t single, all;  // elements from `single` to `all` follow one by one
+};
+
+/// Where one operand is in one step of the walk.
+struct Spot {
+  char* data;
+  int64_t offset;
+  bool repeats;
+
+  template <int width, typename T>
+  FLOW_DEVICE void read(T (&to)[width]) const {
+    const T* from = reinterpret_cast<const T*>(data) + offset;
+    if (width == 1 || !repeats) return load<width>(from, to);
+    T same = *from;
+    for (int j = 0; j < width; j++) to[j] = same;
+  }
+  template <typename T, int width, typename C>
+  FLOW_DEVICE void read_as(C (&to)[width]) const {
+    T stored[width];
+    read(stored);
+    for (int j = 0; j < width; j++) to[j] = convert<C>(stored[j]);
+  }
+  template <int width, typename T>
+  FLOW_DEVICE void write(const T (&from)[width]) const {
+    store<width>(reinterpret_cast<T*>(data) + offset, from);
+  }
+  template <typename T, int width, typename C>
+  FLOW_DEVICE void write_as(const C (&from)[width]) const {
+    store_as<width>(reinterpret_cast<T*>(data) + offset, from);
+  }
+};
+
+/// F::run<width>(spots, number) does elements number … number + width - 1 in row-major order.
+template <int width, typename F, int n>
+__global__ void __launch_bounds__(kBlockThreads) each_kernel(F f, Each<n> each) {
+  int64_t step = threads_of_grid();
+  int64_t offset[n];
+  Spot spots[n];
+  for (int k = 0; k < n; k++) spots[k] = {each.data[k], 0, each.repeats[k]};
+  for (int64_t i = thread_of_grid(); i < each.walk.count; i += step) {
+    each.walk.at(i, offset);
+    for (int k = 0; k < n; k++) spots[k].offset = offset[k];
+    f.template run<width>(spots, i * width);
+  }
+  if constexpr (width > 1) {
+    for (int64_t i = each.single + thread_of_grid(); i < each.all; i += step) {
+      for (int k = 0; k < n; k++) spots[k].offset = each.repeats[k] ? 0 : i;
+      f.template run<1>(spots, i);
+    }
+  }
+}
+
+/// Launches F over the views, in packs of `width` where all of them allow it.
+template <int width, typename F, int n>
+int launch_each(Stream& stream, F f, const View* const (&views)[n]) {
+  const Shape& shape = views[n - 1]->shape;
+  if (shape.count() == 0) return kDone;
+  const int64_t* strides[n];
+  size_t sizes[n];
+  Each<n> each;
+  for (int k = 0; k < n; k++) {
+    strides[k] = views[k]->strides;
+    sizes[k] = dtype_size(views[k]->dtype);
+    each.data[k] = views[k]->data;
+  }
+  each.walk = walk_over<n>(shape, strides);
+  int64_t count = each.walk.count;
+  for (int k = 0; k < n; k++) each.repeats[k] = each.walk.strides[k][0] == 0;
+  if (width > 1 && walk_packs(each.walk, width, each.data, sizes)) {
+    each.single = each.walk.rank == 1 ? each.walk.count * width : count;
+    each.all = count;
+    return launch(stream, each_kernel<width, F, n>, grid_of(blocks_for(each.walk.count)),
+                  kBlockThreads, 0, f, each);
+  }
+  each.single = each.all = 0;
+  return launch(stream, each_kernel<1, F, n>, grid_of(blocks_for(count)), kBlockThreads, 0, f,
+                each);
+}
+
+}  // namespace flow::cuda

@@ -1,0 +1,496 @@
+// Elements: one result for each, by the functors of kernels/shared/scalar.hpp. The operation is
+// chosen in the kernel, by a branch that all threads take alike: a kernel for each operation and
+// type would take minutes to compile and save nothing, since memory is what they wait for.
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/launchers.hpp"
+#include "kernels/shared/philox.hpp"
+
+namespace flow::cuda {
+namespace {
+
+// ---- copy, cast
+
+template <typename T>
+struct CopyEach {
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+    T x[width];
+    spots[0].read(x);
+    spots[1].write(x);
+  }
+};
+
+template <typename From>
+struct CastEach {
+  DType to;
+
+  template <typename To, int width>
+  FLOW_DEVICE static void put(const From (&x)[width], const Spot& spot) {
+    To y[width];
+    for (int j = 0; j < width; j++) y[j] = convert<To>(x[j]);
+    spot.write(y);
+  }
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+    From x[width];
+    spots[0].read(x);
+    switch (to) {
+      case DType::f32:
+        return put<float>(x, spots[1]);
+      case DType::f64:
+        return put<double>(x, spots[1]);
+      case DType::f16:
+        return put<Half>(x, spots[1]);
+      case DType::bf16:
+        return put<Brain>(x, spots[1]);
+      case DType::i64:
+        return put<int64_t>(x, spots[1]);
+      case DType::i32:
+        return put<int32_t>(x, spots[1]);
+      case DType::u8:
+        return put<uint8_t>(x, spots[1]);
+      case DType::boolean:
+        return put<Bool>(x, spots[1]);
+    }
+  }
+};
+
+// A transposed copy in tiles, so that both sides are touched in runs.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    transpose_kernel(const T* from, T* to, int64_t rows, int64_t columns, int64_t from_column,
+                     int64_t to_row, int64_t tiles_across, int64_t batches, int64_t from_batch,
+                     int64_t to_batch, int64_t tiles) {
+  struct Tile {
+    T at[32][33];
+  };
+  auto& tile = shared_room<Tile>();
+  int x = static_cast<int>(threadIdx.x) % 32, y = static_cast<int>(threadIdx.x) / 32;
+  for (int64_t batch = blockIdx.y; batch < batches; batch += gridDim.y) {
+    for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
+      int64_t row = number / tiles_across * 32, column = number % tiles_across * 32;
+      // `from` has its rows side by side, `to` its columns.
+      for (int j = y; j < 32; j += 8)
+        if (row + x < rows && column + j < columns)
+          tile.at[j][x] = from[batch * from_batch + (column + j) * from_column + row + x];
+      __syncthreads();
+      for (int j = y; j < 32; j += 8)
+        if (row + j < rows && column + x < columns)
+          to[batch * to_batch + (row + j) * to_row + column + x] = tile.at[x][j];
+      __syncthreads();
+    }
+  }
+}
+
+// True where `walk` (from, to) is a transposition of large enough matrices, which was launched.
+template <typename T>
+bool transpose(Stream& stream, const Walk<2>& walk, const View& from, const View& to, int& error) {
+  const auto& of_from = walk.strides[0];
+  const auto& of_to = walk.strides[1];
+  if (walk.rank < 2 || walk.rank > 3 || of_to[0] != 1 || of_from[1] != 1 || of_from[0] <= 1)
+    return false;
+  int64_t columns = walk.sizes[0], rows = walk.sizes[1];
+  if (columns < 16 || rows < 16) return false;
+  bool batched = walk.rank == 3;
+  int64_t tiles_across = divide_up(columns, 32), tiles = tiles_across * divide_up(rows, 32);
+  int64_t batches = batched ? walk.sizes[2] : 1;
+  error =
+      launch(stream, transpose_kernel<T>, grid_of(least(tiles, kBlocksMax), least(batches, 1024)),
+             256, 0, from.at<T>(), to.at<T>(), rows, columns, of_from[0], of_to[1], tiles_across,
+             batches, batched ? of_from[2] : 0, batched ? of_to[2] : 0, tiles);
+  return true;
+}
+
+template <typename T>
+int copy_of_size(Stream& stream, const View& from, const View& to) {
+  const int64_t* strides[] = {from.strides, to.strides};
+  int error = kDone;
+  if (to.count() > 0 && transpose<T>(stream, walk_over<2>(to.shape, strides), from, to, error))
+    return error;
+  return launch_each<kPack<T>>(stream, CopyEach<T>{}, {&from, &to});
+}
+
+// ---- fill
+
+template <typename T>
+struct FillEach {
+  T value;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[1], int64_t) const {
+    T x[width];
+    for (int j = 0; j < width; j++) x[j] = value;
+    spots[0].write(x);
+  }
+};
+
+template <typename T>
+int fill_with(Stream& stream, const View& out, T value) {
+  return launch_each<kPack<T>>(stream, FillEach<T>{value}, {&out});
+}
+
+// ---- one, two and three operands
+
+template <typename T>
+struct UnaryEach {
+  Unary op;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+    Compute<T> x[width];
+    spots[0].read_as<T>(x);
+    with_unary(op, [&](auto constant) {
+      for (int j = 0; j < width; j++) x[j] = unary_of<decltype(constant)::value>(x[j]);
+    });
+    spots[1].write_as<T>(x);
+  }
+};
+
+template <typename T>
+struct UnaryBackwardEach {
+  Unary op;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[4], int64_t) const {
+    Compute<T> x[width], y[width], grad[width];
+    spots[0].read_as<T>(x);
+    spots[1].read_as<T>(y);
+    spots[2].read_as<T>(grad);
+    with_unary(op, [&](auto constant) {
+      for (int j = 0; j < width; j++)
+        grad[j] = unary_backward_of<decltype(constant)::value>(x[j], y[j], grad[j]);
+    });
+    spots[3].write_as<T>(grad);
+  }
+};
+
+template <typename T>
+struct BinaryEach {
+  Binary op;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[3], int64_t) const {
+    Compute<T> a[width], b[width];
+    spots[0].read_as<T>(a);
+    spots[1].read_as<T>(b);
+    with_binary(op, [&](auto constant) {
+      for (int j = 0; j < width; j++) a[j] = binary_of<decltype(constant)::value>(a[j], b[j]);
+    });
+    spots[2].write_as<T>(a);
+  }
+};
+
+template <typename T>
+struct BinaryNumberEach {
+  Binary op;
+  bool reversed;
+  Compute<T> number;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+    Compute<T> x[width];
+    spots[0].read_as<T>(x);
+    with_binary(op, [&](auto constant) {
+      for (int j = 0; j < width; j++) {
+        Compute<T> a = reversed ? number : x[j], b = reversed ? x[j] : number;
+        x[j] = binary_of<decltype(constant)::value>(a, b);
+      }
+    });
+    spots[1].write_as<T>(x);
+  }
+};
+
+template <typename T>
+struct CompareEach {
+  Compare op;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[3], int64_t) const {
+    Compute<T> a[width], b[width];
+    Bool out[width] = {};
+    spots[0].read_as<T>(a);
+    spots[1].read_as<T>(b);
+    with_compare(op, [&](auto constant) {
+      for (int j = 0; j < width; j++)
+        out[j].bits = compare_of<decltype(constant)::value>(a[j], b[j]);
+    });
+    spots[2].write(out);
+  }
+};
+
+template <typename T>
+struct CompareNumberEach {
+  Compare op;
+  Compute<T> number;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+    Compute<T> a[width];
+    Bool out[width] = {};
+    spots[0].read_as<T>(a);
+    with_compare(op, [&](auto constant) {
+      for (int j = 0; j < width; j++)
+        out[j].bits = compare_of<decltype(constant)::value>(a[j], number);
+    });
+    spots[1].write(out);
+  }
+};
+
+template <typename T>
+struct WhereEach {
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[4], int64_t) const {
+    Bool condition[width];
+    T a[width], b[width];
+    spots[0].read(condition);
+    spots[1].read(a);
+    spots[2].read(b);
+    for (int j = 0; j < width; j++) a[j] = condition[j].bits ? a[j] : b[j];
+    spots[3].write(a);
+  }
+};
+
+template <typename T>
+struct ClampEach {
+  Compute<T> low, high;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t) const {
+    Compute<T> x[width];
+    spots[0].read_as<T>(x);
+    for (int j = 0; j < width; j++) x[j] = clamp_of(x[j], low, high);
+    spots[1].write_as<T>(x);
+  }
+};
+
+template <typename T>
+struct AddProductEach {
+  Compute<T> factor;
+  bool quotient;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[4], int64_t) const {
+    Compute<T> a[width], b[width], c[width];
+    spots[0].read_as<T>(a);
+    spots[1].read_as<T>(b);
+    spots[2].read_as<T>(c);
+    for (int j = 0; j < width; j++)
+      a[j] = a[j] + (quotient ? factor * b[j] / c[j] : factor * b[j] * c[j]);
+    spots[3].write_as<T>(a);
+  }
+};
+
+template <typename T>
+struct LerpEach {
+  Compute<T> weight;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[3], int64_t) const {
+    Compute<T> a[width], b[width];
+    spots[0].read_as<T>(a);
+    spots[1].read_as<T>(b);
+    for (int j = 0; j < width; j++) a[j] = lerp_of(a[j], b[j], weight);
+    spots[2].write_as<T>(a);
+  }
+};
+
+template <typename T>
+struct DropoutEach {
+  double p;
+  Compute<T> factor;
+  uint64_t seed, first;
+
+  template <int width>
+  FLOW_DEVICE void run(const Spot (&spots)[2], int64_t number) const {
+    Compute<T> x[width];
+    spots[0].read_as<T>(x);
+    constexpr uint64_t numbers = std::is_same_v<T, double> ? 2 : 4;  // of a Philox block
+    Random4 block{};
+    uint64_t have = ~uint64_t{0};  // which block that is
+    for (int j = 0; j < width; j++) {
+      uint64_t i = first + static_cast<uint64_t>(number + j);
+      if (i / numbers != have) {
+        have = i / numbers;
+        block = random_block(seed, have, RandomUse::dropout);
+      }
+      auto at = static_cast<int>(i % numbers);
+      double unit = numbers == 4 ? static_cast<double>(unit_float(block.word[at]))
+                                 : unit_double(block.word[at * 2 % 4], block.word[at * 2 % 4 + 1]);
+      x[j] = unit < p ? Compute<T>(0) : x[j] * factor;
+    }
+    spots[1].write_as<T>(x);
+  }
+};
+
+// A bound beyond the type's range is the end of that range.
+template <typename C>
+C bound_as(Number bound) {
+  if constexpr (std::is_integral_v<C>) {
+    constexpr auto lowest = static_cast<int64_t>(std::numeric_limits<C>::min());
+    constexpr auto highest = static_cast<int64_t>(std::numeric_limits<C>::max());
+    if (bound.is_integer) return static_cast<C>(most(lowest, least(highest, bound.integer)));
+  }
+  return number_as<C>(bound);
+}
+
+// The types of unary, binary and clamp.
+bool has_arithmetic(DType dtype) { return dtype != DType::boolean; }
+template <typename F>
+int visit_arithmetic(DType dtype, F f) {
+  return is_float(dtype) ? visit_float(dtype, f) : visit_number(dtype, f);
+}
+
+}  // namespace
+
+int copy(Stream& stream, const View& from, const View& to) {
+  if (from.dtype != to.dtype)
+    return visit(from.dtype, [&](auto type) {
+      using From = decltype(type);
+      return launch_each<4>(stream, CastEach<From>{to.dtype}, {&from, &to});
+    });
+  switch (dtype_size(to.dtype)) {
+    case 1:
+      return copy_of_size<uint8_t>(stream, from, to);
+    case 2:
+      return copy_of_size<uint16_t>(stream, from, to);
+    case 4:
+      return copy_of_size<uint32_t>(stream, from, to);
+    default:
+      return copy_of_size<uint64_t>(stream, from, to);
+  }
+}
+
+int fill(Stream& stream, const View& out, Number value) {
+  return visit(out.dtype, [&](auto type) {
+    using T = decltype(type);
+    T number = number_as<T>(value);
+    if constexpr (sizeof(T) == 1) {
+      uint8_t bits;
+      __builtin_memcpy(&bits, &number, 1);
+      return fill_with<uint8_t>(stream, out, bits);
+    } else if constexpr (sizeof(T) == 2) {
+      uint16_t bits;
+      __builtin_memcpy(&bits, &number, 2);
+      return fill_with<uint16_t>(stream, out, bits);
+    } else if constexpr (sizeof(T) == 4) {
+      uint32_t bits;
+      __builtin_memcpy(&bits, &number, 4);
+      return fill_with<uint32_t>(stream, out, bits);
+    } else {
+      uint64_t bits;
+      __builtin_memcpy(&bits, &number, 8);
+      return fill_with<uint64_t>(stream, out, bits);
+    }
+  });
+}
+
+int unary(Stream& stream, Unary op, const View& in, const View& out) {
+  if (!has_arithmetic(in.dtype)) return kUnsupported;
+  return visit_arithmetic(in.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_each<kPack<T>>(stream, UnaryEach<T>{op}, {&in, &out});
+  });
+}
+
+int unary_backward(Stream& stream, Unary op, const View& in, const View& y, const View& grad,
+                   const View& out) {
+  return visit_float(in.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_each<kPack<T>>(stream, UnaryBackwardEach<T>{op}, {&in, &y, &grad, &out});
+  });
+}
+
+int binary(Stream& stream, Binary op, const View& a, const View& b, const View& out) {
+  if (!has_arithmetic(a.dtype)) return kUnsupported;
+  return visit_arithmetic(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_each<kPack<T>>(stream, BinaryEach<T>{op}, {&a, &b, &out});
+  });
+}
+
+int binary_number(Stream& stream, Binary op, const View& a, Number b, bool reversed,
+                  const View& out) {
+  if (!has_arithmetic(a.dtype)) return kUnsupported;
+  return visit_arithmetic(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    auto number = number_as<Compute<T>>(b);
+    return launch_each<kPack<T>>(stream, BinaryNumberEach<T>{op, reversed, number}, {&a, &out});
+  });
+}
+
+int compare(Stream& stream, Compare op, const View& a, const View& b, const View& out) {
+  if (!has_arithmetic(a.dtype)) return kUnsupported;
+  return visit_arithmetic(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_each<kPack<T>>(stream, CompareEach<T>{op}, {&a, &b, &out});
+  });
+}
+
+int compare_number(Stream& stream, Compare op, const View& a, Number b, const View& out) {
+  if (!has_arithmetic(a.dtype)) return kUnsupported;
+  return visit_arithmetic(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    auto number = number_as<Compute<T>>(b);
+    return launch_each<kPack<T>>(stream, CompareNumberEach<T>{op, number}, {&a, &out});
+  });
+}
+
+int where(Stream& stream, const View& condition, const View& a, const View& b, const View& out) {
+  switch (dtype_size(out.dtype)) {
+    case 1:
+      return launch_each<16>(stream, WhereEach<uint8_t>{}, {&condition, &a, &b, &out});
+    case 2:
+      return launch_each<8>(stream, WhereEach<uint16_t>{}, {&condition, &a, &b, &out});
+    case 4:
+      return launch_each<4>(stream, WhereEach<uint32_t>{}, {&condition, &a, &b, &out});
+    default:
+      return launch_each<2>(stream, WhereEach<uint64_t>{}, {&condition, &a, &b, &out});
+  }
+}
+
+int clamp(Stream& stream, const View& in, Number low, Number high, const View& out) {
+  if (!has_arithmetic(in.dtype)) return kUnsupported;
+  return visit_arithmetic(in.dtype, [&](auto type) {
+    using T = decltype(type);
+    ClampEach<T> f{bound_as<Compute<T>>(low), bound_as<Compute<T>>(high)};
+    return launch_each<kPack<T>>(stream, f, {&in, &out});
+  });
+}
+
+int add_product(Stream& stream, const View& a, const View& b, const View& c, double factor,
+                const View& out) {
+  return visit_float(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    AddProductEach<T> f{static_cast<Compute<T>>(factor), false};
+    return launch_each<kPack<T>>(stream, f, {&a, &b, &c, &out});
+  });
+}
+
+int add_quotient(Stream& stream, const View& a, const View& b, const View& c, double factor,
+                 const View& out) {
+  return visit_float(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    AddProductEach<T> f{static_cast<Compute<T>>(factor), true};
+    return launch_each<kPack<T>>(stream, f, {&a, &b, &c, &out});
+  });
+}
+
+int lerp(Stream& stream, const View& a, const View& b, double weight, const View& out) {
+  return visit_float(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    LerpEach<T> f{static_cast<Compute<T>>(weight)};
+    return launch_each<kPack<T>>(stream, f, {&a, &b, &out});
+  });
+}
+
+int dropout(Stream& stream, const View& in, double p, uint64_t seed, uint64_t first,
+            const View& out) {
+  return visit_float(in.dtype, [&](auto type) {
+    using T = decltype(type);
+    double factor = p < 1 ? 1 / (1 - p) : 0;
+    DropoutEach<T> f{p, static_cast<Compute<T>>(factor), seed, first};
+    return launch_each<kPack<T>>(stream, f, {&in, &out});
+  });
+}
+
+}  // namespace flow::cuda

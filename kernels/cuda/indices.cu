@@ -1,0 +1,408 @@
+// By index: rows and elements gathered, and added where an index points. What is added to one place
+// is added by one thread in the order of the index: a stable sort by place brings it together.
+#include "kernels/cuda/launchers.hpp"
+#include "kernels/cuda/scan.cuh"
+
+namespace flow::cuda {
+namespace {
+
+// An index of either type, counted from `base`; -1, and its position left, where it is out of
+// range.
+struct Index {
+  const char* data;
+  bool wide;  // i64, else i32
+  int64_t base, limit;
+  int64_t* fault;
+
+  FLOW_DEVICE int64_t at(int64_t offset, int64_t position) const {
+    int64_t number = wide ? reinterpret_cast<const int64_t*>(data)[offset]
+                          : int64_t{reinterpret_cast<const int32_t*>(data)[offset]};
+    if (number >= base && number - base < limit) return number - base;
+    leave_fault(fault, position);
+    return -1;
+  }
+};
+Index index_of(const Stream& stream, const View& index, int64_t base, int64_t limit) {
+  return {index.data, index.dtype == DType::i64, base, limit, stream.fault};
+}
+
+struct alignas(16) Sixteen {
+  uint64_t low, high;
+};
+
+// ---- gather
+
+struct GatherRows {
+  Walk<2> rows;  // of index, of out
+  Index index;
+  int64_t width, row_stride, from_stride, to_stride;
+  Divide by_width;
+  bool small;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    gather_rows_kernel(GatherRows g, const T* table, T* out) {
+  int64_t total = g.rows.count * g.width;
+  for (int64_t i = thread_of_grid(); i < total; i += threads_of_grid()) {
+    int64_t row = g.small ? g.by_width(static_cast<uint32_t>(i)) : i / g.width;
+    int64_t column = i - row * g.width, offset[2];
+    g.rows.at(row, offset);
+    int64_t from = g.index.at(offset[0], row);
+    T value{};
+    if (from >= 0) value = table[from * g.row_stride + column * g.from_stride];
+    out[offset[1] + column * g.to_stride] = value;
+  }
+}
+
+template <typename T>
+int gather_rows_as(Stream& stream, GatherRows g, const View& table, const View& out,
+                   int64_t elements) {
+  // In units of T, which are `elements` elements each.
+  g.width /= elements;
+  g.row_stride /= elements;
+  for (int dim = 0; dim < g.rows.rank; dim++) g.rows.strides[1][dim] /= elements;
+  int64_t total = g.rows.count * g.width;
+  g.small = total < (int64_t{1} << 31);
+  g.by_width = Divide(g.small ? static_cast<uint32_t>(g.width) : 1);
+  return launch(stream, gather_rows_kernel<T>, grid_of(blocks_for(total)), kBlockThreads, 0, g,
+                table.at<T>(), out.at<T>());
+}
+
+struct GatherLast {
+  Walk<3> walk;  // of in's rows, of index, of out
+  Index index;
+  int64_t stride;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    gather_last_kernel(GatherLast g, const T* in, T* out) {
+  for (int64_t i = thread_of_grid(); i < g.walk.count; i += threads_of_grid()) {
+    int64_t offset[3];
+    g.walk.at(i, offset);
+    int64_t from = g.index.at(offset[1], i);
+    T value{};
+    if (from >= 0) value = in[offset[0] + from * g.stride];
+    out[offset[2]] = value;
+  }
+}
+
+// Calls f with a value of a type of as many bytes.
+template <typename F>
+int visit_size(size_t size, F f) {
+  switch (size) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    default:
+      return f(uint64_t{});
+  }
+}
+
+// ---- a stable sort of (place, position), four bits of the place at a time
+
+constexpr int kEach = 16;                     // pairs that one thread moves
+constexpr int kTile = kBlockThreads * kEach;  // and a block
+constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits;
+
+struct Pairs {
+  uint64_t* place;
+  int64_t* position;
+};
+
+struct DigitCounts {
+  uint32_t at[kDigits][kBlockThreads];
+};
+
+FLOW_DEVICE int digit_of(uint64_t place, int shift) {
+  return static_cast<int>((place >> shift) & (kDigits - 1));
+}
+
+FLOW_DEVICE void count_digits(DigitCounts& counts, const Pairs& from, int64_t first, int64_t count,
+                              int shift) {
+  int thread = static_cast<int>(threadIdx.x);
+  for (int digit = 0; digit < kDigits; digit++) counts.at[digit][thread] = 0;
+  for (int j = 0; j < kEach; j++) {
+    int64_t i = first + thread * kEach + j;
+    if (i < count) counts.at[digit_of(from.place[i], shift)][thread]++;
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    count_digits_kernel(Pairs from, int64_t count, int shift, int64_t* totals) {
+  auto& counts = shared_room<DigitCounts>();
+  int thread = static_cast<int>(threadIdx.x);
+  count_digits(counts, from, int64_t{blockIdx.x} * kTile, count, shift);
+  __syncthreads();
+  if (thread < kDigits) {
+    uint32_t sum = 0;
+    for (int i = 0; i < kBlockThreads; i++) sum += counts.at[thread][i];
+    totals[int64_t{thread} * gridDim.x + blockIdx.x] = sum;
+  }
+}
+
+// Each number becomes the sum of those before it. One block.
+__global__ void __launch_bounds__(kBlockThreads)
+    sums_before_kernel(int64_t* numbers, int64_t count) {
+  int64_t before = 0;
+  for (int64_t first = 0; first < count; first += kBlockThreads) {
+    int64_t i = first + threadIdx.x, all;
+    int64_t mine = i < count ? numbers[i] : 0;
+    int64_t sum = before + before_in_block(mine, all);
+    if (i < count) numbers[i] = sum;
+    before += all;
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    move_pairs_kernel(Pairs from, Pairs to, int64_t count, int shift, const int64_t* starts) {
+  auto& counts = shared_room<DigitCounts>();
+  int thread = static_cast<int>(threadIdx.x);
+  int64_t first = int64_t{blockIdx.x} * kTile;
+  count_digits(counts, from, first, count, shift);
+  // Of each digit, how many the threads before this one have.
+  for (int digit = 0; digit < kDigits; digit++) {
+    uint32_t all;
+    counts.at[digit][thread] = before_in_block(counts.at[digit][thread], all);
+  }
+  for (int j = 0; j < kEach; j++) {
+    int64_t i = first + thread * kEach + j;
+    if (i >= count) break;
+    int digit = digit_of(from.place[i], shift);
+    int64_t at = starts[int64_t{digit} * gridDim.x + blockIdx.x] + counts.at[digit][thread]++;
+    to.place[at] = from.place[i];
+    to.position[at] = from.position[i];
+  }
+}
+
+struct Sorter {
+  Pairs pairs, others;
+  int64_t* totals;
+  int64_t count, blocks;
+
+  bool take(Scratch& scratch, int64_t count_) {
+    count = count_;
+    blocks = divide_up(count, kTile);
+    for (Pairs* each : {&pairs, &others}) {
+      each->place = scratch.take<uint64_t>(count);
+      each->position = scratch.take<int64_t>(count);
+    }
+    totals = scratch.take<int64_t>(blocks * kDigits);
+    return others.position && totals;
+  }
+  /// Sorts by places of at most `largest`; `pairs` has the result.
+  int sort(Stream& stream, uint64_t largest) {
+    for (int shift = 0; shift < 64 && largest >> shift; shift += kDigitBits) {
+      FLOW_LAUNCH(launch(stream, count_digits_kernel, grid_of(blocks), kBlockThreads, 0, pairs,
+                         count, shift, totals));
+      FLOW_LAUNCH(launch(stream, sums_before_kernel, grid_of(1), kBlockThreads, 0, totals,
+                         blocks * kDigits));
+      FLOW_LAUNCH(launch(stream, move_pairs_kernel, grid_of(blocks), kBlockThreads, 0, pairs,
+                         others, count, shift, totals));
+      std::swap(pairs, others);
+    }
+    return kDone;
+  }
+};
+
+// ---- scatter
+
+// Where each index points: a row; what points nowhere comes last.
+__global__ void __launch_bounds__(kBlockThreads)
+    row_places_kernel(Walk<1> walk, Index index, Pairs pairs) {
+  for (int64_t i = thread_of_grid(); i < walk.count; i += threads_of_grid()) {
+    int64_t offset[1];
+    walk.at(i, offset);
+    int64_t row = index.at(offset[0], i);
+    pairs.place[i] = static_cast<uint64_t>(row < 0 ? index.limit : row);
+    pairs.position[i] = i;
+  }
+}
+
+struct ScatterRows {
+  Walk<1> grads;
+  int64_t width, rows, grad_stride, out_row, out_stride, across;
+};
+
+constexpr int kColumns = 4;  // that a lane adds up
+
+// A warp for each run of one place and each 128 columns.
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    add_rows_kernel(ScatterRows s, Pairs pairs, const T* grad, T* out) {
+  using C = Compute<T>;
+  int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int64_t tasks = s.grads.count * s.across, warps = threads_of_grid() / kWarp;
+  for (int64_t task = thread_of_grid() / kWarp; task < tasks; task += warps) {
+    int64_t i = task / s.across, column = task % s.across * (kWarp * kColumns) + lane;
+    uint64_t place = pairs.place[i];
+    if (place == static_cast<uint64_t>(s.rows)) continue;
+    if (i > 0 && pairs.place[i - 1] == place) continue;
+    T* to = out + static_cast<int64_t>(place) * s.out_row;
+    C sums[kColumns] = {};
+    for (int j = 0; j < kColumns; j++)
+      if (column + j * kWarp < s.width)
+        sums[j] = convert<C>(to[(column + j * kWarp) * s.out_stride]);
+    for (; i < s.grads.count && pairs.place[i] == place; i++) {
+      int64_t offset[1];
+      s.grads.at(pairs.position[i], offset);
+      for (int j = 0; j < kColumns; j++)
+        if (column + j * kWarp < s.width)
+          sums[j] += convert<C>(grad[offset[0] + (column + j * kWarp) * s.grad_stride]);
+    }
+    for (int j = 0; j < kColumns; j++)
+      if (column + j * kWarp < s.width)
+        to[(column + j * kWarp) * s.out_stride] = convert<T>(sums[j]);
+  }
+}
+
+struct ScatterLast {
+  Walk<3> walk;  // of grad, of index, of out's rows
+  Index index;
+  int64_t width, stride, places;  // width: of index; places: all of out's elements
+};
+
+__global__ void __launch_bounds__(kBlockThreads) element_places_kernel(ScatterLast s, Pairs pairs) {
+  for (int64_t i = thread_of_grid(); i < s.walk.count; i += threads_of_grid()) {
+    int64_t offset[3];
+    s.walk.at(i, offset);
+    int64_t to = s.index.at(offset[1], i);
+    int64_t row = i / s.width;
+    pairs.place[i] = static_cast<uint64_t>(to < 0 ? s.places : row * s.index.limit + to);
+    pairs.position[i] = i;
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    add_elements_kernel(ScatterLast s, Pairs pairs, const T* grad, T* out) {
+  using C = Compute<T>;
+  for (int64_t first = thread_of_grid(); first < s.walk.count; first += threads_of_grid()) {
+    uint64_t place = pairs.place[first];
+    if (place == static_cast<uint64_t>(s.places)) continue;
+    if (first > 0 && pairs.place[first - 1] == place) continue;
+    int64_t offset[3];
+    s.walk.at(pairs.position[first], offset);
+    T* to = out + offset[2] + static_cast<int64_t>(place) % s.index.limit * s.stride;
+    C sum = convert<C>(*to);
+    for (int64_t i = first; i < s.walk.count && pairs.place[i] == place; i++) {
+      s.walk.at(pairs.position[i], offset);
+      sum += convert<C>(grad[offset[0]]);
+    }
+    *to = convert<T>(sum);
+  }
+}
+
+// One index a row: no two point to one place.
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    add_alone_kernel(ScatterLast s, const T* grad, T* out) {
+  using C = Compute<T>;
+  for (int64_t i = thread_of_grid(); i < s.walk.count; i += threads_of_grid()) {
+    int64_t offset[3];
+    s.walk.at(i, offset);
+    int64_t at = s.index.at(offset[1], i);
+    if (at < 0) continue;
+    T* to = out + offset[2] + at * s.stride;
+    *to = convert<T>(convert<C>(*to) + convert<C>(grad[offset[0]]));
+  }
+}
+
+}  // namespace
+
+int gather_rows(Stream& stream, const View& table, const View& index, int64_t base,
+                const View& out) {
+  if (out.count() == 0) return kDone;
+  int last = out.rank() - 1;
+  GatherRows g{walk_over<2>(index.shape, {index.strides, out.strides}),
+               index_of(stream, index, base, table.shape[0]),
+               table.shape[1],
+               table.strides[0],
+               table.strides[1],
+               out.strides[last],
+               {},
+               false};
+  size_t size = dtype_size(out.dtype);
+  auto elements = static_cast<int64_t>(16 / size);
+  bool packs = table.strides[1] == 1 && out.strides[last] == 1 && g.width % elements == 0 &&
+               table.strides[0] % elements == 0 &&
+               reinterpret_cast<uintptr_t>(table.data) % 16 == 0 &&
+               reinterpret_cast<uintptr_t>(out.data) % 16 == 0;
+  for (int dim = 0; dim < g.rows.rank; dim++)
+    packs = packs && (g.rows.sizes[dim] == 1 || g.rows.strides[1][dim] % elements == 0);
+  if (packs) return gather_rows_as<Sixteen>(stream, g, table, out, elements);
+  return visit_size(
+      size, [&](auto type) { return gather_rows_as<decltype(type)>(stream, g, table, out, 1); });
+}
+
+int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_t base,
+                     const View& out) {
+  int64_t count = index.count(), width = out.shape[1];
+  if (count == 0 || width == 0) return kDone;
+  Sorter sorter{};
+  if (!sorter.take(stream.scratch, count)) return kNeedsScratch;
+  FLOW_LAUNCH(launch(stream, row_places_kernel, grid_of(blocks_for(count)), kBlockThreads, 0,
+                     walk_over<1>(index.shape, {index.strides}),
+                     index_of(stream, index, base, out.shape[0]), sorter.pairs));
+  FLOW_LAUNCH(sorter.sort(stream, static_cast<uint64_t>(out.shape[0])));
+  int64_t across = divide_up(width, kWarp * kColumns);
+  ScatterRows s{walk_over<1>(leading(grad.shape, 1), {grad.strides}),
+                width,
+                out.shape[0],
+                grad.strides[grad.rank() - 1],
+                out.strides[0],
+                out.strides[1],
+                across};
+  return visit_float(out.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch(stream, add_rows_kernel<T>, grid_of(blocks_for(count * across * kWarp)),
+                  kBlockThreads, 0, s, sorter.pairs, grad.at<T>(), out.at<T>());
+  });
+}
+
+int gather_last(Stream& stream, const View& in, const View& index, int64_t base, const View& out) {
+  if (out.count() == 0) return kDone;
+  int last = out.rank() - 1;
+  View rows = in;  // the last dimension is the index's to walk
+  rows.strides[last] = 0;
+  GatherLast g{walk_over<3>(out.shape, {rows.strides, index.strides, out.strides}),
+               index_of(stream, index, base, in.shape[last]), in.strides[last]};
+  return visit_size(dtype_size(out.dtype), [&](auto type) {
+    using T = decltype(type);
+    return launch(stream, gather_last_kernel<T>, grid_of(blocks_for(g.walk.count)), kBlockThreads,
+                  0, g, in.at<T>(), out.at<T>());
+  });
+}
+
+int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_t base,
+                     const View& out) {
+  if (grad.count() == 0) return kDone;
+  int last = out.rank() - 1;
+  View rows = out;
+  rows.strides[last] = 0;
+  ScatterLast s{walk_over<3>(grad.shape, {grad.strides, index.strides, rows.strides}),
+                index_of(stream, index, base, out.shape[last]), index.shape[last],
+                out.strides[last], out.count()};
+  dim3 grid = grid_of(blocks_for(s.walk.count));
+  if (s.width == 1)
+    return visit_float(out.dtype, [&](auto type) {
+      using T = decltype(type);
+      return launch(stream, add_alone_kernel<T>, grid, kBlockThreads, 0, s, grad.at<T>(),
+                    out.at<T>());
+    });
+  Sorter sorter{};
+  if (!sorter.take(stream.scratch, s.walk.count)) return kNeedsScratch;
+  FLOW_LAUNCH(launch(stream, element_places_kernel, grid, kBlockThreads, 0, s, sorter.pairs));
+  FLOW_LAUNCH(sorter.sort(stream, static_cast<uint64_t>(s.places)));
+  return visit_float(out.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch(stream, add_elements_kernel<T>, grid, kBlockThreads, 0, s, sorter.pairs,
+                  grad.at<T>(), out.at<T>());
+  });
+}
+
+}  // namespace flow::cuda

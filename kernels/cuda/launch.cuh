@@ -1,0 +1,105 @@
+// What every kernel of this folder is written with: the one way to launch, shared memory, and
+// errors. The sources are compiled by nvcc, and once more by a plain C++ compiler for the tests,
+// whose emulator (tests/kernels/emulator) stands in for the device.
+#pragma once
+#include <cstdint>
+#include <utility>
+
+#ifndef FLOW_EMULATE
+#include <cuda_runtime.h>
+#endif
+
+#include "kernels/shared/launch.hpp"
+#include "kernels/shared/types.hpp"
+#include "kernels/shared/walk.hpp"
+#include "kernels/table.hpp"
+
+#define FLOW_DEVICE __device__ __forceinline__
+
+namespace flow::cuda {
+
+using namespace kernels;
+
+/// Threads of a warp that take part in a shuffle: all.
+constexpr unsigned kAll = 0xffffffffu;
+
+/// The one __shared__ object of its type in a kernel. Its bytes are unset.
+#ifdef FLOW_EMULATE
+template <typename T>
+T& shared_room() {
+  static const char key = 0;
+  return *static_cast<T*>(emulator::shared_room(&key, sizeof(T)));
+}
+inline char* dynamic_room() { return emulator::dynamic_room(); }
+#else
+template <typename T>
+FLOW_DEVICE T& shared_room() {
+  __shared__ T room;
+  return room;
+}
+FLOW_DEVICE char* dynamic_room() {
+  extern __shared__ __align__(16) char room[];
+  return room;
+}
+#endif
+
+/// Runs kernel(arguments…) on the stream; returns the launch's error. `bytes` of dynamic_room().
+template <typename... Parameters, typename... Arguments>
+int launch(Stream& stream, void (*kernel)(Parameters...), dim3 grid, int threads, size_t bytes,
+           Arguments&&... arguments) {
+  static_assert((sizeof(Parameters) + ... + 0) <= 4000, "a kernel's parameters are at most 4 KB");
+#ifdef FLOW_EMULATE
+  (void)stream;
+  return emulator::launch(grid, threads, bytes, [&] { kernel(Parameters(arguments)...); });
+#else
+  return [&](Parameters... parameters) {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};
+    auto function = reinterpret_cast<const void*>(kernel);
+    if (bytes > 48 * 1024) {
+      cudaError_t error = cudaFuncSetAttribute(
+          function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+      if (error != cudaSuccess) return static_cast<int>(error);
+    }
+    return static_cast<int>(cudaLaunchKernel(function, grid, dim3(threads), pointers, bytes,
+                                             static_cast<cudaStream_t>(stream.native)));
+  }(Parameters(std::forward<Arguments>(arguments))...);
+#endif
+}
+
+inline dim3 grid_of(int64_t x, int64_t y = 1, int64_t z = 1) {
+  return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
+}
+
+/// The first of two errors.
+#define FLOW_LAUNCH(...)                   \
+  do {                                     \
+    int flow_launch_ = (__VA_ARGS__);      \
+    if (flow_launch_) return flow_launch_; \
+  } while (0)
+
+/// This thread among all of the grid, and how many there are.
+FLOW_DEVICE int64_t thread_of_grid() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+FLOW_DEVICE int64_t threads_of_grid() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+/// Leaves 1 + `position` where the host looks for it, the smallest one of several.
+FLOW_DEVICE void leave_fault(int64_t* fault, int64_t position) {
+  if (!fault) return;
+  auto* word = reinterpret_cast<unsigned long long*>(fault);
+  auto mine = static_cast<unsigned long long>(position + 1);
+  unsigned long long seen = 0;
+  for (;;) {
+    unsigned long long before = atomicCAS(word, seen, mine);
+    if (before == seen || (before != 0 && before <= mine)) return;
+    seen = before;
+  }
+}
+
+/// A number in the type that elements are computed in.
+template <typename C>
+C number_as(Number number) {
+  return number.is_integer ? convert<C>(number.integer) : convert<C>(number.real);
+}
+
+}  // namespace flow::cuda

@@ -1,0 +1,456 @@
+// Many to one: sums, extremes and running sums. A block's threads stand side by side over outputs
+// or over the elements of one, as memory lies; a long reduction is shared by several blocks, whose
+// results a second kernel joins in order.
+#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/launchers.hpp"
+
+namespace flow::cuda {
+namespace {
+
+template <typename A>
+FLOW_DEVICE A add_wrapped(A a, A b) {
+  if constexpr (std::is_integral_v<A>)
+    return static_cast<A>(wrapping(a) + wrapping(b));
+  else
+    return a + b;
+}
+template <typename A>
+FLOW_DEVICE A multiply_wrapped(A a, A b) {
+  if constexpr (std::is_integral_v<A>)
+    return static_cast<A>(wrapping(a) * wrapping(b));
+  else
+    return a * b;
+}
+
+// All but the variance.
+template <typename A>
+struct Simple {
+  using State = A;
+  Reduce op;
+
+  FLOW_DEVICE State start() const {
+    constexpr bool is_real = std::is_floating_point_v<A>;
+    constexpr A lowest = is_real ? static_cast<A>(-INFINITY) : static_cast<A>(INT64_MIN);
+    constexpr A highest = is_real ? static_cast<A>(INFINITY) : static_cast<A>(INT64_MAX);
+    switch (op) {
+      case Reduce::product:
+      case Reduce::all:
+        return A(1);
+      case Reduce::max:
+        return lowest;
+      case Reduce::min:
+        return highest;
+      default:
+        return A(0);
+    }
+  }
+  FLOW_DEVICE State join(State a, State b) const {
+    switch (op) {
+      case Reduce::product:
+        return multiply_wrapped(a, b);
+      case Reduce::max:
+      case Reduce::any:
+        return a > b || is_nan(a) ? a : b;
+      case Reduce::min:
+      case Reduce::all:
+        return a < b || is_nan(a) ? a : b;
+      default:
+        return add_wrapped(a, b);
+    }
+  }
+  FLOW_DEVICE void add(State& state, A x) const {
+    if (op == Reduce::norm) x = multiply_wrapped(x, x);
+    state = join(state, x);
+  }
+  FLOW_DEVICE A finish(State state, int64_t length, double) const {
+    if constexpr (std::is_floating_point_v<A>) {
+      if (op == Reduce::mean) return state / static_cast<A>(length);
+      if (op == Reduce::norm) return std::sqrt(state);
+    }
+    return state;
+  }
+};
+
+// Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+// variances".
+template <typename A>
+struct Variance {
+  struct State {
+    A count, mean, squares;
+  };
+
+  FLOW_DEVICE State start() const { return {A(0), A(0), A(0)}; }
+  FLOW_DEVICE void add(State& state, A x) const {
+    state.count += A(1);
+    A delta = x - state.mean;
+    state.mean += delta / state.count;
+    state.squares += delta * (x - state.mean);
+  }
+  FLOW_DEVICE State join(State a, State b) const {
+    if (b.count == A(0)) return a;
+    if (a.count == A(0)) return b;
+    A count = a.count + b.count, delta = b.mean - a.mean;
+    return {count, a.mean + delta * (b.count / count),
+            a.squares + b.squares + delta * delta * (a.count / count * b.count)};
+  }
+  FLOW_DEVICE A finish(State state, int64_t length, double correction) const {
+    auto divisor = static_cast<A>(static_cast<double>(length) - correction);
+    return state.squares / (divisor > A(0) ? divisor : A(0));
+  }
+};
+
+template <typename A>
+FLOW_DEVICE void put_as(DType dtype, char* data, int64_t at, A value) {
+  if constexpr (std::is_same_v<A, double>) {
+    reinterpret_cast<double*>(data)[at] = value;
+  } else if constexpr (std::is_same_v<A, float>) {
+    if (dtype == DType::f32) reinterpret_cast<float*>(data)[at] = value;
+    if (dtype == DType::f16) reinterpret_cast<Half*>(data)[at] = convert<Half>(value);
+    if (dtype == DType::bf16) reinterpret_cast<Brain*>(data)[at] = convert<Brain>(value);
+  } else {
+    if (dtype == DType::i64) reinterpret_cast<int64_t*>(data)[at] = value;
+    if (dtype == DType::i32) reinterpret_cast<int32_t*>(data)[at] = convert<int32_t>(value);
+    if (dtype == DType::u8 || dtype == DType::boolean)
+      reinterpret_cast<uint8_t*>(data)[at] = convert<uint8_t>(value);
+  }
+}
+
+struct Reduction {
+  Walk<2> kept;     // of in, of out
+  Walk<1> reduced;  // in packs, where there are any
+  int64_t length;   // elements
+  int64_t single;   // from here to `length` one by one
+  int64_t chunk;    // steps of the reduced walk that a split takes
+  int wide, deep;
+  double correction;
+  DType out_type;
+};
+
+template <typename State>
+struct BlockStates {
+  State at[kBlockThreads];
+};
+
+template <int width, typename T, typename A, typename F>
+__global__ void __launch_bounds__(kBlockThreads)
+    reduce_kernel(F f, Reduction r, const T* in, char* out, typename F::State* parts) {
+  using State = typename F::State;
+  auto& states = shared_room<BlockStates<State>>();
+  int thread = static_cast<int>(threadIdx.x), x = thread % r.wide, y = thread / r.wide;
+  int64_t first = blockIdx.y * r.chunk, last = least(first + r.chunk, r.reduced.count);
+  for (int64_t base = int64_t{blockIdx.x} * r.wide; base < r.kept.count;
+       base += int64_t{gridDim.x} * r.wide) {
+    int64_t output = base + x;
+    State state = f.start();
+    int64_t offset[2] = {0, 0};
+    if (output < r.kept.count) {
+      r.kept.at(output, offset);
+      const T* from = in + offset[0];
+      for (int64_t i = first + y; i < last; i += r.deep) {
+        int64_t at[1];
+        r.reduced.at(i, at);
+        A values[width];
+        load_as<width>(from + at[0], values);
+        for (A value : values) f.add(state, value);
+      }
+      if (blockIdx.y == 0)
+        for (int64_t i = r.single + y; i < r.length; i += r.deep) f.add(state, convert<A>(from[i]));
+    }
+    states.at[thread] = state;
+    for (int half = r.deep / 2; half > 0; half /= 2) {
+      __syncthreads();
+      if (y < half)
+        states.at[thread] = f.join(states.at[thread], states.at[thread + half * r.wide]);
+    }
+    if (y == 0 && output < r.kept.count) {
+      if (parts)
+        parts[blockIdx.y * r.kept.count + output] = states.at[thread];
+      else
+        put_as<A>(r.out_type, out, offset[1], f.finish(states.at[thread], r.length, r.correction));
+    }
+    __syncthreads();
+  }
+}
+
+template <typename A, typename F>
+__global__ void __launch_bounds__(kBlockThreads)
+    join_kernel(F f, Reduction r, const typename F::State* parts, int64_t splits, char* out) {
+  for (int64_t output = thread_of_grid(); output < r.kept.count; output += threads_of_grid()) {
+    auto state = parts[output];
+    for (int64_t split = 1; split < splits; split++)
+      state = f.join(state, parts[split * r.kept.count + output]);
+    int64_t offset[2];
+    r.kept.at(output, offset);
+    put_as<A>(r.out_type, out, offset[1], f.finish(state, r.length, r.correction));
+  }
+}
+
+template <typename T, typename A, typename F>
+int reduce_by(Stream& stream, F f, const View& in, double correction, const View& out) {
+  if (out.count() == 0) return kDone;
+  Reduction r;
+  const int64_t* kept[] = {in.strides, out.strides};
+  const int64_t* reduced[] = {in.strides + out.rank()};
+  Shape rest;
+  for (int dim = out.rank(); dim < in.rank(); dim++) rest.push(in.shape[dim]);
+  r.kept = walk_over<2>(out.shape, kept);
+  r.reduced = walk_over<1>(rest, reduced);
+  r.length = rest.count();
+  if (r.length == 0) r.reduced.count = 0;
+  r.correction = correction;
+  r.out_type = out.dtype;
+  auto size = [](int64_t stride) { return stride < 0 ? -stride : stride; };
+  bool by_output = r.kept.count > 1 && r.length > 1 &&
+                   size(r.kept.strides[0][0]) < size(r.reduced.strides[0][0]);
+  bool packs = r.length > 0 && r.reduced.strides[0][0] == 1;
+  for (int dim = 0; dim < r.kept.rank; dim++)
+    packs = packs && (r.kept.sizes[dim] <= 1 || r.kept.strides[0][dim] % kPack<T> == 0);
+  packs = packs && walk_packs(r.reduced, kPack<T>, {in.data}, {sizeof(T)});
+  r.single = packs && r.reduced.rank == 1 ? r.reduced.count * kPack<T> : r.length;
+  ReduceLaunch shape = reduce_for(r.kept.count, r.reduced.count, by_output);
+  r.wide = shape.wide;
+  r.deep = shape.deep;
+  r.chunk = divide_up(most(r.reduced.count, 1), shape.splits);
+  typename F::State* parts = nullptr;
+  if (shape.splits > 1) {
+    parts = stream.scratch.take<typename F::State>(shape.splits * r.kept.count);
+    if (!parts) return kNeedsScratch;
+  }
+  auto kernel = packs ? reduce_kernel<kPack<T>, T, A, F> : reduce_kernel<1, T, A, F>;
+  FLOW_LAUNCH(launch(stream, kernel, grid_of(shape.blocks, shape.splits), kBlockThreads, 0, f, r,
+                     in.at<T>(), out.data, parts));
+  if (!parts) return kDone;
+  return launch(stream, join_kernel<A, F>, grid_of(blocks_for(r.kept.count)), kBlockThreads, 0, f,
+                r, parts, shape.splits, out.data);
+}
+
+// ---- extreme
+
+template <typename A>
+struct Found {
+  A value;
+  int64_t index;  // -1: none
+};
+
+// The one that comes first among equals; a NaN before all.
+struct Better {
+  bool largest;
+
+  template <typename A>
+  FLOW_DEVICE bool beats(A a, A b) const {
+    if (is_nan(a) || is_nan(b)) return is_nan(a) && !is_nan(b);
+    return largest ? a > b : a < b;
+  }
+  template <typename A>
+  FLOW_DEVICE Found<A> operator()(Found<A> a, Found<A> b) const {
+    if (a.index < 0 || b.index < 0) return a.index < 0 ? b : a;
+    if (beats(a.value, b.value)) return a;
+    if (beats(b.value, a.value)) return b;
+    return a.index < b.index ? a : b;
+  }
+};
+
+template <typename A>
+FLOW_DEVICE Found<A> best_of_warp(Found<A> mine, Better better) {
+  for (int with = kWarp / 2; with > 0; with /= 2) {
+    Found<A> other{static_cast<A>(__shfl_xor_sync(kAll, mine.value, with)),
+                   __shfl_xor_sync(kAll, mine.index, with)};
+    mine = better(mine, other);
+  }
+  return mine;
+}
+
+template <typename T>
+__global__ void extreme_kernel(Rows<3> rows, int threads_of_row, Better better, int64_t base,
+                               int64_t stride, const T* in, T* value, int64_t* index) {
+  using A = Compute<T>;
+  Group group = group_of(threads_of_row);
+  int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  each_row(rows, group, [&](int64_t, const int64_t(&offset)[3]) {
+    const T* from = in + offset[0];
+    Found<A> best{A(0), -1};
+    for (int64_t i = group.rank; i < rows.columns; i += group.size)
+      best = better(best, Found<A>{convert<A>(from[i * stride]), i});
+    best = best_of_warp(best, better);
+    if (group.size > kWarp) {
+      auto& results = shared_room<WarpResults<Found<A>>>();
+      if (lane == 0) results.at[warp] = best;
+      __syncthreads();
+      best = lane < group.size / kWarp ? results.at[lane] : Found<A>{A(0), -1};
+      __syncthreads();
+      best = best_of_warp(best, better);
+    }
+    if (group.rank == 0) {
+      value[offset[1]] = from[best.index * stride];
+      index[offset[2]] = base + best.index;
+    }
+  });
+}
+
+// ---- running sums
+
+template <typename T>
+struct RunningOf {
+  using type = Compute<T>;
+};
+template <>
+struct RunningOf<int64_t> {
+  using type = uint64_t;
+};
+template <>
+struct RunningOf<int32_t> {
+  using type = uint32_t;
+};
+
+constexpr int64_t kChunk = 16384;  // elements of a row that one block sums up
+constexpr int kEach = 4;           // of them side by side for a thread
+
+struct Running {
+  Rows<2> rows;
+  int64_t in_stride, out_stride, chunks;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    chunk_sums_kernel(Running r, const T* in, typename RunningOf<T>::type* sums) {
+  using A = typename RunningOf<T>::type;
+  int64_t total = r.rows.walk.count * r.chunks;
+  for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
+    int64_t offset[2], first = number % r.chunks * kChunk;
+    r.rows.walk.at(number / r.chunks, offset);
+    A sum = 0;
+    for (int64_t i = first + threadIdx.x; i < least(first + kChunk, r.rows.columns);
+         i += kBlockThreads)
+      sum += static_cast<A>(convert<Compute<T>>(in[offset[0] + i * r.in_stride]));
+    sum = sum_over_group({static_cast<int>(threadIdx.x), kBlockThreads}, sum);
+    if (threadIdx.x == 0) sums[number] = sum;
+  }
+}
+
+// Each sum becomes what lies before its chunk.
+template <typename A>
+__global__ void before_chunks_kernel(int64_t rows, int64_t chunks, A* sums) {
+  for (int64_t row = thread_of_grid(); row < rows; row += threads_of_grid()) {
+    A before = 0;
+    for (int64_t i = row * chunks; i < (row + 1) * chunks; i++) {
+      A sum = sums[i];
+      sums[i] = before;
+      before += sum;
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBlockThreads)
+    cumsum_kernel(Running r, const T* in, const typename RunningOf<T>::type* sums, T* out) {
+  using A = typename RunningOf<T>::type;
+  auto& results = shared_room<WarpResults<A>>();
+  int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  int64_t total = r.rows.walk.count * r.chunks;
+  for (int64_t number = blockIdx.x; number < total; number += gridDim.x) {
+    int64_t offset[2], first = number % r.chunks * kChunk;
+    r.rows.walk.at(number / r.chunks, offset);
+    A before = sums ? sums[number] : A(0);
+    int64_t last = least(first + kChunk, r.rows.columns);
+    for (int64_t base = first; base < last; base += kBlockThreads * kEach) {
+      int64_t at = base + thread * kEach;
+      A own[kEach];
+      for (int j = 0; j < kEach; j++) {
+        A x = 0;
+        if (at + j < last)
+          x = static_cast<A>(convert<Compute<T>>(in[offset[0] + (at + j) * r.in_stride]));
+        own[j] = j > 0 ? own[j - 1] + x : x;
+      }
+      A sum = own[kEach - 1];
+      for (int by = 1; by < kWarp; by *= 2) {
+        A lower = __shfl_up_sync(kAll, sum, by);
+        if (lane >= by) sum += lower;
+      }
+      if (lane == kWarp - 1) results.at[warp] = sum;
+      A lower = __shfl_up_sync(kAll, sum, 1);
+      __syncthreads();
+      A start = before;
+      for (int i = 0; i < kBlockThreads / kWarp; i++) {
+        if (i < warp) start += results.at[i];
+        before += results.at[i];
+      }
+      if (lane > 0) start += lower;
+      for (int j = 0; j < kEach; j++)
+        if (at + j < last)
+          out[offset[1] + (at + j) * r.out_stride] =
+              convert<T>(static_cast<Compute<T>>(start + own[j]));
+      __syncthreads();
+    }
+  }
+}
+
+}  // namespace
+
+int reduce(Stream& stream, Reduce op, const View& in, double correction, const View& out) {
+  if (!is_float(in.dtype))
+    return visit(in.dtype, [&](auto type) {
+      using T = decltype(type);
+      if constexpr (std::is_integral_v<T> || std::is_same_v<T, Bool>)
+        return reduce_by<T, int64_t>(stream, Simple<int64_t>{op}, in, correction, out);
+      return kUnsupported;
+    });
+  return visit_float(in.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (op == Reduce::var) {
+      if (out.dtype == DType::f64)
+        return reduce_by<T, double>(stream, Variance<double>{}, in, correction, out);
+      if constexpr (!std::is_same_v<T, double>)
+        return reduce_by<T, float>(stream, Variance<float>{}, in, correction, out);
+    }
+    if (out.dtype == DType::f64)
+      return reduce_by<T, double>(stream, Simple<double>{op}, in, correction, out);
+    if constexpr (!std::is_same_v<T, double>)
+      return reduce_by<T, float>(stream, Simple<float>{op}, in, correction, out);
+    return kUnsupported;
+  });
+}
+
+int extreme(Stream& stream, bool largest, const View& in, int64_t base, const View& value,
+            const View& index) {
+  if (value.count() == 0) return kDone;
+  if (in.dtype == DType::boolean) return kUnsupported;
+  return visit(in.dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (!std::is_same_v<T, Bool>) {
+      Rows<3> rows = rows_of<3>({&in, &value, &index});
+      RowLaunch shape = rows_for(rows.walk.count, rows.columns);
+      return launch(stream, extreme_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
+                    shape.threads_of_row, Better{largest}, base, in.strides[in.rank() - 1],
+                    in.at<T>(), value.at<T>(), index.at<int64_t>());
+    }
+    return kUnsupported;
+  });
+}
+
+int cumsum(Stream& stream, const View& in, const View& out) {
+  if (in.count() == 0) return kDone;
+  auto run = [&](auto type) {
+    using T = decltype(type);
+    using A = typename RunningOf<T>::type;
+    Running r{rows_of<2>({&in, &out}), in.strides[in.rank() - 1], out.strides[out.rank() - 1], 1};
+    r.chunks = divide_up(r.rows.columns, kChunk);
+    int64_t blocks = blocks_for(r.rows.walk.count * r.chunks, 1);
+    A* sums = nullptr;
+    if (r.chunks > 1) {
+      sums = stream.scratch.take<A>(r.rows.walk.count * r.chunks);
+      if (!sums) return kNeedsScratch;
+      FLOW_LAUNCH(launch(stream, chunk_sums_kernel<T>, grid_of(blocks), kBlockThreads, 0, r,
+                         in.at<T>(), sums));
+      FLOW_LAUNCH(launch(stream, before_chunks_kernel<A>, grid_of(blocks_for(r.rows.walk.count)),
+                         kBlockThreads, 0, r.rows.walk.count, r.chunks, sums));
+    }
+    return launch(stream, cumsum_kernel<T>, grid_of(blocks), kBlockThreads, 0, r, in.at<T>(), sums,
+                  out.at<T>());
+  };
+  if (is_float(in.dtype)) return visit_float(in.dtype, run);
+  if (in.dtype == DType::i64) return run(int64_t{});
+  if (in.dtype == DType::i32) return run(int32_t{});
+  return kUnsupported;
+}
+
+}  // namespace flow::cuda

@@ -1,0 +1,30 @@
+// Running counts over a block's threads.
+#pragma once
+#include "kernels/cuda/group.cuh"
+
+namespace flow::cuda {
+
+/// The sum of what the threads before this one gave, and of all of them in `total`. All threads of
+/// a block call it; integers.
+template <typename A>
+FLOW_DEVICE A before_in_block(A value, A& total) {
+  auto& results = shared_room<WarpResults<A>>();
+  int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  A sum = value;
+  for (int by = 1; by < kWarp; by *= 2) {
+    A lower = __shfl_up_sync(kAll, sum, by);
+    if (lane >= by) sum += lower;
+  }
+  if (lane == kWarp - 1) results.at[warp] = sum;
+  __syncthreads();
+  A before = 0;
+  total = 0;
+  for (int i = 0; i < static_cast<int>(blockDim.x) / kWarp; i++) {
+    if (i < warp) before += results.at[i];
+    total += results.at[i];
+  }
+  __syncthreads();
+  return before + sum - value;
+}
+
+}  // namespace flow::cuda

@@ -1,0 +1,34 @@
+// A build without CUDA: no table, and every question about a GPU has this answer.
+#include "kernels/cuda/device.hpp"
+#include "kernels/table.hpp"
+
+namespace flow::cuda {
+namespace {
+
+Error none() { return environment_error("this build has no CUDA"); }
+
+}  // namespace
+
+Result<int> device_count() { return none(); }
+Result<DeviceInfo> describe(int) { return none(); }
+Status set_device(int) { return none(); }
+Result<void*> new_stream() { return none(); }
+Status free_stream(void*) { return none(); }
+Status wait_for(void*) { return none(); }
+Result<char*> allocate(size_t, void*) { return none(); }
+Status release(char*, void*) { return none(); }
+Result<char*> allocate_pinned(size_t) { return none(); }
+Status release_pinned(char*) { return none(); }
+Status copy_to_device(char*, const char*, size_t, void*) { return none(); }
+Status copy_to_host(char*, const char*, size_t, void*) { return none(); }
+Status copy_on_device(char*, const char*, size_t, void*) { return none(); }
+Status set_bytes(char*, int, size_t, void*) { return none(); }
+Status last_fault() { return none(); }
+
+}  // namespace flow::cuda
+
+namespace flow::kernels {
+
+const Kernels* cuda_kernels() { return nullptr; }
+
+}  // namespace flow::kernels

@@ -1,0 +1,34 @@
+// The CUDA kernels, run by the emulator in both orders, do what the suite says.
+#include <catch2/catch.hpp>
+
+#include "tests/kernels/emulator/emulator.hpp"
+#include "tests/kernels/suite/suite.hpp"
+
+namespace flow::suite {
+namespace {
+
+void run(void (*check)(Suite&)) {
+  HostRunner runner(*cuda_kernels(), [](bool reversed) { emulator::reversed = reversed; });
+  Suite suite(runner, test_seed());
+  check(suite);
+  for (const std::string& miss : suite.misses) FAIL_CHECK(miss);
+  for (const auto& [row, line] : suite.lines)
+    if (line.misses > 0)
+      FAIL_CHECK(row << ": " << line.misses << " of " << line.checks << " checks missed");
+}
+
+TEST_CASE("emulated: elements") { run(check_elements); }
+TEST_CASE("emulated: reductions") { run(check_reductions); }
+TEST_CASE("emulated: rows") { run(check_rows); }
+TEST_CASE("emulated: norms") { run(check_norms); }
+TEST_CASE("emulated: products") { run(check_products); }
+TEST_CASE("emulated: indices") { run(check_indices); }
+TEST_CASE("emulated: attention") { run(check_attention); }
+TEST_CASE("emulated: pictures") { run(check_pictures); }
+TEST_CASE("emulated: optimizers") { run(check_optimizers); }
+TEST_CASE("emulated: choosing") { run(check_choosing); }
+TEST_CASE("emulated: random numbers") { run(check_random); }
+TEST_CASE("emulated: finance") { run(check_finance); }
+
+}  // namespace
+}  // namespace flow::suite

@@ -1,0 +1,117 @@
+// Attention and its gradients as their definitions have them, and rotary positions.
+#include "tests/kernels/suite/suite.hpp"
+
+namespace flow::suite {
+namespace {
+
+struct Case {
+  int64_t b, h, g, t, s, d;
+};
+
+void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Layout layout) {
+  Attention options{causal, 1 / std::sqrt(static_cast<double>(c.d))};
+  DType wide = compute_type(dtype);
+  Shape of_q{c.b, c.h, c.t, c.d}, of_k{c.b, c.g, c.s, c.d};
+  Array q = s.filled(dtype, of_q, layout), k = s.filled(dtype, of_k, layout);
+  Array v = s.filled(dtype, of_k, layout), out(dtype, of_q, layout), lse(wide, {c.b, c.h, c.t});
+  Array grad = s.filled(dtype, of_q, layout);
+  Array dq(dtype, of_q, layout), dk(dtype, of_k, layout), dv(dtype, of_k, layout);
+  auto cells = static_cast<size_t>(out.count()), of_keys = static_cast<size_t>(k.count());
+  std::vector<double> outs(cells), dqs(cells), dks(of_keys), dvs(of_keys), lses;
+  for (int64_t b = 0; b < c.b; b++)
+    for (int64_t h = 0; h < c.h; h++)
+      for (int64_t i = 0; i < c.t; i++) {
+        int64_t row = ((b * c.h + h) * c.t + i) * c.d;
+        int64_t keys = (b * c.g + h / (c.h / c.g)) * c.s * c.d;
+        int64_t seen = causal ? std::clamp<int64_t>(i + c.s - c.t + 1, 0, c.s) : c.s;
+        std::vector<double> score(static_cast<size_t>(seen)), slope(score);
+        double largest = -INFINITY, total = 0, delta = 0;
+        for (int64_t j = 0; j < seen; j++) {
+          double sum = 0;
+          for (int64_t d = 0; d < c.d; d++) sum += q.at(row + d) * k.at(keys + j * c.d + d);
+          score[static_cast<size_t>(j)] = sum * options.scale;
+          largest = std::max(largest, sum * options.scale);
+        }
+        for (double& each : score) total += each = std::exp(each - largest);
+        lses.push_back(seen > 0 ? largest + std::log(total) : -INFINITY);
+        for (int64_t j = 0; j < seen; j++) {
+          double share = score[static_cast<size_t>(j)] /= total, sum = 0;
+          for (int64_t d = 0; d < c.d; d++) {
+            outs[static_cast<size_t>(row + d)] += share * v.at(keys + j * c.d + d);
+            dvs[static_cast<size_t>(keys + j * c.d + d)] += share * grad.at(row + d);
+            sum += grad.at(row + d) * v.at(keys + j * c.d + d);
+          }
+          slope[static_cast<size_t>(j)] = sum;
+          delta += share * sum;
+        }
+        for (int64_t j = 0; j < seen; j++) {
+          auto at = static_cast<size_t>(j);
+          double each = score[at] * (slope[at] - delta) * options.scale;
+          for (int64_t d = 0; d < c.d; d++) {
+            dqs[static_cast<size_t>(row + d)] += each * k.at(keys + j * c.d + d);
+            dks[static_cast<size_t>(keys + j * c.d + d)] += each * q.at(row + d);
+          }
+        }
+      }
+  std::string what = std::string(dtype_name(dtype)) + " " + text_of(of_q) + " " + text_of(of_k) +
+                     (causal ? " causal " : " ") + name_of(layout);
+  s.check("attention", &Kernels::attention, what, {&q, &k, &v, &out, &lse},
+          [&](const Kernels& table, Stream& stream, Views x) {
+            return table.attention(stream, options, x[0], x[1], x[2], x[3], x[4]);
+          },
+          {{&out, outs, {}, 64, 2}, {&lse, lses, {}, 64, 4}});
+  for (size_t i = 0; i < lses.size(); i++) lse.set(static_cast<int64_t>(i), lses[i]);
+  for (size_t i = 0; i < cells; i++) out.set(static_cast<int64_t>(i), outs[i]);
+  // `out` is rounded, so are the shares that a small float is multiplied as.
+  double scale = is_float(dtype) && dtype_size(dtype) == 2 ? 8 : 4;
+  double many = 1 + std::sqrt(static_cast<double>(c.t) * static_cast<double>(c.h / c.g)) / 4;
+  s.check("attention_backward", &Kernels::attention_backward, what,
+          {&q, &k, &v, &out, &lse, &grad, &dq, &dk, &dv},
+          [&](const Kernels& table, Stream& stream, Views x) {
+            return table.attention_backward(stream, options, x[0], x[1], x[2], x[3], x[4], x[5],
+                                            x[6], x[7], x[8]);
+          },
+          {{&dq, dqs, {}, 128, scale},
+           {&dk, dks, {}, 128, scale * many},
+           {&dv, dvs, {}, 128, scale * many}});
+}
+
+void check_rotary(Suite& s, DType dtype, const Shape& shape, Layout layout) {
+  Array x = s.filled(dtype, shape, layout), out(dtype, shape, layout);
+  bool inverse = s.integer(0, 1) == 1;
+  int64_t first = s.integer(0, 100), d = shape[3], half = d / 2;
+  std::vector<double> want;
+  for (int64_t i = 0; i < x.count(); i++) {
+    int64_t row = i / d % shape[2], at = i % d, pair = at % half;
+    double turn = std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(d));
+    double angle = static_cast<double>(first + row) * turn * (inverse ? -1 : 1);
+    double mine = x.at(i), other = x.at(at < half ? i + half : i - half);
+    want.push_back(mine * std::cos(angle) + (at < half ? -other : other) * std::sin(angle));
+  }
+  s.check("rotary", &Kernels::rotary, std::string(dtype_name(dtype)) + " " + text_of(shape),
+          {&x, &out},
+          [&](const Kernels& k, Stream& stream, Views v) {
+            return k.rotary(stream, v[0], first, 10000, inverse, v[1]);
+          },
+          {{&out, want, {}, 16, 3}});
+}
+
+}  // namespace
+
+void check_attention(Suite& s) {
+  const Case cases[] = {{1, 1, 1, 1, 1, 2},     {2, 3, 3, 5, 5, 8},    {1, 4, 2, 33, 33, 16},
+                        {1, 2, 1, 7, 40, 64},   {1, 2, 2, 70, 70, 32}, {1, 1, 1, 9, 4, 8},
+                        {1, 2, 1, 20, 3, 128},  {2, 2, 1, 35, 66, 72}, {0, 2, 1, 4, 4, 8},
+                        {1, 1, 1, 130, 130, 64}};
+  for (DType dtype : kFloats) {
+    for (const Case& c : cases)
+      for (bool causal : {false, true})
+        check_attention_case(s, dtype, c, causal, s.integer(0, 1) ? Layout::dense : Layout::rows);
+    for (const Shape& shape :
+         {Shape{1, 1, 1, 2}, Shape{2, 3, 5, 8}, Shape{1, 2, 33, 64}, Shape{1, 0, 3, 4}})
+      check_rotary(s, dtype, shape, s.integer(0, 1) ? Layout::dense : Layout::rows);
+  }
+  check_attention_case(s, DType::f32, {1, 1, 1, 18, 18, 200}, true, Layout::dense);
+}
+
+}  // namespace flow::suite

@@ -1,0 +1,341 @@
+// Elements: every operation on every type it has, and every way operands can lie.
+#include "kernels/shared/philox.hpp"
+#include "kernels/shared/scalar.hpp"
+#include "tests/kernels/suite/suite.hpp"
+
+namespace flow::suite {
+namespace {
+
+const Shape kShapes[] = {{}, {0}, {1}, {7}, {1003}, {64}, {3, 5}, {2, 0, 3}, {4, 33, 6}, {5, 16}};
+constexpr Layout kLayouts[] = {Layout::dense,   Layout::shifted,   Layout::rows,     Layout::gaps,
+                               Layout::swapped, Layout::backwards, Layout::stretched};
+
+std::string text(DType dtype, const Shape& shape, Layout layout) {
+  return std::string(" ") + dtype_name(dtype) + " " + text_of(shape) + " " + name_of(layout);
+}
+Layout for_result(Layout layout) { return layout == Layout::stretched ? Layout::dense : layout; }
+
+template <int from = 0, typename F>
+void with_op(Unary op, F f) {
+  if constexpr (from < kUnaryCount) {
+    if (static_cast<int>(op) == from) return f.template operator()<static_cast<Unary>(from)>();
+    with_op<from + 1>(op, f);
+  }
+}
+template <int from = 0, typename F>
+void with_op(Binary op, F f) {
+  if constexpr (from < kBinaryCount) {
+    if (static_cast<int>(op) == from) return f.template operator()<static_cast<Binary>(from)>();
+    with_op<from + 1>(op, f);
+  }
+}
+
+// In double, or exactly as the type has it for integers.
+double unary_value(DType dtype, Unary op, double x) {
+  double y = 0;
+  with_op(op, [&]<Unary known>() {
+    if (is_float(dtype))
+      y = unary_of<known>(x);
+    else
+      y = visit_number(dtype, [&](auto type) {
+        return convert<double>(unary_of<known>(convert<decltype(type)>(x)));
+      });
+  });
+  return y;
+}
+double binary_value(DType dtype, Binary op, double a, double b) {
+  double y = 0;
+  with_op(op, [&]<Binary known>() {
+    if (is_float(dtype))
+      y = binary_of<known>(a, b);
+    else
+      y = visit_number(dtype, [&](auto type) {
+        using T = decltype(type);
+        return convert<double>(binary_of<known>(convert<T>(a), convert<T>(b)));
+      });
+  });
+  return y;
+}
+bool compare_value(Compare op, double a, double b) {
+  switch (op) {
+    case Compare::eq:
+      return a == b;
+    case Compare::ne:
+      return a != b;
+    case Compare::lt:
+      return a < b;
+    case Compare::le:
+      return a <= b;
+    case Compare::gt:
+      return a > b;
+    default:
+      return a >= b;
+  }
+}
+
+bool of_integers(Unary op) {
+  return op == Unary::neg || op == Unary::abs || op == Unary::sign || op == Unary::square ||
+         op == Unary::relu;
+}
+
+void check_copies(Suite& s) {
+  for (DType from : kAllTypes)
+    for (DType to : kAllTypes)
+      for (Layout layout : kLayouts) {
+        Shape shape = kShapes[s.integer(0, 9)];
+        Array in = s.filled(from, shape, layout, -300, 300), out(to, shape, for_result(layout));
+        if (is_float(from) && in.count() > 2 && layout != Layout::stretched) {
+          in.set(0, NAN);
+          in.set(1, INFINITY);
+          in.set(2, -1e30);
+        }
+        std::vector<double> want;
+        for (int64_t i = 0; i < in.count(); i++)
+          want.push_back(visit(from, [&](auto type) {
+            using From = decltype(type);
+            return visit(to, [&](auto other) {
+              From x;
+              std::copy_n(in.memory() + in.place(i), sizeof x, reinterpret_cast<char*>(&x));
+              return convert<double>(convert<decltype(other)>(x));
+            });
+          }));
+        // The largest i64 is no double: such values are compared as integers.
+        std::vector<int64_t> exact;
+        if (to == DType::i64)
+          for (int64_t i = 0; i < in.count(); i++)
+            exact.push_back(is_float(from) ? convert<int64_t>(in.at(i)) : in.integer_at(i));
+        s.check(
+            "copy", &Kernels::copy, std::string(dtype_name(from)) + " to" + text(to, shape, layout),
+            {&in, &out},
+            [](const Kernels& k, Stream& stream, Views v) { return k.copy(stream, v[0], v[1]); },
+            {{&out, want, exact, 0}});
+      }
+  // Transposed: enough to be done in tiles.
+  for (DType dtype : {DType::f32, DType::bf16, DType::u8, DType::f64}) {
+    Shape shape{3, 50, 70};
+    Array in = s.filled(dtype, shape, Layout::swapped), out(dtype, shape);
+    s.check("copy", &Kernels::copy, "transposed" + text(dtype, shape, Layout::swapped), {&in, &out},
+            [](const Kernels& k, Stream& stream, Views v) { return k.copy(stream, v[0], v[1]); },
+            {{&out, in.values(), {}, 0}});
+  }
+  for (DType dtype : kAllTypes)
+    for (Layout layout : kLayouts) {
+      Shape shape = kShapes[s.integer(0, 9)];
+      Array out(dtype, shape, for_result(layout));
+      Number value = s.integer(0, 1) ? Number::of(int64_t{3}) : Number::of(1.5);
+      double want = visit(dtype, [&](auto type) {
+        using T = decltype(type);
+        return convert<double>(value.is_integer ? convert<T>(value.integer)
+                                                : convert<T>(value.real));
+      });
+      s.check(
+          "fill", &Kernels::fill, text(dtype, shape, layout), {&out},
+          [&](const Kernels& k, Stream& stream, Views v) { return k.fill(stream, v[0], value); },
+          {{&out, std::vector<double>(static_cast<size_t>(out.count()), want), {}, 0}});
+    }
+}
+
+void check_unary(Suite& s) {
+  for (int number = 0; number < kUnaryCount; number++) {
+    auto op = static_cast<Unary>(number);
+    bool positive = op == Unary::log || op == Unary::sqrt || op == Unary::rsqrt ||
+                    op == Unary::reciprocal || op == Unary::log1p;
+    for (DType dtype : kNumbers) {
+      if (!is_float(dtype) && !of_integers(op)) continue;
+      for (int time = 0; time < 3; time++) {
+        Shape shape = kShapes[s.integer(0, 9)];
+        Layout layout = kLayouts[s.integer(0, 6)];
+        Array in = s.filled(dtype, shape, layout, positive ? 0.1 : -4, 4);
+        Array out(dtype, shape, for_result(layout));
+        if (is_float(dtype) && in.count() > 1) in.set(in.count() - 1, NAN);
+        std::vector<double> want;
+        for (double x : in.values()) want.push_back(unary_value(dtype, op, x));
+        bool rounds = op == Unary::round || op == Unary::floor || op == Unary::ceil;
+        s.check("unary", &Kernels::unary, name_of(op) + text(dtype, shape, layout), {&in, &out},
+                [&](const Kernels& k, Stream& stream, Views v) {
+                  return k.unary(stream, op, v[0], v[1]);
+                },
+                {{&out, want, {}, rounds ? 0.0 : 16.0, rounds ? 0.0 : 1.0}});
+        if (!is_float(dtype)) continue;
+        Array grad = s.filled(dtype, shape, layout), dx(dtype, shape, for_result(layout));
+        Array y(dtype, shape);
+        for (int64_t i = 0; i < in.count(); i++) y.set(i, want[static_cast<size_t>(i)]);
+        std::vector<double> slopes;
+        for (int64_t i = 0; i < in.count(); i++)
+          with_op(op, [&]<Unary known>() {
+            slopes.push_back(unary_backward_of<known>(in.at(i), y.at(i), grad.at(i)));
+          });
+        double steep = positive ? 2000 : 200;  // the terms that a slope is made of
+        s.check("unary_backward", &Kernels::unary_backward,
+                name_of(op) + text(dtype, shape, layout), {&in, &y, &grad, &dx},
+                [&](const Kernels& k, Stream& stream, Views v) {
+                  return k.unary_backward(stream, op, v[0], v[1], v[2], v[3]);
+                },
+                {{&dx, slopes, {}, 16, dtype == DType::f32 || dtype == DType::f64 ? steep : 1.0}});
+      }
+    }
+  }
+}
+
+void check_binary(Suite& s) {
+  for (int number = 0; number < kBinaryCount; number++) {
+    auto op = static_cast<Binary>(number);
+    for (DType dtype : kNumbers) {
+      if (!is_float(dtype) && (op == Binary::div || op == Binary::pow)) continue;
+      for (int time = 0; time < 4; time++) {
+        Shape shape = kShapes[s.integer(0, 9)];
+        Layout layout = kLayouts[s.integer(0, 6)], other = kLayouts[s.integer(0, 6)];
+        bool positive = op == Binary::pow;
+        Array a = s.filled(dtype, shape, layout, positive ? 0.1 : -4, 4);
+        Array b = s.filled(dtype, shape, other, -4, 4), out(dtype, shape, for_result(layout));
+        if (is_float(dtype) && a.count() > 1) {
+          a.set(0, NAN);
+          b.set(b.count() - 1, NAN);
+        }
+        // Results that jump where a quotient is a whole number are exact in all types.
+        bool jumps = op == Binary::floor_div || op == Binary::mod;
+        if (jumps && is_float(dtype))
+          for (Array* each : {&a, &b})
+            for (int64_t i = 0; i < each->count(); i++)
+              each->set(i, std::rint(each->at(i) * 8) / 8);
+        if (jumps && is_float(dtype))  // quotients like 3.75 / 1.25 must not round up to a whole
+          for (int64_t i = 0; i < b.count(); i++) b.set(i, std::exp2(std::rint(b.at(i))));
+        std::vector<double> want, with_number;
+        for (int64_t i = 0; i < a.count(); i++)
+          want.push_back(binary_value(dtype, op, a.at(i), b.at(i)));
+        std::string what = name_of(op) + text(dtype, shape, layout) + "/" + name_of(other);
+        double slack = jumps ? 0 : op == Binary::pow ? 64 : 4;
+        s.check("binary", &Kernels::binary, what, {&a, &b, &out},
+                [&](const Kernels& k, Stream& stream, Views v) {
+                  return k.binary(stream, op, v[0], v[1], v[2]);
+                },
+                {{&out, want, {}, slack}});
+        bool reversed = s.integer(0, 1) == 1;
+        for (double x : a.values())
+          with_number.push_back(reversed ? binary_value(dtype, op, 2, x)
+                                         : binary_value(dtype, op, x, 2));
+        if (jumps && is_float(dtype) && reversed) continue;
+        s.check("binary_number", &Kernels::binary_number, what, {&a, &out},
+                [&](const Kernels& k, Stream& stream, Views v) {
+                  return k.binary_number(stream, op, v[0], Number::of(2.0), reversed, v[1]);
+                },
+                {{&out, with_number, {}, slack}});
+      }
+    }
+  }
+  // In place.
+  Array a = s.filled(DType::f32, {33, 5}, Layout::swapped), b = s.filled(DType::f32, {33, 5});
+  std::vector<double> want;
+  for (int64_t i = 0; i < a.count(); i++) want.push_back(a.at(i) + b.at(i));
+  s.check("binary", &Kernels::binary, "in place", {&a, &b},
+          [](const Kernels& k, Stream& stream, Views v) {
+            return k.binary(stream, Binary::add, v[0], v[1], v[0]);
+          },
+          {{&a, want, {}, 1}});
+}
+
+void check_compare(Suite& s) {
+  for (int number = 0; number < kCompareCount; number++) {
+    auto op = static_cast<Compare>(number);
+    for (DType dtype : kNumbers) {
+      Shape shape = kShapes[s.integer(0, 9)];
+      Layout layout = kLayouts[s.integer(0, 6)];
+      Array a = s.filled(dtype, shape, layout), b = s.filled(dtype, shape);
+      Array out(DType::boolean, shape, for_result(layout));
+      for (Array* each : {&a, &b})  // so that some are equal
+        for (int64_t i = 0; i < each->count(); i++) each->set(i, std::fabs(std::rint(each->at(i))));
+      if (is_float(dtype) && b.count() > 1) b.set(0, NAN);
+      std::vector<double> want, with_number;
+      for (int64_t i = 0; i < a.count(); i++) {
+        want.push_back(compare_value(op, a.at(i), b.at(i)));
+        with_number.push_back(compare_value(op, a.at(i), 1));
+      }
+      std::string what = name_of(op) + text(dtype, shape, layout);
+      s.check("compare", &Kernels::compare, what, {&a, &b, &out},
+              [&](const Kernels& k, Stream& stream, Views v) {
+                return k.compare(stream, op, v[0], v[1], v[2]);
+              },
+              {{&out, want, {}, 0}});
+      s.check("compare_number", &Kernels::compare_number, what, {&a, &out},
+              [&](const Kernels& k, Stream& stream, Views v) {
+                return k.compare_number(stream, op, v[0], Number::of(int64_t{1}), v[1]);
+              },
+              {{&out, with_number, {}, 0}});
+    }
+  }
+}
+
+void check_others(Suite& s) {
+  for (DType dtype : kAllTypes)
+    for (Layout layout : kLayouts) {
+      Shape shape = kShapes[s.integer(0, 9)];
+      Array condition = s.filled(DType::boolean, shape, layout), a = s.filled(dtype, shape, layout);
+      Array b = s.filled(dtype, shape), out(dtype, shape, for_result(layout));
+      std::vector<double> want;
+      for (int64_t i = 0; i < a.count(); i++) want.push_back(condition.at(i) ? a.at(i) : b.at(i));
+      s.check("where", &Kernels::where, text(dtype, shape, layout), {&condition, &a, &b, &out},
+              [](const Kernels& k, Stream& stream, Views v) {
+                return k.where(stream, v[0], v[1], v[2], v[3]);
+              },
+              {{&out, want, {}, 0}});
+      if (dtype == DType::boolean) continue;
+      want.clear();
+      if (is_float(dtype) && a.count() > 1) a.set(0, NAN);
+      for (double x : a.values()) want.push_back(clamp_of(x, 1.0, 7.0));
+      s.check("clamp", &Kernels::clamp, text(dtype, shape, layout), {&a, &out},
+              [](const Kernels& k, Stream& stream, Views v) {
+                return k.clamp(stream, v[0], Number::of(int64_t{1}), Number::of(7.0), v[1]);
+              },
+              {{&out, want, {}, 0}});
+      if (!is_float(dtype)) continue;
+      Array c = s.filled(dtype, shape, layout, 0.5, 2);
+      std::vector<double> product, quotient, between;
+      for (int64_t i = 0; i < a.count(); i++) {
+        product.push_back(a.at(i) + 0.75 * b.at(i) * c.at(i));
+        quotient.push_back(a.at(i) + 0.75 * b.at(i) / c.at(i));
+        between.push_back(a.at(i) + (b.at(i) - a.at(i)) * 0.25);
+      }
+      s.check("add_product", &Kernels::add_product, text(dtype, shape, layout), {&a, &b, &c, &out},
+              [](const Kernels& k, Stream& stream, Views v) {
+                return k.add_product(stream, v[0], v[1], v[2], 0.75, v[3]);
+              },
+              {{&out, product, {}, 4, 4}});
+      s.check("add_quotient", &Kernels::add_quotient, text(dtype, shape, layout),
+              {&a, &b, &c, &out},
+              [](const Kernels& k, Stream& stream, Views v) {
+                return k.add_quotient(stream, v[0], v[1], v[2], 0.75, v[3]);
+              },
+              {{&out, quotient, {}, 4, 6}});
+      s.check("lerp", &Kernels::lerp, text(dtype, shape, layout), {&a, &b, &out},
+              [](const Kernels& k, Stream& stream, Views v) {
+                return k.lerp(stream, v[0], v[1], 0.25, v[2]);
+              },
+              {{&out, between, {}, 4, 4}});
+      uint64_t first = static_cast<uint64_t>(s.integer(0, 9)), seed = s.random();
+      std::vector<double> kept;
+      for (int64_t i = 0; i < a.count(); i++) {
+        uint64_t at = first + static_cast<uint64_t>(i);
+        double number = dtype == DType::f64
+                            ? uniform_double(seed, at, RandomUse::dropout)
+                            : static_cast<double>(uniform_float(seed, at, RandomUse::dropout));
+        kept.push_back(number < 0.25 ? 0 : a.at(i) / (1 - 0.25));
+      }
+      s.check("dropout", &Kernels::dropout, text(dtype, shape, layout), {&a, &out},
+              [&](const Kernels& k, Stream& stream, Views v) {
+                return k.dropout(stream, v[0], 0.25, seed, first, v[1]);
+              },
+              {{&out, kept, {}, 2}});
+    }
+}
+
+}  // namespace
+
+void check_elements(Suite& s) {
+  check_copies(s);
+  check_unary(s);
+  check_binary(s);
+  check_compare(s);
+  check_others(s);
+}
+
+}  // namespace flow::suite

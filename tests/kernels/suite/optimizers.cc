@@ -1,0 +1,98 @@
+// A step of each optimizer, with and without a rounded copy.
+#include "tests/kernels/suite/suite.hpp"
+
+namespace flow::suite {
+namespace {
+
+void check_adamw(Suite& s, DType of_weights, DType of_grad, int64_t count, Layout layout) {
+  Array weights = s.filled(of_weights, {count}, layout), grad = s.filled(of_grad, {count}, layout);
+  Array mean = s.filled(of_weights, {count}), square = s.filled(of_weights, {count}, layout, 0, 2);
+  Array copy(s.integer(0, 1) ? DType::bf16 : DType::f16, {count});
+  bool has_copy = of_weights == DType::f32 && s.integer(0, 1) == 1;
+  AdamW o{0.01, 0.9, 0.99, 1e-8, 0.1, s.integer(1, 20)};
+  auto step = static_cast<double>(o.step);
+  std::vector<double> w, m, v;
+  for (int64_t i = 0; i < count; i++) {
+    double g = grad.at(i) * 0.5;
+    m.push_back(o.beta1 * mean.at(i) + (1 - o.beta1) * g);
+    v.push_back(o.beta2 * square.at(i) + (1 - o.beta2) * g * g);
+    double slope = m.back() / (1 - std::pow(o.beta1, step)) /
+                   (std::sqrt(v.back() / (1 - std::pow(o.beta2, step))) + o.eps);
+    w.push_back(weights.at(i) * (1 - o.lr * o.weight_decay) - o.lr * slope);
+  }
+  std::vector<Expect> expects{{&weights, w, {}, 16, 2}, {&mean, m, {}, 8, 2}, {&square, v, {}, 8}};
+  if (has_copy) expects.push_back({&copy, w, {}, 16, 2});
+  s.check(
+      "adamw", &Kernels::adamw,
+      std::string(dtype_name(of_weights)) + " " + dtype_name(of_grad) + " " + std::to_string(count),
+      {&weights, &grad, &mean, &square, &copy},
+      [&](const Kernels& k, Stream& stream, Views x) {
+        return k.adamw(stream, o, x[0], x[1], 0.5, x[2], x[3], has_copy ? &x[4] : nullptr);
+      },
+      expects);
+}
+
+void check_sgd(Suite& s, DType of_weights, DType of_grad, int64_t count, Layout layout) {
+  Array weights = s.filled(of_weights, {count}, layout), grad = s.filled(of_grad, {count}, layout);
+  Array momentum = s.filled(of_weights, {count}), copy(DType::bf16, {count});
+  bool has_copy = of_weights == DType::f32 && s.integer(0, 1) == 1;
+  bool moves = s.integer(0, 2) > 0;
+  Sgd o{0.1,  moves ? 0.9 : 0,          moves ? 0.2 : 0,
+        0.01, moves && s.integer(0, 1), s.integer(0, 2) == 0};
+  std::vector<double> w, m;
+  for (int64_t i = 0; i < count; i++) {
+    double g = grad.at(i) * 2 + o.weight_decay * weights.at(i), step = g;
+    if (moves) {
+      m.push_back(o.first ? g : o.momentum * momentum.at(i) + (1 - o.dampening) * g);
+      step = o.nesterov ? g + o.momentum * m.back() : m.back();
+    }
+    w.push_back(weights.at(i) - o.lr * step);
+  }
+  std::vector<Expect> expects{{&weights, w, {}, 16, 4}};
+  if (moves) expects.push_back({&momentum, m, {}, 16, 4});
+  if (has_copy) expects.push_back({&copy, w, {}, 16, 4});
+  s.check(
+      "sgd", &Kernels::sgd,
+      std::string(dtype_name(of_weights)) + " " + dtype_name(of_grad) + " " + std::to_string(count),
+      {&weights, &grad, &momentum, &copy},
+      [&](const Kernels& k, Stream& stream, Views x) {
+        return k.sgd(stream, o, x[0], x[1], 2, moves ? &x[2] : nullptr, has_copy ? &x[3] : nullptr);
+      },
+      expects);
+}
+
+void check_squares(Suite& s, DType dtype, const Shape& shape, Layout layout) {
+  Array in = s.filled(dtype, shape, layout), out(DType::f64, {});
+  out.set(0, 3);
+  long double sum = 3;
+  for (double x : in.values()) sum += static_cast<long double>(x) * x;
+  // Only of f64 is every square's last bit asked for.
+  double slack = dtype == DType::f64 ? 64 : 1e9;
+  s.check("add_sum_of_squares", &Kernels::add_sum_of_squares,
+          std::string(dtype_name(dtype)) + " " + text_of(shape) + " " + name_of(layout),
+          {&in, &out},
+          [](const Kernels& k, Stream& stream, Views v) {
+            return k.add_sum_of_squares(stream, v[0], v[1]);
+          },
+          {{&out, {static_cast<double>(sum)}, {}, slack}});
+}
+
+}  // namespace
+
+void check_optimizers(Suite& s) {
+  for (int64_t count : {0, 1, 7, 64, 1001, 5000})
+    for (Layout layout : {Layout::dense, Layout::shifted}) {
+      for (DType grad : {DType::f32, DType::bf16, DType::f16}) {
+        check_adamw(s, DType::f32, grad, count, layout);
+        check_sgd(s, DType::f32, grad, count, layout);
+      }
+      check_adamw(s, DType::f64, DType::f64, count, layout);
+      check_sgd(s, DType::f64, DType::f64, count, layout);
+    }
+  for (DType dtype : kFloats)
+    for (Layout layout : {Layout::dense, Layout::shifted, Layout::gaps, Layout::swapped})
+      for (const Shape& shape : {Shape{0}, Shape{}, Shape{13}, Shape{100, 41}, Shape{3, 8192}})
+        check_squares(s, dtype, shape, layout);
+}
+
+}  // namespace flow::suite

@@ -1,0 +1,157 @@
+// What every device's kernels must do: each row of the table on grids of shapes, strides and types,
+// against plain sums in double that are written here. How a row is run (the emulator, a GPU, the
+// CPU) is the runner's; the suite gives it operands and looks at what came back.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/shared/types.hpp"
+#include "kernels/table.hpp"
+
+namespace flow::suite {
+
+using namespace kernels;
+
+enum class Layout {
+  dense,
+  shifted,    // dense, but not aligned to more than an element
+  rows,       // dense rows with a gap between them
+  gaps,       // every other element
+  swapped,    // the last two dimensions swapped in memory
+  backwards,  // the last dimension from its end
+  stretched,  // the first dimension of more than one element repeats one; for what is only read
+};
+const char* name_of(Layout layout);
+
+/// One operand and the memory that it is in.
+class Array {
+ public:
+  Array(DType dtype, const Shape& shape, Layout layout = Layout::dense);
+
+  const View& view() const { return view_; }
+  DType dtype() const { return view_.dtype; }
+  const Shape& shape() const { return view_.shape; }
+  int64_t count() const { return view_.count(); }
+  /// Of element `i` in row-major order.
+  double at(int64_t i) const;
+  int64_t integer_at(int64_t i) const;
+  void set(int64_t i, double value);
+  void set_integer(int64_t i, int64_t value);
+  std::vector<double> values() const;
+
+  char* memory() const { return memory_.get(); }
+  size_t bytes() const { return bytes_; }
+  /// The element's place in memory, in bytes.
+  size_t place(int64_t i) const;
+
+ private:
+  View view_;
+  std::unique_ptr<char[]> memory_;
+  size_t bytes_;
+};
+
+/// What an operand must hold afterwards.
+struct Expect {
+  Array* array;
+  std::vector<double> real = {};      // or
+  std::vector<int64_t> integer = {};  // exactly
+  double slack = 16;                  // roundings of the type computed in, relative to
+  double scale = 0;                   // this, or the value where that is larger
+};
+
+using Views = const View*;  // of the operands, where the runner has put them
+using Call = std::function<int(const Kernels&, Stream&, Views)>;
+
+/// Runs a call where the kernels' memory is.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  virtual const Kernels& table() const = 0;
+  /// Empty, or why it did not work; the operands are as the call left them. `twice` in two orders
+  /// where the device has any, with the same bits.
+  virtual std::string run(const std::vector<Array*>& operands, const Call& call) = 0;
+  /// What the fault word held after the last call.
+  int64_t fault = 0;
+};
+
+/// Operands in the host's memory: the emulator's, or the CPU's kernels.
+class HostRunner : public Runner {
+ public:
+  HostRunner(const Kernels& table, std::function<void(bool)> reverse)
+      : table_(table), reverse_(std::move(reverse)) {}
+  const Kernels& table() const override { return table_; }
+  std::string run(const std::vector<Array*>& operands, const Call& call) override;
+
+ private:
+  const Kernels& table_;
+  std::function<void(bool)> reverse_;
+};
+
+struct Line {  // of the report
+  int64_t checks = 0, misses = 0;
+  double worst = 0;        // error, relative to what is allowed
+  double worst_error = 0;  // relative to the value's scale
+};
+
+class Suite {
+ public:
+  Suite(Runner& runner, uint64_t seed) : runner(runner), random(seed), seed(seed) {}
+
+  /// Calls a row and compares. `member` is the row, skipped where the table has none.
+  template <typename Member>
+  void check(const char* row, Member member, const std::string& what,
+             const std::vector<Array*>& operands, const Call& call,
+             const std::vector<Expect>& expects) {
+    if (runner.table().*member) compare(row, what, operands, call, expects);
+  }
+  void miss(const std::string& row, const std::string& text);
+
+  double uniform(double low, double high);
+  int64_t integer(int64_t low, int64_t high);  // inclusive
+  /// Random numbers: reals from [low, high), integers from [-20, 20] or what fits.
+  void fill(Array& array, double low = -2, double high = 2);
+  Array filled(DType dtype, const Shape& shape, Layout layout = Layout::dense, double low = -2,
+               double high = 2);
+
+  Runner& runner;
+  std::mt19937_64 random;
+  uint64_t seed;
+  std::map<std::string, Line> lines;
+  std::vector<std::string> misses;  // the first ones
+
+ private:
+  void compare(const std::string& row, const std::string& what, const std::vector<Array*>& operands,
+               const Call& call, const std::vector<Expect>& expects);
+};
+
+constexpr DType kFloats[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
+constexpr DType kNumbers[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
+                              DType::i64, DType::i32, DType::u8};
+constexpr DType kAllTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
+                               DType::i64, DType::i32, DType::u8,  DType::boolean};
+inline DType compute_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// The families, a file each.
+void check_elements(Suite&);
+void check_reductions(Suite&);
+void check_rows(Suite&);
+void check_norms(Suite&);
+void check_products(Suite&);
+void check_indices(Suite&);
+void check_attention(Suite&);
+void check_pictures(Suite&);
+void check_optimizers(Suite&);
+void check_choosing(Suite&);
+void check_random(Suite&);
+void check_finance(Suite&);
+
+/// FLOW_TEST_SEED, or a fresh one.
+uint64_t test_seed();
+
+}  // namespace flow::suite
