@@ -47,6 +47,8 @@ struct Context {
 #endif
   [[maybe_unused]] void* fake = nullptr;  // of the sanitizer
   [[maybe_unused]] void* tsan = nullptr;
+
+  ~Context() { std::free(stack); }
 };
 
 #if defined(__x86_64__)
@@ -143,9 +145,8 @@ void fail(std::string text) {
   block.failed = true;
 }
 
-// Does not return: the block is given up with all its fibers.
-[[noreturn]] void give_up(std::string text) {
-  fail(std::move(text));
+// Does not return: the block is given up with all its fibers, whose stacks hold nothing to free.
+[[noreturn]] void give_up() {
   switch_to(running->context, host);
   std::abort();
 }
@@ -199,12 +200,9 @@ Fiber* new_fiber() {
 }
 
 void drop_fibers() {
-  for (auto& fiber : fibers) {
 #if defined(__SANITIZE_THREAD__)
-    __tsan_destroy_fiber(fiber->context.tsan);
+  for (auto& fiber : fibers) __tsan_destroy_fiber(fiber->context.tsan);
 #endif
-    std::free(fiber->context.stack);
-  }
   fibers.clear();
   block.idle.clear();
 }
@@ -270,8 +268,10 @@ void* shared_room(const char* key, size_t bytes) {
   for (Room& room : block.rooms)
     if (room.key == key) return room.data.get();
   block.static_bytes += bytes;
-  if (block.static_bytes > kStaticShared)
-    give_up("a kernel has " + std::to_string(block.static_bytes) + " bytes of __shared__");
+  if (block.static_bytes > kStaticShared) {
+    fail("a kernel has " + std::to_string(block.static_bytes) + " bytes of __shared__");
+    give_up();
+  }
   block.rooms.push_back({key, bytes, std::unique_ptr<char[]>(new char[bytes])});
   std::memset(block.rooms.back().data.get(), 0xff, bytes);
   return block.rooms.back().data.get();
@@ -284,8 +284,11 @@ void wait_for_block(const char* file, int line) {
     block.barrier_file = file;
     block.barrier_line = line;
   } else if (block.barrier_line != line || std::strcmp(block.barrier_file, file) != 0) {
-    give_up("threads of a block wait at " + at(block.barrier_file, block.barrier_line) +
-            " and at " + at(file, line));
+    {
+      fail("threads of a block wait at " + at(block.barrier_file, block.barrier_line) + " and at " +
+           at(file, line));
+      give_up();
+    }
   }
   block.at_barrier.push_back(running);
   if (static_cast<int>(block.at_barrier.size()) == block.threads) {
@@ -299,12 +302,18 @@ void wait_for_block(const char* file, int line) {
 
 const char* exchange(const void* mine, size_t bytes, const char* file, int line) {
   Warp& warp = block.warps[place.thread.x / kLanes];
-  if (block.threads % kLanes != 0) give_up("a warp is not whole at " + at(file, line));
+  if (block.threads % kLanes != 0) {
+    fail("a warp is not whole at " + at(file, line));
+    give_up();
+  }
   if (warp.arrived == 0) {
     warp.file = file;
     warp.line = line;
   } else if (warp.line != line || std::strcmp(warp.file, file) != 0) {
-    give_up("lanes of a warp meet at " + at(warp.file, warp.line) + " and at " + at(file, line));
+    {
+      fail("lanes of a warp meet at " + at(warp.file, warp.line) + " and at " + at(file, line));
+      give_up();
+    }
   }
   auto& pieces = warp.pieces[warp.parity];
   std::memcpy(pieces[lane()], mine, bytes);
