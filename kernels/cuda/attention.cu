@@ -325,7 +325,7 @@ int attention(Stream& stream, Attention options, const View& q, const View& k, c
               const View& out, const View& lse) {
   if (q.shape[3] > kWidthMax) return kUnsupported;
   if (lse.count() == 0) return kDone;
-  return visit_float(q.dtype, [&](auto type) {
+  return visit_floats(q.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
     auto s = sizes_of<C>(options, q, k);
@@ -343,7 +343,7 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
                        const View& v, const View& out, const View& lse, const View& grad,
                        const View& dq, const View& dk, const View& dv) {
   if (q.shape[3] > kWidthMax) return kUnsupported;
-  return visit_float(q.dtype, [&](auto type) {
+  return visit_floats(q.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
     auto s = sizes_of<C>(options, q, k);
@@ -376,7 +376,7 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
 int rotary(Stream& stream, const View& x, int64_t first, double theta, bool inverse,
            const View& out) {
   if (x.count() == 0) return kDone;
-  return visit_float(x.dtype, [&](auto type) {
+  return visit_floats(x.dtype, [&](auto type) {
     using T = decltype(type);
     int64_t half = x.shape[3] / 2, batches = x.shape[0], heads = x.shape[1];
     int64_t blocks = blocks_for(x.shape[2] * half);

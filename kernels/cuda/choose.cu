@@ -210,7 +210,7 @@ constexpr int64_t kBinsShared = 8192;
 
 struct Bins {
   Walk<1> walk;
-  double low, high;
+  double low, high, scale;
   int64_t count;
 };
 
@@ -218,8 +218,7 @@ template <typename T>
 FLOW_DEVICE int64_t bin_of(const Bins& bins, T value) {
   auto x = convert<double>(value);
   if (!(x >= bins.low && x <= bins.high)) return -1;
-  double share = (x - bins.low) / (bins.high - bins.low);
-  auto bin = static_cast<int64_t>(share * static_cast<double>(bins.count));
+  auto bin = static_cast<int64_t>((x - bins.low) * bins.scale);
   return bin < bins.count ? bin : bins.count - 1;
 }
 
@@ -276,8 +275,9 @@ int top_k(Stream& stream, const View& in, int64_t base, const View& values, cons
 
 int sample(Stream& stream, const View& logits, double temperature, uint64_t seed, uint64_t first,
            int64_t base, const View& index) {
-  if (logits.count() == 0) return kDone;
-  return visit_float(logits.dtype, [&](auto type) {
+  if (index.count() == 0) return kDone;
+  if (logits.count() == 0) return kUnsupported;
+  return visit_floats(logits.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<2> rows = rows_of<2>({&logits, &index});
     return launch(stream, sample_kernel<T>, grid_of(least(rows.walk.count, kBlocksMax)),
@@ -291,14 +291,15 @@ int histogram(Stream& stream, const View& in, double low, double high, const Vie
   if (in.count() == 0 || counts.count() == 0) return kDone;
   auto run = [&](auto type) {
     using T = decltype(type);
-    Bins bins{walk_over<1>(in.shape, {in.strides}), low, high, counts.count()};
+    double scale = static_cast<double>(counts.count()) / (high - low);
+    Bins bins{walk_over<1>(in.shape, {in.strides}), low, high, scale, counts.count()};
     size_t bytes = bins.count <= kBinsShared ? static_cast<size_t>(bins.count) * 4 : 0;
     // A block's counts are added up at its end: fewer, longer blocks.
     int64_t blocks = blocks_for(bins.walk.count, kBlockThreads * 16, 1024);
     return launch(stream, histogram_kernel<T>, grid_of(blocks), kBlockThreads, bytes, bins,
                   in.at<T>(), counts.at<unsigned long long>());
   };
-  if (is_float(in.dtype)) return visit_float(in.dtype, run);
+  if (is_float(in.dtype)) return visit_floats(in.dtype, run);
   if (in.dtype == DType::boolean) return kUnsupported;
   return visit_number(in.dtype, run);
 }

@@ -3,6 +3,7 @@
 // type would take minutes to compile and save nothing, since memory is what they wait for.
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launchers.hpp"
+#include "kernels/shared/compare_number.hpp"
 #include "kernels/shared/philox.hpp"
 
 namespace flow::cuda {
@@ -322,17 +323,6 @@ struct DropoutEach {
   }
 };
 
-// A bound beyond the type's range is the end of that range.
-template <typename C>
-C bound_as(Number bound) {
-  if constexpr (std::is_integral_v<C>) {
-    constexpr auto lowest = static_cast<int64_t>(std::numeric_limits<C>::min());
-    constexpr auto highest = static_cast<int64_t>(std::numeric_limits<C>::max());
-    if (bound.is_integer) return static_cast<C>(most(lowest, least(highest, bound.integer)));
-  }
-  return number_as<C>(bound);
-}
-
 // The types of unary, binary and clamp.
 bool has_arithmetic(DType dtype) { return dtype != DType::boolean; }
 template <typename F>
@@ -394,7 +384,7 @@ int unary(Stream& stream, Unary op, const View& in, const View& out) {
 
 int unary_backward(Stream& stream, Unary op, const View& in, const View& y, const View& grad,
                    const View& out) {
-  return visit_float(in.dtype, [&](auto type) {
+  return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     return launch_each<kPack<T>>(stream, UnaryBackwardEach<T>{op}, {&in, &y, &grad, &out});
   });
@@ -430,8 +420,13 @@ int compare_number(Stream& stream, Compare op, const View& a, Number b, const Vi
   if (!has_arithmetic(a.dtype)) return kUnsupported;
   return visit_arithmetic(a.dtype, [&](auto type) {
     using T = decltype(type);
-    auto number = number_as<Compute<T>>(b);
-    return launch_each<kPack<T>>(stream, CompareNumberEach<T>{op, number}, {&a, &out});
+    CompareNumberEach<T> f{op, number_as<Compute<T>>(b)};
+    if constexpr (std::is_integral_v<T>) {
+      IntegerComparison exact = integer_comparison<T>(op, b);
+      if (exact.is_constant) return fill(stream, out, Number::of(int64_t{exact.value}));
+      f = {exact.op, static_cast<T>(exact.number)};
+    }
+    return launch_each<kPack<T>>(stream, f, {&a, &out});
   });
 }
 
@@ -452,14 +447,14 @@ int clamp(Stream& stream, const View& in, Number low, Number high, const View& o
   if (!has_arithmetic(in.dtype)) return kUnsupported;
   return visit_arithmetic(in.dtype, [&](auto type) {
     using T = decltype(type);
-    ClampEach<T> f{bound_as<Compute<T>>(low), bound_as<Compute<T>>(high)};
+    ClampEach<T> f{nearest_of<Compute<T>>(low), nearest_of<Compute<T>>(high)};
     return launch_each<kPack<T>>(stream, f, {&in, &out});
   });
 }
 
 int add_product(Stream& stream, const View& a, const View& b, const View& c, double factor,
                 const View& out) {
-  return visit_float(a.dtype, [&](auto type) {
+  return visit_floats(a.dtype, [&](auto type) {
     using T = decltype(type);
     AddProductEach<T> f{static_cast<Compute<T>>(factor), false};
     return launch_each<kPack<T>>(stream, f, {&a, &b, &c, &out});
@@ -468,7 +463,7 @@ int add_product(Stream& stream, const View& a, const View& b, const View& c, dou
 
 int add_quotient(Stream& stream, const View& a, const View& b, const View& c, double factor,
                  const View& out) {
-  return visit_float(a.dtype, [&](auto type) {
+  return visit_floats(a.dtype, [&](auto type) {
     using T = decltype(type);
     AddProductEach<T> f{static_cast<Compute<T>>(factor), true};
     return launch_each<kPack<T>>(stream, f, {&a, &b, &c, &out});
@@ -476,7 +471,7 @@ int add_quotient(Stream& stream, const View& a, const View& b, const View& c, do
 }
 
 int lerp(Stream& stream, const View& a, const View& b, double weight, const View& out) {
-  return visit_float(a.dtype, [&](auto type) {
+  return visit_floats(a.dtype, [&](auto type) {
     using T = decltype(type);
     LerpEach<T> f{static_cast<Compute<T>>(weight)};
     return launch_each<kPack<T>>(stream, f, {&a, &b, &out});
@@ -485,7 +480,7 @@ int lerp(Stream& stream, const View& a, const View& b, double weight, const View
 
 int dropout(Stream& stream, const View& in, double p, uint64_t seed, uint64_t first,
             const View& out) {
-  return visit_float(in.dtype, [&](auto type) {
+  return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     double factor = p < 1 ? 1 / (1 - p) : 0;
     DropoutEach<T> f{p, static_cast<Compute<T>>(factor), seed, first};

@@ -357,7 +357,7 @@ int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_
                 out.strides[0],
                 out.strides[1],
                 across};
-  return visit_float(out.dtype, [&](auto type) {
+  return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
     return launch(stream, add_rows_kernel<T>, grid_of(blocks_for(count * across * kWarp)),
                   kBlockThreads, 0, s, sorter.pairs, grad.at<T>(), out.at<T>());
@@ -389,7 +389,7 @@ int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_
                 out.strides[last], out.count()};
   dim3 grid = grid_of(blocks_for(s.walk.count));
   if (s.width == 1)
-    return visit_float(out.dtype, [&](auto type) {
+    return visit_floats(out.dtype, [&](auto type) {
       using T = decltype(type);
       return launch(stream, add_alone_kernel<T>, grid, kBlockThreads, 0, s, grad.at<T>(),
                     out.at<T>());
@@ -398,7 +398,7 @@ int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_
   if (!sorter.take(stream.scratch, s.walk.count)) return kNeedsScratch;
   FLOW_LAUNCH(launch(stream, element_places_kernel, grid, kBlockThreads, 0, s, sorter.pairs));
   FLOW_LAUNCH(sorter.sort(stream, static_cast<uint64_t>(s.places)));
-  return visit_float(out.dtype, [&](auto type) {
+  return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
     return launch(stream, add_elements_kernel<T>, grid, kBlockThreads, 0, s, sorter.pairs,
                   grad.at<T>(), out.at<T>());

@@ -96,6 +96,12 @@ FLOW_DEVICE void leave_fault(int64_t* fault, int64_t position) {
   }
 }
 
+/// As visit_float; other types are unsupported.
+template <typename F>
+int visit_floats(DType dtype, F f) {
+  return is_float(dtype) ? visit_float(dtype, f) : kUnsupported;
+}
+
 /// A number in the type that elements are computed in.
 template <typename C>
 C number_as(Number number) {

@@ -139,7 +139,7 @@ __global__ void sum_parts_kernel(const C* parts, int64_t count, int64_t columns,
 template <typename C>
 int sum_parts(Stream& stream, const C* parts, int64_t count, const View* out) {
   if (!out || out->count() == 0) return kDone;
-  return visit_float(out->dtype, [&](auto type) {
+  return visit_floats(out->dtype, [&](auto type) {
     using To = decltype(type);
     return launch(stream, sum_parts_kernel<C, To>, grid_of(divide_up(out->count(), 256)), 256, 0,
                   parts, count, out->count(), out->at<To>(), out->strides[0]);
@@ -149,7 +149,7 @@ int sum_parts(Stream& stream, const C* parts, int64_t count, const View* out) {
 int norm(Stream& stream, bool centred, const View& x, const View* weight, const View* bias,
          double eps, const View& y, const View* mean, const View& rstd) {
   if (rstd.count() == 0) return kDone;
-  return visit_float(x.dtype, [&](auto type) {
+  return visit_floats(x.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
     Rows<2> rows = rows_of<2>({&x, &y});
@@ -164,7 +164,7 @@ int norm(Stream& stream, bool centred, const View& x, const View* weight, const 
 int norm_backward(Stream& stream, bool centred, const View& x, const View* weight, const View* mean,
                   const View& rstd, const View& grad, const View& dx, const View* dweight,
                   const View* dbias) {
-  return visit_float(x.dtype, [&](auto type) {
+  return visit_floats(x.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
     Rows<3> rows = rows_of<3>({&x, &grad, &dx});

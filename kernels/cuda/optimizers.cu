@@ -170,7 +170,7 @@ int sgd(Stream& stream, const Sgd& o, const View& weights, const View& grad, dou
 
 int add_sum_of_squares(Stream& stream, const View& in, const View& out) {
   if (in.count() == 0) return kDone;
-  return visit_float(in.dtype, [&](auto type) {
+  return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     Squares s{walk_over<1>(in.shape, {in.strides}), 0, 0};
     int64_t count = s.walk.count;

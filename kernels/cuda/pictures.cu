@@ -378,7 +378,7 @@ int conv2d(Stream& stream, const Conv2d& o, const View& x, const View& w, const 
   if (out.count() == 0) return kDone;
   Window v;
   if (!window_of(o, x, w, out, v)) return kUnsupported;
-  return visit_float(x.dtype, [&](auto type) {
+  return visit_floats(x.dtype, [&](auto type) {
     using T = decltype(type);
     ForwardSides<T> sides{v,
                           x.at<T>(),
@@ -396,7 +396,7 @@ int conv2d_backward_input(Stream& stream, const Conv2d& o, const View& grad, con
   if (dx.count() == 0) return kDone;
   Window v;
   if (!window_of(o, dx, w, grad, v)) return kUnsupported;
-  return visit_float(dx.dtype, [&](auto type) {
+  return visit_floats(dx.dtype, [&](auto type) {
     using T = decltype(type);
     InputSides<T> sides{v, grad.at<T>(), w.at<T>(), dx.at<T>()};
     Gemm g{v.channels, v.n * v.h * v.w, v.outputs * v.kh * v.kw, v.groups, 1, 0, false, true};
@@ -409,7 +409,7 @@ int conv2d_backward_weight(Stream& stream, const Conv2d& o, const View& grad, co
   if (dw.count() == 0) return kDone;
   Window v;
   if (!window_of(o, x, dw, grad, v)) return kUnsupported;
-  return visit_float(dw.dtype, [&](auto type) {
+  return visit_floats(dw.dtype, [&](auto type) {
     using T = decltype(type);
     WeightSides<T> sides{v, grad.at<T>(), x.at<T>(), dw.at<T>()};
     Gemm g{v.outputs, v.channels * v.kh * v.kw, v.n * v.oh * v.ow, v.groups, 1, 0, true, false};
@@ -419,7 +419,7 @@ int conv2d_backward_weight(Stream& stream, const Conv2d& o, const View& grad, co
 
 int max_pool2d(Stream& stream, const Pool2d& o, const View& x, const View& out, const View& index) {
   if (out.count() == 0) return kDone;
-  return visit_float(x.dtype, [&](auto type) {
+  return visit_floats(x.dtype, [&](auto type) {
     using T = decltype(type);
     return launch(stream, max_pool_kernel<T>, grid_of(blocks_for(out.count())), kBlockThreads, 0,
                   pool_of(o, x, out), out.count(), x.at<T>(), out.at<T>(), index.at<int64_t>());
@@ -428,7 +428,7 @@ int max_pool2d(Stream& stream, const Pool2d& o, const View& x, const View& out, 
 
 int max_pool2d_backward(Stream& stream, const View& grad, const View& index, const View& dx) {
   if (dx.count() == 0) return kDone;
-  return visit_float(dx.dtype, [&](auto type) {
+  return visit_floats(dx.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
     int64_t planes = dx.shape[0] * dx.shape[1], size = dx.shape[2] * dx.shape[3];
@@ -452,7 +452,7 @@ int max_pool2d_backward(Stream& stream, const View& grad, const View& index, con
 
 int avg_pool2d(Stream& stream, const Pool2d& o, const View& x, const View& out) {
   if (out.count() == 0) return kDone;
-  return visit_float(x.dtype, [&](auto type) {
+  return visit_floats(x.dtype, [&](auto type) {
     using T = decltype(type);
     return launch(stream, avg_pool_kernel<T>, grid_of(blocks_for(out.count())), kBlockThreads, 0,
                   pool_of(o, x, out), out.count(), x.at<T>(), out.at<T>());
@@ -461,7 +461,7 @@ int avg_pool2d(Stream& stream, const Pool2d& o, const View& x, const View& out) 
 
 int avg_pool2d_backward(Stream& stream, const Pool2d& o, const View& grad, const View& dx) {
   if (dx.count() == 0) return kDone;
-  return visit_float(dx.dtype, [&](auto type) {
+  return visit_floats(dx.dtype, [&](auto type) {
     using T = decltype(type);
     return launch(stream, avg_pool_backward_kernel<T>, grid_of(blocks_for(dx.count())),
                   kBlockThreads, 0, pool_of(o, dx, grad), dx.count(), grad.at<T>(), dx.at<T>());
@@ -483,7 +483,7 @@ int resize(Stream& stream, bool bilinear, const View& in, const View& out) {
 int resize_backward(Stream& stream, bool bilinear, const View& grad, const View& out) {
   if (out.count() == 0) return kDone;
   Sizes s{out.shape[2], out.shape[3], grad.shape[2], grad.shape[3], bilinear};
-  return visit_float(out.dtype, [&](auto type) {
+  return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
     return launch(stream, resize_backward_kernel<T>, grid_of(blocks_for(out.count())),
                   kBlockThreads, 0, s, out.count(), grad.at<T>(), out.at<T>());
@@ -495,7 +495,7 @@ int normalise(Stream& stream, const View& in, const View& mean, const View& devi
   if (out.count() == 0) return kDone;
   const int order[] = {0, 3, 1, 2};
   View from = permute(in, order);
-  return visit_float(out.dtype, [&](auto type) {
+  return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
     return launch(stream, normalise_kernel<T>, grid_of(blocks_for(out.count())), kBlockThreads, 0,
                   out.count(), out.shape[1], out.shape[2] * out.shape[3],

@@ -145,7 +145,7 @@ int matmul(Stream& stream, const View& a, const View& b, double alpha, double be
     return kUnsupported;
   if (c.count() == 0) return kDone;
   int row = c.rank() - 2, column = c.rank() - 1;
-  return visit_float(c.dtype, [&](auto type) {
+  return visit_floats(c.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
     MatrixSides<T> sides{walk_over<3>(leading(c.shape, 2), {a.strides, b.strides, c.strides}),

@@ -64,17 +64,6 @@ struct Normal {
   }
 };
 
-// The upper half of a 64 by 64 bit product: a number below `span`, evenly but for 2^-64.
-FLOW_DEVICE uint64_t below_span(uint64_t bits, uint64_t span) {
-#ifdef __CUDA_ARCH__
-  return __umul64hi(bits, span);
-#else
-  uint64_t a = bits >> 32, b = bits & 0xffffffffu, c = span >> 32, d = span & 0xffffffffu;
-  uint64_t middle = b * d / 0x100000000u + (a * d & 0xffffffffu) + b * c % 0x100000000u;
-  return a * c + a * d / 0x100000000u + b * c / 0x100000000u + middle / 0x100000000u;
-#endif
-}
-
 template <typename T>
 struct Integers {
   static constexpr int numbers = 2;
@@ -85,7 +74,7 @@ struct Integers {
     Random4 bits = random_block(seed, block, RandomUse::integers);
     for (int j = 0; j < 2; j++) {
       uint64_t number = join(bits.word[2 * j], bits.word[2 * j + 1]);
-      if (span != 0) number = below_span(number, span);
+      if (span != 0) number = multiply_high(number, span);
       to[j] = static_cast<T>(static_cast<uint64_t>(low) + number);
     }
   }
@@ -108,7 +97,7 @@ struct Bernoulli {
 
 int uniform(Stream& stream, const View& out, uint64_t seed, uint64_t first, double low,
             double high) {
-  return visit_float(out.dtype, [&](auto type) {
+  return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
     Uniform<T> f{low, high, next_below(convert<T>(high))};
     return launch_numbers<T>(stream, f, out, seed, first);
@@ -117,7 +106,7 @@ int uniform(Stream& stream, const View& out, uint64_t seed, uint64_t first, doub
 
 int normal(Stream& stream, const View& out, uint64_t seed, uint64_t first, double mean,
            double deviation) {
-  return visit_float(out.dtype, [&](auto type) {
+  return visit_floats(out.dtype, [&](auto type) {
     using T = decltype(type);
     return launch_numbers<T>(stream, Normal<T>{mean, deviation}, out, seed, first);
   });

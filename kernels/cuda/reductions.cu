@@ -394,7 +394,7 @@ int reduce(Stream& stream, Reduce op, const View& in, double correction, const V
         return reduce_by<T, int64_t>(stream, Simple<int64_t>{op}, in, correction, out);
       return kUnsupported;
     });
-  return visit_float(in.dtype, [&](auto type) {
+  return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     if (op == Reduce::var) {
       if (out.dtype == DType::f64)
@@ -447,7 +447,7 @@ int cumsum(Stream& stream, const View& in, const View& out) {
     return launch(stream, cumsum_kernel<T>, grid_of(blocks), kBlockThreads, 0, r, in.at<T>(), sums,
                   out.at<T>());
   };
-  if (is_float(in.dtype)) return visit_float(in.dtype, run);
+  if (is_float(in.dtype)) return visit_floats(in.dtype, run);
   if (in.dtype == DType::i64) return run(int64_t{});
   if (in.dtype == DType::i32) return run(int32_t{});
   return kUnsupported;

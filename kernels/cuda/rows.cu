@@ -116,7 +116,7 @@ __global__ void cross_entropy_backward_kernel(Rows<2> rows, int threads_of_row, 
 
 int softmax(Stream& stream, bool logarithm, const View& in, const View& out) {
   if (in.count() == 0) return kDone;
-  return visit_float(in.dtype, [&](auto type) {
+  return visit_floats(in.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<2> rows = rows_of<2>({&in, &out});
     RowLaunch shape = rows_for(rows.walk.count, rows.columns);
@@ -128,7 +128,7 @@ int softmax(Stream& stream, bool logarithm, const View& in, const View& out) {
 int softmax_backward(Stream& stream, bool logarithm, const View& y, const View& grad,
                      const View& out) {
   if (y.count() == 0) return kDone;
-  return visit_float(y.dtype, [&](auto type) {
+  return visit_floats(y.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<3> rows = rows_of<3>({&y, &grad, &out});
     RowLaunch shape = rows_for(rows.walk.count, rows.columns);
@@ -140,7 +140,7 @@ int softmax_backward(Stream& stream, bool logarithm, const View& y, const View& 
 int cross_entropy(Stream& stream, const View& logits, const View& labels, int64_t base,
                   int64_t ignore, const View& loss, const View& lse) {
   if (loss.count() == 0) return kDone;
-  return visit_float(logits.dtype, [&](auto type) {
+  return visit_floats(logits.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<1> rows = rows_of<1>({&logits});
     RowLaunch shape = rows_for(rows.walk.count, rows.columns);
@@ -154,7 +154,7 @@ int cross_entropy(Stream& stream, const View& logits, const View& labels, int64_
 int cross_entropy_backward(Stream& stream, const View& logits, const View& labels, int64_t base,
                            int64_t ignore, const View& lse, const View& grad, const View& out) {
   if (logits.count() == 0) return kDone;
-  return visit_float(logits.dtype, [&](auto type) {
+  return visit_floats(logits.dtype, [&](auto type) {
     using T = decltype(type);
     Rows<2> rows = rows_of<2>({&logits, &out});
     RowLaunch shape = rows_for(rows.walk.count, rows.columns);

@@ -7,14 +7,18 @@
 namespace flow::suite {
 namespace {
 
-void run(void (*check)(Suite&)) {
-  HostRunner runner(*cuda_kernels(), [](bool reversed) { emulator::reversed = reversed; });
+void run_with(Runner& runner, void (*check)(Suite&)) {
   Suite suite(runner, test_seed());
   check(suite);
   for (const std::string& miss : suite.misses) FAIL_CHECK(miss);
   for (const auto& [row, line] : suite.lines)
     if (line.misses > 0)
       FAIL_CHECK(row << ": " << line.misses << " of " << line.checks << " checks missed");
+}
+
+void run(void (*check)(Suite&)) {
+  HostRunner runner(*cuda_kernels(), [](bool reversed) { emulator::reversed = reversed; });
+  run_with(runner, check);
 }
 
 TEST_CASE("emulated: elements") { run(check_elements); }
@@ -29,6 +33,15 @@ TEST_CASE("emulated: optimizers") { run(check_optimizers); }
 TEST_CASE("emulated: choosing") { run(check_choosing); }
 TEST_CASE("emulated: random numbers") { run(check_random); }
 TEST_CASE("emulated: finance") { run(check_finance); }
+
+// The same of the CPU's kernels: what the suite asks for is what the table says, and no more.
+TEST_CASE("cpu: all rows") {
+  HostRunner runner(cpu_kernels(), [](bool) {});
+  for (auto check : {check_elements, check_reductions, check_rows, check_norms, check_products,
+                     check_indices, check_attention, check_pictures, check_optimizers,
+                     check_choosing, check_random, check_finance})
+    run_with(runner, check);
+}
 
 }  // namespace
 }  // namespace flow::suite

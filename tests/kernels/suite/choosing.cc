@@ -88,7 +88,7 @@ void check_counts(Suite& s, DType dtype, const Shape& shape, int64_t bins, Layou
   double low = -4, high = 5;
   for (double x : in.values()) {
     if (!(x >= low && x <= high)) continue;
-    auto bin = static_cast<int64_t>((x - low) / (high - low) * static_cast<double>(bins));
+    auto bin = static_cast<int64_t>((x - low) * (static_cast<double>(bins) / (high - low)));
     want[static_cast<size_t>(std::min(bin, bins - 1))]++;
   }
   s.check("histogram", &Kernels::histogram,

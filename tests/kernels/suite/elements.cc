@@ -246,9 +246,10 @@ void check_compare(Suite& s) {
         for (int64_t i = 0; i < each->count(); i++) each->set(i, std::fabs(std::rint(each->at(i))));
       if (is_float(dtype) && b.count() > 1) b.set(0, NAN);
       std::vector<double> want, with_number;
+      double number = std::vector<double>{1, 1.5, 300, -1}[static_cast<size_t>(s.integer(0, 3))];
       for (int64_t i = 0; i < a.count(); i++) {
         want.push_back(compare_value(op, a.at(i), b.at(i)));
-        with_number.push_back(compare_value(op, a.at(i), 1));
+        with_number.push_back(compare_value(op, a.at(i), number));
       }
       std::string what = name_of(op) + text(dtype, shape, layout);
       s.check("compare", &Kernels::compare, what, {&a, &b, &out},
@@ -258,7 +259,7 @@ void check_compare(Suite& s) {
               {{&out, want, {}, 0}});
       s.check("compare_number", &Kernels::compare_number, what, {&a, &out},
               [&](const Kernels& k, Stream& stream, Views v) {
-                return k.compare_number(stream, op, v[0], Number::of(int64_t{1}), v[1]);
+                return k.compare_number(stream, op, v[0], Number::of(number), v[1]);
               },
               {{&out, with_number, {}, 0}});
     }

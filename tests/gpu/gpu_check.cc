@@ -1,0 +1,389 @@
+// One command for a machine with a GPU: every row of the CUDA table against the suite that the
+// emulator runs too, and against the CPU's rows on the same operands; twice, for the same bits;
+// then how fast some of them are beside what the device was seen to do in the same run. Exits with
+// 1 on a miss, and with 0 and a line that says so where there is no GPU.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "kernels/cuda/device.hpp"
+#include "tests/kernels/suite/suite.hpp"
+
+namespace flow::gpu {
+namespace {
+
+using namespace kernels;
+using suite::Array;
+
+template <typename T>
+T must(Result<T> result) {
+  if (result) return std::move(*result);
+  fmt::print("{}\n", result.error().message);
+  std::exit(1);
+}
+void must(Status status) {
+  if (status) return;
+  fmt::print("{}\n", status.error().message);
+  std::exit(1);
+}
+
+// Memory of the device, given back at the end.
+class Room {
+ public:
+  Room(size_t bytes, void* stream)
+      : data_(must(cuda::allocate(std::max<size_t>(bytes, 256), stream))), stream_(stream) {}
+  Room(const Room&) = delete;
+  ~Room() { must(cuda::release(data_, stream_)); }
+  char* data() const { return data_; }
+
+ private:
+  char* data_;
+  void* stream_;
+};
+
+// Operands are copied to the device with their gaps, and back.
+class DeviceRunner : public suite::Runner {
+ public:
+  DeviceRunner(const Kernels& table, void* stream) : table_(table), stream_(stream) {}
+  const Kernels& table() const override { return table_; }
+
+  std::string run(const std::vector<Array*>& operands, const suite::Call& call) override {
+    std::vector<std::vector<char>> before;
+    std::vector<std::unique_ptr<Room>> rooms;
+    std::vector<View> views;
+    for (Array* each : operands) {
+      before.emplace_back();
+      rooms.push_back(nullptr);
+      views.emplace_back();
+      if (!each) continue;
+      before.back().assign(each->memory(), each->memory() + each->bytes());
+      rooms.back() = std::make_unique<Room>(each->bytes(), stream_);
+      views.back() = each->view();
+      // As in the host's memory, to the bytes that an address is a multiple of.
+      views.back().data = rooms.back()->data() + (each->view().data - each->memory());
+    }
+    std::string error = once(operands, before, rooms, views, call);
+    if (!error.empty()) return error;
+    std::vector<std::vector<char>> first;
+    for (Array* each : operands)
+      first.emplace_back(each ? each->memory() : nullptr,
+                         each ? each->memory() + each->bytes() : nullptr);
+    error = once(operands, before, rooms, views, call);
+    if (!error.empty()) return error;
+    for (size_t i = 0; i < operands.size(); i++)
+      if (operands[i] && !std::equal(first[i].begin(), first[i].end(), operands[i]->memory()))
+        return "other bits the second time";
+    return against_cpu(operands, before, first, call);
+  }
+
+  double worst = 0;  // of the CPU's results, where they differ by more than the type's rounding
+
+ private:
+  std::string once(const std::vector<Array*>& operands,
+                   const std::vector<std::vector<char>>& before,
+                   const std::vector<std::unique_ptr<Room>>& rooms, const std::vector<View>& views,
+                   const suite::Call& call) {
+    for (size_t i = 0; i < operands.size(); i++)
+      if (operands[i])
+        must(cuda::copy_to_device(rooms[i]->data(), before[i].data(), before[i].size(), stream_));
+    Room word(sizeof(int64_t), stream_);
+    must(cuda::set_bytes(word.data(), 0, sizeof(int64_t), stream_));
+    Stream stream;
+    stream.native = stream_;
+    stream.fault = reinterpret_cast<int64_t*>(word.data());
+    std::unique_ptr<Room> scratch;
+    int code = call(table_, stream, views.data());
+    if (code == kNeedsScratch) {
+      size_t bytes = stream.scratch.needed;
+      scratch = std::make_unique<Room>(bytes, stream_);
+      must(cuda::set_bytes(scratch->data(), 0xff, bytes, stream_));
+      stream.scratch = {scratch->data(), bytes, 0, 0};
+      code = call(table_, stream, views.data());
+    }
+    if (code == kUnsupported) return "unsupported";
+    if (code != kDone) return fmt::format("error {}: {}", code, table_.error_text(code));
+    for (size_t i = 0; i < operands.size(); i++)
+      if (operands[i])
+        must(cuda::copy_to_host(operands[i]->memory(), rooms[i]->data(), operands[i]->bytes(),
+                                stream_));
+    must(cuda::copy_to_host(reinterpret_cast<char*>(&fault), word.data(), sizeof fault, stream_));
+    must(cuda::wait_for(stream_));
+    return "";
+  }
+
+  // The CPU's row on the same operands: how far apart the two are, of the largest element.
+  std::string against_cpu(const std::vector<Array*>& operands,
+                          const std::vector<std::vector<char>>& before,
+                          const std::vector<std::vector<char>>& device, const suite::Call& call) {
+    for (size_t i = 0; i < operands.size(); i++)
+      if (operands[i]) std::copy(before[i].begin(), before[i].end(), operands[i]->memory());
+    int64_t kept = fault;
+    suite::HostRunner host(cpu_kernels(), [](bool) {});
+    std::string error = host.run(operands, call);
+    fault = kept;
+    if (error.empty())
+      for (size_t i = 0; i < operands.size(); i++) {
+        Array* each = operands[i];
+        if (!each || !is_float(each->dtype())) continue;
+        std::vector<double> of_cpu = each->values();
+        std::copy(device[i].begin(), device[i].end(), each->memory());
+        double largest = 0, apart = 0;
+        for (int64_t at = 0; at < each->count(); at++) {
+          double x = of_cpu[static_cast<size_t>(at)], y = each->at(at);
+          if (std::isfinite(x) && std::isfinite(y)) {
+            largest = std::max(largest, std::fabs(x));
+            apart = std::max(apart, std::fabs(x - y));
+          } else if (std::isnan(x) != std::isnan(y)) {
+            return "a NaN where the CPU has none, or the other way round";
+          }
+        }
+        if (largest > 0 && (each->dtype() == DType::f32 || each->dtype() == DType::f64))
+          worst = std::max(worst, apart / largest);
+      }
+    for (size_t i = 0; i < operands.size(); i++)
+      if (operands[i]) std::copy(device[i].begin(), device[i].end(), operands[i]->memory());
+    return "";
+  }
+
+  const Kernels& table_;
+  void* stream_;
+};
+
+int check_rows(void* stream) {
+  DeviceRunner runner(*cuda_kernels(), stream);
+  suite::Suite all(runner, suite::test_seed());
+  struct Family {
+    const char* name;
+    void (*check)(suite::Suite&);
+  };
+  fmt::print("{:<24} {:>7} {:>12}  {}\n", "row", "checks", "worst error", "");
+  for (Family family : {Family{"elements", suite::check_elements},
+                        {"reductions", suite::check_reductions},
+                        {"rows", suite::check_rows},
+                        {"norms", suite::check_norms},
+                        {"products", suite::check_products},
+                        {"indices", suite::check_indices},
+                        {"attention", suite::check_attention},
+                        {"pictures", suite::check_pictures},
+                        {"optimizers", suite::check_optimizers},
+                        {"choosing", suite::check_choosing},
+                        {"random", suite::check_random},
+                        {"finance", suite::check_finance}}) {
+    runner.worst = 0;
+    family.check(all);
+    fmt::print("# {}: f32 and f64 are within {:.1e} of the CPU's\n", family.name, runner.worst);
+  }
+  int64_t misses = 0;
+  for (const auto& [row, line] : all.lines) {
+    misses += line.misses;
+    fmt::print("{:<24} {:>7} {:>12.1e}  {}\n", row, line.checks, line.worst_error,
+               line.misses ? fmt::format("MISS {}", line.misses) : "ok");
+  }
+  for (const std::string& miss : all.misses) fmt::print("{}\n", miss);
+  return misses > 0 ? 1 : 0;
+}
+
+// ---- speed
+
+// Seconds of one call, the best of several rounds.
+double time_of(void* stream, const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  call();
+  must(cuda::wait_for(stream));
+  double best = 1e9;
+  for (int round = 0; round < 5; round++) {
+    constexpr int times = 10;
+    auto start = Clock::now();
+    for (int i = 0; i < times; i++) call();
+    must(cuda::wait_for(stream));
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / times);
+  }
+  return best;
+}
+
+// Operands of random numbers on the device, and the scratch that calls share.
+class Bench {
+ public:
+  explicit Bench(void* native) : scratch_(size_t{1} << 30, native) {
+    stream.native = native;
+    stream.scratch = {scratch_.data(), size_t{1} << 30, 0, 0};
+  }
+  View random(DType dtype, const Shape& shape) {
+    View view = empty(dtype, shape);
+    must_be(table.normal(stream, view, 1, 0, 0, 1));
+    return view;
+  }
+  View empty(DType dtype, const Shape& shape) {
+    View view = dense(dtype, shape, nullptr);
+    rooms_.push_back(std::make_unique<Room>(view.bytes(), stream.native));
+    view.data = rooms_.back()->data();
+    return view;
+  }
+  void clear() {
+    must(cuda::wait_for(stream.native));
+    rooms_.clear();
+  }
+  void must_be(int code) {
+    stream.scratch.used = 0;
+    if (code == kDone) return;
+    fmt::print("error {}: {}\n", code, code > 0 ? table.error_text(code) : "refused");
+    std::exit(1);
+  }
+  double time(const std::function<int()>& call) {
+    return time_of(stream.native, [&] { must_be(call()); });
+  }
+
+  const Kernels& table = *cuda_kernels();
+  Stream stream;
+
+ private:
+  Room scratch_;
+  std::vector<std::unique_ptr<Room>> rooms_;
+};
+
+void print_speed(const char* name, double amount, double seconds, double ceiling,
+                 const char* unit) {
+  fmt::print("{:<32} {:>9.1f} us {:>9.1f} {}  {:>5.1f}% of the ceiling\n", name, seconds * 1e6,
+             amount / seconds / 1e9, unit, 100 * amount / seconds / ceiling);
+}
+
+void measure(void* native) {
+  Bench b(native);
+  constexpr size_t bytes = size_t{1} << 30;
+  double copied = 0, products = 0;
+  {
+    Room from(bytes, native), to(bytes, native);
+    double seconds =
+        time_of(native, [&] { must(cuda::copy_on_device(to.data(), from.data(), bytes, native)); });
+    copied = 2.0 * bytes / seconds;
+  }
+  {
+    View x = b.random(DType::bf16, {8192, 8192}), y = b.random(DType::bf16, {8192, 8192});
+    View z = b.empty(DType::bf16, {8192, 8192});
+    double seconds =
+        b.time([&] { return b.table.matmul(b.stream, x, y, 1, 0, nullptr, Unary::identity, z); });
+    products = 2.0 * 8192 * 8192 * 8192 / seconds;
+    b.clear();
+  }
+  fmt::print("ceilings of this run: {:.0f} GB/s copied, {:.0f} GFLOP/s in a bf16 product of 8192\n",
+             copied / 1e9, products / 1e9);
+  auto moves = [&](const char* name, double amount, const std::function<int()>& call) {
+    print_speed(name, amount, b.time(call), copied, "GB/s   ");
+  };
+  auto computes = [&](const char* name, double amount, const std::function<int()>& call) {
+    print_speed(name, amount, b.time(call), products, "GFLOP/s");
+  };
+  {
+    Shape shape{1 << 28};
+    View x = b.random(DType::f32, shape), y = b.random(DType::f32, shape);
+    View z = b.empty(DType::f32, shape), one = b.empty(DType::f32, {});
+    double size = 4.0 * (1 << 28);
+    moves("copy f32", 2 * size, [&] { return b.table.copy(b.stream, x, z); });
+    moves("add f32", 3 * size, [&] { return b.table.binary(b.stream, Binary::add, x, y, z); });
+    moves("gelu_tanh f32", 2 * size,
+          [&] { return b.table.unary(b.stream, Unary::gelu_tanh, x, z); });
+    moves("sum f32", size, [&] { return b.table.reduce(b.stream, Reduce::sum, x, 0, one); });
+    b.clear();
+  }
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    constexpr int64_t rows = 32768, columns = 4096;
+    View x = b.random(dtype, {rows, columns}), y = b.empty(dtype, {rows, columns});
+    View grad = b.random(dtype, {rows, columns}), dx = b.empty(dtype, {rows, columns});
+    View weight = b.random(dtype, {columns}), bias = b.random(dtype, {columns});
+    View dweight = b.empty(dtype, {columns}), dbias = b.empty(dtype, {columns});
+    View mean = b.empty(DType::f32, {rows}), rstd = b.empty(DType::f32, {rows});
+    double size = static_cast<double>(x.bytes());
+    std::string type = dtype_name(dtype);
+    moves(("layer_norm " + type).c_str(), 2 * size,
+          [&] { return b.table.layer_norm(b.stream, x, &weight, &bias, 1e-5, y, mean, rstd); });
+    moves(("layer_norm_backward " + type).c_str(), 3 * size, [&] {
+      return b.table.layer_norm_backward(b.stream, x, &weight, mean, rstd, grad, dx, &dweight,
+                                         &dbias);
+    });
+    moves(("softmax " + type).c_str(), 2 * size,
+          [&] { return b.table.softmax(b.stream, false, x, y); });
+    b.clear();
+  }
+  {
+    constexpr int64_t rows = 8192, classes = 50257;
+    View logits = b.random(DType::bf16, {rows, classes}),
+         out = b.empty(DType::bf16, {rows, classes});
+    View labels = b.empty(DType::i64, {rows}), loss = b.empty(DType::f32, {rows});
+    View lse = b.empty(DType::f32, {rows}), grad = b.random(DType::f32, {rows});
+    b.must_be(b.table.integers(b.stream, labels, 1, 0, 0, classes - 1));
+    double size = static_cast<double>(logits.bytes());
+    moves("cross_entropy bf16", size,
+          [&] { return b.table.cross_entropy(b.stream, logits, labels, 0, -1, loss, lse); });
+    moves("cross_entropy_backward bf16", 2 * size, [&] {
+      return b.table.cross_entropy_backward(b.stream, logits, labels, 0, -1, lse, grad, out);
+    });
+    b.clear();
+  }
+  {
+    constexpr int64_t count = 1 << 27;
+    View weights = b.random(DType::f32, {count}), grad = b.random(DType::bf16, {count});
+    View mean = b.random(DType::f32, {count}), square = b.empty(DType::f32, {count});
+    View copy = b.empty(DType::bf16, {count});
+    b.must_be(b.table.fill(b.stream, square, Number::of(1.0)));
+    moves("adamw f32, bf16 gradient, copy", (6.0 * 4 + 2 * 2) * count,
+          [&] { return b.table.adamw(b.stream, AdamW{}, weights, grad, 1, mean, square, &copy); });
+    b.clear();
+  }
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    constexpr int64_t n = 4096;
+    View x = b.random(dtype, {n, n}), y = b.random(dtype, {n, n}), z = b.empty(dtype, {n, n});
+    View bias = b.random(dtype, {n});
+    std::string type = dtype_name(dtype);
+    computes(("matmul 4096 " + type).c_str(), 2.0 * n * n * n,
+             [&] { return b.table.matmul(b.stream, x, y, 1, 0, nullptr, Unary::identity, z); });
+    computes(("matmul 4096 bias gelu " + type).c_str(), 2.0 * n * n * n,
+             [&] { return b.table.matmul(b.stream, x, y, 1, 0, &bias, Unary::gelu_tanh, z); });
+    b.clear();
+  }
+  {
+    constexpr int64_t batches = 8, heads = 12, rows = 1024, width = 64;
+    Shape shape{batches, heads, rows, width};
+    View q = b.random(DType::bf16, shape), k = b.random(DType::bf16, shape);
+    View v = b.random(DType::bf16, shape), out = b.empty(DType::bf16, shape);
+    View grad = b.random(DType::bf16, shape), dq = b.empty(DType::bf16, shape);
+    View dk = b.empty(DType::bf16, shape), dv = b.empty(DType::bf16, shape);
+    View lse = b.empty(DType::f32, {batches, heads, rows});
+    Attention options{true, 0.125};
+    double one = 2.0 * batches * heads * rows * rows * width / 2;  // half of it is seen
+    computes("attention bf16 causal", 2 * one,
+             [&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
+    computes("attention_backward bf16 causal", 5 * one, [&] {
+      return b.table.attention_backward(b.stream, options, q, k, v, out, lse, grad, dq, dk, dv);
+    });
+    b.clear();
+  }
+}
+
+int run(bool with_speed) {
+  auto count = cuda::device_count();
+  if (!count || *count == 0) {
+    fmt::print("no GPU here: nothing was checked ({})\n",
+               count ? "CUDA finds none" : count.error().message);
+    return 0;
+  }
+  cuda::DeviceInfo info = must(cuda::describe(0));
+  fmt::print("{} ({}), sm_{}{}, {} processors, {:.1f} of {:.1f} GB free\n", info.name, info.id,
+             info.major, info.minor, info.processors, static_cast<double>(info.memory_free) / 1e9,
+             static_cast<double>(info.memory_total) / 1e9);
+  must(cuda::set_device(0));
+  void* stream = must(cuda::new_stream());
+  int code = check_rows(stream);
+  if (with_speed) measure(stream);
+  must(cuda::last_fault());
+  must(cuda::free_stream(stream));
+  return code;
+}
+
+}  // namespace
+}  // namespace flow::gpu
+
+int main(int count, char** words) {
+  return flow::gpu::run(!(count > 1 && std::string(words[1]) == "--no-speed"));
+}
