@@ -1,6 +1,5 @@
-// A build without CUDA: no table, and every question about a GPU has this answer.
+// A build without CUDA: every question about a GPU has this answer.
 #include "kernels/cuda/device.hpp"
-#include "kernels/table.hpp"
 
 namespace flow::cuda {
 namespace {
@@ -26,9 +25,3 @@ Status set_bytes(char*, int, size_t, void*) { return none(); }
 Status last_fault() { return none(); }
 
 }  // namespace flow::cuda
-
-namespace flow::kernels {
-
-const Kernels* cuda_kernels() { return nullptr; }
-
-}  // namespace flow::kernels

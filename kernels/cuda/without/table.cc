@@ -1,0 +1,8 @@
+// A build without CUDA has no table of it.
+#include "kernels/table.hpp"
+
+namespace flow::kernels {
+
+const Kernels* cuda_kernels() { return nullptr; }
+
+}  // namespace flow::kernels
