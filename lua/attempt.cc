@@ -14,6 +14,8 @@ namespace flow::lua {
 
 namespace {
 
+constexpr size_t kTensorsLeft = size_t{1} << 20;  // bytes that may wait for the next collection
+
 // A dynamic task's calls go into a graph of their own.
 class FragmentScope {
  public:
@@ -60,6 +62,7 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
   compute.threads = std::max(1, static_cast<int>(request.cpus));
   compute.records = true;
   compute.casts = false;
+  if (request.memory_bytes > 0 && memory_.tensors > 0) lua_gc(L_, LUA_GCCOLLECT);
   if (request.memory_bytes > 0)
     memory_.limit = memory_.used + memory_.tensors + static_cast<size_t>(request.memory_bytes);
 }
@@ -69,6 +72,7 @@ void State::end_attempt() {
   lua_settop(L_, 0);
   close_files(L_);
   flush_output(L_);
+  if (memory_.tensors > kTensorsLeft) lua_gc(L_, LUA_GCCOLLECT);
   context_.request = nullptr;
   context_.host = nullptr;
   context_.graph = &graph_;

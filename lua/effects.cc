@@ -91,8 +91,7 @@ int in_task_only(lua_State* L) {
   if (!looks_at_clock(name)) wait_durable(L);
   if (is_io) sandbox(L).opens_files = true;
   bool is_outside = is_io || std::string_view(name) == "os.execute";
-  if (is_outside && !std::exchange(sandbox(L).reached_outside, true) && context(L).host != nullptr)
-    context(L).host->reach_outside();
+  if (is_outside) reach_outside(L);
   return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 
@@ -429,6 +428,11 @@ void open_effects(lua_State* L, int globals) {
   lua_setfield(L, globals, "collectgarbage");
   lua_pushcfunction(L, flow_warn);
   lua_setfield(L, globals, "warn");
+}
+
+void reach_outside(lua_State* L) {
+  if (std::exchange(sandbox(L).reached_outside, true) || context(L).host == nullptr) return;
+  context(L).host->reach_outside();
 }
 
 }  // namespace flow::lua

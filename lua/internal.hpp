@@ -57,6 +57,8 @@ bool is_tensor(lua_State* L, int index);
 Tensor read_tensor(lua_State* L, int index);  // contiguous bytes in .data, digest set
 /// For the restore of upvalues: bytes of a load-time tensor, and putting them back.
 std::string tensor_bytes(lua_State* L, int index);
+/// What backward left at it, which is not among its bytes.
+void forget_gradient(lua_State* L, int index);
 void restore_tensor(lua_State* L, int index, const std::string& bytes);
 
 // ---- libraries

@@ -132,6 +132,7 @@ void open_data(lua_State* L, int flow_table) {
   open_library(L, flow_table, "json", kJsonFunctions);
   open_library(L, flow_table, "fs", kFsFunctions);
   open_library(L, flow_table, "image", kImageFunctions);
+  open_operations(L, flow_table);
 }
 
 }  // namespace flow::lua

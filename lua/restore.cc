@@ -126,6 +126,7 @@ class TaskSnapshot : public Snapshot {
 
   static void restore_content(lua_State* L, int store, const RestorePool::Content& saved) {
     lua_rawgeti(L, store, saved.tensor);
+    forget_gradient(L, lua_gettop(L));
     if (tensor_bytes(L, -1) != saved.bytes) restore_tensor(L, lua_gettop(L), saved.bytes);
     lua_settop(L, store);
   }

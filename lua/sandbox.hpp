@@ -130,6 +130,8 @@ void open_effects(lua_State* L, int globals);          // io, os, math.random, c
 void write_line(lua_State* L, std::string_view text);  // to the attempt's log
 void write_text(lua_State* L, std::string_view text);  // what lacks its newline waits for it
 void close_files(lua_State* L);                        // that the attempt left open
+/// The attempt does what may leave programs or write anywhere; the host is told once.
+void reach_outside(lua_State* L);
 void flush_output(lua_State* L);                       // at the end of an attempt
 void reset_output(lua_State* L);                       // io's files as at the start
 

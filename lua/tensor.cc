@@ -376,6 +376,11 @@ std::string tensor_bytes(lua_State* L, int index) {
   return header_of(x) + dense_bytes(x);
 }
 
+void forget_gradient(lua_State* L, int index) {
+  tensors::Tensor x = check_object(L, index, "what is restored");
+  x.set_gradient({});
+}
+
 void restore_tensor(lua_State* L, int index, const std::string& bytes) {
   tensors::Tensor x = check_object(L, index, "what is restored");
   size_t header = bytes.find('\0');
@@ -383,7 +388,6 @@ void restore_tensor(lua_State* L, int index, const std::string& bytes) {
   tensors::NoRecord off;
   x.set_node({});
   x.want_gradient(bytes.substr(0, header).ends_with(" gradient"));
-  x.set_gradient({});
   std::string content = bytes.substr(header + 1);
   tensors::Tensor saved = tensors::Tensor::empty(x.dtype(), x.shape());
   if (!content.empty()) std::memcpy(saved.view().data, content.data(), content.size());

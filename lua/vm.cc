@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/errors.hpp"
+#include "kernels/tensor/runtime.hpp"
 #include "lua/state.hpp"
 #include "lua/tensor_budget.hpp"
 
@@ -157,6 +158,7 @@ Status State::load(const Bundle& bundle) {
   use_bundle(bundle);
   sandbox_.silent = true;
   TensorScope scope(budget_);
+  tensors::NoRecord off;  // what an attempt walks back begins in it
   Loading loading{this, &bundle, {}};
   lua_pushcfunction(L_, load_body);
   lua_pushlightuserdata(L_, &loading);
@@ -212,6 +214,7 @@ Result<BuildResult> State::build(const BuildRequest& request) {
   // Most graphs are built in less than that, and then their process ends.
   lua_gc(L_, LUA_GCSTEP, -kUncollectedKib);
   TensorScope scope(budget_);
+  tensors::NoRecord off;
   Building building{this, &request, {}};
   lua_pushcfunction(L_, build_body);
   lua_pushlightuserdata(L_, &building);

@@ -3,13 +3,67 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <utility>
+
+#include "kernels/cuda/device.hpp"
 
 namespace flow::tensors {
 namespace {
 
-[[noreturn]] void no_gpu(const Device& device) {
-  throw Failure(fmt::format("{} can't be used: this flow has no GPU here", text_of(device)));
+// Of all threads: what this process holds on each GPU, for the message when one is full.
+std::atomic<size_t> held_bytes[kDevicesMax];
+
+[[noreturn]] void no_gpu(const Device& device, const std::string& why) {
+  throw Failure(fmt::format("{} can't be used: {}", text_of(device), why));
+}
+
+void check(const Device& device, const Status& status) {
+  if (!status.ok())
+    throw Failure(fmt::format("{} failed: {}", text_of(device), status.error().message));
+}
+
+template <typename T>
+T checked(const Device& device, Result<T> result) {
+  if (!result.ok())
+    throw Failure(fmt::format("{} failed: {}", text_of(device), result.error().message));
+  return std::move(result).value();
+}
+
+// CUDA's calls are about the GPU that the thread chose last.
+void choose(const Device& device) {
+  int& chosen = runtime().chosen;
+  if (chosen == device.index) return;
+  check(device, cuda::set_device(device.index));
+  chosen = device.index;
+}
+
+void check_there(const Device& device) {
+  if (kernels::cuda_kernels() == nullptr) no_gpu(device, "this flow was built without CUDA");
+  Result<int> count = cuda::device_count();
+  if (!count.ok()) no_gpu(device, count.error().message);
+  if (*count == 0) no_gpu(device, "there is no GPU here, or no driver for it");
+  if (device.index >= *count || device.index >= kDevicesMax)
+    no_gpu(device, fmt::format("there are {} GPUs here, the first is cuda:0", *count));
+}
+
+// The thread's stream on that GPU, made when it is first needed.
+Stream& cuda_stream(const Device& device) {
+  Runtime& own = runtime();
+  auto index = static_cast<size_t>(device.index);
+  if (index < own.cuda.size() && own.cuda[index].native != nullptr) return own.cuda[index];
+  check_there(device);
+  choose(device);
+  if (own.cuda.size() <= index) own.cuda.resize(index + 1);
+  Stream& made = own.cuda[index];
+  made.native = checked(device, cuda::new_stream());
+  made.fault =
+      reinterpret_cast<int64_t*>(checked(device, cuda::allocate(sizeof(int64_t), made.native)));
+  check(device,
+        cuda::set_bytes(reinterpret_cast<char*>(made.fault), 0, sizeof(int64_t), made.native));
+  return made;
 }
 
 }  // namespace
@@ -22,18 +76,19 @@ Runtime& runtime() {
 const Kernels& kernels_of(const Device& device) {
   if (device.kind == Device::cpu) return kernels::cpu_kernels();
   const Kernels* table = kernels::cuda_kernels();
-  if (table == nullptr) no_gpu(device);
+  if (table == nullptr) check_there(device);
   return *table;
 }
 
 Stream& stream_of(const Device& device) {
-  Runtime& own = runtime();
   if (device.kind == Device::cpu) {
+    Runtime& own = runtime();
     own.cpu.threads = own.threads;
     return own.cpu;
   }
-  if (static_cast<size_t>(device.index) >= own.cuda.size()) no_gpu(device);
-  return own.cuda[static_cast<size_t>(device.index)];
+  Stream& stream = cuda_stream(device);
+  choose(device);
+  return stream;
 }
 
 void grow_scratch(const Device& device) {
@@ -62,18 +117,73 @@ void fail_call(const Device& device, const char* row, int code) {
                             kernels_of(device).error_text(code)));
 }
 
-void* take_device_memory(const Device& device, size_t) { no_gpu(device); }
-void give_device_memory(const Device&, void*, size_t) {}
+void* take_device_memory(const Device& device, size_t bytes) {
+  Stream& stream = stream_of(device);
+  auto index = static_cast<size_t>(device.index);
+  Result<char*> taken = cuda::allocate(std::max<size_t>(bytes, 1), stream.native);
+  if (!taken.ok()) {
+    Result<cuda::DeviceInfo> info = cuda::describe(device.index);
+    std::string room = "how much is free there can't be read";
+    if (info.ok())
+      room = fmt::format("{} of its {} bytes are free, this process holds {}", info->memory_free,
+                         info->memory_total, held_bytes[index].load());
+    throw Failure(fmt::format("out of memory on {}: {} bytes were asked for; {} ({})",
+                              text_of(device), bytes, room, taken.error().message));
+  }
+  held_bytes[index] += bytes;
+  return *taken;
+}
+
+void give_device_memory(const Device& device, void* data, size_t bytes) {
+  if (data == nullptr) return;
+  held_bytes[static_cast<size_t>(device.index)] -= bytes;
+  // What fails here has failed before, and the next call says so.
+  (void)cuda::release(static_cast<char*>(data), stream_of(device).native);
+}
 
 void move_bytes(const Device& from_device, const void* from, const Device& to_device, void* to,
                 size_t bytes) {
-  if (from_device.kind != Device::cpu) no_gpu(from_device);
-  if (to_device.kind != Device::cpu) no_gpu(to_device);
-  if (bytes > 0) std::memcpy(to, from, bytes);
+  if (bytes == 0) return;
+  auto* source = static_cast<const char*>(from);
+  auto* target = static_cast<char*>(to);
+  if (from_device.kind == Device::cpu && to_device.kind == Device::cpu) {
+    std::memcpy(to, from, bytes);
+  } else if (from_device.kind == Device::cpu) {
+    void* stream = stream_of(to_device).native;
+    check(to_device, cuda::copy_to_device(target, source, bytes, stream));
+    wait_for(to_device);  // the host's memory may change from here on
+  } else if (to_device.kind == Device::cpu) {
+    void* stream = stream_of(from_device).native;
+    check(from_device, cuda::copy_to_host(target, source, bytes, stream));
+    wait_for(from_device);
+  } else if (from_device == to_device) {
+    check(from_device, cuda::copy_on_device(target, source, bytes, stream_of(from_device).native));
+  } else {  // through the host, a piece at a time
+    constexpr size_t kPiece = size_t{16} << 20;
+    std::vector<char> piece(std::min(bytes, kPiece));
+    for (size_t at = 0; at < bytes; at += kPiece) {
+      size_t length = std::min(kPiece, bytes - at);
+      move_bytes(from_device, source + at, {}, piece.data(), length);
+      move_bytes({}, piece.data(), to_device, target + at, length);
+    }
+  }
 }
 
 void wait_for(const Device& device) {
-  if (device.kind != Device::cpu) no_gpu(device);
+  if (device.kind == Device::cpu) return;
+  Stream& stream = stream_of(device);
+  int64_t fault = 0;
+  check(device, cuda::copy_to_host(reinterpret_cast<char*>(&fault),
+                                   reinterpret_cast<const char*>(stream.fault), sizeof fault,
+                                   stream.native));
+  check(device, cuda::wait_for(stream.native));
+  if (fault == 0) return;
+  check(device,
+        cuda::set_bytes(reinterpret_cast<char*>(stream.fault), 0, sizeof fault, stream.native));
+  throw Failure(
+      fmt::format("an index was outside its tensor on {}: element {} of the index of an "
+                  "operation since the last wait",
+                  text_of(device), fault));
 }
 
 }  // namespace flow::tensors

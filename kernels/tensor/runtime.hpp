@@ -15,6 +15,8 @@ using kernels::Shape;
 using kernels::Stream;
 using kernels::View;
 
+constexpr int kDevicesMax = 64;
+
 struct Runtime {
   int threads = 1;  // of the CPU that one operation may use
   std::shared_ptr<Budget> budget;
@@ -23,6 +25,7 @@ struct Runtime {
   DType cast_type = DType::bf16;
   Stream cpu;
   std::vector<Stream> cuda;  // by device
+  int chosen = -1;           // the GPU that CUDA's calls are about
 };
 /// Of the calling thread.
 Runtime& runtime();

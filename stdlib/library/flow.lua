@@ -501,6 +501,9 @@ function flow.gbm(options) end
 ---@param x any
 ---@return boolean
 function flow.is_tensor(x) end
+---@param path string a shared library, see flow/operation.h
+---@return table<string, fun(...): flow.tensor> operations by name
+function flow.operations(path) end
 ---@param f function
 ---@return any what f returns
 function flow.no_grad(f, ...) end

@@ -384,6 +384,37 @@ TEST_CASE("a tensor that a task captured has its content again") {
   }
 }
 
+TEST_CASE("what backward left at a captured tensor is gone in the next attempt") {
+  Loaded script(
+      "local before = w.grad; (w * w):sum():backward() local after = w.grad[1]\n"
+      "y:sum():backward() return { before == nil, after, w.requires_grad }",
+      "local w = flow.ones({ 2 }, { requires_grad = true }) local y = flow.ones(2) + 0 * "
+      "w:detach()\n"
+      "y:requires_grad_()");
+  FakeHost host;
+  for (int i = 0; i < 2; i++) {
+    auto outcome = script.run(host);
+    CHECK(outcome.message == "");
+    CHECK(to_json(outcome.result) == "[true,2.0,true]");
+  }
+}
+
+TEST_CASE("tensors count against a task's memory, and what nothing holds is collected first") {
+  Loaded script(
+      "local kept = {}\n"
+      "for i = 1, 64 do local x = flow.zeros(1 << 20) end\n"
+      "for i = 1, n do kept[i] = flow.zeros(1 << 20) end return #kept",
+      "local n = 20");
+  FakeHost host;
+  AttemptRequest request = attempt_of(script.def());
+  request.memory_bytes = 100 << 20;
+  CHECK(script.run(request, host).message == "");
+  request.memory_bytes = 60 << 20;
+  auto outcome = script.run(request, host);
+  CHECK(outcome.out_of_memory);
+  CHECK_THAT(outcome.message, Catch::Contains("ran out of memory: its limit is 60 MiB"));
+}
+
 TEST_CASE("a dynamic task returns its calls") {
   Files files = {{"p.lua",
                   "local flow = require 'flow'\n"
@@ -506,7 +537,7 @@ TEST_CASE("what reads or writes outside the script waits until the attempt's sta
       "fs.extension", "fs.join",      "data.batches", "text.ends_with", "text.join",
       "text.replace", "text.split",   "text.trim",    "text.tokens",    "text.starts_with"};
   Loaded names(R"(
-local found = {}
+local found = { "operations" }
 for library, functions in pairs { io = io, os = os, fs = flow.fs, data = flow.data,
                                   image = flow.image, text = flow.text } do
   for name in pairs(functions) do found[#found + 1] = library .. "." .. name end
