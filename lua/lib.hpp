@@ -44,7 +44,7 @@ extern const luaL_Reg kJsonFunctions[];
 extern const luaL_Reg kFsFunctions[];
 extern const luaL_Reg kImageFunctions[];
 void open_operations(lua_State* L, int flow_table);  // lib_operations.cc: flow.operations
-int read_json_lines(lua_State* L);   // lib_json.cc: flow.data.jsonl
-int write_json_lines(lua_State* L);  // flow.data.write_jsonl
+int read_json_lines(lua_State* L);                   // lib_json.cc: flow.data.jsonl
+int write_json_lines(lua_State* L);                  // flow.data.write_jsonl
 
 }  // namespace flow::lua

@@ -132,8 +132,8 @@ void write_text(lua_State* L, std::string_view text);  // what lacks its newline
 void close_files(lua_State* L);                        // that the attempt left open
 /// The attempt does what may leave programs or write anywhere; the host is told once.
 void reach_outside(lua_State* L);
-void flush_output(lua_State* L);                       // at the end of an attempt
-void reset_output(lua_State* L);                       // io's files as at the start
+void flush_output(lua_State* L);  // at the end of an attempt
+void reset_output(lua_State* L);  // io's files as at the start
 
 // ---- modules.cc
 void open_modules(lua_State* L, int globals);  // require, package
