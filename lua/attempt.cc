@@ -254,6 +254,7 @@ Result<Value> State::predict(const Value& inputs) {
   Prediction prediction{this, &inputs, internal_error("the prediction came to no result")};
   context_.input_files.clear();
   TensorScope scope(budget_);
+  tensors::NoRecord off;
   lua_pushcfunction(L_, predict_body);
   lua_pushlightuserdata(L_, &prediction);
   int status = call_traced(L_, 1, 0);

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "lua/sandbox.hpp"
+#include "lua/tensor.hpp"
 
 namespace flow::lua {
 
@@ -261,7 +262,9 @@ class Walk {
         return function(index, object);
       case kMarkTensor: {
         Tensor tensor = read_tensor(L_, index);
-        put_text(dtype_name(tensor.dtype));
+        const tensors::Tensor& x = *test_object(L_, index);
+        put_text(std::string(dtype_name(tensor.dtype)) + (x.wants_gradient() ? " gradient" : ""));
+        share(x);
         put_size(tensor.shape.size());
         for (int64_t size : tensor.shape) put_size(static_cast<uint64_t>(size));
         return put_digest(tensor.digest);
@@ -272,6 +275,19 @@ class Walk {
       default:
         return modules(index);
     }
+  }
+
+  // Tensors that look at one memory: a write into one is seen in the other.
+  void share(const tensors::Tensor& x) {
+    auto offset = static_cast<uint64_t>(x.view().data - x.storage()->data());
+    auto [first, is_first] =
+        memories_.emplace(x.storage().get(), std::pair(memories_.size(), offset));
+    if (is_first) return;
+    put_text("shares");
+    put_size(first->second.first);
+    put_size(first->second.second);
+    put_size(offset);
+    for (int dim = 0; dim < x.rank(); dim++) put_size(static_cast<uint64_t>(x.view().strides[dim]));
   }
 
   void table(int index, const Object& object) {
@@ -466,6 +482,8 @@ class Walk {
   bool texts_told_ = false;  // the texts of the files are among the parts
   int objects_;              // stack index of the list of objects, in the order of their numbers
   std::vector<Object> queue_;
+  // The memory of tensors met so far: its number, and where the first of them begins in it.
+  std::unordered_map<const void*, std::pair<size_t, uint64_t>> memories_;
   size_t done_ = 0;
   std::unordered_map<const void*, uint64_t> numbers_, cells_;
   std::unordered_map<std::string, uint32_t> part_names_;

@@ -23,8 +23,12 @@ void TensorBudget::charge(size_t bytes) {
     return memory_.limit != 0 &&
            memory_.used + memory_.tensors.load(std::memory_order_relaxed) + bytes > memory_.limit;
   };
-  if (over() && running_state != nullptr) {
+  // The process has more than this counts: a limit is neared with care, and kept pieces go first.
+  bool near_limit = memory_.limit != 0 && since_ > memory_.limit / 8 &&
+                    memory_.used + memory_.tensors + bytes > memory_.limit / 2;
+  if ((near_limit || over()) && running_state != nullptr) {
     lua_gc(running_state, LUA_GCCOLLECT);
+    tensors::trim_host_memory();
     since_ = 0;
     held_ = memory_.tensors.load();
   }

@@ -160,6 +160,12 @@ class RandomState {
   bool seeded_;
 };
 
+std::vector<Saved> saved_of(const std::vector<Tensor>& operands) {
+  std::vector<Saved> saved;
+  for (const Tensor& each : operands) saved.emplace_back(each);
+  return saved;
+}
+
 // flow.checkpoint(f, …): what f returns, one tensor, without keeping what its operations keep: its
 // backward calls f again, with the random numbers that it had.
 int checkpoint(lua_State* L) {
@@ -189,8 +195,9 @@ int checkpoint(lua_State* L) {
   }
   bool casts = tensors::runtime().casts;
   DType cast_type = tensors::runtime().cast_type;
-  auto again = [call = Held(L, 1), arguments, casts, cast_type, random](const Tensor& gradient,
-                                                                        Gradients& to) {
+  auto again = [call = Held(L, 1), arguments, casts, cast_type, random, saved = saved_of(operands)](
+                   const Tensor& gradient, Gradients& to) {
+    for (const Saved& each : saved) each.get();  // as they were
     lua_State* L = backward_state;
     int top = lua_gettop(L);
     luaL_checkstack(L, arguments + 8, "too many arguments of flow.checkpoint");
@@ -253,8 +260,9 @@ int call_custom(lua_State* L) {
     return 1;
   }
   size_t count = operands.size();
-  auto back = [given = Held(L, 1), function = Held(L, lua_upvalueindex(2)), arguments, count](
-                  const Tensor& gradient, Gradients& to) {
+  auto back = [given = Held(L, 1), function = Held(L, lua_upvalueindex(2)), arguments, count,
+               saved = saved_of(operands)](const Tensor& gradient, Gradients& to) {
+    for (const Saved& each : saved) each.get();
     lua_State* L = backward_state;
     int top = lua_gettop(L);
     luaL_checkstack(L, arguments + static_cast<int>(count) + 8, "too many arguments");

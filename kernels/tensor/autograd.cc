@@ -27,15 +27,15 @@ void add_up(Tensor& sum, const Tensor& term) {
   }
 }
 
-void check_gradient(const char* name, const Tensor& gradient, const View& like) {
-  if (gradient.shape() == like.shape && gradient.dtype() == like.dtype) return;
-  throw Failure(fmt::format("the backward of `{}` gave {} for an operand {} {}", name,
-                            text_of(gradient), dtype_name(like.dtype),
-                            kernels::text_of(like.shape)));
+void check_gradient(const char* name, const Tensor& gradient, DType dtype, const Shape& shape,
+                    const Device& device) {
+  if (gradient.shape() == shape && gradient.dtype() == dtype && gradient.device() == device) return;
+  throw Failure(fmt::format("the backward of `{}` gave {} for an operand {} {} on {}", name,
+                            text_of(gradient), dtype_name(dtype), kernels::text_of(shape),
+                            text_of(device)));
 }
 
-void add_to_leaf(const char* name, Body& leaf, const Tensor& gradient) {
-  check_gradient(name, gradient, leaf.view);
+void add_to_leaf(Body& leaf, const Tensor& gradient) {
   if (!leaf.gradient) {
     // The gradient may be a window on what others hold, or stretched: a leaf owns its own.
     leaf.gradient = (is_own(gradient) ? gradient : copy_of(gradient)).body();
@@ -73,6 +73,11 @@ uint64_t Node::next_order() {
 
 void Node::add_operand(const Tensor& operand) {
   Operand made;
+  if (operand) {
+    made.shape = operand.shape();
+    made.dtype = operand.dtype();
+    made.device = operand.device();
+  }
   if (operand && operand.node()) {
     made.node = operand.node();
   } else if (operand && operand.wants_gradient()) {
@@ -102,7 +107,8 @@ Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node
 
 Saved::Saved(const Tensor& tensor) {
   if (!tensor) return;
-  tensor_ = tensor.is_tracked() ? tensor.detached() : tensor;
+  // Without its own history, which may come to hold this node: what holds each other stays forever.
+  tensor_ = tensor.detached();
   version_ = tensor.storage()->version;
 }
 
@@ -134,7 +140,7 @@ void backward(const Tensor& root, const Tensor& given) {
   if (!(start.shape() == root.shape()) || start.dtype() != root.dtype())
     throw Failure(fmt::format("the gradient {} does not fit {}", text_of(start), text_of(root)));
   NoRecord off;
-  if (!root.node()) return add_to_leaf("backward", *root.body(), start);
+  if (!root.node()) return add_to_leaf(*root.body(), start);
 
   struct Waiting {
     Ref<Node> node;
@@ -163,8 +169,10 @@ void backward(const Tensor& root, const Tensor& given) {
     for (size_t i = 0; i < operands.size(); i++) {
       Tensor gradient = std::move(out.given_[i]);
       if (!gradient || !out.wanted_[i]) continue;
+      check_gradient(node.name(), gradient, operands[i].dtype, operands[i].shape,
+                     operands[i].device);
       if (operands[i].leaf) {
-        add_to_leaf(node.name(), *operands[i].leaf, gradient);
+        add_to_leaf(*operands[i].leaf, gradient);
       } else {
         Waiting& slot = waiting[operands[i].node->order_];
         slot.node = operands[i].node;

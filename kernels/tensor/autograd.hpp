@@ -49,6 +49,9 @@ class Node : public Counted {
   struct Operand {
     Ref<Node> node;  // what computed it, or
     Ref<Body> leaf;  // the leaf that wants its gradient, or neither
+    Shape shape;     // of the operand, and so of its gradient
+    DType dtype = DType::f32;
+    Device device;
   };
   const char* name_;
   uint64_t order_;  // operands come before results

@@ -1,6 +1,7 @@
 // One result an element: types are brought together, shapes stretched, and the backward recorded.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/shared/types.hpp"
@@ -319,6 +320,8 @@ Tensor clamp(const Tensor& given, const Number& low, const Number& high) {
     if (!std::isinf(high.real)) dtype = type_with(dtype, high);
   }
   Tensor x = cast(given, dtype);
+  if (std::isnan(low.real) || std::isnan(high.real))  // it spreads
+    return binary(Binary::add, x, Number::of(std::nan("")));
   Tensor out = Tensor::empty(dtype, x.shape(), x.device());
   call(x.device(), &Kernels::clamp, "clamp", x.view(), low, high, out.view());
   if (!is_recording(x)) return out;
@@ -406,12 +409,27 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
 
 // ---- in place
 
+namespace {
+
+// What is written into a plain tensor leaves its history behind.
+void refuse_tracked(const Tensor& source) {
+  if (!runtime().records || !source.is_tracked()) return;
+  throw Failure(
+      fmt::format("{} would be written into a tensor, and its gradient could not come "
+                  "back: write y = x + … for a new tensor, join with flow.cat or "
+                  "flow.stack, or write x:detach()",
+                  text_of(source)));
+}
+
+}  // namespace
+
 void copy_in_place(const Tensor& target, const Tensor& source) {
   Shape shape;
   if (!kernels::broadcast(source.shape(), target.shape(), shape) || !(shape == target.shape()))
     throw Failure(fmt::format("cannot assign {} to a part of shape {}", text_of(source),
                               kernels::text_of(target.shape())));
   target.note_write("assignment");
+  refuse_tracked(source);
   NoRecord off;
   Tensor from = source.device() == target.device() ? source : move(source, target.device());
   if (from.storage() == target.storage()) from = copy_of(from);
@@ -428,6 +446,7 @@ namespace {
 // The other operand of an operation in place: stretched to the target, in its type.
 Tensor operand_in_place(const char* verb, const Tensor& target, const Tensor& given) {
   check_device(verb, target, given);
+  refuse_tracked(given);
   Shape shape = common_shape(verb, target, given);
   if (!(shape == target.shape()))
     throw Failure(fmt::format("cannot {} {} and {} in place: the result does not have the shape {}",
@@ -437,9 +456,10 @@ Tensor operand_in_place(const char* verb, const Tensor& target, const Tensor& gi
     throw Failure(fmt::format("{} takes integers in place, not {}: write x:to(\"f32\") before it",
                               text_of(target), text_of(given)));
   Tensor operand = cast(given, target.dtype());
-  bool overlaps =
-      operand.storage() == target.storage() && operand.view().data != target.view().data;
-  return overlaps ? copy_of(operand) : operand;
+  const View &to = target.view(), &from = operand.view();
+  bool same = from.data == to.data && from.shape == to.shape &&
+              std::equal(to.strides, to.strides + to.rank(), from.strides);
+  return operand.storage() == target.storage() && !same ? copy_of(operand) : operand;
 }
 
 const char* in_place_name(Binary op) {
@@ -458,8 +478,8 @@ void refuse_bool(const char* name, const Tensor& target) {
 void add_in_place(const Tensor& target, const Tensor& given, double factor) {
   refuse_bool("add_", target);
   target.note_write("add_");
-  NoRecord off;
   Tensor term = operand_in_place("add", target, given);
+  NoRecord off;
   if (factor != 1) term = cast(times(term, factor), target.dtype());
   call(target.device(), &Kernels::binary, "add", Binary::add, target.view(),
        stretched(term, target.shape()), target.view());
@@ -472,8 +492,8 @@ void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
         fmt::format("{} can't {} in place: the result is f32. Write x:to(\"f32\") before it",
                     text_of(target), verb_of(op)));
   target.note_write(in_place_name(op));
-  NoRecord off;
   Tensor operand = operand_in_place(verb_of(op), target, given);
+  NoRecord off;
   call(target.device(), &Kernels::binary, kernels::name_of(op), op, target.view(),
        stretched(operand, target.shape()), target.view());
 }

@@ -27,6 +27,10 @@ size_t class_of(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// What a small tensor takes beside its elements: the objects that stand for it.
+constexpr size_t kObjects = 512;
+size_t charged_for(size_t bytes) { return class_of(std::max<size_t>(bytes, 1)) + kObjects; }
+
 class Kept {
  public:
   void* take(size_t size) {
@@ -105,7 +109,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
     return made;
   }
   if (runtime().budget != nullptr) {
-    runtime().budget->charge(bytes);
+    runtime().budget->charge(charged_for(bytes));
     made->budget_ = runtime().budget;
     made->bytes_ = bytes;  // what is released, should the next line fail
   }
@@ -136,7 +140,7 @@ Storage::~Storage() {
     return;
   }
   if (data_ != nullptr) give_host_memory(data_, bytes_);
-  if (budget_ != nullptr) budget_->release(bytes_);
+  if (budget_ != nullptr) budget_->release(charged_for(bytes_));
 }
 
 }  // namespace flow::tensors

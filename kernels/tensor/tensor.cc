@@ -67,6 +67,12 @@ void Tensor::note_write(const char* operation) const {
                     "back: write y = x + … for a new tensor, or call it inside "
                     "flow.no_grad(function() … end)",
                     operation, text_of(*this)));
+  for (int dim = 0; dim < rank(); dim++)
+    if (view().strides[dim] == 0 && size(dim) > 1)
+      throw Failure(
+          fmt::format("`{}` would write {} several times into one element: it was "
+                      "stretched by expand. Write x:clone() first",
+                      operation, text_of(*this)));
   storage()->version++;
 }
 

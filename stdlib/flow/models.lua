@@ -80,9 +80,12 @@ function Gpt:generate(prompt, count, options)
   local tokens = flow.is_tensor(prompt) and prompt:table() or flow.table.copy(prompt)
   local context, first = self._options.context, #tokens
   if first == 0 then error("model:generate takes at least one token to go on from", 2) end
-  local was_training = self.training
-  self:eval()
-  flow.no_grad(function()
+  local acting = {}
+  self:apply(function(module)
+    acting[#acting + 1] = { module, module.training }
+    module.training = false
+  end)
+  local ok, problem = pcall(flow.no_grad, function()
     for i = 1, count do
       local from = math.max(1, #tokens - context + 1)
       local window = flow.tensor { flow.table.slice(tokens, from, #tokens) }
@@ -96,7 +99,8 @@ function Gpt:generate(prompt, count, options)
       tokens[#tokens + 1] = logits:sample(given.temperature or 1, seed)[1]
     end
   end)
-  self:train(was_training)
+  for _, each in ipairs(acting) do each[1].training = each[2] end
+  if not ok then error(problem, 0) end
   return flow.table.slice(tokens, first + 1, #tokens)
 end
 

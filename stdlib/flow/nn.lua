@@ -464,6 +464,15 @@ function TransformerBlock:init(width, heads, options)
   check_sizes("flow.nn.transformer_block", "flow.nn.transformer_block(width, heads)", width or 0, heads or 0)
   local given = check_options("flow.nn.transformer_block", options, { causal = true, groups = false, bias = true,
     dropout = 0, rotary = false, hidden = false, activation = "tanh", norm = "layer" })
+  local function one_of(name, value, ...)
+    for _, each in ipairs { ... } do
+      if value == each then return end
+    end
+    error("flow.nn.transformer_block: " .. name .. " is one of " .. table.concat({ ... }, ", ") .. ", not "
+      .. tostring(value), 4)
+  end
+  one_of("norm", given.norm, "layer", "rms")
+  one_of("activation", given.activation, "tanh", "gelu", "relu", "silu")
   local norm = given.norm == "rms" and nn.rms_norm or nn.layer_norm
   local hidden = given.hidden or 4 * width
   self.norm1, self.norm2 = norm(width), norm(width)
@@ -502,7 +511,7 @@ function Lora:forward(x) return self.inner(x) + x:linear(self.down):linear(self.
 -- The linear layer with the adapter added into its weight.
 function Lora:merged()
   flow.no_grad(function() self.inner.weight:add_(self.up:matmul(self.down), self._scale) end)
-  return self.inner:requires_grad_(true)
+  return self.inner
 end
 
 local function replace_linear(module, prefix, choose, make, seen, count)
@@ -530,6 +539,7 @@ end
 function nn.lora(model, options)
   local given = check_options("flow.nn.lora", options, { rank = 8, alpha = 16, targets = false })
   check_sizes("flow.nn.lora", "flow.nn.lora(model, { rank = 8 })", given.rank)
+  local learned = model._learned or model:parameters()
   model:requires_grad_(false)
   local count = replace_linear(model, "", function(field, name)
     if field.__name ~= "Linear" then return false end
@@ -539,6 +549,7 @@ function nn.lora(model, options)
     end
     return false
   end, function(linear) return Lora(linear, given.rank, given.alpha) end, {}, 0)
+  model._learned = learned  -- before the adapters
   if count == 0 then error("flow.nn.lora: no linear layer's name contains one of the targets", 2) end
   return model
 end
@@ -547,6 +558,8 @@ end
 function nn.merge_lora(model)
   replace_linear(model, "", function(field) return field.__name == "Lora" end,
     function(adapter) return adapter:merged() end, {}, 0)
+  for _, parameter in ipairs(model._learned or {}) do parameter.requires_grad = true end
+  model._learned = nil
   return model
 end
 
@@ -563,6 +576,9 @@ end
 
 -- A tensor, also where no gradient is recorded.
 local function reduced(losses, reduction)
+  if reduction and reduction ~= "none" and reduction ~= "sum" and reduction ~= "mean" then
+    error("a reduction is \"mean\", \"sum\" or \"none\", not \"" .. tostring(reduction) .. "\"", 3)
+  end
   if reduction == "none" then return losses end
   local out = reduction == "sum" and losses:sum() or losses:mean()
   return flow.is_tensor(out) and out or flow.full({}, out, losses.dtype)

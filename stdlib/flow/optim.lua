@@ -49,10 +49,12 @@ local function read_groups(where, given, options, defaults)
     error(where .. " takes a model and options: " .. where .. "(model, { lr = 1e-3 })", 4)
   end
   local is_groups = type(given) == "table" and not given.parameters and type(given[1]) == "table" and given[1].params
-  if not is_groups then return { { parameters = parameters_of(given), options = base } } end
+  if not is_groups then return { { parameters = parameters_of(given), options = base, share = 1 } } end
   local groups = {}
   for i, group in ipairs(given) do
     groups[i] = { parameters = parameters_of(group.params), options = read_options(where, group, base) }
+    local first = groups[1].options.lr
+    groups[i].share = (i == 1 or first == 0) and 1 or groups[i].options.lr / first
   end
   return groups
 end
@@ -71,16 +73,39 @@ function Optimizer:zero_grad()
   each_parameter(self, function(_, parameter) parameter.grad = nil end)
 end
 
--- The rate of all groups (each group's own share of the first one's is kept).
+-- The rate of all groups: each keeps its share of the first one's, as it was made.
 function Optimizer:set_lr(lr)
   check_number("opt:set_lr", "lr", lr)
-  local before = self.groups[1].options.lr
-  for i, group in ipairs(self.groups) do
-    group.options.lr = (i == 1 or before == 0) and lr or group.options.lr / before * lr
-  end
+  for _, group in ipairs(self.groups) do group.options.lr = lr * group.share end
 end
 
 function Optimizer:lr() return self.groups[1].options.lr end
+
+local function no_counts(self)
+  local out = {}
+  each_parameter(self, function(i) out[i] = 0 end)
+  return out
+end
+
+-- Calls update(i, parameter, grad, group) for each that has a gradient; its steps are in group.options.step.
+local function each_gradient(self, scale, update)
+  local any, some = false, false
+  each_parameter(self, function(i, parameter, group)
+    local grad = parameter.grad
+    any = true
+    if grad then
+      some = true
+      self.counts[i] = self.counts[i] + 1
+      group.options.step, group.options.grad_scale = self.counts[i], scale or 1
+      update(i, parameter, grad, group)
+    end
+  end)
+  if any and not some then
+    error("opt:step: no parameter has a gradient: call loss:backward() before it; after model:to(…) make the optimizer "
+      .. "anew, the model's tensors are others", 3)
+  end
+  self.steps = self.steps + 1
+end
 
 local function zeros_like(self)
   local out = {}
@@ -103,6 +128,13 @@ local function check_fit(given, tensors)
   if not fits then error("opt:load takes what opt:state() of an optimizer of the same model gave", 3) end
 end
 
+-- How often each parameter was changed.
+local function load_counts(state, counts)
+  local out = {}
+  for i in ipairs(counts) do out[i] = state.counts and state.counts[i] or state.steps end
+  return out
+end
+
 -- ---- AdamW (Loshchilov and Hutter, 2019)
 
 local AdamW = setmetatable({}, { __index = Optimizer })
@@ -113,25 +145,21 @@ local adamw_defaults = { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weig
 function optim.adamw(model, options)
   local self = setmetatable({ steps = 0 }, AdamW)
   self.groups = read_groups("flow.optim.adamw", model, options, adamw_defaults)
-  self.mean, self.square = zeros_like(self), zeros_like(self)
+  self.mean, self.square, self.counts = zeros_like(self), zeros_like(self), no_counts(self)
   return self
 end
 
 -- Gradients count `scale` times: 1 / n after backward was called for n batches.
 function AdamW:step(scale)
-  self.steps = self.steps + 1
-  for _, group in ipairs(self.groups) do
-    group.options.step, group.options.grad_scale = self.steps, scale or 1
-  end
-  each_parameter(self, function(i, parameter, group)
-    local grad = parameter.grad
-    if grad then parameter:adamw_(grad, self.mean[i], self.square[i], group.options) end
+  each_gradient(self, scale, function(i, parameter, grad, group)
+    parameter:adamw_(grad, self.mean[i], self.square[i], group.options)
   end)
 end
 
 -- What a checkpoint needs to go on with the same steps.
 function AdamW:state()
-  return { steps = self.steps, lr = self:lr(), mean = clones(self.mean), square = clones(self.square) }
+  return { steps = self.steps, counts = flow.table.copy(self.counts), lr = self:lr(), mean = clones(self.mean),
+    square = clones(self.square) }
 end
 
 function AdamW:load(state)
@@ -139,6 +167,7 @@ function AdamW:load(state)
   check_fit(state.mean, self.mean)
   check_fit(state.square, self.square)
   self.steps, self.mean, self.square = state.steps, clones(state.mean), clones(state.square)
+  self.counts = load_counts(state, self.counts)
   if state.lr then self:set_lr(state.lr) end
   return self
 end
@@ -160,28 +189,25 @@ function optim.sgd(model, options)
       error("flow.optim.sgd: nesterov needs a momentum, and no dampening", 2)
     end
   end
-  self.momentum = moves and zeros_like(self) or {}
+  self.momentum, self.counts = moves and zeros_like(self) or {}, no_counts(self)
   return self
 end
 
 function Sgd:step(scale)
-  self.steps = self.steps + 1
-  for _, group in ipairs(self.groups) do
-    group.options.step, group.options.grad_scale = self.steps, scale or 1
-  end
-  each_parameter(self, function(i, parameter, group)
-    local grad = parameter.grad
-    local momentum = group.options.momentum > 0 and self.momentum[i] or nil
-    if grad then parameter:sgd_(grad, momentum, group.options) end
+  each_gradient(self, scale, function(i, parameter, grad, group)
+    parameter:sgd_(grad, group.options.momentum > 0 and self.momentum[i] or nil, group.options)
   end)
 end
 
-function Sgd:state() return { steps = self.steps, lr = self:lr(), momentum = clones(self.momentum) } end
+function Sgd:state()
+  return { steps = self.steps, counts = flow.table.copy(self.counts), lr = self:lr(), momentum = clones(self.momentum) }
+end
 
 function Sgd:load(state)
   if type(state) ~= "table" or math.type(state.steps) ~= "integer" then check_fit(nil, { 1 }) end
   check_fit(state.momentum, self.momentum)
   self.steps, self.momentum = state.steps, clones(state.momentum)
+  self.counts = load_counts(state, self.counts)
   if state.lr then self:set_lr(state.lr) end
   return self
 end

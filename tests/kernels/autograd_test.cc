@@ -268,6 +268,44 @@ TEST_CASE("a leaf owns its gradient") {
   CHECK(elements(start)[0] == 1);
 }
 
+TEST_CASE("what is recorded and never walked is let go with its result") {
+  Tensor x = leaf({1, 2, 3}), rows = reshape(x, {1, 3});
+  const std::function<Tensor()> results[] = {
+      [&] { return unary(Unary::exp, x); },
+      [&] { return softmax(x, 0, false); },
+      [&] { return binary(Binary::div, x, x); },
+      [&] { return binary(Binary::pow, x, Number::of(0.5)); },
+      [&] { return variance(x, {0}, 1); },
+      [&] { return reduce(Reduce::norm, x, {0}); },
+      [&] { return top_k(x, 2, 0).values; },
+      [&] { return layer_norm(rows, {}, {}, 1e-5); },
+      [&] {
+        return self_attention(reshape(x, {1, 1, 3}), 1, 1, true, {});
+      },
+      [&] { return cross_entropy(rows, Tensor::zeros(DType::i64, {1}), 0, -1, Reduction::none); }};
+  for (const auto& result : results) {
+    Ref<Storage> memory;
+    {
+      Tensor out = result();
+      REQUIRE(out.is_tracked());
+      memory = out.storage();
+    }
+    CHECK_FALSE(memory->is_shared());
+  }
+}
+
+TEST_CASE("a backward that gives another shape or type is refused wherever its gradient goes") {
+  for (bool leaf_operand : {true, false}) {
+    Tensor x = leaf({1, 2});
+    Tensor operand = leaf_operand ? x : unary(Unary::exp, x);
+    Tensor y =
+        record("wrong", copy_of(operand.detached()), {operand},
+               [](const Tensor&, Gradients& to) { to.set(0, Tensor::zeros(DType::f64, {3})); });
+    Tensor sum = reduce(Reduce::sum, y, {0});
+    CHECK_THROWS_WITH(backward(sum, {}), Catch::Contains("the backward of `wrong` gave"));
+  }
+}
+
 TEST_CASE("a million operations in a row are walked, and dropped unwalked, without a deep stack") {
   Tensor x = leaf({1});
   Tensor walked = x, dropped = x;

@@ -75,6 +75,12 @@ why(flow.ones, 1, { device = "gpu" })  -- expect: a device is "cpu", "cuda" or "
 print((tostring(total):gsub("\n", " ")))  -- expect: tensor f32 [] computed by sum 14
 print(shown(flow.where(x:gt(3), x, 0)), shown(flow.eye(2)), shown(flow.linspace(0, 1, 3)))  -- expect: i64 [2,3] [[0,0,0],[4,5,6]]	f32 [2,2] [[1.0,0.0],[0.0,1.0]]	f32 [3] [0.0,0.5,1.0]
 print(shown(x:permute(2, 1)), shown(x:flatten()), shown(x:unsqueeze(1):squeeze(1)[1]), shown(x[{ {}, { 1, 1 } }]:expand(-1, 2)))  -- expect: i64 [3,2] [[1,4],[2,5],[3,6]]	i64 [6] [1,2,3,4,5,6]	i64 [3] [1,2,3]	i64 [2,2] [[1,1],[4,4]]
+-- In place beside views of the same memory, beside what is recorded, and into what is stretched.
+local e = flow.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }
+print(shown(e:clone():add_(e)), shown((function() local c = e:clone() return c:add_(c:t()) end)()))  -- expect: f32 [2,2] [[2.0,4.0],[6.0,8.0]]	f32 [2,2] [[2.0,5.0],[5.0,8.0]]
+print(shown((function() local c = e:clone() return c:mul_(c[1]) end)()))  -- expect: f32 [2,2] [[1.0,4.0],[3.0,8.0]]
+why(function() flow.zeros(3):add_(w * w) end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
+why(function() flow.zeros(1):expand(3):add_(1) end)  -- expect: `add_` would write tensor f32 [3] several times into one element: it was stretched by expand. Write x:clone() first
 local best, at = x:topk(2)
 print(shown(best), shown(at), shown(x:cumsum(2)), shown(x:any(1)), x:all())  -- expect: i64 [2,2] [[3,2],[6,5]]	i64 [2,2] [[3,2],[3,2]]	i64 [2,3] [[1,3,6],[4,9,15]]	bool [3] [true,true,true]	true
 print(shown(x:histogram(2, 1, 6)), shown(x:gather(2, flow.tensor { { 3 }, { 1 } })))  -- expect: i64 [2] [3,3]	i64 [2,1] [[3],[4]]
