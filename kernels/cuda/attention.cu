@@ -333,7 +333,7 @@ int attention(Stream& stream, Attention options, const View& q, const View& k, c
     auto kernel = s.width <= 64    ? attention_kernel<64, T>
                   : s.width <= 128 ? attention_kernel<128, T>
                                    : attention_kernel<256, T>;
-    return launch(stream, kernel, grid_of(least(tiles, int64_t{1} << 30)), kRows<C> * kLanes,
+    return launch(stream, kernel, grid_of(least(tiles, kTilesMax)), kRows<C> * kLanes,
                   room_of<C>(s.width, 2, 1), s, heads_of<T>(q), heads_of<T>(k), heads_of<T>(v),
                   heads_of<T>(out), lse.at<C>());
   });
@@ -358,7 +358,7 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
                     : s.width <= 128 ? queries_backward_kernel<128, T>
                                      : queries_backward_kernel<256, T>;
       int64_t tiles = divide_up(s.queries, kRows<C>) * s.heads * s.batches;
-      FLOW_LAUNCH(launch(stream, kernel, grid_of(least(tiles, int64_t{1} << 30)), threads,
+      FLOW_LAUNCH(launch(stream, kernel, grid_of(least(tiles, kTilesMax)), threads,
                          room_of<C>(s.width, 4, 1), s, heads_of<T>(q), heads_of<T>(k),
                          heads_of<T>(v), heads_of<T>(grad), lse.at<C>(), delta, heads_of<T>(dq)));
     }
@@ -367,7 +367,7 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
                   : s.width <= 128 ? keys_backward_kernel<128, T>
                                    : keys_backward_kernel<256, T>;
     int64_t tiles = divide_up(s.keys, kRows<C>) * s.groups * s.batches;
-    return launch(stream, kernel, grid_of(least(tiles, int64_t{1} << 30)), threads,
+    return launch(stream, kernel, grid_of(least(tiles, kTilesMax)), threads,
                   room_of<C>(s.width, 4, 2), s, heads_of<T>(q), heads_of<T>(k), heads_of<T>(v),
                   heads_of<T>(grad), lse.at<C>(), delta, heads_of<T>(dk), heads_of<T>(dv));
   });

@@ -98,7 +98,7 @@ int launch_gemm(Stream& stream, Gemm g, Sides sides) {
     parts = stream.scratch.take<C>(g.splits * g.batches * g.rows * g.columns);
     if (!parts) return kNeedsScratch;
   }
-  dim3 grid = grid_of(least(tiles * g.splits, int64_t{1} << 30));
+  dim3 grid = grid_of(least(tiles * g.splits, kTilesMax));
   FLOW_LAUNCH(launch(stream, gemm_kernel<C, Sides>, grid, kBlockThreads, 0, g, sides, parts));
   if (!parts) return kDone;
   return launch(stream, gemm_join_kernel<C, Sides>,

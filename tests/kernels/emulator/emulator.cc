@@ -322,7 +322,8 @@ const char* exchange(const void* mine, size_t bytes, const char* file, int line)
     // The next meeting writes the other half: nobody comes to the one after it before all have
     // read this one.
     warp.parity ^= 1;
-    for (Fiber* fiber : warp.waiting) block.ready.push_back(fiber);
+    // Before all others: a warp runs as far ahead as barriers let it, so that a missing one shows.
+    block.ready.insert(block.ready.begin(), warp.waiting.begin(), warp.waiting.end());
     warp.waiting.clear();
   } else {
     warp.waiting.push_back(running);
