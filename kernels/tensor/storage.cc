@@ -3,6 +3,7 @@
 #include "kernels/tensor/storage.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +32,22 @@ size_t class_of(size_t bytes) {
 constexpr size_t kObjects = 512;
 size_t charged_for(size_t bytes) { return class_of(std::max<size_t>(bytes, 1)) + kObjects; }
 
+// Large pieces are the system's own, so that they go back to it at once, and begin a page.
+constexpr size_t kMappedFrom = size_t{1} << 20;
+
+void* take_piece(size_t size) {
+  if (size < kMappedFrom) return std::aligned_alloc(kAlignment, size);
+  void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  ::madvise(mapped, size, MADV_HUGEPAGE);  // where the system likes to
+  return mapped;
+}
+
+void give_piece(void* piece, size_t size) {
+  if (size < kMappedFrom || piece == nullptr) return std::free(piece);
+  ::munmap(piece, size);
+}
+
 class Kept {
  public:
   void* take(size_t size) {
@@ -58,7 +75,7 @@ class Kept {
   void trim() {
     std::lock_guard<std::mutex> hold(mutex_);
     for (auto& [size, pieces] : pieces_)
-      for (void* piece : pieces) std::free(piece);
+      for (void* piece : pieces) give_piece(piece, size);
     pieces_.clear();
     kept_ = 0;
     most_in_use_ = in_use_;
@@ -86,16 +103,16 @@ void* take_host_memory(size_t bytes) {
   if (size >= kKeptFrom) {
     if (void* piece = kept().take(size)) return piece;
   }
-  void* fresh = std::aligned_alloc(kAlignment, size);
+  void* fresh = take_piece(size);
   if (fresh != nullptr || size < kKeptFrom) return fresh;
   trim_host_memory();
-  return std::aligned_alloc(kAlignment, size);
+  return take_piece(size);
 }
 
 void give_host_memory(void* data, size_t bytes) {
   size_t size = class_of(std::max<size_t>(bytes, 1));
   if (size >= kKeptFrom && kept().give(data, size)) return;
-  std::free(data);
+  give_piece(data, size);
 }
 
 void trim_host_memory() { kept().trim(); }
