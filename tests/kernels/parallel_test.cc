@@ -28,7 +28,8 @@ TEST_CASE("every item is visited once, however many threads there are", "[thread
   }
 }
 
-TEST_CASE("ten thousand small operations follow each other, and rest between some of them", "[threads]") {
+TEST_CASE("ten thousand small operations follow each other, and rest between some of them",
+          "[threads]") {
   std::vector<int64_t> sums(4);
   for (int round = 0; round < 10000; round++) {
     parallel_for(4, 4, 1, [&](int64_t first, int64_t last) {
