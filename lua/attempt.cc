@@ -56,7 +56,6 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
   if (!sandbox_.step_names.empty()) sandbox_.step_names.clear();
   if (!sandbox_.wait_names.empty()) sandbox_.wait_names.clear();
   sandbox_.step_path.clear();
-  sandbox_.checkpoint.reset();
   memory_.refused = false;
   tensors::Runtime& compute = tensors::runtime();
   compute.threads = std::max(1, static_cast<int>(request.cpus));
@@ -72,7 +71,8 @@ void State::end_attempt() {
   lua_settop(L_, 0);
   close_files(L_);
   flush_output(L_);
-  if (memory_.tensors > kTensorsLeft) lua_gc(L_, LUA_GCCOLLECT);
+  bool holds_files = budget_->take_mapped();
+  if (memory_.tensors > kTensorsLeft || holds_files) lua_gc(L_, LUA_GCCOLLECT);
   context_.request = nullptr;
   context_.host = nullptr;
   context_.graph = &graph_;
@@ -255,9 +255,11 @@ Result<Value> State::predict(const Value& inputs) {
   context_.input_files.clear();
   TensorScope scope(budget_);
   tensors::NoRecord off;
+  context_.answers = true;
   lua_pushcfunction(L_, predict_body);
   lua_pushlightuserdata(L_, &prediction);
   int status = call_traced(L_, 1, 0);
+  context_.answers = false;
   if (sandbox_.unwind != Sandbox::Unwind::none) {
     sandbox_.unwind = Sandbox::Unwind::none;
     prediction.result = Error{ErrorKind::task, "predict waited or stopped: it only answers"};

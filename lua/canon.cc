@@ -261,7 +261,7 @@ class Walk {
       case kMarkFunction:
         return function(index, object);
       case kMarkTensor: {
-        Tensor tensor = read_tensor(L_, index);
+        Tensor tensor = read_tensor(L_, index, TensorRead::shared);
         const tensors::Tensor& x = *test_object(L_, index);
         put_text(std::string(dtype_name(tensor.dtype)) + (x.wants_gradient() ? " gradient" : ""));
         share(x);

@@ -218,29 +218,36 @@ int context_metric(lua_State* L) {
 
 // ---- what is kept
 
-// A value that can never be kept is the script's mistake. Else the attempt was fenced: it ends.
+// An attempt that was fenced ends. Else the script hears of it.
 void check_saved(lua_State* L, const Status& saved, const std::string& what) {
   if (saved.ok()) return;
-  if (saved.error().kind == ErrorKind::user)
+  if (saved.error().kind != ErrorKind::environment)
     raise(L, fmt::format("{}: {}", what, saved.error().message));
   unwind(L, Sandbox::Unwind::stopped);
 }
 
+// The tensors are copied here, and all else goes on behind the attempt's back.
 int context_checkpoint(lua_State* L) {
   VmContext& ctx = attempt_context(L, "checkpoint");
   if (lua_isnoneornil(L, 2)) raise(L, "ctx:checkpoint: give it the state to keep");
-  Value value = checked_value(L, 2, "checkpoint");
-  check_saved(L, ctx.host->save_checkpoint(value), "ctx:checkpoint");
-  sandbox(L).checkpoint = std::move(value);
-  if (ctx.host->stopping()) unwind(L, Sandbox::Unwind::stopped);
-  return 0;
+  auto value = read_snapshot(L, 2, "checkpoint");
+  if (!value.ok()) {  // copies that wait to be written may be what takes the room
+    check_saved(L, ctx.host->finish_checkpoints(), "ctx:checkpoint");
+    value = read_snapshot(L, 2, "checkpoint");
+  }
+  if (!value.ok()) raise(L, value.error().message);
+  check_saved(L, ctx.host->save_checkpoint(std::move(*value)), "ctx:checkpoint");
+  if (!ctx.host->stopping()) return 0;
+  check_saved(L, ctx.host->finish_checkpoints(), "ctx:checkpoint");
+  unwind(L, Sandbox::Unwind::stopped);
 }
 
 int context_restore(lua_State* L) {
   VmContext& ctx = attempt_context(L, "restore");
-  const auto& newest = sandbox(L).checkpoint ? sandbox(L).checkpoint : ctx.request->checkpoint;
-  if (newest) {
-    push_value(L, *newest);
+  auto newest = ctx.host->newest_checkpoint();
+  if (!newest.ok()) raise(L, "ctx:restore: " + newest.error().message);
+  if (*newest) {
+    push_value(L, **newest);
   } else {
     lua_pushnil(L);
   }

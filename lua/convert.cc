@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/base/cbor.hpp"
+#include "kernels/tensor/storage.hpp"
 #include "lua/graph.hpp"
 
 namespace flow::lua {
@@ -49,10 +50,13 @@ std::string path_text(const Step* step) {
 
 class ValueReader {
  public:
-  ValueReader(lua_State* L, Refs refs, int outer)
+  ValueReader(lua_State* L, Refs refs, int outer, bool snapshot = false)
       : L_(L),
         context_(context(L)),
         refs_(refs),
+        how_(snapshot           ? TensorRead::unnamed
+             : context_.answers ? TensorRead::copied
+                                : TensorRead::shared),
         depth_max_(std::min(kTableDepthMax, kValueDepthMax - outer)) {}
 
   /// Of one value after the other.
@@ -190,8 +194,13 @@ class ValueReader {
     if (context_.phase != Phase::task)
       return fail(step, "a tensor made while the script loads or its graph is built",
                   "only tasks have a store for it: make it in a task and pass that task's handle");
-    Tensor tensor = read_tensor(L_, index);
-    if (context_.host != nullptr) {
+    Tensor tensor;
+    try {
+      tensor = read_tensor(L_, index, how_);
+    } catch (const tensors::Failure& failure) {
+      return fail(step, "a tensor that can't be copied", failure.what());
+    }
+    if (context_.host != nullptr && how_ != TensorRead::unnamed) {
       Status stored = context_.host->store_tensor(tensor);
       if (!stored.ok()) return fail(step, "a tensor that can't be stored", stored.error().message);
     }
@@ -278,6 +287,7 @@ class ValueReader {
   lua_State* L_;
   VmContext& context_;
   Refs refs_;
+  TensorRead how_;
   int depth_max_;
   size_t entries_ = 0;
 };
@@ -423,6 +433,15 @@ Result<std::vector<Value>> read_graph_arguments(lua_State* L, int first) {
 
 Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs) {
   return read_graph_value(L, index, where.c_str(), 0, allow_refs ? Refs::everything : Refs::none);
+}
+
+Result<Value> read_snapshot(lua_State* L, int index, const std::string& where) {
+  ValueReader reader(L, Refs::none, 0, true);
+  int top = lua_gettop(L);
+  Value value;
+  if (reader.read_whole(lua_absindex(L, index), value)) return value;
+  lua_settop(L, top);
+  return reading_error(reader, where.c_str(), 0);
 }
 
 void push_value(lua_State* L, const Value& value) { push_any(L, context(L), value); }

@@ -26,6 +26,7 @@ struct VmContext {
   AttemptHost* host = nullptr;              // in a task
   std::map<std::string, File> input_files;  // in a task: absolute path -> the file it is
   Sandbox* sandbox = nullptr;
+  bool answers = false;  // a service's predict runs: its result outlives what it was read from
 };
 VmContext& context(lua_State* L);
 /// Before anything that lasts or that others can see: returns once the attempt's start is durable.
@@ -42,6 +43,9 @@ void push_value(lua_State* L, const Value& value);
 /// an input path are that file again, and each tensor's bytes are stored through the host. Handles
 /// are allowed only with `allow_refs`.
 Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs);
+/// The same of a value for a checkpoint: its tensors are copies, without a digest, and nothing is
+/// stored.
+Result<Value> read_snapshot(lua_State* L, int index, const std::string& where);
 extern const char kNullKey;  // flow.null is the light userdata of this address
 /// Userdata "flow.file": a File value. push_file / test_file (null where it is none).
 void push_file(lua_State* L, const File& file);
@@ -54,7 +58,11 @@ const File* test_file(lua_State* L, int index);
 void open_tensor(lua_State* L, int flow_table);        // flow.tensor, flow.zeros, …
 void push_tensor(lua_State* L, const Tensor& tensor);  // bytes from tensor.data or the host
 bool is_tensor(lua_State* L, int index);
-Tensor read_tensor(lua_State* L, int index);  // contiguous bytes in .data, digest set
+/// `shared` bytes may be the tensor's own memory: they are used before it can change.
+enum class TensorRead : uint8_t { copied, shared, unnamed };
+/// Contiguous bytes in .data; the digest is set, but of those that are read `unnamed`, a copy.
+/// Throws a tensors::Failure where there is no room for them.
+Tensor read_tensor(lua_State* L, int index, TensorRead how);
 /// For the restore of upvalues: bytes of a load-time tensor, and putting them back.
 std::string tensor_bytes(lua_State* L, int index);
 /// What backward left at it, which is not among its bytes.

@@ -54,15 +54,20 @@ void widen(const char* in, size_t count, std::string& out, DType dtype) {
   }
 }
 
+Status check_size(size_t bytes, const Stored& stored, const std::vector<int64_t>& sizes) {
+  int64_t count = count_of(sizes);
+  if (count >= 0 && static_cast<uint64_t>(count) <= bytes / stored.size &&
+      static_cast<uint64_t>(count) * stored.size == bytes)
+    return {};
+  std::string shape;
+  for (int64_t size : sizes) shape += (shape.empty() ? "" : " x ") + std::to_string(size);
+  return user_error(fmt::format("its header says {} elements of {} bytes, and {} bytes follow",
+                                shape.empty() ? "1" : shape, stored.size, bytes));
+}
+
 Result<Array> take_elements(std::string_view body, const Stored& stored, Array array) {
-  int64_t count = count_of(array.shape);
-  if (count < 0 || static_cast<uint64_t>(count) > body.size() / stored.size ||
-      static_cast<uint64_t>(count) * stored.size != body.size()) {
-    std::string shape;
-    for (int64_t size : array.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(size);
-    return user_error(fmt::format("its header says {} elements of {} bytes, and {} bytes follow",
-                                  shape.empty() ? "1" : shape, stored.size, body.size()));
-  }
+  FLOW_TRY(check_size(body.size(), stored, array.shape));
+  auto count = static_cast<size_t>(count_of(array.shape));
   array.dtype = stored.dtype;
   std::string bytes(body);
   if (stored.big_endian && stored.size > 1)
@@ -70,14 +75,13 @@ Result<Array> take_elements(std::string_view body, const Stored& stored, Array a
       std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(at),
                    bytes.begin() + static_cast<std::ptrdiff_t>(at + stored.size));
   if (stored.widened) {
-    auto elements = static_cast<size_t>(count);
-    array.bytes.resize(elements * dtype_size(stored.dtype));
-    if (stored.size == 1) widen<int8_t>(bytes.data(), elements, array.bytes, stored.dtype);
+    array.bytes.resize(count * dtype_size(stored.dtype));
+    if (stored.size == 1) widen<int8_t>(bytes.data(), count, array.bytes, stored.dtype);
     if (stored.size == 2 && stored.is_signed)
-      widen<int16_t>(bytes.data(), elements, array.bytes, stored.dtype);
+      widen<int16_t>(bytes.data(), count, array.bytes, stored.dtype);
     if (stored.size == 2 && !stored.is_signed)
-      widen<uint16_t>(bytes.data(), elements, array.bytes, stored.dtype);
-    if (stored.size == 4) widen<uint32_t>(bytes.data(), elements, array.bytes, stored.dtype);
+      widen<uint16_t>(bytes.data(), count, array.bytes, stored.dtype);
+    if (stored.size == 4) widen<uint32_t>(bytes.data(), count, array.bytes, stored.dtype);
   } else {
     array.bytes = std::move(bytes);
   }
@@ -283,9 +287,15 @@ void to_row_major(Array& array) {
   array.bytes = std::move(bytes);
 }
 
-}  // namespace
+// How the elements are stored, and where they begin.
+struct NpyPlan {
+  Stored stored;
+  std::vector<int64_t> shape;
+  bool by_columns = false;
+  size_t begin = 0;
+};
 
-Result<Array> parse_npy(std::string_view text) {
+Result<NpyPlan> plan_npy(std::string_view text) {
   constexpr std::string_view kMagic = "\x93NUMPY";
   if (!text.starts_with(kMagic) || text.size() < 10)
     return user_error(
@@ -297,6 +307,7 @@ Result<Array> parse_npy(std::string_view text) {
   if (text.size() < 8 + width) return user_error("it ends within its header");
   size_t length = 0;
   for (size_t i = width; i-- > 0;) length = (length << 8) | static_cast<unsigned char>(text[8 + i]);
+  size_t begin = 8 + width + length;
   text.remove_prefix(8 + width);
   if (text.size() < length) return user_error("it ends within its header");
   NpyHeader header(text.substr(0, length));
@@ -311,11 +322,31 @@ Result<Array> parse_npy(std::string_view text) {
         fmt::format("its element type `{}` is none that a tensor has: f2, f4, f8, i1, i2, "
                     "i4, i8, u1, u2, u4, b1",
                     header.descr));
+  bool by_columns = header.fortran_order && header.shape.size() > 1;
+  return NpyPlan{stored, std::move(header.shape), by_columns, begin};
+}
+
+}  // namespace
+
+Result<Array> parse_npy(std::string_view text) {
+  auto plan = plan_npy(text);
+  FLOW_TRY(plan);
   Array array;
-  array.shape = header.shape;
-  auto taken = take_elements(text.substr(length), stored, std::move(array));
-  if (taken.ok() && header.fortran_order && header.shape.size() > 1) to_row_major(*taken);
+  array.shape = std::move(plan->shape);
+  auto taken = take_elements(text.substr(plan->begin), plan->stored, std::move(array));
+  if (taken.ok() && plan->by_columns) to_row_major(*taken);
   return taken;
+}
+
+Result<std::optional<ArrayPlace>> place_npy(std::string_view text) {
+  auto plan = plan_npy(text);
+  FLOW_TRY(plan);
+  const Stored& stored = plan->stored;
+  bool is_as_here = !stored.widened && !(stored.big_endian && stored.size > 1) && !plan->by_columns;
+  if (!is_as_here) return std::optional<ArrayPlace>();
+  FLOW_TRY(check_size(text.size() - plan->begin, stored, plan->shape));
+  return std::optional<ArrayPlace>(
+      {stored.dtype, std::move(plan->shape), plan->begin, text.size() - plan->begin});
 }
 
 std::string npy_header(DType dtype, const std::vector<int64_t>& shape) {

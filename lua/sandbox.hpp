@@ -77,11 +77,9 @@ struct Sandbox {
   std::unordered_map<const void*, FunctionCode> function_codes;
   std::shared_ptr<RestorePool> restore_pool;
 
-  // Of the attempt that runs: names used so far and how often, the step that it is in ("outer/"),
-  // and the newest checkpoint.
+  // Of the attempt that runs: names used so far and how often, the step that it is in ("outer/").
   std::unordered_map<std::string, uint32_t> step_names, wait_names;
   std::string step_path;
-  std::optional<Value> checkpoint;
 };
 
 Sandbox& sandbox(lua_State* L);

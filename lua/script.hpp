@@ -39,10 +39,17 @@ class AttemptHost {
   }
   virtual void progress(double fraction, const Value& metrics) = 0;
   virtual void metric(const std::string& name, double value, int64_t step) = 0;
-  /// Durable when it returns. An Error of kind user says why the value can't be kept; with any
-  /// other the attempt was fenced or is to stop.
+  /// Durable when it returns. With an Error of kind environment the attempt was fenced; any other
+  /// says why the value can't be kept.
   virtual Status save_step(const std::string& name, const Value& value) = 0;
-  virtual Status save_checkpoint(const Value& value) = 0;
+  /// Takes a checkpoint, whose tensors have their bytes and no digest, to be written while the
+  /// attempt goes on. The Error is that of this one where it can't be kept at all, or of one before
+  /// it that could not be written.
+  virtual Status save_checkpoint(Value value) = 0;
+  /// Blocks until what was taken is durable.
+  virtual Status finish_checkpoints() = 0;
+  /// The newest checkpoint there is: this attempt's, durable when it returns, or an earlier one's.
+  virtual Result<std::optional<Value>> newest_checkpoint() = 0;
   virtual bool stopping() const = 0;
   virtual void service_ready(const std::string& url) = 0;
   /// Blocks until the attempt's start is durable: before each thing that lasts or that others could
@@ -53,8 +60,8 @@ class AttemptHost {
   virtual void reach_outside() = 0;
   /// Makes the request's `dir`, when it is first asked for: most attempts never do.
   virtual Status make_scratch() = 0;
-  /// Content of a blob; Error when it is lost.
-  virtual Result<std::shared_ptr<const std::string>> blob(const Digest& digest) = 0;
+  /// Content of a blob; Error when it is lost. What is large is mapped where it lies.
+  virtual Result<Bytes> blob(const Digest& digest) = 0;
   /// A readable absolute path of a file's or folder's content (no copy).
   virtual Result<std::string> file_path(const File& file) = 0;
   /// Takes a file or folder below ctx.dir into the blob store.
@@ -83,7 +90,6 @@ struct AttemptRequest {
   int64_t memory_bytes = 0;            // limit of the VM; 0 none
   Value args;                          // list of positional arguments, refs resolved
   std::map<std::string, Value> steps;  // finished ones
-  std::optional<Value> checkpoint;
   std::map<std::string, Value> signals;
   std::map<std::string, WaitState> waits;
 };

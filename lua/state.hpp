@@ -74,7 +74,8 @@ class State {
   void end_attempt();
   void take_snapshots();
 
-  Memory memory_;
+  std::shared_ptr<Memory> held_memory_ = std::make_shared<Memory>();  // tensors may outlive this
+  Memory& memory_ = *held_memory_;
   std::shared_ptr<TensorBudget> budget_;
   lua_State* L_;
   VmContext context_;

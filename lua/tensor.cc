@@ -9,6 +9,7 @@
 #include "kernels/tensor/autograd.hpp"
 #include "lua/sandbox.hpp"
 #include "lua/tensor_budget.hpp"
+#include "lua/tensor_bytes.hpp"
 
 namespace flow::lua {
 namespace {
@@ -346,28 +347,29 @@ void push_tensor(lua_State* L, const Tensor& tensor) {
     if (size < 0) raise(L, "a tensor of negative size can't be read");
     shape.push(size);
   }
-  std::shared_ptr<const std::string> data = tensor.data;
+  Bytes data = tensor.data;
   if (data == nullptr) {
     AttemptHost* host = context(L).host;
     if (host == nullptr) raise(L, "the content of a tensor can be read in tasks only");
     auto blob = host->blob(tensor.digest);
     if (!blob.ok()) raise(L, fmt::format("a tensor can't be read: {}", blob.error().message));
-    data = *blob;
+    data = std::move(*blob);
   }
-  kernels::View view = new_tensor(L, tensor.dtype, shape);
+  kernels::View view = kernels::dense(tensor.dtype, shape, nullptr);
   if (data->size() != view.bytes())
     raise(L, fmt::format("the content of {} has {} bytes, not {}", describe(view), data->size(),
                          view.bytes()));
-  if (!data->empty()) std::memcpy(view.data, data->data(), data->size());
+  push_bytes(L, tensor.dtype, shape, data);
 }
 
-Tensor read_tensor(lua_State* L, int index) {
+Tensor read_tensor(lua_State* L, int index, TensorRead how) {
   const tensors::Tensor& x = check_object(L, index, "what is read");
+  TensorBudget::running(L);
   Tensor tensor;
   tensor.dtype = x.dtype();
   for (int dim = 0; dim < x.rank(); dim++) tensor.shape.push_back(x.size(dim));
-  tensor.data = std::make_shared<const std::string>(dense_bytes(x));
-  tensor.digest = sha256(*tensor.data);
+  tensor.data = how == TensorRead::shared ? shared_bytes(x) : copied_bytes(x);
+  if (how != TensorRead::unnamed) tensor.digest = sha256(*tensor.data);
   return tensor;
 }
 

@@ -58,6 +58,13 @@ void TensorBudget::collect_if_due(lua_State* L) {
   own->held_ = own->memory_.tensors.load();
 }
 
+void TensorBudget::note_mapped(size_t bytes) {
+  auto* own = static_cast<TensorBudget*>(tensors::runtime().budget.get());
+  if (own == nullptr) return;
+  own->since_.fetch_add(bytes, std::memory_order_relaxed);
+  own->has_mapped_ = true;
+}
+
 TensorScope::TensorScope(const std::shared_ptr<TensorBudget>& budget)
     : before_(tensors::runtime().budget) {
   tensors::runtime().budget = budget;

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "kernels/tensor/storage.hpp"
 #include "lua/state.hpp"
@@ -11,7 +12,8 @@ namespace flow::lua {
 /// Of one state. The state's thread charges; any thread may release.
 class TensorBudget : public tensors::Budget {
  public:
-  explicit TensorBudget(Memory& memory) : memory_(memory) {}
+  explicit TensorBudget(std::shared_ptr<Memory> memory)
+      : held_memory_(std::move(memory)), memory_(*held_memory_) {}
   void charge(size_t bytes) override;
   void release(size_t bytes) override;
 
@@ -19,9 +21,15 @@ class TensorBudget : public tensors::Budget {
   static void running(lua_State* L);
   /// Runs a full collection where as much was charged since the last as was held after it.
   static void collect_if_due(lua_State* L);
+  /// A tensor looks at a mapped file: it takes no memory, but holds the file until it is collected.
+  static void note_mapped(size_t bytes);
+  /// Whether there was such a tensor since the last call.
+  bool take_mapped() { return std::exchange(has_mapped_, false); }
 
  private:
+  std::shared_ptr<Memory> held_memory_;
   Memory& memory_;
+  bool has_mapped_ = false;
   std::atomic<size_t> since_{0}, held_{0};  // charged since the last collection; held after it
 };
 

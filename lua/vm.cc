@@ -87,7 +87,7 @@ const PipelineObject* returned_pipeline(lua_State* L, int base, Status& status) 
 }  // namespace
 
 State::State()
-    : budget_(std::make_shared<TensorBudget>(memory_)), L_(lua_newstate(allocate, &memory_)) {
+    : budget_(std::make_shared<TensorBudget>(held_memory_)), L_(lua_newstate(allocate, &memory_)) {
   FLOW_CHECK(L_ != nullptr);
   lua_atpanic(L_, panic);
   context_.sandbox = &sandbox_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/base/ids.hpp"
@@ -100,6 +101,43 @@ Status write_file_atomic(const std::string& path, std::string_view content, uint
     return written;
   }
   return sync_dir(folder_of(path));
+}
+
+Status replace_file(const std::string& path, const std::vector<std::string_view>& pieces,
+                    bool sync) {
+  constexpr uint32_t kMode = 0666;
+  auto put = [&](int descriptor, const std::string& name) -> Status {
+    if (descriptor < 0) return failed("create", path);
+    for (std::string_view piece : pieces) {
+      if (!write_all(descriptor, piece)) return failed("write", path);
+    }
+    if (sync && ::fsync(descriptor) != 0) return failed("sync", name);
+    return {};
+  };
+  struct stat info {};
+  bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists && !S_ISREG(info.st_mode)) {
+    sync = false;
+    Descriptor there(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    return put(there.fd, path);
+  }
+  std::string target = path;
+  if (char* resolved = exists ? ::realpath(path.c_str(), nullptr) : nullptr) {
+    target = resolved;
+    std::free(resolved);
+  }
+  if (exists && ::access(target.c_str(), W_OK) != 0) return failed("write", path);
+  std::string temporary = target + ".tmp-" + random_name();
+  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
+  Status written = put(file.fd, temporary);
+  if (written.ok() && exists) (void)!::fchmod(file.fd, info.st_mode & 07777);
+  if (written.ok() && ::rename(temporary.c_str(), target.c_str()) != 0)
+    written = failed("rename a new file to", target);
+  if (!written.ok()) {
+    if (file.fd >= 0) ::unlink(temporary.c_str());
+    return written;
+  }
+  return sync ? sync_dir(folder_of(target)) : Status();
 }
 
 Status make_dirs(const std::string& path, uint32_t mode) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
@@ -15,6 +16,12 @@ Result<std::string> read_file(const std::string& path, uint64_t size_max = UINT6
 /// Old content or new after a crash, never half: a temporary file, synced, renamed, its folder
 /// synced.
 Status write_file_atomic(const std::string& path, std::string_view content, uint32_t mode = 0600);
+
+/// A new file of these pieces under `path`, whole or not at all: who has mapped what was there
+/// keeps that. What a link leads to is replaced and not the link, and what is no file (a device, a
+/// pipe) is written to. With `sync` it is durable when this returns.
+Status replace_file(const std::string& path, const std::vector<std::string_view>& pieces,
+                    bool sync);
 
 /// All of `bytes` to an open file; false with errno.
 bool write_all(int descriptor, std::string_view bytes);

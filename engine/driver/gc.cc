@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "engine/base/checkpoint.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
@@ -90,6 +91,30 @@ uint64_t sweep_objects(const std::string& dir, const Marks& marks, std::chrono::
   return freed;
 }
 
+// Checkpoints of runs that are gone, and files that no row names: a crash left them.
+uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& named,
+                           std::chrono::hours young) {
+  uint64_t freed = 0;
+  std::error_code failed;
+  std::vector<fs::path> folders;
+  fs::path root(dir);
+  for (fs::recursive_directory_iterator walk(root / "checkpoints", failed), end;
+       !failed && walk != end; walk.increment(failed)) {
+    std::error_code each;
+    if (walk->is_directory(each)) folders.push_back(walk->path());
+    bool is_needed = !walk->is_regular_file(each) ||
+                     named.contains(walk->path().lexically_relative(root).string()) ||
+                     fs::file_time_type::clock::now() - walk->last_write_time(each) < young;
+    if (is_needed) continue;
+    uint64_t size = walk->file_size(each);
+    if (fs::remove(walk->path(), each)) freed += size;
+  }
+  // Inner ones come later. One that is not empty stays.
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
+    fs::remove(*folder, failed);
+  return freed;
+}
+
 bool has_attempts(const core::State& live) {
   for (const auto& [id, run] : live.runs) {
     if (run.counts.running > 0) return true;
@@ -116,6 +141,7 @@ class Collection {
   /// When the batch is committed: files.
   void sweep() {
     freed_ += sweep_objects(driver_.options().state_dir, marks_, young_);
+    freed_ += sweep_checkpoints(driver_.options().state_dir, checkpoints_, young_);
     // Scratch of failed attempts stays until here.
     std::error_code failed;
     for (const std::string& run : dropped_)
@@ -189,6 +215,8 @@ class Collection {
           batch.erase(family, std::string(key));
         } else if (family == Family::kv && is_progress_key(key)) {
           marks_.add_value(value);
+          auto row = decode_checkpoint_row(value);
+          if (row.ok() && !row->file.empty()) checkpoints_.insert(row->file);
         }
         return true;
       }));
@@ -211,6 +239,7 @@ class Collection {
   Store& store_;
   Marks marks_;
   std::set<std::string> kept_, dropped_;  // runs
+  std::set<std::string> checkpoints_;     // files that are named
   std::chrono::hours young_{0};
   uint64_t freed_ = 0;
 };

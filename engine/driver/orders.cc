@@ -22,6 +22,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   order.task = Resolver::unit_name(run, id.unit);
   order.task_name = def.name;
   order.kind = def.kind;
+  order.key = unit.key;
   order.bundle = run_meta->row.bundle_digest;
   order.bundle_bytes = run_meta->bundle;
   order.ordinal = def.ordinal;

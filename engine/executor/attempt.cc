@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "engine/base/clock.hpp"
@@ -16,15 +17,45 @@ constexpr size_t kLogLineMax = 1 << 20;      // a longer one is logged in pieces
 constexpr size_t kValueMax = kFrameMax / 2;
 constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not sent
 
+/// A unit's checkpoints: by its name, number and key, so that a step of the same name has others.
+std::string checkpoint_folder(const wire::Start& start) {
+  constexpr size_t kNameMax = 150, kKeyShown = 12;
+  std::string name = start.task().substr(0, kNameMax);
+  std::replace(name.begin(), name.end(), '/', '_');
+  Digest key;
+  Digest::from_bytes(start.key(), key);
+  return fmt::format("checkpoints/{}/{}.{}-{}", start.id().run(), name, start.id().unit(),
+                     key.hex().substr(0, kKeyShown));
+}
+
 }  // namespace
 
-Attempt::Attempt(Session& session, BlobFiles& blobs, const wire::Start& start,
-                 std::string state_dir)
+Attempt::Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints,
+                 const wire::Start& start, std::string state_dir)
     : session_(session),
       blobs_(blobs),
+      checkpoints_(checkpoints),
       start_(start),
       state_dir_(std::move(state_dir)),
-      secrets_({start.hide().begin(), start.hide().end()}) {}
+      secrets_({start.hide().begin(), start.hide().end()}) {
+  auto commit = [&session, id = start.id()](const std::string& row,
+                                            const Checkpoints::Blobs& blobs_of_it) {
+    wire::FromExecutor message;
+    *message.mutable_save()->mutable_id() = id;
+    message.mutable_save()->set_value(row);
+    for (const auto& [digest, bytes] : blobs_of_it) {
+      wire::Blob& blob = *message.mutable_save()->add_blobs();
+      blob.set_digest(std::string(digest.view()));
+      blob.set_data(bytes);
+    }
+    session.forget_saved("");
+    session.send(message, true);
+    return session.wait_saved_beside(id, "");
+  };
+  checkpoints_.begin(checkpoint_folder(start),
+                     fmt::format("{}-{}", start.id().epoch(), start.id().attempt()),
+                     start.has_checkpoint() ? start.checkpoint() : "", std::move(commit));
+}
 
 void Attempt::begin() { began_us_ = monotonic_us(); }
 
@@ -96,9 +127,33 @@ void Attempt::metric(const std::string& name, double value, int64_t step) {
   session_.send(message, false);
 }
 
-Status Attempt::save_step(const std::string& name, const Value& value) { return save(name, value); }
+Status Attempt::save_checkpoint(Value value) {
+  if (holds_tensors(value)) wait_durable();  // a file is begun
+  std::vector<Digest> needed;
+  collect_blobs(files_in(value), needed);
+  return noted_write(checkpoints_.save(value, blobs_.copies_of(needed)));
+}
 
-Status Attempt::save(const std::string& name, const Value& value) {
+Result<std::optional<Value>> Attempt::newest_checkpoint() {
+  FLOW_TRY(noted_write(checkpoints_.finish()));
+  return noted(checkpoints_.newest());
+}
+
+bool Attempt::settle_checkpoints(AttemptOutcome::Kind kind) {
+  bool has_result = kind == AttemptOutcome::Kind::succeeded;
+  Status written = has_result ? checkpoints_.error() : checkpoints_.finish();
+  if (has_result) checkpoints_.drop();
+  if (written.ok() || written.error().kind == ErrorKind::environment) return true;
+  if (has_result || kind == AttemptOutcome::Kind::failed) {
+    log(written.error().message);
+    return true;
+  }
+  fail(core::Cause::staging, written.error().message, "");
+  return false;
+}
+
+Status Attempt::save_step(const std::string& name, const Value& value) {
+  FLOW_TRY(noted_write(checkpoints_.error()));
   wire::FromExecutor message;
   *message.mutable_save()->mutable_id() = start_.id();
   message.mutable_save()->set_name(name);
@@ -149,6 +204,7 @@ std::string Attempt::env(const std::string& name, bool& found) {
 }
 
 wire::Finished& Attempt::report(uint32_t outcome) {
+  checkpoints_.drop();  // nothing of an attempt comes after its end
   if (log_dropped_ > 0) {
     uint64_t dropped = log_dropped_;
     log_bytes_ = log_dropped_ = 0;

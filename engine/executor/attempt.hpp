@@ -6,6 +6,7 @@
 #include "engine/base/secrets.hpp"
 #include "engine/core/types.hpp"
 #include "engine/executor/blob_files.hpp"
+#include "engine/executor/checkpoints.hpp"
 #include "engine/executor/processes.hpp"
 #include "engine/executor/session.hpp"
 #include "lua/script.hpp"
@@ -14,7 +15,8 @@ namespace flow {
 
 class Attempt final : public AttemptHost {
  public:
-  Attempt(Session& session, BlobFiles& blobs, const wire::Start& start, std::string state_dir);
+  Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints, const wire::Start& start,
+          std::string state_dir);
   /// The attempt's time counts from here.
   void begin();
 
@@ -24,16 +26,16 @@ class Attempt final : public AttemptHost {
   void progress(double fraction, const Value& metrics) override;
   void metric(const std::string& name, double value, int64_t step) override;
   Status save_step(const std::string& name, const Value& value) override;
-  Status save_checkpoint(const Value& value) override { return save("", value); }
+  Status save_checkpoint(Value value) override;
+  Status finish_checkpoints() override { return noted_write(checkpoints_.finish()); }
+  Result<std::optional<Value>> newest_checkpoint() override;
   bool stopping() const override { return session_.stopping(); }
   void service_ready(const std::string& url) override;
   /// What is waited here is not the attempt's time.
   void wait_durable() override;
   void reach_outside() override { session_.wait_until_taken(); }
   Status make_scratch() override;
-  Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
-    return noted(blobs_.read(digest));
-  }
+  Result<Bytes> blob(const Digest& digest) override { return noted(blobs_.read(digest)); }
   Result<std::string> file_path(const File& file) override;
   Result<File> store_file(const std::string& path) override {
     wait_durable();
@@ -58,6 +60,9 @@ class Attempt final : public AttemptHost {
   Status check_inputs();  // none was changed by the attempt
   void remove_scratch() const;
 
+  /// Ends what is still to be kept: a result makes it unneeded, and what else the function came to
+  /// waits for it. False where the attempt failed by it, which is reported.
+  bool settle_checkpoints(AttemptOutcome::Kind kind);
   void finish(const Value& result, const PlanFragment* fragment, bool waited);
   void fail(core::Cause cause, std::string message, std::string evidence, int code = 0);
   void fail(const AttemptOutcome& outcome);  // as its script did
@@ -65,7 +70,6 @@ class Attempt final : public AttemptHost {
   void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);
 
  private:
-  Status save(const std::string& name, const Value& value);
   Status place(const std::string& source, const std::string& target, const Digest& digest,
                bool is_object, bool executable, bool copy);
   /// Lua knows errors by their text alone: of which kind this one is is kept beside it.
@@ -74,6 +78,12 @@ class Attempt final : public AttemptHost {
     if (!result.ok() && result.error().kind == ErrorKind::environment)
       environment_fault_ = result.error().message;
     return result;
+  }
+  /// A checkpoint that can't be written is the machine's fault.
+  Status noted_write(Status written) {
+    if (!written.ok() && written.error().kind == ErrorKind::task)
+      environment_fault_ = written.error().message;
+    return written;
   }
   Value without_secrets(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
@@ -87,6 +97,7 @@ class Attempt final : public AttemptHost {
   };
   Session& session_;
   BlobFiles& blobs_;
+  Checkpoints& checkpoints_;
   const wire::Start& start_;
   std::string state_dir_;
   wire::FromExecutor message_;

@@ -13,6 +13,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/mapped.hpp"
 #include "engine/executor/faults.hpp"
 #include "engine/executor/wire.hpp"
 
@@ -53,22 +54,36 @@ bool BlobFiles::has_object(const Digest& digest, uint64_t size) const {
   return holds(object_path(digest), digest, size);
 }
 
+bool BlobFiles::stamp_of(const Digest& digest, Stamp& out) const {
+  struct stat info {};
+  if (::stat(object_path(digest).c_str(), &info) != 0) return false;
+  out = {static_cast<int64_t>(info.st_ino),
+         info.st_size,
+         info.st_mtim.tv_sec,
+         info.st_mtim.tv_nsec,
+         info.st_ctim.tv_sec,
+         info.st_ctim.tv_nsec};
+  return true;
+}
+
+bool BlobFiles::is_known_sound(const Digest& digest, const Stamp& now) const {
+  auto seen = sound_.find(digest);
+  return seen != sound_.end() && seen->second == now;
+}
+
+void BlobFiles::note_sound(const Digest& digest, const Stamp& now) {
+  if (sound_.size() >= kSoundMax) sound_.clear();
+  sound_.insert_or_assign(digest, now);
+}
+
 // Read once for each change that the system knows of: many attempts may take the same large input.
 bool BlobFiles::is_sound(const Digest& digest) {
-  std::string object = object_path(digest);
-  struct stat info {};
-  if (::stat(object.c_str(), &info) != 0) return false;
-  Stamp stamp{static_cast<int64_t>(info.st_ino),
-              info.st_size,
-              info.st_mtim.tv_sec,
-              info.st_mtim.tv_nsec,
-              info.st_ctim.tv_sec,
-              info.st_ctim.tv_nsec};
-  auto seen = sound_.find(digest);
-  if (seen != sound_.end() && seen->second == stamp) return true;
-  if (!holds(object, digest, static_cast<uint64_t>(info.st_size))) return false;
-  if (sound_.size() >= kSoundMax) sound_.clear();
-  sound_.insert_or_assign(digest, stamp);
+  Stamp now{};
+  if (!stamp_of(digest, now)) return false;
+  if (is_known_sound(digest, now)) return true;
+  constexpr size_t kSize = 1;
+  if (!holds(object_path(digest), digest, static_cast<uint64_t>(now[kSize]))) return false;
+  note_sound(digest, now);
   return true;
 }
 
@@ -87,16 +102,31 @@ std::vector<std::pair<Digest, std::string>> BlobFiles::take_small() {
   return std::exchange(small_, {});
 }
 
-Result<std::shared_ptr<const std::string>> BlobFiles::read(const Digest& digest) {
+std::vector<std::pair<Digest, std::string>> BlobFiles::copies_of(
+    const std::vector<Digest>& digests) const {
+  std::vector<std::pair<Digest, std::string>> copies;
+  if (digests.empty()) return copies;
+  for (const auto& piece : small_) {
+    if (std::find(digests.begin(), digests.end(), piece.first) != digests.end())
+      copies.push_back(piece);
+  }
+  return copies;
+}
+
+Result<Bytes> BlobFiles::read(const Digest& digest) {
   auto found = given_.find(digest);
-  if (found != given_.end()) return found->second;
-  auto bytes = read_file(object_path(digest));
+  if (found != given_.end()) return Bytes(found->second);
+  Stamp now{};
+  bool is_known = stamp_of(digest, now) && is_known_sound(digest, now);
+  auto bytes = map_file(object_path(digest));
   if (!bytes.ok())
     return environment_error("the content " + digest.hex() +
                              " is not in the state any more: " + bytes.error().message);
-  if (sha256(*bytes) != digest)
+  if (is_known) return bytes;
+  if (sha256(**bytes) != digest)
     return environment_error("the content " + digest.hex() + " in the state is damaged");
-  return std::make_shared<const std::string>(std::move(*bytes));
+  note_sound(digest, now);
+  return bytes;
 }
 
 Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir) {
@@ -126,10 +156,13 @@ Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
     small_.emplace_back(digest, std::string(bytes));
     return {};
   }
-  if (has_object(digest, bytes.size())) return {};
+  if (is_sound(digest)) return {};  // one that was cut, written to or damaged is written again
   std::string target = object_path(digest);
   FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
-  return write_file_atomic(target, bytes, 0400);
+  FLOW_TRY(write_file_atomic(target, bytes, 0400));
+  Stamp now{};
+  if (stamp_of(digest, now)) note_sound(digest, now);
+  return {};
 }
 
 Result<File::Entry> BlobFiles::store_one(const std::string& path, bool may_move) {

@@ -19,13 +19,16 @@ class BlobFiles {
   explicit BlobFiles(std::string state_dir) : state_dir_(std::move(state_dir)) {}
 
   void give(const Digest& digest, std::string bytes);  // came with the order
-  Result<std::shared_ptr<const std::string>> read(const Digest& digest);
+  /// A large piece is mapped: its bytes are the caller's own.
+  Result<Bytes> read(const Digest& digest);
   /// A path with this content; a small piece is written into `dir` first.
   Result<std::string> path(const Digest& digest, const std::string& dir);
   Status store(const Digest& digest, std::string_view bytes);
   /// Takes a file or folder in. `may_move`: nobody writes to it or needs it any more.
   Result<File> store_file(const std::string& path, bool may_move);
   std::vector<std::pair<Digest, std::string>> take_small();  // what is to go with the report
+  /// The small ones of these that are still to go with the report; they stay.
+  std::vector<std::pair<Digest, std::string>> copies_of(const std::vector<Digest>& digests) const;
   void clear();
   std::string object_path(const Digest& digest) const;
   /// An object that does not hold its content any more is removed, so that nobody reads it as such.
@@ -38,6 +41,10 @@ class BlobFiles {
   bool is_sound(const Digest& digest);
 
   using Stamp = std::array<int64_t, 6>;  // inode, size, times of change
+  /// Of the object as it is now; false where there is none.
+  bool stamp_of(const Digest& digest, Stamp& out) const;
+  bool is_known_sound(const Digest& digest, const Stamp& now) const;
+  void note_sound(const Digest& digest, const Stamp& now);
 
   std::string state_dir_;
   std::unordered_map<Digest, Stamp, DigestHash> sound_;  // objects read and found good

@@ -61,7 +61,6 @@ AttemptRequest request_of(const wire::Start& start, const std::string& state_dir
   request.args = std::move(args);
   for (const wire::NamedValue& step : start.steps())
     request.steps[step.name()] = decoded(step.value());
-  if (start.has_checkpoint()) request.checkpoint = decoded(start.checkpoint());
   for (const wire::NamedValue& signal : start.signals())
     request.signals[signal.name()] = decoded(signal.value());
   for (const wire::Wait& wait : start.waits())
@@ -87,14 +86,14 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
   }
 }
 
-void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const SlotFile& slot,
-                 const std::string& state_dir, const wire::Start& start) {
+void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoints& checkpoints,
+                 const SlotFile& slot, const std::string& state_dir, const wire::Start& start) {
   blobs.clear();
   for (const wire::Blob& blob : start.blobs()) {
     Digest digest;
     if (Digest::from_bytes(blob.digest(), digest)) blobs.give(digest, blob.data());
   }
-  Attempt attempt(session, blobs, start, state_dir);
+  Attempt attempt(session, blobs, checkpoints, start, state_dir);
   Value args = decoded(start.args());
   auto kind = static_cast<TaskKind>(start.kind());
   if (kind == TaskKind::shell) {
@@ -121,9 +120,12 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, const Slo
     Status inputs = attempt.check_inputs();
     bool ended = outcome.kind == AttemptOutcome::Kind::succeeded ||
                  outcome.kind == AttemptOutcome::Kind::failed;
-    if (ended && !inputs.ok()) {
+    bool is_spoilt = ended && !inputs.ok();
+    bool is_settled =
+        attempt.settle_checkpoints(is_spoilt ? AttemptOutcome::Kind::failed : outcome.kind);
+    if (is_spoilt) {
       attempt.fail(core::Cause::input_changed, inputs.error().message, "");
-    } else {
+    } else if (is_settled) {
       report(attempt, outcome);
     }
     if (outcome.kind != AttemptOutcome::Kind::failed) attempt.remove_scratch();
@@ -139,9 +141,10 @@ int serve_attempts(const std::string& state_dir) {
   Scripts scripts;
   BlobFiles blobs(state_dir);
   SlotFile slot(state_dir);
+  Checkpoints checkpoints(state_dir);
   while (true) {
     wire::Start start = session.next();
-    run_attempt(session, scripts, blobs, slot, state_dir, start);
+    run_attempt(session, scripts, blobs, checkpoints, slot, state_dir, start);
   }
 }
 

@@ -73,13 +73,15 @@ class Terminal : public AttemptHost {
   void progress(double, const Value&) override {}
   void metric(const std::string&, double, int64_t) override {}
   Status save_step(const std::string&, const Value&) override { return {}; }
-  Status save_checkpoint(const Value&) override { return {}; }
+  Status save_checkpoint(Value) override { return {}; }
+  Status finish_checkpoints() override { return {}; }
+  Result<std::optional<Value>> newest_checkpoint() override { return std::optional<Value>(); }
   bool stopping() const override { return false; }
   void service_ready(const std::string&) override {}
   void wait_durable() override {}
   void reach_outside() override {}
   Status make_scratch() override { return {}; }
-  Result<std::shared_ptr<const std::string>> blob(const Digest&) override { return no_state(); }
+  Result<Bytes> blob(const Digest&) override { return no_state(); }
   Result<std::string> file_path(const File& file) override {
     if (!file.origin.empty()) return file.origin;
     return no_state();

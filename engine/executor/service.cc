@@ -10,6 +10,8 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   const wire::Start& start = attempt.start();
   attempt.set_serving();
   AttemptOutcome outcome = vm.start_service(request, attempt);
+  bool is_ready = outcome.kind == AttemptOutcome::Kind::succeeded;
+  if (!is_ready && !attempt.settle_checkpoints(outcome.kind)) return;
   if (outcome.kind == AttemptOutcome::Kind::stopped) return attempt.stopped();
   if (outcome.kind == AttemptOutcome::Kind::waiting) {
     return attempt.fail(core::Cause::user_error,
@@ -53,8 +55,9 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
         return outputs;
       },
       [&] { return attempt.stopping(); });
+  bool is_settled = attempt.settle_checkpoints(AttemptOutcome::Kind::stopped);
   vm.end_service();
-  attempt.stopped();
+  if (is_settled) attempt.stopped();
 }
 
 }  // namespace flow

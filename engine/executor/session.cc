@@ -153,6 +153,7 @@ void Session::handle(wire::ToExecutor& message) {
     case wire::ToExecutor::kSaved:
       if (!same_attempt(message.saved().id(), current_)) break;
       saved_[message.saved().name()] = message.saved().ok();
+      saved_changed_.notify_all();
       break;
     case wire::ToExecutor::kReturnQueued: {
       wire::FromExecutor reply;
@@ -192,6 +193,7 @@ wire::Start Session::next() {
   std::unique_lock lock(mutex_);
   current_ = {};
   current_number_ = 0;
+  saved_changed_.notify_all();
   if (queue_.empty()) {
     flush();
     bool expects_soon = is_chain() && monotonic_us() - began_us_ < kAwakeUs;
@@ -278,6 +280,15 @@ bool Session::wait_saved(const std::string& name) {
   while (!saved_.contains(name)) wait_message(lock);
   bool ok = saved_[name];
   saved_.erase(name);
+  return ok;
+}
+
+bool Session::wait_saved_beside(const wire::AttemptName& id, const std::string& name) {
+  std::unique_lock lock(mutex_);
+  saved_changed_.wait(lock, [&] { return saved_.contains(name) || !same_attempt(id, current_); });
+  auto answer = saved_.find(name);
+  bool ok = same_attempt(id, current_) && answer->second;
+  if (same_attempt(id, current_)) saved_.erase(answer);
   return ok;
 }
 

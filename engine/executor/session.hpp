@@ -39,6 +39,8 @@ class Session {
   /// Blocks until the worker says whether `name` is durable; false also when it is not any more
   /// ours.
   bool wait_saved(const std::string& name);
+  /// The same on another thread than the main one, while the attempt of this name runs.
+  bool wait_saved_beside(const wire::AttemptName& id, const std::string& name);
 
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
   /// A program of the attempt was told to end, not only asked to stop when it can.
@@ -85,6 +87,7 @@ class Session {
   std::map<std::string, std::map<std::string, std::string>> environments_;
   wire::AttemptName current_;
   std::map<std::string, bool> saved_;
+  std::condition_variable saved_changed_;
   std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false};
   std::atomic<int> group_{0};
 

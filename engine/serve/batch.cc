@@ -69,10 +69,9 @@ Result<std::vector<Tensors>> split_rows(const Tensors& outputs, const std::vecto
       Tensor part = tensor;
       part.shape.front() = rows[i];
       size_t size = row_bytes * static_cast<size_t>(rows[i]);
-      auto bytes = std::make_shared<const std::string>(tensor.data->substr(at, size));
+      part.data = tensor.data.part(at, size);
+      part.digest = sha256(*part.data);
       at += size;
-      part.digest = sha256(*bytes);
-      part.data = std::move(bytes);
       parts[i].emplace(name, std::move(part));
     }
   }

@@ -147,7 +147,7 @@ Result<Tensor> parse_input(const Value& input, const std::string& where, const s
 }
 
 template <typename T>
-Status check_finite(const std::string& name, const std::string& bytes) {
+Status check_finite(const std::string& name, std::string_view bytes) {
   for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T value;
     std::memcpy(&value, bytes.data() + at, sizeof value);
@@ -160,7 +160,7 @@ Status check_finite(const std::string& name, const std::string& bytes) {
 }
 
 template <typename T>
-void print_numbers(std::string& out, const std::string& bytes) {
+void print_numbers(std::string& out, std::string_view bytes) {
   for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T value;
     std::memcpy(&value, bytes.data() + at, sizeof value);

@@ -21,6 +21,7 @@
 #include <map>
 #include <set>
 
+#include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/executor/wire.hpp"
 
@@ -248,6 +249,22 @@ void forget_slot(const std::string& state_dir, pid_t executor) {
 
 // What left its group is still a child of the executor's, or is given to it when its parent ends
 // (PR_SET_CHILD_SUBREAPER).
+namespace {
+
+/// Pages of a process that are a file's: the system takes them back when it needs them.
+int64_t file_pages(pid_t pid) {
+  auto status = read_file("/proc/" + std::to_string(pid) + "/status");
+  if (!status.ok()) return 0;
+  constexpr std::string_view kField = "\nRssFile:";
+  size_t at = status->find(kField);
+  if (at == std::string::npos) return 0;
+  constexpr int64_t kKib = 1024;
+  return std::strtoll(status->c_str() + at + kField.size(), nullptr, 10) * kKib /
+         ::sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace
+
 int64_t resident_bytes(pid_t executor) {
   constexpr size_t kParent = 1, kResident = 21;  // fields 4 and 24, counted from field 3
   std::multimap<pid_t, pid_t> children;
@@ -265,7 +282,7 @@ int64_t resident_bytes(pid_t executor) {
     pid_t pid = next.back();
     next.pop_back();
     if (!counted.insert(pid).second) continue;
-    sum += pages[pid];
+    sum += pages[pid] - file_pages(pid);
     auto [first, last] = children.equal_range(pid);
     for (auto child = first; child != last; ++child) next.push_back(child->second);
   }

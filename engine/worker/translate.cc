@@ -29,6 +29,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
     blob.set_digest(std::string(digest.view()));
     blob.set_data(bytes);
   }
+  start.set_key(std::string(order.key.view()));
   start.set_seed(order.seed);
   start.set_cpus(static_cast<uint32_t>(std::max(1, order.resources.cpus_milli / 1000)));
   start.set_memory_bytes(order.resources.memory_bytes);

@@ -25,6 +25,7 @@ struct AttemptOrder {
   uint32_t ordinal = 0;
   std::string args;                                   // canonical bytes, refs resolved
   std::vector<std::pair<Digest, std::string>> blobs;  // small ones args needs
+  Digest key;
   uint64_t seed = 0;
   Resources resources;
   int64_t timeout_ms = 0;

@@ -142,16 +142,28 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
   return made;
 }
 
-Ref<Storage> Storage::borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep) {
+Ref<Storage> Storage::borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
+                             bool is_own) {
   Ref<Storage> made(new Storage);
   made->data_ = const_cast<char*>(static_cast<const char*>(data));
   made->bytes_ = bytes;
   made->keep_ = std::move(keep);
+  made->is_own_ = is_own;
   return made;
 }
 
+void Storage::note_write() {
+  version++;
+  if (keep_ == nullptr || budget_ != nullptr || runtime().budget == nullptr) return;
+  runtime().budget->charge(bytes_);
+  budget_ = runtime().budget;
+}
+
 Storage::~Storage() {
-  if (keep_ != nullptr) return;
+  if (keep_ != nullptr) {
+    if (budget_ != nullptr) budget_->release(bytes_);
+    return;
+  }
   if (device_.kind == Device::cuda) {
     give_device_memory(device_, data_, bytes_);
     return;

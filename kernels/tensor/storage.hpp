@@ -38,14 +38,19 @@ class Storage : public Counted {
  public:
   /// Memory whose content is not set. Throws a Failure that says what was asked and what is free.
   static Ref<Storage> allocate(Device device, size_t bytes);
-  /// Somebody's host memory, such as a mapped file, that `keep` holds; it is not written.
-  static Ref<Storage> borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep);
+  /// Somebody's host memory, such as a mapped file, that `keep` holds. It is not written, unless it
+  /// `is_own`: nobody else sees what is written there, as of a private mapping. Then it is charged
+  /// to the budget when it is first written, which is when it takes memory.
+  static Ref<Storage> borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
+                             bool is_own = false);
   ~Storage() override;
 
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   const Device& device() const { return device_; }
-  bool is_read_only() const { return keep_ != nullptr; }
+  bool is_read_only() const { return keep_ != nullptr && !is_own_; }
+  /// Before its content is changed. Throws a Failure where its budget has no room for that.
+  void note_write();
 
   uint32_t version = 0;  // how often it was changed in place
 
@@ -57,6 +62,7 @@ class Storage : public Counted {
   Device device_;
   std::shared_ptr<Budget> budget_;
   std::shared_ptr<const void> keep_;
+  bool is_own_ = false;
 };
 
 /// Host memory that is free to be used again at once, and that the system has not been given back.

@@ -73,7 +73,7 @@ void Tensor::note_write(const char* operation) const {
           fmt::format("`{}` would write {} several times into one element: it was "
                       "stretched by expand. Write x:clone() first",
                       operation, text_of(*this)));
-  storage()->version++;
+  storage()->note_write();
 }
 
 std::string text_of(const Tensor& tensor) {

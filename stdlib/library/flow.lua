@@ -194,7 +194,7 @@ function context:progress(fraction, metrics) end
 ---@param value number
 ---@param step? integer
 function context:metric(name, value, step) end
----@param state any durable when it returns; ends the attempt if ctx.stopping
+---@param state any copied, then written beside the attempt; durable at once, and the end, if ctx.stopping
 function context:checkpoint(state) end
 ---@return any state the last checkpoint of this node and key, or nil
 function context:restore() end
@@ -249,6 +249,15 @@ function data.npy(path) end
 ---@param path string
 ---@param x flow.tensor
 function data.write_npy(path, x) end
+---@param path string elements one after the other, little-endian
+---@param type flow.dtype
+---@param shape integer[] one size may be -1
+---@param offset? integer bytes before the first element
+---@return flow.tensor
+function data.raw(path, type, shape, offset) end
+---@param path string
+---@param x flow.tensor
+function data.write_raw(path, x) end
 ---Each of 1..n once, shuffled, `size` at a time.
 ---@param n integer
 ---@param size integer

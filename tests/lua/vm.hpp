@@ -51,20 +51,22 @@ class FakeHost : public AttemptHost {
     steps[name] = value;
     return {};
   }
-  Status save_checkpoint(const Value& value) override {
+  Status save_checkpoint(Value value) override {
     FLOW_TRY(refusal);
-    checkpoint = value;
+    checkpoint = std::move(value);
     return {};
   }
+  Status finish_checkpoints() override { return refusal; }
+  Result<std::optional<Value>> newest_checkpoint() override { return checkpoint; }
   bool stopping() const override { return stops; }
   void service_ready(const std::string& url) override { calls.push_back("ready " + url); }
   void wait_durable() override { waited_durable = true; }
   void reach_outside() override { calls.push_back("outside"); }
   Status make_scratch() override { return {}; }
-  Result<std::shared_ptr<const std::string>> blob(const Digest& digest) override {
+  Result<Bytes> blob(const Digest& digest) override {
     auto found = blobs.find(digest);
     if (found == blobs.end()) return environment_error("no such blob");
-    return found->second;
+    return Bytes(found->second);
   }
   Result<std::string> file_path(const File& file) override { return "/inputs/" + file.name; }
   Result<File> store_file(const std::string& path) override {
@@ -74,7 +76,7 @@ class FakeHost : public AttemptHost {
     return file;
   }
   Status store_tensor(const Tensor& tensor) override {
-    blobs[tensor.digest] = tensor.data;
+    blobs[tensor.digest] = std::make_shared<const std::string>(*tensor.data);
     return {};
   }
   std::string env(const std::string& name, bool& found) override {

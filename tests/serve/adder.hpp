@@ -52,7 +52,7 @@ class Service {
       if (name == "boom") return Error{ErrorKind::task, "boom: predict failed"};
       if (name == "throw") throw std::runtime_error("thrown");
       rows_max = std::max(rows_max.load(), tensor.shape.front());
-      std::string bytes = *tensor.data;
+      std::string bytes(*tensor.data);
       for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
         float value;
         std::memcpy(&value, bytes.data() + at, sizeof value);

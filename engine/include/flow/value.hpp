@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "flow/bytes.hpp"
 #include "flow/digest.hpp"
 #include "flow/dtype.hpp"
 #include "flow/result.hpp"
@@ -21,7 +22,7 @@ struct Tensor {
   DType dtype = DType::f32;
   std::vector<int64_t> shape;  // elements per dimension
   Digest digest;
-  std::shared_ptr<const std::string> data;  // raw bytes; null where only the digest is at hand
+  Bytes data;  // raw; null where only the digest is at hand
 };
 
 /// A file's content, name and executable bit; a folder is its files. The content is a blob or lies

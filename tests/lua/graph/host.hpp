@@ -10,15 +10,15 @@ class Host : public AttemptHost {
   void progress(double, const Value&) override {}
   void metric(const std::string&, double, int64_t) override {}
   Status save_step(const std::string&, const Value&) override { return {}; }
-  Status save_checkpoint(const Value&) override { return {}; }
+  Status save_checkpoint(Value) override { return {}; }
+  Status finish_checkpoints() override { return {}; }
+  Result<std::optional<Value>> newest_checkpoint() override { return std::optional<Value>(); }
   bool stopping() const override { return false; }
   void service_ready(const std::string&) override {}
   void wait_durable() override {}
   void reach_outside() override {}
   Status make_scratch() override { return {}; }
-  Result<std::shared_ptr<const std::string>> blob(const Digest&) override {
-    return environment_error("lost");
-  }
+  Result<Bytes> blob(const Digest&) override { return environment_error("lost"); }
   Result<std::string> file_path(const File& file) override {
     if (file.name == "gone") return environment_error("its content is lost");
     return "/state/objects/" + file.name;

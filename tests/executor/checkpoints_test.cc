@@ -1,0 +1,193 @@
+// Checkpoints that are written beside an attempt: which one is kept, what is told, what lies there.
+#include "engine/executor/checkpoints.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/files.hpp"
+
+using namespace flow;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Value tensor_of(char fill, size_t bytes) {
+  Tensor tensor;
+  tensor.dtype = DType::u8;
+  tensor.shape = {static_cast<int64_t>(bytes)};
+  tensor.data = std::make_shared<const std::string>(std::string(bytes, fill));
+  return Value(std::move(tensor));
+}
+
+Value state_of(int64_t step, size_t bytes = 1000) {
+  return Value::map(
+      {{"step", step}, {"model", Value::list({tensor_of(static_cast<char>('a' + step), bytes)})}});
+}
+
+int64_t step_of(const Value& state) { return state.find("step")->as_integer(); }
+
+std::string content_of(const Value& state) {
+  return std::string(*state.find("model")->as_table().list[0].as_tensor().data);
+}
+
+/// A state's folder, and a database that may keep whoever writes to it waiting.
+struct Place {
+  std::string folder;
+  std::atomic<bool> holds{false}, refuses{false};
+  std::mutex mutex;
+  std::vector<std::string> rows;
+  Checkpoints checkpoints;
+
+  static std::string make_folder() {
+    std::string name = (fs::temp_directory_path() / "flow-checkpoints-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    return name;
+  }
+  explicit Place(std::string where = make_folder()) : folder(where), checkpoints(where) {}
+  ~Place() {
+    std::error_code error;
+    fs::remove_all(folder, error);
+  }
+  void begin(const std::string& row = "", const std::string& mark = "1-1") {
+    checkpoints.begin("checkpoints/run/train.0-abc", mark, row,
+                      [this](const std::string& each, const Checkpoints::Blobs&) {
+                        while (holds) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                        if (refuses) return false;
+                        std::lock_guard lock(mutex);
+                        rows.push_back(each);
+                        return true;
+                      });
+  }
+  size_t row_count() {
+    std::lock_guard lock(mutex);
+    return rows.size();
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    std::error_code error;
+    for (const auto& entry : fs::recursive_directory_iterator(folder, error))
+      if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+    return names;
+  }
+  Value newest() {
+    auto state = checkpoints.newest();
+    REQUIRE(state.ok());
+    REQUIRE(state->has_value());
+    return **state;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a state comes back from its file, and only the newest file stays") {
+  Place place;
+  place.begin();
+  for (int64_t step : {1, 2, 3}) {
+    REQUIRE(place.checkpoints.save(state_of(step), {}).ok());
+    REQUIRE(place.checkpoints.finish().ok());
+  }
+  CHECK(place.files() == std::vector<std::string>{"1-1-3.safetensors"});
+  CHECK(step_of(place.newest()) == 3);
+  CHECK(content_of(place.newest()) == std::string(1000, 'd'));
+  std::string row = place.rows.back();
+  place.begin(row, "1-2");  // the next attempt
+  CHECK(step_of(place.newest()) == 3);
+  REQUIRE(place.checkpoints.save(state_of(4), {}).ok());
+  REQUIRE(place.checkpoints.finish().ok());
+  CHECK(place.files() == std::vector<std::string>{"1-2-1.safetensors"});
+}
+
+TEST_CASE("while one is written a newer one takes the place of the one that waits") {
+  Place place;
+  place.begin();
+  place.holds = true;
+  for (int64_t step = 0; step < 20; step++)
+    REQUIRE(place.checkpoints.save(state_of(step), {}).ok());
+  place.holds = false;
+  REQUIRE(place.checkpoints.finish().ok());
+  CHECK(step_of(place.newest()) == 19);
+  CHECK(place.row_count() <= 3);
+  CHECK(place.files().size() == 1);
+}
+
+TEST_CASE("a state without tensors is a row, and takes the place of a file") {
+  Place place;
+  place.begin();
+  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
+  REQUIRE(place.checkpoints.finish().ok());
+  REQUIRE(place.checkpoints.save(Value::map({{"step", 2}}), {}).ok());
+  REQUIRE(place.checkpoints.finish().ok());
+  CHECK(step_of(place.newest()) == 2);
+  CHECK(place.files().empty());
+}
+
+TEST_CASE("what is dropped is neither committed nor left on the disk") {
+  Place place;
+  for (int attempt = 1; attempt <= 20; attempt++) {
+    place.begin("", "1-" + std::to_string(attempt));
+    size_t before = place.row_count();
+    REQUIRE(place.checkpoints.save(state_of(1, 8 << 20), {}).ok());
+    if (attempt % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(attempt));
+    place.checkpoints.drop();
+    CHECK(place.row_count() <= before + 1);
+    size_t unfinished = 0;
+    for (const std::string& name : place.files()) unfinished += name.ends_with(".tmp");
+    CHECK(unfinished == 0);
+  }
+  place.begin("", "1-99");
+  REQUIRE(place.checkpoints.save(state_of(5), {}).ok());
+  REQUIRE(place.checkpoints.finish().ok());
+  CHECK(place.files() == std::vector<std::string>{"1-99-1.safetensors"});
+  CHECK(step_of(place.newest()) == 5);
+}
+
+TEST_CASE("an error of the writing is told at the next call, once, and an older state stays") {
+  Place place;
+  place.begin();
+  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
+  REQUIRE(place.checkpoints.finish().ok());
+  fs::path below = fs::path(place.folder) / "checkpoints/run/train.0-abc";
+  fs::create_directory(below / "1-1-2.safetensors.tmp");  // in the way
+  REQUIRE(place.checkpoints.save(state_of(2), {}).ok());
+  Status failed = place.checkpoints.finish();
+  REQUIRE_FALSE(failed.ok());
+  CHECK(failed.error().kind == ErrorKind::task);
+  CHECK_THAT(failed.error().message,
+             Catch::StartsWith("a checkpoint could not be written: cannot create"));
+  CHECK(place.checkpoints.error().ok());
+  CHECK(step_of(place.newest()) == 1);
+}
+
+TEST_CASE("an attempt that lost its lease keeps nothing") {
+  Place place;
+  place.begin();
+  place.refuses = true;
+  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
+  Status fenced = place.checkpoints.finish();
+  REQUIRE_FALSE(fenced.ok());
+  CHECK(fenced.error().kind == ErrorKind::environment);
+  CHECK_FALSE(place.checkpoints.save(state_of(2), {}).ok());
+  CHECK(place.files().empty());
+}
+
+TEST_CASE("a damaged file and one that is gone are told of") {
+  Place place;
+  place.begin();
+  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
+  REQUIRE(place.checkpoints.finish().ok());
+  fs::path file = fs::path(place.folder) / "checkpoints/run/train.0-abc/1-1-1.safetensors";
+  auto size = static_cast<std::streamoff>(fs::file_size(file));
+  std::fstream(file, std::ios::in | std::ios::out).seekp(size - 1).put('!');
+  CHECK_THAT(place.checkpoints.newest().error().message, Catch::Contains("is damaged"));
+  fs::remove(file);
+  CHECK_THAT(place.checkpoints.newest().error().message,
+             Catch::StartsWith("the checkpoint is not in the state any more"));
+}
