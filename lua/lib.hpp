@@ -38,6 +38,7 @@ void write_output(lua_State* L, const std::string& path, const char* function, c
 // ---- one file a library
 extern const luaL_Reg kRowsFunctions[];   // lib_rows.cc: flow.data.csv
 extern const luaL_Reg kArrayFunctions[];  // lib_array_files.cc: flow.data.idx, npy, raw, …
+extern const luaL_Reg kSafetensorsFunctions[];
 extern const luaL_Reg kTextFunctions[];
 extern const luaL_Reg kTableFunctions[];
 extern const luaL_Reg kJsonFunctions[];

@@ -6,6 +6,7 @@
 ---@field null flow.null a JSON null; in a list it keeps its place, where nil would not
 ---@field param flow.params
 ---@field data flow.data
+---@field safetensors flow.safetensors
 ---@field text flow.text
 ---@field table flow.table
 ---@field json flow.json
@@ -264,6 +265,22 @@ function data.write_raw(path, x) end
 ---@param seed? integer
 ---@return fun(): flow.tensor
 function data.batches(n, size, seed) end
+
+---@class flow.safetensors
+local safetensors = {}
+---@param path string
+---@param names? string[]|string these, or those that begin so
+---@return table<string, flow.tensor> tensors
+---@return table<string, string> metadata
+function safetensors.load(path, names) end
+---@param path string
+---@param tensors table<string, flow.tensor>
+---@param metadata? table<string, string>
+function safetensors.save(path, tensors, metadata) end
+---@param path string
+---@return table<string, { dtype: flow.dtype, shape: integer[] }> tensors
+---@return table<string, string> metadata
+function safetensors.header(path) end
 
 ---@class flow.text
 local text = {}

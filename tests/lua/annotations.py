@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "stdlib", "library", "flow.lua")
-MODULES = {"params": "param", "data": "data", "text": "text", "tables": "table", "json": "json", "fs": "fs",
-           "image": "image", "nn": "nn", "optim": "optim", "metrics": "metrics", "models": "models"}
+MODULES = {"params": "param", "data": "data", "safetensors": "safetensors", "text": "text", "tables": "table",
+           "json": "json", "fs": "fs", "image": "image", "nn": "nn", "optim": "optim", "metrics": "metrics", "models": "models"}
 SCRIPT = r'''
 local flow = require "flow"
 local members = { %s }

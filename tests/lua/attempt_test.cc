@@ -538,7 +538,8 @@ TEST_CASE("what reads or writes outside the script waits until the attempt's sta
   Loaded names(R"(
 local found = { "operations" }
 for library, functions in pairs { io = io, os = os, fs = flow.fs, data = flow.data,
-                                  image = flow.image, text = flow.text } do
+                                  image = flow.image, text = flow.text,
+                                  safetensors = flow.safetensors } do
   for name in pairs(functions) do found[#found + 1] = library .. "." .. name end
 end
 return found)");
