@@ -7,6 +7,7 @@
 
 #include "engine/base/units.hpp"
 #include "kernels/tensor/runtime.hpp"
+#include "lua/lib.hpp"
 #include "lua/state.hpp"
 #include "lua/tensor_budget.hpp"
 
@@ -69,6 +70,7 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
 void State::end_attempt() {
   memory_.limit = 0;
   lua_settop(L_, 0);
+  end_loaders();
   close_files(L_);
   flush_output(L_);
   bool holds_files = budget_->take_mapped();

@@ -39,6 +39,9 @@ void write_output(lua_State* L, const std::string& path, const char* function, c
 extern const luaL_Reg kRowsFunctions[];   // lib_rows.cc: flow.data.csv
 extern const luaL_Reg kArrayFunctions[];  // lib_array_files.cc: flow.data.idx, npy, raw, …
 extern const luaL_Reg kSafetensorsFunctions[];
+extern const luaL_Reg kLoaderFunctions[];  // lib_loader.cc: flow.data.loader, windows
+/// No thread reads ahead any more: an attempt has ended.
+void end_loaders();
 extern const luaL_Reg kTextFunctions[];
 extern const luaL_Reg kTableFunctions[];
 extern const luaL_Reg kJsonFunctions[];

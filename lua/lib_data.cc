@@ -127,6 +127,7 @@ void open_data(lua_State* L, int flow_table) {
   open_library(L, flow_table, "data", own);
   open_library(L, flow_table, "data", kRowsFunctions);
   open_library(L, flow_table, "data", kArrayFunctions);
+  open_library(L, flow_table, "data", kLoaderFunctions);
   open_library(L, flow_table, "safetensors", kSafetensorsFunctions);
   open_library(L, flow_table, "text", kTextFunctions);
   open_library(L, flow_table, "table", kTableFunctions);

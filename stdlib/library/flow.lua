@@ -259,6 +259,38 @@ function data.raw(path, type, shape, offset) end
 ---@param path string
 ---@param x flow.tensor
 function data.write_raw(path, x) end
+---@class flow.loader_options
+---@field batch? integer rows of a batch
+---@field shuffle? integer|boolean a seed; true takes one from math.random
+---@field drop_last? boolean
+---@field rank? integer from 0
+---@field ranks? integer
+---@field prefetch? integer batches that a thread puts together ahead
+---@field transform? fun(batch: any): any
+---@field length? integer items that a function gives
+---@class flow.loader_state
+---@field epoch integer
+---@field position integer batches that the epoch has given
+---@field seed? integer
+---@class flow.loader
+---@operator len: integer
+local loader = {}
+---@param e? integer the state's epoch by default
+---@return fun(): any batch
+function loader:epoch(e) end
+---@return flow.loader_state
+function loader:state() end
+---@param state flow.loader_state
+function loader:load(state) end
+---@param dataset flow.tensor|table|fun(i: integer): any
+---@param options? flow.loader_options
+---@return flow.loader
+function data.loader(dataset, options) end
+---@param tokens flow.tensor of one dimension
+---@param length integer
+---@param options? { stride?: integer }
+---@return { x: flow.tensor, y: flow.tensor } windows y is x one token later
+function data.windows(tokens, length, options) end
 ---Each of 1..n once, shuffled, `size` at a time.
 ---@param n integer
 ---@param size integer

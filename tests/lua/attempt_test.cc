@@ -530,11 +530,12 @@ TEST_CASE("an attempt tells whether it reached what may leave programs or write 
 
 TEST_CASE("what reads or writes outside the script waits until the attempt's start is durable") {
   const std::set<std::string> pure = {
-      "io.close",     "io.flush",     "io.stderr",    "io.stdout",      "io.type",
-      "io.write",     "os.clock",     "os.date",      "os.difftime",    "os.exit",
-      "os.getenv",    "os.setlocale", "os.time",      "fs.basename",    "fs.dirname",
-      "fs.extension", "fs.join",      "data.batches", "text.ends_with", "text.join",
-      "text.replace", "text.split",   "text.trim",    "text.tokens",    "text.starts_with"};
+      "io.close",       "io.flush",        "io.stderr",    "io.stdout",   "io.type",
+      "io.write",       "os.clock",        "os.date",      "os.difftime", "os.exit",
+      "os.getenv",      "os.setlocale",    "os.time",      "fs.basename", "fs.dirname",
+      "fs.extension",   "fs.join",         "data.batches", "data.loader", "data.windows",
+      "text.ends_with", "text.join",       "text.replace", "text.split",  "text.trim",
+      "text.tokens",    "text.starts_with"};
   Loaded names(R"(
 local found = { "operations" }
 for library, functions in pairs { io = io, os = os, fs = flow.fs, data = flow.data,
