@@ -3,13 +3,18 @@
 #include "kernels/cpu/parallel.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -31,6 +36,44 @@ void relax() {
 #endif
 }
 
+// A thread of the pool, asleep where `asleep`. The kernel wakes a thread where it last ran, also
+// where its waker runs now: there it would find the operation done, time and again.
+struct Helper {
+  pid_t id = 0;
+  int cpu = -1;  // where it fell asleep
+  bool asleep = false;
+  bool is_held = false;  // to one CPU, until it wakes
+};
+
+// The CPUs that helpers wake on: each one that nobody of ours runs on, as long as there are some.
+class Places {
+ public:
+  Places() {
+    if (::sched_getaffinity(0, sizeof free_, &free_) != 0) CPU_ZERO(&free_);
+    all_ = free_;
+    CPU_CLR(std::max(::sched_getcpu(), 0), &free_);
+  }
+  const cpu_set_t& all() const { return all_; }
+
+  void take(Helper& helper) {
+    if (helper.cpu >= 0 && CPU_ISSET(helper.cpu, &free_)) {
+      CPU_CLR(helper.cpu, &free_);
+      return;
+    }
+    int cpu = 0;
+    while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &free_)) cpu++;
+    if (cpu == CPU_SETSIZE) return;
+    cpu_set_t there;
+    CPU_ZERO(&there);
+    CPU_SET(cpu, &there);
+    CPU_CLR(cpu, &free_);
+    helper.is_held = ::sched_setaffinity(helper.id, sizeof there, &there) == 0;
+  }
+
+ private:
+  cpu_set_t all_, free_;
+};
+
 // The parts of one operation are numbered; who comes takes the next. A round is opened by its
 // number, so that a thread which comes late for one finds nothing there.
 class Pool {
@@ -46,8 +89,11 @@ class Pool {
       next_ = 0;
       left_.store(parts, std::memory_order_relaxed);
       round_.fetch_add(1, std::memory_order_release);
+      if (asleep_ > 0) {
+        place(threads - 1);
+        wake_.notify_all();
+      }
     }
-    if (asleep_.load(std::memory_order_seq_cst) > 0) wake_.notify_all();
     while (take_part()) {
     }
     for (int look = 0; left_.load(std::memory_order_acquire) > 0; look++) {
@@ -64,13 +110,24 @@ class Pool {
 
  private:
   void grow(int wanted) {
-    for (; started_ < wanted; started_++) {
+    while (static_cast<int>(helpers_.size()) < wanted) {
       sigset_t all, before;
       sigfillset(&all);
       pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
-      std::thread([this] { serve(); }).detach();
+      helpers_.push_back(std::make_unique<Helper>());
+      std::thread([this, helper = helpers_.back().get()] { serve(*helper); }).detach();
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
+  }
+
+  // Under mutex_.
+  void place(int wanted) {
+    Places places;
+    cpus_ = places.all();
+    for (auto& helper : helpers_)
+      if (!helper->asleep) wanted--;
+    for (auto& helper : helpers_)
+      if (helper->asleep && wanted-- > 0) places.take(*helper);
   }
 
   bool take_part() {
@@ -92,18 +149,29 @@ class Pool {
     return true;
   }
 
-  [[noreturn]] void serve() {
+  void sleep(Helper& helper, uint64_t seen) {
+    std::unique_lock<std::mutex> hold(mutex_);
+    if (round_.load(std::memory_order_acquire) != seen) return;
+    helper.cpu = ::sched_getcpu();
+    helper.asleep = true;
+    asleep_++;
+    wake_.wait(hold, [&] { return round_.load(std::memory_order_acquire) != seen; });
+    asleep_--;
+    helper.asleep = false;
+    if (!std::exchange(helper.is_held, false)) return;
+    cpu_set_t cpus = cpus_;
+    hold.unlock();
+    ::sched_setaffinity(0, sizeof cpus, &cpus);
+  }
+
+  [[noreturn]] void serve(Helper& helper) {
     pthread_setname_np(pthread_self(), "flow-compute");
+    helper.id = ::gettid();
     uint64_t seen = 0;
     for (;;) {
       for (int look = 0; look < kLooks && round_.load(std::memory_order_acquire) == seen; look++)
         relax();
-      if (round_.load(std::memory_order_acquire) == seen) {
-        std::unique_lock<std::mutex> hold(mutex_);
-        asleep_.fetch_add(1, std::memory_order_seq_cst);
-        wake_.wait(hold, [&] { return round_.load(std::memory_order_acquire) != seen; });
-        asleep_.fetch_sub(1, std::memory_order_seq_cst);
-      }
+      if (round_.load(std::memory_order_acquire) == seen) sleep(helper, seen);
       seen = round_.load(std::memory_order_acquire);
       while (take_part()) {
       }
@@ -111,14 +179,15 @@ class Pool {
   }
 
   std::mutex turn_;
-  std::mutex mutex_;  // guards call_, count_, parts_, next_, and both waits
+  std::mutex mutex_;  // guards call_, count_, parts_, next_, asleep_, cpus_, helpers, both waits
   std::condition_variable wake_, done_;
   PartsOf* call_ = nullptr;
   int64_t count_ = 0, parts_ = 0, next_ = 0;
   std::atomic<int64_t> left_{0};
   std::atomic<uint64_t> round_{0};
-  std::atomic<int> asleep_{0};
-  int started_ = 0;  // by who holds turn_
+  int asleep_ = 0;
+  cpu_set_t cpus_{};                              // that the caller may use
+  std::vector<std::unique_ptr<Helper>> helpers_;  // grown by who holds turn_
 };
 
 Pool& pool() {

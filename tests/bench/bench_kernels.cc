@@ -128,7 +128,7 @@ void products() {
         run_raw(raw, m, n);
         best.bound = std::min(best.bound, time_of([&] { run_raw(raw, m, n); }, times_of(n)));
         raw.set_threads(1);
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // its threads go to sleep
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));  // its threads go to sleep
       }
       print(fmt::format("matmul_{}_threads_{}", n, threads), "openblas", 2.0 * n * n * n, best);
     }
