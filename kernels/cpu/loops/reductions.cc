@@ -11,6 +11,16 @@ namespace {
 
 constexpr int64_t kLanes = 32;
 
+// Lanes become one, halves at a time: one after the other would take longer than a short row.
+template <int64_t count, typename T, typename F>
+FLOW_HD T joined(T* lanes, F f) {
+  for (int64_t width = count / 2; width > 0; width /= 2) {
+#pragma omp simd
+    for (int64_t j = 0; j < width; j++) lanes[j] = f(lanes[j], lanes[j + width]);
+  }
+  return lanes[0];
+}
+
 template <typename T, typename F>
 FLOW_HD double sum_of(int64_t count, F f) {
   double lanes[kLanes] = {};
@@ -19,8 +29,7 @@ FLOW_HD double sum_of(int64_t count, F f) {
 #pragma omp simd
     for (int64_t j = 0; j < kLanes; j++) lanes[j] += f(i + j);
   }
-  double total = 0;
-  for (int64_t j = 0; j < kLanes; j++) total += lanes[j];
+  double total = joined<kLanes>(lanes, [](double a, double b) { return a + b; });
   double rest = 0;
   for (; i < count; i++) rest += f(i);
   return total + rest;
@@ -90,7 +99,7 @@ void most_run(const void* from, int64_t count, void* to) {
 #pragma omp simd
       for (int64_t j = 0; j < lanes_count; j++) lanes[j] = more<largest>(lanes[j], in[i + j]);
     }
-    for (int64_t j = 0; j < lanes_count; j++) best = more<largest>(best, lanes[j]);
+    best = joined<lanes_count>(lanes, [](T a, T b) { return more<largest>(a, b); });
   }
   for (; i < count; i++) best = more<largest>(best, in[i]);
   *static_cast<T*>(to) = best;
