@@ -23,6 +23,7 @@ namespace {
 struct Check {
   enum class Verdict { ok, warning, problem } verdict;
   std::string name, text;
+  std::string more{};  // fields of its JSON
 };
 using Verdict = Check::Verdict;
 
@@ -51,6 +52,35 @@ Check check_memory() {
   uint64_t bytes =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   return {Verdict::ok, "memory", format_bytes(bytes)};
+}
+
+std::string json_of(const Gpu& gpu) {
+  std::string json = ",\"gpu\":{\"index\":" + std::to_string(gpu.index);
+  json += ",\"uuid\":" + json_text(gpu.uuid) + ",\"name\":" + json_text(gpu.name);
+  json += ",\"memory_bytes\":" + std::to_string(gpu.memory_bytes);
+  json += ",\"pci\":" + json_text(gpu.pci) + ",\"mig\":" + (gpu.is_mig ? "true" : "false");
+  return json + ",\"numa\":" + (gpu.numa < 0 ? "null" : std::to_string(gpu.numa)) + "}";
+}
+
+/// A line a GPU, and one for each thing that does not work.
+std::vector<Check> check_gpus(const EngineOptions& options) {
+  MachineGpus machine;
+  try {
+    machine = machine_gpus(options);
+  } catch (const Failed& failed) {
+    return {{Verdict::warning, "GPUs", failed.error.message}};
+  }
+  std::vector<Check> checks;
+  for (const Gpu& gpu : machine.gpus) {
+    std::string text = gpu.name + ", " + format_bytes(static_cast<uint64_t>(gpu.memory_bytes)) +
+                       ", " + gpu.uuid + ", PCI " + gpu.pci;
+    if (gpu.numa >= 0) text += ", NUMA node " + std::to_string(gpu.numa);
+    checks.push_back({Verdict::ok, "GPU " + std::to_string(gpu.index), text, json_of(gpu)});
+  }
+  for (const std::string& problem : machine.problems)
+    checks.push_back({Verdict::warning, "GPUs", problem});
+  if (checks.empty()) checks.push_back({Verdict::ok, "GPUs", "none: " + machine.why_none});
+  return checks;
 }
 
 Check check_open_files() {
@@ -143,7 +173,7 @@ std::vector<Check> all_checks(const EngineOptions& options) {
   utsname system{};
   uname(&system);
   std::string dir = state_directory(options);
-  return {
+  std::vector<Check> checks = {
       {Verdict::ok, "flow",
        std::string(version()) + ", " + FLOW_BUILD_TYPE + ", " + FLOW_BUILD_COMPILER},
       {Verdict::ok, "system",
@@ -159,6 +189,8 @@ std::vector<Check> all_checks(const EngineOptions& options) {
       {Verdict::ok, "NCCL", FLOW_BUILD_NCCL},
       {Verdict::ok, "UCX", FLOW_BUILD_UCX},
   };
+  for (Check& check : check_gpus(options)) checks.push_back(std::move(check));
+  return checks;
 }
 
 const char* word(Verdict verdict) {
@@ -185,8 +217,9 @@ void add_doctor(CLI::App& app, Session& session) {
         sound &= check.verdict != Verdict::problem;
         rows.push_back({word(check.verdict), check.name, check.text});
         if (!session.json) continue;
-        print_line("{\"check\":" + json_text(check.name) + ",\"verdict\":" +
-                   json_text(word(check.verdict)) + ",\"text\":" + json_text(check.text) + "}");
+        print_line("{\"check\":" + json_text(check.name) +
+                   ",\"verdict\":" + json_text(word(check.verdict)) +
+                   ",\"text\":" + json_text(check.text) + check.more + "}");
       }
       std::string text = session.json ? "" : table(rows);
       print_text(text);

@@ -1,5 +1,5 @@
 // What the public header offers beside an engine: lint, the graph of a script, where state and
-// executor are.
+// executor are, the machine's GPUs.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include "engine/base/files.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
+#include "engine/worker/gpus.hpp"
 #include "lua/script.hpp"
 
 namespace flow {
@@ -40,6 +41,10 @@ std::string state_directory(const EngineOptions& options) {
 
 std::string executor_program(const EngineOptions& options) {
   return value_or_throw(find_executor(options));
+}
+
+MachineGpus machine_gpus(const EngineOptions& options) {
+  return find_gpus(executor_program(options));
 }
 
 const char* version() { return FLOW_VERSION; }

@@ -1,5 +1,5 @@
-// flow-executor: runs one slot's attempts, one after the other, or builds one graph. Started by a
-// worker, which holds the other end of descriptor 3.
+// flow-executor: runs one slot's attempts, one after the other, builds one graph, or looks for
+// GPUs. Started by a worker, which holds the other end of descriptor 3.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -15,6 +15,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/executor/attempt.hpp"
+#include "engine/executor/nvml.hpp"
 #include "engine/executor/processes.hpp"
 #include "engine/executor/repl.hpp"
 
@@ -227,6 +228,28 @@ int build_graph() {
   return write_fully(kWireDescriptor, out) ? 0 : 1;
 }
 
+int tell_gpus() {
+  end_with_head();
+  MachineGpus machine = nvml_gpus();
+  wire::FromExecutor reply;
+  wire::Gpus& gpus = *reply.mutable_gpus();
+  gpus.set_why_none(machine.why_none);
+  for (const std::string& problem : machine.problems) gpus.add_problems(problem);
+  for (const Gpu& gpu : machine.gpus) {
+    wire::Gpu& found = *gpus.add_found();
+    found.set_index(gpu.index);
+    found.set_uuid(gpu.uuid);
+    found.set_name(gpu.name);
+    found.set_pci(gpu.pci);
+    found.set_memory_bytes(gpu.memory_bytes);
+    found.set_numa(gpu.numa);
+    found.set_is_mig(gpu.is_mig);
+  }
+  std::string out;
+  append_frame(out, reply);
+  return write_fully(kWireDescriptor, out) ? 0 : 1;
+}
+
 /// Where a standard stream is closed, as a host's may be, the next file opened would get its
 /// number.
 void open_missing_streams() {
@@ -246,6 +269,8 @@ int main(int argc, char** argv) {
   if (started_by_worker) ::fcntl(flow::kWireDescriptor, F_SETFD, FD_CLOEXEC);
   if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--build") == 0)
     return flow::build_graph();
+  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0)
+    return flow::tell_gpus();
   if (started_by_worker && argc == 3 && std::strcmp(argv[1], "--state") == 0)
     return flow::serve_attempts(argv[2]);
   std::fprintf(stderr, "flow-executor is started by flow, never by hand: use `flow run`\n");

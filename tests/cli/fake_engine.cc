@@ -338,6 +338,7 @@ std::string state_directory(const EngineOptions& options) {
   return options.state.empty() ? ".flow" : options.state;
 }
 std::string executor_program(const EngineOptions&) { return "/bin/true"; }
+MachineGpus machine_gpus(const EngineOptions&) { return {{}, "the fake engine has none", {}}; }
 const char* version() { return "0.1.0"; }
 
 }  // namespace flow

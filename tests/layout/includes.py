@@ -19,7 +19,7 @@ ALLOWED = {
     "engine/worker": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/executor/wire.hpp",
                                 "engine/executor/protocol.pb.h"], ["fmt/"]),
     "engine/driver": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/sched", "engine/store",
-                                "engine/worker/worker.hpp", "lua/script.hpp"], ["fmt/"]),
+                                "engine/worker/gpus.hpp", "engine/worker/worker.hpp", "lua/script.hpp"], ["fmt/"]),
     "engine/cli": (PUBLIC, ["CLI/"]),
     "lua": (PUBLIC + ["engine/base", "engine/plan", "kernels"], ["fmt/", "lua.hpp", "nlohmann/", "zlib.h"]),
     "kernels": (PUBLIC + ["engine/base"], ["cblas.h", "fmt/", "cuda_runtime.h", "cublasLt.h"]),

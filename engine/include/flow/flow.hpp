@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "flow/gpu.hpp"
 #include "flow/value.hpp"
 
 namespace flow {
@@ -260,6 +261,8 @@ std::string state_directory(const EngineOptions& options = {});
 /// The flow-executor that an engine of `options` starts. Throws Failed (environment) if there is
 /// none.
 std::string executor_program(const EngineOptions& options = {});
+/// The GPUs that an engine of `options` may give to tasks. Asks the driver each time, in a child.
+MachineGpus machine_gpus(const EngineOptions& options = {});
 const char* version();  ///< "0.1.0"
 
 }  // namespace flow

@@ -1,0 +1,28 @@
+// The GPUs of a machine, as the driver's management library tells them.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace flow {
+
+/// A device that an attempt may be given: a GPU, or an instance of one in MIG mode.
+struct Gpu {
+  uint32_t index = 0;  ///< of the GPU, as nvidia-smi numbers them
+  std::string uuid;    ///< "GPU-…", of an instance "MIG-…"
+  std::string name;    ///< its model: "NVIDIA H200"
+  std::string pci;     ///< "0000:1b:00.0"
+  int64_t memory_bytes = 0;
+  int32_t numa = -1;  ///< the NUMA node that it hangs on; -1: unknown
+  bool is_mig = false;
+  bool operator==(const Gpu&) const = default;
+};
+
+/// What of this machine's GPUs a flow may use: those that CUDA_VISIBLE_DEVICES leaves to it.
+struct MachineGpus {
+  std::vector<Gpu> gpus;              ///< in the order in which CUDA numbers them
+  std::string why_none{};             ///< where there are none
+  std::vector<std::string> problems;  ///< what of the driver or of a device does not work
+};
+
+}  // namespace flow

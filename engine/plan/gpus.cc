@@ -1,0 +1,125 @@
+#include "engine/plan/gpus.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "engine/base/units.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kShownMax = 8;
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+
+bool is_same(char a, char b) {
+  return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+}
+
+/// Whether a word may begin or end between name[at - 1] and name[at].
+bool is_edge(std::string_view name, size_t at) {
+  return at == 0 || at == name.size() || !is_word(name[at - 1]) || !is_word(name[at]);
+}
+
+/// Whether the pattern matches from `at` on, up to an edge.
+bool matches_from(std::string_view pattern, std::string_view name, size_t at) {
+  while (!pattern.empty() && pattern.front() != '*') {
+    if (at == name.size() || !is_same(pattern.front(), name[at])) return false;
+    pattern.remove_prefix(1);
+    at++;
+  }
+  if (pattern.empty()) return is_edge(name, at);
+  for (size_t next = at; next <= name.size(); next++) {
+    if (matches_from(pattern.substr(1), name, next)) return true;
+  }
+  return false;
+}
+
+bool matches_one(std::string_view pattern, std::string_view name) {
+  for (size_t at = 0; at < name.size(); at++) {
+    if (is_edge(name, at) && matches_from(pattern, name, at)) return true;
+  }
+  return false;
+}
+
+/// "gpus = 2 with gpu = \"H200\" and gpu_memory = 80 GiB"
+std::string asked_for(const Resources& asked) {
+  std::string text = fmt::format("gpus = {}", asked.gpus_milli / 1000.0);
+  std::string more;
+  if (!asked.gpu_model.empty()) more = fmt::format("gpu = \"{}\"", asked.gpu_model);
+  if (asked.gpu_memory_bytes > 0) {
+    std::string memory = format_bytes(static_cast<uint64_t>(asked.gpu_memory_bytes));
+    more += fmt::format("{}gpu_memory = {}", more.empty() ? "" : " and ", memory);
+  }
+  return more.empty() ? text : text + " with " + more;
+}
+
+std::string list_of(const std::vector<Gpu>& gpus) {
+  std::string text;
+  for (size_t i = 0; i < gpus.size() && i < kShownMax; i++)
+    text += (i == 0 ? "" : ", ") + words_of(gpus[i]);
+  if (gpus.size() > kShownMax) text += fmt::format(" and {} more", gpus.size() - kShownMax);
+  return text;
+}
+
+}  // namespace
+
+GpuNeeds gpu_needs_of(const Resources& resources) {
+  if (resources.gpus_milli <= 0) return {};
+  return {resources.gpus_milli, resources.gpu_memory_bytes, resources.gpu_model};
+}
+
+bool matches_model(std::string_view pattern, std::string_view name) {
+  while (true) {
+    size_t end = std::min(pattern.find('|'), pattern.size());
+    std::string_view one = pattern.substr(0, end);
+    while (one.starts_with(' ')) one.remove_prefix(1);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    if (!one.empty() && matches_one(one, name)) return true;
+    if (end == pattern.size()) return false;
+    pattern.remove_prefix(end + 1);
+  }
+}
+
+bool suits(const GpuNeeds& needs, const Gpu& gpu) {
+  if (gpu.is_mig && needs.milli > kWholeGpuMilli) return false;
+  if (gpu.memory_bytes < needs.memory_bytes) return false;
+  return needs.model.empty() || matches_model(needs.model, gpu.name);
+}
+
+std::string words_of(const Gpu& gpu) {
+  return fmt::format("GPU {} ({}, {})", gpu.index, gpu.name,
+                     format_bytes(static_cast<uint64_t>(gpu.memory_bytes)));
+}
+
+std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus,
+                        const std::string& why_none) {
+  const char* of_gpu = resources.gpu_memory_bytes > 0 ? "gpu_memory"
+                       : !resources.gpu_model.empty() ? "gpu"
+                                                      : nullptr;
+  if (resources.gpus_milli == 0 && of_gpu != nullptr) {
+    return fmt::format(
+        "has the option `{}` and asks for no GPU: add `gpus = 1`, or a fraction that shares one",
+        of_gpu);
+  }
+  GpuNeeds needs = gpu_needs_of(resources);
+  auto suiting =
+      std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(needs, gpu); });
+  if (static_cast<size_t>(suiting) >= needs.count()) return "";
+  std::string asks = "asks for " + asked_for(resources) + ", and ";
+  if (gpus.empty())
+    return fmt::format("{}this machine has none: {}; remove `gpus` to run it on CPUs", asks,
+                       why_none);
+  bool is_special = resources.gpu_memory_bytes > 0 || !resources.gpu_model.empty() ||
+                    static_cast<size_t>(suiting) != gpus.size();
+  std::string has = is_special
+                        ? fmt::format("{} of this machine's {} GPUs will do", suiting, gpus.size())
+                        : fmt::format("this machine has {}", gpus.size());
+  return fmt::format("{}{}: {}; ask for less, or run it where there is more", asks, has,
+                     list_of(gpus));
+}
+
+}  // namespace flow

@@ -1,0 +1,41 @@
+// Which GPUs suit a task. Whether they are free is the core's to say.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/plan/plan.hpp"
+#include "flow/gpu.hpp"
+
+namespace flow {
+
+constexpr int32_t kWholeGpuMilli = 1000;
+
+/// What an attempt takes of GPUs: `milli` / 1000 whole ones, or a share of one.
+struct GpuNeeds {
+  int32_t milli = 0;
+  int64_t memory_bytes = 0;  // of each
+  std::string model;         // pattern
+  auto operator<=>(const GpuNeeds&) const = default;
+  bool is_share() const { return milli < kWholeGpuMilli; }
+  size_t count() const {
+    return static_cast<size_t>((milli + kWholeGpuMilli - 1) / kWholeGpuMilli);
+  }
+};
+GpuNeeds gpu_needs_of(const Resources& resources);
+
+/// Whether one of the pattern's alternatives, "H200|A100*80GB", stands in the name as whole words:
+/// "A10" is no A100. `*` is any text. Case does not matter.
+bool matches_model(std::string_view pattern, std::string_view name);
+/// An instance of a GPU suits who asks for one or for a part: a process sees one instance only.
+bool suits(const GpuNeeds& needs, const Gpu& gpu);
+
+/// What the machine can't give a task, as a clause ("asks for gpus = 2, and this machine has 1:
+/// …"), or "". `why_none` says why it has none.
+std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus,
+                        const std::string& why_none);
+/// "GPU 0 (NVIDIA H200, 139 GiB)"
+std::string words_of(const Gpu& gpu);
+
+}  // namespace flow

@@ -1,0 +1,79 @@
+// Which GPUs suit a task, and what is said where too few do.
+#include "engine/plan/gpus.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace flow;
+
+namespace {
+
+Gpu gpu(uint32_t index, const std::string& name, int64_t gib) {
+  Gpu made;
+  made.index = index;
+  made.uuid = "GPU-" + std::to_string(index);
+  made.name = name;
+  made.memory_bytes = gib << 30;
+  return made;
+}
+
+Resources asks(int32_t milli, const std::string& model = "", int64_t gib = 0) {
+  Resources asked;
+  asked.gpus_milli = milli;
+  asked.gpu_model = model;
+  asked.gpu_memory_bytes = gib << 30;
+  return asked;
+}
+
+}  // namespace
+
+TEST_CASE("a model pattern is whole words of the name, one of several, with any text for a star") {
+  const char* h200 = "NVIDIA H200";
+  const char* a100 = "NVIDIA A100-SXM4-40GB";
+  const char* h100 = "NVIDIA H100 80GB HBM3";
+  CHECK(matches_model("H200", h200));
+  CHECK(matches_model("h100 | h200", h200));
+  CHECK(matches_model("NVIDIA H200", h200));
+  CHECK(matches_model("A100", a100));
+  CHECK(matches_model("A100*40GB", a100));
+  CHECK(matches_model("H*", h100));
+  CHECK(matches_model("H100*HBM3", h100));
+  CHECK_FALSE(matches_model("A10", a100));
+  CHECK_FALSE(matches_model("100", a100));
+  CHECK_FALSE(matches_model("H100*40GB", h100));
+  CHECK_FALSE(matches_model("H100|A100", h200));
+  CHECK_FALSE(matches_model("|", h200));
+  CHECK_FALSE(matches_model("", h200));
+}
+
+TEST_CASE("what a machine lacks is said with what it has") {
+  std::vector<Gpu> none;
+  std::vector<Gpu> two = {gpu(0, "NVIDIA H200", 139), gpu(1, "NVIDIA A100", 40)};
+  CHECK(gpu_lack_of(asks(0), none, "") == "");
+  CHECK(gpu_lack_of(asks(2000), two, "") == "");
+  CHECK(gpu_lack_of(asks(500, "A100", 40), two, "") == "");
+  CHECK(gpu_lack_of(asks(500), none, "it is a toaster") ==
+        "asks for gpus = 0.5, and this machine has none: it is a toaster; remove `gpus` to run it "
+        "on CPUs");
+  CHECK(gpu_lack_of(asks(3000), two, "") ==
+        "asks for gpus = 3, and this machine has 2: GPU 0 (NVIDIA H200, 139 GiB), GPU 1 (NVIDIA "
+        "A100, 40 GiB); ask for less, or run it where there is more");
+  CHECK(gpu_lack_of(asks(2000, "H200|H100", 80), two, "") ==
+        "asks for gpus = 2 with gpu = \"H200|H100\" and gpu_memory = 80 GiB, and 1 of this "
+        "machine's 2 GPUs will do: GPU 0 (NVIDIA H200, 139 GiB), GPU 1 (NVIDIA A100, 40 GiB); "
+        "ask for less, or run it where there is more");
+  CHECK_THAT(gpu_lack_of(asks(0, "H200"), two, ""),
+             Catch::StartsWith("has the option `gpu` and asks for no GPU: add `gpus = 1`"));
+  CHECK_THAT(gpu_lack_of(asks(0, "", 1), two, ""),
+             Catch::StartsWith("has the option `gpu_memory`"));
+}
+
+TEST_CASE("an instance of a GPU suits who asks for one or less") {
+  Gpu instance = gpu(0, "NVIDIA A100 MIG 1g.5gb", 5);
+  instance.is_mig = true;
+  CHECK(suits({500, 0, ""}, instance));
+  CHECK(suits({1000, 0, "1g.5gb"}, instance));
+  CHECK_FALSE(suits({2000, 0, ""}, instance));
+  CHECK(GpuNeeds{500, 0, ""}.count() == 1);
+  CHECK(GpuNeeds{3000, 0, ""}.count() == 3);
+  CHECK(GpuNeeds{}.count() == 0);
+}

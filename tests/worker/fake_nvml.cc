@@ -1,0 +1,139 @@
+// A stand-in for the driver's library. FLOW_FAKE_NVML names a text that says what it tells:
+//
+//   gpu UUID MIB NAME             a GPU; its index is its place
+//   mig UUID MIB NAME             an instance of the GPU above, which is then in MIG mode
+//   empty-mig                     the GPU above is in MIG mode without an instance
+//   lost                          the GPU above can't be opened
+//   fail CALL STATUS              that call, as nvml.h names it, gives this status
+//   hang / crash                  nvmlInit_v2 does
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Device {
+  std::string uuid, name;
+  unsigned long long mib = 0;
+  unsigned index = 0;
+  bool is_mig = false, is_lost = false;
+  std::vector<Device> instances;
+};
+
+struct Story {
+  std::vector<Device> gpus;
+  std::map<std::string, int> fails;
+  bool hangs = false, crashes = false;
+
+  Story() {
+    const char* path = std::getenv("FLOW_FAKE_NVML");
+    std::ifstream file(path == nullptr ? "" : path);
+    for (std::string line; std::getline(file, line);) tell(line);
+  }
+
+  void tell(const std::string& line) {
+    std::istringstream words(line);
+    std::string verb, call;
+    words >> verb;
+    if (verb == "gpu" || verb == "mig") {
+      Device device;
+      words >> device.uuid >> device.mib >> std::ws;
+      std::getline(words, device.name);
+      device.index = static_cast<unsigned>(gpus.size());
+      if (verb == "gpu") gpus.push_back(device);
+      if (verb == "mig") gpus.back().instances.push_back(device);
+    }
+    if (verb == "mig" || verb == "empty-mig") gpus.back().is_mig = true;
+    if (verb == "lost") gpus.back().is_lost = true;
+    if (verb == "fail") words >> call >> fails[call];
+    hangs = hangs || verb == "hang";
+    crashes = crashes || verb == "crash";
+  }
+};
+
+Story& story() {
+  static Story told;
+  return told;
+}
+
+constexpr int kNotFound = 6, kTooSmall = 7, kLost = 15;
+
+int status_of(const char* call) {
+  auto failed = story().fails.find(call);
+  return failed == story().fails.end() ? 0 : failed->second;
+}
+
+int copy(const std::string& text, char* to, unsigned size) {
+  if (text.size() >= size) return kTooSmall;
+  std::strcpy(to, text.c_str());
+  return 0;
+}
+
+}  // namespace
+
+// As nvml.h has them.
+extern "C" {
+
+struct FakePci {
+  char legacy_id[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char id[32];
+};
+struct FakeMemory {
+  unsigned long long total, free, used;
+};
+
+int nvmlInit_v2() {
+  if (story().crashes) std::abort();
+  while (story().hangs) ::sleep(1);
+  return status_of("nvmlInit_v2");
+}
+const char* nvmlErrorString(int status) {
+  if (status == kLost) return "GPU is lost";
+  return status == 18 ? "Driver/library version mismatch" : "Unknown Error";
+}
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = static_cast<unsigned>(story().gpus.size());
+  return status_of("nvmlDeviceGetCount_v2");
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device** device) {
+  *device = &story().gpus.at(index);
+  return (*device)->is_lost ? kLost : status_of("nvmlDeviceGetHandleByIndex_v2");
+}
+int nvmlDeviceGetUUID(Device* device, char* to, unsigned size) {
+  int status = status_of("nvmlDeviceGetUUID");
+  return status != 0 ? status : copy(device->uuid, to, size);
+}
+int nvmlDeviceGetName(Device* device, char* to, unsigned size) {
+  int status = status_of("nvmlDeviceGetName");
+  return status != 0 ? status : copy(device->name, to, size);
+}
+int nvmlDeviceGetMemoryInfo(Device* device, FakeMemory* memory) {
+  *memory = {device->mib << 20, device->mib << 20, 0};
+  return status_of("nvmlDeviceGetMemoryInfo");
+}
+int nvmlDeviceGetPciInfo_v3(Device* device, FakePci* pci) {
+  std::snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", 0xF0 + device->index);
+  return status_of("nvmlDeviceGetPciInfo_v3");
+}
+int nvmlDeviceGetMigMode(Device* device, unsigned* current, unsigned* pending) {
+  *current = *pending = device->is_mig ? 1 : 0;
+  return status_of("nvmlDeviceGetMigMode");
+}
+int nvmlDeviceGetMaxMigDeviceCount(Device*, unsigned* count) {
+  *count = 7;
+  return status_of("nvmlDeviceGetMaxMigDeviceCount");
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(Device* device, unsigned index, Device** instance) {
+  if (index >= device->instances.size()) return kNotFound;
+  *instance = &device->instances[index];
+  return status_of("nvmlDeviceGetMigDeviceHandleByIndex");
+}
+}

@@ -1,0 +1,127 @@
+// What is told of a machine's GPUs, by a stand-in for the driver's library.
+#include "engine/worker/gpus.hpp"
+
+#include <fstream>
+
+#include "tests/worker/place.hpp"
+
+using namespace flow;
+using test::Place;
+
+namespace {
+
+/// What `find_gpus` says where the driver would tell this.
+MachineGpus told(const std::string& story, const char* mask = nullptr,
+                 int64_t limit_ms = kFindGpusMsMax) {
+  Place place;
+  std::ofstream(place / "story") << story;
+  ::setenv("FLOW_NVML_LIB", getenv("FLOW_TEST_NVML"), 1);
+  ::setenv("FLOW_FAKE_NVML", (place / "story").c_str(), 1);
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  if (mask != nullptr) ::setenv("CUDA_VISIBLE_DEVICES", mask, 1);
+  MachineGpus machine = find_gpus(getenv("FLOW_TEST_EXECUTOR"), limit_ms);
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ::unsetenv("FLOW_NVML_LIB");
+  return machine;
+}
+
+std::vector<std::string> uuids(const MachineGpus& machine) {
+  std::vector<std::string> all;
+  for (const Gpu& gpu : machine.gpus) all.push_back(gpu.uuid);
+  return all;
+}
+
+using Uuids = std::vector<std::string>;
+
+const char* kThree =
+    "gpu GPU-aa11 143771 NVIDIA H200\n"
+    "gpu GPU-aa22 81559 NVIDIA H100 80GB HBM3\n"
+    "gpu GPU-bb33 40960 NVIDIA A100-SXM4-40GB\n";
+
+}  // namespace
+
+TEST_CASE("each GPU is told with its index, UUID, model, memory and place") {
+  MachineGpus machine = told(kThree);
+  REQUIRE(machine.gpus.size() == 3);
+  CHECK(machine.problems.empty());
+  CHECK(machine.why_none == "");
+  CHECK(machine.gpus[1] == Gpu{1, "GPU-aa22", "NVIDIA H100 80GB HBM3", "0000:f1:00.0",
+                               int64_t{81559} << 20, -1, false});
+}
+
+TEST_CASE("CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
+  CHECK(uuids(told(kThree, "2,0")) == Uuids{"GPU-bb33", "GPU-aa11"});
+  CHECK(uuids(told(kThree, "GPU-bb, GPU-aa2")) == Uuids{"GPU-bb33", "GPU-aa22"});
+  CHECK(uuids(told(kThree, "1,-1,0")) == Uuids{"GPU-aa22"});
+  for (const char* mask : {"", "-1", "NoDevFiles"}) {
+    INFO(mask);
+    MachineGpus machine = told(kThree, mask);
+    CHECK(machine.gpus.empty());
+    CHECK(machine.problems.empty());
+    CHECK(machine.why_none == std::string("CUDA_VISIBLE_DEVICES=") + mask + " hides its 3 GPUs");
+  }
+}
+
+TEST_CASE("a mask's entry that names no GPU, several, or one again is told of") {
+  MachineGpus unknown = told(kThree, "1,7,0");
+  CHECK(uuids(unknown) == Uuids{"GPU-aa22"});
+  REQUIRE(unknown.problems.size() == 1);
+  CHECK_THAT(unknown.problems[0], Catch::StartsWith("`7` in CUDA_VISIBLE_DEVICES names no GPU"));
+  CHECK(uuids(told(kThree, "GPU-bb,GPU-aa")) == Uuids{"GPU-bb33"});
+  CHECK(told(kThree, "GPU-aa").problems.size() == 1);
+  MachineGpus twice = told(kThree, "0,GPU-aa1");
+  CHECK(twice.gpus.empty());
+  REQUIRE(twice.problems.size() == 1);
+  CHECK_THAT(twice.problems[0], Catch::Contains("names a GPU twice, `GPU-aa1`"));
+}
+
+TEST_CASE("of a GPU in MIG mode its instances are told") {
+  MachineGpus machine = told(
+      "gpu GPU-a 40960 NVIDIA A100\nmig MIG-1 4864 NVIDIA A100 MIG 1g.5gb\n"
+      "mig MIG-2 9856 NVIDIA A100 MIG 2g.10gb\ngpu GPU-b 40960 NVIDIA A100\n");
+  CHECK(uuids(machine) == Uuids{"MIG-1", "MIG-2", "GPU-b"});
+  CHECK(machine.gpus[1].is_mig);
+  CHECK(machine.gpus[1].memory_bytes == int64_t{9856} << 20);
+  CHECK_FALSE(machine.gpus[2].is_mig);
+  MachineGpus empty = told("gpu GPU-a 40960 NVIDIA A100\nempty-mig\n");
+  CHECK(empty.why_none == "its GPUs are in MIG mode and have no instance");
+}
+
+TEST_CASE("a lost GPU is left out and told of") {
+  MachineGpus machine = told("gpu GPU-a 1 A\nlost\ngpu GPU-b 1 A\n");
+  CHECK(uuids(machine) == Uuids{"GPU-b"});
+  REQUIRE(machine.problems.size() == 1);
+  CHECK(machine.problems[0] ==
+        "GPU 0: the NVIDIA driver's library can't open it: GPU is lost (status 15)");
+}
+
+TEST_CASE("each call may fail, and says which") {
+  CHECK(told("fail nvmlInit_v2 18\n").why_none ==
+        "the NVIDIA driver's library can't be started: Driver/library version mismatch (status "
+        "18)");
+  CHECK(told(std::string(kThree) + "fail nvmlDeviceGetMigMode 3\n").problems.empty());
+  for (const char* call :
+       {"Count_v2", "HandleByIndex_v2", "UUID", "Name", "MemoryInfo", "PciInfo_v3"}) {
+    INFO(call);
+    MachineGpus machine = told(std::string(kThree) + "fail nvmlDeviceGet" + call + " 999\n");
+    CHECK(machine.gpus.empty());
+    CHECK_THAT(machine.why_none, Catch::Contains("Unknown Error (status 999)"));
+    CHECK_FALSE(machine.problems.empty());
+  }
+}
+
+TEST_CASE("a library that hangs, crashes or is none is a problem told in words") {
+  MachineGpus hung = told("hang\n", nullptr, 300);
+  CHECK_THAT(hung.why_none, Catch::Contains("did not answer within 0.3 s"));
+  CHECK(hung.problems.size() == 1);
+  CHECK_THAT(told("crash\n").why_none, Catch::Contains("ended by signal 6"));
+  ::setenv("FLOW_NVML_LIB", "/nowhere/nvml.so", 1);
+  CHECK_THAT(find_gpus(getenv("FLOW_TEST_EXECUTOR")).why_none,
+             Catch::StartsWith("the library that FLOW_NVML_LIB names can't be loaded: /nowhere"));
+  ::setenv("FLOW_NVML_LIB", "libfmt.so.9", 1);
+  CHECK_THAT(find_gpus(getenv("FLOW_TEST_EXECUTOR")).why_none,
+             Catch::Contains("libfmt.so.9 has no nvmlInit_v2"));
+  ::unsetenv("FLOW_NVML_LIB");
+  CHECK_THAT(find_gpus("/nowhere/executor").why_none, Catch::Contains("/nowhere/executor"));
+  CHECK(told("").why_none == "the NVIDIA driver knows no GPU");
+}
