@@ -21,8 +21,7 @@ bool nearest_lua_frame(lua_State* L, lua_Debug& frame) {
     if (!lua_getinfo(L, "l", &frame)) return false;
     if (frame.currentline <= 0) continue;
     lua_getinfo(L, "S", &frame);
-    bool own = std::string_view(frame.source).starts_with("@stdlib/flow.");
-    if (!own) return true;
+    if (!is_stdlib(frame)) return true;
   }
   return false;
 }
@@ -62,6 +61,10 @@ void* test_object(lua_State* L, int index, const void* key) {
 }
 
 // ---- places and words
+
+bool is_stdlib(const lua_Debug& frame) {
+  return std::string_view(frame.source).starts_with("@stdlib/flow.");
+}
 
 Place current_place(lua_State* L) {
   lua_Debug frame;

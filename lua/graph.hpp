@@ -45,6 +45,8 @@ struct Place {
   std::string file;
   uint32_t line = 0;
 };
+/// A frame (of lua_getinfo "S") of a function of the stdlib.
+bool is_stdlib(const lua_Debug& frame);
 Place current_place(lua_State* L);
 uint32_t current_line(lua_State* L);
 std::string text_of(const Place& place);  // "pipeline.lua:12: ", or ""

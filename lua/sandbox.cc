@@ -236,6 +236,22 @@ void open_debug(lua_State* L, int globals) {
   lua_settop(L, globals);
 }
 
+// error(message [, level]), as Lua's. A mistake that the stdlib finds is its caller's, however deep
+// in the stdlib that was and whatever tail calls left of the stack.
+int raise_error(lua_State* L) {
+  lua_Integer level = luaL_optinteger(L, 2, 1);
+  lua_settop(L, 1);
+  if (lua_type(L, 1) != LUA_TSTRING || level <= 0) return lua_error(L);
+  lua_Debug frame;
+  bool by_stdlib =
+      level > 1 && lua_getstack(L, 1, &frame) && lua_getinfo(L, "S", &frame) && is_stdlib(frame);
+  if (by_stdlib) raise(L, lua_tostring(L, 1));
+  luaL_where(L, static_cast<int>(level));
+  lua_insert(L, 1);
+  lua_concat(L, 2);
+  return lua_error(L);
+}
+
 // ---- putting it together
 
 void open_standard(lua_State* L, int globals) {
@@ -265,6 +281,8 @@ void open_standard(lua_State* L, int globals) {
     lua_insert(L, -2);
     lua_rawset(L, globals);
   }
+  lua_pushcfunction(L, raise_error);
+  lua_setfield(L, globals, "error");
   lua_settop(L, globals);
 }
 

@@ -92,6 +92,19 @@ std::string header_of(const tensors::Tensor& x) {
   return header + '\0';
 }
 
+// What f returns; what it lacks room for is an error of Lua's.
+template <typename F>
+auto with_room(lua_State* L, F f) {
+  TensorBudget::running(L);
+  std::string problem;
+  try {
+    return f();
+  } catch (const tensors::Failure& failure) {
+    problem = failure.what();
+  }
+  raise(L, problem);
+}
+
 std::string dense_bytes(const tensors::Tensor& x) {
   tensors::NoRecord off;
   std::string bytes(x.view().bytes(), '\0');
@@ -364,18 +377,18 @@ void push_tensor(lua_State* L, const Tensor& tensor) {
 
 Tensor read_tensor(lua_State* L, int index, TensorRead how) {
   const tensors::Tensor& x = check_object(L, index, "what is read");
-  TensorBudget::running(L);
   Tensor tensor;
   tensor.dtype = x.dtype();
   for (int dim = 0; dim < x.rank(); dim++) tensor.shape.push_back(x.size(dim));
-  tensor.data = how == TensorRead::shared ? shared_bytes(x) : copied_bytes(x);
+  tensor.data =
+      with_room(L, [&] { return how == TensorRead::shared ? shared_bytes(x) : copied_bytes(x); });
   if (how != TensorRead::unnamed) tensor.digest = sha256(*tensor.data);
   return tensor;
 }
 
 std::string tensor_bytes(lua_State* L, int index) {
   const tensors::Tensor& x = check_object(L, index, "what is read");
-  return header_of(x) + dense_bytes(x);
+  return header_of(x) + with_room(L, [&] { return dense_bytes(x); });
 }
 
 void forget_gradient(lua_State* L, int index) {
@@ -391,9 +404,12 @@ void restore_tensor(lua_State* L, int index, const std::string& bytes) {
   x.set_node({});
   x.want_gradient(bytes.substr(0, header).ends_with(" gradient"));
   std::string content = bytes.substr(header + 1);
-  tensors::Tensor saved = tensors::Tensor::empty(x.dtype(), x.shape());
-  if (!content.empty()) std::memcpy(saved.view().data, content.data(), content.size());
-  tensors::copy_in_place(x, saved);
+  with_room(L, [&] {
+    tensors::Tensor saved = tensors::Tensor::empty(x.dtype(), x.shape());
+    if (!content.empty()) std::memcpy(saved.view().data, content.data(), content.size());
+    tensors::copy_in_place(x, saved);
+    return 0;
+  });
 }
 
 }  // namespace flow::lua

@@ -141,6 +141,21 @@ std::vector<Tensor> tensors_from(lua_State* L, int first) {
   return found;
 }
 
+// The one tensor among what a function of flow.`name` returned, from `first` on. A sum is a number
+// where nothing is recorded: it is of the type of the operands, as it would be where it is.
+Tensor one_result(lua_State* L, int first, const std::vector<Tensor>& operands, const char* name) {
+  int count = lua_gettop(L) - first + 1;
+  if (count != 1)
+    raise(L, fmt::format("the function of flow.{} returns one tensor, not {} values", name, count));
+  if (lua_type(L, first) != LUA_TNUMBER)
+    return check_object(L, first, fmt::format("what the function of flow.{} returns", name).c_str())
+        .detached();
+  DType dtype = DType::f32;
+  for (const Tensor& each : operands)
+    if (each.dtype() == DType::f64) dtype = DType::f64;
+  return Tensor::full(dtype, {}, check_number(L, first, "a result"));
+}
+
 // Where the attempt's random numbers stand.
 class RandomState {
  public:
@@ -184,8 +199,8 @@ int checkpoint(lua_State* L) {
   {
     Switches put_back;
     Switches::now().records = false;
-    lua_call(L, arguments, 1);
-    out = check_object(L, -1, "what the function of flow.checkpoint returns").detached();
+    lua_call(L, arguments, LUA_MULTRET);
+    out = one_result(L, 2, operands, "checkpoint");
   }
   // Parameters that f reaches as upvalues want gradients without being operands, so the result is
   // recorded wherever this thread records.
@@ -222,8 +237,9 @@ int checkpoint(lua_State* L) {
     random.put_back(L);
     lua_call(L, arguments, 1);
     now.put_back(L);
-    Tensor result = check_object(L, -1, "what the function of flow.checkpoint returns");
-    if (result.is_tracked()) tensors::backward(result, gradient);
+    const Tensor* result = test_object(L, -1);  // none where nothing in it wants a gradient
+    if (result != nullptr && result->is_tracked())
+      tensors::backward(Tensor(*result), tensors::cast(gradient, result->dtype()));
     for (size_t i = 0; i < leaves.size(); i++)
       if (to.wants(i) && leaves[i].gradient()) to.set(i, leaves[i].gradient());
     lua_settop(L, top);
@@ -252,8 +268,8 @@ int call_custom(lua_State* L) {
   {
     Switches put_back;
     Switches::now().records = false;
-    lua_call(L, arguments, 1);
-    out = check_object(L, -1, "what a forward returns").detached();
+    lua_call(L, arguments, LUA_MULTRET);
+    out = one_result(L, 2, operands, "custom_gradient");
   }
   if (!tensors::is_recording(operands)) {
     push_object(L, out);

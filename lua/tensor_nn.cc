@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/shared/types.hpp"
+#include "lua/lib.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
@@ -70,6 +71,7 @@ int softmax(lua_State* L) {  // x:softmax([dim]): the last where none is named
 
 // logits:cross_entropy(labels [, { ignore =, reduction = "mean" | "sum" | "none" }])
 int cross_entropy(lua_State* L) {
+  check_options(L, 3, "x:cross_entropy", {"ignore", "reduction"});
   const Tensor& logits = check_object(L, 1, "the logits of a cross entropy");
   const Tensor& labels = check_object(L, 2, "the labels of a cross entropy");
   int64_t ignore = -100;  // PyTorch's
@@ -126,6 +128,7 @@ std::optional<double> scale_option(lua_State* L, int table) {
 }
 
 int attention(lua_State* L) {  // q:attention(k, v [, { causal =, scale = }])
+  check_options(L, 4, "q:attention", {"causal", "scale"});
   push_object(L, tensors::attention(check_object(L, 1, "the queries of attention"),
                                     check_object(L, 2, "the keys of attention"),
                                     check_object(L, 3, "the values of attention"),
@@ -137,6 +140,7 @@ int attention(lua_State* L) {  // q:attention(k, v [, { causal =, scale = }])
 int self_attention(lua_State* L) {
   const Tensor& packed = check_object(L, 1, "x in x:self_attention(heads)");
   lua_Integer heads = luaL_checkinteger(L, 2);
+  check_options(L, 3, "x:self_attention", {"groups", "causal", "scale"});
   auto groups = static_cast<int64_t>(number_option(L, 3, "groups", static_cast<double>(heads)));
   push_object(L, tensors::self_attention(packed, heads, groups, boolean_option(L, 3, "causal"),
                                          scale_option(L, 3)));
@@ -152,6 +156,7 @@ int rotary(lua_State* L) {  // x:rotary([first position, from 0 [, theta]])
 // ---- pictures
 
 int conv2d(lua_State* L) {  // x:conv2d(weight, bias or nil [, { stride =, padding =, … }])
+  check_options(L, 4, "x:conv2d", {"stride", "padding", "dilation", "groups"});
   kernels::Conv2d options;
   pair_option(L, 4, "stride", options.stride);
   pair_option(L, 4, "padding", options.padding);
@@ -168,6 +173,9 @@ int pool2d(lua_State* L) {  // x:max_pool2d(window [, { stride =, padding = }])
   const Tensor& x = check_object(L, 1, "what is pooled");
   kernels::Pool2d options;
   lua_settop(L, 3);
+  check_options(L, 3, "x:max_pool2d or x:avg_pool2d", {"stride", "padding"});
+  if (lua_isnil(L, 2))
+    raise(L, "a pool takes the size of its window: x:max_pool2d(2), x:avg_pool2d({3, 2})");
   lua_createtable(L, 0, 1);
   lua_pushvalue(L, 2);
   lua_setfield(L, 4, "window");
@@ -221,6 +229,8 @@ int sample(lua_State* L) {  // logits:sample([temperature [, seed]])
 // weights:adamw_(grad, mean, square, { lr =, beta1 =, …, step =, grad_scale = })
 int adamw(lua_State* L) {
   luaL_checktype(L, 5, LUA_TTABLE);
+  check_options(L, 5, "x:adamw_",
+                {"lr", "beta1", "beta2", "eps", "weight_decay", "step", "grad_scale"});
   kernels::AdamW options;
   options.lr = number_option(L, 5, "lr", options.lr);
   options.beta1 = number_option(L, 5, "beta1", options.beta1);
@@ -241,6 +251,8 @@ int adamw(lua_State* L) {
 // weights:sgd_(grad, momentum or nil, { lr =, momentum =, …, step =, grad_scale = })
 int sgd(lua_State* L) {
   luaL_checktype(L, 4, LUA_TTABLE);
+  check_options(L, 4, "x:sgd_",
+                {"lr", "momentum", "dampening", "weight_decay", "nesterov", "step", "grad_scale"});
   kernels::Sgd options;
   options.lr = number_option(L, 4, "lr", options.lr);
   options.momentum = number_option(L, 4, "momentum", options.momentum);

@@ -42,8 +42,8 @@ template <bool root>
 int variance(lua_State* L) {  // x:var([dims [, keep [, correction]]])
   const Tensor& x = check_object(L, 1, "what is reduced");
   Dims dims = check_dims(L, 2, x.view(), root ? "std" : "var");
-  Tensor out = tensors::variance(x, dims, luaL_optnumber(L, 4, 1), lua_toboolean(L, 3));
-  push_result(L, root ? tensors::unary(tensors::Unary::sqrt, out) : out);
+  auto* reduce = root ? tensors::deviation : tensors::variance;
+  push_result(L, reduce(x, dims, luaL_optnumber(L, 4, 1), lua_toboolean(L, 3)));
   return 1;
 }
 

@@ -109,6 +109,18 @@ FLOW_HD T unary_backward_of(T x, T y, T grad) {
   return T(0);  // sign, floor, ceil, round
 }
 
+/// The floor of the exact quotient, which a rounded a / b may be beyond (Python's
+/// float.__floordiv__).
+template <typename T>
+FLOW_HD T floor_quotient(T a, T b) {
+  if (b == T(0)) return a / b;
+  T rest = std::fmod(a, b), quotient = (a - rest) / b;
+  if (rest != T(0) && (rest < T(0)) != (b < T(0))) quotient -= T(1);
+  if (quotient == T(0)) return std::copysign(T(0), a / b);
+  T whole = std::floor(quotient);
+  return quotient - whole > T(0.5) ? whole + T(1) : whole;
+}
+
 template <Binary op, typename T>
 FLOW_HD T binary_of(T a, T b) {
   if constexpr (op == Binary::maximum) return a > b || a != a ? a : b;
@@ -146,7 +158,7 @@ FLOW_HD T binary_of(T a, T b) {
     if constexpr (op == Binary::mul) return a * b;
     if constexpr (op == Binary::div) return a / b;
     if constexpr (op == Binary::pow) return std::pow(a, b);
-    if constexpr (op == Binary::floor_div) return std::floor(a / b);
+    if constexpr (op == Binary::floor_div) return floor_quotient(a, b);
     if constexpr (op == Binary::mod) {  // of b's sign, as in Lua
       T rest = std::fmod(a, b);
       return rest != T(0) && (rest < T(0)) != (b < T(0)) ? rest + b : rest;

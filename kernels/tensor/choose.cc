@@ -54,9 +54,9 @@ Tensor sample(const Tensor& given, double temperature, uint64_t seed, int64_t ba
 }
 
 Tensor histogram(const Tensor& given, int64_t bins, double low, double high) {
-  if (bins < 1 || !(low < high))
+  if (bins < 1 || !(low < high) || !std::isfinite(high - low))
     throw Failure(
-        fmt::format("histogram takes a number of bins of 1 or more and a range low < "
+        fmt::format("histogram takes a number of bins of 1 or more and a finite range low < "
                     "high, not {} bins of {} to {}",
                     bins, low, high));
   NoRecord off;
@@ -85,6 +85,8 @@ Tensor integers(DType dtype, const Shape& shape, uint64_t seed, int64_t low, int
   if (low > high) throw Failure(fmt::format("randint takes low <= high, not {} and {}", low, high));
   if (!kernels::is_integer(dtype))
     throw Failure(fmt::format("randint makes i64, i32 or u8, not {}", dtype_name(dtype)));
+  checked(Number::of(low), dtype);
+  checked(Number::of(high), dtype);
   Tensor out = Tensor::empty(dtype, shape, device);
   call(device, &Kernels::integers, "randint", out.view(), seed, uint64_t{0}, low, high);
   return out;

@@ -62,18 +62,6 @@ DType result_type(Binary op, DType operands) {
   return fractions && !is_float(operands) ? DType::f32 : operands;
 }
 
-// An integer that the type can't hold would wrap in silence.
-Number checked(const Number& number, DType dtype) {
-  if (is_float(dtype) || !number.is_integer) return number;
-  bool fits = true;
-  if (dtype == DType::i32) fits = number.integer == static_cast<int32_t>(number.integer);
-  if (dtype == DType::u8) fits = number.integer == static_cast<uint8_t>(number.integer);
-  if (!fits)
-    throw Failure(fmt::format("{} does not fit into a tensor of {}: write x:to(\"i64\") first",
-                              number.integer, dtype_name(dtype)));
-  return number;
-}
-
 bool any_type(Unary op) {
   return op == Unary::neg || op == Unary::abs || op == Unary::sign || op == Unary::square ||
          op == Unary::relu || op == Unary::identity;
@@ -103,11 +91,13 @@ Tensor masked(const Tensor& mask, const Tensor& grad) {
   return where(mask, grad, Tensor::zeros(grad.dtype(), Shape{}, grad.device()));
 }
 
-// Which of both a maximum or minimum took: a gradient goes to that, and half to each of two equals.
+// A maximum's or minimum's gradient goes to what it took, half to each of two equals, and to both
+// where one is NaN.
 Tensor share_of(Binary op, const Tensor& mine, const Tensor& other, const Tensor& grad) {
-  Tensor took = compare(op == Binary::maximum ? Compare::gt : Compare::lt, mine, other);
   Tensor same = compare(Compare::eq, mine, other);
-  return binary(Binary::add, masked(took, grad), masked(same, times(grad, 0.5)));
+  Tensor lost = compare(op == Binary::maximum ? Compare::lt : Compare::gt, mine, other);
+  Tensor zero = Tensor::zeros(grad.dtype(), Shape{}, grad.device());
+  return where(lost, zero, where(same, times(grad, 0.5), grad));
 }
 
 // The gradients of `a op b` with regard to a and b, before they are summed to their shapes.
@@ -162,9 +152,40 @@ Tensor right_gradient(Binary op, const Tensor& a, const Tensor& b, const Tensor&
   return grad;
 }
 
+// Integers have no quotient by 0 that would be told apart from a number.
+void refuse_zero(Binary op, const Tensor& divisor) {
+  bool divides = op == Binary::floor_div || op == Binary::mod;
+  if (!divides || is_float(divisor.dtype()) || divisor.count() == 0) return;
+  Tensor zero = compare(Compare::eq, divisor, Number::of(int64_t{0}));
+  if (integer_of(reduce(Reduce::any, zero, all_dims(zero), false)) == 0) return;
+  throw Failure(
+      fmt::format("cannot {} integers by 0: {} has one; write x:to(\"f32\") for infinities",
+                  verb_of(op), text_of(divisor)));
+}
+void refuse_zero(Binary op, const Number& divisor, DType dtype) {
+  bool divides = op == Binary::floor_div || op == Binary::mod;
+  if (divides && !is_float(dtype) && divisor.integer == 0)
+    throw Failure(fmt::format("cannot {} integers by 0", verb_of(op)));
+}
+
 bool needs_operands(Binary op) { return op != Binary::add && op != Binary::sub; }
 
 }  // namespace
+
+Number checked(const Number& number, DType dtype) {
+  if (is_float(dtype) || dtype == DType::boolean) return number;
+  double whole = std::trunc(number.real);
+  bool fits = number.is_integer || (whole >= -0x1p63 && whole < 0x1p63);
+  int64_t value = number.is_integer ? number.integer : fits ? static_cast<int64_t>(whole) : 0;
+  if (dtype == DType::i32) fits = fits && value == static_cast<int32_t>(value);
+  if (dtype == DType::u8) fits = fits && value == static_cast<uint8_t>(value);
+  if (!fits)
+    throw Failure(
+        fmt::format("{} does not fit into a tensor of {}: write x:to(\"{}\") first",
+                    number.is_integer ? std::to_string(value) : fmt::format("{}", number.real),
+                    dtype_name(dtype), number.is_integer ? "i64" : "f64"));
+  return number;
+}
 
 const char* verb_of(Binary op) {
   constexpr const char* verbs[] = {"add",
@@ -213,6 +234,7 @@ Tensor binary(Binary op, const Tensor& left, const Tensor& right) {
   DType dtype = result_type(op, common_type(left.dtype(), right.dtype()));
   Shape shape = common_shape(verb_of(op), left, right);
   Tensor a = cast(left, dtype), b = cast(right, dtype);
+  refuse_zero(op, b);
   Tensor out = raw_binary(op, a, b, shape);
   if (!is_recording(a, b)) return out;
   if (!needs_operands(op)) {
@@ -239,6 +261,11 @@ Tensor binary(Binary op, const Tensor& left, const Number& number, bool reversed
   DType dtype = result_type(op, type_with(left.dtype(), number));
   Tensor a = cast(left, dtype);
   Number b = checked(number, dtype);
+  if (reversed) {
+    refuse_zero(op, a);
+  } else {
+    refuse_zero(op, b, dtype);
+  }
   Tensor out = raw_binary(op, a, b, reversed);
   if (!is_recording(a)) return out;
   if (op == Binary::add || (op == Binary::sub && !reversed)) {
@@ -437,8 +464,9 @@ void copy_in_place(const Tensor& target, const Tensor& source) {
 }
 
 void fill_in_place(const Tensor& target, const Number& value) {
+  Number fits = checked(value, target.dtype());
   target.note_write("fill_");
-  call(target.device(), &Kernels::fill, "fill", target.view(), value);
+  call(target.device(), &Kernels::fill, "fill", target.view(), fits);
 }
 
 namespace {
@@ -493,6 +521,7 @@ void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
                     text_of(target), verb_of(op)));
   target.note_write(in_place_name(op));
   Tensor operand = operand_in_place(verb_of(op), target, given);
+  refuse_zero(op, operand);
   NoRecord off;
   call(target.device(), &Kernels::binary, kernels::name_of(op), op, target.view(),
        stretched(operand, target.shape()), target.view());
@@ -503,6 +532,7 @@ void binary_in_place(Binary op, const Tensor& target, const Number& number) {
   if (result_type(op, type_with(target.dtype(), number)) != target.dtype())
     throw Failure(
         fmt::format("{} takes integers in place: write x:to(\"f32\") before it", text_of(target)));
+  refuse_zero(op, checked(number, target.dtype()), target.dtype());
   target.note_write(in_place_name(op));
   call(target.device(), &Kernels::binary_number, kernels::name_of(op), op, target.view(),
        checked(number, target.dtype()), false, target.view());

@@ -21,6 +21,9 @@ using kernels::Unary;
 DType common_type(DType a, DType b);
 /// The type of `tensor op number`: the tensor's, but a fraction makes integers f32.
 DType type_with(DType tensor, const Number& number);
+/// `number` as a tensor of `dtype` takes it; one that integers can't hold, which would wrap in
+/// silence, is a Failure. Fractions are cut off.
+Number checked(const Number& number, DType dtype);
 /// "add", "take the maximum of": for messages.
 const char* verb_of(Binary op);
 Tensor unary(Unary op, const Tensor& x);
@@ -70,6 +73,7 @@ Dims all_dims(const Tensor& x);
 /// sum, mean, product, norm, any, all; floats keep their type, integers and bool sum to i64.
 Tensor reduce(Reduce op, const Tensor& x, const Dims& dims, bool keep = false);
 Tensor variance(const Tensor& x, const Dims& dims, double correction, bool keep = false);
+Tensor deviation(const Tensor& x, const Dims& dims, double correction, bool keep);  // its root
 /// max and min over several dimensions, without positions.
 Tensor extreme_of(bool largest, const Tensor& x, const Dims& dims, bool keep = false);
 struct Extreme {

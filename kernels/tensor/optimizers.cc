@@ -18,11 +18,16 @@ void check_part(const char* name, const Tensor& weights, const Tensor& part) {
 
 void check_weights(const char* name, const Tensor& weights) {
   bool wide = weights.dtype() == DType::f32 || weights.dtype() == DType::f64;
-  if (wide && kernels::is_dense(weights.view())) return;
-  throw Failure(
-      fmt::format("{} changes dense weights of f32 or f64, not {}: keep the weights in "
-                  "f32, and compute in a smaller type with flow.autocast",
-                  name, text_of(weights)));
+  if (!wide)
+    throw Failure(
+        fmt::format("{} changes weights of f32 or f64, not {}: keep the weights in f32, and "
+                    "compute in a smaller type with flow.autocast",
+                    name, text_of(weights)));
+  if (!kernels::is_dense(weights.view()))
+    throw Failure(
+        fmt::format("{} changes weights that lie row by row without gaps, and {} is a window on "
+                    "others or transposed: make the parameter of x:contiguous()",
+                    name, text_of(weights)));
 }
 
 // f32 weights take gradients of f32, bf16 and f16; f64 ones f64.

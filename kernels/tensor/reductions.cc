@@ -172,6 +172,21 @@ Tensor variance(const Tensor& x, const Dims& dims, double correction, bool keep)
   return reduce_with(Reduce::var, x, dims, correction, keep);
 }
 
+// Equal values have a deviation of 0, whose slope is taken to be 0, as PyTorch does.
+Tensor deviation(const Tensor& x, const Dims& dims, double correction, bool keep) {
+  Tensor var = variance(x, dims, correction, keep), out;
+  {
+    NoRecord off;
+    out = unary(Unary::sqrt, var);
+  }
+  if (!is_recording(var)) return out;
+  return record("std", out, {var}, [y = Saved(out)](const Tensor& grad, Gradients& to) {
+    Tensor root = y.get(), zero = Tensor::zeros(grad.dtype(), Shape{}, grad.device());
+    Tensor slope = binary(Binary::div, binary(Binary::mul, grad, Number::of(0.5)), root);
+    to.set(0, where(compare(Compare::eq, root, Number::of(int64_t{0})), zero, slope));
+  });
+}
+
 Tensor extreme_of(bool largest, const Tensor& given, const Dims& dims, bool keep) {
   Tensor x = given.dtype() == DType::boolean ? cast(given, DType::u8) : given;
   Tensor out = reduce_with(largest ? Reduce::max : Reduce::min, x, dims, 0, keep);

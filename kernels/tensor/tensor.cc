@@ -5,6 +5,7 @@
 
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/ops.hpp"
 
 namespace flow::tensors {
 namespace {
@@ -34,8 +35,9 @@ Tensor Tensor::empty(DType dtype, const Shape& shape, const Device& device) {
 }
 
 Tensor Tensor::full(DType dtype, const Shape& shape, Number value, const Device& device) {
+  Number fits = checked(value, dtype);
   Tensor made = empty(dtype, shape, device);
-  call(device, &Kernels::fill, "fill", made.view(), value);
+  call(device, &Kernels::fill, "fill", made.view(), fits);
   return made;
 }
 

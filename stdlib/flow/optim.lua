@@ -12,8 +12,8 @@ local optim = {}
 local Optimizer = {}
 
 local function check_number(where, name, value, level)
-  if type(value) ~= "number" or value < 0 then
-    error(where .. ": the option `" .. name .. "` is a number of 0 or more", level or 3)
+  if type(value) ~= "number" or not (value >= 0 and value < math.huge) then
+    error(where .. ": the option `" .. name .. "` is a number of 0 or more, not " .. tostring(value), level or 3)
   end
 end
 

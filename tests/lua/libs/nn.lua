@@ -209,6 +209,20 @@ why(nn.mse_loss, flow.ones(2), flow.ones(3))  -- expect: flow.nn.mse_loss: [2] a
 why(flow.optim.adamw, {})  -- expect: no error
 why(flow.optim.adamw, 3)  -- expect: flow.optim.adamw takes a model and options: flow.optim.adamw(model, { lr = 1e-3 })
 why(flow.optim.adamw, layer, { rate = 1 })  -- expect: flow.optim.adamw has no option `rate`: there are beta1, beta2, eps, lr and weight_decay
-why(flow.optim.adamw, layer, { lr = -1 })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more
+why(flow.optim.adamw, layer, { lr = -1 })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more, not -1
+why(flow.optim.adamw, layer, { lr = math.huge })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more, not inf
+-- A mistake that the library finds deep in itself is the script's, at its line.
+local told = select(2, pcall(function() local y = nn.sequential { nn.linear(3, 4), nn.linear(5, 6) }(flow.zeros(2, 3)) return y end))
+print((told:gsub(":%d+:", ":LINE:")))  -- expect: nn.lua:LINE: this linear layer takes a tensor [..., 5], not [2, 4]
+-- A sum within a checkpoint is one tensor, as it is without.
+local leaf = flow.ones({ 3 }, { requires_grad = true })
+local summed = flow.checkpoint(function(x) return (x * 2):sum() end, leaf)
+summed:backward()
+print(summed:item(), leaf.grad[1])  -- expect: 6.0	2.0
+why(flow.checkpoint, function(x) return x, x end, leaf)  -- expect: the function of flow.checkpoint returns one tensor, not 2 values
+local turned = nn.linear(2, 2)
+turned.weight = flow.ones(2, 2):t():requires_grad_()
+turned(flow.ones(1, 2)):sum():backward()
+why(function() flow.optim.sgd(turned):step() end)  -- expect: sgd changes weights that lie row by row without gaps, and tensor f32 [2, 2] is a window on others or transposed: make the parameter of x:contiguous()
 why(opt.load, opt, { steps = 1, mean = { flow.zeros(3) }, square = { flow.zeros(2) } })  -- expect: opt:load takes what opt:state() of an optimizer of the same model gave
 nn.cross_entropy(flow.zeros(1, 2), flow.tensor { 3 })  -- expect error: label 3 of row 1 is outside 1..2

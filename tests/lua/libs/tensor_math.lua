@@ -100,3 +100,31 @@ print(near(calm[1], { 100, 100 * math.exp(0.1), 100 * math.exp(0.2) }))  -- expe
 local function ends(paths, first) return flow.gbm { paths = paths, first = first, steps = 3, seed = 9, ends = true } end
 print(ends(5)[{ 3, 4 }] == ends(2, 3), ends(1, 3)[1] == flow.gbm { paths = 3, steps = 3, seed = 9 }[3][4])  -- expect: true	true
 why(flow.gbm, { path = 3 })  -- expect: flow.gbm has no option `path`: there are paths, steps, start, rate, volatility, years, seed, first, ends, dtype and device
+
+-- Integers: no quotient by 0, and no number beyond the type.
+local count, zero = flow.tensor { 7, -7 }, flow.tensor { 2, 0 }
+why(function() return count // zero end)  -- expect: cannot divide integers by 0: tensor i64 [2] has one; write x:to("f32") for infinities
+why(function() return count % 0 end)  -- expect: cannot take the remainder of integers by 0
+why(function() return 7 // zero end)  -- expect: cannot divide integers by 0: tensor i64 [2] has one; write x:to("f32") for infinities
+print(shown(count // flow.tensor { 2, 2 }), shown(flow.zeros({ 0 }, "i64") // flow.zeros({ 0 }, "i64")))  -- expect: i64 [2] [3,-4]	i64 [0] []
+why(flow.full, { 2 }, 256, "u8")  -- expect: 256 does not fit into a tensor of u8: write x:to("i64") first
+why(flow.full, { 2 }, 1e300, "i64")  -- expect: 1e+300 does not fit into a tensor of i64: write x:to("f64") first
+why(function() local bytes = flow.zeros({ 2 }, "u8") bytes[1] = -1 end)  -- expect: -1 does not fit into a tensor of u8: write x:to("i64") first
+why(function() flow.zeros({ 2 }, "i32"):fill_(2 ^ 31) end)  -- expect: 2147483648 does not fit into a tensor of i32: write x:to("f64") first
+why(flow.randint, 0, 300, { 2 }, "u8")  -- expect: 300 does not fit into a tensor of u8: write x:to("i64") first
+print(shown(flow.full({ 2 }, 1.9, "i32")))  -- expect: i32 [2] [1,1]
+-- The floor of the quotient itself, also where a / b rounds to the next integer or to -0.
+print(shown(flow.tensor({ -1.4, 1.4 }, "f64") // math.huge), shown(flow.tensor({ 1.0 }, "f64") // 0.1))  -- expect: f64 [2] [-1.0,0.0]	f64 [1] [9.0]
+-- Slopes where there is none: equal values have none of their deviation, a NaN has both.
+local function slopes(f, ...)
+  local given = { ... }
+  for i, x in ipairs(given) do given[i] = x:requires_grad_() end
+  f(table.unpack(given)):sum():backward()
+  return given[1].grad, given[#given].grad
+end
+print(shown((slopes(function(a) return a:std() end, flow.full({ 3 }, 2)))))  -- expect: f32 [3] [0.0,0.0,0.0]
+local of_a, of_b = slopes(flow.tensor({}).maximum, flow.tensor { 1.0, 2.0, 0 / 0 }, flow.tensor { 1.0, 3.0, 4.0 })
+print(shown(of_a), shown(of_b))  -- expect: f32 [3] [0.5,0.0,1.0]	f32 [3] [0.5,1.0,1.0]
+why(function() return flow.ones(3):histogram(4, -math.huge, 0) end)  -- expect: histogram takes a number of bins of 1 or more and a finite range low < high, not 4 bins of -inf to 0
+why(function() return flow.zeros(1, 1, 4, 4):max_pool2d() end)  -- expect: a pool takes the size of its window: x:max_pool2d(2), x:avg_pool2d({3, 2})
+why(function() return flow.zeros(1, 1, 4, 4):conv2d(flow.zeros(1, 1, 2, 2), nil, { strides = 2 }) end)  -- expect: x:conv2d has no option `strides`; did you mean `stride`?
