@@ -1,5 +1,5 @@
 // The journal's door. Past it, everything is believed.
-#include "engine/core/core.hpp"
+#include "engine/core/gpus.hpp"
 #include "engine/core/graph.hpp"
 
 namespace flow::core {
@@ -106,7 +106,8 @@ struct Door {
     ReadyClass needs = needs_of(state, run, e.id.unit);
     auto running = run.map_running.find(needs.limited_map);
     uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
-    return fits(state, state.room, run, e.id.unit, needs, run.cpus_used_milli, map_running);
+    return may_take_gpus(state, state.room, needs.gpu, e.gpus) &&
+           fits(state, state.room, run, e.id.unit, needs, run.cpus_used_milli, map_running);
   }
   bool operator()(const AttemptReturned& e) const { return is_current(state, e.id); }
   bool operator()(const AttemptSucceeded& e) const {
@@ -166,6 +167,15 @@ struct Door {
     const Run* run = find_run(state, e.run);
     return run != nullptr && run->phase_count(Phase::running) == 0 &&
            (is_final(run->status) || run->status == RunStatus::interrupted);
+  }
+  bool operator()(const GpusFound& e) const {
+    if (state.epoch == 0 || !state.gpus.empty() || e.gpus.empty()) return false;
+    std::set<std::string> uuids;
+    for (const Gpu& gpu : e.gpus) {
+      bool is_new = uuids.insert(gpu.uuid).second;
+      if (gpu.uuid.empty() || gpu.memory_bytes < 0 || !is_new) return false;
+    }
+    return true;
   }
 };
 

@@ -1,4 +1,5 @@
 // What is told about units and attempts.
+#include "engine/core/gpus.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/retry.hpp"
 #include "engine/core/room.hpp"
@@ -46,6 +47,12 @@ void Machine::on(const InputsResolved& event) {
     return succeed(r, event.unit, event.result);
   }
   if (r.stopping) return to_held(r, event.unit);
+  std::string lack = gpu_lack_of(def_of(r, event.unit)->resources, state_.gpus,
+                                 "`flow doctor` says what was found");
+  if (!lack.empty()) {
+    lack = "`" + unit_name(r, event.unit) + "` " + lack;
+    return fail(r, event.unit, {Cause::user_error, std::move(lack), "", 0});
+  }
   if (claim(r, event.unit)) return to_ready(r, event.unit);
   wait_elsewhere(r, event.unit);
 }
@@ -109,6 +116,12 @@ void Machine::on(const Assigned& event) {
   if (u.started == 0) u.started = at_;
   u.expected_us = expected_short_us(r, unit);
   take(state_.room, needs, u.expected_us);
+  take_gpus(state_, state_.room, needs.gpu, event.gpus);
+  if (!event.gpus.empty()) {
+    auto extra = copy_of(u);
+    extra->gpus = event.gpus;
+    u.extra = std::move(extra);
+  }
   r.cpus_used_milli += needs.cpus_milli;
   if (needs.limited_map != kNoNode) r.map_running[needs.limited_map]++;
   move(r, unit, Phase::running, UnitStatus::running);

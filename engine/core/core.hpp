@@ -14,6 +14,7 @@
 #include "engine/core/key_table.hpp"
 #include "engine/core/types.hpp"
 #include "engine/core/unit_set.hpp"
+#include "engine/plan/gpus.hpp"
 
 namespace flow::core {
 
@@ -105,7 +106,8 @@ struct UnitExtra {
   std::string wait_name;                                 // the wait that waits for it
   Time retry_at = 0;                                     // of a backoff
   std::string url;                                       // of a ready service
-  UnitId computed_by = kNoNode;  // another unit of this run that has the same key
+  UnitId computed_by = kNoNode;   // another unit of this run that has the same key
+  std::vector<std::string> gpus;  // UUIDs of what its newest attempt was given
 };
 
 /// Of counted units (see is_counted): what a run's JSON counts.
@@ -131,6 +133,7 @@ struct ReadyClass {
   int32_t priority = 0;
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
+  GpuNeeds gpu;
   UnitId limited_map = kNoNode;
   auto operator<=>(const ReadyClass&) const = default;
 };
@@ -207,13 +210,21 @@ struct Run {
   }
 };
 
+/// What is free of a device.
+struct GpuRoom {
+  int32_t milli_free = 0;
+  int64_t memory_free_bytes = 0;  // of what attempts asked for with gpu_memory
+  bool operator==(const GpuRoom&) const = default;
+};
+
 /// What is free. Short units may be assigned beyond the slots: cpus_free_milli is then negative.
 struct Room {
   int32_t cpus_free_milli = 0;
   int64_t memory_free_bytes = 0;
-  int32_t long_milli = 0;    // held by units not known to be short
-  uint32_t short_units = 0;  // running and known to be short
-  uint64_t short_us = 0;     // what these are expected to take
+  int32_t long_milli = 0;     // held by units not known to be short
+  uint32_t short_units = 0;   // running and known to be short
+  uint64_t short_us = 0;      // what these are expected to take
+  std::vector<GpuRoom> gpus;  // in the order of State::gpus
   bool operator==(const Room&) const = default;
 };
 
@@ -223,6 +234,7 @@ struct State {
   uint64_t sequence = 0;  // of the last applied record
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
+  std::vector<Gpu> gpus;
   std::map<RunId, Run> runs;  // those not yet folded
 
   // Derived.

@@ -1,4 +1,5 @@
 // Every promise about State, checked from nothing but the state itself.
+#include "engine/core/gpus.hpp"
 #include "engine/core/graph.hpp"
 
 namespace flow::core {
@@ -45,6 +46,8 @@ class Checker {
         expect(u.attempts > 0 && (u.epoch >> kReturnsBits) == state_.epoch,
                name + "its attempt is of another engine start");
         expect(!is_final(run.status), name + "runs in a run that ended");
+        expect(gpu_needs_of(def_of(run, unit)->resources).count() == gpus_of(u).size(),
+               name + "holds more or fewer GPUs than it asks for");
       }
       if (u.status == UnitStatus::succeeded) expect(u.satisfied, name + "its takers were not told");
       if (u.status == UnitStatus::failed) {
@@ -115,6 +118,8 @@ class Checker {
     expect(state_.room.long_milli <= state_.cpus_milli, "slots are over-committed by long tasks");
     expect(state_.room.cpus_free_milli >= 0 || state_.room.short_units > 0,
            "slots are over-committed by tasks that are not short");
+    for (const GpuRoom& gpu : state_.room.gpus)
+      expect(gpu.milli_free >= 0 && gpu.memory_free_bytes >= 0, "a GPU is over-committed");
     for (const auto& [id, run] : state_.runs) {
       for (const auto& [map, running] : run.map_running) {
         expect(running <= run.node(run.units[map].node).limit,

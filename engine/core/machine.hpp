@@ -43,6 +43,7 @@ class Machine {
   void on(const ServeEnded& event);
   void on(const RetryRequested& event);  // retry.cc
   void on(const RunDeleted& event);
+  void on(const GpusFound& event);
 
   /// Skips what must be skipped and brings the touched runs' own status up to date.
   void settle();

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/core/core.hpp"
+#include "engine/core/gpus.hpp"
 #include "engine/core/room.hpp"
 
 namespace flow::core {
@@ -43,6 +43,7 @@ ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
     if (is_bounded(state, run)) needs.cpus_milli = std::min(needs.cpus_milli, run.jobs * 1000);
   }
   needs.memory_bytes = grown_memory(def, u, state.memory_bytes);
+  if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
   if (u.instance >= 0 && node.limit > 0) needs.limited_map = run.unit_of(u.node);
   return needs;
 }
@@ -65,6 +66,7 @@ bool fits(const State& state, const Room& room, const Run& run, UnitId unit,
     uint32_t limit = run.node(run.units[needs.limited_map].node).limit;
     if (map_running >= limit) return false;
   }
+  if (needs.gpu.milli > 0 && choose_gpus(state, room, needs.gpu).empty()) return false;
   if (needs.cpus_milli == 0) return true;
   int64_t run_cpus_milli = int64_t{run_cpus_used_milli} + needs.cpus_milli;
   if (is_bounded(state, run) && run_cpus_milli > int64_t{run.jobs} * 1000) return false;

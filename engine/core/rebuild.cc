@@ -1,6 +1,7 @@
 // Derived fields from essential ones.
 #include <algorithm>
 
+#include "engine/core/gpus.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/room.hpp"
@@ -212,7 +213,7 @@ void rebuild_run(State& state, Run& run) {
 }
 
 void rebuild_derived(State& state) {
-  state.room = {state.cpus_milli, state.memory_bytes, 0, 0, 0};
+  state.room = {state.cpus_milli, state.memory_bytes, 0, 0, 0, free_gpus(state.gpus)};
   state.ready.clear();
   state.computing.clear();
   state.key_waiters.clear();
@@ -227,7 +228,10 @@ void rebuild_derived(State& state) {
     attach(state, run);
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
-      if (u.phase == Phase::running) take(state.room, needs_of(state, run, unit), u.expected_us);
+      if (u.phase != Phase::running) continue;
+      ReadyClass needs = needs_of(state, run, unit);
+      take(state.room, needs, u.expected_us);
+      take_gpus(state, state.room, needs.gpu, gpus_of(u));
     }
   }
 }

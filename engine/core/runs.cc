@@ -1,6 +1,7 @@
 // What is told about runs, and how a run's own status follows from its units.
 #include <algorithm>
 
+#include "engine/core/gpus.hpp"
 #include "engine/core/machine.hpp"
 
 namespace flow::core {
@@ -49,6 +50,7 @@ void Machine::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
   state_.cpus_milli = event.cpus_milli;
   state_.memory_bytes = event.memory_bytes;
+  state_.gpus.clear();
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) {
       emit(RunEnded{id});
@@ -123,6 +125,12 @@ void Machine::on(const RunDeleted& event) {
   detach(state_, r);
   state_.run_numbers.erase(r.number);
   state_.runs.erase(event.run);
+}
+
+// Nothing holds a GPU yet: there was none.
+void Machine::on(const GpusFound& event) {
+  state_.gpus = event.gpus;
+  state_.room.gpus = free_gpus(state_.gpus);
 }
 
 // ---- what follows for the run

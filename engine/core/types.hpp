@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/plan/plan.hpp"
+#include "flow/gpu.hpp"
 
 namespace flow::core {
 
@@ -104,7 +105,8 @@ struct ValueGathered {
 };
 struct Assigned {
   AttemptId id;
-};  // the scheduler's choice
+  std::vector<std::string> gpus{};  // UUIDs of the devices that it is given
+};                                  // the scheduler's choice
 struct AttemptReturned {
   AttemptId id;
 };  // never started, given back
@@ -172,12 +174,16 @@ struct RetryRequested {
 struct RunDeleted {
   RunId run;
 };  // gc
+/// The machine's GPUs, looked for when a run first asks for one. An engine that starts knows none.
+struct GpusFound {
+  std::vector<Gpu> gpus;
+};
 
 using Event = std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
                            WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
                            AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
                            CheckpointSaved, SignalReceived, TimerFired, CancelRequested,
-                           StopRequested, ServeEnded, RetryRequested, RunDeleted>;
+                           StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound>;
 
 /// An event as the journal holds it.
 struct Record {

@@ -1,6 +1,7 @@
 // A unit's way from its edges to its end.
 #include <algorithm>
 
+#include "engine/core/gpus.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/room.hpp"
 
@@ -53,6 +54,7 @@ void Machine::leave(Run& run, UnitId unit) {
     case Phase::running: {
       ReadyClass needs = needs_of(state_, run, unit);
       give_back(state_.room, needs, u.expected_us);
+      give_back_gpus(state_, state_.room, needs.gpu, gpus_of(u));
       run.cpus_used_milli -= needs.cpus_milli;
       u.expected_us = 0;
       if (needs.limited_map != kNoNode && --run.map_running[needs.limited_map] == 0) {

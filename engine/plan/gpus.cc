@@ -45,18 +45,6 @@ bool matches_one(std::string_view pattern, std::string_view name) {
   return false;
 }
 
-/// "gpus = 2 with gpu = \"H200\" and gpu_memory = 80 GiB"
-std::string asked_for(const Resources& asked) {
-  std::string text = fmt::format("gpus = {}", asked.gpus_milli / 1000.0);
-  std::string more;
-  if (!asked.gpu_model.empty()) more = fmt::format("gpu = \"{}\"", asked.gpu_model);
-  if (asked.gpu_memory_bytes > 0) {
-    std::string memory = format_bytes(static_cast<uint64_t>(asked.gpu_memory_bytes));
-    more += fmt::format("{}gpu_memory = {}", more.empty() ? "" : " and ", memory);
-  }
-  return more.empty() ? text : text + " with " + more;
-}
-
 std::string list_of(const std::vector<Gpu>& gpus) {
   std::string text;
   for (size_t i = 0; i < gpus.size() && i < kShownMax; i++)
@@ -90,6 +78,17 @@ bool suits(const GpuNeeds& needs, const Gpu& gpu) {
   return needs.model.empty() || matches_model(needs.model, gpu.name);
 }
 
+std::string words_of(const GpuNeeds& needs) {
+  std::string text = fmt::format("gpus = {}", needs.milli / 1000.0);
+  std::string more;
+  if (!needs.model.empty()) more = fmt::format("gpu = \"{}\"", needs.model);
+  if (needs.memory_bytes > 0) {
+    std::string memory = format_bytes(static_cast<uint64_t>(needs.memory_bytes));
+    more += fmt::format("{}gpu_memory = {}", more.empty() ? "" : " and ", memory);
+  }
+  return more.empty() ? text : text + " with " + more;
+}
+
 std::string words_of(const Gpu& gpu) {
   return fmt::format("GPU {} ({}, {})", gpu.index, gpu.name,
                      format_bytes(static_cast<uint64_t>(gpu.memory_bytes)));
@@ -100,7 +99,8 @@ std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus
   const char* of_gpu = resources.gpu_memory_bytes > 0 ? "gpu_memory"
                        : !resources.gpu_model.empty() ? "gpu"
                                                       : nullptr;
-  if (resources.gpus_milli == 0 && of_gpu != nullptr) {
+  if (resources.gpus_milli == 0 && of_gpu == nullptr) return "";
+  if (resources.gpus_milli == 0) {
     return fmt::format(
         "has the option `{}` and asks for no GPU: add `gpus = 1`, or a fraction that shares one",
         of_gpu);
@@ -109,7 +109,7 @@ std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus
   auto suiting =
       std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(needs, gpu); });
   if (static_cast<size_t>(suiting) >= needs.count()) return "";
-  std::string asks = "asks for " + asked_for(resources) + ", and ";
+  std::string asks = "asks for " + words_of(needs) + ", and ";
   if (gpus.empty())
     return fmt::format("{}this machine has none: {}; remove `gpus` to run it on CPUs", asks,
                        why_none);

@@ -35,6 +35,8 @@ bool suits(const GpuNeeds& needs, const Gpu& gpu);
 /// …"), or "". `why_none` says why it has none.
 std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus,
                         const std::string& why_none);
+/// "gpus = 2 with gpu = \"H200\" and gpu_memory = 80 GiB"
+std::string words_of(const GpuNeeds& needs);
 /// "GPU 0 (NVIDIA H200, 139 GiB)"
 std::string words_of(const Gpu& gpu);
 

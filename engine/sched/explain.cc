@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "engine/base/units.hpp"
+#include "engine/core/gpus.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/sched/sched.hpp"
 
@@ -38,11 +39,13 @@ std::string utc(Time at_ms) {
   return text + " UTC";
 }
 
-std::string cores(int64_t milli) {
+std::string thousandths(int64_t milli) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", static_cast<double>(milli) / 1000);
-  return std::string(text) + (milli == 1000 ? " CPU" : " CPUs");
+  return text;
 }
+
+std::string cores(int64_t milli) { return thousandths(milli) + (milli == 1000 ? " CPU" : " CPUs"); }
 
 std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edges) {
   Names inputs, branches;
@@ -55,19 +58,54 @@ std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edg
   return "it waits for " + inputs.text() + ", and for " + branches.text() + " to choose a branch";
 }
 
-/// Who runs now, of one run or of all.
-std::string holders(const State& state, const Run* only) {
+/// Those that run now and are `wanted`, of one run or of all.
+template <typename Wanted>
+std::string running(const State& state, const Run* only, Wanted wanted) {
   Names names;
   for (const auto& [id, run] : state.runs) {
     if (only != nullptr && &run != only) continue;
     if (run.phase_count(Phase::running) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
-      if (run.units[unit].phase != Phase::running || is_service(run, unit)) continue;
+      if (run.units[unit].phase != Phase::running || !wanted(run, unit)) continue;
       names.add(quoted(run, unit) +
                 (only == nullptr && state.runs.size() > 1 ? " of run " + id : ""));
     }
   }
   return names.empty() ? "nobody" : names.text();
+}
+
+/// Who holds CPU slots.
+std::string holders(const State& state, const Run* only) {
+  return running(state, only, [](const Run& run, UnitId unit) { return !is_service(run, unit); });
+}
+
+std::string holders_of(const State& state, const Gpu& gpu) {
+  return running(state, nullptr, [&](const Run& run, UnitId unit) {
+    const std::vector<std::string>& held = gpus_of(run.units[unit]);
+    return std::find(held.begin(), held.end(), gpu.uuid) != held.end();
+  });
+}
+
+/// "it asks for gpus = 1; GPU 0 has 0.5 free, held by `a`": the devices that would suit it.
+std::string why_no_gpu(const State& state, const GpuNeeds& needs) {
+  std::string text = "it asks for " + words_of(needs);
+  size_t shown = 0, others = 0;
+  for (size_t i = 0; i < state.gpus.size(); i++) {
+    const Gpu& gpu = state.gpus[i];
+    const GpuRoom& room = state.room.gpus[i];
+    if (!suits(needs, gpu)) continue;
+    if (room.milli_free == kWholeGpuMilli) continue;  // free, but too few
+    if (++shown > kNamesMax) {
+      others++;
+      continue;
+    }
+    text += "; GPU " + std::to_string(gpu.index) + " has " + thousandths(room.milli_free);
+    if (needs.memory_bytes > 0) {
+      text += " and " + format_bytes(static_cast<uint64_t>(room.memory_free_bytes));
+    }
+    text += " free, held by " + holders_of(state, gpu);
+  }
+  return others == 0 ? text : text + "; and so " + std::to_string(others) + " more";
 }
 
 std::string why_ready(const State& state, const Run& run, UnitId unit) {
@@ -85,6 +123,8 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
            std::to_string(state.room.memory_free_bytes >> 20) +
            " MiB are free, the rest is held by " + holders(state, nullptr);
   }
+  bool lacks_gpus = needs.gpu.milli > 0 && choose_gpus(state, state.room, needs.gpu).empty();
+  if (lacks_gpus) return why_no_gpu(state, needs.gpu);
   bool bounded = run.jobs > 0 && int64_t{run.jobs} * 1000 < state.cpus_milli;
   if (bounded && run.cpus_used_milli + needs.cpus_milli > run.jobs * 1000) {
     return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " +

@@ -2,6 +2,7 @@
 // long queue behind a unit that does not fit costs nothing.
 #include <map>
 
+#include "engine/core/gpus.hpp"
 #include "engine/core/room.hpp"
 #include "engine/sched/sched.hpp"
 
@@ -20,10 +21,14 @@ class Plans {
   bool fit(const Run& run, UnitId unit, const ReadyClass& needs) {
     return fits(state_, room_, run, unit, needs, run_cpus(run), map_running(run, needs));
   }
-  void add(const Run& run, UnitId unit, const ReadyClass& needs) {
+  Assigned add(const Run& run, UnitId unit, const ReadyClass& needs) {
+    Assigned assigned{next_attempt(state_, run, unit)};
+    if (needs.gpu.milli > 0) assigned.gpus = choose_gpus(state_, room_, needs.gpu);
     take(room_, needs, expected_short_us(run, unit));
+    take_gpus(state_, room_, needs.gpu, assigned.gpus);
     run_cpus(run) += needs.cpus_milli;
     if (needs.limited_map != kNoNode) map_running(run, needs)++;
+    return assigned;
   }
 
  private:
@@ -66,8 +71,7 @@ std::vector<Event> schedule(const State& state, size_t limit) {
       blocked++;
       continue;
     }
-    plans.add(run, best.unit, best.what);
-    proposals.push_back(Assigned{next_attempt(state, run, best.unit)});
+    proposals.push_back(plans.add(run, best.unit, best.what));
     UnitId follower = run.ready.at(best.what).after(best.unit);
     if (follower == kNoNode) continue;
     best.unit = follower;

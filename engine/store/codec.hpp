@@ -1,5 +1,7 @@
 // Shared by the codecs of the journal and of snapshots; the generated types stay below this line.
 #pragma once
+#include <google/protobuf/repeated_field.h>
+
 #include "engine/store/journal.pb.h"
 #include "engine/store/store.hpp"
 
@@ -7,6 +9,11 @@ namespace flow {
 
 void put_failure(const core::Failure& failure, journal::Failure& m);
 bool get_failure(const journal::Failure& m, core::Failure& failure);
+/// The newest that this program reads. What names no GPU is written as 1, which older ones read.
+constexpr uint32_t kSchema = 2;
+void put_gpu(const Gpu& gpu, journal::Gpu& m);
+/// False where they can't be a machine's.
+bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);
 Error newer_schema(uint32_t schema, const char* what);
 
 }  // namespace flow

@@ -4,14 +4,13 @@
 
 #include <map>
 
+#include "engine/core/gpus.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/codec.hpp"
 
 namespace flow {
 
 namespace {
-
-constexpr uint32_t kSchema = 1;
 
 std::string bytes_of(const Digest& digest) { return std::string(digest.view()); }
 
@@ -76,6 +75,7 @@ struct Writer {
     return e.run;
   }
   const std::string& operator()(const core::Assigned& e) {
+    for (const std::string& uuid : e.gpus) m.add_gpus(uuid);
     return attempt(journal::ASSIGNED, e.id);
   }
   const std::string& operator()(const core::AttemptReturned& e) {
@@ -143,6 +143,10 @@ struct Writer {
   const std::string& operator()(const core::RunDeleted& e) {
     return plain(journal::RUN_DELETED, e.run);
   }
+  const std::string& operator()(const core::GpusFound& e) {
+    for (const Gpu& gpu : e.gpus) put_gpu(gpu, *m.add_machine_gpus());
+    return plain(journal::GPUS_FOUND, kNone);
+  }
 
   const std::string& attempt(journal::Type type, const core::AttemptId& id) {
     m.set_type(type);
@@ -173,6 +177,26 @@ bool get_failure(const journal::Failure& m, core::Failure& failure) {
   return true;
 }
 
+void put_gpu(const Gpu& gpu, journal::Gpu& m) {
+  m.set_index(gpu.index);
+  m.set_uuid(gpu.uuid);
+  m.set_name(gpu.name);
+  m.set_pci(gpu.pci);
+  m.set_memory_bytes(gpu.memory_bytes);
+  m.set_numa(gpu.numa);
+  m.set_is_mig(gpu.is_mig);
+}
+
+bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from,
+              std::vector<Gpu>& gpus) {
+  for (const journal::Gpu& m : from) {
+    if (m.uuid().empty() || m.memory_bytes() < 0 || core::find_gpu(gpus, m.uuid())) return false;
+    gpus.push_back(
+        {m.index(), m.uuid(), m.name(), m.pci(), m.memory_bytes(), m.numa(), m.is_mig()});
+  }
+  return true;
+}
+
 Error newer_schema(uint32_t schema, const char* what) {
   return environment_error(
       fmt::format("the {} was written by a newer version of flow (schema {}, this program knows "
@@ -183,7 +207,7 @@ Error newer_schema(uint32_t schema, const char* what) {
 std::string encode_records(const std::vector<core::Record>& records) {
   google::protobuf::Arena arena;
   auto* batch = google::protobuf::Arena::CreateMessage<journal::Batch>(&arena);
-  batch->set_schema(kSchema);
+  uint32_t schema = 1;
   batch->mutable_records()->Reserve(static_cast<int>(records.size()));
   std::map<std::string, uint32_t> runs;
   for (const core::Record& record : records) {
@@ -191,11 +215,13 @@ std::string encode_records(const std::vector<core::Record>& records) {
     m.set_sequence(record.sequence);
     m.set_at(record.at);
     const std::string& run = std::visit(Writer{m}, record.event);
+    if (m.gpus_size() > 0 || m.machine_gpus_size() > 0) schema = kSchema;
     if (run.empty()) continue;
     auto [place, added] = runs.try_emplace(run, static_cast<uint32_t>(runs.size() + 1));
     if (added) batch->add_runs(run);
     m.set_run(place->second);
   }
+  batch->set_schema(schema);
   std::string bytes = batch->SerializeAsString();
   seal(bytes);
   return bytes;
@@ -220,7 +246,8 @@ class RecordReader {
     record.sequence = m.sequence();
     record.at = m.at();
     std::string run;
-    if (m.type() != journal::ENGINE_STARTED) {
+    bool is_of_run = m.type() != journal::ENGINE_STARTED && m.type() != journal::GPUS_FOUND;
+    if (is_of_run) {
       if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
       run = batch_.runs(static_cast<int>(m.run()) - 1);
       if (run.empty()) return false;
@@ -279,7 +306,7 @@ class RecordReader {
         record.event = core::ValueGathered{run, m.unit(), digest};
         return has_digest;
       case journal::ASSIGNED:
-        record.event = core::Assigned{id};
+        record.event = core::Assigned{id, {m.gpus().begin(), m.gpus().end()}};
         return true;
       case journal::ATTEMPT_RETURNED:
         record.event = core::AttemptReturned{id};
@@ -340,6 +367,12 @@ class RecordReader {
       case journal::RUN_DELETED:
         record.event = core::RunDeleted{run};
         return true;
+      case journal::GPUS_FOUND: {
+        core::GpusFound e;
+        bool ok = get_gpus(m.machine_gpus(), e.gpus);
+        record.event = std::move(e);
+        return ok;
+      }
       default:
         return false;
     }
@@ -373,7 +406,7 @@ Result<std::vector<core::Record>> decode_records(std::string_view bytes, const F
   if (!batch->ParseFromArray(content.data(), static_cast<int>(content.size())))
     return environment_error("a batch of the journal can't be parsed");
   if (batch->schema() > kSchema) return newer_schema(batch->schema(), "journal");
-  if (batch->schema() != kSchema) return environment_error("a batch of the journal has no schema");
+  if (batch->schema() == 0) return environment_error("a batch of the journal has no schema");
   std::vector<core::Record> records(static_cast<size_t>(batch->records_size()));
   RecordReader reader(*batch, plan, fragment);
   for (size_t i = 0; i < records.size(); i++) {

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "engine/core/gpus.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/codec.hpp"
@@ -11,8 +12,6 @@
 namespace flow {
 
 namespace {
-
-constexpr uint32_t kSchema = 1;
 
 enum Flag : uint32_t {
   kCached = 1,
@@ -115,6 +114,7 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
   m.set_retry_at(e.retry_at);
   m.set_url(e.url);
   m.set_computed_by(e.computed_by == kNoNode ? 0 : e.computed_by + 1);
+  for (const std::string& uuid : e.gpus) m.add_gpus(uuid);
 }
 
 bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
@@ -130,6 +130,7 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
   e.retry_at = m.retry_at();
   e.url = m.url();
   e.computed_by = m.computed_by() == 0 ? kNoNode : m.computed_by() - 1;
+  e.gpus.assign(m.gpus().begin(), m.gpus().end());
   return true;
 }
 
@@ -301,13 +302,24 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   return "";
 }
 
+bool holds_known_gpus(const core::Run& run, const std::vector<Gpu>& gpus) {
+  for (const core::Unit& unit : run.units) {
+    if (unit.phase != core::Phase::running) continue;
+    for (const std::string& uuid : core::gpus_of(unit)) {
+      if (!core::find_gpu(gpus, uuid)) return false;
+    }
+  }
+  return true;
+}
+
 std::string encode_header(const core::State& state) {
   journal::Snapshot m;
-  m.set_schema(kSchema);
+  m.set_schema(state.gpus.empty() ? 1 : kSchema);
   m.set_epoch(state.epoch);
   m.set_sequence(state.sequence);
   m.set_cpus_milli(state.cpus_milli);
   m.set_memory_bytes(state.memory_bytes);
+  for (const Gpu& gpu : state.gpus) put_gpu(gpu, *m.add_gpus());
   return m.SerializeAsString();
 }
 
@@ -336,7 +348,7 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   if (!m->ParseFromArray(content.data(), static_cast<int>(content.size())))
     return environment_error("a snapshot can't be parsed");
   if (m->schema() > kSchema) return newer_schema(m->schema(), "snapshot");
-  if (m->schema() != kSchema) return environment_error("a snapshot has no schema");
+  if (m->schema() == 0) return environment_error("a snapshot has no schema");
   core::State state;
   state.epoch = m->epoch();
   state.sequence = m->sequence();
@@ -344,9 +356,12 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.memory_bytes = m->memory_bytes();
   if (state.cpus_milli < 0 || state.memory_bytes < 0)
     return environment_error("a snapshot has a machine of less than nothing");
+  if (!get_gpus(m->gpus(), state.gpus)) return environment_error("a snapshot has a damaged GPU");
   for (const journal::Run& run : m->runs()) {
     auto [place, added] = state.runs.try_emplace(run.id());
     std::string problem = added ? get_run(run, place->second, plan, fragment) : "a namesake in it";
+    if (problem.empty() && !holds_known_gpus(place->second, state.gpus))
+      problem = "an attempt on a GPU that its machine lacks";
     if (!problem.empty())
       return environment_error(fmt::format("the snapshot of the run {} has {}", run.id(), problem));
   }

@@ -21,6 +21,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
         << e.failures << '/' << e.ooms << '/' << e.infra << '/' << e.lost << " for "
         << e.waiting_for << ' ' << e.wait_name << " retry at " << e.retry_at << " url " << e.url
         << " by " << e.computed_by;
+    for (const std::string& uuid : e.gpus) out << " on " << uuid;
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }
@@ -31,7 +32,10 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
 inline std::string dump(const State& state) {
   std::ostringstream out;
   out << "epoch " << state.epoch << " sequence " << state.sequence << " cpus " << state.cpus_milli
-      << " memory " << state.memory_bytes << '\n';
+      << " memory " << state.memory_bytes;
+  for (const Gpu& gpu : state.gpus)
+    out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes;
+  out << '\n';
   for (const auto& [id, run] : state.runs) {
     out << "run " << id << ' ' << run.name << ' ' << status_name(run.status) << ' ' << run.submitted
         << '-' << run.finished << " jobs " << run.jobs << " flags " << run.fail_fast << run.fresh
@@ -58,6 +62,7 @@ inline State restored(const State& state) {
   copy.sequence = state.sequence;
   copy.cpus_milli = state.cpus_milli;
   copy.memory_bytes = state.memory_bytes;
+  copy.gpus = state.gpus;
   for (const auto& [id, run] : state.runs) {
     Run& r = copy.runs[id];
     r.id = run.id;

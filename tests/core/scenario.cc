@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "engine/core/gpus.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/core/dump.hpp"
 
@@ -30,6 +31,12 @@ std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
   for (std::string word; in >> word;) words.push_back(word);
   return words;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : ",") + word;
+  return all;
 }
 
 std::string option(const std::vector<std::string>& words, const std::string& name) {
@@ -164,6 +171,9 @@ std::string Scenario::declare(const Words& words) {
     def.retry.infra = uint32_t(number(words, "infra", 5));
     def.resources.cpus_milli = int32_t(number(words, "cpus", 1000));
     def.resources.memory_bytes = number(words, "memory", 0);
+    def.resources.gpus_milli = int32_t(number(words, "gpus", 0));
+    def.resources.gpu_model = option(words, "gpu");
+    def.resources.gpu_memory_bytes = number(words, "gpu_memory", 0);
     def.priority = int32_t(number(words, "priority", 0));
     def.cache = option(words, "cache") != "no";
     if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
@@ -268,7 +278,20 @@ bool Scenario::parse(const Words& words, Event& event) {
   } else if (verb == "value") {
     event = ValueGathered{run_, word(1) == "result" ? kNoNode : named, sha256(word(2))};
   } else if (verb == "assign") {
-    event = Assigned{next_attempt(state_, state_.runs.at(run_), named)};
+    event = Assigned{next_attempt(state_, state_.runs.at(run_), named),
+                     split(option(words, "on"), ',')};
+  } else if (verb == "gpus") {
+    GpusFound e;
+    for (size_t i = 1; i < words.size(); i++) {
+      std::vector<std::string> parts = split(words[i], ':');
+      Gpu gpu;
+      gpu.index = uint32_t(i - 1);
+      gpu.uuid = parts.at(0);
+      gpu.name = parts.at(1);
+      gpu.memory_bytes = std::stoll(parts.at(2));
+      e.gpus.push_back(gpu);
+    }
+    event = e;
   } else if (verb == "signal") {
     event = SignalReceived{run_, word(1), sha256(word(2))};
   } else if (verb == "timer") {
@@ -367,6 +390,8 @@ std::string Scenario::proposals(const Words& words, const std::string& expected)
     const AttemptId& id = std::get<Assigned>(event).id;
     if (words[0] == "schedule") {
       all += (all.empty() ? "" : ", ") + say(id);
+      const std::vector<std::string>& gpus = std::get<Assigned>(event).gpus;
+      if (!gpus.empty()) all += " on " + joined(gpus);
       continue;
     }
     if (!admit(state_, event)) return "a proposal was refused: " + say(id);
@@ -407,6 +432,8 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   }
   if (status_name(is.status) != words[2]) return std::string("it is ") + status_name(is.status);
   if (has(words, "cached") != is.cached) return is.cached ? "it is cached" : "it is not cached";
+  std::string on = option(words, "on");
+  if (!on.empty() && on != joined(gpus_of(is))) return "it is on " + joined(gpus_of(is));
   std::string attempts = option(words, "attempts");
   if (!attempts.empty() && std::to_string(is.attempts) != attempts) {
     return "attempts: " + std::to_string(is.attempts);

@@ -2,6 +2,7 @@
 //
 //   def NAME [kind=lua|shell|dynamic|service] [retries=N] [backoff=MS] [factor=F] [cap=MS] [oom=N]
 //            [infra=N] [cpus=MILLI] [memory=N] [priority=N] [cache=no] [effect]
+//            [gpus=MILLI] [gpu=MODEL] [gpu_memory=N]
 //   node NAME DEF [args=a,b] [after=a,b] [in=w:then|w:else] [items=a,1,b] [list=a] [limit=N]
 //   node NAME when=a then=b else=c [in=…]
 //   result a,b
@@ -10,9 +11,11 @@
 //   run ID                        the run that the following lines mean
 //   EVENT -> COMMAND; COMMAND     nothing else may come out
 //   refused EVENT                 not admitted
-//   schedule -> a@1, b@1          what the scheduler proposes
+//   gpus A:MODEL:MEMORY …         the machine's GPUs are found, an event
+//   assign UNIT [on=A,B]          an event
+//   schedule -> a@1, b@1 on A     what the scheduler proposes
 //   go -> COMMANDS                admits and applies what it proposes
-//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, phase=N
+//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, phase=N, on=A,B
 //   status STATUS                 of the run
 //   counts succeeded=1 …          those not named are 0
 //   why UNIT TEXT / error UNIT TEXT   the explanation, the failure's message, hold this text

@@ -12,7 +12,7 @@ using core::Unit;
 using core::UnitId;
 
 constexpr uint32_t kRetries = 3;
-enum : uint32_t { kPlain, kFat, kUncached, kUrgent, kDynamic, kService, kDefs };
+enum : uint32_t { kPlain, kFat, kUncached, kUrgent, kShare, kWhole, kDynamic, kService, kDefs };
 
 uint64_t number_of(const Digest& digest, int word) {
   uint64_t number = 0;
@@ -22,7 +22,7 @@ uint64_t number_of(const Digest& digest, int word) {
 
 std::vector<TaskDef> definitions() {
   std::vector<TaskDef> defs(kDefs);
-  const char* names[] = {"plain", "fat", "uncached", "urgent", "dyn", "srv"};
+  const char* names[] = {"plain", "fat", "uncached", "urgent", "share", "whole", "dyn", "srv"};
   for (uint32_t i = 0; i < kDefs; i++) {
     defs[i].name = names[i];
     defs[i].retry.max = kRetries;
@@ -33,6 +33,8 @@ std::vector<TaskDef> definitions() {
   defs[kFat].resources = {2000, 300, 0, 0, "", "", 1};
   defs[kUncached].cache = false;
   defs[kUrgent].priority = 3;
+  defs[kShare].resources = {1000, 0, 300, 30, "", "", 1};
+  defs[kWhole].resources = {1000, 0, 2000, 0, "", "", 1};
   defs[kDynamic].kind = TaskKind::dynamic;
   defs[kService].kind = TaskKind::service;
   return defs;
@@ -142,6 +144,16 @@ void add_content(const Run& run, const Value& value, std::string& text) {
 }
 
 }  // namespace
+
+std::vector<Gpu> machine_gpus() {
+  std::vector<Gpu> gpus(2);
+  for (uint32_t i = 0; i < gpus.size(); i++) {
+    gpus[i].index = i;
+    gpus[i].uuid = "GPU-" + std::to_string(i);
+    gpus[i].memory_bytes = 70;
+  }
+  return gpus;
+}
 
 std::shared_ptr<const Plan> random_plan(uint64_t seed) {
   Random random(seed);

@@ -11,6 +11,8 @@ namespace flow::sim {
 
 /// A random graph of tasks, maps, whens, dynamic tasks and perhaps a service.
 std::shared_ptr<const Plan> random_plan(uint64_t seed);
+/// Those of the machine that every head finds.
+std::vector<Gpu> machine_gpus();
 /// The calls of the dynamic task with this key.
 std::shared_ptr<const PlanFragment> calls_of(const Plan& plan, const Digest& key);
 

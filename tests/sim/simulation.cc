@@ -275,6 +275,7 @@ void Simulation::recover() {
   check_seen();
   std::vector<Event> first;
   first.push_back(EngineStarted{state_.epoch + 1, int32_t(1000 * (1 + random_.below(4))), 1000});
+  first.push_back(GpusFound{machine_gpus()});
   turn(std::move(first));
   if (crashed_) recover();
 }

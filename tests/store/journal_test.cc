@@ -80,6 +80,14 @@ std::vector<core::Record> one_of_each(const Sources& sources) {
   return records;
 }
 
+std::vector<core::Record> of_gpus() {
+  core::GpusFound found;
+  found.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
+  found.gpus.push_back({1, "MIG-b", "NVIDIA A100 MIG 1g.5gb", "0000:9b:00.0", 5000, -1, true});
+  core::Assigned assigned{{"run-1", 1, 2, 3 << 16}, {"GPU-a", "MIG-b"}};
+  return {{1, 1000, found}, {2, 1001, assigned}};
+}
+
 std::string hex(std::string_view bytes) {
   std::ostringstream out;
   for (unsigned char c : bytes) out << "0123456789abcdef"[c >> 4] << "0123456789abcdef"[c & 15];
@@ -120,6 +128,62 @@ TEST_CASE("bytes of version 1 replay") {
   CHECK(encode_records(*back) == now);
 }
 
+TEST_CASE("GPUs are journaled as they were, as bytes that older versions refuse as newer") {
+  Sources sources;
+  std::string bytes = encode_records(of_gpus());
+  auto back = decode_records(bytes, sources.find_plan, sources.find_fragment);
+  if (!back.ok()) FAIL(back.error().message);
+  CHECK(encode_records(*back) == bytes);
+  const auto& found = std::get<core::GpusFound>(back->at(0).event);
+  CHECK(found.gpus == std::get<core::GpusFound>(of_gpus()[0].event).gpus);
+  CHECK(std::get<core::Assigned>(back->at(1).event).gpus ==
+        std::vector<std::string>{"GPU-a", "MIG-b"});
+  CHECK(bytes.substr(0, 2) == std::string("\x08\x02"));  // schema 2
+  CHECK(encode_records(one_of_each(sources)).substr(0, 2) == std::string("\x08\x01"));
+}
+
+TEST_CASE("bytes of version 2 replay") {
+  Sources sources;
+  std::ifstream file(FLOW_PINNED_DIR "/journal-2.hex");
+  std::string text;
+  file >> text;
+  std::string now = encode_records(of_gpus());
+  if (text.empty())
+    FAIL("tests/store/pinned/journal-2.hex is missing; today's bytes are " << hex(now));
+  auto back = decode_records(unhex(text), sources.find_plan, sources.find_fragment);
+  if (!back.ok()) FAIL(back.error().message);
+  CHECK(encode_records(*back) == now);
+}
+
+TEST_CASE(
+    "a snapshot keeps the GPUs and who holds them, and one that contradicts itself is refused") {
+  auto plan = std::make_shared<Plan>(*small_plan());
+  plan->defs[0].resources.gpus_milli = 500;
+  FindPlan find_plan = [&](const Digest&) { return plan; };
+  core::State live;
+  std::vector<core::Command> commands;
+  auto feed = [&](core::Event event) {
+    REQUIRE(core::admit(live, event));
+    core::apply(live, {live.sequence + 1, 1000, std::move(event)}, commands);
+  };
+  feed(core::EngineStarted{1, 2000, 1 << 30});
+  feed(of_gpus()[0].event);
+  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
+  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
+  feed(core::Assigned{core::next_attempt(live, live.runs.at("r"), 0), {"MIG-b"}});
+  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->gpus == live.gpus);
+  CHECK(restored->room == live.room);
+  CHECK(restored->runs.at("r").units[0].extra->gpus == std::vector<std::string>{"MIG-b"});
+  CHECK(core::check_invariants(*restored) == "");
+
+  live.gpus.pop_back();
+  auto broken = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  REQUIRE_FALSE(broken.ok());
+  CHECK_THAT(broken.error().message, Catch::Contains("an attempt on a GPU that its machine lacks"));
+}
+
 TEST_CASE("a damaged batch is refused at every byte") {
   Sources sources;
   std::string bytes = encode_records(one_of_each(sources));
@@ -136,7 +200,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x02", 2);  // schema 2, nothing else
+  std::string newer("\x08\x03", 2);  // schema 3, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());

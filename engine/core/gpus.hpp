@@ -1,0 +1,30 @@
+// Which of the machine's GPUs an attempt takes, and what that leaves free.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+
+namespace flow::core {
+
+/// UUIDs of the devices that an attempt of these needs gets of what is free, or none where they do
+/// not fit. A share goes to the device that has the least left of those that it fits on; whole ones
+/// are those of the least memory that will do.
+std::vector<std::string> choose_gpus(const State& state, const Room& room, const GpuNeeds& needs);
+/// Whether these devices suit the needs, are as many as those ask for, and have that much free.
+bool may_take_gpus(const State& state, const Room& room, const GpuNeeds& needs,
+                   const std::vector<std::string>& uuids);
+void take_gpus(const State& state, Room& room, const GpuNeeds& needs,
+               const std::vector<std::string>& uuids);
+void give_back_gpus(const State& state, Room& room, const GpuNeeds& needs,
+                    const std::vector<std::string>& uuids);
+
+/// All of them free.
+std::vector<GpuRoom> free_gpus(const std::vector<Gpu>& gpus);
+/// By UUID.
+std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid);
+/// What the unit's attempt holds, or last held.
+const std::vector<std::string>& gpus_of(const Unit& unit);
+
+}  // namespace flow::core

@@ -1,0 +1,256 @@
+// GPUs against an oracle that tries every set of devices: what fits is given, by the rule, and what
+// does not is refused.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <string>
+
+#include "engine/core/gpus.hpp"
+#include "engine/sched/sched.hpp"
+#include "tests/sim/random.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+using Uuids = std::vector<std::string>;
+
+std::vector<Gpu> random_machine(sim::Random& random) {
+  std::vector<Gpu> gpus;
+  for (uint32_t i = 1 + random.below(4); i > 0; i--) {
+    Gpu gpu;
+    gpu.index = uint32_t(gpus.size());
+    gpu.uuid = "GPU-" + std::to_string(gpu.index);
+    gpu.name = random.one_in(2) ? "A" : "B";
+    gpu.memory_bytes = 40 + 40 * random.below(3);
+    gpu.is_mig = random.one_in(6);
+    gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+TaskDef random_task(sim::Random& random) {
+  TaskDef def;
+  def.name = "t";
+  def.priority = int32_t(random.below(3));
+  Resources& asked = def.resources;
+  asked.cpus_milli = 1;
+  if (random.one_in(5)) return def;
+  asked.gpus_milli =
+      random.one_in(2) ? 1000 * int32_t(1 + random.below(3)) : 100 + int32_t(random.below(900));
+  if (random.one_in(3)) asked.gpu_model = random.one_in(2) ? "A" : "B";
+  if (random.one_in(2)) asked.gpu_memory_bytes = 1 + random.below(120);
+  return def;
+}
+
+/// What each device has left, counted from what runs.
+struct Left {
+  int64_t milli = 1000, memory = 0;
+};
+using Lefts = std::map<std::string, Left>;
+
+const Resources& asked_by(const Run& run, UnitId unit) {
+  return run.plan->defs[run.plan->nodes[run.units[unit].node].def].resources;
+}
+
+void take(Lefts& lefts, const Resources& asked, const Uuids& uuids) {
+  for (const std::string& uuid : uuids) {
+    lefts[uuid].milli -= std::min(asked.gpus_milli, 1000);
+    lefts[uuid].memory -= asked.gpu_memory_bytes;
+  }
+}
+
+Lefts lefts_of(const State& state) {
+  Lefts lefts;
+  for (const Gpu& gpu : state.gpus) lefts[gpu.uuid] = {1000, gpu.memory_bytes};
+  for (const auto& [id, run] : state.runs) {
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      const Unit& u = run.units[unit];
+      if (u.status == UnitStatus::running)
+        take(lefts, asked_by(run, unit), u.extra ? u.extra->gpus : Uuids{});
+    }
+  }
+  return lefts;
+}
+
+bool may_be_on(const Resources& asked, const Gpu& gpu, const Left& left) {
+  bool is_model = asked.gpu_model.empty() || asked.gpu_model == gpu.name;
+  bool is_whole_enough = !gpu.is_mig || asked.gpus_milli <= 1000;
+  return is_model && is_whole_enough && left.milli >= std::min(asked.gpus_milli, 1000) &&
+         left.memory >= asked.gpu_memory_bytes;
+}
+
+/// Every set of devices, as a machine of few has them.
+std::vector<std::vector<Gpu>> sets_of(const std::vector<Gpu>& gpus) {
+  std::vector<std::vector<Gpu>> sets;
+  for (uint32_t bits = 0; bits < 1u << gpus.size(); bits++) {
+    std::vector<Gpu> set;
+    for (size_t i = 0; i < gpus.size(); i++) {
+      if ((bits >> i & 1) != 0) set.push_back(gpus[i]);
+    }
+    sets.push_back(std::move(set));
+  }
+  return sets;
+}
+
+bool may_have(const Resources& asked, const std::vector<Gpu>& set, const Lefts& lefts) {
+  size_t count = size_t(asked.gpus_milli + 999) / 1000;
+  return set.size() == count && std::all_of(set.begin(), set.end(), [&](const Gpu& gpu) {
+           return may_be_on(asked, gpu, lefts.at(gpu.uuid));
+         });
+}
+
+/// What the rule prefers has the smaller price: the fullest device for a share, the smallest ones
+/// for whole.
+std::vector<int64_t> price(const Resources& asked, const std::vector<Gpu>& set,
+                           const Lefts& lefts) {
+  std::vector<std::vector<int64_t>> each;
+  for (const Gpu& gpu : set) {
+    const Left& left = lefts.at(gpu.uuid);
+    if (asked.gpus_milli < 1000) {
+      each.push_back({left.milli, left.memory, gpu.index});
+    } else {
+      each.push_back({gpu.memory_bytes, gpu.index});
+    }
+  }
+  std::sort(each.begin(), each.end());
+  std::vector<int64_t> all;
+  for (const auto& one : each) all.insert(all.end(), one.begin(), one.end());
+  return all;
+}
+
+Uuids uuids_of(const std::vector<Gpu>& set) {
+  Uuids uuids;
+  for (const Gpu& gpu : set) uuids.push_back(gpu.uuid);
+  return uuids;
+}
+
+std::vector<std::pair<UnitId, Uuids>> oracle(const State& state) {
+  const Run& run = state.runs.at("r");
+  Lefts lefts = lefts_of(state);
+  std::vector<std::pair<int32_t, UnitId>> ready;
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    if (run.units[unit].status == UnitStatus::ready)
+      ready.emplace_back(-run.plan->defs[run.plan->nodes[unit].def].priority, unit);
+  }
+  std::sort(ready.begin(), ready.end());
+  std::vector<std::pair<UnitId, Uuids>> chosen;
+  for (const auto& [priority, unit] : ready) {
+    const Resources& asked = asked_by(run, unit);
+    std::optional<std::vector<Gpu>> best;
+    for (const std::vector<Gpu>& set : sets_of(state.gpus)) {
+      if (!may_have(asked, set, lefts)) continue;
+      if (!best || price(asked, set, lefts) < price(asked, *best, lefts)) best = set;
+    }
+    if (!best) continue;
+    take(lefts, asked, uuids_of(*best));
+    chosen.emplace_back(unit, uuids_of(*best));
+  }
+  return chosen;
+}
+
+class Bench {
+ public:
+  explicit Bench(std::vector<Gpu> gpus) {
+    tell(EngineStarted{1, 1000'000, 0});
+    tell(GpusFound{std::move(gpus)});
+  }
+  void tell(Event event) {
+    REQUIRE(admit(state, event));
+    apply(state, {state.sequence + 1, 0, std::move(event)}, said_);
+    REQUIRE(check_invariants(state) == "");
+  }
+  void submit(Plan plan) {
+    RunSubmitted e;
+    e.run = "r";
+    e.plan = std::make_shared<const Plan>(std::move(plan));
+    tell(e);
+    for (UnitId unit = 0; unit < state.runs.at("r").units.size(); unit++)
+      tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+  }
+  const Run& run() const { return state.runs.at("r"); }
+  State state;
+
+ private:
+  std::vector<Command> said_;
+};
+
+Plan random_plan(sim::Random& random) {
+  Plan plan;
+  for (uint32_t i = 2 + random.below(8); i > 0; i--) {
+    plan.defs.push_back(random_task(random));
+    Node node;
+    node.name = "n" + std::to_string(plan.nodes.size());
+    node.def = uint32_t(plan.defs.size() - 1);
+    node.args = Value::list({});
+    plan.nodes.push_back(std::move(node));
+  }
+  return plan;
+}
+
+/// Every set of devices is admitted for a ready unit exactly where it has that free.
+void check_door(const State& state) {
+  const Run& run = state.runs.at("r");
+  Lefts lefts = lefts_of(state);
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    if (run.units[unit].status != UnitStatus::ready) continue;
+    for (const std::vector<Gpu>& set : sets_of(state.gpus)) {
+      Assigned given{next_attempt(state, run, unit), uuids_of(set)};
+      CHECK(admit(state, given) == may_have(asked_by(run, unit), set, lefts));
+    }
+  }
+}
+
+/// Who can never be placed has failed at once, and nobody else.
+void check_failed(const State& state) {
+  const Run& run = state.runs.at("r");
+  Lefts all;
+  for (const Gpu& gpu : state.gpus) all[gpu.uuid] = {1000, gpu.memory_bytes};
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    auto sets = sets_of(state.gpus);
+    bool may_ever = std::any_of(sets.begin(), sets.end(), [&](const std::vector<Gpu>& set) {
+      return may_have(asked_by(run, unit), set, all);
+    });
+    CHECK((run.units[unit].status == UnitStatus::failed) == !may_ever);
+  }
+}
+
+std::vector<std::pair<UnitId, Uuids>> given_by(const std::vector<Event>& proposals) {
+  std::vector<std::pair<UnitId, Uuids>> given;
+  for (const Event& event : proposals) {
+    const auto& assigned = std::get<Assigned>(event);
+    given.emplace_back(assigned.id.unit, assigned.gpus);
+  }
+  return given;
+}
+
+}  // namespace
+
+TEST_CASE("GPUs are given as an oracle over every set of them gives them, and refused otherwise") {
+  size_t on_gpus = 0;
+  for (uint64_t seed = 1; seed <= 400; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Bench bench(random_machine(random));
+    bench.submit(random_plan(random));
+    check_failed(bench.state);
+    for (int round = 0; round < 6 && !is_final(bench.run().status); round++) {
+      std::vector<Event> proposals = schedule(bench.state, 1000);
+      REQUIRE(given_by(proposals) == oracle(bench.state));
+      check_door(bench.state);
+      for (const Event& event : proposals) {
+        bench.tell(event);
+        on_gpus += std::get<Assigned>(event).gpus.size();
+      }
+      REQUIRE(schedule(bench.state, 1000).empty());
+      check_door(bench.state);
+      for (UnitId unit = 0; unit < bench.run().units.size(); unit++) {
+        if (bench.run().units[unit].status != UnitStatus::running || random.one_in(3)) continue;
+        bench.tell(
+            AttemptSucceeded{current_attempt(bench.run(), unit), sha256("v"), nullptr, {}, 0});
+      }
+    }
+  }
+  CHECK(on_gpus > 1000);
+}
