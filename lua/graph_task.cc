@@ -198,6 +198,21 @@ int make_file(lua_State* L) {
   return 1;
 }
 
+// flow.native_operations(name): the shared library that the embedding program named, as a file.
+int make_operations(lua_State* L) {
+  std::string name = check_text(L, 1, "the name in flow.native_operations");
+  building_graph(L, "flow.native_operations");
+  if (context(L).phase == Phase::task)
+    raise(L,
+          "flow.native_operations is called in the body of a pipeline: give the dynamic task the "
+          "library as an argument");
+  File file;
+  file.name = name;
+  file.origin = std::string(kOperationsOrigin) + name;
+  push_file(L, file);
+  return 1;
+}
+
 void add_function(lua_State* L, int table, const char* name, lua_CFunction function) {
   lua_pushcfunction(L, function);
   lua_setfield(L, table, name);
@@ -227,6 +242,7 @@ void open_tasks(lua_State* L, int flow) {
   add_function(L, flow, "dynamic", define_dynamic);
   add_function(L, flow, "service", define_service);
   add_function(L, flow, "native", define_native);
+  add_function(L, flow, "native_operations", make_operations);
   add_function(L, flow, "env", make_env);
   add_function(L, flow, "file", make_file);
 }

@@ -105,6 +105,17 @@ std::optional<std::string> Driver::native_version(const std::string& name) const
   return native_.version(name);
 }
 
+void Driver::define_operations(const std::string& name, const std::string& library) {
+  std::lock_guard lock(mutex_);
+  operations_[name] = library;
+}
+
+std::string Driver::operations_library(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  auto found = operations_.find(name);
+  return found == operations_.end() ? "" : found->second;
+}
+
 std::optional<Error> Driver::stopped_by() const {
   std::lock_guard lock(mutex_);
   return stopped_by_;

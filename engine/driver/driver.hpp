@@ -73,6 +73,9 @@ class Driver {
 
   void define_native(const std::string& name, const std::string& version, NativeTask task);
   std::optional<std::string> native_version(const std::string& name) const;
+  void define_operations(const std::string& name, const std::string& library);
+  /// The library of these operations, or "".
+  std::string operations_library(const std::string& name) const;
 
   /// Commits the run and its content, then starts it on so many CPU slots, 0 for all. Blocks until
   /// it is committed.
@@ -248,6 +251,7 @@ class Driver {
   std::unique_ptr<Worker> worker_;
   std::shared_ptr<Builder> builder_;
   NativeRunner native_;
+  std::map<std::string, std::string> operations_;  // library by name, under mutex_
 
   // A turn's alone.
   core::State state_;

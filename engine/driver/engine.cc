@@ -19,6 +19,10 @@ void Engine::define(const std::string& name, const std::string& version, NativeT
   impl_->define(name, version, std::move(task));
 }
 
+void Engine::define_operations(const std::string& name, const std::string& library) {
+  impl_->define_operations(name, library);
+}
+
 Run Engine::run(const std::string& script, const std::vector<std::pair<std::string, Value>>& params,
                 const RunOptions& options) {
   std::vector<std::pair<Value, Value>> fields;

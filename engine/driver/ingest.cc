@@ -28,7 +28,8 @@ std::string fingerprint(const struct stat& info) {
 
 class Ingest {
  public:
-  Ingest(Store& store, Blobs& blobs) : store_(store), blobs_(blobs) {}
+  Ingest(Store& store, Blobs& blobs, const OperationsLibrary& library_of)
+      : store_(store), blobs_(blobs), library_of_(library_of) {}
 
   Result<Value> value(const Value& given) {
     if (given.kind() == Value::Kind::file) {
@@ -80,7 +81,19 @@ class Ingest {
     return user_error(fmt::format("cannot read the file `{}`: {}", path, std::strerror(error)));
   }
 
+  // flow.native_operations("filters"): the library that the embedding program defined.
+  Status find_library(File& file) {
+    std::string name = file.origin.substr(kOperationsOrigin.size());
+    file.origin = library_of_(name);
+    if (!file.origin.empty()) return {};
+    return user_error(
+        fmt::format("the operations `{}` are not defined by this program: the embedding program "
+                    "calls engine.define_operations(\"{}\", library)",
+                    name, name));
+  }
+
   Result<File> take(File file) {
+    if (file.origin.starts_with(kOperationsOrigin)) FLOW_TRY(find_library(file));
     struct stat info {};
     if (::stat(file.origin.c_str(), &info) != 0) return unreadable(file.origin, errno);
     if (S_ISDIR(info.st_mode)) return take_folder(std::move(file));
@@ -177,14 +190,16 @@ class Ingest {
 
   Store& store_;
   Blobs& blobs_;
+  const OperationsLibrary& library_of_;
   Batch batch_;
   std::map<std::string, File> known_;
 };
 
 }  // namespace
 
-Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs) {
-  Ingest ingest(store, blobs);
+Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
+                          const OperationsLibrary& library_of) {
+  Ingest ingest(store, blobs, library_of);
   auto replace = [&](Value& value) -> Status {
     if (!Ingest::holds_file(value)) return {};
     auto done = ingest.value(value);

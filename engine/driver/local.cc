@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "engine/base/clock.hpp"
 #include "engine/driver/gc.hpp"
 #include "engine/driver/info.hpp"
@@ -44,6 +46,17 @@ LocalEngine::~LocalEngine() {
 
 void LocalEngine::define(const std::string& name, const std::string& version, NativeTask task) {
   driver_->define_native(name, version, std::move(task));
+}
+
+void LocalEngine::define_operations(const std::string& name, const std::string& library) {
+  std::error_code failed;
+  std::filesystem::path path = std::filesystem::absolute(library, failed);
+  if (failed || !std::filesystem::is_regular_file(path, failed))
+    throw Failed(
+        user_error(fmt::format("the operations `{}` can't be defined: there is no shared "
+                               "library `{}`",
+                               name, library)));
+  driver_->define_operations(name, path.lexically_normal().string());
 }
 
 Submission LocalEngine::here(const RunOptions& options) const {

@@ -334,7 +334,9 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
       check_needs(*plan, *submission.environment, driver.options().jobs, memory, plan->warnings);
   if (purpose == Purpose::run) errors.insert(errors.end(), needs.begin(), needs.end());
   if (!errors.empty()) return joined_errors(errors);
-  auto has_files = ingest_files(*plan, driver.store(), intake);
+  auto has_files = ingest_files(*plan, driver.store(), intake, [&](const std::string& name) {
+    return driver.operations_library(name);
+  });
   FLOW_TRY(has_files);
   is_as_built = is_as_built && !*has_files && plan->warnings.size() == warnings_built;
 

@@ -1,6 +1,7 @@
 // From a script and parameters to something that can be submitted: build in a child, check, read
 // files, bind natives.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,8 +65,11 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission,
 std::vector<Error> check_needs(const Plan& plan, const Environment& environment, int32_t cpus,
                                int64_t memory_bytes, std::vector<std::string>& warnings);
 
+/// The library of operations that the embedding program defined, or "".
+using OperationsLibrary = std::function<std::string(const std::string& name)>;
 /// Reads every file of the plan that has no digest yet: content up to 64 MiB into the state, larger
 /// in place. Says whether there was any, which changes the plan.
-Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs);
+Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
+                          const OperationsLibrary& library_of);
 
 }  // namespace flow

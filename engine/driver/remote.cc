@@ -71,6 +71,13 @@ void RemoteEngine::define(const std::string& name, const std::string&, NativeTas
                   name, lock_holder(dir_))));
 }
 
+void RemoteEngine::define_operations(const std::string& name, const std::string&) {
+  throw Failed(environment_error(
+      fmt::format("the operations `{}` can't be defined: another process ({}) writes this state, "
+                  "and reads the files of what is submitted; give this program a state of its own",
+                  name, lock_holder(dir_))));
+}
+
 bool RemoteEngine::is_writer() const {
   std::lock_guard lock(mutex_);
   return successor_ && successor_->is_writer();

@@ -22,6 +22,7 @@ class RemoteEngine final : public detail::EngineImpl {
   ~RemoteEngine() override;
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;
+  void define_operations(const std::string& name, const std::string& library) override;
   std::shared_ptr<detail::RunState> run(const std::string& script, const Value& params,
                                         const RunOptions& options) override;
   std::shared_ptr<detail::RunState> resume(const std::string& selector, const RunOptions& options,

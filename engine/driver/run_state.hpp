@@ -42,6 +42,7 @@ struct RunState : public RunListener {
 struct EngineImpl {
   virtual ~EngineImpl() = default;
   virtual void define(const std::string& name, const std::string& version, NativeTask task) = 0;
+  virtual void define_operations(const std::string& name, const std::string& library) = 0;
   virtual std::shared_ptr<RunState> run(const std::string& script, const Value& params,
                                         const RunOptions& options) = 0;
   virtual std::shared_ptr<RunState> resume(const std::string& selector, const RunOptions& options,

@@ -17,6 +17,9 @@ namespace flow {
 
 constexpr uint32_t kKeySchema = 1;  // changes only with a notice
 constexpr size_t kNodesMax = 4'000'000;
+/// Before a name, the origin of a file that stands for operations of the embedding program, until
+/// the program says which library that is.
+constexpr std::string_view kOperationsOrigin = "operations:";
 constexpr uint32_t kNoNode = UINT32_MAX;
 
 enum class TaskKind : uint8_t { lua, shell, dynamic, service, native };

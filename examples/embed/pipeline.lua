@@ -1,4 +1,4 @@
--- Uses a task that the host program defines in C++.
+-- Uses a task and operations on tensors that the host program defines in C++ and C.
 local flow = require "flow"
 
 local half = flow.native("half")
@@ -7,9 +7,16 @@ local describe = flow.task("describe", function(ctx, size)
   return { size = size, text = size.width .. " x " .. size.height }
 end)
 
+local smooth = flow.task("smooth", function(ctx, library, size)
+  local ops = flow.operations(library)
+  local means = ops.moving_mean(flow.arange(1, size.width):to("f32"), 4)
+  return means[size.width]
+end)
+
 return flow.pipeline("embedded", {
   width  = flow.param.int { default = 320, min = 1 },
   height = flow.param.int { default = 200, min = 1 },
 }, function(p)
-  return describe(half { width = p.width, height = p.height })
+  local size = half { width = p.width, height = p.height }
+  return { size = describe(size), last = smooth(flow.native_operations("filters"), size) }
 end)

@@ -111,6 +111,11 @@ function flow.service(name, options, body) end
 ---@return flow.callable
 function flow.native(name, options) end
 
+---Operations on tensors that the embedding program defined: pass them to a task, which calls flow.operations.
+---@param name string
+---@return string library a file, by content
+function flow.native_operations(name) end
+
 ---@class flow.pipeline
 
 ---@param name string

@@ -380,6 +380,34 @@ return flow.pipeline("p", {}, function() return shout("hey") end)
   CHECK_THAT(why, Catch::Contains("version") && Catch::Contains("v1") && Catch::Contains("v2"));
 }
 
+TEST_CASE("operations of the host are a file that its library's content makes") {
+  Place place;
+  const char* body = R"(
+local size = flow.task("size", function(ctx, library) return #flow.fs.read(library) end)
+return flow.pipeline("p", {}, function() return size(flow.native_operations("filters")) end)
+)";
+  std::string script = place.script(body);
+  std::string library = (place.path / "filters.so").string();
+  std::ofstream(library) << "five!";
+  Engine engine(place.options());
+  CHECK_THROWS_WITH(engine.run(script),
+                    Catch::Contains("the operations `filters` are not defined by this program"));
+  CHECK_THROWS_WITH(engine
+                        .run(place.script(R"(
+local d = flow.dynamic("d", function(ctx) return flow.native_operations("filters") end)
+return flow.pipeline("p", {}, function() return d() end)
+)"))
+                        .wait(),
+                    Catch::Contains("is called in the body of a pipeline"));
+  place.script(body);
+  CHECK_THROWS_WITH(engine.define_operations("filters", library + ".none"),
+                    Catch::Contains("there is no shared library"));
+  engine.define_operations("filters", library);
+  CHECK(to_json(engine.run(script).wait()) == "5");
+  std::ofstream(library) << "sixth!";
+  CHECK(to_json(engine.run(script).wait()) == "6");
+}
+
 TEST_CASE("a folder that nobody can lay out fails its taker at once") {
   const std::pair<std::vector<std::string>, const char*> folders[] = {
       {{"../out"}, "the folder `tree` has the unsafe path `../out`"},

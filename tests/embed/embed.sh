@@ -15,11 +15,12 @@ expect() {  # WHAT PATTERN FILE
 }
 
 cmake -S "$example" -B "$folder/build" -G Ninja -DCMAKE_PREFIX_PATH="$folder/prefix" \
-  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" >"$folder/log" || { cat "$folder/log"; exit 1; }
+  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >"$folder/log" || { cat "$folder/log"; exit 1; }
 cmake --build "$folder/build" >"$folder/log" || { cat "$folder/log"; exit 1; }
-"$folder/build/embed" "$example/pipeline.lua" "$folder/state" >"$folder/first" || { cat "$folder/first"; exit 1; }
+"$folder/build/embed" "$example/pipeline.lua" "$folder/state" "$folder/build/smooth.so" >"$folder/first" || { cat "$folder/first"; exit 1; }
 expect "the native task ran" "task half running" "$folder/first"
 expect "the result arrived" 'result {.*"text":"320 x 240"}' "$folder/first"
+expect "the operation ran in a task" '"last":318.5' "$folder/first"
 
 # pkg-config, and a second run that takes everything from the cache.
 config=$(find "$folder/prefix" -name flow.pc -printf '%h')
@@ -27,11 +28,20 @@ flags=$(PKG_CONFIG_PATH=$config pkg-config --define-variable=prefix="$folder/pre
 libs=$(find "$folder/prefix" -name libflow.so -printf '%h')
 # shellcheck disable=SC2086  # flags are words
 "$compiler" -std=c++20 "$example/main.cc" $flags -Wl,-rpath,"$libs" -o "$folder/embed"
-"$folder/embed" "$example/pipeline.lua" "$folder/state" >"$folder/second" || { cat "$folder/second"; exit 1; }
+"$folder/embed" "$example/pipeline.lua" "$folder/state" "$folder/build/smooth.so" >"$folder/second" || { cat "$folder/second"; exit 1; }
 if grep -q "task half running" "$folder/second"; then echo "failed: the second run is cached"; cat "$folder/second"; exit 1; fi
 expect "the same result" 'result {.*"text":"320 x 240"}' "$folder/second"
 
+# Other content of the library: what took it runs again, and nothing else.
+sed 's/sum \/ (double)/1 + sum \/ (double)/' "$example/smooth.c" >"$folder/build/smooth.c"
+cc -shared -fPIC -I"$folder/prefix/include" "$folder/build/smooth.c" -o "$folder/build/smooth.so"
+"$folder/embed" "$example/pipeline.lua" "$folder/state" "$folder/build/smooth.so" >"$folder/third" || { cat "$folder/third"; exit 1; }
+expect "the new operation ran" '"last":319.5' "$folder/third"
+if grep -q "task half running" "$folder/third"; then echo "failed: only what took the library runs"; cat "$folder/third"; exit 1; fi
+if "$folder/embed" "$example/pipeline.lua" "$folder/state" "$folder/none.so" 2>"$folder/refused"; then echo "failed: a library that is not there"; exit 1; fi
+expect "what is missing is named" "there is no shared library .*/none.so" "$folder/refused"
+
 # Another program reads the same state.
 "$folder/prefix/bin/flow" ls --state "$folder/state" >"$folder/ls"
-[[ $(wc -l <"$folder/ls") == 2 ]] || { echo "failed: flow ls lists both runs"; cat "$folder/ls"; exit 1; }
+[[ $(wc -l <"$folder/ls") == 3 ]] || { echo "failed: flow ls lists the runs"; cat "$folder/ls"; exit 1; }
 echo "an installed flow builds and runs a host"

@@ -229,6 +229,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   void define(const std::string& name, const std::string& version, NativeTask task);
+  /// The operations on tensors of a shared library (<flow/operation.h>) are what scripts get from
+  /// flow.native_operations(name): tasks that take them run again when the library's content
+  /// changes. It is loaded by executors, never by this process.
+  void define_operations(const std::string& name, const std::string& library);
   Run run(const std::string& script, const std::vector<std::pair<std::string, Value>>& params = {},
           const RunOptions& options = {});
   Run resume(const std::string& selector, const RunOptions& options = {}, bool new_code = false);
