@@ -87,6 +87,12 @@ class Checker {
               "attempt, can only grow");
     if (def.kind == TaskKind::service && def.service.batch_max < 1)
       problem(where(def), "has a batch of none: `batch.max` is 1 or more");
+    if (!def.gpu_kernel.empty() && needs.gpus_milli == 0)
+      problem(where(def),
+              fmt::format("has the kernel `{}`, which needs a GPU, and asks for none: write "
+                          "`gpus = 1` in its options, or give the kernel a `fallback`, a function "
+                          "that does the same on the CPU",
+                          def.gpu_kernel));
   }
 
   // ---- names

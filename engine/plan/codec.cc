@@ -299,6 +299,34 @@ template <typename IO>
 void plan_fields(IO& io, like<IO, Plan>& plan) {
   fields(io, plan.pipeline, plan.params_schema, plan.params, plan.defs, plan.nodes, plan.result,
          plan.warnings);
+  field(io, plan.defs, &TaskDef::gpu_kernel);
+}
+
+// What came after the first version, at the end and only where there is any: plans without it have
+// the bytes that they always had. Ascending by the task's index.
+void field(Writer& io, const std::vector<TaskDef>& defs, std::string TaskDef::*text) {
+  std::vector<std::pair<uint32_t, std::string>> there;
+  for (uint32_t i = 0; i < defs.size(); i++)
+    if (!(defs[i].*text).empty()) there.emplace_back(i, defs[i].*text);
+  if (there.empty()) return;
+  io.number(there.size());
+  for (const auto& [index, value] : there) fields(io, index, value);
+}
+void field(Reader& io, std::vector<TaskDef>& defs, std::string TaskDef::*text) {
+  if (io.failed() || io.left() == 0) return;
+  size_t count = io.count();
+  if (count == 0) io.fail("an empty list at the end");
+  uint32_t least = 0;
+  for (size_t i = 0; i < count && !io.failed(); i++) {
+    uint32_t index = 0;
+    std::string value;
+    fields(io, index, value);
+    if (io.failed()) return;
+    if (index < least || index >= defs.size() || value.empty())
+      return io.fail("a task that is not there, or twice");
+    least = index + 1;
+    defs[index].*text = std::move(value);
+  }
 }
 
 Error wrong_magic(const char* what) {

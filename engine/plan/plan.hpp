@@ -96,6 +96,7 @@ struct TaskDef {
   ShellSpec shell;             // kind shell
   ServiceSpec service;         // kind service
   std::string native_version;  // kind native
+  std::string gpu_kernel;  // a kernel that its code reaches and that nothing stands for on a CPU
 };
 
 /// A node of a branch runs only if `when` chose `side`.

@@ -179,10 +179,36 @@ TEST_CASE("a plan cut short, with bytes added, or of another version is refused"
   std::string bytes = encode_plan(full_plan());
   for (size_t cut = 0; cut < bytes.size(); cut++)
     REQUIRE_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
-  CHECK_THAT(decode_plan(bytes + "x").error().message, Catch::Contains("1 bytes too many"));
+  CHECK_THAT(decode_plan(bytes + "x").error().message, Catch::Contains("it ends early"));
   bytes[9] = 2;
   CHECK_THAT(decode_plan(bytes).error().message, Catch::Contains("another version of flow"));
   CHECK_FALSE(decode_plan("").ok());
+}
+
+TEST_CASE("a task's kernel that needs a GPU is written after all that a plan had before it") {
+  Plan plan = full_plan();
+  plan.defs.push_back(task("infer"));
+  std::string before = encode_plan(plan);
+  plan.defs[1].gpu_kernel = "saxpy";
+  std::string bytes = encode_plan(plan);
+  REQUIRE(bytes.starts_with(before));
+  auto old = decode_plan(before), back = decode_plan(bytes);
+  REQUIRE(old.ok());
+  CHECK(old->defs[1].gpu_kernel.empty());
+  REQUIRE(back.ok());
+  CHECK(back->defs[0].gpu_kernel.empty());
+  CHECK(back->defs[1].gpu_kernel == "saxpy");
+  CHECK(encode_plan(*back) == bytes);
+  for (size_t cut = before.size() + 1; cut < bytes.size(); cut++)
+    CHECK_FALSE(decode_plan(std::string_view(bytes).substr(0, cut)).ok());
+  // How many, which task, its kernel.
+  using namespace std::string_literals;
+  CHECK_FALSE(decode_plan(before + "\0"s).ok());
+  CHECK_FALSE(decode_plan(before + "\1\2\1x"s).ok());
+  CHECK_FALSE(decode_plan(before + "\1\0\0"s).ok());
+  CHECK_FALSE(decode_plan(before + "\2\1\1x\0\1x"s).ok());
+  CHECK_FALSE(decode_plan(before + "\2\1\1x\1\1x"s).ok());
+  CHECK(decode_plan(before + "\2\0\1x\1\1x"s).ok());
 }
 
 TEST_CASE("a count that lies allocates nothing") {
@@ -287,6 +313,18 @@ TEST_CASE("needs that make no sense are named") {
   CHECK_THAT(text, Catch::Contains("task `ranks` asks for 0 ranks"));
   CHECK_THAT(text, Catch::Contains("task `factor` has a factor below 1"));
   CHECK_THAT(text, Catch::Contains("task `time` has a negative `timeout`"));
+}
+
+TEST_CASE("a task whose kernel needs a GPU asks for one") {
+  Plan plan = plan_of({call("train")});
+  plan.defs[0].gpu_kernel = "saxpy";
+  CHECK(
+      problems(plan) ==
+      "pipeline.lua:3: task `train` has the kernel `saxpy`, which needs a GPU, and asks for none: "
+      "write `gpus = 1` in its options, or give the kernel a `fallback`, a function that does the "
+      "same on the CPU\n");
+  plan.defs[0].resources.gpus_milli = 250;
+  CHECK(problems(plan) == "");
 }
 
 TEST_CASE("a chain of a hundred thousand nodes needs no deep stack") {
