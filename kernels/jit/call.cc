@@ -1,0 +1,182 @@
+#include "kernels/jit/call.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/shared/types.hpp"
+#include "kernels/tensor/ops.hpp"
+
+namespace flow::jit {
+
+using tensors::Failure;
+using tensors::Number;
+using tensors::Shape;
+using tensors::Tensor;
+
+namespace {
+
+// A number as the C++ parameter of that type; any lies in 8 bytes.
+struct Packed {
+  alignas(8) char bytes[8] = {};
+
+  template <typename T>
+  static Packed of(T value) {
+    Packed packed;
+    std::memcpy(packed.bytes, &value, sizeof value);
+    return packed;
+  }
+};
+
+Packed packed_number(DType dtype, const Number& number) {
+  switch (dtype) {
+    case DType::f32:
+      return Packed::of(static_cast<float>(number.real));
+    case DType::f64:
+      return Packed::of(number.real);
+    case DType::i32:
+      return Packed::of(static_cast<int32_t>(number.integer));
+    case DType::u8:
+    case DType::boolean:
+      return Packed::of(static_cast<uint8_t>(number.integer));
+    default:
+      return Packed::of(number.integer);
+  }
+}
+
+bool fits(DType dtype, int64_t value) {
+  switch (dtype) {
+    case DType::i32:
+      return value >= INT32_MIN && value <= INT32_MAX;
+    case DType::u8:
+      return value >= 0 && value <= UINT8_MAX;
+    case DType::boolean:
+      return value == 0 || value == 1;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+Call::Call(const Source& source) : source_(source), given_(source.signature.parameters.size()) {}
+
+void Call::give_number(size_t at, Number number) {
+  const Parameter& own = parameter(at);
+  if (!kernels::is_float(own.dtype) && (!number.is_integer || !fits(own.dtype, number.integer)))
+    throw Failure(fmt::format(
+        "`{}` of the kernel `{}` is {}, and {} is none", own.name, source_.name,
+        dtype_name(own.dtype),
+        number.is_integer ? std::to_string(number.integer) : fmt::format("{}", number.real)));
+  given_[at].number = number;
+}
+
+void Call::give_tensor(size_t at, Tensor tensor) {
+  const Parameter& own = parameter(at);
+  if (tensor.dtype() != own.dtype)
+    throw Failure(fmt::format("`{}` of the kernel `{}` is {}, not {}: give it x:to(\"{}\")",
+                              own.name, source_.name, dtype_name(own.dtype),
+                              tensors::text_of(tensor), dtype_name(own.dtype)));
+  given_[at].tensor = std::move(tensor);
+}
+
+bool Call::find_device(tensors::Device& device) const {
+  const Given* first = nullptr;
+  for (const Given& each : given_) {
+    if (!each.tensor) continue;
+    if (first == nullptr) first = &each;
+    if (!(each.tensor.device() == first->tensor.device()))
+      throw Failure(fmt::format(
+          "the tensors of the kernel `{}` lie on different devices, {} and {}", source_.name,
+          tensors::text_of(first->tensor.device()), tensors::text_of(each.tensor.device())));
+  }
+  if (first != nullptr) device = first->tensor.device();
+  return first != nullptr;
+}
+
+std::vector<Tensor> Call::operands() const {
+  std::vector<Tensor> found;
+  for (size_t at = 0; at < given_.size(); at++)
+    if (parameter(at).is_given() && given_[at].tensor) found.push_back(given_[at].tensor);
+  return found;
+}
+
+void Call::note_writes() const {
+  for (size_t at = 0; at < given_.size(); at++)
+    if (parameter(at).role == Role::inout) given_[at].tensor.note_write(source_.name.c_str());
+}
+
+bool Call::shape_of(size_t at, Shape& shape) const {
+  if (parameter(at).of < 0) return false;
+  shape = given_[static_cast<size_t>(parameter(at).of)].tensor.shape();
+  return true;
+}
+
+void Call::check_result(size_t at, const Tensor& result, const Shape* shape) const {
+  const Parameter& own = parameter(at);
+  if (result.dtype() == own.dtype && (shape == nullptr || result.shape() == *shape)) return;
+  throw Failure(fmt::format("the fallback of the kernel `{}` gave {} for `{}`, which is {}{}",
+                            source_.name, tensors::text_of(result), own.name, dtype_name(own.dtype),
+                            shape == nullptr ? "" : " " + kernels::text_of(*shape)));
+}
+
+int64_t Call::size_of(const Parameter& own) const {
+  const Tensor& of = given_[static_cast<size_t>(own.of)].tensor;
+  if (own.dim > of.rank())
+    throw Failure(fmt::format("`{}` of the kernel `{}` has no dimension {}: it is {}",
+                              parameter(static_cast<size_t>(own.of)).name, source_.name, own.dim,
+                              tensors::text_of(of)));
+  int64_t size = own.dim == 0 ? of.count() : of.size(own.dim - 1);
+  if (!fits(own.dtype, size))
+    throw Failure(fmt::format("`{}` of the kernel `{}` is {}, which no {} holds: write `{}`",
+                              own.name, source_.name, size, dtype_name(own.dtype), "i64"));
+  return size;
+}
+
+Grid Call::grid_over_elements(int64_t block, int64_t per_thread) const {
+  const Tensor* over = nullptr;
+  for (Role role : {Role::inout, Role::out})  // an `out` comes first
+    for (size_t at = given_.size(); at-- > 0;)
+      if (parameter(at).role == role && given_[at].tensor) over = &given_[at].tensor;
+  Grid grid;
+  grid.threads[0] = block;
+  int64_t elements = block * per_thread;
+  grid.blocks[0] = over->count() / elements + (over->count() % elements != 0);
+  return grid;
+}
+
+void Call::put_back(const std::vector<std::pair<size_t, Tensor>>& copies) const {
+  for (const auto& [at, copy] : copies)
+    tensors::call(copy.device(), &kernels::Kernels::copy, "copy", copy.view(),
+                  given_[at].tensor.view());
+}
+
+void Call::run(const Driver& driver, Function& function, const Grid& grid, void* stream) {
+  tensors::NoRecord off;
+  std::vector<Packed> values;
+  std::vector<Tensor> kept;
+  std::vector<std::pair<size_t, Tensor>> copies;  // of an `inout` with gaps
+  for (size_t at = 0; at < given_.size(); at++) {
+    const Parameter& own = parameter(at);
+    if (own.role == Role::size) {
+      values.push_back(packed_number(own.dtype, Number::of(size_of(own))));
+    } else if (!own.is_tensor()) {
+      values.push_back(packed_number(own.dtype, given_[at].number));
+    } else {
+      Tensor dense = tensors::contiguous(given_[at].tensor.detached());
+      if (own.role == Role::inout && dense.view().data != given_[at].tensor.view().data)
+        copies.emplace_back(at, dense);
+      values.push_back(Packed::of(dense.view().data));
+      kept.push_back(std::move(dense));
+    }
+  }
+  std::vector<void*> addresses;
+  for (Packed& each : values) addresses.push_back(each.bytes);
+  Status done = launch(driver, function, grid, stream, addresses);
+  if (!done.ok())
+    throw Failure(fmt::format("the kernel `{}`: {}", source_.name, done.error().message));
+  put_back(copies);
+}
+
+}  // namespace flow::jit

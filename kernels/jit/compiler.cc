@@ -1,0 +1,248 @@
+// NVRTC's functions, declared here as its manual has them, so that no header of CUDA is needed.
+#include "kernels/jit/compiler.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+namespace flow::jit {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kSuccess = 0, kInvalidOption = 5, kCompilation = 6;  // nvrtcResult
+constexpr size_t kImageMax = size_t{64} << 20;
+constexpr size_t kLogMax = size_t{1} << 20;
+constexpr int kArchsMax = 1000;
+
+using Program = void*;
+
+struct Calls {
+  const char* (*GetErrorString)(int);
+  int (*Version)(int* major, int* minor);
+  int (*GetNumSupportedArchs)(int*);
+  int (*GetSupportedArchs)(int*);
+  int (*CreateProgram)(Program*, const char* text, const char* name, int headers,
+                       const char* const* sources, const char* const* names);
+  int (*DestroyProgram)(Program*);
+  int (*CompileProgram)(Program, int count, const char* const* options);
+  int (*GetPTXSize)(Program, size_t*);
+  int (*GetPTX)(Program, char*);
+  int (*GetCUBINSize)(Program, size_t*);
+  int (*GetCUBIN)(Program, char*);
+  int (*GetProgramLogSize)(Program, size_t*);
+  int (*GetProgramLog)(Program, char*);
+  int (*AddNameExpression)(Program, const char*);
+  int (*GetLoweredName)(Program, const char*, const char**);
+};
+
+Calls calls{};  // filled once, by Compiler::load
+
+Error failed(const char* what, int code) {
+  return environment_error(fmt::format("NVRTC failed to {}: {}", what, calls.GetErrorString(code)));
+}
+
+// Where CUDA may be beside the folders that the loader knows.
+std::vector<std::string> homes() {
+  std::vector<std::string> found;
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* home = std::getenv(name); home != nullptr && *home != 0)
+      found.emplace_back(home);
+  found.emplace_back("/usr/local/cuda");
+  return found;
+}
+
+std::vector<std::string> candidates() {
+  std::vector<std::string> paths;
+  constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+  for (const char* name : kNames) paths.emplace_back(name);
+  for (const std::string& home : homes())
+    for (const char* folder : {"/lib64/", "/targets/x86_64-linux/lib/", "/targets/sbsa-linux/lib/"})
+      for (const char* name : kNames) paths.push_back(home + folder + name);
+  return paths;
+}
+
+class OneProgram {
+ public:
+  ~OneProgram() {
+    if (program_ != nullptr) calls.DestroyProgram(&program_);
+  }
+  OneProgram() = default;
+  OneProgram(const OneProgram&) = delete;
+  OneProgram& operator=(const OneProgram&) = delete;
+
+  Status create(const Order& order) {
+    int code =
+        calls.CreateProgram(&program_, order.text.c_str(), order.name.c_str(), 0, nullptr, nullptr);
+    if (code == kSuccess) code = calls.AddNameExpression(program_, order.name.c_str());
+    return code == kSuccess ? Status() : failed("take the source", code);
+  }
+
+  int compile(const std::vector<std::string>& options) {
+    std::vector<const char*> given;
+    for (const std::string& each : options) given.push_back(each.c_str());
+    return calls.CompileProgram(program_, static_cast<int>(given.size()), given.data());
+  }
+
+  Result<std::string> read(const char* what, int (*size_of)(Program, size_t*),
+                           int (*get)(Program, char*), size_t size_max) {
+    size_t size = 0;
+    int code = size_of(program_, &size);
+    if (code == kSuccess && size > size_max)
+      return environment_error(
+          fmt::format("NVRTC's {} has {} bytes: at most {}", what, size, size_max));
+    std::string bytes(size, '\0');
+    if (code == kSuccess) code = get(program_, bytes.data());
+    if (code != kSuccess) return failed(fmt::format("give its {}", what).c_str(), code);
+    return bytes;
+  }
+
+  Result<std::string> log() {
+    auto read_log = read("log", calls.GetProgramLogSize, calls.GetProgramLog, kLogMax);
+    if (read_log.ok()) read_log->resize(std::min(read_log->size(), read_log->find('\0')));
+    return read_log;
+  }
+
+  Result<Image> image(const Order& order, bool is_ptx) {
+    Image image;
+    image.is_ptx = is_ptx;
+    const char* entry = nullptr;
+    int code = calls.GetLoweredName(program_, order.name.c_str(), &entry);
+    if (code != kSuccess) return failed("name the function", code);
+    image.entry = entry;
+    auto bytes = is_ptx ? read("PTX", calls.GetPTXSize, calls.GetPTX, kImageMax)
+                        : read("code", calls.GetCUBINSize, calls.GetCUBIN, kImageMax);
+    if (!bytes.ok()) return bytes.error();
+    image.bytes = std::move(*bytes);
+    return image;
+  }
+
+ private:
+  Program program_ = nullptr;
+};
+
+bool is_ptx_option(const std::string& option) {
+  return option.starts_with("--gpu-architecture=compute_");
+}
+
+}  // namespace
+
+Result<const Compiler*> Compiler::get() {
+  static const Result<Compiler> loaded = load();
+  if (!loaded.ok()) return loaded.error();
+  return &*loaded;
+}
+
+Result<Compiler> Compiler::load() {
+  void* library = nullptr;
+  for (const std::string& path : candidates())
+    if (library == nullptr) library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr)
+    return environment_error(
+        "NVRTC, which compiles it, was not found: install libnvrtc of CUDA 13 or 12, or set "
+        "CUDA_HOME to the folder of the CUDA toolkit. Looked for libnvrtc.so.13, libnvrtc.so.12 "
+        "and libnvrtc.so where the system looks for libraries, and in " +
+        homes().front());
+  Compiler compiler;
+  FLOW_TRY(compiler.find_calls(library));
+  int count = 0;
+  calls.Version(&compiler.major_, &compiler.minor_);
+  if (calls.GetNumSupportedArchs(&count) == kSuccess && count > 0 && count <= kArchsMax) {
+    compiler.archs_.resize(static_cast<size_t>(count));
+    calls.GetSupportedArchs(compiler.archs_.data());
+    std::sort(compiler.archs_.begin(), compiler.archs_.end());
+  }
+  compiler.find_headers();
+  compiler.version_ = fmt::format("{}.{}", compiler.major_, compiler.minor_);
+  for (const std::string& folder : compiler.includes_) compiler.version_ += " " + folder;
+  return compiler;
+}
+
+Status Compiler::find_calls(void* library) {
+  std::string missing;
+  auto find = [&](auto& call, const char* name) {
+    call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(::dlsym(library, name));
+    if (call == nullptr) missing = name;
+  };
+#define FLOW_NVRTC(name) find(calls.name, "nvrtc" #name)
+  FLOW_NVRTC(GetErrorString);
+  FLOW_NVRTC(Version);
+  FLOW_NVRTC(GetNumSupportedArchs);
+  FLOW_NVRTC(GetSupportedArchs);
+  FLOW_NVRTC(CreateProgram);
+  FLOW_NVRTC(DestroyProgram);
+  FLOW_NVRTC(CompileProgram);
+  FLOW_NVRTC(GetPTXSize);
+  FLOW_NVRTC(GetPTX);
+  FLOW_NVRTC(GetCUBINSize);
+  FLOW_NVRTC(GetCUBIN);
+  FLOW_NVRTC(GetProgramLogSize);
+  FLOW_NVRTC(GetProgramLog);
+  FLOW_NVRTC(AddNameExpression);
+  FLOW_NVRTC(GetLoweredName);
+#undef FLOW_NVRTC
+  if (missing.empty()) return {};
+  return environment_error(
+      fmt::format("NVRTC is too old: it has no {}; install that of CUDA 13 or 12", missing));
+}
+
+// cuda_fp16.h and its like are beside the library; NVRTC knows no folder of its own.
+void Compiler::find_headers() {
+  std::vector<fs::path> folders;
+  Dl_info about{};
+  if (::dladdr(reinterpret_cast<void*>(calls.Version), &about) != 0) {
+    std::error_code failed;
+    fs::path library = fs::canonical(about.dli_fname, failed);
+    if (!failed) folders.push_back(library.parent_path().parent_path() / "include");
+  }
+  for (const std::string& home : homes()) folders.push_back(fs::path(home) / "include");
+  for (const fs::path& folder : folders) {
+    if (::access((folder / "cuda_fp16.h").c_str(), R_OK) != 0) continue;
+    includes_.push_back(folder.string());
+    if (::access((folder / "cccl").c_str(), R_OK) == 0)
+      includes_.push_back((folder / "cccl").string());
+    return;
+  }
+}
+
+Result<std::vector<std::string>> Compiler::options_of(const Order& order) const {
+  auto next = std::upper_bound(archs_.begin(), archs_.end(), order.arch);
+  if (next == archs_.begin())
+    return environment_error(
+        fmt::format("NVRTC {}.{} makes no code for sm_{}: the oldest that it knows is sm_{}",
+                    major_, minor_, order.arch, archs_.empty() ? 0 : archs_.front()));
+  int known = *std::prev(next);
+  std::vector<std::string> options{
+      fmt::format("--gpu-architecture={}_{}", known == order.arch ? "sm" : "compute", known)};
+  for (const std::string& folder : includes_) options.push_back("--include-path=" + folder);
+  options.insert(options.end(), order.options.begin(), order.options.end());
+  return options;
+}
+
+Result<Output> Compiler::compile(const Order& order) const {
+  auto options = options_of(order);
+  if (!options.ok()) return options.error();
+  OneProgram program;
+  FLOW_TRY(program.create(order));
+  int code = program.compile(*options);
+  Output output;
+  output.ok = code == kSuccess;
+  if (!output.ok) {
+    if (code != kCompilation && code != kInvalidOption) return failed("compile", code);
+    auto log = program.log();
+    if (!log.ok()) return log.error();
+    output.log = std::move(*log);
+    return output;
+  }
+  auto image = program.image(order, is_ptx_option(options->front()));
+  if (!image.ok()) return image.error();
+  output.image = std::move(*image);
+  return output;
+}
+
+}  // namespace flow::jit

@@ -1,0 +1,83 @@
+#include "kernels/jit/program.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <mutex>
+#include <utility>
+
+namespace flow::jit {
+namespace {
+
+constexpr size_t kFunctionsMax = 4096;  // of a process
+constexpr int kArchMax = 9999;
+
+// A module is never unloaded: what was launched may still run.
+struct Loaded {
+  std::mutex mutex;
+  std::map<std::pair<Digest, int>, Function> functions;  // by image and device
+};
+
+Loaded& modules() {
+  static auto* made = new Loaded;
+  return *made;
+}
+
+}  // namespace
+
+Result<Image> Program::image(int arch, const Cache& cache) const {
+  auto compiler = Compiler::get();
+  if (!compiler.ok())
+    return environment_error(fmt::format("the kernel `{}` can't be compiled: {}", source_.name,
+                                         compiler.error().message));
+  Order order{source_.name, compiler_text(source_), source_.options, arch};
+  auto options = (*compiler)->options_of(order);
+  if (!options.ok()) return options.error();
+  Digest key = key_of(order, (*compiler)->version(), *options);
+  if (std::optional<Image> found = cache.find(key)) return std::move(*found);
+  auto output = (*compiler)->compile(order);
+  if (!output.ok()) return output.error();
+  if (!output->ok)
+    return user_error(fmt::format("the kernel `{}` can't be compiled for sm_{}:\n{}", source_.name,
+                                  arch, error_text(source_, output->log)));
+  cache.keep(key, output->image);
+  return std::move(output->image);
+}
+
+Function* Program::loaded(int device) const {
+  auto found = functions_.find(device);
+  return found == functions_.end() ? nullptr : found->second;
+}
+
+Result<Function*> Program::load(const Driver& driver, int device, int arch, const Cache& cache) {
+  auto code = image(arch, cache);
+  if (!code.ok()) return code.error();
+  std::pair<Digest, int> key{sha256(code->entry + '\0' + code->bytes), device};
+  std::lock_guard<std::mutex> hold(modules().mutex);
+  auto& all = modules().functions;
+  auto at = all.find(key);
+  if (at == all.end()) {
+    if (all.size() >= kFunctionsMax)
+      return user_error(fmt::format(
+          "the kernel `{}` can't be loaded: this process has {} kernels, and that is the most; "
+          "make them once, where the script loads, and not for each call",
+          source_.name, all.size()));
+    auto function = load_function(driver, *code);
+    if (!function.ok())
+      return Error{function.error().kind,
+                   fmt::format("the kernel `{}`: {}", source_.name, function.error().message)};
+    at = all.emplace(key, *function).first;
+  }
+  functions_[device] = &at->second;
+  return &at->second;
+}
+
+int parse_arch(std::string_view text) {
+  if (text.starts_with("sm_")) text.remove_prefix(3);
+  int arch = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), arch);
+  bool good = error == std::errc() && end == text.data() + text.size() && arch > 0;
+  return good && arch <= kArchMax ? arch : 0;
+}
+
+}  // namespace flow::jit

@@ -1,0 +1,282 @@
+// The checks are C++ that the compiler evaluates, in a file of its own name.
+#include "kernels/jit/source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+namespace flow::jit {
+namespace {
+
+constexpr std::string_view kCheckFile = "flow.kernel", kCheckMark = "flow-check-";
+constexpr size_t kErrorsMax = 10;     // shown
+constexpr size_t kTextMax = 8 << 10;  // bytes of a message
+
+// ---- the text
+
+constexpr std::string_view kTraits = R"(
+namespace flow_check {
+template <typename... P> struct List { static constexpr int count = sizeof...(P); };
+template <typename... P> __device__ List<P...> of(void (*)(P...));
+template <int at, typename L> struct At { using type = void; };
+template <typename P, typename... Rest> struct At<0, List<P, Rest...>> { using type = P; };
+template <int at, typename P, typename... Rest> struct At<at, List<P, Rest...>> : At<at - 1, List<Rest...>> {};
+template <typename T> struct Is { static constexpr int value = 0; };
+template <> struct Is<float> { static constexpr int value = 1; };
+template <> struct Is<double> { static constexpr int value = 2; };
+template <> struct Is<long long> { static constexpr int value = 3; };
+template <> struct Is<unsigned long long> { static constexpr int value = 3; };
+template <> struct Is<long> { static constexpr int value = 3; };
+template <> struct Is<unsigned long> { static constexpr int value = 3; };
+template <> struct Is<int> { static constexpr int value = 4; };
+template <> struct Is<unsigned> { static constexpr int value = 4; };
+template <> struct Is<unsigned char> { static constexpr int value = 5; };
+template <> struct Is<signed char> { static constexpr int value = 5; };
+template <> struct Is<char> { static constexpr int value = 5; };
+template <> struct Is<bool> { static constexpr int value = 6; };
+template <> struct Is<short> { static constexpr int value = 7; };
+template <> struct Is<unsigned short> { static constexpr int value = 7; };
+template <typename T> struct To { static constexpr bool pointer = false, constant = false; static constexpr int value = -1; };
+template <typename T> struct To<T*> { static constexpr bool pointer = true, constant = false; static constexpr int value = Is<T>::value; };
+template <typename T> struct To<const T*> { static constexpr bool pointer = true, constant = true; static constexpr int value = Is<T>::value; };
+template <int at, typename L> using Number = Is<typename At<at, L>::type>;
+template <int at, typename L> using Tensor = To<typename At<at, L>::type>;
+}
+)";
+
+struct Type {
+  int value;         // of flow_check::Is
+  const char* name;  // in C++
+};
+
+Type type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return {1, "float"};
+    case DType::f64:
+      return {2, "double"};
+    case DType::i64:
+      return {3, "long long"};
+    case DType::i32:
+      return {4, "int"};
+    case DType::u8:
+      return {5, "unsigned char"};
+    case DType::boolean:
+      return {6, "bool"};
+    case DType::f16:
+      return {7, "__half"};
+    case DType::bf16:
+      return {7, "__nv_bfloat16"};
+  }
+  return {0, "?"};
+}
+
+std::string cpp_type(const Parameter& parameter) {
+  std::string type = type_of(parameter.dtype).name;
+  if (parameter.role == Role::in) return "const " + type + "*";
+  return parameter.is_tensor() ? type + "*" : type;
+}
+
+// True where the parameter at `at` can take what the call gives. A pointer to a class (float4,
+// __half) is its own matter.
+std::string condition_of(const Parameter& parameter, size_t at) {
+  int value = type_of(parameter.dtype).value;
+  std::string here = fmt::format("<{}, flow_check_list>", at);
+  if (!parameter.is_tensor()) return fmt::format("flow_check::Number{}::value == {}", here, value);
+  std::string tensor = "flow_check::Tensor" + here;
+  const char* constant = parameter.role == Role::in ? "" : "!";
+  return fmt::format("{0}::pointer && {1}{0}::constant && ({0}::value == {2} || {0}::value == 0)",
+                     tensor, constant, value);
+}
+
+// A "\" in a script's name would be read as C++ reads it.
+std::string quoted(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+// A failed check gives the number of the parameter, from 1; 0 is their count.
+std::string checks_of(const Source& source) {
+  const auto& parameters = source.signature.parameters;
+  std::string text = fmt::format("\n#line 1 \"{}\"\n{}", kCheckFile, kTraits.substr(1));
+  text += fmt::format("using flow_check_list = decltype(flow_check::of(&{}));\n", source.name);
+  text += fmt::format("static_assert(flow_check_list::count == {}, \"{}0\");\n", parameters.size(),
+                      kCheckMark);
+  for (size_t at = 0; at < parameters.size(); at++)
+    text += fmt::format("static_assert({}, \"{}{}\");\n", condition_of(parameters[at], at),
+                        kCheckMark, at + 1);
+  return text;
+}
+
+std::string failed_check(const Source& source, size_t number) {
+  const auto& parameters = source.signature.parameters;
+  if (number == 0 || number > parameters.size())
+    return fmt::format("the function `{}` has another number of parameters than its signature, {}",
+                       source.name, parameters.size());
+  const Parameter& own = parameters[number - 1];
+  return fmt::format("parameter {} of the function `{}` is not what the signature says: `{}` is {}",
+                     number, source.name, text_of(source.signature, own), cpp_type(own));
+}
+
+// ---- the log: paragraphs that begin with "FILE(LINE): error: …"
+
+struct Problem {
+  std::string file, line, words, rest;  // `rest`: the source's line and a mark below it
+  bool is_error = false;
+};
+
+Problem read_problem(std::string_view paragraph) {
+  Problem problem;
+  size_t end = paragraph.find('\n');
+  std::string_view first = paragraph.substr(0, end);
+  size_t kind = first.find("): ");
+  size_t open = kind == std::string_view::npos ? kind : first.rfind('(', kind);
+  if (open == std::string_view::npos) {
+    problem.is_error = first.find("error") != std::string_view::npos &&
+                       first.find("detected in the compilation") == std::string_view::npos;
+    problem.words = first;
+    return problem;
+  }
+  problem.file = first.substr(0, open);
+  problem.line = first.substr(open + 1, kind - open - 1);
+  problem.words = first.substr(kind + 3);
+  problem.is_error =
+      problem.words.starts_with("error") || problem.words.starts_with("catastrophic");
+  if (end != std::string_view::npos) problem.rest = paragraph.substr(end);
+  return problem;
+}
+
+std::vector<Problem> errors_of(std::string_view log) {
+  std::vector<Problem> errors;
+  while (!log.empty()) {
+    size_t end = log.find("\n\n");
+    std::string_view paragraph = log.substr(0, end);
+    log.remove_prefix(end == std::string_view::npos ? log.size() : end + 2);
+    while (paragraph.starts_with('\n')) paragraph.remove_prefix(1);
+    if (Problem problem = read_problem(paragraph); problem.is_error)
+      errors.push_back(std::move(problem));
+  }
+  return errors;
+}
+
+// The number in the message of a failed check.
+std::optional<size_t> check_of(const Problem& problem) {
+  size_t start = problem.words.find(kCheckMark);
+  if (start == std::string::npos) return std::nullopt;
+  size_t number = 0;
+  std::string_view digits = std::string_view(problem.words).substr(start + kCheckMark.size());
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
+}
+
+bool is_ours(const Problem& problem) {
+  return problem.file == kCheckFile || problem.file == "__nv_name_map";
+}
+
+// Of a source that is fine by itself: what is not as the signature says.
+std::string signature_text(const Source& source, const std::vector<Problem>& errors) {
+  std::string place = fmt::format("{}:{}: error: ", source.file, source.line);
+  for (const Problem& each : errors) {
+    if (check_of(each)) continue;  // they all fail where there is no such function
+    size_t start = each.words.find(": ");
+    return place + fmt::format(
+                       "the source has no one function `{}`: a kernel's name is that of a "
+                       "`__global__` function, no template and not overloaded ({})",
+                       source.name, each.words.substr(start == std::string::npos ? 0 : start + 2));
+  }
+  return place + failed_check(source, *check_of(errors.front()));
+}
+
+constexpr std::string_view kDefinitions[] = {"-D", "--define-macro=", "-U", "--undefine-macro="};
+constexpr std::string_view kPlain[] = {"--use_fast_math",
+                                       "-use_fast_math",
+                                       "--extra-device-vectorization",
+                                       "-lineinfo",
+                                       "--generate-line-info",
+                                       "--device-debug",
+                                       "-G",
+                                       "--restrict",
+                                       "-restrict",
+                                       "-ftz=true",
+                                       "-ftz=false",
+                                       "--ftz=true",
+                                       "--ftz=false",
+                                       "-prec-sqrt=true",
+                                       "-prec-sqrt=false",
+                                       "--prec-sqrt=true",
+                                       "--prec-sqrt=false",
+                                       "-prec-div=true",
+                                       "-prec-div=false",
+                                       "--prec-div=true",
+                                       "--prec-div=false",
+                                       "-fmad=true",
+                                       "-fmad=false",
+                                       "--fmad=true",
+                                       "--fmad=false",
+                                       "-std=c++14",
+                                       "--std=c++14",
+                                       "-std=c++17",
+                                       "--std=c++17",
+                                       "-std=c++20",
+                                       "--std=c++20",
+                                       "--device-int128",
+                                       "-device-int128"};
+
+bool is_number_option(std::string_view option) {
+  for (std::string_view start : {"-maxrregcount=", "--maxrregcount="})
+    if (option.starts_with(start)) {
+      option.remove_prefix(start.size());
+      return !option.empty() && option.size() <= 3 &&
+             option.find_first_not_of("0123456789") == std::string_view::npos;
+    }
+  return false;
+}
+
+}  // namespace
+
+Status check_option(const std::string& option) {
+  for (std::string_view start : kDefinitions)
+    if (option.starts_with(start) && option.size() > start.size()) return {};
+  if (std::find(std::begin(kPlain), std::end(kPlain), option) != std::end(kPlain) ||
+      is_number_option(option))
+    return {};
+  return user_error(fmt::format(
+      "`{}` is no option that a kernel may have: there are -DNAME=VALUE, --use_fast_math, "
+      "--fmad=…, --ftz=…, --prec-div=…, --prec-sqrt=…, --maxrregcount=N, --std=c++14, c++17 or "
+      "c++20, --restrict, --extra-device-vectorization, --device-int128, -lineinfo and -G; the "
+      "architecture is the GPU's",
+      option));
+}
+
+std::string compiler_text(const Source& source) {
+  return fmt::format("#line {} \"{}\"\n{}{}", source.line, quoted(source.file), source.text,
+                     checks_of(source));
+}
+
+std::string error_text(const Source& source, const std::string& log) {
+  std::vector<Problem> errors = errors_of(log);
+  if (errors.empty()) return log.substr(0, kTextMax);
+  auto end = std::stable_partition(errors.begin(), errors.end(),
+                                   [](const Problem& each) { return !is_ours(each); });
+  if (end == errors.begin()) return signature_text(source, errors);
+  errors.erase(end, errors.end());
+  std::string text;
+  for (size_t i = 0; i < errors.size() && i < kErrorsMax && text.size() < kTextMax; i++) {
+    const Problem& each = errors[i];
+    if (!text.empty()) text += '\n';
+    text += each.file.empty()
+                ? each.words
+                : fmt::format("{}:{}: {}{}", each.file, each.line, each.words, each.rest);
+  }
+  if (errors.size() > kErrorsMax) text += fmt::format("\n({} more)", errors.size() - kErrorsMax);
+  return text;
+}
+
+}  // namespace flow::jit

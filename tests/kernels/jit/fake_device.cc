@@ -1,0 +1,57 @@
+// A GPU for the tests whose memory is the host's: it is used in place of kernels/cuda.
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/device.hpp"
+#include "kernels/table.hpp"
+
+namespace flow::kernels {
+
+// The CPU's rows, as far as tensors "on cuda:0" need them.
+const Kernels* cuda_kernels() { return &cpu_kernels(); }
+
+}  // namespace flow::kernels
+
+namespace flow::cuda {
+
+namespace {
+int stream;
+}  // namespace
+
+Result<int> device_count() { return 1; }
+Result<DeviceInfo> describe(int) {
+  DeviceInfo info;
+  info.name = "a GPU of the tests";
+  info.major = 9;
+  return info;
+}
+Status set_device(int) { return {}; }
+Result<void*> new_stream() { return static_cast<void*>(&stream); }
+Status free_stream(void*) { return {}; }
+Status wait_for(void*) { return {}; }
+Result<char*> allocate(size_t bytes, void*) { return static_cast<char*>(std::malloc(bytes)); }
+Status release(char* data, void*) {
+  std::free(data);
+  return {};
+}
+Result<char*> allocate_pinned(size_t bytes) { return allocate(bytes, nullptr); }
+Status release_pinned(char* data) { return release(data, nullptr); }
+Status copy_to_device(char* to, const char* from, size_t bytes, void*) {
+  std::memcpy(to, from, bytes);
+  return {};
+}
+Status copy_to_host(char* to, const char* from, size_t bytes, void*) {
+  std::memcpy(to, from, bytes);
+  return {};
+}
+Status copy_on_device(char* to, const char* from, size_t bytes, void*) {
+  std::memcpy(to, from, bytes);
+  return {};
+}
+Status set_bytes(char* to, int value, size_t bytes, void*) {
+  std::memset(to, value, bytes);
+  return {};
+}
+Status last_fault() { return {}; }
+
+}  // namespace flow::cuda
