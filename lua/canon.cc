@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "lua/kernel.hpp"
 #include "lua/sandbox.hpp"
 #include "lua/tensor.hpp"
 
@@ -41,6 +42,7 @@ enum Mark : char {
   kMarkFunction = 'c',
   kMarkTable = 'T',
   kMarkTensor = 'B',
+  kMarkKernel = 'U',
   kMarkGlobals = 'G',
   kMarkModules = 'Q',
   kMarkCell = 'u',
@@ -89,6 +91,7 @@ class Walk {
   Walk& operator=(const Walk&) = delete;
 
   std::vector<CodePart> parts;
+  std::string gpu_kernel;  // the first of those that need a GPU
 
   /// Everything that the value at `index` reaches.
   Digest value(int index, const std::string& name, const std::string& file) {
@@ -108,6 +111,7 @@ class Walk {
   struct Object {
     std::string name, file;
     Mark kind;
+    bool is_far;  // reached through `require`, which reaches every module
   };
 
   // ---- bytes
@@ -205,6 +209,7 @@ class Walk {
       return put_digest(found->digest.is_zero() ? digest_of_file(found->origin) : found->digest);
     }
     if (is_tensor(L_, index)) return refer(index, name, file, kMarkTensor);
+    if (test_kernel(L_, index) != nullptr) return refer(index, name, file, kMarkKernel);
     opaque(kind_text(L_, index), file);
   }
 
@@ -218,7 +223,7 @@ class Walk {
     put(kMarkObject);
     put_size(found->second);
     if (!is_new) return;
-    queue_.push_back({name, file, kind});
+    queue_.push_back({name, file, kind, is_far_ || kind == kMarkModules});
     lua_pushvalue(L_, index);
     lua_rawseti(L_, objects_, static_cast<lua_Integer>(queue_.size()));
   }
@@ -255,6 +260,7 @@ class Walk {
   void record(const Object& object) {
     int index = lua_gettop(L_);
     put(object.kind);
+    is_far_ = object.is_far;
     switch (object.kind) {
       case kMarkTable:
         return table(index, object);
@@ -269,12 +275,22 @@ class Walk {
         for (int64_t size : tensor.shape) put_size(static_cast<uint64_t>(size));
         return put_digest(tensor.digest);
       }
+      case kMarkKernel:
+        return kernel(index, object);
       case kMarkGlobals:
         for (const std::string& name : script_globals(L_)) global(name, true);
         return;
       default:
         return modules(index);
     }
+  }
+
+  // What the script said of it; where its source lies is left out.
+  void kernel(int index, const Object& object) {
+    if (gpu_kernel.empty() && !object.is_far && !kernel_has(L_, index, "fallback"))
+      gpu_kernel = test_kernel(L_, index)->source().name;
+    push_kernel_table(L_, index);
+    table(lua_gettop(L_), object);
   }
 
   // Tensors that look at one memory: a write into one is seen in the other.
@@ -479,6 +495,7 @@ class Walk {
 
   lua_State* L_;
   bool opaque_functions_, sketches_;
+  bool is_far_ = false;      // what is met now is
   bool texts_told_ = false;  // the texts of the files are among the parts
   int objects_;              // stack index of the list of objects, in the order of their numbers
   std::vector<Object> queue_;
@@ -499,6 +516,7 @@ CanonicalCode canonical_code(lua_State* L, int index) {
   CanonicalCode code;
   code.digest = walk.task_code(index);
   code.parts = std::move(walk.parts);
+  code.gpu_kernel = std::move(walk.gpu_kernel);
   return code;
 }
 

@@ -143,6 +143,7 @@ std::string find_cycle(const GraphBuilder& graph);
 struct CanonicalCode {
   Digest digest;
   std::vector<CodePart> parts;
+  std::string gpu_kernel;  // a kernel without fallback that it reaches
 };
 CanonicalCode canonical_code(lua_State* L, int index);
 

@@ -2,6 +2,7 @@
 // before each attempt, and put back where it differs.
 #include <algorithm>
 
+#include "lua/kernel.hpp"
 #include "lua/sandbox.hpp"
 
 namespace flow::lua {
@@ -211,6 +212,12 @@ class Taker {
   }
 
   void userdata(int index) {
+    if (test_kernel(L_, index) != nullptr) {  // its functions have upvalues
+      push_kernel_table(L_, index);
+      visit();
+      lua_settop(L_, index - 1);
+      return;
+    }
     bool constant = !library_name(L_, index).empty() || test_task(L_, index) != nullptr ||
                     test_pipeline(L_, index) != nullptr || test_file(L_, index) != nullptr ||
                     test_param(L_, index) != nullptr || test_object(L_, index, &kEnvKey) != nullptr;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "lua/kernel.hpp"
+
 namespace flow::lua {
 
 const char kGlobalsKey = 0, kScriptKey = 0, kProxyKey = 0, kRealKey = 0, kLibraryKey = 0,
@@ -420,6 +422,7 @@ void open_sandbox(lua_State* L) {
   open_graph(L, lua_gettop(L));
   open_tensor(L, lua_gettop(L));
   open_data(L, lua_gettop(L));
+  open_kernels(L, lua_gettop(L));
   face_fields(L, "flow", true);
   guard_fields(L, "flow");
   push_face(L, "flow");

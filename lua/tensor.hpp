@@ -68,6 +68,8 @@ void push_tensor_of_table(lua_State* L, int index, const DType* dtype);
 
 // ---- tensor_grad.cc
 void open_tensor_gradients(lua_State* L, int flow_table);
+/// Pops a forward and a backward, pushes flow.custom_gradient of them.
+void push_custom_gradient(lua_State* L);
 
 // ---- tensor_index.cc
 int tensor_index(lua_State* L);  // upvalue 1: the methods

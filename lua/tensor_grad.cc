@@ -304,7 +304,7 @@ int custom_gradient(lua_State* L) {
   if (!is_callable(L, 1) || !is_callable(L, 2))
     raise(L, "flow.custom_gradient takes two functions: forward(…) and backward(gradient, …)");
   lua_settop(L, 2);
-  lua_pushcclosure(L, guarded<call_custom>, 2);
+  push_custom_gradient(L);
   return 1;
 }
 
@@ -331,6 +331,8 @@ const luaL_Reg kTensorGradients[] = {{"backward", guarded<backward_in>},
                                      {"requires_grad_", guarded<require_gradient>},
                                      {"detach", guarded<detach>},
                                      {nullptr, nullptr}};
+
+void push_custom_gradient(lua_State* L) { lua_pushcclosure(L, guarded<call_custom>, 2); }
 
 void open_tensor_gradients(lua_State* L, int flow_table) {
   luaL_Reg functions[] = {{"no_grad", guarded<call_with_records<false>>},

@@ -567,6 +567,32 @@ function flow.is_tensor(x) end
 ---@param path string a shared library, see flow/operation.h
 ---@return table<string, fun(...): flow.tensor> operations by name
 function flow.operations(path) end
+---@alias flow.sizes integer|integer[]|fun(...): integer, ... up to three, or a function of the call's arguments
+
+---@class flow.kernel_options
+---@field block? flow.sizes threads of a block (256)
+---@field grid? flow.sizes blocks; without it, one thread for each element of the first result
+---@field per_thread? integer without `grid`: one thread for so many elements
+---@field shared? integer|fun(...): integer bytes of dynamic shared memory of a block
+---@field shape? fun(...): integer, ...|table<string, fun(...): integer, ...> of each `out` that is like nothing
+---@field options? string[] for the compiler: { "-DN=3", "--use_fast_math" }
+---@field fallback? function does the same on the CPU
+---@field gradient? fun(gradient: flow.tensor, ...): ... a gradient for each tensor of the call
+
+---@class flow.kernel
+---@overload fun(...): flow.tensor, ...
+local kernel = {}
+---Compiles it, or finds it in the state; without an architecture for the GPU that is here.
+---@param architecture? string "sm_90"
+---@return true
+function kernel:compile(architecture) end
+
+---@param name string of a `__global__` function in the source
+---@param source string CUDA C++
+---@param signature string "a: f32, x: in f32, y: out f32 like x, n: count of y": an entry a parameter
+---@param options? flow.kernel_options
+---@return flow.kernel
+function flow.kernel(name, source, signature, options) end
 ---@param f function
 ---@return any what f returns
 function flow.no_grad(f, ...) end
