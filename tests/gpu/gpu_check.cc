@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "kernels/cuda/device.hpp"
+#include "tests/gpu/gpu_kernels.hpp"
 #include "tests/kernels/suite/suite.hpp"
 
 namespace flow::gpu {
@@ -375,6 +376,7 @@ int run(bool with_speed) {
   must(cuda::set_device(0));
   void* stream = must(cuda::new_stream());
   int code = check_rows(stream);
+  code |= check_kernels(with_speed);
   if (with_speed) measure(stream);
   must(cuda::last_fault());
   must(cuda::free_stream(stream));

@@ -1,6 +1,7 @@
 // A GPU for the tests whose memory is the host's: it is used in place of kernels/cuda.
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/table.hpp"
@@ -16,6 +17,7 @@ namespace flow::cuda {
 
 namespace {
 int stream;
+auto& held = *new std::set<char*>;  // what a GPU holds goes with the process
 }  // namespace
 
 Result<int> device_count() { return 1; }
@@ -29,8 +31,11 @@ Status set_device(int) { return {}; }
 Result<void*> new_stream() { return static_cast<void*>(&stream); }
 Status free_stream(void*) { return {}; }
 Status wait_for(void*) { return {}; }
-Result<char*> allocate(size_t bytes, void*) { return static_cast<char*>(std::malloc(bytes)); }
+Result<char*> allocate(size_t bytes, void*) {
+  return *held.insert(static_cast<char*>(std::malloc(bytes))).first;
+}
 Status release(char* data, void*) {
+  held.erase(data);
   std::free(data);
   return {};
 }
