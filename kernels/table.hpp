@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/shared/chain.hpp"
 #include "kernels/shared/ops.hpp"
 #include "kernels/shared/view.hpp"
 
@@ -133,6 +134,8 @@ struct Kernels {
   /// out = keep(i) ? in / (1 - p) : 0, where keep is of uniform number `first` + i of the seed, i
   /// being the row-major position. The same call on a gradient is the backward. Floats.
   int (*dropout)(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
+  /// out = the result of the chain's last step; f16 and bf16 are rounded once, at the end. Floats.
+  int (*chain)(Stream&, const Chain&, const View* inputs, const View& out);
 
   // ---- many to one
   /// `in` has the dimensions of `out` and then the reduced ones. Floats: sum, mean, product, norm

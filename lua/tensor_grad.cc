@@ -4,6 +4,7 @@
 
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/fusion.hpp"
 #include "lua/sandbox.hpp"
 #include "lua/tensor.hpp"
 
@@ -181,33 +182,23 @@ std::vector<Saved> saved_of(const std::vector<Tensor>& operands) {
   return saved;
 }
 
-// flow.checkpoint(f, …): what f returns, one tensor, without keeping what its operations keep: its
-// backward calls f again, with the random numbers that it had.
-int checkpoint(lua_State* L) {
-  if (!is_callable(L, 1))
-    raise(L, fmt::format("flow.checkpoint takes a function, not {}", describe(L, 1)));
+// The call whose function and arguments lie on the stack, as a table that a backward may keep: [0]
+// the function, then the arguments. It comes to lie below them.
+int keep_call(lua_State* L) {
   int arguments = lua_gettop(L) - 1;
-  lua_createtable(L, arguments, 1);  // [0]: the function; then its arguments
+  lua_createtable(L, arguments, 1);
   for (int i = 0; i <= arguments; i++) {
     lua_pushvalue(L, i + 1);
     lua_rawseti(L, -2, i);
   }
   lua_insert(L, 1);
-  std::vector<Tensor> operands = tensors_from(L, 3);
-  RandomState random(L);
-  Tensor out;
-  {
-    Switches put_back;
-    Switches::now().records = false;
-    lua_call(L, arguments, LUA_MULTRET);
-    out = one_result(L, 2, operands, "checkpoint");
-  }
-  // Parameters that f reaches as upvalues want gradients without being operands, so the result is
-  // recorded wherever this thread records.
-  if (!tensors::runtime().records || !kernels::is_float(out.dtype())) {
-    push_object(L, out);
-    return 1;
-  }
+  return arguments;
+}
+
+// `out` as what the call at 1 gave from `operands`: its backward makes the call again, recorded and
+// with the random numbers that it had.
+Tensor called_again(lua_State* L, const char* name, Tensor out, int arguments,
+                    const std::vector<Tensor>& operands, const RandomState& random) {
   bool casts = tensors::runtime().casts;
   DType cast_type = tensors::runtime().cast_type;
   auto again = [call = Held(L, 1), arguments, casts, cast_type, random, saved = saved_of(operands)](
@@ -215,7 +206,7 @@ int checkpoint(lua_State* L) {
     for (const Saved& each : saved) each.get();  // as they were
     lua_State* L = backward_state;
     int top = lua_gettop(L);
-    luaL_checkstack(L, arguments + 8, "too many arguments of flow.checkpoint");
+    luaL_checkstack(L, arguments + 8, "too many arguments");
     call.push(L);
     lua_rawgeti(L, -1, 0);
     std::vector<Tensor> leaves;
@@ -244,9 +235,80 @@ int checkpoint(lua_State* L) {
       if (to.wants(i) && leaves[i].gradient()) to.set(i, leaves[i].gradient());
     lua_settop(L, top);
   };
-  push_object(L, tensors::attach(out, operands,
-                                 tensors::Ref<tensors::Node>(new tensors::CallNode<decltype(again)>(
-                                     "checkpoint", std::move(again)))));
+  return tensors::attach(
+      std::move(out), operands,
+      tensors::Ref<tensors::Node>(new tensors::CallNode<decltype(again)>(name, std::move(again))));
+}
+
+// flow.checkpoint(f, …): what f returns, one tensor, without keeping what its operations keep: its
+// backward calls f again.
+int checkpoint(lua_State* L) {
+  if (!is_callable(L, 1))
+    raise(L, fmt::format("flow.checkpoint takes a function, not {}", describe(L, 1)));
+  int arguments = keep_call(L);
+  std::vector<Tensor> operands = tensors_from(L, 3);
+  RandomState random(L);
+  Tensor out;
+  {
+    Switches put_back;
+    Switches::now().records = false;
+    lua_call(L, arguments, LUA_MULTRET);
+    out = one_result(L, 2, operands, "checkpoint");
+  }
+  // Parameters that f reaches as upvalues want gradients without being operands, so the result is
+  // recorded wherever this thread records.
+  if (tensors::runtime().records && kernels::is_float(out.dtype()))
+    out = called_again(L, "checkpoint", out, arguments, operands, random);
+  push_object(L, out);
+  return 1;
+}
+
+// The arguments at 3 and on as what stands for them.
+void push_symbols(lua_State* L, tensors::Tracer& tracer, int arguments) {
+  lua_pushvalue(L, 2);
+  for (int i = 0; i < arguments; i++) {
+    const Tensor* x = test_object(L, 3 + i);
+    Tensor symbol = x == nullptr ? Tensor() : tracer.symbol_of(*x);
+    if (symbol) {
+      push_object(L, symbol);
+    } else {
+      lua_pushvalue(L, 3 + i);
+    }
+  }
+}
+
+// flow.fuse(f, …): what f returns, computed in one pass over its operands. Its backward calls f
+// again, as flow.checkpoint's does.
+int fuse(lua_State* L) {
+  if (!is_callable(L, 1))
+    raise(L, fmt::format("flow.fuse takes a function, not {}", describe(L, 1)));
+  int arguments = keep_call(L);
+  std::vector<Tensor> operands = tensors_from(L, 3);
+  if (operands.empty() || !kernels::is_float(operands.front().dtype()))
+    raise(L, fmt::format("the first tensor of flow.fuse is of floats, not {}",
+                         operands.empty() ? "missing" : tensors::text_of(operands.front())));
+  RandomState random(L);
+  std::optional<Tensor> out;
+  bool records = false;
+  {
+    tensors::Tracer tracer(operands.front().dtype(), operands.front().device());
+    push_symbols(L, tracer, arguments);
+    lua_call(L, arguments, LUA_MULTRET);
+    if (lua_gettop(L) != arguments + 3)
+      raise(L, fmt::format("the function of flow.fuse returns one tensor, not {} values",
+                           lua_gettop(L) - arguments - 2));
+    const Tensor& result = check_object(L, -1, "what the function of flow.fuse returns");
+    out = tensors::is_symbol(result) ? tracer.compute(result) : result;
+    records = out && !out->is_tracked() && tensors::is_recording(tracer.operands());
+  }
+  if (!out) {  // one operation after the other
+    random.put_back(L);
+    lua_settop(L, arguments + 2);
+    lua_call(L, arguments, 1);
+    return 1;
+  }
+  if (records) out = called_again(L, "fuse", *out, arguments, operands, random);
+  push_object(L, *out);
   return 1;
 }
 
@@ -340,6 +402,7 @@ void open_tensor_gradients(lua_State* L, int flow_table) {
                           {"is_grad_enabled", is_grad_enabled},
                           {"autocast", guarded<autocast>},
                           {"checkpoint", guarded<checkpoint>},
+                          {"fuse", guarded<fuse>},
                           {"custom_gradient", guarded<custom_gradient>},
                           {"clip_grad_norm", guarded<clip_norm>},
                           {nullptr, nullptr}};

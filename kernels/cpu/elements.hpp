@@ -16,6 +16,7 @@ using namespace kernels;
 
 /// What this device's tables are made of: each file adds its rows.
 void add_element_rows(Kernels& table);
+void add_chain_rows(Kernels& table);
 void add_reduction_rows(Kernels& table);
 void add_row_rows(Kernels& table);
 void add_norm_rows(Kernels& table);
@@ -73,7 +74,7 @@ class RunCall {
   void (*call_)(void*, const void* const*, void*, int64_t, int64_t);
 };
 
-constexpr int kInputsMax = 3;
+constexpr int kInputsMax = kChainInputs;
 /// What is done to each element: as numbers, or moved as it is.
 enum class As : uint8_t { numbers, bytes };
 

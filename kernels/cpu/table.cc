@@ -30,6 +30,7 @@ const Kernels& cpu_kernels() {
     made.name = "cpu";
     made.error_text = error_text;
     cpu::add_element_rows(made);
+    cpu::add_chain_rows(made);
     cpu::add_reduction_rows(made);
     cpu::add_row_rows(made);
     cpu::add_norm_rows(made);

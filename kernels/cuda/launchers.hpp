@@ -25,6 +25,9 @@ int add_quotient(Stream&, const View& a, const View& b, const View& c, double fa
 int lerp(Stream&, const View& a, const View& b, double weight, const View& out);
 int dropout(Stream&, const View& in, double p, uint64_t seed, uint64_t first, const View& out);
 
+// chains.cu
+int chain(Stream&, const Chain&, const View* inputs, const View& out);
+
 // reductions.cu
 int reduce(Stream&, Reduce, const View& in, double correction, const View& out);
 int extreme(Stream&, bool largest, const View& in, int64_t base, const View& value,

@@ -6,6 +6,7 @@
 
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
+#include "kernels/tensor/fusion.hpp"
 #include "kernels/tensor/ops.hpp"
 
 namespace flow::tensors {
@@ -36,6 +37,7 @@ int width_of(DType dtype) {
 
 void check_device(const char* name, const Tensor& a, const Tensor& b) {
   if (a.device() == b.device()) return;
+  if (is_symbol(a) || is_symbol(b)) refuse_symbol();
   throw Failure(
       fmt::format("cannot {} {} and {}: they lie on different devices; move one with "
                   "x:to(\"{}\")",
@@ -212,6 +214,7 @@ DType type_with(DType tensor, const Number& number) {
 }
 
 Tensor unary(Unary op, const Tensor& given) {
+  if (is_symbol(given)) return Tracer::unary(op, given);
   DType result = given.dtype();
   if (!is_float(result) && !any_type(op)) result = DType::f32;
   if (result == DType::boolean) result = DType::i64;
@@ -230,6 +233,7 @@ Tensor unary(Unary op, const Tensor& given) {
 }
 
 Tensor binary(Binary op, const Tensor& left, const Tensor& right) {
+  if (is_symbol(left) || is_symbol(right)) return Tracer::binary(op, left, right);
   check_device(verb_of(op), left, right);
   DType dtype = result_type(op, common_type(left.dtype(), right.dtype()));
   Shape shape = common_shape(verb_of(op), left, right);
@@ -258,6 +262,7 @@ Tensor binary(Binary op, const Tensor& left, const Tensor& right) {
 }
 
 Tensor binary(Binary op, const Tensor& left, const Number& number, bool reversed) {
+  if (is_symbol(left)) return Tracer::number(op, left, number.real, reversed);
   DType dtype = result_type(op, type_with(left.dtype(), number));
   Tensor a = cast(left, dtype);
   Number b = checked(number, dtype);
@@ -339,6 +344,7 @@ Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
 }
 
 Tensor clamp(const Tensor& given, const Number& low, const Number& high) {
+  if (is_symbol(given)) return Tracer::clamp(given, low.real, high.real);
   DType dtype = type_with(type_with(given.dtype(), low), high);
   bool bounded_only = std::isinf(low.real) || std::isinf(high.real);
   if (bounded_only && !is_float(given.dtype())) {  // an open side leaves integers integers
@@ -364,6 +370,10 @@ namespace {
 Tensor add_term(bool product, const Tensor& given_a, const Tensor& given_b, const Tensor& given_c,
                 double factor) {
   const char* name = product ? "add_product" : "add_quotient";
+  if (is_symbol(given_a) || is_symbol(given_b) || is_symbol(given_c)) {
+    Tensor term = binary(product ? Binary::mul : Binary::div, given_b, given_c);
+    return binary(Binary::add, given_a, binary(Binary::mul, term, Number::of(factor)));
+  }
   check_device(name, given_a, given_b);
   check_device(name, given_b, given_c);
   DType dtype = common_type(common_type(given_a.dtype(), given_b.dtype()), given_c.dtype());
@@ -403,6 +413,10 @@ Tensor add_quotient(const Tensor& a, const Tensor& b, const Tensor& c, double fa
 }
 
 Tensor lerp(const Tensor& left, const Tensor& right, double weight) {
+  if (is_symbol(left) || is_symbol(right)) {
+    Tensor step = binary(Binary::mul, binary(Binary::sub, right, left), Number::of(weight));
+    return binary(Binary::add, left, step);
+  }
   check_device("interpolate between", left, right);
   DType dtype = common_type(left.dtype(), right.dtype());
   if (!is_float(dtype)) dtype = DType::f32;

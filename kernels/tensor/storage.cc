@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/tensor/fusion.hpp"
 #include "kernels/tensor/runtime.hpp"
 
 namespace flow::tensors {
@@ -95,6 +96,7 @@ Kept& kept() {
 }  // namespace
 
 std::string text_of(const Device& device) {
+  if (device.kind == Device::symbol) return "flow.fuse";
   return device.kind == Device::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
 }
 
@@ -117,7 +119,16 @@ void give_host_memory(void* data, size_t bytes) {
 
 void trim_host_memory() { kept().trim(); }
 
+Ref<Storage> Storage::symbol(const void* owner, int value) {
+  Ref<Storage> made(new Storage);
+  made->device_ = {Device::symbol, 0};
+  made->symbol_owner_ = owner;
+  made->symbol_value_ = value;
+  return made;
+}
+
 Ref<Storage> Storage::allocate(Device device, size_t bytes) {
+  if (device.kind == Device::symbol) refuse_symbol();
   Ref<Storage> made(new Storage);
   made->device_ = device;
   if (device.kind == Device::cuda) {

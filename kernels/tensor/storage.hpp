@@ -17,7 +17,7 @@ class Failure : public std::runtime_error {
 };
 
 struct Device {
-  enum Kind : uint8_t { cpu, cuda };
+  enum Kind : uint8_t { cpu, cuda, symbol };  // symbol: nowhere, see fusion.hpp
   Kind kind = cpu;
   int index = 0;  // of the GPU, from 0
   bool operator==(const Device&) const = default;
@@ -43,11 +43,15 @@ class Storage : public Counted {
   /// to the budget when it is first written, which is when it takes memory.
   static Ref<Storage> borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
                              bool is_own = false);
+  /// What stands for a value of a chain and holds nothing.
+  static Ref<Storage> symbol(const void* owner, int value);
   ~Storage() override;
 
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   const Device& device() const { return device_; }
+  const void* symbol_owner() const { return symbol_owner_; }
+  int symbol_value() const { return symbol_value_; }
   bool is_read_only() const { return keep_ != nullptr && !is_own_; }
   /// Before its content is changed. Throws a Failure where its budget has no room for that.
   void note_write();
@@ -63,6 +67,8 @@ class Storage : public Counted {
   std::shared_ptr<Budget> budget_;
   std::shared_ptr<const void> keep_;
   bool is_own_ = false;
+  int symbol_value_ = 0;
+  const void* symbol_owner_ = nullptr;
 };
 
 /// Host memory that is free to be used again at once, and that the system has not been given back.

@@ -608,6 +608,9 @@ function flow.autocast(type, f, ...) end
 ---@param f function
 ---@return flow.tensor
 function flow.checkpoint(f, ...) end
+---@param f function of operations on elements alone
+---@return flow.tensor what f returns, computed in one pass
+function flow.fuse(f, ...) end
 ---@param forward function
 ---@param backward fun(gradient: flow.tensor, ...): ...
 ---@return function

@@ -329,6 +329,109 @@ void check_others(Suite& s) {
     }
 }
 
+// A chain that uses `inputs` operands, each kind of step, and every room; its value in double.
+struct SomeChain {
+  Chain chain;
+  int result = 0;
+
+  void add(ChainStep::Kind kind, int op, int a, int b, int to, double x = 0, double y = 0) {
+    chain.step[chain.steps++] = {kind,
+                                 static_cast<uint8_t>(op),
+                                 static_cast<int8_t>(a),
+                                 static_cast<int8_t>(b),
+                                 static_cast<int8_t>(to),
+                                 x,
+                                 y};
+  }
+  double value(const std::vector<double>& in) const {
+    double rooms[kChainRooms] = {}, value = 0;
+    auto of = [&](int at) {
+      return at < kChainInputs ? in[static_cast<size_t>(at)] : rooms[at - kChainInputs];
+    };
+    for (int i = 0; i < chain.steps; i++) {
+      const ChainStep& step = chain.step[i];
+      double a = of(step.a);
+      auto op = static_cast<Binary>(step.op);
+      value = step.kind == ChainStep::unary
+                  ? unary_value(DType::f64, static_cast<Unary>(step.op), a)
+              : step.kind == ChainStep::binary ? binary_value(DType::f64, op, a, of(step.b))
+              : step.kind == ChainStep::number ? binary_value(DType::f64, op, a, step.x)
+              : step.kind == ChainStep::clamp  ? clamp_of(a, step.x, step.y)
+                                               : binary_value(DType::f64, op, step.x, a);
+      rooms[step.to] = value;
+    }
+    return value;
+  }
+};
+
+// Of operations that make small errors of small errors.
+SomeChain some_chain(Suite& s, int inputs) {
+  constexpr Unary unaries[] = {Unary::neg,     Unary::abs, Unary::tanh,
+                               Unary::sigmoid, Unary::sin, Unary::relu};
+  constexpr Binary binaries[] = {Binary::add, Binary::sub, Binary::maximum, Binary::minimum};
+  SomeChain made;
+  made.chain.inputs = inputs;
+  for (int room = 0; room < kChainRooms; room++)
+    made.add(ChainStep::unary, static_cast<int>(unaries[s.integer(0, 5)]), room % inputs, 0, room);
+  for (int i = 0; i < 16; i++) {
+    int a = kChainInputs + static_cast<int>(s.integer(0, kChainRooms - 1));
+    int b = i % 3 == 0 ? static_cast<int>(s.integer(0, inputs - 1))
+                       : kChainInputs + static_cast<int>(s.integer(0, kChainRooms - 1));
+    int to = (a - kChainInputs + 1 +
+              (b >= kChainInputs && (a - kChainInputs + 1) % kChainRooms == b - kChainInputs)) %
+             kChainRooms;
+    auto op = static_cast<int>(binaries[s.integer(0, 3)]);
+    switch (s.integer(0, 4)) {
+      case 0:
+        made.add(ChainStep::number, op, a, 0, to, s.uniform(-1, 1));
+        break;
+      case 1:
+        made.add(ChainStep::reversed, op, a, 0, to, s.uniform(-1, 1));
+        break;
+      case 2:
+        made.add(ChainStep::number, static_cast<int>(Binary::mul), a, 0, to, s.uniform(-0.5, 0.5));
+        break;
+      case 3:
+        made.add(ChainStep::clamp, 0, a, 0, to, -1.5, 1.25);
+        break;
+      default:
+        made.add(ChainStep::binary, op, a, b, to);
+    }
+    // What grows is drawn in again.
+    int room = kChainInputs + to;
+    int next = (to + 1) % kChainRooms;
+    if (i % 4 == 3) made.add(ChainStep::unary, static_cast<int>(Unary::tanh), room, 0, next);
+  }
+  return made;
+}
+
+void check_chains(Suite& s) {
+  for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
+    for (Layout layout : kLayouts)
+      for (int inputs : {1, 2, 3, kChainInputs}) {
+        Shape shape = kShapes[s.integer(0, 9)];
+        SomeChain chain = some_chain(s, inputs);
+        std::vector<Array> in;
+        for (int i = 0; i < inputs; i++)
+          in.push_back(s.filled(dtype, shape, i == 0 ? layout : kLayouts[s.integer(0, 6)], -1, 1));
+        Array out(dtype, shape, for_result(layout));
+        std::vector<double> want;
+        for (int64_t i = 0; i < out.count(); i++) {
+          std::vector<double> values;
+          for (const Array& each : in) values.push_back(each.at(i));
+          want.push_back(chain.value(values));
+        }
+        std::vector<Array*> operands;
+        for (Array& each : in) operands.push_back(&each);
+        operands.push_back(&out);
+        s.check("chain", &Kernels::chain, text(dtype, shape, layout), operands,
+                [&](const Kernels& k, Stream& stream, Views v) {
+                  return k.chain(stream, chain.chain, v, v[inputs]);
+                },
+                {{&out, want, {}, 256, 4}});
+      }
+}
+
 }  // namespace
 
 void check_elements(Suite& s) {
@@ -337,6 +440,7 @@ void check_elements(Suite& s) {
   check_binary(s);
   check_compare(s);
   check_others(s);
+  check_chains(s);
 }
 
 }  // namespace flow::suite

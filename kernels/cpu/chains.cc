@@ -1,0 +1,98 @@
+// The table's row of chains: pieces that stay in the nearest cache go through all steps.
+#include <algorithm>
+
+#include "kernels/cpu/elements.hpp"
+
+namespace flow::cpu {
+namespace {
+
+// A line more than a piece lies between two rooms: at a distance of 4 KiB, a power of two, they
+// would put each other out of the cache.
+struct Rooms {
+  alignas(64) char memory[(kChainRooms + 1) * (kPiece * 8 + 64)];
+};
+
+// One piece: where the operands of its steps are.
+class Piece {
+ public:
+  Piece(const Chain& chain, Kind kind, Rooms& rooms) : chain_(chain), kind_(kind), rooms_(rooms) {}
+
+  void run(const void* const* in, void* out, int64_t count) const {
+    for (int i = 0; i < chain_.steps; i++) {
+      const ChainStep& step = chain_.step[i];
+      const void* a = operand(in, step.a);
+      void* to = i + 1 == chain_.steps ? out : room(step.to);
+      switch (step.kind) {
+        case ChainStep::unary:
+          use_.unary[step.op][kind_](a, to, count);
+          break;
+        case ChainStep::binary:
+          use_.binary[step.op][kind_](a, operand(in, step.b), to, count);
+          break;
+        case ChainStep::number:
+          with_number(step, a, to, count);
+          break;
+        case ChainStep::reversed:
+          use_.binary[step.op][kind_](repeated(step.x, count), a, to, count);
+          break;
+        case ChainStep::clamp:
+          Scalar low(Number::of(step.x), kind_, {}), high(Number::of(step.y), kind_, {});
+          use_.clamp[kind_](a, low.storage, high.storage, to, count);
+          break;
+      }
+    }
+  }
+
+ private:
+  const void* operand(const void* const* in, int at) const {
+    return at < kChainInputs ? in[at] : room(at - kChainInputs);
+  }
+  char* room(int number) const {
+    return rooms_.memory + static_cast<size_t>(number) * (kPiece * size_of_kind(kind_) + 64);
+  }
+  const void* repeated(double x, int64_t count) const {
+    Scalar one(Number::of(x), kind_, {});
+    use_.spread[kind_ == kF64 ? 3 : 2](one.storage, room(kChainRooms), count);
+    return room(kChainRooms);
+  }
+  // Sums and products need no second operand in memory. A product adds -0, which changes nothing.
+  void with_number(const ChainStep& step, const void* a, void* to, int64_t count) const {
+    auto op = static_cast<Binary>(step.op);
+    if (op == Binary::add) return use_.scale[kind_](a, 1, step.x, to, count);
+    if (op == Binary::sub) return use_.scale[kind_](a, 1, -step.x, to, count);
+    if (op == Binary::mul) return use_.scale[kind_](a, step.x, -0.0, to, count);
+    use_.binary[step.op][kind_](a, repeated(step.x, count), to, count);
+  }
+
+  const Chain& chain_;
+  Kind kind_;
+  Rooms& rooms_;
+  const Loops& use_ = loops();
+};
+
+int chain(Stream& stream, const Chain& chain, const View* inputs, const View& out) {
+  if (!is_float(out.dtype) || chain.steps < 1) return kUnsupported;
+  const View* views[kChainInputs];
+  for (int i = 0; i < chain.inputs; i++) views[i] = &inputs[i];
+  Kind kind = kind_of(out.dtype);
+  auto size = static_cast<int64_t>(size_of_kind(kind));
+  auto run = [&](const void* const* in, void* to, int64_t count, int64_t) {
+    Rooms rooms;
+    Piece piece(chain, kind, rooms);
+    const char* from[kChainInputs];
+    for (int64_t at = 0; at < count; at += kPiece) {
+      for (int i = 0; i < chain.inputs; i++) from[i] = static_cast<const char*>(in[i]) + at * size;
+      const void* operands[kChainInputs];
+      std::copy(from, from + chain.inputs, operands);
+      piece.run(operands, static_cast<char*>(to) + at * size, std::min(kPiece, count - at));
+    }
+  };
+  walk_runs(stream, views, chain.inputs, out, kGrainCostly, As::numbers, RunCall(run));
+  return kDone;
+}
+
+}  // namespace
+
+void add_chain_rows(Kernels& table) { table.chain = chain; }
+
+}  // namespace flow::cpu

@@ -1,0 +1,34 @@
+// A chain of operations on elements, done to each element in one pass: what lies between the first
+// and the last of them is never in memory.
+#pragma once
+#include <cstdint>
+
+#include "kernels/shared/ops.hpp"
+
+namespace flow::kernels {
+
+constexpr int kChainInputs = 6;  // operands from memory
+constexpr int kChainRooms = 8;   // values that wait for a later step
+constexpr int kChainSteps = 32;
+
+struct ChainStep {
+  enum Kind : uint8_t {
+    unary,     // op(a)
+    binary,    // a op b
+    number,    // a op x
+    reversed,  // x op a
+    clamp,     // min(max(a, x), y)
+  };
+  Kind kind = unary;
+  uint8_t op = 0;       // of Unary or Binary
+  int8_t a = 0, b = 0;  // an input, or kChainInputs + a room
+  int8_t to = 0;        // a room; of the last step the result, and no room
+  double x = 0, y = 0;
+};
+
+struct Chain {
+  int inputs = 0, steps = 0;
+  ChainStep step[kChainSteps];
+};
+
+}  // namespace flow::kernels

@@ -1,0 +1,192 @@
+// Values are numbered: operands from 0, and from kSteps on what the steps give.
+#include "kernels/tensor/fusion.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bitset>
+
+#include "kernels/shared/types.hpp"
+
+namespace flow::tensors {
+namespace {
+
+using kernels::Chain;
+using kernels::ChainStep;
+
+constexpr int kSteps = 1 << 20;
+
+thread_local Tracer* tracing = nullptr;
+
+}  // namespace
+
+void refuse_symbol() {
+  throw Failure(
+      "flow.fuse takes a function of operations on elements: + - * / // % ^, functions of one "
+      "number, maximum, minimum, clamp, lerp, addcmul and addcdiv; and what it does may not depend "
+      "on the elements. Call other operations before it or after it");
+}
+
+Tracer::Tracer(DType dtype, const Device& device)
+    : dtype_(dtype), device_(device), before_(tracing) {
+  tracing = this;
+}
+
+Tracer::~Tracer() { tracing = before_; }
+
+Tracer& Tracer::current() {
+  if (tracing == nullptr)
+    throw Failure(
+        "what stood for an operand of flow.fuse was used after it: return what you need, and "
+        "use flow.fuse's result");
+  return *tracing;
+}
+
+Tensor Tracer::new_symbol(const Shape& shape, int value) {
+  return Tensor(kernels::dense(dtype_, shape, nullptr), Storage::symbol(this, value));
+}
+
+Tensor Tracer::symbol_of(const Tensor& operand) {
+  if (operand.dtype() != dtype_ || !(operand.device() == device_)) return {};
+  auto found = std::find(operands_.begin(), operands_.end(), operand);
+  int value = static_cast<int>(found - operands_.begin());
+  if (found == operands_.end()) operands_.push_back(operand);
+  return new_symbol(operand.shape(), value);
+}
+
+int Tracer::value_of(const Tensor& x) {
+  if (!is_symbol(x)) {
+    Tensor made = symbol_of(x);
+    if (made) return made.storage()->symbol_value();
+    given_up_ = true;
+    return 0;
+  }
+  if (x.storage()->symbol_owner() != this) refuse_symbol();
+  int value = x.storage()->symbol_value();
+  // A window on a symbol, or another shape of it, is no operand of a chain.
+  const View& view = x.view();
+  const Tensor* operand = value < kSteps ? &operands_[static_cast<size_t>(value)] : nullptr;
+  if (view.data != nullptr || !kernels::is_dense(view) ||
+      (operand != nullptr && !(operand->shape() == view.shape)))
+    refuse_symbol();
+  return value;
+}
+
+Tensor Tracer::note(ChainStep what, const Tensor& a, const Tensor& b) {
+  Step step{what};
+  step.a = value_of(a);
+  Shape shape = a.shape();
+  if (b) {
+    step.b = value_of(b);
+    if (!kernels::broadcast(a.shape(), b.shape(), shape))
+      throw Failure(
+          fmt::format("cannot {} {} and {}: shapes fit where their sizes, from the last dimension "
+                      "on, are equal or 1",
+                      verb_of(static_cast<Binary>(what.op)), kernels::text_of(a.shape()),
+                      kernels::text_of(b.shape())));
+  }
+  steps_.push_back(step);
+  return new_symbol(shape, kSteps + static_cast<int>(steps_.size()) - 1);
+}
+
+Tensor Tracer::unary(Unary op, const Tensor& x) {
+  ChainStep step;
+  step.kind = ChainStep::unary;
+  step.op = static_cast<uint8_t>(op);
+  return current().note(step, x, {});
+}
+
+Tensor Tracer::binary(Binary op, const Tensor& a, const Tensor& b) {
+  ChainStep step;
+  step.kind = ChainStep::binary;
+  step.op = static_cast<uint8_t>(op);
+  return current().note(step, a, b);
+}
+
+Tensor Tracer::number(Binary op, const Tensor& a, double x, bool reversed) {
+  if (op == Binary::pow && !reversed && x == 2) return unary(Unary::square, a);
+  ChainStep step;
+  step.kind = reversed ? ChainStep::reversed : ChainStep::number;
+  step.op = static_cast<uint8_t>(op);
+  step.x = x;
+  return current().note(step, a, {});
+}
+
+Tensor Tracer::clamp(const Tensor& a, double low, double high) {
+  ChainStep step;
+  step.kind = ChainStep::clamp;
+  step.x = low;
+  step.y = high;
+  return current().note(step, a, {});
+}
+
+// Only what the result needs is done; a value's room is free again after its last use. `used` are
+// the operands, in the order of the chain's inputs. False where there is no room.
+bool Tracer::put_in_rooms(int result, Chain& chain, std::vector<int>& used) const {
+  size_t count = steps_.size();
+  std::vector<bool> needed(count);
+  needed[static_cast<size_t>(result - kSteps)] = true;
+  std::vector<int> last(count, -1);  // the step that uses it last
+  for (size_t i = count; i-- > 0;) {
+    if (!needed[i]) continue;
+    for (int value : {steps_[i].a, steps_[i].what.kind == ChainStep::binary ? steps_[i].b : 0}) {
+      if (value < kSteps) continue;
+      auto from = static_cast<size_t>(value - kSteps);
+      needed[from] = true;
+      if (last[from] < 0) last[from] = static_cast<int>(i);
+    }
+  }
+  std::bitset<kernels::kChainRooms> taken;
+  std::vector<int> room(count, -1);
+  bool fits = true;
+  auto operand = [&](int value, size_t step) -> int8_t {
+    if (value >= kSteps) {
+      auto from = static_cast<size_t>(value - kSteps);
+      if (last[from] == static_cast<int>(step)) taken.reset(static_cast<size_t>(room[from]));
+      return static_cast<int8_t>(kernels::kChainInputs + room[from]);
+    }
+    auto found = std::find(used.begin(), used.end(), value);
+    if (found == used.end()) found = used.insert(used.end(), value);
+    fits = fits && used.size() <= kernels::kChainInputs;
+    return static_cast<int8_t>(found - used.begin());
+  };
+  for (size_t i = 0; i < count && fits; i++) {
+    if (!needed[i]) continue;
+    if (chain.steps == kernels::kChainSteps) return false;
+    ChainStep& step = chain.step[chain.steps++];
+    step = steps_[i].what;
+    step.a = operand(steps_[i].a, i);
+    if (step.kind == ChainStep::binary) step.b = operand(steps_[i].b, i);
+    // Not the room of an operand of this step: an operation may read it again.
+    if (kSteps + static_cast<int>(i) == result) break;
+    size_t free = 0;
+    while (free < kernels::kChainRooms &&
+           (taken[free] || kernels::kChainInputs + static_cast<int>(free) == step.a ||
+            kernels::kChainInputs + static_cast<int>(free) == step.b))
+      free++;
+    if (free == kernels::kChainRooms) return false;
+    taken.set(free);
+    room[i] = static_cast<int>(free);
+    step.to = static_cast<int8_t>(free);
+  }
+  chain.inputs = static_cast<int>(used.size());
+  return fits;
+}
+
+std::optional<Tensor> Tracer::compute(const Tensor& result) {
+  int value = value_of(result);
+  if (given_up_) return std::nullopt;
+  if (value < kSteps) return operands_[static_cast<size_t>(value)];
+  Chain chain;
+  std::vector<int> used;
+  if (!put_in_rooms(value, chain, used)) return std::nullopt;
+  View views[kernels::kChainInputs];
+  for (size_t i = 0; i < used.size(); i++)
+    views[i] = kernels::stretch(operands_[static_cast<size_t>(used[i])].view(), result.shape());
+  Tensor out = Tensor::empty(dtype_, result.shape(), device_);
+  const View* inputs = views;
+  call(device_, &Kernels::chain, "fuse", chain, inputs, out.view());
+  return out;
+}
+
+}  // namespace flow::tensors
