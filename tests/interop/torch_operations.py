@@ -17,7 +17,10 @@ except ImportError as missing:
     print(f"skipped: {missing.name} is not installed for {sys.executable} (Debian: python3-torch, python3-numpy)")
     sys.exit(77)
 
-TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}  # of the largest result
+# Of the largest result. f16 and bf16 are held to what PyTorch computes in f32 from the same rounded operands, within
+# four roundings of their own: what several operations make is rounded after each.
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12, torch.float16: 4 * 2.0**-11, torch.bfloat16: 4 * 2.0**-8}
+LUA_TYPE = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 class Case:
@@ -243,20 +246,22 @@ local flow = require "flow"
 local cases = {
 %s
 }
+local function plain(x) return (x.dtype == "bf16" or x.dtype == "f16") and x:to("f32") or x end
 local run = flow.task("run", function(ctx, folder)
   for number, case in ipairs(cases) do
     local t = {}
     for _, name in ipairs(case.inputs) do
       t[name] = flow.data.npy(folder .. "/" .. number .. "." .. name .. ".npy")
-      if case.gradient and t[name].dtype:sub(1, 1) == "f" then t[name].requires_grad = true end
+      if case.type and t[name].dtype == "f32" then t[name] = t[name]:to(case.type) end
+      if case.gradient and t[name].dtype:find("f") then t[name].requires_grad = true end
     end
     local ok, problem = pcall(function()
       local y = case.compute(t)
-      flow.data.write_npy(folder .. "/" .. number .. ".out.npy", flow.is_tensor(y) and y:detach() or flow.full({}, y, "f64"))
+      flow.data.write_npy(folder .. "/" .. number .. ".out.npy", flow.is_tensor(y) and plain(y:detach()) or flow.full({}, y, "f64"))
       if case.gradient then
-        y:backward(flow.data.npy(folder .. "/" .. number .. ".seed.npy"))
+        y:backward(flow.data.npy(folder .. "/" .. number .. ".seed.npy"):to(y.dtype))
         for _, name in ipairs(case.inputs) do
-          if t[name].grad then flow.data.write_npy(folder .. "/" .. number .. "." .. name .. ".grad.npy", t[name].grad) end
+          if t[name].grad then flow.data.write_npy(folder .. "/" .. number .. "." .. name .. ".grad.npy", plain(t[name].grad)) end
         end
       end
     end)
@@ -266,6 +271,12 @@ local run = flow.task("run", function(ctx, folder)
 end)
 return flow.pipeline("operations", { folder = flow.param.string {} }, function(p) return run(p.folder) end)
 """
+
+
+def rounded(case, dtype):
+    """The case with operands that `dtype` holds exactly."""
+    case.inputs = {name: value.to(dtype).float() if value.is_floating_point() else value for name, value in case.inputs.items()}
+    return case
 
 
 def distance(actual, expected):
@@ -292,6 +303,10 @@ def main():
     for dtype in (torch.float32, torch.float64):
         for family in (element_cases, shape_cases, reduction_cases, product_cases, network_cases, picture_cases):
             cases += [(dtype, case) for case in family(dtype) if not arguments.only or arguments.only in case.name]
+    for dtype in (torch.float16, torch.bfloat16):
+        for family in (element_cases, shape_cases, reduction_cases, product_cases, network_cases, picture_cases):
+            cases += [(dtype, rounded(case, dtype)) for case in family(torch.float32)
+                      if not arguments.only or arguments.only in case.name]
     problems = []
     with tempfile.TemporaryDirectory(prefix="flow-torch-") as folder:
         lines, expected = [], []
@@ -304,10 +319,12 @@ def main():
                 numpy.save(f"{folder}/{number}.{name}.npy", value.numpy())
             if case.gradient:
                 start = torch.rand_like(out) + 0.5
+                start = start.to(dtype).to(start.dtype)
                 out.backward(start)
                 numpy.save(f"{folder}/{number}.seed.npy", start.numpy())
             names = ", ".join(f'"{name}"' for name in case.inputs)
-            lines.append(f'  {{ name = "{case.name}", inputs = {{ {names} }}, gradient = {str(case.gradient).lower()},'
+            of_type = f' type = "{LUA_TYPE[dtype]}",' if dtype in LUA_TYPE else ""
+            lines.append(f'  {{ name = "{case.name}",{of_type} inputs = {{ {names} }}, gradient = {str(case.gradient).lower()},'
                          f' compute = function(t) return {case.lua} end }},')
         script = pathlib.Path(folder) / "operations.lua"
         script.write_text(SCRIPT % "\n".join(lines))
