@@ -3,6 +3,7 @@ set(FLOW_CUDA AUTO CACHE STRING "Build CUDA kernels: AUTO, ON or OFF")
 set(FLOW_NCCL AUTO CACHE STRING "Build NCCL collectives: AUTO, ON or OFF")
 set(FLOW_UCX AUTO CACHE STRING "Build the UCX transport: AUTO, ON or OFF")
 set(FLOW_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them")
+option(FLOW_PORTABLE "Programs that need glibc and the C++ runtime alone, and a tarball of them" OFF)
 option(FLOW_FUZZ "Build the fuzz targets (clang with libFuzzer)" OFF)
 
 find_program(CCACHE ccache)

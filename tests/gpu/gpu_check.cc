@@ -152,7 +152,8 @@ class DeviceRunner : public suite::Runner {
   void* stream_;
 };
 
-int check_rows(void* stream) {
+// `only` names one family; empty is all of them.
+int check_rows(void* stream, const std::string& only) {
   DeviceRunner runner(*cuda_kernels(), stream);
   suite::Suite all(runner, suite::test_seed());
   struct Family {
@@ -172,6 +173,7 @@ int check_rows(void* stream) {
                         {"choosing", suite::check_choosing},
                         {"random", suite::check_random},
                         {"finance", suite::check_finance}}) {
+    if (!only.empty() && only != family.name) continue;
     runner.worst = 0;
     family.check(all);
     fmt::print("# {}: f32 and f64 are within {:.1e} of the CPU's\n", family.name, runner.worst);
@@ -362,7 +364,7 @@ void measure(void* native) {
   }
 }
 
-int run(bool with_speed) {
+int run(bool with_speed, const std::string& only) {
   auto count = cuda::device_count();
   if (!count || *count == 0) {
     fmt::print("no GPU here: nothing was checked ({})\n",
@@ -375,9 +377,9 @@ int run(bool with_speed) {
              static_cast<double>(info.memory_total) / 1e9);
   must(cuda::set_device(0));
   void* stream = must(cuda::new_stream());
-  int code = check_rows(stream);
-  code |= check_kernels(with_speed);
-  if (with_speed) measure(stream);
+  int code = check_rows(stream, only);
+  if (only.empty()) code |= check_kernels(with_speed);
+  if (with_speed && only.empty()) measure(stream);
   must(cuda::last_fault());
   must(cuda::free_stream(stream));
   return code;
@@ -386,6 +388,20 @@ int run(bool with_speed) {
 }  // namespace
 }  // namespace flow::gpu
 
+// gpu_check [--no-speed] [--only FAMILY]
 int main(int count, char** words) {
-  return flow::gpu::run(!(count > 1 && std::string(words[1]) == "--no-speed"));
+  bool with_speed = true;
+  std::string only;
+  for (int i = 1; i < count; i++) {
+    std::string word = words[i];
+    if (word == "--no-speed") {
+      with_speed = false;
+    } else if (word == "--only" && i + 1 < count) {
+      only = words[++i];
+    } else {
+      fmt::print("usage: gpu_check [--no-speed] [--only FAMILY]\n");
+      return 2;
+    }
+  }
+  return flow::gpu::run(with_speed, only);
 }

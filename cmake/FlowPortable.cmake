@@ -1,0 +1,54 @@
+# FLOW_PORTABLE: programs that need glibc and the C++ runtime alone, and `package`, a tarball of them that
+# runs on a machine of newer ones without anybody's packages. What is loaded at run time stays so: the
+# GPU's driver, cuBLASLt and NVRTC are the machine's; OpenBLAS comes along, and cpp-httplib, which Debian
+# has as a shared library alone.
+include(GNUInstallDirs)
+set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+set(OPENSSL_USE_STATIC_LIBS ON)
+set(Protobuf_USE_STATIC_LIBS ON)
+set(ZLIB_USE_STATIC_LIBS ON)
+# RPATH and not RUNPATH: what is loaded finds what it needs in the same folder.
+add_link_options(-Wl,--disable-new-dtags)
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+
+add_library(flow_fmt STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt.cc)
+target_compile_definitions(flow_fmt PUBLIC FMT_SHARED PRIVATE FMT_EXPORT)
+add_library(fmt::fmt ALIAS flow_fmt)
+
+# RocksDB's own, in the order that the linker needs.
+function(flow_rocksdb_parts out)
+  set(parts ${ROCKSDB_LIBRARY})
+  foreach(part gflags snappy z bz2 lz4 zstd)
+    find_library(FLOW_${part}_ARCHIVE ${part} REQUIRED)
+    list(APPEND parts ${FLOW_${part}_ARCHIVE})
+  endforeach()
+  set(${out} ${parts} ${CMAKE_DL_LIBS} Threads::Threads PARENT_SCOPE)
+endfunction()
+
+# flow_carry(LIBRARY…): installs a shared library by the name under which it is loaded.
+function(flow_carry)
+  foreach(name ${ARGN})
+    find_file(FLOW_${name}_FILE ${name} PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} REQUIRED)
+    file(REAL_PATH ${FLOW_${name}_FILE} file)
+    install(FILES ${file} DESTINATION lib RENAME ${name})
+  endforeach()
+endfunction()
+
+# After all targets are there.
+function(flow_package)
+  install(TARGETS flow flow-executor gpu_check bench_kernels RUNTIME)
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/tests/gpu/run DESTINATION bin RENAME gpu_suite)
+  install(FILES ${PROJECT_SOURCE_DIR}/tests/bench/bench_training.py DESTINATION bin)
+  install(FILES ${PROJECT_SOURCE_DIR}/tests/interop/torch_gpt.py DESTINATION interop)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION . PATTERN "embed" EXCLUDE)
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION .)
+  flow_carry(libopenblas.so.0 libgfortran.so.5 libquadmath.so.0 libcpp-httplib.so.0.11 libssl.so.3 libcrypto.so.3
+             libz.so.1 libbrotlidec.so.1 libbrotlienc.so.1 libbrotlicommon.so.1)
+  set(CPACK_GENERATOR TGZ)
+  set(CPACK_PACKAGE_NAME flow)
+  set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+  set(CPACK_SYSTEM_NAME ${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_OUTPUT_FILE_PREFIX ${PROJECT_BINARY_DIR})
+  include(CPack)
+endfunction()
