@@ -201,6 +201,14 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
     }
   }
   outcome.waited = sandbox_.waited;
+  // A GPU works on after the calls that gave it work: what is not waited for fails here.
+  if (std::string fault = tensors::unseen_fault(outcome.lost_gpu); !fault.empty()) {
+    bool lost = outcome.lost_gpu;
+    if (outcome.kind != AttemptOutcome::Kind::failed)
+      outcome =
+          failed(fmt::format("{}:{}: {}: {}", task.def.file, task.def.line, request.task, fault));
+    outcome.lost_gpu = lost;
+  }
   bool serves = is_service && outcome.kind == AttemptOutcome::Kind::succeeded;
   if (serves) {
     lua_settop(L_, 0);

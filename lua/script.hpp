@@ -100,6 +100,7 @@ struct AttemptOutcome {
   std::optional<PlanFragment> fragment;  // dynamic tasks
   bool waited = false;                   // ctx:wait was called: its answer is this run's
   bool reached_outside = false;          // through io or os.execute: programs may be left
+  bool lost_gpu = false;                 // this process can do nothing more on it
   // failed
   bool out_of_memory = false;
   bool bad_result = false;         // cannot cross an edge

@@ -23,6 +23,8 @@ namespace flow {
 
 namespace {
 
+constexpr int kLostGpu = 70;  // exit code
+
 /// One VM a bundle, warm.
 class Scripts {
  public:
@@ -87,6 +89,15 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
   }
 }
 
+// What runs next needs a process that the GPU still answers. The worker takes this end for the
+// attempt's own, and gives what is queued behind it to another process.
+[[noreturn]] void leave(Session& session, const AttemptOutcome& outcome) {
+  session.flush();
+  write_all(STDERR_FILENO, outcome.message + "\n");
+  kill_children();
+  ::_exit(kLostGpu);
+}
+
 void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoints& checkpoints,
                  const SlotFile& slot, const std::string& state_dir, const wire::Start& start) {
   blobs.clear();
@@ -114,6 +125,7 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
     run_service(attempt, **vm, request);
   } else {
     AttemptOutcome outcome = (*vm)->run(request, attempt);
+    if (outcome.lost_gpu) leave(session, outcome);
     if (outcome.reached_outside) {
       kill_children();
       wait_until_read();

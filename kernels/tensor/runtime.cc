@@ -190,4 +190,19 @@ void wait_for(const Device& device) {
                   text_of(device), fault));
 }
 
+std::string unseen_fault(bool& is_lost) {
+  std::string first;
+  for (size_t index = 0; index < runtime().cuda.size(); index++) {
+    void* stream = runtime().cuda[index].native;
+    if (stream == nullptr) continue;
+    try {
+      wait_for({Device::cuda, static_cast<int>(index)});
+    } catch (const Failure& failure) {
+      if (first.empty()) first = failure.what();
+    }
+    is_lost = is_lost || !cuda::wait_for(stream).ok();
+  }
+  return first;
+}
+
 }  // namespace flow::tensors

@@ -2,6 +2,7 @@
 // the table is called.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/table.hpp"
@@ -60,6 +61,10 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
                 size_t bytes);
 /// Waits until the device has done all that this thread asked for. Throws what went wrong there.
 void wait_for(const Device& device);
+
+/// What went wrong on a GPU that this thread used and that it did not wait for, in words, or "".
+/// Where `is_lost` is set the process can do nothing more there.
+std::string unseen_fault(bool& is_lost);
 
 /// While it lives the calling thread's operations are not recorded.
 class NoRecord {

@@ -13,6 +13,8 @@ const Kernels* cuda_kernels() { return &cpu_kernels(); }
 
 }  // namespace flow::kernels
 
+std::string fake_fault;  // what a wait finds from now on
+
 namespace flow::cuda {
 
 namespace {
@@ -30,7 +32,10 @@ Result<DeviceInfo> describe(int) {
 Status set_device(int) { return {}; }
 Result<void*> new_stream() { return static_cast<void*>(&stream); }
 Status free_stream(void*) { return {}; }
-Status wait_for(void*) { return {}; }
+Status wait_for(void*) {
+  if (fake_fault.empty()) return {};
+  return environment_error("the GPU cannot do what it was given: " + fake_fault);
+}
 Result<char*> allocate(size_t bytes, void*) {
   return *held.insert(static_cast<char*>(std::malloc(bytes))).first;
 }

@@ -12,6 +12,8 @@ using namespace flow::test;
 extern "C" const char* fake_launched();
 extern "C" void fake_forget();
 extern "C" int fake_modules();
+// Of the GPU of the tests: what a wait finds from now on.
+extern std::string fake_fault;
 
 namespace {
 
@@ -55,19 +57,23 @@ end
 local function text(x) return flow.json.encode(x:to("cpu"):table()) end
 )lua";
 
-// The lines that a task with this body prints, after the kernels above.
-std::vector<std::string> run(const std::string& body, const std::string& state,
-                             const std::string& options = "{ gpus = 1 }") {
-  auto built = build(
-      {{"k.lua", kKernels + ("local t = flow.task('t', " + options + ", function(ctx) " + body +
-                             " end)\nreturn flow.pipeline('p', {}, function() t() end)")}});
+AttemptOutcome attempt(const std::string& body, FakeHost& host, const std::string& state) {
+  auto built =
+      build({{"k.lua", kKernels + ("local t = flow.task('t', { gpus = 1 }, function(ctx) " + body +
+                                   " end)\nreturn flow.pipeline('p', {}, function() t() end)")}});
   REQUIRE(built.ok());
   auto vm = make_script_vm();
   REQUIRE(vm->load(built->bundle).ok());
-  FakeHost host;
   AttemptRequest request = attempt_of(built->plan.defs[0]);
   request.state_dir = state;
-  AttemptOutcome ended = vm->run(request, host);
+  return vm->run(request, host);
+}
+
+// The lines that a task with this body prints, after the kernels above.
+std::vector<std::string> run(const std::string& body, const std::string& state) {
+  FakeHost host;
+  AttemptOutcome ended = attempt(body, host, state);
+  CHECK_FALSE(ended.lost_gpu);
   if (ended.kind == AttemptOutcome::Kind::failed) host.lines.push_back("failed: " + ended.message);
   return host.lines;
 }
@@ -212,4 +218,28 @@ TEST_CASE("code that the driver does not take, and names that it does not find, 
       "make `block` smaller, or give the option --maxrregcount");
   CHECK(lines[2] == "the kernel `twice` can't be compiled for sm_90:");
   CHECK_THAT(lines[3], Catch::Matches("k.lua:\\d+: error: identifier \"y\" is undefined"));
+}
+
+TEST_CASE(
+    "a GPU that a kernel has lost fails the attempt that did not wait for it, and its process") {
+  if (!jit::has_compiler()) return;
+  jit::Folder folder;
+  FakeHost host;
+  auto lose = [&](const std::string& body) {
+    fake_fault = "an illegal memory access was encountered";
+    AttemptOutcome ended = attempt(body, host, folder.path);
+    fake_fault.clear();
+    return ended;
+  };
+  AttemptOutcome unseen =
+      lose("twice(flow.zeros({ 1 }, { dtype = 'f64', device = 'cuda' })) return 1");
+  CHECK(unseen.kind == AttemptOutcome::Kind::failed);
+  CHECK(unseen.lost_gpu);
+  CHECK_THAT(unseen.message,
+             Catch::Matches("k.lua:\\d+: t: cuda:0 failed: the GPU cannot do what it was "
+                            "given: an illegal memory access was encountered"));
+  AttemptOutcome seen = lose("print(twice(flow.zeros({ 1 }, { dtype = 'f64', device = 'cuda' })))");
+  CHECK(seen.lost_gpu);
+  CHECK_THAT(seen.message, Catch::Contains("cuda:0 failed"));
+  CHECK_FALSE(attempt("return 1", host, folder.path).lost_gpu);
 }
