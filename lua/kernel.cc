@@ -136,23 +136,23 @@ void check_gradient(lua_State* L, const jit::Source& source, int options) {
 // What no function says is checked here, so that a GPU is not needed to find it.
 void check_launch(lua_State* L, const std::string& name, int options) {
   jit::Grid grid;
-  auto read = [&](const char* field, int64_t(&out)[3]) {
+  int64_t per_thread = 1;
+  auto read = [&](const char* field, int count_max, int64_t* out) {
     int type = lua_getfield(L, options, field);
     if (type != LUA_TNIL && type != LUA_TFUNCTION)
-      read_sizes(L, fmt::format("`{}` of the kernel `{}`", field, name), lua_gettop(L), out);
+      read_sizes(L, fmt::format("`{}` of the kernel `{}`", field, name), lua_gettop(L), count_max,
+                 out);
     lua_pop(L, 1);
     return type;
   };
-  int blocks = read("grid", grid.blocks), threads = read("block", grid.threads);
-  int64_t shared[3] = {0, 1, 1}, per_thread[3] = {1, 1, 1};
-  read("shared", shared);
-  bool has_per_thread = read("per_thread", per_thread) != LUA_TNIL;
-  grid.shared = shared[0];
+  int blocks = read("grid", 3, grid.blocks), threads = read("block", 3, grid.threads);
+  read("shared", 1, &grid.shared);
+  int per = read("per_thread", 1, &per_thread);
   Status good = jit::check_grid(grid);
   if (!good.ok()) refuse(L, name, good.error().message);
-  if (per_thread[0] < 1 || per_thread[0] > kPerThreadMax)
-    refuse(L, name, fmt::format("`per_thread` is 1 to {}", kPerThreadMax));
-  if (blocks != LUA_TNIL && has_per_thread)
+  if (per == LUA_TFUNCTION || per_thread < 1 || per_thread > kPerThreadMax)
+    refuse(L, name, fmt::format("`per_thread` is a number, 1 to {}", kPerThreadMax));
+  if (blocks != LUA_TNIL && per != LUA_TNIL)
     refuse(L, name, "`per_thread` is for the grid that it gets without `grid`: leave one out");
   bool flat = threads != LUA_TFUNCTION && grid.threads[1] * grid.threads[2] == 1;
   if (blocks == LUA_TNIL && !flat)

@@ -21,8 +21,8 @@ bool kernel_has(lua_State* L, int index, const char* field);
 jit::Cache kernel_cache(lua_State* L);
 
 // ---- kernel_call.cc
-/// Up to three sizes from `first` to the top, or in a list there; the others are 1.
-void read_sizes(lua_State* L, const std::string& what, int first, int64_t (&out)[3]);
+/// Up to `count_max` sizes from `first` to the top, or in a list there; the others of `out` stay.
+void read_sizes(lua_State* L, const std::string& what, int first, int count_max, int64_t* out);
 int call_kernel(lua_State* L);  // __call
 
 }  // namespace flow::lua

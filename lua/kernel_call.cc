@@ -191,26 +191,26 @@ class KernelCall {
   }
 
   // Sizes that are written down, or that a function of the arguments gives.
-  bool read_field(const char* field, int64_t (&out)[3]) {
+  bool read_field(const char* field, int count_max, int64_t* out) {
     int base = lua_gettop(L_);
     int type = push_kernel_field(L_, kernel_, field);
     if (type == LUA_TFUNCTION) call_function(LUA_MULTRET);
     if (type != LUA_TNIL)
-      read_sizes(L_, fmt::format("`{}` of the kernel `{}`", field, name()), base + 1, out);
+      read_sizes(L_, fmt::format("`{}` of the kernel `{}`", field, name()), base + 1, count_max,
+                 out);
     lua_settop(L_, base);
     return type != LUA_TNIL;
   }
 
   jit::Grid read_grid() {
     jit::Grid given;
-    int64_t shared[3] = {0, 1, 1}, per_thread[3] = {1, 1, 1};
-    read_field("block", given.threads);
-    if (!read_field("grid", given.blocks)) {
-      read_field("per_thread", per_thread);
-      given = call_.grid_over_elements(given.threads[0], per_thread[0]);
+    int64_t per_thread = 1;
+    read_field("block", 3, given.threads);
+    if (!read_field("grid", 3, given.blocks)) {
+      read_field("per_thread", 1, &per_thread);
+      given = call_.grid_over_elements(given.threads[0], per_thread);
     }
-    read_field("shared", shared);
-    given.shared = shared[0];
+    read_field("shared", 1, &given.shared);
     return given;
   }
 
@@ -249,13 +249,13 @@ int call_recorded(lua_State* L) {
 
 }  // namespace
 
-void read_sizes(lua_State* L, const std::string& what, int first, int64_t (&out)[3]) {
-  constexpr int kSizesMax = 3;
+void read_sizes(lua_State* L, const std::string& what, int first, int count_max, int64_t* out) {
   bool is_list = lua_type(L, first) == LUA_TTABLE;
   int count = is_list ? static_cast<int>(std::min<lua_Unsigned>(lua_rawlen(L, first), 100))
                       : lua_gettop(L) - first + 1;
-  if (count < 1 || count > kSizesMax)
-    raise(L, fmt::format("{} is 1 to 3 numbers, not {}", what, count));
+  if (count < 1 || count > count_max)
+    raise(L, fmt::format("{} is {}, not {}", what, count_max == 1 ? "one number" : "1 to 3 numbers",
+                         count));
   for (int i = 0; i < count; i++) {
     if (is_list) {
       lua_rawgeti(L, first, i + 1);

@@ -17,38 +17,49 @@ constexpr size_t kTextMax = 8 << 10;  // bytes of a message
 
 // ---- the text
 
+// Every name begins with flow_: a source may define any other as a macro.
 constexpr std::string_view kTraits = R"(
 namespace flow_check {
-template <typename... P> struct List { static constexpr int count = sizeof...(P); };
-template <typename... P> __device__ List<P...> of(void (*)(P...));
-template <int at, typename L> struct At { using type = void; };
-template <typename P, typename... Rest> struct At<0, List<P, Rest...>> { using type = P; };
-template <int at, typename P, typename... Rest> struct At<at, List<P, Rest...>> : At<at - 1, List<Rest...>> {};
-template <typename T> struct Is { static constexpr int value = 0; };
-template <> struct Is<float> { static constexpr int value = 1; };
-template <> struct Is<double> { static constexpr int value = 2; };
-template <> struct Is<long long> { static constexpr int value = 3; };
-template <> struct Is<unsigned long long> { static constexpr int value = 3; };
-template <> struct Is<long> { static constexpr int value = 3; };
-template <> struct Is<unsigned long> { static constexpr int value = 3; };
-template <> struct Is<int> { static constexpr int value = 4; };
-template <> struct Is<unsigned> { static constexpr int value = 4; };
-template <> struct Is<unsigned char> { static constexpr int value = 5; };
-template <> struct Is<signed char> { static constexpr int value = 5; };
-template <> struct Is<char> { static constexpr int value = 5; };
-template <> struct Is<bool> { static constexpr int value = 6; };
-template <> struct Is<short> { static constexpr int value = 7; };
-template <> struct Is<unsigned short> { static constexpr int value = 7; };
-template <typename T> struct To { static constexpr bool pointer = false, constant = false; static constexpr int value = -1; };
-template <typename T> struct To<T*> { static constexpr bool pointer = true, constant = false; static constexpr int value = Is<T>::value; };
-template <typename T> struct To<const T*> { static constexpr bool pointer = true, constant = true; static constexpr int value = Is<T>::value; };
-template <int at, typename L> using Number = Is<typename At<at, L>::type>;
-template <int at, typename L> using Tensor = To<typename At<at, L>::type>;
+template <typename... flow_p> struct flow_list { static constexpr int flow_count = sizeof...(flow_p); };
+template <typename... flow_p> __device__ flow_list<flow_p...> flow_of(void (*)(flow_p...));
+template <int flow_at, typename flow_l> struct flow_nth { using flow_type = void; };
+template <typename flow_t, typename... flow_p> struct flow_nth<0, flow_list<flow_t, flow_p...>> { using flow_type = flow_t; };
+template <int flow_at, typename flow_t, typename... flow_p>
+struct flow_nth<flow_at, flow_list<flow_t, flow_p...>> : flow_nth<flow_at - 1, flow_list<flow_p...>> {};
+template <typename flow_t> struct flow_is { static constexpr int flow_value = 0; };
+template <> struct flow_is<float> { static constexpr int flow_value = 1; };
+template <> struct flow_is<double> { static constexpr int flow_value = 2; };
+template <> struct flow_is<long long> { static constexpr int flow_value = 3; };
+template <> struct flow_is<unsigned long long> { static constexpr int flow_value = 3; };
+template <> struct flow_is<long> { static constexpr int flow_value = 3; };
+template <> struct flow_is<unsigned long> { static constexpr int flow_value = 3; };
+template <> struct flow_is<int> { static constexpr int flow_value = 4; };
+template <> struct flow_is<unsigned> { static constexpr int flow_value = 4; };
+template <> struct flow_is<unsigned char> { static constexpr int flow_value = 5; };
+template <> struct flow_is<signed char> { static constexpr int flow_value = 5; };
+template <> struct flow_is<char> { static constexpr int flow_value = 5; };
+template <> struct flow_is<bool> { static constexpr int flow_value = 6; };
+template <> struct flow_is<short> { static constexpr int flow_value = 7; };
+template <> struct flow_is<unsigned short> { static constexpr int flow_value = 7; };
+template <typename flow_t> struct flow_to {
+  static constexpr bool flow_pointer = false, flow_constant = false;
+  static constexpr int flow_value = -1;
+};
+template <typename flow_t> struct flow_to<flow_t*> {
+  static constexpr bool flow_pointer = true, flow_constant = false;
+  static constexpr int flow_value = flow_is<flow_t>::flow_value;
+};
+template <typename flow_t> struct flow_to<const flow_t*> {
+  static constexpr bool flow_pointer = true, flow_constant = true;
+  static constexpr int flow_value = flow_is<flow_t>::flow_value;
+};
+template <int flow_at, typename flow_l> using flow_number = flow_is<typename flow_nth<flow_at, flow_l>::flow_type>;
+template <int flow_at, typename flow_l> using flow_tensor = flow_to<typename flow_nth<flow_at, flow_l>::flow_type>;
 }
 )";
 
 struct Type {
-  int value;         // of flow_check::Is
+  int value;         // of flow_check::flow_is
   const char* name;  // in C++
 };
 
@@ -85,11 +96,14 @@ std::string cpp_type(const Parameter& parameter) {
 std::string condition_of(const Parameter& parameter, size_t at) {
   int value = type_of(parameter.dtype).value;
   std::string here = fmt::format("<{}, flow_check_list>", at);
-  if (!parameter.is_tensor()) return fmt::format("flow_check::Number{}::value == {}", here, value);
-  std::string tensor = "flow_check::Tensor" + here;
+  if (!parameter.is_tensor())
+    return fmt::format("flow_check::flow_number{}::flow_value == {}", here, value);
+  std::string tensor = "flow_check::flow_tensor" + here;
   const char* constant = parameter.role == Role::in ? "" : "!";
-  return fmt::format("{0}::pointer && {1}{0}::constant && ({0}::value == {2} || {0}::value == 0)",
-                     tensor, constant, value);
+  return fmt::format(
+      "{0}::flow_pointer && {1}{0}::flow_constant && ({0}::flow_value == {2} || {0}::flow_value == "
+      "0)",
+      tensor, constant, value);
 }
 
 // A "\" in a script's name would be read as C++ reads it.
@@ -105,10 +119,10 @@ std::string quoted(std::string_view text) {
 // A failed check gives the number of the parameter, from 1; 0 is their count.
 std::string checks_of(const Source& source) {
   const auto& parameters = source.signature.parameters;
-  std::string text = fmt::format("\n#line 1 \"{}\"\n{}", kCheckFile, kTraits.substr(1));
-  text += fmt::format("using flow_check_list = decltype(flow_check::of(&{}));\n", source.name);
-  text += fmt::format("static_assert(flow_check_list::count == {}, \"{}0\");\n", parameters.size(),
-                      kCheckMark);
+  std::string text = fmt::format("\n\n#line 1 \"{}\"\n{}", kCheckFile, kTraits.substr(1));
+  text += fmt::format("using flow_check_list = decltype(flow_check::flow_of(&{}));\n", source.name);
+  text += fmt::format("static_assert(flow_check_list::flow_count == {}, \"{}0\");\n",
+                      parameters.size(), kCheckMark);
   for (size_t at = 0; at < parameters.size(); at++)
     text += fmt::format("static_assert({}, \"{}{}\");\n", condition_of(parameters[at], at),
                         kCheckMark, at + 1);

@@ -108,6 +108,18 @@ TEST_CASE("a function whose parameters are not the signature's is refused when i
                                          "that of a `__global__` function"));
 }
 
+TEST_CASE("a source may define any names as macros, and end anywhere") {
+  if (!has_compiler()) return;
+  std::string macros =
+      "#define T float\n#define value 1\n#define count x\n#define P\n#define at [\n";
+  std::string function = "__global__ void f(T* x, long long n) { x[0] = n; }";
+  CHECK(problem_of(source_of(macros + function, "x: inout f32, n: count of x",
+                             {"-Dlist", "-DL=3", "-DNumber=int"})) == "none");
+  CHECK(problem_of(source_of(macros + function + " // the end \\")) == "none");
+  CHECK_THAT(problem_of(source_of(macros + function + " /* the end")),
+             Catch::Contains("pipeline.lua:22: "));
+}
+
 TEST_CASE("every type of a signature is the C++ type that the reference names") {
   if (!has_compiler()) return;
   CHECK(problem_of(

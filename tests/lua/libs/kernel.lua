@@ -33,6 +33,10 @@ why(f, 2, x)  -- expect: the kernel `f` has no `gradient`, and that of an argume
 why(flow.no_grad, add, flow.zeros(2, "f64"):requires_grad_(), b, 1)  -- expect: no error
 x = x:detach()
 
+-- What stands for a tensor in flow.fuse has no elements for it.
+local ok, message = pcall(flow.fuse, function(x) return f(2, x) end, x)
+print(ok, message:find("flow.fuse", 1, true) ~= nil)  -- expect: false	true
+
 -- Without one it needs a GPU.
 local bare = flow.kernel("f", code, signature)
 why(bare, 2, x)  -- expect: the kernel `f` needs a GPU, and here its tensors lie on the CPU: write `gpus = 1` in the task's options and move its tensors there, x:to("cuda"); or give the kernel a `fallback`, a function that does the same on the CPU
@@ -71,7 +75,9 @@ why(kernel, "f", code, signature, { block = { 16, 16 } })  -- expect: flow.kerne
 why(kernel, "f", code, signature, { block = { 16, 16 }, grid = { 1, 2, 3 }, shared = 1024 })  -- expect: no error
 why(kernel, "f", code, signature, { grid = { 1, 2, 3, 4 } })  -- expect: `grid` of the kernel `f` is 1 to 3 numbers, not 4
 why(kernel, "f", code, signature, { grid = 1, per_thread = 2 })  -- expect: flow.kernel of `f`: `per_thread` is for the grid that it gets without `grid`: leave one out
-why(kernel, "f", code, signature, { per_thread = 0 })  -- expect: flow.kernel of `f`: `per_thread` is 1 to 1048576
+why(kernel, "f", code, signature, { per_thread = 0 })  -- expect: flow.kernel of `f`: `per_thread` is a number, 1 to 1048576
+why(kernel, "f", code, signature, { per_thread = function() return 0 end })  -- expect: flow.kernel of `f`: `per_thread` is a number, 1 to 1048576
+why(kernel, "f", code, signature, { shared = { 1, 2 } })  -- expect: `shared` of the kernel `f` is one number, not 2
 why(kernel, "f", code, signature, { options = { "-I/tmp" } })  -- expect: flow.kernel of `f`: `-I/tmp` is no option that a kernel may have: there are -DNAME=VALUE, --use_fast_math, --fmad=…, --ftz=…, --prec-div=…, --prec-sqrt=…, --maxrregcount=N, --std=c++14, c++17 or c++20, --restrict, --extra-device-vectorization, --device-int128, -lineinfo and -G; the architecture is the GPU's
 why(kernel, "f", code, "x: inout f32", { gradient = print })  -- expect: flow.kernel of `f`: a kernel with a `gradient` has one `out` and no `inout`
 why(kernel, "f", code, "n: i64, y: out f32")  -- expect: flow.kernel of `f`: the shape of `y` is not known: write `y: out … like x`, or the option shape = function(n) return … end
