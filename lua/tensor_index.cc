@@ -98,7 +98,7 @@ Tensor rows_of(lua_State* L, const Tensor& key, const Tensor& x) {
   if (!mask) {
     Tensor rows = tensors::cast(key, DType::i64);
     tensors::check_indices(rows, 1, x.size(0), "row");
-    return rows;
+    return tensors::move(rows, x.device());
   }
   if (key.size(0) != x.size(0))
     raise(L, fmt::format("{} cannot choose among the rows of {}", tensors::text_of(key),

@@ -100,7 +100,7 @@ struct Options {
   kernels::Shape shape;
   DType dtype = DType::f32;
   tensors::Device device;
-  bool has_dtype = false, has_seed = false, wants_gradient = false;
+  bool has_dtype = false, has_device = false, has_seed = false, wants_gradient = false;
   uint64_t seed = 0;
   int next = 0;  // the first argument that is none of the shape
 };
@@ -139,6 +139,7 @@ void read_rest(lua_State* L, const char* function, Options& options, bool random
   if (lua_isnoneornil(L, index)) return;
   if (is_device_name(L, index)) {
     options.device = check_device(L, index);
+    options.has_device = true;
     return;
   }
   if (lua_type(L, index) == LUA_TSTRING) {
@@ -157,6 +158,7 @@ void read_rest(lua_State* L, const char* function, Options& options, bool random
       options.has_dtype = true;
     } else if (key == "device") {
       options.device = check_device(L, lua_gettop(L));
+      options.has_device = true;
     } else if (key == "requires_grad") {
       options.wants_gradient = lua_toboolean(L, -1);
     } else if (key == "seed" && random) {
@@ -336,7 +338,8 @@ int make_tensor(lua_State* L) {
   if (const tensors::Tensor* given = test_object(L, 1)) {
     tensors::Tensor x = given->detached();
     DType dtype = options.has_dtype ? options.dtype : x.dtype();
-    tensors::Tensor made = tensors::move(tensors::cast(x, dtype), options.device);
+    tensors::Device device = options.has_device ? options.device : x.device();
+    tensors::Tensor made = tensors::move(tensors::cast(x, dtype), device);
     if (made.storage() == x.storage()) made = tensors::copy_of(made);
     return push_made(L, made, options);
   }

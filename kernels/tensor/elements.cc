@@ -174,6 +174,17 @@ bool needs_operands(Binary op) { return op != Binary::add && op != Binary::sub; 
 
 }  // namespace
 
+void check_together(const char* name, std::initializer_list<Tensor> operands) {
+  const Tensor& first = *operands.begin();
+  for (const Tensor& each : operands) {
+    if (!each || each.device() == first.device()) continue;
+    if (is_symbol(first) || is_symbol(each)) refuse_symbol();
+    throw Failure(
+        fmt::format("{} of {} and {}: they lie on different devices; move one with x:to(\"{}\")",
+                    name, text_of(first), text_of(each), text_of(first.device())));
+  }
+}
+
 Number checked(const Number& number, DType dtype) {
   if (is_float(dtype) || dtype == DType::boolean) return number;
   double whole = std::trunc(number.real);

@@ -89,6 +89,7 @@ Tensor softmax(const Tensor& given, int dim, bool logarithm) {
 
 Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t base, int64_t ignore,
                      Reduction reduction) {
+  check_together("cross_entropy", {given, given_labels});
   Tensor logits = with_dense_rows(floats(given));
   if (logits.rank() != 2 || given_labels.rank() != 1 || given_labels.size(0) != logits.size(0) ||
       is_float(given_labels.dtype()) || given_labels.dtype() == DType::boolean)
@@ -136,6 +137,7 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
 }
 
 Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias, double eps) {
+  check_together("layer_norm", {given, weight, bias});
   Tensor x = with_dense_rows(floats(given));
   if (x.rank() == 0) throw Failure("layer_norm is over the last dimension, and there is none");
   check_scale("layer_norm", x, weight);
@@ -178,6 +180,7 @@ Tensor layer_norm(const Tensor& given, const Tensor& weight, const Tensor& bias,
 }
 
 Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps) {
+  check_together("rms_norm", {given, weight});
   Tensor x = with_dense_rows(floats(given));
   if (x.rank() == 0) throw Failure("rms_norm is over the last dimension, and there is none");
   check_scale("rms_norm", x, weight);
@@ -210,6 +213,7 @@ Tensor rms_norm(const Tensor& given, const Tensor& weight, double eps) {
 }
 
 Tensor embedding(const Tensor& given, const Tensor& given_index, int64_t base) {
+  check_together("embedding", {given, given_index});
   Tensor index = as_index("embedding", given_index);
   if (given.rank() != 2)
     throw Failure(fmt::format("embedding takes a table [rows, width], not {}", text_of(given)));
@@ -251,6 +255,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, bool causal,
                  std::optional<double> scale) {
+  check_together("attention", {given_q, given_k, given_v});
   check_attention(given_q, given_k, given_v);
   bool rounds = runtime().casts && given_q.dtype() != DType::f64;
   DType dtype = rounds ? runtime().cast_type : given_q.dtype();
@@ -376,6 +381,7 @@ View last_view(const Tensor& x, int dim) { return kernels::swap_dims(x.view(), d
 }  // namespace
 
 Tensor gather(const Tensor& x, int dim, const Tensor& given_index, int64_t base) {
+  check_together("gather", {x, given_index});
   Tensor index = as_index("gather", given_index);
   check_gather("gather", x, dim, index);
   check_indices(index, base, x.size(dim), "the index of gather,");
@@ -393,6 +399,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& given_index, int64_t base)
 
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& given_index, const Tensor& source,
                    int64_t base) {
+  check_together("scatter_add", {x, given_index, source});
   Tensor index = as_index("scatter_add", given_index);
   check_gather("scatter_add", x, dim, index);
   check_indices(index, base, x.size(dim), "the index of scatter_add,");
@@ -413,6 +420,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& given_index, const Te
 }
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& given_index, int64_t base) {
+  check_together("index_select", {x, given_index});
   Tensor index = as_index("index_select", given_index);
   if (dim < 0 || dim >= x.rank() || index.rank() != 1)
     throw Failure(

@@ -24,6 +24,8 @@ DType type_with(DType tensor, const Number& number);
 /// `number` as a tensor of `dtype` takes it; one that integers can't hold, which would wrap in
 /// silence, is a Failure. Fractions are cut off.
 Number checked(const Number& number, DType dtype);
+/// Throws a Failure unless all lie on one device; some may be empty.
+void check_together(const char* name, std::initializer_list<Tensor> operands);
 /// "add", "take the maximum of": for messages.
 const char* verb_of(Binary op);
 Tensor unary(Unary op, const Tensor& x);

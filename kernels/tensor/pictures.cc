@@ -58,6 +58,7 @@ Shape pooled_shape(const char* name, const Tensor& x, const Pool2d& options) {
 
 Tensor conv2d(const Tensor& given, const Tensor& given_weight, const Tensor& given_bias,
               const Conv2d& options) {
+  check_together("conv2d", {given, given_weight, given_bias});
   check_picture("conv2d", given);
   Tensor x = floats(given);
   DType dtype = common_type(x.dtype(), given_weight.dtype());
@@ -165,6 +166,7 @@ Tensor resize(const Tensor& given, int64_t height, int64_t width, bool bilinear)
 }
 
 Tensor normalise(const Tensor& x, const Tensor& given_mean, const Tensor& given_deviation) {
+  check_together("normalise", {x, given_mean, given_deviation});
   if (x.rank() != 4 || x.dtype() != DType::u8)
     throw Failure(fmt::format(
         "normalise takes pictures of u8, [n, height, width, channels], not {}", text_of(x)));

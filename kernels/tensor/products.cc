@@ -70,9 +70,7 @@ Tensor with_batches(const Tensor& x, Shape shape) {
 Tensor matmul(const Tensor& left, const Tensor& right) {
   DType dtype = product_type("matmul", left, right);
   if (left.rank() == 0 || right.rank() == 0) refuse(left, right);
-  if (!(left.device() == right.device()))
-    throw Failure(fmt::format("cannot multiply {} and {}: they lie on different devices",
-                              text_of(left), text_of(right)));
+  check_together("matmul", {left, right});
   Tensor a = cast(left, dtype), b = cast(right, dtype);
   bool row = a.rank() == 1, column = b.rank() == 1;
   if (row) a = unsqueeze(a, 0);
@@ -107,6 +105,7 @@ Tensor linear(const Tensor& given, const Tensor& given_weight, const Tensor& giv
         "linear takes x […, in], a weight [out, in] and a bias [out], not "
         "{}, {}{}",
         text_of(given), text_of(given_weight), given_bias ? " and " + text_of(given_bias) : ""));
+  check_together("linear", {given, given_weight, given_bias});
   Tensor x = cast(given, dtype), weight = cast(given_weight, dtype);
   Tensor bias = given_bias ? cast(given_bias, dtype) : Tensor();
   int64_t in = weight.size(1), out_size = weight.size(0);

@@ -69,6 +69,8 @@ Stream& cuda_stream(const Device& device) {
 
 }  // namespace
 
+void (*check_operand)(const char* row, const View& operand) = nullptr;
+
 Runtime& runtime() {
   thread_local Runtime own;
   return own;

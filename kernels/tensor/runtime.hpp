@@ -37,11 +37,22 @@ Stream& stream_of(const Device& device);
 void grow_scratch(const Device& device);
 [[noreturn]] void fail_call(const Device& device, const char* row, int code);
 
+/// For tests of what runs on a GPU: where not null, it is asked about each operand of a call there.
+extern void (*check_operand)(const char* row, const View& operand);
+
+inline void look_at(const char* row, const View& operand) { check_operand(row, operand); }
+inline void look_at(const char* row, const View* operand) {
+  if (operand != nullptr) check_operand(row, *operand);
+}
+template <typename Other>
+void look_at(const char*, const Other&) {}
+
 /// Calls a row of the device's table: `call(device, &Kernels::softmax, "softmax", …)`.
 template <typename... Takes, typename... Gives>
 void call(const Device& device, int (*Kernels::*row)(Stream&, Takes...), const char* name,
           Gives&&... given) {
   Stream& stream = stream_of(device);
+  if (check_operand != nullptr && device.kind != Device::cpu) (look_at(name, given), ...);
   for (;;) {
     stream.scratch.used = 0;
     int code = (kernels_of(device).*row)(stream, given...);

@@ -149,9 +149,10 @@ Tensor cat(const std::vector<Tensor>& given, int dim) {
   Shape shape = given[0].shape();
   shape[dim] = 0;
   for (const Tensor& each : given) {
+    check_together("cat", {given[0], each});
     Shape other = each.shape();
     if (other.rank == shape.rank) other[dim] = shape[dim];
-    if (!(other == shape) || !(each.device() == given[0].device()))
+    if (!(other == shape))
       throw Failure(fmt::format("cannot join {} and {} along dimension {}", text_of(given[0]),
                                 text_of(each), dim + 1));
     shape[dim] += each.size(dim);

@@ -57,7 +57,7 @@ function Gpt:forward(index)
     error("this model sees " .. options.context .. " tokens at once, not " .. t, 2)
   end
   local x = self.tokens(index)
-  if self.positions then x = x + self.positions(flow.arange(t)) end
+  if self.positions then x = x + self.positions(flow.arange(t, index.device)) end
   x = self.dropout(x)
   for _, block in ipairs(self.blocks) do
     x = options.checkpoint and self.training and flow.checkpoint(block, x) or block(x)
@@ -88,7 +88,7 @@ function Gpt:generate(prompt, count, options)
   local ok, problem = pcall(flow.no_grad, function()
     for i = 1, count do
       local from = math.max(1, #tokens - context + 1)
-      local window = flow.tensor { flow.table.slice(tokens, from, #tokens) }
+      local window = flow.tensor({ flow.table.slice(tokens, from, #tokens) }, self.tokens.weight.device)
       local logits = self(window)[1]
       logits = logits[{ { #logits, #logits } }]
       if given.top and given.top < logits:size(2) then

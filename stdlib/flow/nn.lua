@@ -501,8 +501,9 @@ local Lora = nn.class("Lora")
 function Lora:init(inner, rank, alpha)
   local outputs, inputs = inner.weight:size(1), inner.weight:size(2)
   self.inner = inner:requires_grad_(false)
-  self.down = uniform({ rank, inputs }, 1 / math.sqrt(inputs))
-  self.up = nn.parameter(flow.zeros(outputs, rank))
+  local device = inner.weight.device
+  self.down = nn.parameter(((flow.rand(rank, inputs) * 2 - 1) / math.sqrt(inputs)):to(device))
+  self.up = nn.parameter(flow.zeros({ outputs, rank }, device))
   self._scale = alpha / rank
 end
 

@@ -119,6 +119,15 @@ local function clones(tensors)
   return out
 end
 
+-- Copies that lie where `others` do: a checkpoint was written from the CPU.
+local function clones_beside(tensors, others)
+  local out = {}
+  for i, tensor in ipairs(tensors) do
+    out[i] = tensor.device == others[i].device and tensor:clone() or tensor:to(others[i].device)
+  end
+  return out
+end
+
 local function check_fit(given, tensors)
   local fits = type(given) == "table" and #given == #tensors
   for i, tensor in ipairs(tensors) do
@@ -166,7 +175,8 @@ function AdamW:load(state)
   if type(state) ~= "table" or math.type(state.steps) ~= "integer" then check_fit(nil, { 1 }) end
   check_fit(state.mean, self.mean)
   check_fit(state.square, self.square)
-  self.steps, self.mean, self.square = state.steps, clones(state.mean), clones(state.square)
+  self.steps = state.steps
+  self.mean, self.square = clones_beside(state.mean, self.mean), clones_beside(state.square, self.square)
   self.counts = load_counts(state, self.counts)
   if state.lr then self:set_lr(state.lr) end
   return self
@@ -206,7 +216,7 @@ end
 function Sgd:load(state)
   if type(state) ~= "table" or math.type(state.steps) ~= "integer" then check_fit(nil, { 1 }) end
   check_fit(state.momentum, self.momentum)
-  self.steps, self.momentum = state.steps, clones(state.momentum)
+  self.steps, self.momentum = state.steps, clones_beside(state.momentum, self.momentum)
   self.counts = load_counts(state, self.counts)
   if state.lr then self:set_lr(state.lr) end
   return self

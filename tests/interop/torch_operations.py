@@ -246,20 +246,32 @@ local flow = require "flow"
 local cases = {
 %s
 }
-local function plain(x) return (x.dtype == "bf16" or x.dtype == "f16") and x:to("f32") or x end
-local run = flow.task("run", function(ctx, folder)
+local function plain(x) return ((x.dtype == "bf16" or x.dtype == "f16") and x:to("f32") or x):to("cpu") end
+local run = flow.task("run", function(ctx, folder, device)
   for number, case in ipairs(cases) do
     local t = {}
     for _, name in ipairs(case.inputs) do
       t[name] = flow.data.npy(folder .. "/" .. number .. "." .. name .. ".npy")
       if case.type and t[name].dtype == "f32" then t[name] = t[name]:to(case.type) end
+      t[name] = t[name]:to(device)
       if case.gradient and t[name].dtype:find("f") then t[name].requires_grad = true end
+    end
+    -- An operand that lies elsewhere is told, not read. x[rows] brings its rows there.
+    local apart = device ~= "cpu" and #case.inputs > 1 and case.name ~= "rows"
+    for _, name in ipairs(apart and case.inputs or {}) do
+      local apart = {}
+      for other, x in pairs(t) do apart[other] = x:detach() end
+      apart[name] = apart[name]:to("cpu")
+      local ok, problem = pcall(case.compute, apart)
+      if ok or not tostring(problem):find("different devices", 1, true) then
+        print("MISS " .. case.name .. " with `" .. name .. "` elsewhere: " .. tostring(problem))
+      end
     end
     local ok, problem = pcall(function()
       local y = case.compute(t)
       flow.data.write_npy(folder .. "/" .. number .. ".out.npy", flow.is_tensor(y) and plain(y:detach()) or flow.full({}, y, "f64"))
       if case.gradient then
-        y:backward(flow.data.npy(folder .. "/" .. number .. ".seed.npy"):to(y.dtype))
+        y:backward(flow.data.npy(folder .. "/" .. number .. ".seed.npy"):to(y.dtype, device))
         for _, name in ipairs(case.inputs) do
           if t[name].grad then flow.data.write_npy(folder .. "/" .. number .. "." .. name .. ".grad.npy", plain(t[name].grad)) end
         end
@@ -269,7 +281,9 @@ local run = flow.task("run", function(ctx, folder)
   end
   return #cases
 end)
-return flow.pipeline("operations", { folder = flow.param.string {} }, function(p) return run(p.folder) end)
+return flow.pipeline("operations", { folder = flow.param.string {}, device = flow.param.string {} }, function(p)
+  return run(p.folder, p.device)
+end)
 """
 
 
@@ -295,6 +309,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--flow", required=True)
     parser.add_argument("--only", help="a part of the cases' names")
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     seed = int(os.environ.get("FLOW_TEST_SEED", random.randrange(1 << 31)))
     torch.manual_seed(seed)
@@ -328,11 +343,14 @@ def main():
                          f' compute = function(t) return {case.lua} end }},')
         script = pathlib.Path(folder) / "operations.lua"
         script.write_text(SCRIPT % "\n".join(lines))
-        run = subprocess.run([arguments.flow, "run", str(script), "--param", f"folder={folder}", "--state", f"{folder}/state"],
+        run = subprocess.run([arguments.flow, "run", str(script), "--param", f"folder={folder}", "--param",
+                              f"device={arguments.device}", "--state", f"{folder}/state"],
                              capture_output=True, text=True)
         if run.returncode != 0:
             print(run.stdout[-2000:], run.stderr[-4000:], f"seed {seed}")
             return 1
+        logs = subprocess.run([arguments.flow, "logs", "--state", f"{folder}/state"], capture_output=True, text=True)
+        problems += [line for line in logs.stdout.splitlines() if "MISS" in line]
         worst = {}
         for number, ((dtype, case), (out, leaves)) in enumerate(zip(cases, expected), 1):
             found = {"result": distance(numpy.load(f"{folder}/{number}.out.npy"), out)}

@@ -22,6 +22,7 @@ namespace flow::emulator {
 Place place;
 bool reversed = false;
 int64_t launches = 0;
+void (*device_memory)(bool open) = nullptr;
 
 namespace {
 
@@ -363,6 +364,7 @@ int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* objec
   place.grid = grid;
   place.block_size = dim3(static_cast<unsigned>(threads));
   uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
+  if (device_memory != nullptr) device_memory(true);
   for (uint64_t i = 0; i < blocks && !block.failed; i++) {
     uint64_t number = reversed ? blocks - 1 - i : i;
     place.block = dim3(static_cast<unsigned>(number % grid.x),
@@ -370,6 +372,7 @@ int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* objec
                        static_cast<unsigned>(number / grid.x / grid.y));
     run_block();
   }
+  if (device_memory != nullptr) device_memory(false);
   if (!block.failed) return 0;
   drop_fibers();
   return kFault;

@@ -37,6 +37,9 @@ extern Place place;
 extern bool reversed;
 /// Launches since the program began.
 extern int64_t launches;
+/// Where not null, called before and after each launch: the device's memory may be touched in
+/// between.
+extern void (*device_memory)(bool open);
 /// What stopped the last launch that failed.
 const std::string& error_text();
 

@@ -1,0 +1,174 @@
+// A GPU for programs that are tested without one: its kernels are the emulator's, its memory is a
+// stretch of addresses that only kernels and copies may touch. Who reads it from the host, which on
+// many machines would go unnoticed until it has other bytes, ends with a signal.
+#include "kernels/cuda/device.hpp"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "kernels/tensor/runtime.hpp"
+#include "tests/kernels/emulator/emulator.hpp"
+
+namespace flow::cuda {
+namespace {
+
+constexpr size_t kMemory = size_t{4} << 30, kAlignment = 256;
+
+class Memory {
+ public:
+  Memory() {
+    void* room =
+        ::mmap(nullptr, kMemory, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    start_ = room == MAP_FAILED ? nullptr : static_cast<char*>(room);
+    if (start_ != nullptr) free_[0] = kMemory;
+  }
+  void open(bool is_open) {
+    std::lock_guard hold(mutex_);
+    uses_ += is_open ? 1 : -1;
+    if (uses_ == (is_open ? 1 : 0))
+      ::mprotect(start_, kMemory, is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
+  }
+  char* take(size_t bytes) {
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    std::lock_guard hold(mutex_);
+    for (auto [at, size] : free_) {
+      if (size < bytes) continue;
+      free_.erase(at);
+      if (size > bytes) free_[at + bytes] = size - bytes;
+      taken_[at] = bytes;
+      return start_ + at;
+    }
+    return nullptr;
+  }
+  bool give(const char* data) {
+    std::lock_guard hold(mutex_);
+    auto found = taken_.find(static_cast<size_t>(data - start_));
+    if (found == taken_.end()) return false;
+    auto made = free_.insert(*found).first;
+    taken_.erase(found);
+    auto next = std::next(made);
+    if (next != free_.end() && made->first + made->second == next->first) {
+      made->second += next->second;
+      free_.erase(next);
+    }
+    if (made == free_.begin()) return true;
+    auto before = std::prev(made);
+    if (before->first + before->second == made->first) {
+      before->second += made->second;
+      free_.erase(made);
+    }
+    return true;
+  }
+  /// All of it is one piece that is taken.
+  bool holds(const char* data, size_t bytes) {
+    std::lock_guard hold(mutex_);
+    if (data < start_ || data >= start_ + kMemory) return false;
+    auto at = static_cast<size_t>(data - start_);
+    auto next = taken_.upper_bound(at);
+    if (next == taken_.begin()) return false;
+    auto piece = std::prev(next);
+    return at + bytes <= piece->first + piece->second;
+  }
+  size_t free_bytes() {
+    std::lock_guard hold(mutex_);
+    size_t all = 0;
+    for (auto [at, size] : free_) all += size;
+    return all;
+  }
+
+ private:
+  std::mutex mutex_;
+  char* start_ = nullptr;
+  int uses_ = 0;
+  std::map<size_t, size_t> free_, taken_;
+};
+
+Memory& memory() {
+  static Memory* made = [] {
+    auto* own = new Memory;
+    emulator::device_memory = [](bool open) { memory().open(open); };
+    // A kernel of the emulator could read the host's memory: a GPU's can't.
+    tensors::check_operand = [](const char* row, const kernels::View& operand) {
+      if (operand.count() == 0 || memory().holds(operand.data, 1)) return;
+      throw tensors::Failure(std::string("a kernel of `") + row + "` was given memory of the host");
+    };
+    return own;
+  }();
+  return *made;
+}
+
+class Open {
+ public:
+  Open() { memory().open(true); }
+  ~Open() { memory().open(false); }
+  Open(const Open&) = delete;
+};
+
+Status copy(char* to, bool to_device, const char* from, bool from_device, size_t bytes) {
+  if ((to_device && !memory().holds(to, bytes)) || (from_device && !memory().holds(from, bytes)))
+    return environment_error("the GPU cannot copy: invalid argument");
+  Open open;
+  std::memcpy(to, from, bytes);
+  return {};
+}
+
+int stream_mark;
+
+}  // namespace
+
+Result<int> device_count() { return 1; }
+Result<DeviceInfo> describe(int device) {
+  if (device != 0) return environment_error("the GPU cannot be described: invalid device ordinal");
+  DeviceInfo info;
+  info.name = "emulated";
+  info.id = "GPU-00000000-0000-0000-0000-000000000000";
+  info.memory_free = memory().free_bytes();
+  info.memory_total = kMemory;
+  info.major = 9;
+  info.processors = 1;
+  return info;
+}
+Status set_device(int device) {
+  if (device == 0) return {};
+  return environment_error("the GPU cannot be chosen: invalid device ordinal");
+}
+Result<void*> new_stream() { return static_cast<void*>(&stream_mark); }
+Status free_stream(void*) { return {}; }
+Status wait_for(void*) { return {}; }
+Result<char*> allocate(size_t bytes, void*) {
+  if (char* data = memory().take(bytes)) return data;
+  return environment_error("the GPU cannot allocate " + std::to_string(bytes) +
+                           " bytes: out of memory");
+}
+Status release(char* data, void*) {
+  if (memory().give(data)) return {};
+  return environment_error("the GPU cannot release memory: invalid argument");
+}
+Result<char*> allocate_pinned(size_t bytes) { return new char[bytes]; }
+Status release_pinned(char* data) {
+  delete[] data;
+  return {};
+}
+Status copy_to_device(char* to, const char* from, size_t bytes, void*) {
+  return copy(to, true, from, false, bytes);
+}
+Status copy_to_host(char* to, const char* from, size_t bytes, void*) {
+  return copy(to, false, from, true, bytes);
+}
+Status copy_on_device(char* to, const char* from, size_t bytes, void*) {
+  return copy(to, true, from, true, bytes);
+}
+Status set_bytes(char* to, int value, size_t bytes, void*) {
+  if (!memory().holds(to, bytes))
+    return environment_error("the GPU cannot fill memory: invalid argument");
+  Open open;
+  std::memset(to, value, bytes);
+  return {};
+}
+Status last_fault() { return {}; }
+
+}  // namespace flow::cuda

@@ -1,0 +1,33 @@
+-- What Lua sees of tensors on a GPU; here the emulator's.
+local function why(f, ...)
+  local ok, message = pcall(f, ...)
+  print(ok and "no error" or (tostring(message):gsub("^%w+%.lua:%d+: ", "")))
+end
+local x = flow.randn({ 3, 4 }, { seed = 1 })
+local y = x:to("cuda")
+print(y.device, (y * 2).device, y:to("cpu").device, y:to("cuda:0").device, flow.tensor(y).device, flow.zeros_like(y).device)  -- expect: cuda:0	cuda:0	cpu	cuda:0	cuda:0	cuda:0
+print(y:to("cpu") == x, y == y:clone(), y[2][3] == x[2][3], y:table()[1][1] == x[1][1], tostring(y):match("^[^\n]*"))  -- expect: true	true	true	true	tensor f32 [3, 4] on cuda:0
+print(y[{ 1, 2 }]:to("cpu") == x[{ 1, 2 }], y:t():to("cpu") == x:t(), y[flow.tensor { 3, 1 }]:to("cpu") == x[flow.tensor { 3, 1 }], y[y:gt(0):any(2):to("cpu")].device)  -- expect: true	true	true	cuda:0
+local z = y:clone()
+z[1] = 0
+z[{ 2, 3 }] = flow.ones(4)
+z[{ {}, 1 }] = z[{ {}, 2 }] + 1
+print(flow.json.encode(z:table()))  -- expect: [[1.0,0.0,0.0,0.0],[2.0,1.0,1.0,1.0],[2.0,1.0,1.0,1.0]]
+-- The same numbers as on the CPU; integers and uniform ones are the same bits on every device.
+print(flow.rand({ 9 }, { seed = 3, device = "cuda" }):to("cpu") == flow.rand({ 9 }, { seed = 3 }))  -- expect: true
+print(flow.randint(1, 6, { 9 }, { seed = 3, device = "cuda" }):to("cpu") == flow.randint(1, 6, { 9 }, { seed = 3 }))  -- expect: true
+print(flow.fuse(function(a, b) return (a * b + 1):tanh() end, y, y) == (y * y + 1):tanh())  -- expect: true
+why(function() return y + flow.ones(4) end)  -- expect: cannot add tensor f32 [3, 4] on cuda:0 and tensor f32 [4]: they lie on different devices; move one with x:to("cpu")
+why(function() return y:matmul(flow.ones(4, 1)) end)  -- expect: matmul of tensor f32 [3, 4] on cuda:0 and tensor f32 [4, 1]: they lie on different devices; move one with x:to("cuda:0")
+why(function() return flow.zeros(3):to("cuda:7") end)  -- expect: cuda:7 can't be used: there are 1 GPUs here, the first is cuda:0
+-- An index that is out of range is told at the next wait.
+local found = y:embedding(flow.tensor({ 1, 4 }, "cuda"))
+why(function() return found:to("cpu") end)  -- expect: an index was outside its tensor on cuda:0: element 2 of the index of an operation since the last wait
+print(y:embedding(flow.tensor({ 1, 3 }, "cuda")):to("cpu") == x[flow.tensor { 1, 3 }])  -- expect: true
+local ok, full = pcall(flow.zeros, 1 << 31, "cuda")
+print(ok, (full:gsub("%d+", "N")))  -- expect: false	tensors.lua:N: out of memory on cuda:N: N bytes were asked for; N of its N bytes are free, this process holds N (the GPU cannot allocate N bytes: out of memory)
+-- What Lua drops goes back to the GPU.
+for i = 1, 40 do local room = flow.zeros(1 << 26, "cuda") room = nil collectgarbage() end
+flow.data.write_npy(ctx.dir .. "/gpu.npy", y)
+flow.safetensors.save(ctx.dir .. "/gpu.safetensors", { y = y })
+print(flow.data.npy(ctx.dir .. "/gpu.npy") == x, flow.safetensors.load(ctx.dir .. "/gpu.safetensors").y == x)  -- expect: true	true
