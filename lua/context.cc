@@ -144,7 +144,7 @@ int context_index(lua_State* L) {  // upvalue 1: names to methods and to numbers
           "ctx.comm talks to the other ranks of a gang, and this task runs alone: gangs come with "
           "a cluster build; leave the call out where ctx.ranks == 1");
     case kDevice:
-      lua_pushliteral(L, "cpu");
+      lua_pushstring(L, request.gpus > 0 ? "cuda:0" : "cpu");
       break;
     case kDir:
       if (Status made = ctx.host->make_scratch(); !made.ok()) raise(L, made.error().message);

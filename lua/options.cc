@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "engine/base/units.hpp"
 #include "lua/graph.hpp"
@@ -153,7 +154,13 @@ void read_gpu_memory(const Option& option) {
   option.def.resources.gpu_memory_bytes = option.bytes();
 }
 void read_gpu(const Option& option) {
-  option.def.resources.gpu_model = option.text("a model pattern such as \"H200|H100\"");
+  constexpr const char* kForm = "a model pattern such as \"H200|H100\"";
+  std::string pattern = option.text(kForm);
+  std::istringstream alternatives(pattern + "|");
+  for (std::string each; std::getline(alternatives, each, '|');) {
+    if (each.find_first_not_of(' ') == std::string::npos) option.wrong(kForm);
+  }
+  option.def.resources.gpu_model = std::move(pattern);
 }
 void read_where(const Option& option) {
   option.def.resources.where = option.text("a label expression in a string");

@@ -88,6 +88,7 @@ struct AttemptRequest {
   uint64_t seed = 0;
   uint32_t cpus = 1;                   // BLAS threads
   int64_t memory_bytes = 0;            // limit of the VM; 0 none
+  uint32_t gpus = 0;                   // that it sees: "cuda:0" and on
   Value args;                          // list of positional arguments, refs resolved
   std::map<std::string, Value> steps;  // finished ones
   std::map<std::string, Value> signals;

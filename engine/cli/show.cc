@@ -15,6 +15,15 @@ std::string indented(const std::string& text, const std::string& indent) {
   return out;
 }
 
+/// "on GPU-8f3c2a1b": a beginning is enough to tell them apart, also for CUDA.
+std::string gpus_text(const std::vector<std::string>& uuids) {
+  constexpr size_t kShown = 12;
+  std::string text;
+  for (const std::string& uuid : uuids)
+    text += (text.empty() ? "on " : ", ") + uuid.substr(0, kShown);
+  return text;
+}
+
 std::vector<std::string> task_row(const TaskInfo& task) {
   std::string status = task.cached ? "cached" : task.status;
   std::string took;
@@ -29,6 +38,7 @@ std::vector<std::string> task_row(const TaskInfo& task) {
     std::string metrics = metrics_text(task.metrics);
     if (!metrics.empty()) note += " " + metrics;
   }
+  if (!task.gpus.empty()) note += (note.empty() ? "" : ", ") + gpus_text(task.gpus);
   if (!task.waits_for.empty()) note += (note.empty() ? "" : ", ") + task.waits_for;
   return {task.name, status, took, note};
 }

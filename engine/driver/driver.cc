@@ -10,6 +10,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/driver/latch.hpp"
+#include "engine/worker/gpus.hpp"
 
 namespace flow {
 
@@ -95,6 +96,15 @@ void Driver::shut_down() {
   launched_.notify_all();
   if (write_thread_.joinable()) write_thread_.join();
   worker_.reset();  // ends every child
+}
+
+Result<MachineGpus> Driver::gpus() {
+  std::lock_guard lock(finding_gpus_);
+  if (!gpus_.gpus.empty()) return gpus_;
+  MachineGpus found = find_gpus(options_.executor);
+  if (!found.gpus.empty()) FLOW_TRY(post_and_wait(core::GpusFound{found.gpus}));
+  gpus_ = found;
+  return found;
 }
 
 void Driver::define_native(const std::string& name, const std::string& version, NativeTask task) {

@@ -107,6 +107,10 @@ class Driver {
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
+  /// This machine's GPUs, which the core knows too when this returns. They are looked for when this
+  /// is first called, and again while none is found. Blocks.
+  Result<MachineGpus> gpus();
+
   Builder& builder() { return *builder_; }
   Store& store() { return *store_; }
   Blobs& blobs() { return blobs_; }
@@ -270,6 +274,8 @@ class Driver {
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
   std::shared_mutex collecting_;
+  std::mutex finding_gpus_;
+  MachineGpus gpus_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/core/gpus.hpp"
 #include "engine/sched/sched.hpp"
 
 namespace flow {
@@ -30,6 +31,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   info.started_ms = u.started;
   info.finished_ms = u.finished;
   if (u.attempts > 0) info.worker = "local";
+  info.gpus = core::gpus_of(u);
   if (const TaskDef* def = Resolver::def_of(run, unit)) info.ranks = def->resources.ranks;
   if (u.extra) {
     info.error = u.extra->failure.message;

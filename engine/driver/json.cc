@@ -32,6 +32,9 @@ std::string json_of(const TaskInfo& task) {
       quoted(task.name), text_or_null(task.key), quoted(task.status), task.attempts, task.cached,
       task.ranks, time_or_null(task.started_ms), time_or_null(task.finished_ms), duration,
       text_or_null(task.worker), text_or_null(task.error));
+  for (size_t i = 0; i < task.gpus.size(); i++)
+    json += (i == 0 ? ",\"gpus\":[" : ",") + quoted(task.gpus[i]);
+  if (!task.gpus.empty()) json += "]";
   if (!task.waits_for.empty()) json += ",\"waits_for\":" + quoted(task.waits_for);
   return json + "}";
 }

@@ -218,10 +218,9 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
   std::string bundle_bytes = value_or_throw(driver_->blobs().get(row.bundle_digest));
   std::string plan_bytes = value_or_throw(driver_->blobs().get(row.plan_digest));
   Plan plan = value_or_throw(decode_plan(plan_bytes));
-  int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  Machine machine = value_or_throw(machine_for(plan, *driver_));
   std::vector<std::string> warnings;
-  std::vector<Error> errors =
-      check_needs(plan, *from.environment, driver_->options().jobs, memory, warnings);
+  std::vector<Error> errors = check_needs(plan, *from.environment, machine, warnings);
   if (!errors.empty()) throw Failed(errors.front());
   RunMeta meta;
   meta.row = row;

@@ -21,6 +21,7 @@ class Context final : public TaskContext {
   uint32_t attempt() const override { return order_.id.attempt; }
   uint64_t seed() const override { return order_.seed; }
   bool stopping() const override { return stopping_.load(); }
+  const std::vector<std::string>& gpus() const override { return order_.gpus; }
   void log(const std::string& line) override {
     Report report{};
     report.kind = Report::Kind::log;

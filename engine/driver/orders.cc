@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/base/cbor.hpp"
+#include "engine/core/gpus.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/store/keys.hpp"
 
@@ -30,6 +31,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   core::ReadyClass needs = core::needs_of(state_, run, id.unit);
   order.resources.cpus_milli = needs.cpus_milli;
   order.resources.memory_bytes = needs.memory_bytes;
+  if (needs.gpu.milli > 0) order.gpus = core::gpus_of(unit);
   order.timeout_ms = def.timeout_ms;
   order.grace_ms = run_meta->grace_ms;
   order.stage_copy = def.stage_copy;

@@ -18,6 +18,7 @@
 #include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
 #include "engine/base/utf8.hpp"
+#include "engine/plan/gpus.hpp"
 #include "lua/script.hpp"
 
 extern char** environ;
@@ -178,9 +179,23 @@ void check_shell(const TaskDef& def, const std::string& where, const Environment
 
 }  // namespace
 
-std::vector<Error> check_needs(const Plan& plan, const Environment& environment, int32_t cpus,
-                               int64_t memory_bytes, std::vector<std::string>& warnings) {
+Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
+  Machine machine;
+  machine.cpus = driver.options().jobs;
+  machine.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (purpose == Purpose::look || !may_ask_for_gpus(plan)) return machine;
+  auto gpus = driver.gpus();
+  FLOW_TRY(gpus);
+  machine.gpus = std::move(*gpus);
+  return machine;
+}
+
+std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
+                               const Machine& machine, std::vector<std::string>& warnings) {
   std::vector<Error> errors;
+  for (const std::string& problem : machine.gpus.problems) {
+    if (!machine.gpus.gpus.empty()) warnings.push_back(problem);
+  }
   std::vector<bool> is_called(plan.defs.size());
   for (const Node& node : plan.nodes) {
     if (node.kind != NodeKind::when) is_called[node.def] = true;
@@ -191,20 +206,22 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
     check_shell(def, where, environment, errors);
     // One that a dynamic task may call is looked at when it is called.
     if (!is_called[static_cast<size_t>(&def - plan.defs.data())]) continue;
-    if (def.resources.cpus_milli > cpus * 1000) {
+    if (def.resources.cpus_milli > machine.cpus * 1000) {
       warnings.push_back(
           fmt::format("{} asks for cpus = {}, but there are {} CPU slots: it runs with {}", where,
-                      def.resources.cpus_milli / 1000.0, cpus, cpus));
+                      def.resources.cpus_milli / 1000.0, machine.cpus, machine.cpus));
     }
-    if (def.resources.memory_bytes > memory_bytes) {
+    if (def.resources.memory_bytes > machine.memory_bytes) {
       errors.push_back(user_error(
           fmt::format("{} asks for {} of memory, and this machine has {}: ask for less, or run it "
                       "where there is more",
                       where, format_bytes(static_cast<uint64_t>(def.resources.memory_bytes)),
-                      format_bytes(static_cast<uint64_t>(memory_bytes)))));
+                      format_bytes(static_cast<uint64_t>(machine.memory_bytes)))));
     }
-    for (const std::string& lack : lacks_of(def.resources))
-      errors.push_back(user_error(where + " " + lack));
+    std::vector<std::string> lacks = lacks_of(def.resources);
+    std::string gpu_lack = gpu_lack_of(def.resources, machine.gpus.gpus, machine.gpus.why_none);
+    if (!gpu_lack.empty()) lacks.insert(lacks.begin(), std::move(gpu_lack));
+    for (const std::string& lack : lacks) errors.push_back(user_error(where + " " + lack));
   }
   return errors;
 }
@@ -329,9 +346,9 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
     def.native_version = *version;
     is_as_built = false;
   }
-  int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  std::vector<Error> needs =
-      check_needs(*plan, *submission.environment, driver.options().jobs, memory, plan->warnings);
+  auto machine = machine_for(*plan, driver, purpose);
+  FLOW_TRY(machine);
+  std::vector<Error> needs = check_needs(*plan, *submission.environment, *machine, plan->warnings);
   if (purpose == Purpose::run) errors.insert(errors.end(), needs.begin(), needs.end());
   if (!errors.empty()) return joined_errors(errors);
   auto has_files = ingest_files(*plan, driver.store(), intake, [&](const std::string& name) {

@@ -61,9 +61,17 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
 Result<Prepared> prepare(Driver& driver, const Submission& submission,
                          Purpose purpose = Purpose::run);
 
-/// Checks of what this node and this submitter have; also at resume.
-std::vector<Error> check_needs(const Plan& plan, const Environment& environment, int32_t cpus,
-                               int64_t memory_bytes, std::vector<std::string>& warnings);
+/// What a run may have of this machine.
+struct Machine {
+  int32_t cpus = 0;
+  int64_t memory_bytes = 0;
+  MachineGpus gpus;
+};
+/// Looks for GPUs only where the plan may ask for one.
+Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose = Purpose::run);
+/// Checks of what this machine and this submitter have; also at resume.
+std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
+                               const Machine& machine, std::vector<std::string>& warnings);
 
 /// The library of operations that the embedding program defined, or "".
 using OperationsLibrary = std::function<std::string(const std::string& name)>;

@@ -188,10 +188,27 @@ Status Attempt::store_tensor(const Tensor& tensor) {
 std::map<std::string, std::string> Attempt::environment() const {
   std::map<std::string, std::string> all = session_.environment(start_.id().run());
   for (const wire::EnvVar& variable : start_.env()) all[variable.name()] = variable.value();
+  if (decides_gpus()) all[kVisibleVariable] = visible_gpus();
+  all[kOrderVariable] = kOrder;
   return all;
 }
 
+std::string Attempt::visible_gpus() const {
+  return fmt::format("{}", fmt::join(start_.gpus(), ","));
+}
+
+bool Attempt::decides_gpus() const {
+  auto names_them = [](const wire::EnvVar& variable) {
+    return variable.name() == kVisibleVariable;
+  };
+  return start_.gpus_size() > 0 ||
+         std::none_of(start_.env().begin(), start_.env().end(), names_them);
+}
+
 std::string Attempt::env(const std::string& name, bool& found) {
+  found = true;
+  if (name == kVisibleVariable && decides_gpus()) return visible_gpus();
+  if (name == kOrderVariable) return kOrder;
   for (const wire::EnvVar& variable : start_.env()) {
     if (variable.name() != name) continue;
     found = true;
@@ -257,7 +274,17 @@ void Attempt::fail(const AttemptOutcome& outcome) {
                       : is_environments     ? core::Cause::staging
                       : outcome.bad_result  ? core::Cause::bad_result
                                             : core::Cause::user_error;
-  fail(cause, outcome.message, outcome.traceback);
+  fail(cause, outcome.message + hint_of_gpus(outcome.message), outcome.traceback);
+}
+
+std::string Attempt::hint_of_gpus(const std::string& message) const {
+  size_t at = message.find(" can't be used: ");
+  bool is_unseen = at != std::string::npos && message.rfind("cuda", at) != std::string::npos;
+  if (!is_unseen || start_.gpus_size() > 0) return "";
+  return fmt::format(
+      "\n`{}` asks for no GPU, and so sees none: write `gpus = 1`, or a fraction that "
+      "shares one, in its options",
+      start_.task());
 }
 
 void Attempt::stopped(std::string evidence) {

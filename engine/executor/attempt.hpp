@@ -85,6 +85,12 @@ class Attempt final : public AttemptHost {
       environment_fault_ = written.error().message;
     return written;
   }
+  /// CUDA_VISIBLE_DEVICES, as the executor was started with it.
+  std::string visible_gpus() const;
+  /// A task that was given GPUs has no say in which; one that asked for none may name some itself.
+  bool decides_gpus() const;
+  /// What to do where tensors were to go to a GPU that the task does not see; else "".
+  std::string hint_of_gpus(const std::string& message) const;
   Value without_secrets(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);

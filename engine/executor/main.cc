@@ -61,6 +61,7 @@ AttemptRequest request_of(const wire::Start& start, const std::string& state_dir
   request.seed = start.seed();
   request.cpus = std::max(1u, start.cpus());
   request.memory_bytes = start.memory_bytes();
+  request.gpus = static_cast<uint32_t>(start.gpus_size());
   request.args = std::move(args);
   for (const wire::NamedValue& step : start.steps())
     request.steps[step.name()] = decoded(step.value());

@@ -223,7 +223,7 @@ ShellSpec spec_of(const wire::Shell& shell) {
 std::map<std::string, std::string> builtins(const wire::Start& start) {
   return {{"cpus", std::to_string(start.cpus())},
           {"memory", std::to_string(start.memory_bytes())},
-          {"gpus", "0"},
+          {"gpus", fmt::format("{}", start.gpus_milli() / 1000.0)},
           {"rank", "0"},
           {"ranks", "1"},
           {"seed", std::to_string(start.seed())},

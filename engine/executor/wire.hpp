@@ -12,6 +12,11 @@ namespace flow {
 constexpr uint32_t kFrameMax = 256u << 20;  // larger content goes through objects/ files
 constexpr int kWireDescriptor = 3;          // an executor's end
 
+// Which GPUs a process sees, as CUDA reads it.
+constexpr const char* kVisibleVariable = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kOrderVariable = "CUDA_DEVICE_ORDER";
+constexpr const char* kOrder = "PCI_BUS_ID";
+
 /// Cuts a stream of bytes into frames.
 class FrameCutter {
  public:

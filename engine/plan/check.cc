@@ -258,21 +258,6 @@ std::vector<uint32_t> data_dependencies(const Node& node) {
 
 std::vector<std::string> lacks_of(const Resources& needs) {
   std::vector<std::string> lacks;
-  if (needs.gpus_milli > 0) {
-    lacks.push_back(
-        fmt::format("asks for gpus = {}, and this version of flow drives none: remove `gpus` to "
-                    "run it on CPUs",
-                    needs.gpus_milli / 1000.0));
-  }
-  const char* of_gpu = needs.gpu_memory_bytes > 0 ? "gpu_memory"
-                       : !needs.gpu_model.empty() ? "gpu"
-                                                  : nullptr;
-  if (needs.gpus_milli == 0 && of_gpu != nullptr) {
-    lacks.push_back(
-        fmt::format("has the option `{}`, and this version of flow drives no GPU: remove `{}` to "
-                    "run it on CPUs",
-                    of_gpu, of_gpu));
-  }
   if (!needs.where.empty()) {
     lacks.push_back(
         fmt::format("asks for a machine where `{}`: choosing one needs a cluster, which this "

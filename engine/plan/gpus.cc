@@ -60,6 +60,16 @@ GpuNeeds gpu_needs_of(const Resources& resources) {
   return {resources.gpus_milli, resources.gpu_memory_bytes, resources.gpu_model};
 }
 
+bool may_ask_for_gpus(const Plan& plan) {
+  auto asks = [](const TaskDef& def) { return def.resources.gpus_milli > 0; };
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const Node& node) {
+    if (node.kind == NodeKind::when) return false;
+    const TaskDef& called = plan.defs[node.def];
+    bool may_call = called.kind == TaskKind::dynamic;
+    return asks(called) || (may_call && std::any_of(plan.defs.begin(), plan.defs.end(), asks));
+  });
+}
+
 bool matches_model(std::string_view pattern, std::string_view name) {
   while (true) {
     size_t end = std::min(pattern.find('|'), pattern.size());

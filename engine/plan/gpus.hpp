@@ -31,6 +31,9 @@ bool matches_model(std::string_view pattern, std::string_view name);
 /// An instance of a GPU suits who asks for one or for a part: a process sees one instance only.
 bool suits(const GpuNeeds& needs, const Gpu& gpu);
 
+/// Whether anything that the plan runs, or may call, asks for one: else nobody need look for them.
+bool may_ask_for_gpus(const Plan& plan);
+
 /// What the machine can't give a task, as a clause ("asks for gpus = 2, and this machine has 1:
 /// …"), or "". `why_none` says why it has none.
 std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus,

@@ -20,7 +20,7 @@ constexpr size_t kRememberedMax = 64;  // runs and bundles of one executor: then
 
 bool LocalWorker::is_alone(const AttemptOrder& order) {
   return order.kind == TaskKind::service || order.timeout_ms > 0 ||
-         order.resources.memory_bytes > 0;
+         order.resources.memory_bytes > 0 || !order.gpus.empty();
 }
 
 int32_t LocalWorker::cpus_in_use() const {
@@ -33,6 +33,14 @@ int32_t LocalWorker::cpus_in_use() const {
 }
 
 bool LocalWorker::dispatch(bool may_spawn) {
+  std::deque<Pending> waiting;
+  bool wants_executor = dispatch_pending(may_spawn, waiting);
+  pending_.insert(pending_.begin(), std::make_move_iterator(waiting.begin()),
+                  std::make_move_iterator(waiting.end()));
+  return wants_executor;
+}
+
+bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<Pending>& waiting) {
   take_in();
   if (pending_.empty()) return false;
   int32_t used = cpus_in_use();
@@ -54,7 +62,12 @@ bool LocalWorker::dispatch(bool may_spawn) {
     }
     int32_t needs = order.kind == TaskKind::service ? 0 : order.resources.cpus_milli;
     bool has_room = used + needs <= all || used == 0;
-    Slot* slot = has_room ? idle_slot() : nullptr;
+    Slot* slot = has_room ? idle_slot(order.gpus) : nullptr;
+    if (has_room && !have_let_go(order.gpus, slot)) {
+      waiting.push_back(std::move(pending_.front()));
+      pending_.pop_front();
+      continue;
+    }
     if (slot == nullptr && has_room) {
       if (!may_spawn) return true;
       slot = new_slot();
@@ -73,9 +86,24 @@ bool LocalWorker::dispatch(bool may_spawn) {
   return false;
 }
 
-Slot* LocalWorker::idle_slot() {
+bool LocalWorker::have_let_go(const std::vector<std::string>& gpus, const Slot* kept) {
+  bool all = true;
+  for (Slot& slot : slots_) {
+    bool has_shared = std::any_of(slot.gpus.begin(), slot.gpus.end(), [&](const auto& uuid) {
+      return std::find(gpus.begin(), gpus.end(), uuid) != gpus.end();
+    });
+    bool is_ending = slot.dying_since_us > 0 || slot.is_gone;
+    if (!has_shared || &slot == kept || !(slot.queue.empty() || is_ending)) continue;
+    kill_slot(slot);
+    all = false;
+  }
+  return all;
+}
+
+Slot* LocalWorker::idle_slot(const std::vector<std::string>& gpus) {
   for (Slot& slot : slots_) {
     if (!slot.queue.empty() || slot.dying_since_us > 0 || slot.is_gone) continue;
+    if (slot.gpus != gpus) continue;
     if (slot.environments.size() < kRememberedMax && slot.bundles.size() < kRememberedMax)
       return &slot;
     kill_slot(slot);
@@ -85,8 +113,11 @@ Slot* LocalWorker::idle_slot() {
 
 Slot* LocalWorker::new_slot() {
   std::string mark = slot_mark(options_.state_dir) + random_name();
-  auto process =
-      spawn_executor(options_.executor, {"--state", options_.state_dir}, {{"FLOW_SLOT", mark}});
+  const std::vector<std::string>& gpus = pending_.front().order.gpus;
+  auto process = spawn_executor(options_.executor, {"--state", options_.state_dir},
+                                {{"FLOW_SLOT", mark},
+                                 {kVisibleVariable, fmt::format("{}", fmt::join(gpus, ","))},
+                                 {kOrderVariable, kOrder}});
   if (!process.ok()) {
     core::Failure failure;
     failure.cause = core::Cause::staging;
@@ -98,6 +129,7 @@ Slot* LocalWorker::new_slot() {
   Slot& slot = slots_.emplace_back();
   slot.process = *process;
   slot.mark = std::move(mark);
+  slot.gpus = gpus;
   watch(slot.process.wire, &slot, slot.wire_events);
   watch(slot.process.errors, &slot, slot.error_events);
   return &slot;

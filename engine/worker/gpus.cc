@@ -20,7 +20,6 @@ namespace flow {
 
 namespace {
 
-constexpr const char* kMask = "CUDA_VISIBLE_DEVICES";
 constexpr int kEndMs = 1000;  // that a killed child may take to end
 
 MachineGpus none(std::string why) {
@@ -112,7 +111,7 @@ MachineGpus visible_gpus(MachineGpus machine, const char* mask) {
   auto is_taken = [&](const Gpu* gpu) {
     return std::find(machine.gpus.begin(), machine.gpus.end(), *gpu) != machine.gpus.end();
   };
-  machine.why_none = fmt::format("{}={} hides its {}", kMask, mask,
+  machine.why_none = fmt::format("{}={} hides its {}", kVisibleVariable, mask,
                                  all.size() == 1 ? "GPU" : fmt::format("{} GPUs", all.size()));
   for (const std::string& entry : entries_of(mask)) {
     std::vector<const Gpu*> named = named_by(entry, all);
@@ -122,12 +121,12 @@ MachineGpus visible_gpus(MachineGpus machine, const char* mask) {
         machine.problems.push_back(fmt::format(
             "`{}` in {} names no GPU of this machine, or more than one: it and what follows it "
             "are left out, as CUDA does",
-            entry, kMask));
+            entry, kVisibleVariable));
       break;
     }
     if (std::any_of(named.begin(), named.end(), is_taken)) {
       machine.problems.push_back(
-          fmt::format("{} names a GPU twice, `{}`: CUDA then finds none", kMask, entry));
+          fmt::format("{} names a GPU twice, `{}`: CUDA then finds none", kVisibleVariable, entry));
       machine.gpus.clear();
       break;
     }
@@ -149,7 +148,8 @@ MachineGpus find_gpus(const std::string& executor, int64_t limit_ms) {
                     "may hang too, and `dmesg` say why",
                     static_cast<double>(limit_ms) / 1000));
   }
-  if (answer.has_gpus()) return visible_gpus(machine_of(answer.gpus()), std::getenv(kMask));
+  if (answer.has_gpus())
+    return visible_gpus(machine_of(answer.gpus()), std::getenv(kVisibleVariable));
   std::string how = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
                                         : fmt::format("exit code {}", WEXITSTATUS(status));
   return none(fmt::format("the process that asked the NVIDIA driver's library ended by {}", how));

@@ -97,7 +97,13 @@ class LocalWorker final : public Worker {
   int32_t cpus_in_use() const;
   /// True where something waits for an executor that only the worker's thread may start.
   bool dispatch(bool may_spawn);
-  Slot* idle_slot();
+  /// Those that wait for a GPU that an executor is about to let go of are set aside.
+  bool dispatch_pending(bool may_spawn, std::deque<Pending>& waiting);
+  /// Of executors that see these GPUs and no others.
+  Slot* idle_slot(const std::vector<std::string>& gpus);
+  /// Ends the idle executors but `kept` that hold memory of these GPUs; false where one is not gone
+  /// yet.
+  bool have_let_go(const std::vector<std::string>& gpus, const Slot* kept);
   /// Where none can start, the first order fails with the cause, and the next one tries again.
   Slot* new_slot();
   /// The slot with the shortest line whose running attempt is not known to be long.

@@ -39,7 +39,8 @@ struct Running {
 
 struct Slot {
   ExecutorProcess process;
-  std::string mark;  // FLOW_SLOT of it and of all that it starts
+  std::string mark;               // FLOW_SLOT of it and of all that it starts
+  std::vector<std::string> gpus;  // that its process sees: CUDA reads that once
   FrameCutter cutter;
   std::string out;                                         // not yet written
   uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for

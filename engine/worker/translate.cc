@@ -33,6 +33,8 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
   start.set_seed(order.seed);
   start.set_cpus(static_cast<uint32_t>(std::max(1, order.resources.cpus_milli / 1000)));
   start.set_memory_bytes(order.resources.memory_bytes);
+  start.set_gpus_milli(static_cast<uint32_t>(order.resources.gpus_milli));
+  for (const std::string& uuid : order.gpus) start.add_gpus(uuid);
   start.set_dir(scratch);
   auto add = [](wire::NamedValue& out, const std::pair<std::string, std::string>& in) {
     out.set_name(in.first);

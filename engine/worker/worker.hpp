@@ -28,6 +28,7 @@ struct AttemptOrder {
   Digest key;
   uint64_t seed = 0;
   Resources resources;
+  std::vector<std::string> gpus;  // UUIDs of those that it sees
   int64_t timeout_ms = 0;
   int64_t grace_ms = 10'000;
   std::vector<std::pair<std::string, std::string>> steps, signals;  // name to canonical bytes

@@ -187,6 +187,7 @@ function params.list(options) end
 ---@field attempt integer 1 for the first
 ---@field rank integer from 0
 ---@field ranks integer
+---@field device flow.device "cuda:0" where `gpus` gave it one, else "cpu"
 ---@field dir string a folder of this attempt
 ---@field seed integer from the key; math.random starts from it
 ---@field stopping boolean save and end

@@ -364,6 +364,25 @@ return flow.pipeline("p", {}, function() return shout("hey") end)
   CHECK(to_json(run.wait()) == "\"hey!\"");
 }
 
+TEST_CASE("a native task is told the GPUs that it was given") {
+  Place place;
+  std::ofstream(place.path / "machine") << "gpu GPU-a 40960 NVIDIA A100\n";
+  ::setenv("FLOW_NVML_LIB", std::getenv("FLOW_TEST_NVML"), 1);
+  ::setenv("FLOW_FAKE_NVML", (place.path / "machine").c_str(), 1);
+  Engine engine(place.options());
+  engine.define("name", "v1", [](TaskContext& ctx, const Value&) -> Value {
+    return ctx.gpus().empty() ? "none" : ctx.gpus().front();
+  });
+  Run run = engine.run(place.script(R"(
+local name = flow.native("name", { gpus = 0.5 })
+return flow.pipeline("p", {}, function() return name() end)
+)"));
+  Value result = run.wait();
+  ::unsetenv("FLOW_NVML_LIB");
+  CHECK(to_json(result) == R"("GPU-a")");
+  CHECK(task(run.info(), "name").gpus == std::vector<std::string>{"GPU-a"});
+}
+
 TEST_CASE(
     "what the engine adds to a script's graph is in the stored plan: a native task's version") {
   Place place;

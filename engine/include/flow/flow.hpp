@@ -77,6 +77,7 @@ struct TaskInfo {
   uint32_t attempts = 0, ranks = 1;
   bool cached = false;
   int64_t started_ms = 0, finished_ms = 0;  ///< 0: not yet
+  std::vector<std::string> gpus;            ///< UUIDs of what its newest attempt was given
   std::string waits_for;                    ///< what a task that is not running waits for, in words
   double fraction = -1;                     ///< progress of a running one; -1 unknown
   Value metrics;
@@ -106,6 +107,8 @@ class TaskContext {
   virtual uint32_t attempt() const = 0;
   virtual uint64_t seed() const = 0;
   virtual bool stopping() const = 0;
+  /// UUIDs of the GPUs that it may use; threads of one process all see the same ones.
+  virtual const std::vector<std::string>& gpus() const = 0;
   virtual void log(const std::string& line) = 0;
   virtual void progress(double fraction) = 0;
 };

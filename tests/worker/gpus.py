@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Tasks that ask for GPUs, on machines that a stand-in for the driver's library tells of.
+
+usage: FLOW_TEST_NVML=LIBRARY gpus.py --flow BIN [TEST...]
+"""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from place import HOLD, Place, main  # noqa: E402
+
+ONE = "gpu GPU-aa11 81559 NVIDIA H100 80GB HBM3\n"
+TWO = ONE + "gpu GPU-bb22 143771 NVIDIA H200\n"
+HEAD = 'local flow = require "flow"\n'
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Gpus(Place):
+    def setUp(self):
+        super().setUp()
+        self.env.pop(VISIBLE, None)
+        self.env.update(FLOW_NVML_LIB=os.environ["FLOW_TEST_NVML"], FLOW_FAKE_NVML=self.path("machine"))
+        self.machine(ONE)
+
+    def machine(self, text):
+        self.write("machine", text)
+
+    def pipeline(self, text, body):
+        self.write("p.lua", HOLD.lstrip() + text + 'return flow.pipeline("p", {}, function() %s end)\n' % body)
+
+    def result(self, *words, **env):
+        self.good("run", "p.lua", *words, **env)
+        return self.show()["result"]
+
+    def gpus(self, task):
+        return self.tasks()[task].get("gpus")
+
+    def test_halves_of_one_gpu_run_together(self):
+        # Each waits for the other's mark.
+        self.pipeline(r'''
+local meet = flow.shell("meet", { gpus = 0.5, args = { "own", "other" },
+  command = [[touch {own}; while [ ! -e {other} ]; do sleep 0.02; done; echo {gpus} $CUDA_VISIBLE_DEVICES]] })
+''', 'local a, b = "%s", "%s" return { meet(a, b).stdout, meet(b, a).stdout }' % (self.path("a"), self.path("b")))
+        self.assertEqual(self.result("--jobs", "2"), ["0.5 GPU-aa11\n"] * 2)
+        self.assertEqual((self.gpus("meet"), self.gpus("meet#2")), (["GPU-aa11"], ["GPU-aa11"]))
+        self.assertIn("on GPU-aa11", self.good("show").out)
+
+    def test_whole_ones_of_one_gpu_run_one_after_the_other(self):
+        self.pipeline(r'''
+local alone = flow.shell("alone", { gpus = 1, args = { "log", "n" },
+  command = [[echo begin >> {log}; sleep 0.2; echo end >> {log}; echo {gpus} $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER]] })
+''', 'local all = {} for i = 1, 3 do all[i] = alone("%s", i).stdout end return all' % self.path("log"))
+        self.assertEqual(self.result("--jobs", "4"), ["1 GPU-aa11 PCI_BUS_ID\n"] * 3)
+        self.assertEqual(self.read("log").split(), ["begin", "end"] * 3)
+
+    def test_who_asks_for_none_sees_none(self):
+        self.pipeline(r'''
+local bare = flow.shell("bare", { command = [[echo {gpus} "[$CUDA_VISIBLE_DEVICES]"]] })
+local named = flow.shell("named", { env = { CUDA_VISIBLE_DEVICES = "7" }, command = [[echo "$CUDA_VISIBLE_DEVICES"]] })
+local lua = flow.task("lua", function(ctx) return { ctx.device, os.getenv("CUDA_VISIBLE_DEVICES") } end)
+local moves = flow.task("moves", function() return flow.ones(1):to("cuda") end)
+''', "return { bare().stdout, named().stdout, lua(), moves() }")
+        done = self.exits(1, self.flow("run", "p.lua", CUDA_VISIBLE_DEVICES="0"))
+        self.assertIn("cuda:0 can't be used: ", done.err)
+        self.assertIn("`moves` asks for no GPU, and so sees none: write `gpus = 1`", done.err)
+        self.assertEqual(self.show()["result"], ["0 []\n", "7\n", ["cpu", ""], None])
+        self.assertIsNone(self.gpus("bare"))
+
+    def test_an_executor_sees_the_gpus_of_its_attempt_and_serves_no_others(self):
+        self.machine(TWO)
+        self.pipeline(r'''
+local function look(ctx, before)
+  local stat, vars = io.open("/proc/self/stat"), io.open("/proc/self/environ")
+  local is_gone = true
+  if before then is_gone = io.open("/proc/" .. before.pid .. "/stat") == nil end
+  return { pid = stat:read("n"), is_gone = is_gone, device = ctx.device, asked = os.getenv("CUDA_VISIBLE_DEVICES"),
+           sees = vars:read("a"):match("%zCUDA_VISIBLE_DEVICES=(%Z*)") }
+end
+local small = flow.task("small", { gpus = 1, gpu = "H100" }, look)
+local share = flow.task("share", { gpus = 0.25, gpu = "H100", gpu_memory = "10G" }, look)
+local both = flow.task("both", { gpus = 2, timeout = "1m" }, look)
+local large = flow.task("large", { gpus = 1, gpu_memory = "100G" }, look)
+local plain = flow.task("plain", look)
+''', "local s = small() local t = share(s) local b = both(t) local l = large(b) return { s, t, b, l, plain(l) }")
+        small, share, both, large, plain = self.result("--jobs", "1")
+        self.assertEqual([each["sees"] for each in (small, share, both, large, plain)],
+                         ["GPU-aa11", "GPU-aa11", "GPU-aa11,GPU-bb22", "GPU-bb22", ""])
+        self.assertEqual([each["asked"] for each in (both, plain)], ["GPU-aa11,GPU-bb22", ""])
+        self.assertEqual([each["device"] for each in (small, share, both, large, plain)], ["cuda:0"] * 4 + ["cpu"])
+        self.assertEqual(small["pid"], share["pid"], "the same GPU: the warm executor")
+        self.assertFalse(share["is_gone"])
+        self.assertEqual(len({each["pid"] for each in (share, both, large, plain)}), 4)
+        self.assertTrue(both["is_gone"] and large["is_gone"], "who holds memory of its GPUs has ended")
+        self.assertFalse(plain["is_gone"])
+
+    def test_the_mask_of_the_flow_is_the_machine(self):
+        self.machine(TWO)
+        self.pipeline('local see = flow.shell("see", { gpus = 1, command = "printenv CUDA_VISIBLE_DEVICES" })\n',
+                      "return see().stdout")
+        self.assertEqual(self.result(CUDA_VISIBLE_DEVICES="1"), "GPU-bb22\n")
+        done = self.exits(2, self.flow("run", "p.lua", CUDA_VISIBLE_DEVICES=""))
+        self.assertIn("CUDA_VISIBLE_DEVICES= hides its 2 GPUs", done.err)
+        self.machine(TWO + "lost\n")
+        done = self.good("run", "p.lua", "--fresh")
+        self.assertIn("GPU 1: the NVIDIA driver's library can't open it: GPU is lost", done.err)
+
+    def test_doctor_tells_each_and_what_does_not_work(self):
+        self.machine(TWO + "gpu GPU-dd44 1 A\nlost\n")
+        lines = {line["check"]: line for line in self.good("doctor", "--json").lines()}
+        self.assertEqual(lines["GPU 1"]["gpu"], {"index": 1, "uuid": "GPU-bb22", "name": "NVIDIA H200", "pci": "0000:f1:00.0",
+                                                 "memory_bytes": 143771 << 20, "numa": None, "mig": False})
+        self.assertEqual(lines["GPUs"]["verdict"], "warning")
+        self.assertIn("GPU 2: the NVIDIA driver's library can't open it", lines["GPUs"]["text"])
+        self.machine("crash\n")
+        self.assertIn("ended by signal 6", self.good("doctor").out)
+
+    def refused(self, options):
+        self.pipeline('local fit = flow.task("fit", { %s }, print)\n' % options, "return fit()")
+        before = len(self.runs())
+        done = self.exits(2, self.flow("run", "p.lua"))
+        self.assertEqual(len(self.runs()), before)
+        return done.err
+
+    def test_what_the_machine_lacks_is_told_before_anything_runs(self):
+        self.assertIn("p.lua:4: the task `fit` asks for gpus = 2, and this machine has 1: GPU 0 (NVIDIA H100 80GB HBM3, "
+                      "79.6 GiB); ask for less", self.refused("gpus = 2"))
+        self.assertIn('asks for gpus = 1 with gpu = "H200|A100", and 0 of this machine\'s 1 GPUs will do',
+                      self.refused('gpus = 1, gpu = "H200|A100"'))
+        self.assertIn("asks for gpus = 0.5 with gpu_memory = 90 GiB", self.refused('gpus = 0.5, gpu_memory = "90G"'))
+        self.assertIn("has the option `gpu` and asks for no GPU", self.refused('gpu = "H100"'))
+        self.assertIn('the option `gpu` is a model pattern such as "H200|H100"', self.refused('gpus = 1, gpu = "H100|"'))
+        self.machine("fail nvmlInit_v2 18\n")
+        self.assertIn("this machine has none: the NVIDIA driver's library can't be started: Driver/library version "
+                      "mismatch (status 18); remove `gpus` to run it on CPUs", self.refused("gpus = 1"))
+        self.machine("crash\n")
+        self.assertIn("ended by signal 6", self.refused("gpus = 1"))
+
+    def test_who_asks_for_none_does_not_wait_for_the_driver(self):
+        self.machine("hang\n")
+        self.pipeline('local add = flow.task("add", function(ctx, a) return a + 1 end)\n'
+                      'local unused = flow.task("unused", { gpus = 8 }, print)\n', "return add(1)")
+        began = time.monotonic()
+        self.assertEqual(self.result(), 2)
+        self.assertLess(time.monotonic() - began, 10)
+
+    def test_a_call_of_a_dynamic_task_that_the_machine_can_not_run_fails(self):
+        self.pipeline(r'''
+local two = flow.task("two", { gpus = 2 }, print)
+local one = flow.task("one", { gpus = 1 }, function(ctx) return ctx.device end)
+local ask = flow.dynamic("ask", function(ctx, n) return n == 1 and one() or two() end)
+''', "return { ask(1), ask(2) }")
+        done = self.exits(1, self.flow("run", "p.lua"))
+        self.assertIn("`ask#2/two` asks for gpus = 2, and this machine has 1", done.err)
+        self.assertEqual(self.show()["result"], ["cuda:0", None])
+
+    def hold_pipeline(self):
+        self.pipeline(r'''
+local holds = flow.shell("holds", { gpus = 1, gpu_memory = "1G", args = { "path" },
+  command = [[echo $CUDA_VISIBLE_DEVICES >> {path}.started; while [ ! -e {path} ]; do sleep 0.05; done]] })
+local waits = flow.shell("waits", { gpus = 0.5, priority = -1, command = "printenv CUDA_VISIBLE_DEVICES" })
+''', 'holds("%s") return waits().stdout' % self.path("gate"))
+
+    def test_why_names_the_gpus_and_who_holds_them(self):
+        self.hold_pipeline()
+        run = self.start("run", "p.lua", "--jobs", "4")
+        self.until_holds("GPU-aa11")
+        self.assertIn("it asks for gpus = 0.5; GPU 0 has 0 free, held by `holds`", self.good("why", "last", "waits").out)
+        self.assertEqual(self.gpus("holds"), ["GPU-aa11"])
+        self.open("gate")
+        self.exits(0, self.end(run))
+
+    def test_a_kill_frees_what_was_held_and_a_resume_takes_what_is_there(self):
+        self.hold_pipeline()
+        run = self.start("run", "p.lua", "--jobs", "4")
+        self.until_holds("GPU-aa11")
+        self.kill(run)
+        self.assertEqual(self.show()["status"], "interrupted")
+        self.machine("")
+        done = self.exits(2, self.flow("resume"))
+        self.assertIn("asks for gpus = 1 with gpu_memory = 1 GiB, and this machine has none: the NVIDIA driver knows no "
+                      "GPU", done.err)
+        self.machine(TWO.replace("GPU-aa11", "GPU-cc33"))
+        resumed = self.start("resume", "--jobs", "4")
+        self.until_holds("GPU-cc33")
+        self.open("gate")
+        self.exits(0, self.end(resumed))
+        tasks = self.tasks()
+        self.assertEqual(tasks["holds"]["gpus"], ["GPU-cc33"])
+        self.assertEqual(tasks["holds"]["attempts"], 2)
+        self.assertEqual(self.show()["result"], "GPU-bb22\n")
+
+    def test_a_second_flow_shares_the_writers_gpus(self):
+        self.hold_pipeline()
+        first = self.start("run", "p.lua", "--jobs", "4")
+        self.until_holds("GPU-aa11")
+        self.write("q.lua", HEAD + 'local q = flow.shell("q", { gpus = 0.1, command = "printenv CUDA_VISIBLE_DEVICES" })\n'
+                   'return flow.pipeline("q", {}, function() return q().stdout end)\n')
+        second = self.start("run", "q.lua")
+        self.until("q waits", lambda: any(run["pipeline"] == "q" for run in self.runs()))
+        self.assertIn("held by `holds` of run", self.good("why", "last", "q").out)
+        self.open("gate")
+        self.exits(0, self.end(second))
+        self.exits(0, self.end(first))
+        self.assertEqual(self.show()["result"], "GPU-aa11\n")
+
+
+main()
