@@ -34,17 +34,39 @@ const Loops* best_loops() {
   return loops_of_level("base");
 }
 
+#ifdef FLOW_LEVELS
+// clang knows the levels by their parts alone; what else v3 has came before AVX2 in every CPU.
+bool has_v3() {
+#ifdef __clang__
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+#else
+  return __builtin_cpu_supports("x86-64-v3");
+#endif
+}
+
+bool has_v4() {
+#ifdef __clang__
+  return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+#else
+  return __builtin_cpu_supports("x86-64-v4");
+#endif
+}
+#endif
+
 }  // namespace
 
 const Loops* loops_of_level(const char* level) {
 #ifdef FLOW_LEVELS
   if (std::strcmp(level, "v4") == 0) {
-    if (!__builtin_cpu_supports("x86-64-v4")) return nullptr;
+    if (!has_v4()) return nullptr;
     static const Loops made = v4::all_loops();
     return &made;
   }
   if (std::strcmp(level, "v3") == 0) {
-    if (!__builtin_cpu_supports("x86-64-v3")) return nullptr;
+    if (!has_v3()) return nullptr;
     static const Loops made = v3::all_loops();
     return &made;
   }

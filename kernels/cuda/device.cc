@@ -129,6 +129,20 @@ Status set_bytes(char* to, int value, size_t bytes, void* stream) {
   return status_of("fill memory", cudaMemsetAsync(to, value, bytes, native(stream)));
 }
 
+Result<void*> new_event() {
+  cudaEvent_t event = nullptr;
+  cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  if (error != cudaSuccess) return error_of("make an event", error);
+  return static_cast<void*>(event);
+}
+Status record_event(void* event, void* stream) {
+  return status_of("take an event",
+                   cudaEventRecord(static_cast<cudaEvent_t>(event), native(stream)));
+}
+Status wait_for_event(void* event) {
+  return status_of("do what it was given", cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+}
+
 Status last_fault() { return status_of("go on", cudaPeekAtLastError()); }
 
 const char* error_text(int code) {

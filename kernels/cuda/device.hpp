@@ -44,6 +44,11 @@ Status copy_to_host(char* to, const char* from, size_t bytes, void* stream);
 Status copy_on_device(char* to, const char* from, size_t bytes, void* stream);
 Status set_bytes(char* to, int value, size_t bytes, void* stream);
 
+/// A mark on a stream; wait_for_event returns when all that was on the stream before it is done.
+Result<void*> new_event();
+Status record_event(void* event, void* stream);
+Status wait_for_event(void* event);
+
 /// What went wrong on the device before, which no later call can mend: the process must end.
 Status last_fault();
 

@@ -67,6 +67,13 @@ Stream& cuda_stream(const Device& device) {
   return made;
 }
 
+Staging& staging_of(const Device& device) {
+  std::vector<Staging>& all = runtime().staging;
+  auto index = static_cast<size_t>(device.index);
+  if (all.size() <= index) all.resize(index + 1);
+  return all[index];
+}
+
 }  // namespace
 
 void (*check_operand)(const char* row, const View& operand) = nullptr;
@@ -156,11 +163,10 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
     std::memcpy(to, from, bytes);
   } else if (from_device.kind == Device::cpu) {
     void* stream = stream_of(to_device).native;
-    check(to_device, cuda::copy_to_device(target, source, bytes, stream));
-    wait_for(to_device);  // the host's memory may change from here on
+    check(to_device, staging_of(to_device).to_device(target, source, bytes, stream));
   } else if (to_device.kind == Device::cpu) {
     void* stream = stream_of(from_device).native;
-    check(from_device, cuda::copy_to_host(target, source, bytes, stream));
+    check(from_device, staging_of(from_device).to_host(target, source, bytes, stream));
     wait_for(from_device);
   } else if (from_device == to_device) {
     check(from_device, cuda::copy_on_device(target, source, bytes, stream_of(from_device).native));

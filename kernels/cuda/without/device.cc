@@ -22,6 +22,9 @@ Status copy_to_device(char*, const char*, size_t, void*) { return none(); }
 Status copy_to_host(char*, const char*, size_t, void*) { return none(); }
 Status copy_on_device(char*, const char*, size_t, void*) { return none(); }
 Status set_bytes(char*, int, size_t, void*) { return none(); }
+Result<void*> new_event() { return none(); }
+Status record_event(void*, void*) { return none(); }
+Status wait_for_event(void*) { return none(); }
 Status last_fault() { return none(); }
 
 }  // namespace flow::cuda

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "kernels/tensor/runtime.hpp"
 #include "tests/kernels/emulator/emulator.hpp"
@@ -87,10 +88,15 @@ class Memory {
   std::map<size_t, size_t> free_, taken_;
 };
 
+void do_copies();
+
 Memory& memory() {
   static Memory* made = [] {
     auto* own = new Memory;
-    emulator::device_memory = [](bool open) { memory().open(open); };
+    emulator::device_memory = [](bool open) {
+      if (open) do_copies();
+      memory().open(open);
+    };
     // A kernel of the emulator could read the host's memory: a GPU's can't.
     tensors::check_operand = [](const char* row, const kernels::View& operand) {
       if (operand.count() == 0 || memory().holds(operand.data, 1)) return;
@@ -101,9 +107,38 @@ Memory& memory() {
   return *made;
 }
 
+// Copies that have to do with pinned memory are done as late as a GPU may do them: when something
+// else is put on the stream, or is waited for. So a piece that is used again too early shows.
+struct Copy {
+  char* to;
+  const char* from;
+  size_t bytes;
+};
+std::vector<Copy> under_way;
+std::map<const char*, size_t> pinned;
+
+void do_copies() {
+  std::vector<Copy> all = std::move(under_way);
+  under_way.clear();
+  if (all.empty()) return;
+  memory().open(true);
+  for (const Copy& each : all) std::memcpy(each.to, each.from, each.bytes);
+  memory().open(false);
+}
+
+bool is_pinned(const char* data, size_t bytes) {
+  auto next = pinned.upper_bound(data);
+  if (next == pinned.begin()) return false;
+  auto piece = std::prev(next);
+  return data + bytes <= piece->first + piece->second;
+}
+
 class Open {
  public:
-  Open() { memory().open(true); }
+  Open() {
+    do_copies();
+    memory().open(true);
+  }
   ~Open() { memory().open(false); }
   Open(const Open&) = delete;
 };
@@ -111,6 +146,10 @@ class Open {
 Status copy(char* to, bool to_device, const char* from, bool from_device, size_t bytes) {
   if ((to_device && !memory().holds(to, bytes)) || (from_device && !memory().holds(from, bytes)))
     return environment_error("the GPU cannot copy: invalid argument");
+  if (is_pinned(to_device ? from : to, bytes)) {
+    under_way.push_back({to, from, bytes});
+    return {};
+  }
   Open open;
   std::memcpy(to, from, bytes);
   return {};
@@ -138,7 +177,13 @@ Status set_device(int device) {
 }
 Result<void*> new_stream() { return static_cast<void*>(&stream_mark); }
 Status free_stream(void*) { return {}; }
-Status wait_for(void*) { return {}; }
+Status wait_for(void*) {
+  do_copies();
+  return {};
+}
+Result<void*> new_event() { return static_cast<void*>(&stream_mark); }
+Status record_event(void*, void*) { return {}; }
+Status wait_for_event(void*) { return wait_for(nullptr); }
 Result<char*> allocate(size_t bytes, void*) {
   if (char* data = memory().take(bytes)) return data;
   return environment_error("the GPU cannot allocate " + std::to_string(bytes) +
@@ -148,8 +193,13 @@ Status release(char* data, void*) {
   if (memory().give(data)) return {};
   return environment_error("the GPU cannot release memory: invalid argument");
 }
-Result<char*> allocate_pinned(size_t bytes) { return new char[bytes]; }
+Result<char*> allocate_pinned(size_t bytes) {
+  char* data = new char[bytes];
+  pinned[data] = bytes;
+  return data;
+}
 Status release_pinned(char* data) {
+  pinned.erase(data);
   delete[] data;
   return {};
 }

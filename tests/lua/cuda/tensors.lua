@@ -28,6 +28,13 @@ local ok, full = pcall(flow.zeros, 1 << 31, "cuda")
 print(ok, (full:gsub("%d+", "N")))  -- expect: false	tensors.lua:N: out of memory on cuda:N: N bytes were asked for; N of its N bytes are free, this process holds N (the GPU cannot allocate N bytes: out of memory)
 -- What Lua drops goes back to the GPU.
 for i = 1, 40 do local room = flow.zeros(1 << 26, "cuda") room = nil collectgarbage() end
+-- What is larger than a piece that is under way, there and back; and many small ones, one after the other.
+local long = flow.arange(1, 1500001)
+print(long:to("cuda"):to("cpu") == long, (long:to("cuda") * 2):sum() == (long * 2):sum())  -- expect: true	true
+local small, all = {}, true
+for i = 1, 50 do small[i] = flow.full({ 3 }, i):to("cuda") end
+for i = 1, 50 do all = all and small[i]:to("cpu") == flow.full({ 3 }, i) end
+print(all)  -- expect: true
 flow.data.write_npy(ctx.dir .. "/gpu.npy", y)
 flow.safetensors.save(ctx.dir .. "/gpu.safetensors", { y = y })
 print(flow.data.npy(ctx.dir .. "/gpu.npy") == x, flow.safetensors.load(ctx.dir .. "/gpu.safetensors").y == x)  -- expect: true	true
