@@ -17,7 +17,7 @@
 namespace flow::cuda {
 namespace {
 
-constexpr size_t kMemory = size_t{4} << 30, kAlignment = 256;
+constexpr size_t kMemory = size_t{1} << 30, kAlignment = 256, kPage = 4096;
 
 class Memory {
  public:
@@ -49,6 +49,10 @@ class Memory {
     std::lock_guard hold(mutex_);
     auto found = taken_.find(static_cast<size_t>(data - start_));
     if (found == taken_.end()) return false;
+    // What is resident is what each change of protection takes time for.
+    size_t first = (found->first + kPage - 1) / kPage * kPage;
+    size_t end = (found->first + found->second) / kPage * kPage;
+    if (first < end) ::madvise(start_ + first, end - first, MADV_DONTNEED);
     auto made = free_.insert(*found).first;
     taken_.erase(found);
     auto next = std::next(made);
