@@ -104,6 +104,8 @@ jit::Source read_source(lua_State* L, int options) {
   auto parsed = jit::parse_signature(signature);
   if (!parsed.ok()) refuse(L, source.name, "its signature: " + parsed.error().message);
   source.signature = std::move(*parsed);
+  Status includes = jit::check_includes(source.text);
+  if (!includes.ok()) refuse(L, source.name, includes.error().message);
   source.options = read_compiler_options(L, source.name, options);
   find_place(L, source);
   return source;

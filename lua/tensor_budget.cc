@@ -27,10 +27,8 @@ void TensorBudget::charge(size_t bytes) {
   bool near_limit = memory_.limit != 0 && since_ > memory_.limit / 8 &&
                     memory_.used + memory_.tensors + bytes > memory_.limit / 2;
   if ((near_limit || over()) && running_state != nullptr) {
-    lua_gc(running_state, LUA_GCCOLLECT);
+    collect_all(running_state);
     tensors::trim_host_memory();
-    since_ = 0;
-    held_ = memory_.tensors.load();
   }
   if (over()) {
     memory_.refused = true;
@@ -44,6 +42,22 @@ void TensorBudget::charge(size_t bytes) {
   since_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+void TensorBudget::note_device(size_t bytes) { device_since_ += bytes; }
+
+bool TensorBudget::collect() {
+  if (running_state == nullptr) return false;
+  collect_all(running_state);
+  return true;
+}
+
+void TensorBudget::collect_all(lua_State* L) {
+  lua_gc(L, LUA_GCCOLLECT);
+  since_ = 0;
+  held_ = memory_.tensors.load();
+  device_since_ = 0;
+  device_held_ = tensors::device_bytes_held();
+}
+
 void TensorBudget::release(size_t bytes) {
   memory_.tensors.fetch_sub(bytes, std::memory_order_relaxed);
 }
@@ -52,10 +66,9 @@ void TensorBudget::collect_if_due(lua_State* L) {
   auto* own = static_cast<TensorBudget*>(tensors::runtime().budget.get());
   if (own == nullptr) return;
   size_t since = own->since_.load(std::memory_order_relaxed);
-  if (since < std::max(kCollectFrom, own->held_.load(std::memory_order_relaxed))) return;
-  lua_gc(L, LUA_GCCOLLECT);
-  own->since_ = 0;
-  own->held_ = own->memory_.tensors.load();
+  bool is_due = since >= std::max(kCollectFrom, own->held_.load(std::memory_order_relaxed)) ||
+                own->device_since_ >= std::max(kCollectFrom, own->device_held_);
+  if (is_due) own->collect_all(L);
 }
 
 void TensorBudget::note_mapped(size_t bytes) {

@@ -16,6 +16,8 @@ class TensorBudget : public tensors::Budget {
       : held_memory_(std::move(memory)), memory_(*held_memory_) {}
   void charge(size_t bytes) override;
   void release(size_t bytes) override;
+  void note_device(size_t bytes) override;
+  bool collect() override;
 
   /// The thread's current lua_State, for what may have to collect before an allocation.
   static void running(lua_State* L);
@@ -27,10 +29,13 @@ class TensorBudget : public tensors::Budget {
   bool take_mapped() { return std::exchange(has_mapped_, false); }
 
  private:
+  void collect_all(lua_State* L);
+
   std::shared_ptr<Memory> held_memory_;
   Memory& memory_;
   bool has_mapped_ = false;
-  std::atomic<size_t> since_{0}, held_{0};  // charged since the last collection; held after it
+  std::atomic<size_t> since_{0}, held_{0};     // charged since the last collection; held after it
+  size_t device_since_ = 0, device_held_ = 0;  // the same of GPUs
 };
 
 /// While it lives, tensors that this thread makes are the state's.

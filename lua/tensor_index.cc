@@ -165,12 +165,13 @@ void set_field(lua_State* L, Tensor x) {
 
 // The value at `index`, for writing it all over `target`.
 void assign(lua_State* L, int index, const Tensor& target) {
+  DType dtype = target.dtype();
   switch (lua_type(L, index)) {
     case LUA_TNUMBER:
     case LUA_TBOOLEAN:
       return tensors::fill_in_place(target, check_number(L, index, "what is assigned"));
     case LUA_TTABLE:
-      push_tensor_of_table(L, index, nullptr);
+      push_tensor_of_table(L, index, &dtype);
       break;
     default:
       check_object(L, index, "what is assigned to a part of a tensor");

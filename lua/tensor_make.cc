@@ -75,6 +75,8 @@ class ListReader {
   }
 
   void store(const kernels::View& out, int64_t at) {
+    if (kernels::is_integer(out.dtype))
+      tensors::checked(check_number(L_, -1, "an element"), out.dtype);
     kernels::visit(out.dtype, [&](auto type) {
       using T = decltype(type);
       T& element = out.at<T>()[at];

@@ -2,6 +2,7 @@
 // turned back into the script's.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/jit/signature.hpp"
@@ -23,6 +24,8 @@ struct Source {
 
 /// An Error for an option that no kernel may have: what it reads would not be part of a key.
 Status check_option(const std::string& option);
+/// The same for what a source includes: the compiler's own headers, <…>, and no other file.
+Status check_includes(std::string_view text);
 
 /// The source, numbered as the script is, and after it the checks that the function's parameters
 /// are those of the signature: a wrong one would be read from another's bytes.

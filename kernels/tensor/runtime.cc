@@ -133,6 +133,9 @@ void* take_device_memory(const Device& device, size_t bytes) {
   Stream& stream = stream_of(device);
   auto index = static_cast<size_t>(device.index);
   Result<char*> taken = cuda::allocate(std::max<size_t>(bytes, 1), stream.native);
+  // Lua sees a tensor as a few bytes: what it dropped may fill the GPU.
+  if (!taken.ok() && runtime().budget != nullptr && runtime().budget->collect())
+    taken = cuda::allocate(std::max<size_t>(bytes, 1), stream.native);
   if (!taken.ok()) {
     Result<cuda::DeviceInfo> info = cuda::describe(device.index);
     std::string room = "how much is free there can't be read";
@@ -144,6 +147,12 @@ void* take_device_memory(const Device& device, size_t bytes) {
   }
   held_bytes[index] += bytes;
   return *taken;
+}
+
+size_t device_bytes_held() {
+  size_t all = 0;
+  for (const auto& each : held_bytes) all += each.load(std::memory_order_relaxed);
+  return all;
 }
 
 void give_device_memory(const Device& device, void* data, size_t bytes) {

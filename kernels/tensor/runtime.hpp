@@ -67,6 +67,8 @@ void call(const Device& device, int (*Kernels::*row)(Stream&, Takes...), const c
 /// Device memory in stream order. Throws a Failure that says what was asked, what is free, and how
 /// much of it this process holds.
 void* take_device_memory(const Device& device, size_t bytes);
+/// By this process, on all GPUs.
+size_t device_bytes_held();
 void give_device_memory(const Device& device, void* data, size_t bytes);
 /// Copies bytes between two places, each on a device of any kind; done when it returns, for what
 /// lies on the host.

@@ -134,6 +134,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
   if (device.kind == Device::cuda) {
     made->data_ = static_cast<char*>(take_device_memory(device, bytes));
     made->bytes_ = bytes;
+    if (runtime().budget != nullptr) runtime().budget->note_device(bytes);
     return made;
   }
   if (runtime().budget != nullptr) {

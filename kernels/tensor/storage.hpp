@@ -31,6 +31,10 @@ class Budget {
   /// Before `bytes` are taken. Throws a Failure where they are too many.
   virtual void charge(size_t bytes) = 0;
   virtual void release(size_t bytes) = 0;
+  /// `bytes` of a GPU's memory were taken.
+  virtual void note_device(size_t bytes) = 0;
+  /// Gives up what nothing holds any more. False where it can't.
+  virtual bool collect() = 0;
 };
 
 /// A piece of memory on one device, aligned to 64 bytes. Views share it.

@@ -161,6 +161,8 @@ function Module:to(...)
       end
       local moved = tensor
       if #target > 0 then moved = tensor:detach():to(table.unpack(target)) end
+      -- An optimizer may hold what needs no move.
+      if moved.device == tensor.device and moved.dtype == tensor.dtype then moved = tensor end
       if tensor.requires_grad then moved.requires_grad = true end
       done[tensor] = moved
     end

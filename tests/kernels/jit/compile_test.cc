@@ -38,6 +38,17 @@ std::string problem_of(const Source& source, int arch = 90) {
 
 }  // namespace
 
+TEST_CASE("a source includes the compiler's headers and no other file") {
+  for (const char* good :
+       {"", "#include <cuda_fp16.h>\nint x;", "// #include \"a.h\"", "# include\t<cub/cub.cuh>"})
+    CHECK(check_includes(good).ok());
+  for (const char* bad : {"#include \"a.h\"", "int x;\n  # include <a/../../b.h>",
+                          "#include </etc/passwd>", "#include WHAT", "#include_next <a.h>"})
+    CHECK_FALSE(check_includes(bad).ok());
+  CHECK_THAT(check_includes("int x;\n#include \"a.h\"").error().message,
+             Catch::StartsWith("line 2 of its source, `#include \"a.h\"`, reads a file"));
+}
+
 TEST_CASE("NVRTC makes code for the GPUs that it knows, and PTX for younger ones") {
   if (!has_compiler()) return;
   Folder folder;

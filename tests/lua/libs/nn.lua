@@ -220,6 +220,9 @@ local summed = flow.checkpoint(function(x) return (x * 2):sum() end, leaf)
 summed:backward()
 print(summed:item(), leaf.grad[1])  -- expect: 6.0	2.0
 why(flow.checkpoint, function(x) return x, x end, leaf)  -- expect: the function of flow.checkpoint returns one tensor, not 2 values
+local kept = nn.linear(2, 2)
+local weight = kept.weight
+print(kept:to("cpu").weight == weight, rawequal(kept:to("f32").weight, weight), kept:to("f64").weight.dtype)  -- expect: true	true	f64
 local turned = nn.linear(2, 2)
 turned.weight = flow.ones(2, 2):t():requires_grad_()
 turned(flow.ones(1, 2)):sum():backward()

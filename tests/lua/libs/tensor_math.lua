@@ -111,6 +111,8 @@ why(flow.full, { 2 }, 256, "u8")  -- expect: 256 does not fit into a tensor of u
 why(flow.full, { 2 }, 1e300, "i64")  -- expect: 1e+300 does not fit into a tensor of i64: write x:to("f64") first
 why(function() local bytes = flow.zeros({ 2 }, "u8") bytes[1] = -1 end)  -- expect: -1 does not fit into a tensor of u8: write x:to("i64") first
 why(function() flow.zeros({ 2 }, "i32"):fill_(2 ^ 31) end)  -- expect: 2147483648 does not fit into a tensor of i32: write x:to("f64") first
+why(flow.tensor, { 1, 300 }, "u8")  -- expect: 300 does not fit into a tensor of u8: write x:to("i64") first
+why(function() local bytes = flow.zeros({ 3 }, "u8") bytes[{ 1, 2 }] = { 1, 300 } end)  -- expect: 300 does not fit into a tensor of u8: write x:to("i64") first
 why(flow.randint, 0, 300, { 2 }, "u8")  -- expect: 300 does not fit into a tensor of u8: write x:to("i64") first
 print(shown(flow.full({ 2 }, 1.9, "i32")))  -- expect: i32 [2] [1,1]
 -- The floor of the quotient itself, also where a / b rounds to the next integer or to -0.
