@@ -143,6 +143,10 @@ Status wait_for_event(void* event) {
   return status_of("do what it was given", cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
 
+Status free_event(void* event) {
+  return status_of("end an event", cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+}
+
 Status last_fault() { return status_of("go on", cudaPeekAtLastError()); }
 
 const char* error_text(int code) {

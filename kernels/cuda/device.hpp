@@ -48,6 +48,7 @@ Status set_bytes(char* to, int value, size_t bytes, void* stream);
 Result<void*> new_event();
 Status record_event(void* event, void* stream);
 Status wait_for_event(void* event);
+Status free_event(void* event);
 
 /// What went wrong on the device before, which no later call can mend: the process must end.
 Status last_fault();

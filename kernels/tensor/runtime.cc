@@ -68,10 +68,11 @@ Stream& cuda_stream(const Device& device) {
 }
 
 Staging& staging_of(const Device& device) {
-  std::vector<Staging>& all = runtime().staging;
+  auto& all = runtime().staging;
   auto index = static_cast<size_t>(device.index);
   if (all.size() <= index) all.resize(index + 1);
-  return all[index];
+  if (all[index] == nullptr) all[index] = std::make_unique<Staging>();
+  return *all[index];
 }
 
 }  // namespace

@@ -26,9 +26,9 @@ struct Runtime {
   bool casts = false;   // products are computed in `cast_type`: mixed precision
   DType cast_type = DType::bf16;
   Stream cpu;
-  std::vector<Stream> cuda;      // by device
-  std::vector<Staging> staging;  // by device
-  int chosen = -1;               // the GPU that CUDA's calls are about
+  std::vector<Stream> cuda;                       // by device
+  std::vector<std::unique_ptr<Staging>> staging;  // by device
+  int chosen = -1;                                // the GPU that CUDA's calls are about
 };
 /// Of the calling thread.
 Runtime& runtime();

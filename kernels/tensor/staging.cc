@@ -13,6 +13,15 @@ constexpr size_t kPieceBytes = size_t{2} << 20;
 
 }  // namespace
 
+// What fails here has failed before, or the process ends.
+Staging::~Staging() {
+  for (Piece& each : pieces_) {
+    (void)finish(each);
+    if (each.event != nullptr) (void)cuda::free_event(each.event);
+    if (each.data != nullptr) (void)cuda::release_pinned(each.data);
+  }
+}
+
 Status Staging::prepare() {
   for (Piece& each : pieces_) {
     if (each.event != nullptr) continue;

@@ -10,6 +10,10 @@ namespace flow::tensors {
 /// Of one thread and one GPU, made when it is first used and kept as long as the thread.
 class Staging {
  public:
+  Staging() = default;
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging();
   /// In the stream's order; `from` may change when it returns.
   Status to_device(char* to, const char* from, size_t bytes, void* stream);
   /// `to` has all when it returns.

@@ -188,6 +188,7 @@ Status wait_for(void*) {
 Result<void*> new_event() { return static_cast<void*>(&stream_mark); }
 Status record_event(void*, void*) { return {}; }
 Status wait_for_event(void*) { return wait_for(nullptr); }
+Status free_event(void*) { return {}; }
 Result<char*> allocate(size_t bytes, void*) {
   if (char* data = memory().take(bytes)) return data;
   return environment_error("the GPU cannot allocate " + std::to_string(bytes) +
