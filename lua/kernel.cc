@@ -111,13 +111,6 @@ jit::Source read_source(lua_State* L, int options) {
   return source;
 }
 
-bool is_callable(lua_State* L, int index) {
-  if (lua_isfunction(L, index)) return true;
-  bool callable = luaL_getmetafield(L, index, "__call") != LUA_TNIL;
-  if (callable) lua_pop(L, 1);
-  return callable;
-}
-
 void check_functions(lua_State* L, const std::string& name, int options) {
   for (const char* field : {"fallback", "gradient"}) {
     if (lua_getfield(L, options, field) != LUA_TNIL && !is_callable(L, lua_gettop(L)))

@@ -70,6 +70,8 @@ void push_tensor_of_table(lua_State* L, int index, const DType* dtype);
 void open_tensor_gradients(lua_State* L, int flow_table);
 /// Pops a forward and a backward, pushes flow.custom_gradient of them.
 void push_custom_gradient(lua_State* L);
+/// A function, or what is called like one: a module.
+bool is_callable(lua_State* L, int index);
 
 // ---- tensor_index.cc
 int tensor_index(lua_State* L);  // upvalue 1: the methods

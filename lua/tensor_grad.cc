@@ -56,14 +56,6 @@ class Switches {
   DType type_;
 };
 
-// A function, or what is called like one: a module.
-bool is_callable(lua_State* L, int index) {
-  if (lua_isfunction(L, index)) return true;
-  bool callable = luaL_getmetafield(L, index, "__call") != LUA_TNIL;
-  if (callable) lua_pop(L, 1);
-  return callable;
-}
-
 int call_rest(lua_State* L, int function, const char* name) {
   if (!is_callable(L, function))
     raise(L, fmt::format("flow.{} takes a function, not {}", name, describe(L, function)));
@@ -393,6 +385,13 @@ const luaL_Reg kTensorGradients[] = {{"backward", guarded<backward_in>},
                                      {"requires_grad_", guarded<require_gradient>},
                                      {"detach", guarded<detach>},
                                      {nullptr, nullptr}};
+
+bool is_callable(lua_State* L, int index) {
+  if (lua_isfunction(L, index)) return true;
+  bool callable = luaL_getmetafield(L, index, "__call") != LUA_TNIL;
+  if (callable) lua_pop(L, 1);
+  return callable;
+}
 
 void push_custom_gradient(lua_State* L) { lua_pushcclosure(L, guarded<call_custom>, 2); }
 

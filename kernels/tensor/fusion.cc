@@ -17,6 +17,7 @@ using kernels::ChainStep;
 constexpr int kSteps = 1 << 20;
 
 thread_local Tracer* tracing = nullptr;
+thread_local uint64_t tracers = 0;
 
 }  // namespace
 
@@ -28,7 +29,7 @@ void refuse_symbol() {
 }
 
 Tracer::Tracer(DType dtype, const Device& device)
-    : dtype_(dtype), device_(device), before_(tracing) {
+    : id_(++tracers), dtype_(dtype), device_(device), before_(tracing) {
   tracing = this;
 }
 
@@ -43,7 +44,7 @@ Tracer& Tracer::current() {
 }
 
 Tensor Tracer::new_symbol(const Shape& shape, int value) {
-  return Tensor(kernels::dense(dtype_, shape, nullptr), Storage::symbol(this, value));
+  return Tensor(kernels::dense(dtype_, shape, nullptr), Storage::symbol(id_, value));
 }
 
 Tensor Tracer::symbol_of(const Tensor& operand) {
@@ -61,24 +62,28 @@ int Tracer::value_of(const Tensor& x) {
     given_up_ = true;
     return 0;
   }
-  if (x.storage()->symbol_owner() != this) refuse_symbol();
+  if (x.storage()->symbol_owner() != id_) refuse_symbol();
   int value = x.storage()->symbol_value();
   // A window on a symbol, or another shape of it, is no operand of a chain.
   const View& view = x.view();
-  const Tensor* operand = value < kSteps ? &operands_[static_cast<size_t>(value)] : nullptr;
-  if (view.data != nullptr || !kernels::is_dense(view) ||
-      (operand != nullptr && !(operand->shape() == view.shape)))
+  if (view.data != nullptr || !kernels::is_dense(view) || !(shape_of(value) == view.shape))
     refuse_symbol();
   return value;
 }
 
+const Shape& Tracer::shape_of(int value) const {
+  return value < kSteps ? operands_[static_cast<size_t>(value)].shape()
+                        : steps_[static_cast<size_t>(value - kSteps)].shape;
+}
+
 Tensor Tracer::note(ChainStep what, const Tensor& a, const Tensor& b) {
-  Step step{what};
+  Step step;
+  step.what = what;
   step.a = value_of(a);
-  Shape shape = a.shape();
+  step.shape = a.shape();
   if (b) {
     step.b = value_of(b);
-    if (!kernels::broadcast(a.shape(), b.shape(), shape))
+    if (!kernels::broadcast(a.shape(), b.shape(), step.shape))
       throw Failure(
           fmt::format("cannot {} {} and {}: shapes fit where their sizes, from the last dimension "
                       "on, are equal or 1",
@@ -86,7 +91,7 @@ Tensor Tracer::note(ChainStep what, const Tensor& a, const Tensor& b) {
                       kernels::text_of(b.shape())));
   }
   steps_.push_back(step);
-  return new_symbol(shape, kSteps + static_cast<int>(steps_.size()) - 1);
+  return new_symbol(step.shape, kSteps + static_cast<int>(steps_.size()) - 1);
 }
 
 Tensor Tracer::unary(Unary op, const Tensor& x) {
@@ -120,22 +125,27 @@ Tensor Tracer::clamp(const Tensor& a, double low, double high) {
   return current().note(step, a, {});
 }
 
-// Only what the result needs is done; a value's room is free again after its last use. `used` are
-// the operands, in the order of the chain's inputs. False where there is no room.
-bool Tracer::put_in_rooms(int result, Chain& chain, std::vector<int>& used) const {
-  size_t count = steps_.size();
-  std::vector<bool> needed(count);
-  needed[static_cast<size_t>(result - kSteps)] = true;
-  std::vector<int> last(count, -1);  // the step that uses it last
-  for (size_t i = count; i-- > 0;) {
-    if (!needed[i]) continue;
-    for (int value : {steps_[i].a, steps_[i].what.kind == ChainStep::binary ? steps_[i].b : 0}) {
+// The step that uses each step's value last: its own number for the result, -1 for what the result
+// does not need.
+std::vector<int> Tracer::last_uses(int result) const {
+  std::vector<int> last(steps_.size(), -1);
+  last[static_cast<size_t>(result - kSteps)] = result - kSteps;
+  for (size_t i = steps_.size(); i-- > 0;) {
+    if (last[i] < 0) continue;
+    for (int value : {steps_[i].a, steps_[i].b}) {
       if (value < kSteps) continue;
-      auto from = static_cast<size_t>(value - kSteps);
-      needed[from] = true;
-      if (last[from] < 0) last[from] = static_cast<int>(i);
+      int& use = last[static_cast<size_t>(value - kSteps)];
+      if (use < 0) use = static_cast<int>(i);
     }
   }
+  return last;
+}
+
+// A value's room is free again after its last use. `used` are the operands, in the order of the
+// chain's inputs. False where there is no room.
+bool Tracer::put_in_rooms(int result, Chain& chain, std::vector<int>& used) const {
+  size_t count = steps_.size();
+  std::vector<int> last = last_uses(result);
   std::bitset<kernels::kChainRooms> taken;
   std::vector<int> room(count, -1);
   bool fits = true;
@@ -151,7 +161,7 @@ bool Tracer::put_in_rooms(int result, Chain& chain, std::vector<int>& used) cons
     return static_cast<int8_t>(found - used.begin());
   };
   for (size_t i = 0; i < count && fits; i++) {
-    if (!needed[i]) continue;
+    if (last[i] < 0) continue;
     if (chain.steps == kernels::kChainSteps) return false;
     ChainStep& step = chain.step[chain.steps++];
     step = steps_[i].what;

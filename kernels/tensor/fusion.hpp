@@ -36,13 +36,17 @@ class Tracer {
   struct Step {
     kernels::ChainStep what;
     int a = 0, b = 0;  // values: operands, then steps
+    Shape shape;       // of what it gives
   };
   static Tracer& current();
   int value_of(const Tensor& x);
   Tensor note(kernels::ChainStep what, const Tensor& a, const Tensor& b);
   Tensor new_symbol(const Shape& shape, int value);
+  const Shape& shape_of(int value) const;
+  std::vector<int> last_uses(int result) const;
   bool put_in_rooms(int result, kernels::Chain& chain, std::vector<int>& used) const;
 
+  const uint64_t id_;  // symbols may be kept longer than their tracer
   DType dtype_;
   Device device_;
   bool given_up_ = false;

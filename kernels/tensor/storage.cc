@@ -119,7 +119,7 @@ void give_host_memory(void* data, size_t bytes) {
 
 void trim_host_memory() { kept().trim(); }
 
-Ref<Storage> Storage::symbol(const void* owner, int value) {
+Ref<Storage> Storage::symbol(uint64_t owner, int value) {
   Ref<Storage> made(new Storage);
   made->device_ = {Device::symbol, 0};
   made->symbol_owner_ = owner;

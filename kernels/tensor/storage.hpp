@@ -48,13 +48,13 @@ class Storage : public Counted {
   static Ref<Storage> borrow(const void* data, size_t bytes, std::shared_ptr<const void> keep,
                              bool is_own = false);
   /// What stands for a value of a chain and holds nothing.
-  static Ref<Storage> symbol(const void* owner, int value);
+  static Ref<Storage> symbol(uint64_t owner, int value);
   ~Storage() override;
 
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   const Device& device() const { return device_; }
-  const void* symbol_owner() const { return symbol_owner_; }
+  uint64_t symbol_owner() const { return symbol_owner_; }
   int symbol_value() const { return symbol_value_; }
   bool is_read_only() const { return keep_ != nullptr && !is_own_; }
   /// Before its content is changed. Throws a Failure where its budget has no room for that.
@@ -72,7 +72,7 @@ class Storage : public Counted {
   std::shared_ptr<const void> keep_;
   bool is_own_ = false;
   int symbol_value_ = 0;
-  const void* symbol_owner_ = nullptr;
+  uint64_t symbol_owner_ = 0;
 };
 
 /// Host memory that is free to be used again at once, and that the system has not been given back.

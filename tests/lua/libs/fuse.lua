@@ -64,7 +64,22 @@ for _, other in ipairs {
 -- expect: flow.fuse takes a function of operations on elements
 -- expect: flow.fuse takes a function of operations on elements
 why(flow.fuse, function(a) return a:matmul(flow.ones(33, 2)) end, x)  -- expect: flow.fuse takes a function of operations on elements
+-- Windows on what was computed, and other shapes of it, too.
+for _, other in ipairs {
+  function(a) return (a + 1):reshape(-1) * 2 end, function(a) return (a + 1)[{ 1, 3 }] * 2 end, function(a) return (a + 1):reshape(-1) end,
+  function(a) return (a * 2)[1] end, function(a) return (a + 1):unsqueeze(1) + a end,
+} do why(flow.fuse, other, x) end
+-- expect: flow.fuse takes a function of operations on elements
+-- expect: flow.fuse takes a function of operations on elements
+-- expect: flow.fuse takes a function of operations on elements
+-- expect: flow.fuse takes a function of operations on elements
+-- expect: flow.fuse takes a function of operations on elements
 local kept
 flow.fuse(function(a) kept = a + 1 return a end, x)
 why(function() return kept + 1 end)  -- expect: what stood for an operand of flow.fuse was used after it: return what you need, and use flow.fuse's result
 why(function() return kept:sum() end)  -- expect: flow.fuse takes a function of operations on elements
+-- Nor does a later flow.fuse take what an earlier one's function kept.
+for i = 1, 3 do why(flow.fuse, function(a) return a * kept end, x) end
+-- expect: flow.fuse takes a function of operations on elements
+-- expect: flow.fuse takes a function of operations on elements
+-- expect: flow.fuse takes a function of operations on elements
