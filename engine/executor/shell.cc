@@ -359,16 +359,18 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
   if (!command.ok()) return attempt.fail(core::Cause::user_error, command.error().message, "");
   std::string again = fmt::format("\nfolder: {}\ncommand: {}", dir, *command);
 
-  auto child = start_command(attempt, slot, spec, *command);
-  if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
   Session& session = attempt.session();
-  session.set_group(child->pid);
-  if (session.terminated()) ::kill(-child->pid, SIGTERM);
   wire::FromExecutor started;
   *started.mutable_started()->mutable_id() = start.id();
-  started.mutable_started()->set_pid(child->pid);
   started.mutable_started()->set_where(attempt.hidden(again));
-  session.send(started, start.memory_bytes() > 0);
+  bool now = start.memory_bytes() > 0;
+  session.send(started, now);  // before the command can take more memory than it may
+  auto child = start_command(attempt, slot, spec, *command);
+  if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
+  session.set_group(child->pid);
+  if (session.terminated()) ::kill(-child->pid, SIGTERM);
+  started.mutable_started()->set_pid(child->pid);
+  session.send(started, now);
   Output out(attempt, 1), err(attempt, 2);
   int status = follow(session, *child, out, err);
   kill_children();
