@@ -33,7 +33,7 @@ Error failed(const char* what, const std::string& path) {
 }  // namespace
 
 Result<Bytes> map_file(const std::string& path) {
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO has no end
   if (descriptor < 0) return failed("open", path);
   struct Close {
     int descriptor;

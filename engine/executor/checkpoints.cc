@@ -27,6 +27,14 @@ Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
 }
 
+/// Trying again helps nothing, and to begin without it is for the user to say.
+Error unusable(const std::string& path, const std::string& why) {
+  return user_error(fmt::format(
+      "the checkpoint `{}` {}; put the file back and `flow resume`, or begin without it: `flow run "
+      "--fresh`",
+      path, why));
+}
+
 /// A file that is there under another name until it is whole.
 class Unfinished {
  public:
@@ -153,17 +161,14 @@ Result<std::optional<Value>> Checkpoints::newest() {
   FLOW_TRY(decoded);
   if (decoded->state) return std::move(decoded->state);
   std::string path = state_dir_ + "/" + decoded->file;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return unusable(path, "is not there any more");
   auto content = map_file(path);
-  if (!content.ok())
-    return environment_error("the checkpoint is not in the state any more: " +
-                             content.error().message);
+  FLOW_TRY(content);
   if (sha256(**content) != decoded->digest)
-    return environment_error(
-        fmt::format("the checkpoint `{}` is damaged: its bytes have another digest", path));
+    return unusable(path, "is damaged: its bytes have another digest");
   auto state = unflatten_checkpoint(*content);
-  if (!state.ok())
-    return environment_error(
-        fmt::format("the checkpoint `{}` can't be read: {}", path, state.error().message));
+  if (!state.ok()) return unusable(path, "can't be read: " + state.error().message);
   return std::optional<Value>(std::move(*state));
 }
 
