@@ -80,7 +80,10 @@ std::optional<Image> decode_image(const Digest& key, std::string_view bytes) {
 std::string Cache::path_of(const Digest& key) const { return folder_ + "/" + key.hex(); }
 
 std::optional<Image> Cache::find(const Digest& key) const {
-  if (folder_.empty()) return std::nullopt;
+  std::error_code failed;
+  // Only what `keep` makes: no FIFO without an end, and nothing behind a link.
+  if (folder_.empty() || !fs::is_regular_file(fs::symlink_status(path_of(key), failed)))
+    return std::nullopt;
   auto bytes = read_file(path_of(key), kFileMax);
   if (!bytes.ok()) return std::nullopt;
   std::optional<Image> image = decode_image(key, *bytes);
@@ -94,6 +97,9 @@ void Cache::keep(const Digest& key, const Image& image) const {
   ::mkdir(folder_.c_str(), 0700);  // in the state, which is there
   drop_oldest();
   std::string bytes = encode_image(key, image);
+  std::error_code failed;
+  auto there = fs::symlink_status(path_of(key), failed);
+  if (fs::exists(there) && !fs::is_regular_file(there)) fs::remove(path_of(key), failed);
   // Unsynced: a half of it, after a crash, is found broken by its digest.
   (void)replace_file(path_of(key), {bytes}, false);
 }

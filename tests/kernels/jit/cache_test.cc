@@ -1,6 +1,7 @@
 // Compiled kernels as files: whole or as good as not there, by one process or many.
 #include "kernels/jit/cache.hpp"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +78,19 @@ TEST_CASE("a broken file counts as none, and the next one takes its place") {
   fs::remove(file);
   fs::create_directory(file);  // what is no file is none either
   CHECK_FALSE(cache.find(key));
+  fs::remove(file);
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  CHECK_FALSE(cache.find(key));
+  fs::path elsewhere = fs::path(folder.path) / "elsewhere";
+  write(elsewhere, encode_image(key, kImage));
+  fs::remove(file);
+  fs::create_symlink(elsewhere, file);
+  CHECK_FALSE(cache.find(key));
+  write(elsewhere, "mine");
+  cache.keep(key, kImage);
+  CHECK(cache.find(key));
+  CHECK(fs::file_size(elsewhere) == 4);
+  CHECK_FALSE(fs::is_symlink(file));
   Cache nowhere(folder.path + "/none/kernels");  // can't be made
   nowhere.keep(key, kImage);
   CHECK_FALSE(nowhere.find(key));
