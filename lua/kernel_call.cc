@@ -129,8 +129,14 @@ class KernelCall {
     int base = lua_gettop(L_) - 1;
     {
       tensors::NoRecord off;
-      call_function(outs);
+      call_function(LUA_MULTRET);
     }
+    int given = lua_gettop(L_) - base;
+    if (given > outs)
+      raise(L_,
+            fmt::format("the fallback of the kernel `{}` returned {} values, and it has {} `out`",
+                        name(), given, outs));
+    lua_settop(L_, base + outs);
     int index = base;
     const auto& parameters = source().signature.parameters;
     for (size_t at = 0; at < parameters.size(); at++) {
@@ -141,6 +147,9 @@ class KernelCall {
       Tensor result = check_object(L_, index, what.c_str()).detached();
       Shape shape = shape_of(at);
       call_.check_result(at, result, &shape);
+      // On a GPU what comes out has memory of its own.
+      for (const Tensor& each : operands())
+        if (each.storage() == result.storage()) result = tensors::copy_of(result);
       push_object(L_, std::move(result));
       lua_replace(L_, index);
     }

@@ -53,6 +53,10 @@ local function with(options, s) return flow.kernel("f", code, s or signature, op
 why(with { fallback = function() end }, 1, x)  -- expect: `y`, from the fallback of `f`, is a tensor, not nil
 why(with { fallback = function() return flow.zeros(2) end }, 1, x)  -- expect: the fallback of the kernel `f` gave tensor f32 [2] for `y`, which is f32 [3]
 why(with { fallback = function() return flow.zeros(3, "f64") end }, 1, x)  -- expect: the fallback of the kernel `f` gave tensor f64 [3] for `y`, which is f32 [3]
+why(with { fallback = function() return x, x end }, 1, x)  -- expect: the fallback of the kernel `f` returned 2 values, and it has 1 `out`
+local same = with { fallback = function(a, x) return x end }(1, x)
+same:fill_(9)
+print(text(x))  -- expect: f32 [1.0,2.0,3.0]
 why(with({ shape = function() end, fallback = flow.zeros }, "n: i64, y: out f32"), 1)  -- expect: the shape of `y` of the kernel `f` is nil: its function returns sizes, or a list of them
 
 -- Compiling needs NVRTC and no GPU.
