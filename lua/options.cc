@@ -144,7 +144,8 @@ void read_cpus(const Option& option) {
 }
 void read_memory(const Option& option) { option.def.resources.memory_bytes = option.bytes(); }
 void read_gpus(const Option& option) {
-  constexpr const char* kForm = "a whole number of GPUs, or a fraction below 1 that shares one";
+  constexpr const char* kForm =
+      "a whole number of GPUs, or a fraction that shares one: 0.001 to 0.999";
   double gpus = option.number(0, kGpusMax, kForm);
   if (gpus > 1 && gpus != std::floor(gpus)) option.wrong(kForm);
   if (gpus > 0 && gpus < 0.001) option.wrong(kForm);

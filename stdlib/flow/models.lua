@@ -80,6 +80,9 @@ function Gpt:generate(prompt, count, options)
   local tokens = flow.is_tensor(prompt) and prompt:table() or flow.table.copy(prompt)
   local context, first = self._options.context, #tokens
   if first == 0 then error("model:generate takes at least one token to go on from", 2) end
+  if given.top ~= nil and (math.type(given.top) ~= "integer" or given.top < 1) then
+    error("model:generate: the option `top` is a whole number of 1 or more, not " .. tostring(given.top), 2)
+  end
   local acting = {}
   self:apply(function(module)
     acting[#acting + 1] = { module, module.training }

@@ -32,6 +32,9 @@ local function read_options(where, given, defaults)
         value = value and true or false
       else
         check_number(where, name, value, 5)
+        if name:find("^beta") and value >= 1 then
+          error(where .. ": the option `" .. name .. "` is below 1, not " .. tostring(value), 4)
+        end
       end
       options[name] = value
     end

@@ -140,6 +140,11 @@ local input = flow.ones({ 2 }, { requires_grad = true })
 double(input):sum():backward()
 print(flow.json.encode(input.grad:table()))  -- expect: [20.0,20.0]
 
+local few = flow.custom_gradient(function(a, b) return a + b end, function(g, a, b) return g end)
+why(function() few(input, 1):sum():backward() end)  -- expect: no error
+why(function() few(input, flow.ones(2)):sum():backward() end)  -- expect: no error
+why(function() few(flow.ones(2), input):sum():backward() end)  -- expect: a backward returns a gradient for each of the 2 tensors, or nil, not 1 values
+
 -- Mixed precision rounds products; weights and their gradients stay f32.
 local mixed = nn.linear(3, 2)
 local rounded = flow.autocast("bf16", function() return mixed(flow.ones(1, 3)) end)
@@ -171,6 +176,7 @@ local early = flow.no_grad(gpt, tokens)
 tokens[1][6] = 9
 print(early[{ {}, { 1, 5 } }] == flow.no_grad(gpt, tokens)[{ {}, { 1, 5 } }])  -- expect: true
 print(#gpt:generate({ 1 }, 9, { seed = 3, top = 4 }))  -- expect: 9
+print((select(2, pcall(gpt.generate, gpt, { 1 }, 9, { top = 0 })):gsub(":%d+:", ":LINE:")))  -- expect: nn.lua:LINE: model:generate: the option `top` is a whole number of 1 or more, not 0
 local conv = nn.sequential { nn.conv2d(1, 2, 3, { padding = 1 }), nn.relu(), nn.max_pool2d(2), nn.flatten(), nn.linear(8, 2) }
 print(flow.json.encode(conv(flow.randn(3, 1, 4, 4)).shape))  -- expect: [3,2]
 
@@ -210,6 +216,7 @@ why(flow.optim.adamw, {})  -- expect: no error
 why(flow.optim.adamw, 3)  -- expect: flow.optim.adamw takes a model and options: flow.optim.adamw(model, { lr = 1e-3 })
 why(flow.optim.adamw, layer, { rate = 1 })  -- expect: flow.optim.adamw has no option `rate`: there are beta1, beta2, eps, lr and weight_decay
 why(flow.optim.adamw, layer, { lr = -1 })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more, not -1
+why(flow.optim.adamw, layer, { beta2 = 1 })  -- expect: flow.optim.adamw: the option `beta2` is below 1, not 1
 why(flow.optim.adamw, layer, { lr = math.huge })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more, not inf
 -- A mistake that the library finds deep in itself is the script's, at its line.
 local told = select(2, pcall(function() local y = nn.sequential { nn.linear(3, 4), nn.linear(5, 6) }(flow.zeros(2, 3)) return y end))
