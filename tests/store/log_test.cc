@@ -32,10 +32,19 @@ void put(Store& store, int i, bool sync) {
   REQUIRE(store.commit(batch, sync).ok());
 }
 
-/// `to` becomes what `from` is.
+/// `to` becomes what `from` is. A store that is open may shorten a file meanwhile, or remove it,
+/// which fs::copy takes for an error.
 void copy_state(const fs::path& from, const fs::path& to) {
   fs::remove_all(to);
-  fs::copy(from, to, fs::copy_options::recursive);
+  fs::create_directories(to);
+  for (const auto& entry : fs::directory_iterator(from)) {
+    fs::path there = to / entry.path().filename();
+    if (entry.is_directory()) {
+      copy_state(entry.path(), there);
+    } else if (auto bytes = read_file(entry.path().string()); bytes.ok()) {
+      std::ofstream(there, std::ios::binary) << *bytes;
+    }
+  }
 }
 
 /// A state as a kill leaves it: batches that were synced one by one, and some later ones that were
