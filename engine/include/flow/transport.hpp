@@ -1,0 +1,92 @@
+// The port of what carries messages and data between the processes of a cluster. Implementations
+// lie in transports/. A link authenticates nobody and finds no hung peer: who uses it does
+// (engine/cluster). No function here blocks; what a link tells it tells on its transport's thread,
+// one call at a time for each link, and who is told must not block there.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "flow/result.hpp"
+
+namespace flow {
+
+/// A longer frame is refused on either side: the link goes down.
+constexpr size_t kFrameBytesMax = size_t{16} << 20;
+/// Of one put: more is put in pieces.
+constexpr size_t kPutBytesMax = size_t{4} << 20;
+
+/// Host memory, or a GPU's.
+struct Region {
+  void* data = nullptr;
+  size_t size = 0;
+  bool is_device = false;
+};
+
+/// What a link tells. It is kept until on_down was called.
+class LinkHandler {
+ public:
+  virtual ~LinkHandler() = default;
+  /// The peer answered. Frames may be sent before: they wait.
+  virtual void on_up() {}
+  virtual void on_frame(std::string_view frame) = 0;
+  /// Called once, last. `why` is what ended the link, in words; after close() it says that.
+  virtual void on_down(const Error& why) = 0;
+};
+
+/// One end of a connection. Thread-safe. Its destructor closes it at once.
+class Link {
+ public:
+  virtual ~Link() = default;
+  /// Frames come whole and in order. Nothing happens where the link is down.
+  virtual void send(std::string frame) = 0;
+  /// Bytes of frames and puts that the peer's side has not taken yet.
+  virtual size_t unsent_bytes() const = 0;
+  /// The peer's next put of this tag goes to `to`, whose memory is used until `done` is called,
+  /// which it is on any path: with the bytes that came, or with what went wrong. A put that nobody
+  /// expects is dropped; so is the memory free when a link is down.
+  virtual void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) = 0;
+  /// Nobody waits for that tag any more: its `done` is called with an error, soon.
+  virtual void give_up(uint64_t tag) = 0;
+  /// Puts bytes straight into the memory that the peer expects them in. `from` is used until
+  /// `done`.
+  virtual void put(uint64_t tag, Region from, std::function<void(Status)> done) = 0;
+  /// Ends the link: what was sent before goes first, for up to `flush_ms`; 0 ends it at once.
+  virtual void close(int64_t flush_ms) = 0;
+  /// The peer's address, and over what the link runs, for people: "127.0.0.1:41231 (tcp)".
+  virtual std::string description() const = 0;
+};
+
+/// Where links come in.
+class Listener {
+ public:
+  virtual ~Listener() = default;            // no link comes in any more; those there are stay
+  virtual std::string address() const = 0;  // "127.0.0.1:41231", whose port is never 0
+};
+
+struct TransportOptions {
+  /// A link whose peer takes nothing of what is sent for so long is down; so is one that does not
+  /// come up in that time.
+  int64_t deadline_ms = 10'000;
+};
+
+/// Thread-safe. Ends its links, whose on_down is called before the destructor returns.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string name() const = 0;  // "ucx", "inproc"
+  /// For each link that comes in, `accept` gives its handler; null refuses it.
+  virtual Result<std::unique_ptr<Listener>> listen(
+      const std::string& address,
+      std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)> accept) = 0;
+  /// Errors in the address are told here, all else by on_down.
+  virtual Result<std::shared_ptr<Link>> connect(const std::string& address,
+                                                std::shared_ptr<LinkHandler> handler) = 0;
+  /// Whether puts may go to and from a GPU's memory.
+  virtual bool takes_device_memory() const = 0;
+};
+
+}  // namespace flow
