@@ -1,7 +1,7 @@
 // The port of what carries messages and data between the processes of a cluster. Implementations
 // lie in transports/. A link authenticates nobody and finds no hung peer: who uses it does
 // (engine/cluster). No function here blocks; what a link tells it tells on its transport's thread,
-// one call at a time for each link, and who is told must not block there.
+// one call at a time for each link, and who is told must not block there; it may call the link.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -43,16 +43,18 @@ class Link {
   virtual ~Link() = default;
   /// Frames come whole and in order. Nothing happens where the link is down.
   virtual void send(std::string frame) = 0;
-  /// Bytes of frames and puts that the peer's side has not taken yet.
+  /// Bytes of frames and puts that the peer's side has not taken yet. A frame is taken when the
+  /// peer's thread begins to tell it.
   virtual size_t unsent_bytes() const = 0;
   /// The peer's next put of this tag goes to `to`, whose memory is used until `done` is called,
-  /// which it is on any path: with the bytes that came, or with what went wrong. A put that nobody
-  /// expects is dropped; so is the memory free when a link is down.
+  /// which it is on any path and before on_down: with the bytes that came, or with what went wrong.
+  /// A tag that is expected already is refused; a put longer than `to` ends the expectation.
   virtual void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) = 0;
   /// Nobody waits for that tag any more: its `done` is called with an error, soon.
   virtual void give_up(uint64_t tag) = 0;
   /// Puts bytes straight into the memory that the peer expects them in. `from` is used until
-  /// `done`.
+  /// `done`, which says whether they are there: a put that nobody expects, or that is too long, is
+  /// dropped, and the link stays up. Puts and frames may overtake each other.
   virtual void put(uint64_t tag, Region from, std::function<void(Status)> done) = 0;
   /// Ends the link: what was sent before goes first, for up to `flush_ms`; 0 ends it at once.
   virtual void close(int64_t flush_ms) = 0;
@@ -63,7 +65,8 @@ class Link {
 /// Where links come in.
 class Listener {
  public:
-  virtual ~Listener() = default;            // no link comes in any more; those there are stay
+  /// Waits for an `accept` under way; no link comes in any more, those there are stay.
+  virtual ~Listener() = default;
   virtual std::string address() const = 0;  // "127.0.0.1:41231", whose port is never 0
 };
 
@@ -73,7 +76,8 @@ struct TransportOptions {
   int64_t deadline_ms = 10'000;
 };
 
-/// Thread-safe. Ends its links, whose on_down is called before the destructor returns.
+/// Thread-safe. Its destructor ends its links, whose on_down is called before it returns; what is
+/// told is told on a thread of the transport's own, which must not destroy it.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -82,7 +86,7 @@ class Transport {
   virtual Result<std::unique_ptr<Listener>> listen(
       const std::string& address,
       std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)> accept) = 0;
-  /// Errors in the address are told here, all else by on_down.
+  /// Errors in the address, "host:port", are told here, all else by on_down.
   virtual Result<std::shared_ptr<Link>> connect(const std::string& address,
                                                 std::shared_ptr<LinkHandler> handler) = 0;
   /// Whether puts may go to and from a GPU's memory.

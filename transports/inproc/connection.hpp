@@ -1,0 +1,93 @@
+// What two links of one process have between them: what is under way, and how it ends.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "flow/transport.hpp"
+#include "transports/inproc/loop.hpp"
+
+namespace flow::inproc {
+
+class Connection;
+
+/// A frame, or a put.
+struct Item {
+  std::string frame;
+  uint64_t tag = 0;
+  Region from;
+  std::function<void(Status)> done;  // of a put
+  size_t size() const { return done ? from.size : frame.size(); }
+};
+
+struct Expected {
+  Region to;
+  std::function<void(Result<size_t>)> done;
+};
+
+/// One end: 0 connected, 1 listened. The loop outlives the connection.
+struct End {
+  std::shared_ptr<Loop> loop;
+  std::shared_ptr<LinkHandler> handler;
+  std::string address;  // the peer's
+  int64_t deadline_us = 0;
+  std::deque<Item> inbox;  // what the peer sent
+  size_t inbox_bytes = 0;
+  int64_t taken_us = 0;      // when something was last taken, or came into an empty inbox
+  bool is_draining = false;  // its loop was told to
+  int64_t closing_us = 0;    // where it closes: until when what it sent may go
+  std::map<uint64_t, Expected> expected;
+};
+
+/// Thread-safe. Nothing is told with the mutex held.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<Loop> from, std::shared_ptr<Loop> to, const std::string& from_address,
+             const std::string& to_address);
+
+  /// Its loops look after it from now on.
+  void begin(std::shared_ptr<LinkHandler> handler, int64_t deadline_ms, int64_t peer_deadline_ms);
+  /// On the listener's loop.
+  void accept(const std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)>& accept);
+
+  void send(int side, std::string frame);
+  size_t unsent_bytes(int side);
+  void expect(int side, uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
+  void give_up(int side, uint64_t tag);
+  void put(int side, uint64_t tag, Region from, std::function<void(Status)> done);
+  void close(int side, int64_t flush_ms);
+  std::string description(int side);
+
+  /// Ends both sides, once: what this one is told, and what its peer is.
+  void end(int side, const Error& why, const Error& peers);
+  Error ended_by_peer(int side) const;
+  void look(int side, int64_t now_us);
+
+ private:
+  bool come_up(const std::shared_ptr<LinkHandler>& handler);        // false: it has ended
+  bool enqueue(int side, Item& item);                               // false: nothing goes any more
+  const char* remember(int side, uint64_t tag, Expected expected);  // or why not
+  void answer(int side, std::function<void()> call);
+  void drain(int side);
+  /// What to tell of the next item, or null.
+  std::function<void()> take(int side);
+  // With the mutex held:
+  void tell_to_drain(int side);
+  std::function<void()> take_put(int side, Item& item);
+  std::function<void()> last_words(int side, const Error& why);
+
+  std::mutex mutex_;
+  End ends_[2];
+  bool is_up_ = false;
+  bool is_down_ = false;
+};
+
+/// A side's link; its destructor closes that side.
+std::shared_ptr<Link> make_link(std::shared_ptr<Connection> connection, int side);
+
+}  // namespace flow::inproc

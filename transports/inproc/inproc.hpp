@@ -1,0 +1,13 @@
+// Links within a process: of tests, and of a head whose worker is beside it.
+#pragma once
+#include <memory>
+
+#include "flow/transport.hpp"
+
+namespace flow {
+
+/// Addresses are names that all of a process's transports of this kind share; a port of 0 is
+/// chosen.
+std::unique_ptr<Transport> make_inproc_transport(const TransportOptions& options = {});
+
+}  // namespace flow
