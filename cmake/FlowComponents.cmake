@@ -19,6 +19,14 @@ if(FLOW_PORTABLE)
   flow_rocksdb_parts(ROCKSDB_LIBRARY)
 endif()
 
+# Of the sessions between the processes of a cluster.
+find_path(SODIUM_INCLUDE sodium.h)
+find_library(SODIUM_LIBRARY sodium)
+if(NOT SODIUM_INCLUDE OR NOT SODIUM_LIBRARY)
+  message(FATAL_ERROR "libsodium was not found (sodium.h: ${SODIUM_INCLUDE}, library: ${SODIUM_LIBRARY}). "
+                      "Install libsodium-dev, or run cmake/setup build.")
+endif()
+
 # The programs' heap: many small pieces are made on one thread and freed on another, which takes
 # jemalloc an eighth less of a run's time than glibc. A host of the library chooses its own.
 find_library(JEMALLOC_LIBRARY jemalloc REQUIRED)

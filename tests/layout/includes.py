@@ -15,6 +15,7 @@ ALLOWED = {
     "engine/sched": (PUBLIC + ["engine/base", "engine/plan", "engine/core"], ["fmt/"]),
     "engine/store": (PUBLIC + ["engine/base", "engine/plan", "engine/core"], ["fmt/", "rocksdb/", "google/protobuf/", "spdlog/"]),
     "engine/serve": (PUBLIC + ["engine/base"], ["fmt/", "httplib.h"]),
+    "engine/cluster": (PUBLIC + ["engine/base"], ["fmt/", "sodium.h"]),
     "engine/executor": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/serve/serve.hpp", "lua/script.hpp"], ["fmt/"]),
     "engine/worker": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/executor/wire.hpp",
                                 "engine/executor/protocol.pb.h"], ["fmt/"]),
@@ -28,7 +29,7 @@ ALLOWED = {
 }
 # Headers of these are foreign; anything else in <> is the standard library, POSIX or Linux.
 FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",
-           "httplib.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "cuda", "cublas", "catch2/"]
+           "httplib.h", "cblas.h", "zlib.h", "ucp/", "nccl.h", "sodium.h", "cuda", "cublas", "catch2/"]
 GENERATED = {"flow_build_config.hpp"}
 
 

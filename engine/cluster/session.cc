@@ -1,0 +1,264 @@
+#include "engine/cluster/session.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/utf8.hpp"
+#include "engine/cluster/bytes.hpp"
+
+namespace flow::cluster {
+
+namespace {
+
+constexpr int64_t kDayMs = 86'400'000;
+constexpr int kRttWeight = 8;  // a new measurement counts an eighth
+
+std::string seconds(int64_t us) { return fmt::format("{:.1f} s", static_cast<double>(us) / 1e6); }
+
+// What another process wrote, as one line.
+std::string line_of(std::string_view text) {
+  std::string line = to_utf8(text.substr(0, kReasonBytesMax));
+  for (char& c : line)
+    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) c = ' ';
+  return line;
+}
+
+}  // namespace
+
+Status check(const SessionOptions& options) {
+  if (!is_node_name(options.node))
+    return user_error(
+        fmt::format("`{}` is no name for a node: 1 to {} letters, digits, `.`, `_`, `-` and `+`",
+                    line_of(options.node), kNodeBytesMax));
+  if (options.heartbeat_ms < 1 || options.handshake_ms < 1 || options.lost_after_ms > kDayMs ||
+      options.handshake_ms > kDayMs || options.suspect_after_ms <= options.heartbeat_ms ||
+      options.lost_after_ms < options.suspect_after_ms)
+    return user_error(fmt::format(
+        "a peer can't be suspect after {} ms and lost after {} ms with a heartbeat each {} ms and "
+        "{} ms "
+        "for the handshake: each is at least 1 ms, and heartbeat < suspect <= lost <= a day",
+        options.suspect_after_ms, options.lost_after_ms, options.heartbeat_ms,
+        options.handshake_ms));
+  return {};
+}
+
+Session::Session(const SessionOptions& options, std::string address, int64_t now_us, Outcome& out)
+    : options_(options), address_(std::move(address)), now_us_(now_us) {
+  FLOW_CHECK(check(options).ok());
+  Greeting ours;
+  ours.version = options.version;
+  ours.schema = options.schema;
+  ours.role = options.role;
+  ours.epoch = options.epoch;
+  ours.node = options.node;
+  handshake_.emplace(std::move(ours), options_.secret.get());
+  put(handshake_->hello(), out);
+}
+
+void Session::on_frame(std::string_view frame, int64_t now_us, Outcome& out) {
+  pass_time(now_us);
+  if (phase_ == Phase::ended) return;
+  counters_.frames_in++;
+  counters_.bytes_in += frame.size();
+  switch (phase_) {
+    case Phase::greeting:
+      return on_hello(frame, out);
+    case Phase::proving:
+      return on_proof(frame, out);
+    default:
+      return on_sealed(frame, out);
+  }
+}
+
+void Session::on_hello(std::string_view frame, Outcome& out) {
+  if (frame.size() > kHandshakeBytesMax)
+    return finish(EndKind::refused,
+                  fmt::format("it began with {} bytes, which is no greeting of flow", frame.size()),
+                  out);
+  auto theirs = handshake_->take_hello(frame);
+  if (!theirs.ok()) return finish(EndKind::refused, theirs.error().message, out);
+  peer_ = {theirs->role, theirs->node, theirs->version, theirs->epoch, theirs->has_secret};
+  sealer_.emplace(handshake_->keys().seal_out);
+  put(handshake_->proof(sealer_->header()), out);
+  phase_ = Phase::proving;
+}
+
+void Session::on_proof(std::string_view frame, Outcome& out) {
+  auto header = handshake_->take_proof(frame);
+  if (!header.ok()) return finish(EndKind::refused, header.error().message, out);
+  const SessionKeys& keys = handshake_->keys();
+  opener_.emplace(keys.seal_in, *header);
+  bulk_.emplace(keys.bulk_out, keys.bulk_in);
+  handshake_.reset();
+  phase_ = Phase::open;
+  heard_us_ = time_us_;
+  out.events.emplace_back(Opened{peer_});
+  send_heartbeat(out);
+}
+
+void Session::on_sealed(std::string_view frame, Outcome& out) {
+  std::string message;
+  if (!opener_->open(frame, message))
+    return finish(EndKind::damaged,
+                  "what came is not the next that it sealed: on the way a frame was changed, left "
+                  "out, repeated, moved or made up",
+                  out);
+  heard_us_ = time_us_;
+  counters_.silent_us = 0;
+  if (is_suspect_) out.events.emplace_back(HeardAgain{});
+  is_suspect_ = false;
+  switch (static_cast<Frame>(frame[0])) {
+    case Frame::message:
+      out.events.emplace_back(Message{std::move(message)});
+      return;
+    case Frame::heartbeat:
+      if (take_heartbeat(message)) return;
+      break;
+    case Frame::goodbye:
+      return finish(EndKind::left, line_of(message), out);
+    default:
+      break;
+  }
+  finish(EndKind::damaged,
+         fmt::format("it sent a frame of type {} and {} bytes, which this version does not know",
+                     static_cast<int>(frame[0]), message.size()),
+         out);
+}
+
+// Ours is [stamp, the peer's newest stamp, how long ago that came]: who hears it knows how long its
+// own stamp was on the way, there and back.
+void Session::send_heartbeat(Outcome& out) {
+  std::string heartbeat;
+  put_number(heartbeat, static_cast<uint64_t>(time_us_));
+  put_number(heartbeat, static_cast<uint64_t>(their_stamp_));
+  put_number(heartbeat, static_cast<uint64_t>(time_us_ - their_stamp_at_us_));
+  put_sealed(Frame::heartbeat, heartbeat, out);
+  next_heartbeat_us_ = time_us_ + options_.heartbeat_ms * 1000;
+}
+
+bool Session::take_heartbeat(std::string_view heartbeat) {
+  Bytes in(heartbeat);
+  auto stamp = in.number<uint64_t>(), ours = in.number<uint64_t>(), held = in.number<uint64_t>();
+  if (in.failed()) return false;
+  their_stamp_ = static_cast<int64_t>(stamp);
+  their_stamp_at_us_ = time_us_;
+  auto now = static_cast<uint64_t>(time_us_);
+  if (ours == 0 || ours > now || held > now - ours) return true;
+  auto rtt_us = static_cast<int64_t>(now - ours - held);
+  int64_t before = counters_.rtt_us.value_or(rtt_us);
+  counters_.rtt_us = before + (rtt_us - before) / kRttWeight;
+  return true;
+}
+
+// No step counts for more than a heartbeat: after a longer one it was this side that did not run,
+// and what the peer said meanwhile is yet to be read. A clock that goes back counts for nothing.
+void Session::pass_time(int64_t now_us) {
+  auto step_max = static_cast<uint64_t>(options_.heartbeat_ms) * 1000;
+  if (now_us > now_us_) {
+    uint64_t passed = static_cast<uint64_t>(now_us) - static_cast<uint64_t>(now_us_);
+    time_us_ += static_cast<int64_t>(std::min(passed, step_max));
+  }
+  now_us_ = now_us;
+}
+
+void Session::tick(int64_t now_us, Outcome& out) {
+  pass_time(now_us);
+  if (phase_ == Phase::ended) return;
+  counters_.silent_us = time_us_ - heard_us_;
+  if (phase_ != Phase::open) {
+    if (time_us_ > options_.handshake_ms * 1000)
+      finish(EndKind::refused,
+             "it did not prove itself within " + seconds(options_.handshake_ms * 1000), out);
+    return;
+  }
+  look_at_silence(out);
+  if (phase_ == Phase::open && time_us_ >= next_heartbeat_us_) send_heartbeat(out);
+}
+
+void Session::look_at_silence(Outcome& out) {
+  int64_t silent_us = time_us_ - heard_us_;
+  if (silent_us >= options_.lost_after_ms * 1000)
+    return finish(EndKind::lost, seconds(silent_us), out);
+  if (is_suspect_ || silent_us < options_.suspect_after_ms * 1000) return;
+  is_suspect_ = true;
+  out.events.emplace_back(
+      Suspected{fmt::format("nothing was heard from {} for {}", peer_text(), seconds(silent_us))});
+}
+
+Status Session::send(std::string_view message, Outcome& out) {
+  if (phase_ == Phase::ended)
+    return environment_error("the session with " + peer_text() + " has ended");
+  if (phase_ != Phase::open)
+    return environment_error("the session with " + peer_text() + " is not open yet");
+  if (message.size() > kMessageBytesMax)
+    return environment_error(fmt::format("a message of {} bytes is longer than a frame holds: {}",
+                                         message.size(), kMessageBytesMax));
+  put_sealed(Frame::message, message, out);
+  return {};
+}
+
+void Session::end(std::string_view reason, Outcome& out) {
+  if (phase_ == Phase::ended) return;
+  if (phase_ == Phase::open) put_sealed(Frame::goodbye, reason.substr(0, kReasonBytesMax), out);
+  finish(EndKind::ended, line_of(reason), out);
+}
+
+void Session::on_link_down(const Error& why, Outcome& out) {
+  if (phase_ != Phase::ended) finish(EndKind::cut, why.message, out);
+}
+
+BulkSeal Session::bulk() const {
+  FLOW_CHECK(bulk_.has_value());
+  return *bulk_;
+}
+
+void Session::put(std::string frame, Outcome& out) {
+  counters_.frames_out++;
+  counters_.bytes_out += frame.size();
+  out.frames.push_back(std::move(frame));
+}
+
+void Session::put_sealed(Frame type, std::string_view message, Outcome& out) {
+  put(sealer_->seal(static_cast<uint8_t>(type), message), out);
+}
+
+void Session::finish(EndKind kind, const std::string& why, Outcome& out) {
+  std::string text;
+  switch (kind) {
+    case EndKind::refused:
+      text = fmt::format("no session with {}: {}", peer_text(), why);
+      break;
+    case EndKind::damaged:
+      text = fmt::format("the session with {} is not to be trusted any more: {}", peer_text(), why);
+      break;
+    case EndKind::lost:
+      text = fmt::format(
+          "nothing was heard from {} for {}: it is stopped, its machine is gone, or the "
+          "network between is cut",
+          peer_text(), why);
+      break;
+    case EndKind::cut:
+      text = fmt::format("the link to {} is gone, without a goodbye: {}", peer_text(), why);
+      break;
+    case EndKind::left:
+      text = fmt::format("{} has left: {}", peer_text(), why);
+      break;
+    case EndKind::ended:
+      text = fmt::format("the session with {} was ended: {}", peer_text(), why);
+      break;
+  }
+  phase_ = Phase::ended;
+  handshake_.reset();
+  sealer_.reset();
+  opener_.reset();
+  out.events.emplace_back(Ended{kind, environment_error(std::move(text))});
+}
+
+// The name is the peer's word until it is proven.
+std::string Session::peer_text() const {
+  if (!bulk_) return address_;
+  return fmt::format("node `{}` at {}", peer_.node, address_);
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,290 @@
+#include "tests/cluster/pair.hpp"
+
+namespace flow::cluster {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// Of a session that came to nothing, on one side: why.
+std::string refusal(End& end) {
+  News news = end.news();
+  REQUIRE(news.size() == 1);
+  CHECK_THAT(news[0], Catch::Matchers::StartsWith("refused: no session with 10.0.0."));
+  CHECK(end.session->has_ended());
+  return news[0];
+}
+
+TEST_CASE("a head and a worker that hold one secret know each other and exchange messages") {
+  Pair pair;
+  pair.deliver();
+  CHECK(pair.head.news() == News{"opened worker w1 0.1.0 42 proven"});
+  CHECK(pair.worker.news() == News{"opened head h1 0.1.0 41 proven"});
+  REQUIRE(pair.worker.send("ready").ok());
+  REQUIRE(pair.worker.send("").ok());
+  REQUIRE(pair.head.send(std::string("\0binary", 7)).ok());
+  pair.deliver();
+  CHECK(pair.head.news() == News{"message ready", "message "});
+  CHECK(pair.worker.news() == News{std::string("message \0binary", 15)});
+}
+
+TEST_CASE("without a secret on both sides sessions open, and say that nobody is proven") {
+  Pair pair(options_of(Role::head, nullptr), options_of(Role::worker, nullptr));
+  pair.deliver();
+  CHECK(pair.head.news() == News{"opened worker w1 0.1.0 42 unproven"});
+  CHECK(pair.worker.news() == News{"opened head h1 0.1.0 41 unproven"});
+  REQUIRE(pair.worker.send("hello").ok());
+  pair.deliver();
+  CHECK(pair.head.news() == News{"message hello"});
+}
+
+TEST_CASE("another secret is told on both sides, and nothing is accepted") {
+  Pair pair(options_of(Role::head, secret_of(1)), options_of(Role::worker, secret_of(2)));
+  pair.deliver();
+  CHECK_THAT(refusal(pair.head), Contains("did not prove that it knows the cluster's secret"));
+  CHECK_THAT(refusal(pair.worker), Contains("did not prove that it knows the cluster's secret"));
+  CHECK_FALSE(pair.worker.send("x").ok());
+}
+
+TEST_CASE("a secret on one side alone is told on both, and the side without is not let in") {
+  Pair pair(options_of(Role::head), options_of(Role::worker, nullptr));
+  pair.deliver();
+  CHECK_THAT(
+      refusal(pair.head),
+      Contains("it has no secret and this has one: give both the same file with --secret-file"));
+  CHECK_THAT(refusal(pair.worker), Contains("it has a secret and this has none"));
+}
+
+TEST_CASE("messages of another schema are told with both numbers and both versions") {
+  SessionOptions newer = options_of(Role::worker);
+  newer.schema = 4;
+  newer.version = "0.2.0";
+  Pair pair(options_of(Role::head), newer);
+  pair.deliver();
+  CHECK_THAT(
+      refusal(pair.head),
+      Contains("it is flow 0.2.0 with messages of schema 4; this is flow 0.1.0 with schema 3"));
+  CHECK_THAT(
+      refusal(pair.worker),
+      Contains("it is flow 0.1.0 with messages of schema 3; this is flow 0.2.0 with schema 4"));
+}
+
+TEST_CASE("two of a role have no session") {
+  Pair pair(options_of(Role::head), options_of(Role::head));
+  pair.deliver();
+  CHECK_THAT(refusal(pair.head), Contains("it is a head as this is: a worker joins a head"));
+  CHECK_THAT(refusal(pair.worker), Contains("it is a head as this is"));
+}
+
+TEST_CASE("what a side says and gets back is no peer") {
+  Pair pair;
+  std::string hello = pair.head.sent.front();
+  pair.head.frame(hello, 0);
+  CHECK_THAT(refusal(pair.head), Contains("what this process said came back to it"));
+}
+
+// The greeting of the other version range; the rest of it is as of the given session.
+struct Skewed {
+  explicit Skewed(uint16_t min, uint16_t max, const std::string& version, Role role = Role::worker)
+      : secret(secret_of(7)) {
+    Greeting greeting;
+    greeting.protocol_min = min;
+    greeting.protocol_max = max;
+    greeting.version = version;
+    greeting.schema = 3;
+    greeting.role = role;
+    greeting.epoch = 42;
+    greeting.node = "w1";
+    handshake = std::make_unique<Handshake>(greeting, secret.get());
+  }
+  std::shared_ptr<const Secret> secret;
+  std::unique_ptr<Handshake> handshake;
+};
+
+TEST_CASE("a peer of other versions of the protocol is told with both, and which is older") {
+  Pair pair;
+  Skewed later(2, 5, "0.9.0");
+  pair.head.frame(later.handshake->hello(), 0);
+  CHECK_THAT(refusal(pair.head),
+             Contains("it is flow 0.9.0 and speaks version 2 to 5 of the protocol; this is flow "
+                      "0.1.0 and speaks version 1. Install one flow on both; 0.1.0 is the older"));
+  auto seen = later.handshake->take_hello(pair.head.sent.front());
+  REQUIRE_FALSE(seen.ok());
+  CHECK_THAT(seen.error().message,
+             Contains("it is flow 0.1.0 and speaks version 1 of the protocol; "
+                      "this is flow 0.9.0 and speaks version 2 to 5"));
+}
+
+TEST_CASE("the greatest version that both speak is taken, on both sides") {
+  Skewed later(1, 5, "0.9.0"), early(1, 3, "0.8.0", Role::head);
+  REQUIRE(later.handshake->take_hello(early.handshake->hello()).ok());
+  REQUIRE(early.handshake->take_hello(later.handshake->hello()).ok());
+  CHECK(later.handshake->protocol() == 3);
+  CHECK(early.handshake->protocol() == 3);
+  std::string header(kSealHeaderBytes, 'h');
+  auto taken = later.handshake->take_proof(early.handshake->proof(header));
+  REQUIRE(taken.ok());
+  CHECK(*taken == header);
+}
+
+TEST_CASE("a greeting that says more than this version knows is read, and what it says is proven") {
+  // What a later version adds is under the proof: one that adds it on the way is found out.
+  Pair pair;
+  pair.worker.sent.front() += "of a later version";
+  pair.deliver();
+  CHECK_THAT(refusal(pair.head), Contains("or somebody changes what is sent"));
+  CHECK_THAT(refusal(pair.worker), Contains("or somebody changes what is sent"));
+}
+
+TEST_CASE("no bit of a greeting or a proof can be changed on the way") {
+  size_t hello_bytes = Pair().head.sent.front().size();
+  size_t proof_bytes = 1 + kSealHeaderBytes + kKeyBytes;
+  for (bool is_proof : {false, true}) {
+    for (size_t bit = 0; bit < 8 * (is_proof ? proof_bytes : hello_bytes); bit++) {
+      Pair pair;
+      if (is_proof) {
+        pair.move(pair.head, pair.worker);
+        pair.move(pair.worker, pair.head);
+      }
+      std::string& frame = pair.head.sent.front();
+      frame[bit / 8] = static_cast<char>(frame[bit / 8] ^ 1 << (bit % 8));
+      pair.deliver();
+      INFO("proof " << is_proof << " bit " << bit);
+      REQUIRE(pair.worker.session->has_ended());
+      refusal(pair.worker);
+    }
+  }
+}
+
+TEST_CASE("a cut or lengthened greeting or proof is refused at every length") {
+  size_t hello_bytes = Pair().head.sent.front().size();
+  for (size_t size = 0; size < hello_bytes; size++) {
+    Pair pair;
+    pair.head.sent.front().resize(size);
+    pair.deliver();
+    refusal(pair.worker);
+  }
+  for (size_t size : {0, 1, 56, 58, 500}) {
+    Pair pair;
+    pair.move(pair.head, pair.worker);
+    pair.move(pair.worker, pair.head);
+    pair.head.sent.front().resize(size);
+    pair.deliver();
+    CHECK_THAT(refusal(pair.worker), Contains("is no greeting of flow"));
+  }
+}
+
+TEST_CASE("what was recorded of a session opens no other one") {
+  Pair recorded;
+  std::vector<std::string> said = {recorded.worker.sent.front()};
+  recorded.move(recorded.head, recorded.worker);
+  said.push_back(recorded.worker.sent.back());
+  Pair pair;
+  pair.head.frame(said[0], 0);
+  CHECK(pair.head.news().empty());
+  pair.head.frame(said[1], 0);
+  CHECK_THAT(refusal(pair.head), Contains("did not prove"));
+}
+
+TEST_CASE("a side's own proof proves nothing to it") {
+  Pair pair;
+  pair.move(pair.worker, pair.head);
+  std::string proof = pair.head.sent.back();
+  pair.head.frame(proof, 0);
+  CHECK_THAT(refusal(pair.head), Contains("did not prove"));
+}
+
+TEST_CASE("who sits between and has no secret can't swap the keys of the session") {
+  Pair pair;
+  Exchange own;
+  std::string& hello = pair.worker.sent.front();
+  hello.replace(hello.size() - kKeyBytes, kKeyBytes, own.offered());
+  pair.deliver();
+  refusal(pair.head);
+  refusal(pair.worker);
+}
+
+TEST_CASE("keys of an exchange that has one outcome only are refused") {
+  Pair pair;
+  std::string& hello = pair.worker.sent.front();
+  hello.replace(hello.size() - kKeyBytes, kKeyBytes, std::string(kKeyBytes, '\0'));
+  pair.deliver();
+  CHECK_THAT(refusal(pair.head), Contains("the key that it offers for this session is none"));
+}
+
+TEST_CASE("before the handshake nothing else is taken, however it looks") {
+  Pair other;
+  other.open();
+  REQUIRE(other.worker.send("sneak").ok());
+  std::vector<std::string> strange = {"",
+                                      "x",
+                                      "GET / HTTP/1.1\r\n\r\n",
+                                      std::string(1, '\1'),
+                                      std::string("\1flowlink", 9),
+                                      std::string(300, '\xff'),
+                                      other.worker.sent.front()};
+  for (const std::string& bytes : strange) {
+    Pair pair;
+    pair.head.frame(bytes, 0);
+    CHECK_THAT(refusal(pair.head), Contains("is another program at that address"));
+    Pair after;
+    after.move(after.worker, after.head);
+    after.head.frame(bytes, 0);
+    CHECK_THAT(refusal(after.head), Contains("is no greeting of flow"));
+  }
+}
+
+TEST_CASE("a first frame is refused by its length before it is read") {
+  Pair pair;
+  pair.worker.sent.front().resize(kHandshakeBytesMax + 1);
+  pair.deliver();
+  CHECK_THAT(refusal(pair.head), Contains("it began with 1025 bytes"));
+}
+
+TEST_CASE("a peer that does not finish the handshake in its time is refused") {
+  for (bool with_hello : {false, true}) {
+    Pair pair;
+    if (with_hello) pair.move(pair.worker, pair.head);
+    pair.live(5000 - kStepMs, [] {});
+    CHECK(pair.head.news().empty());
+    pair.live(kStepMs, [] {});
+    CHECK_THAT(refusal(pair.head), Contains("it did not prove itself within 5.0 s"));
+    pair.deliver();
+    CHECK_FALSE(pair.head.session->is_open());
+  }
+}
+
+TEST_CASE("names that could not be told apart from other text are refused") {
+  for (const char* name : {"", "a b", "a\nb", "w`1", "\xc3\xa9"}) {
+    SessionOptions options = options_of(Role::worker);
+    options.node = name;
+    CHECK_FALSE(check(options).ok());
+  }
+  SessionOptions options = options_of(Role::worker);
+  options.node = std::string(kNodeBytesMax, 'n');
+  CHECK(check(options).ok());
+  Pair pair(options_of(Role::head), options);
+  pair.deliver();
+  CHECK(pair.head.session->is_open());
+  options.node += 'n';
+  CHECK_FALSE(check(options).ok());
+}
+
+TEST_CASE("times that contradict each other are a user's mistake") {
+  auto with = [](int64_t heartbeat, int64_t suspect, int64_t lost) {
+    SessionOptions options = options_of(Role::head);
+    options.heartbeat_ms = heartbeat;
+    options.suspect_after_ms = suspect;
+    options.lost_after_ms = lost;
+    return check(options);
+  };
+  CHECK(with(1, 2, 2).ok());
+  CHECK_FALSE(with(0, 2, 2).ok());
+  CHECK_FALSE(with(2, 2, 2).ok());
+  CHECK_FALSE(with(1, 3, 2).ok());
+  CHECK_FALSE(with(1, 3, 86'400'001).ok());
+  CHECK_THAT(with(1000, 500, 400).error().message,
+             Contains("suspect after 500 ms and lost after 400 ms"));
+}
+
+}  // namespace
+}  // namespace flow::cluster
