@@ -24,7 +24,7 @@ ALLOWED = {
     "engine/cli": (PUBLIC, ["CLI/"]),
     "lua": (PUBLIC + ["engine/base", "engine/plan", "kernels"], ["fmt/", "lua.hpp", "nlohmann/", "zlib.h"]),
     "kernels": (PUBLIC + ["engine/base"], ["cblas.h", "fmt/", "cuda_runtime.h", "cublasLt.h"]),
-    "transports": (PUBLIC + ["engine/base"], ["ucp/", "nccl.h"]),
+    "transports": (PUBLIC + ["engine/base"], ["fmt/", "ucp/", "nccl.h"]),
     "examples/embed": (PUBLIC, []),
 }
 # Headers of these are foreign; anything else in <> is the standard library, POSIX or Linux.
