@@ -1,6 +1,6 @@
 # FLOW_PORTABLE: programs that need glibc and the C++ runtime alone, and `package`, a tarball of them that
 # runs on a machine of newer ones without anybody's packages. What is loaded at run time stays so: the
-# GPU's driver, cuBLASLt and NVRTC are the machine's; OpenBLAS comes along, and cpp-httplib, which Debian
+# GPU's driver, cuBLASLt, cuDNN and NVRTC are the machine's; OpenBLAS comes along, and cpp-httplib, which Debian
 # has as a shared library alone.
 include(GNUInstallDirs)
 set(CMAKE_FIND_LIBRARY_SUFFIXES .a)

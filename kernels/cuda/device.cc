@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/errors.hpp"
 
 namespace flow::cuda {
@@ -150,6 +151,7 @@ Status free_event(void* event) {
 Status last_fault() { return status_of("go on", cudaPeekAtLastError()); }
 
 const char* error_text(int code) {
+  if (code >= kDnnErrors) return cudnn_error_text(code);
   if (code >= kLtErrors) return "cuBLASLt refused a product that it had offered to do";
   auto error = static_cast<cudaError_t>(code);
   return is_no_device(error) ? "no GPU here" : cudaGetErrorString(error);

@@ -3,8 +3,9 @@
 
 namespace flow::cuda {
 
-/// cuBLASLt's statuses begin here; below are CUDA's errors.
-constexpr int kLtErrors = 1'000'000;
+/// cuBLASLt's statuses and cuDNN's begin here; below are CUDA's errors. kDnnErrors itself: there is
+/// no cuDNN where the environment names one.
+constexpr int kLtErrors = 1'000'000, kDnnErrors = 2'000'000;
 
 const char* error_text(int code);
 

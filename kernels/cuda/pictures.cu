@@ -1,5 +1,7 @@
-// Pictures. A convolution is a product of matrices, one of whose sides is the picture seen through
-// the window; each gradient is gathered by whom it belongs to, so nothing depends on an order.
+// Pictures. A convolution is cuDNN's where the machine has it, else a product of matrices, one of
+// whose sides is the picture seen through the window; each gradient is gathered by whom it belongs
+// to, so nothing depends on an order.
+#include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/group.cuh"
 
@@ -376,6 +378,8 @@ Pool pool_of(const Pool2d& o, const View& x, const View& out) {
 int conv2d(Stream& stream, const Conv2d& o, const View& x, const View& w, const View* bias,
            const View& out) {
   if (out.count() == 0) return kDone;
+  int code = convolve_by_cudnn(stream, {Way::forward, o, x, w, out, bias});
+  if (code != kUnsupported) return code;
   Window v;
   if (!window_of(o, x, w, out, v)) return kUnsupported;
   return visit_floats(x.dtype, [&](auto type) {
@@ -394,6 +398,8 @@ int conv2d(Stream& stream, const Conv2d& o, const View& x, const View& w, const 
 int conv2d_backward_input(Stream& stream, const Conv2d& o, const View& grad, const View& w,
                           const View& dx) {
   if (dx.count() == 0) return kDone;
+  int code = convolve_by_cudnn(stream, {Way::backward_input, o, dx, w, grad});
+  if (code != kUnsupported) return code;
   Window v;
   if (!window_of(o, dx, w, grad, v)) return kUnsupported;
   return visit_floats(dx.dtype, [&](auto type) {
@@ -407,6 +413,8 @@ int conv2d_backward_input(Stream& stream, const Conv2d& o, const View& grad, con
 int conv2d_backward_weight(Stream& stream, const Conv2d& o, const View& grad, const View& x,
                            const View& dw) {
   if (dw.count() == 0) return kDone;
+  int code = convolve_by_cudnn(stream, {Way::backward_weight, o, x, dw, grad});
+  if (code != kUnsupported) return code;
   Window v;
   if (!window_of(o, x, dw, grad, v)) return kUnsupported;
   return visit_floats(dw.dtype, [&](auto type) {

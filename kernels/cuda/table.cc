@@ -1,17 +1,20 @@
 // The GPU's implementation of the table.
+#include "kernels/cuda/cudnn.hpp"
+#include "kernels/cuda/errors.hpp"
 #include "kernels/cuda/launchers.hpp"
 #ifdef FLOW_EMULATE
 #include "kernels/cuda/launch.cuh"
-#else
-#include "kernels/cuda/errors.hpp"
 #endif
 
 namespace flow::cuda {
-namespace {
 
 #ifdef FLOW_EMULATE
-const char* error_text(int) { return emulator::error_text().c_str(); }
+const char* error_text(int code) {
+  return code >= kDnnErrors ? cudnn_error_text(code) : emulator::error_text().c_str();
+}
 #endif
+
+namespace {
 
 constexpr Kernels table() {
   Kernels k{};

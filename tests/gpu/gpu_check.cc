@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 
+#include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/device.hpp"
 #include "tests/gpu/gpu_kernels.hpp"
 #include "tests/kernels/suite/suite.hpp"
@@ -152,6 +153,22 @@ class DeviceRunner : public suite::Runner {
   void* stream_;
 };
 
+// cuDNN's convolutions were checked where it did them: then flow's own are too.
+void check_own_convolutions(suite::Suite& all) {
+  cuda::CudnnUse use = cuda::cudnn_use();
+  fmt::print("# pictures: {} of {} convolutions by cuDNN ({})\n", use.done, use.asked, use.library);
+  if (use.done == 0) return;
+  cuda::use_cudnn(false);
+  suite::check_pictures(all);
+  cuda::use_cudnn(true);
+}
+
+// Who did a row, where that is not always this folder's kernel.
+const char* doer_of(const std::string& row) {
+  if (!row.starts_with("conv2d")) return "";
+  return cuda::cudnn_use().done > 0 ? ", by cuDNN and by flow" : ", by flow: no cuDNN";
+}
+
 // `only` names one family; empty is all of them.
 int check_rows(void* stream, const std::string& only) {
   DeviceRunner runner(*cuda_kernels(), stream);
@@ -176,13 +193,14 @@ int check_rows(void* stream, const std::string& only) {
     if (!only.empty() && only != family.name) continue;
     runner.worst = 0;
     family.check(all);
+    if (family.check == suite::check_pictures) check_own_convolutions(all);
     fmt::print("# {}: f32 and f64 are within {:.1e} of the CPU's\n", family.name, runner.worst);
   }
   int64_t misses = 0;
   for (const auto& [row, line] : all.lines) {
     misses += line.misses;
-    fmt::print("{:<24} {:>7} {:>12.1e}  {}\n", row, line.checks, line.worst_error,
-               line.misses ? fmt::format("MISS {}", line.misses) : "ok");
+    fmt::print("{:<24} {:>7} {:>12.1e}  {}{}\n", row, line.checks, line.worst_error,
+               line.misses ? fmt::format("MISS {}", line.misses) : "ok", doer_of(row));
   }
   for (const std::string& miss : all.misses) fmt::print("{}\n", miss);
   return misses > 0 ? 1 : 0;
@@ -250,6 +268,40 @@ void print_speed(const char* name, double amount, double seconds, double ceiling
                  const char* unit) {
   fmt::print("{:<32} {:>9.1f} us {:>9.1f} {}  {:>5.1f}% of the ceiling\n", name, seconds * 1e6,
              amount / seconds / 1e9, unit, 100 * amount / seconds / ceiling);
+}
+
+// A layer of a ResNet in all three directions, by cuDNN where it is there and by flow.
+void measure_convolutions(Bench& b, double ceiling) {
+  constexpr int64_t n = 64, channels = 128, size = 56, window = 3;
+  Conv2d o;
+  o.padding[0] = o.padding[1] = 1;
+  double amount = 2.0 * n * channels * size * size * channels * window * window;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    View x = b.random(dtype, {n, channels, size, size}), y = b.empty(dtype, x.shape);
+    View w = b.random(dtype, {channels, channels, window, window}),
+         bias = b.random(dtype, {channels});
+    View grad = b.random(dtype, x.shape), dx = b.empty(dtype, x.shape),
+         dw = b.empty(dtype, w.shape);
+    auto row = [&](const char* name, const std::function<int()>& call) {
+      for (bool by_cudnn : {true, false}) {
+        cuda::use_cudnn(by_cudnn);
+        int64_t before = cuda::cudnn_use().done;
+        double seconds = b.time(call);
+        if (by_cudnn && cuda::cudnn_use().done == before) continue;
+        std::string text =
+            fmt::format("{} {} {}", name, dtype_name(dtype), by_cudnn ? "cuDNN" : "flow");
+        print_speed(text.c_str(), amount, seconds, ceiling, "GFLOP/s");
+      }
+      cuda::use_cudnn(true);
+    };
+    row("conv2d bias", [&] { return b.table.conv2d(b.stream, o, x, w, &bias, y); });
+    row("conv2d", [&] { return b.table.conv2d(b.stream, o, x, w, nullptr, y); });
+    row("conv2d_backward_input",
+        [&] { return b.table.conv2d_backward_input(b.stream, o, grad, w, dx); });
+    row("conv2d_backward_weight",
+        [&] { return b.table.conv2d_backward_weight(b.stream, o, grad, x, dw); });
+    b.clear();
+  }
 }
 
 void measure(void* native) {
@@ -362,6 +414,7 @@ void measure(void* native) {
     });
     b.clear();
   }
+  measure_convolutions(b, products);
 }
 
 int run(bool with_speed, const std::string& only) {

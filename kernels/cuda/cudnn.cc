@@ -1,0 +1,323 @@
+// cuDNN, loaded when the first convolution is asked for: its parts take hundreds of megabytes.
+#include "kernels/cuda/cudnn.hpp"
+
+#include <dlfcn.h>
+#ifndef FLOW_EMULATE
+#include <cuda_runtime.h>
+#endif
+
+#include <atomic>
+#include <cstdlib>
+
+#include "kernels/cuda/cudnn_library.hpp"
+#include "kernels/cuda/errors.hpp"
+
+namespace flow::cuda {
+namespace dnn {
+namespace {
+
+constexpr int kOffersMax = 32;
+constexpr size_t kChoicesMax = 4096;
+
+int current_device(int& device) {
+#ifdef FLOW_EMULATE
+  device = 0;
+  return 0;
+#else
+  return static_cast<int>(cudaGetDevice(&device));
+#endif
+}
+
+// Calls what reads and writes the device's memory.
+template <typename F>
+int on_device(F f) {
+#ifdef FLOW_EMULATE
+  if (emulator::device_memory != nullptr) emulator::device_memory(true);
+  int status = f();
+  if (emulator::device_memory != nullptr) emulator::device_memory(false);
+  return status;
+#else
+  return f();
+#endif
+}
+
+bool is_refusal(int status) { return status / 1000 * 1000 == kNotSupported; }
+
+// What is multiplied with the result, in the type that it is computed in.
+struct Factor {
+  Factor(int compute, double value)
+      : wide(value), narrow(static_cast<float>(value)), is_wide(compute == kDouble) {}
+  const void* at() const { return is_wide ? static_cast<const void*>(&wide) : &narrow; }
+  double wide;
+  float narrow;
+  bool is_wide;
+};
+
+}  // namespace
+
+Descriptors::~Descriptors() {
+  for (Descriptor each : {x, y, bias})
+    if (each) calls.DestroyTensorDescriptor(each);
+  if (w) calls.DestroyFilterDescriptor(w);
+  if (convolution) calls.DestroyConvolutionDescriptor(convolution);
+  if (activation) calls.DestroyActivationDescriptor(activation);
+}
+
+bool Descriptors::make(const Numbers& n) {
+  auto tensor = [&](Descriptor& to, const int(&shape)[4]) {
+    return calls.CreateTensorDescriptor(&to) == kSuccess &&
+           calls.SetTensor4dDescriptor(to, kNchw, n.type, shape[0], shape[1], shape[2], shape[3]) ==
+               kSuccess;
+  };
+  if (!tensor(x, n.x) || !tensor(y, n.y) || calls.CreateFilterDescriptor(&w) != kSuccess ||
+      calls.SetFilter4dDescriptor(w, n.type, kNchw, n.w[0], n.w[1], n.w[2], n.w[3]) != kSuccess ||
+      calls.CreateConvolutionDescriptor(&convolution) != kSuccess ||
+      calls.SetConvolution2dDescriptor(convolution, n.padding[0], n.padding[1], n.stride[0],
+                                       n.stride[1], n.dilation[0], n.dilation[1], kCrossCorrelation,
+                                       n.compute) != kSuccess ||
+      calls.SetConvolutionGroupCount(convolution, n.groups) != kSuccess ||
+      calls.SetConvolutionMathType(convolution, math_of(n)) != kSuccess)
+    return false;
+  if (!n.has_bias) return true;
+  return tensor(bias, {1, n.y[1], 1, 1}) &&
+         calls.CreateActivationDescriptor(&activation) == kSuccess &&
+         calls.SetActivationDescriptor(activation, kActivationIdentity, kNotPropagateNan, 0) ==
+             kSuccess;
+}
+
+// One of the three directions, with its descriptors in the order that its functions have.
+struct Library::Call {
+  const Calls& calls;
+  const Descriptors& d;
+  const Numbers& n;
+
+  int offers(Handle handle, int& count, Offer* offers) const {
+    switch (n.way) {
+      case Way::forward:
+        return calls.GetConvolutionForwardAlgorithm_v7(handle, d.x, d.w, d.convolution, d.y,
+                                                       kOffersMax, &count, offers);
+      case Way::backward_input:
+        return calls.GetConvolutionBackwardDataAlgorithm_v7(handle, d.w, d.y, d.convolution, d.x,
+                                                            kOffersMax, &count, offers);
+      default:
+        return calls.GetConvolutionBackwardFilterAlgorithm_v7(handle, d.x, d.y, d.convolution, d.w,
+                                                              kOffersMax, &count, offers);
+    }
+  }
+  int workspace(Handle handle, int algorithm, size_t& bytes) const {
+    switch (n.way) {
+      case Way::forward:
+        return calls.GetConvolutionForwardWorkspaceSize(handle, d.x, d.w, d.convolution, d.y,
+                                                        algorithm, &bytes);
+      case Way::backward_input:
+        return calls.GetConvolutionBackwardDataWorkspaceSize(handle, d.w, d.y, d.convolution, d.x,
+                                                             algorithm, &bytes);
+      default:
+        return calls.GetConvolutionBackwardFilterWorkspaceSize(handle, d.x, d.y, d.convolution, d.w,
+                                                               algorithm, &bytes);
+    }
+  }
+  int run(Handle handle, const Convolution& v, int algorithm, void* room, size_t bytes) const {
+    Factor one(n.compute, 1), zero(n.compute, 0);
+    switch (n.way) {
+      case Way::forward:
+        // The bias is added to the sum before it is rounded: once, also for halves. z has no part
+        // in it, and may not be null.
+        if (n.has_bias)
+          return calls.ConvolutionBiasActivationForward(
+              handle, one.at(), d.x, v.x.data, d.w, v.w.data, d.convolution, algorithm, room, bytes,
+              zero.at(), d.y, v.y.data, d.bias, v.bias->data, d.activation, d.y, v.y.data);
+        return calls.ConvolutionForward(handle, one.at(), d.x, v.x.data, d.w, v.w.data,
+                                        d.convolution, algorithm, room, bytes, zero.at(), d.y,
+                                        v.y.data);
+      case Way::backward_input:
+        return calls.ConvolutionBackwardData(handle, one.at(), d.w, v.w.data, d.y, v.y.data,
+                                             d.convolution, algorithm, room, bytes, zero.at(), d.x,
+                                             v.x.data);
+      default:
+        return calls.ConvolutionBackwardFilter(handle, one.at(), d.x, v.x.data, d.y, v.y.data,
+                                               d.convolution, algorithm, room, bytes, zero.at(),
+                                               d.w, v.w.data);
+    }
+  }
+};
+
+Library::Library(const std::string& path) {
+  load(path);
+  if (!problem_.empty()) calls_ = {};
+}
+
+Library::~Library() {
+  for (auto [device, handle] : handles_)
+    if (handle) calls_.Destroy(handle);
+}
+
+void Library::load(const std::string& path) {
+  void* file = nullptr;
+  if (!path.empty()) {
+    file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  } else {
+    for (const char* name : {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9"})
+      if (!file) file = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  }
+  if (!file) {
+    const char* words = dlerror();
+    problem_ = words ? words : "it was not found";
+    return;
+  }
+  auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
+    if (!function) problem_ = std::string("it has no ") + name;
+  };
+  find(calls_.GetVersion, "cudnnGetVersion");
+  find(calls_.GetErrorString, "cudnnGetErrorString");
+#define FLOW_DNN(name, ...) find(calls_.name, "cudnn" #name);
+  FLOW_DNN_CALLS(FLOW_DNN)
+#undef FLOW_DNN
+  if (!problem_.empty()) return;
+  size_t version = calls_.GetVersion();
+  if (version / 10000 != kMajorVersion)
+    problem_ = "its version is " + std::to_string(version) + ": flow knows cuDNN " +
+               std::to_string(kMajorVersion);
+}
+
+std::string Library::text() const {
+  if (!works()) return problem_;
+  size_t version = calls_.GetVersion();
+  return "cuDNN " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
+         "." + std::to_string(version % 100);
+}
+
+Handle Library::handle_of(int device) {
+  auto [found, is_new] = handles_.try_emplace(device, nullptr);
+  // A driver too old for it does not get younger: it is asked once.
+  if (is_new && calls_.Create(&found->second) != kSuccess) found->second = nullptr;
+  return found->second;
+}
+
+Library::Choice Library::choose(Handle handle, const Numbers& numbers, const Call& call) const {
+  Offer offers[kOffersMax]{};
+  int count = 0;
+  if (call.offers(handle, count, offers) != kSuccess) return {};
+  for (int i = next_offer(numbers, offers, count, 0); i >= 0;
+       i = next_offer(numbers, offers, count, i + 1)) {
+    Choice choice{true, offers[i].algorithm, math_of(numbers, offers[i]), 0};
+    // Asked again: with the math that it is run with.
+    if (calls_.SetConvolutionMathType(call.d.convolution, choice.math) == kSuccess &&
+        call.workspace(handle, choice.algorithm, choice.workspace) == kSuccess &&
+        choice.workspace <= kWorkspaceMax)
+      return choice;
+  }
+  return {};
+}
+
+Library::Choice& Library::choice_of(Handle handle, int device, const Numbers& numbers,
+                                    const Call& call) {
+  std::pair<int, Numbers> key{device, numbers};
+  auto found = choices_.find(key);
+  if (found != choices_.end()) return found->second;
+  if (choices_.size() >= kChoicesMax) choices_.clear();
+  return choices_[key] = choose(handle, numbers, call);
+}
+
+int Library::run(Stream& stream, int device, const Convolution& convolution) {
+  Numbers numbers;
+  if (!works() || !numbers_of(convolution, numbers)) return kUnsupported;
+  Descriptors descriptors(calls_);
+  if (!descriptors.make(numbers)) return kUnsupported;
+  Call call{calls_, descriptors, numbers};
+
+  std::lock_guard hold(mutex_);
+  Handle handle = handle_of(device);
+  if (!handle) return kUnsupported;
+  Choice& choice = choice_of(handle, device, numbers, call);
+  if (!choice.is_there) return kUnsupported;
+  size_t used = stream.scratch.used;
+  char* room = nullptr;
+  if (choice.workspace > 0) {
+    room = stream.scratch.take<char>(static_cast<int64_t>(choice.workspace));
+    if (!room) return kNeedsScratch;
+  }
+  int status = calls_.SetStream(handle, stream.native);
+  if (status == kSuccess)
+    status = calls_.SetConvolutionMathType(descriptors.convolution, choice.math);
+  if (status == kSuccess)
+    status = on_device(
+        [&] { return call.run(handle, convolution, choice.algorithm, room, choice.workspace); });
+  if (is_refusal(status)) {  // before anything was put on the stream
+    choice.is_there = false;
+    stream.scratch.used = used;
+    return kUnsupported;
+  }
+  return status == kSuccess ? kDone : kDnnErrors + status;
+}
+
+}  // namespace dnn
+
+namespace {
+
+std::atomic<bool> cudnn_is_asked{true};
+std::atomic<int64_t> cudnn_asked{0}, cudnn_done{0};
+
+// The library that the environment names.
+struct CudnnName {
+  std::string path;
+  bool is_named = false, is_off = false;
+
+  CudnnName() {
+    const char* text = std::getenv(kCudnnVariable);
+    is_named = text != nullptr && *text != 0;
+    if (is_named) path = text;
+    is_off = path == "off";
+#ifdef FLOW_EMULATE  // the machine's would want a GPU
+    if (!is_named) is_off = true;
+#endif
+  }
+};
+
+const CudnnName& cudnn_name() {
+  static const CudnnName name;
+  return name;
+}
+
+// Never unloaded: at exit the driver may be gone before it.
+dnn::Library& cudnn_library() {
+  static auto* library = new dnn::Library(cudnn_name().path);
+  return *library;
+}
+
+}  // namespace
+
+int convolve_by_cudnn(Stream& stream, const Convolution& convolution) {
+  if (!cudnn_is_asked || cudnn_name().is_off) return kUnsupported;
+  dnn::Library& library = cudnn_library();
+  if (!library.works()) return cudnn_name().is_named ? kDnnErrors : kUnsupported;
+  int device = 0;
+  if (int error = dnn::current_device(device)) return error;
+  int code = library.run(stream, device, convolution);
+  if (code == kNeedsScratch) return code;
+  cudnn_asked++;
+  if (code == kDone) cudnn_done++;
+  return code;
+}
+
+const char* cudnn_error_text(int code) {
+  static thread_local std::string text;
+  const dnn::Library& library = cudnn_library();
+  if (!library.works())
+    text = std::string("the library that ") + kCudnnVariable +
+           " names can't be used: " + library.problem();
+  else
+    text = std::string("cuDNN failed in a convolution that it had offered to do: ") +
+           library.calls().GetErrorString(code - kDnnErrors);
+  return text.c_str();
+}
+
+CudnnUse cudnn_use() {
+  if (cudnn_name().is_off) return {std::string("left out by ") + kCudnnVariable, 0, 0};
+  return {cudnn_library().text(), cudnn_asked, cudnn_done};
+}
+
+void use_cudnn(bool is_asked) { cudnn_is_asked = is_asked; }
+
+}  // namespace flow::cuda

@@ -1,0 +1,9 @@
+// A build without CUDA asks no cuDNN.
+#include "kernels/cuda/cudnn.hpp"
+
+namespace flow::cuda {
+
+CudnnUse cudnn_use() { return {"flow was built without CUDA", 0, 0}; }
+void use_cudnn(bool) {}
+
+}  // namespace flow::cuda

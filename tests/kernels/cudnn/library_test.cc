@@ -1,0 +1,261 @@
+// One call from the row's operands to cuDNN's functions, with the cuDNN of the tests.
+#include <dlfcn.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <vector>
+
+#include "kernels/cuda/cudnn_library.hpp"
+#include "kernels/cuda/errors.hpp"
+#include "tests/kernels/cudnn/fake_cudnn.hpp"
+#include "tests/kernels/emulator/emulator.hpp"
+#include "tests/kernels/suite/suite.hpp"
+
+namespace flow::cuda::dnn {
+namespace {
+
+using Catch::Contains;
+using suite::Array;
+
+// For the table's own, before anything reads it.
+const int is_named = ::setenv(kCudnnVariable, FAKE_CUDNN, 0);
+
+FakeCudnn& fake() {
+  static void* file = dlopen(FAKE_CUDNN, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(file);
+  return *static_cast<FakeCudnn*>(dlsym(file, "fake_cudnn"));
+}
+
+// The fake as it is at first, but for what lives on in the table's.
+FakeCudnn& fresh_fake() {
+  int64_t alive = fake().alive;
+  fake() = {};
+  fake().alive = alive;
+  return fake();
+}
+
+// y = x * 2 + bias: a picture of 3 by 3 under a window of 1.
+struct Doubled {
+  alignas(16) float x[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  alignas(16) float w[1] = {2};
+  alignas(16) float y[9] = {};
+  alignas(16) float b[1] = {100};
+  alignas(16) char room[8192] = {};
+  View bias = view({1}, b);
+  Convolution convolution{
+      Way::forward, {}, view({1, 1, 3, 3}, x), view({1, 1, 1, 1}, w), view({1, 1, 3, 3}, y)};
+  Stream stream;
+
+  Doubled() { stream.scratch = {room, sizeof room, 0, 0}; }
+  static View view(const Shape& shape, float* data) {
+    return dense(DType::f32, shape, reinterpret_cast<char*>(data));
+  }
+  int run(Library& library) { return library.run(stream, 0, convolution); }
+};
+
+TEST_CASE("a convolution is done by cuDNN, and leaves nothing behind") {
+  FakeCudnn& dnn = fresh_fake();
+  int64_t before = dnn.alive;
+  int mark = 0;
+  {
+    Library library(FAKE_CUDNN);
+    CHECK(library.text() == "cuDNN 9.19.0");
+    Doubled call;
+    call.stream.native = &mark;
+    REQUIRE(call.run(library) == kDone);
+    CHECK(call.y[8] == 16);
+    CHECK(dnn.forward == 1);
+    CHECK(dnn.algorithm == kForwardImplicitPrecompGemm);
+    CHECK(dnn.math == kFmaMath);
+    CHECK(dnn.stream == &mark);
+    CHECK(call.stream.scratch.used == 4096);
+    CHECK(dnn.alive == before + 1);  // the handle
+    call.convolution.bias = &call.bias;
+    call.stream.scratch.used = 0;
+    REQUIRE(call.run(library) == kDone);
+    CHECK(call.y[8] == 116);
+    CHECK(dnn.with_bias == 1);
+  }
+  CHECK(dnn.alive == before);
+  CHECK(dnn.complaint == nullptr);
+}
+
+TEST_CASE("what an algorithm needs is asked for before anything is done") {
+  FakeCudnn& dnn = fresh_fake();
+  Library library(FAKE_CUDNN);
+  Doubled call;
+  call.stream.scratch = {};
+  CHECK(call.run(library) == kNeedsScratch);
+  CHECK(call.stream.scratch.needed == 4096);
+  CHECK(dnn.runs() == 0);
+  call.stream.scratch = {call.room, 4096, 0, 0};
+  CHECK(call.run(library) == kDone);
+}
+
+TEST_CASE("the heuristics are asked once for a shape, a direction, a bias and a device") {
+  FakeCudnn& dnn = fresh_fake();
+  Library library(FAKE_CUDNN);
+  Doubled call;
+  auto run = [&](int device) {
+    call.stream.scratch.used = 0;
+    REQUIRE(library.run(call.stream, device, call.convolution) == kDone);
+  };
+  run(0), run(0);
+  CHECK(dnn.heuristics == 1);
+  run(1), run(1);
+  CHECK(dnn.heuristics == 2);
+  call.convolution.way = Way::backward_input;
+  run(0), run(0);
+  CHECK(dnn.heuristics == 3);
+  CHECK(dnn.algorithm == kBackwardData1);
+  call.convolution.way = Way::backward_weight;
+  run(0), run(0);
+  CHECK(dnn.heuristics == 4);
+  CHECK(dnn.algorithm == kBackwardFilter1);
+  call.convolution.way = Way::forward;
+  call.convolution.bias = &call.bias;
+  run(0), run(0);
+  CHECK(dnn.heuristics == 5);
+  call.convolution.o.dilation[0] = 2;  // of a window of 1: the same result, another key
+  run(0), run(0);
+  CHECK(dnn.heuristics == 6);
+  CHECK(dnn.complaint == nullptr);
+}
+
+TEST_CASE("what cuDNN does not do is left to the kernels of flow") {
+  FakeCudnn& dnn = fresh_fake();
+  Library library(FAKE_CUDNN);
+  Doubled call;
+  SECTION("all offers add in any order") {
+    dnn.only_random = true;
+    for (Way way : {Way::forward, Way::backward_input, Way::backward_weight}) {
+      call.convolution.way = way;
+      CHECK(call.run(library) == kUnsupported);
+    }
+    CHECK(dnn.heuristics == 3);
+  }
+  SECTION("the heuristics refuse") {
+    dnn.offers_status = kNotSupported;
+    CHECK(call.run(library) == kUnsupported);
+    CHECK(call.run(library) == kUnsupported);
+    CHECK(dnn.heuristics == 1);
+  }
+  SECTION("all offers need too much room") {
+    dnn.workspace = kWorkspaceMax + 1;
+    call.convolution.bias = &call.bias;
+    CHECK(call.run(library) == kUnsupported);
+  }
+  SECTION("the call is refused, and not made again") {
+    dnn.run_status = kNotSupported + 2;
+    CHECK(call.run(library) == kUnsupported);
+    CHECK(call.stream.scratch.used == 0);
+    dnn.run_status = 0;
+    CHECK(call.run(library) == kUnsupported);
+  }
+  SECTION("it does not work on this device, and is asked once") {
+    dnn.create_status = 1001;
+    CHECK(call.run(library) == kUnsupported);
+    dnn.create_status = 0;
+    CHECK(call.run(library) == kUnsupported);
+    CHECK(library.run(call.stream, 1, call.convolution) == kDone);
+  }
+  SECTION("the descriptors are refused") {
+    call.convolution.y.shape[2] = 2;
+    CHECK(call.run(library) == kUnsupported);
+    CHECK(dnn.complaint == std::string("the result's size"));
+  }
+  if (dnn.runs() == 0) CHECK(call.y[8] == 0);
+}
+
+TEST_CASE("an algorithm without room is taken where the others need too much") {
+  FakeCudnn& dnn = fresh_fake();
+  Library library(FAKE_CUDNN);
+  Doubled call;
+  dnn.workspace = kWorkspaceMax + 1;
+  call.stream.scratch = {};
+  CHECK(call.run(library) == kDone);
+  CHECK(dnn.algorithm == kForwardImplicitGemm);
+  CHECK(call.y[8] == 16);
+}
+
+TEST_CASE("a failure has cuDNN's words") {
+  FakeCudnn& dnn = fresh_fake();
+  Library library(FAKE_CUDNN);
+  Doubled call;
+  dnn.run_status = 5000;
+  int code = call.run(library);
+  CHECK(code == kDnnErrors + 5000);
+  CHECK(std::string(cuda_kernels()->error_text(code)) ==
+        "cuDNN failed in a convolution that it had offered to do: CUDNN_STATUS_EXECUTION_FAILED");
+}
+
+TEST_CASE("another version, or one without a function, is not used") {
+  FakeCudnn& dnn = fresh_fake();
+  dnn.version = 8907;
+  Library old(FAKE_CUDNN);
+  CHECK_FALSE(old.works());
+  CHECK(old.text() == "its version is 8907: flow knows cuDNN 9");
+  Doubled call;
+  CHECK(call.run(old) == kUnsupported);
+  fresh_fake();
+  Library part(FAKE_CUDNN_WITHOUT_BIAS);
+  CHECK(part.text() == "it has no cudnnConvolutionBiasActivationForward");
+  CHECK(call.run(part) == kUnsupported);
+  Library none("/nowhere/libcudnn.so");
+  CHECK_THAT(none.text(), Contains("/nowhere/libcudnn.so"));
+  CHECK(call.run(none) == kUnsupported);
+}
+
+void check_pictures() {
+  suite::HostRunner runner(*cuda_kernels(), [](bool on) { emulator::reversed = on; });
+  suite::Suite all(runner, suite::test_seed());
+  suite::check_pictures(all);
+  for (const std::string& miss : all.misses) FAIL_CHECK(miss);
+  CHECK(all.lines.at("conv2d").checks > 20);
+}
+
+TEST_CASE("the table's pictures, by cuDNN") {
+  FakeCudnn& dnn = fresh_fake();
+  CudnnUse before = cudnn_use();
+  check_pictures();
+  CHECK(dnn.complaint == nullptr);
+  CHECK(dnn.backward_data >= 40);
+  CHECK(dnn.backward_filter >= 40);
+  CHECK(dnn.forward + dnn.with_bias >= 40);
+  CudnnUse use = cudnn_use();
+  CHECK(use.library == "cuDNN 9.19.0");
+  CHECK(use.done - before.done == dnn.runs());
+  // The weight's gradient of no pictures: zeros, for each of the types in both orders.
+  CHECK(use.asked - use.done == 8);
+}
+
+TEST_CASE("a program may leave cuDNN out for a while") {
+  FakeCudnn& dnn = fresh_fake();
+  use_cudnn(false);
+  check_pictures();
+  use_cudnn(true);
+  CHECK(dnn.runs() == 0);
+}
+
+int run_table(Doubled& call) {
+  const Convolution& v = call.convolution;
+  return cuda_kernels()->conv2d(call.stream, v.o, v.x, v.w, nullptr, v.y);
+}
+
+TEST_CASE("a library that the environment names and that is not there is an error", "[.missing]") {
+  Doubled call;
+  int code = run_table(call);
+  CHECK(code == kDnnErrors);
+  CHECK_THAT(cuda_kernels()->error_text(code),
+             Catch::StartsWith("the library that FLOW_CUDNN_LIB names can't be used: /nowhere"));
+}
+
+TEST_CASE("the environment leaves cuDNN out", "[.off]") {
+  Doubled call;
+  CHECK(run_table(call) == kDone);
+  CHECK(call.y[8] == 16);
+  CHECK(cudnn_use().library == "left out by FLOW_CUDNN_LIB");
+}
+
+}  // namespace
+}  // namespace flow::cuda::dnn
