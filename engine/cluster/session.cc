@@ -224,35 +224,32 @@ void Session::put_sealed(Frame type, std::string_view message, Outcome& out) {
 }
 
 void Session::finish(EndKind kind, const std::string& why, Outcome& out) {
-  std::string text;
-  switch (kind) {
-    case EndKind::refused:
-      text = fmt::format("no session with {}: {}", peer_text(), why);
-      break;
-    case EndKind::damaged:
-      text = fmt::format("the session with {} is not to be trusted any more: {}", peer_text(), why);
-      break;
-    case EndKind::lost:
-      text = fmt::format(
-          "nothing was heard from {} for {}: it is stopped, its machine is gone, or the "
-          "network between is cut",
-          peer_text(), why);
-      break;
-    case EndKind::cut:
-      text = fmt::format("the link to {} is gone, without a goodbye: {}", peer_text(), why);
-      break;
-    case EndKind::left:
-      text = fmt::format("{} has left: {}", peer_text(), why);
-      break;
-    case EndKind::ended:
-      text = fmt::format("the session with {} was ended: {}", peer_text(), why);
-      break;
-  }
+  Error error = environment_error(end_text(kind, why));
   phase_ = Phase::ended;
   handshake_.reset();
   sealer_.reset();
   opener_.reset();
-  out.events.emplace_back(Ended{kind, environment_error(std::move(text))});
+  out.events.emplace_back(Ended{kind, std::move(error)});
+}
+
+std::string Session::end_text(EndKind kind, const std::string& why) const {
+  std::string peer = peer_text();
+  if (!bulk_) return fmt::format("no session with {}: {}", peer, why);
+  switch (kind) {
+    case EndKind::lost:
+      return fmt::format(
+          "nothing was heard from {} for {}: it is stopped, its machine is gone, or the network "
+          "between is cut",
+          peer, why);
+    case EndKind::cut:
+      return fmt::format("the link to {} is gone, without a goodbye: {}", peer, why);
+    case EndKind::left:
+      return fmt::format("{} has left: {}", peer, why);
+    case EndKind::ended:
+      return fmt::format("the session with {} was ended: {}", peer, why);
+    default:
+      return fmt::format("the session with {} is not to be trusted any more: {}", peer, why);
+  }
 }
 
 // The name is the peer's word until it is proven.

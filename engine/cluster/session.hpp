@@ -123,6 +123,7 @@ class Session {
   void put(std::string frame, Outcome& out);
   void put_sealed(Frame type, std::string_view message, Outcome& out);
   void finish(EndKind kind, const std::string& why, Outcome& out);
+  std::string end_text(EndKind kind, const std::string& why) const;
   std::string peer_text() const;
 
   SessionOptions options_;

@@ -1,0 +1,161 @@
+#include "engine/cluster/session_link.hpp"
+
+#include <utility>
+
+#include "engine/base/clock.hpp"
+
+namespace flow::cluster {
+
+SessionLink::SessionLink(SessionOptions options, std::string address,
+                         std::shared_ptr<SessionUser> user)
+    : options_(std::move(options)), address_(std::move(address)), user_(std::move(user)) {}
+
+SessionLink::SessionLink(SessionOptions options, std::string address, Accept accept,
+                         OnUnopened on_unopened)
+    : options_(std::move(options)),
+      address_(std::move(address)),
+      accept_(std::move(accept)),
+      on_unopened_(std::move(on_unopened)) {}
+
+void SessionLink::attach(std::shared_ptr<Link> link) {
+  std::lock_guard lock(mutex_);
+  link_ = std::move(link);
+  for (std::string& frame : unsent_) link_->send(std::move(frame));
+  unsent_.clear();
+  if (closing_ms_) link_->close(*closing_ms_);
+}
+
+Session& SessionLink::session(Outcome& out) {
+  if (!session_) session_.emplace(options_, address_, monotonic_us(), out);
+  return *session_;
+}
+
+Status SessionLink::send(std::string_view message) {
+  std::unique_lock lock(mutex_);
+  Outcome out;
+  Status status = session(out).send(message, out);
+  act(lock, std::move(out));
+  return status;
+}
+
+void SessionLink::end(std::string_view reason) {
+  std::unique_lock lock(mutex_);
+  Outcome out;
+  session(out).end(reason, out);
+  act(lock, std::move(out));
+}
+
+void SessionLink::tick(int64_t now_us) {
+  std::unique_lock lock(mutex_);
+  if (!session_) return;  // a link that does not come up is the transport's to tell
+  Outcome out;
+  session_->tick(now_us, out);
+  act(lock, std::move(out));
+}
+
+void SessionLink::on_up() {
+  std::unique_lock lock(mutex_);
+  Outcome out;
+  session(out);
+  act(lock, std::move(out));
+}
+
+void SessionLink::on_frame(std::string_view frame) {
+  std::unique_lock lock(mutex_);
+  Outcome out;
+  session(out).on_frame(frame, monotonic_us(), out);
+  act(lock, std::move(out));
+}
+
+void SessionLink::on_down(const Error& why) {
+  std::unique_lock lock(mutex_);
+  Outcome out;
+  session(out).on_link_down(why, out);
+  is_down_ = true;
+  went_down_.notify_all();
+  act(lock, std::move(out));
+}
+
+bool SessionLink::is_down() const {
+  std::lock_guard lock(mutex_);
+  return is_down_;
+}
+
+bool SessionLink::wait_down(std::chrono::steady_clock::time_point until) {
+  std::unique_lock lock(mutex_);
+  return went_down_.wait_until(lock, until, [this] { return is_down_; });
+}
+
+SessionCounters SessionLink::counters() const {
+  std::lock_guard lock(mutex_);
+  return session_ ? session_->counters() : SessionCounters{};
+}
+
+BulkSeal SessionLink::bulk() const {
+  std::lock_guard lock(mutex_);
+  FLOW_CHECK(session_.has_value());
+  return session_->bulk();
+}
+
+std::shared_ptr<Link> SessionLink::link() const {
+  std::lock_guard lock(mutex_);
+  return link_;
+}
+
+// Frames are sent under the lock that they were sealed under: in that order they open. Events are
+// told without it, by one thread at a time, in the order in which they came about.
+void SessionLink::act(std::unique_lock<std::mutex>& lock, Outcome out) {
+  for (std::string& frame : out.frames) {
+    if (link_)
+      link_->send(std::move(frame));
+    else
+      unsent_.push_back(std::move(frame));
+  }
+  for (SessionEvent& event : out.events) {
+    if (auto* ended = std::get_if<Ended>(&event)) close_link(ended->kind);
+    events_.push_back(std::move(event));
+  }
+  if (is_telling_) return;
+  is_telling_ = true;
+  auto self = shared_from_this();  // who is told may let go of this
+  while (!events_.empty()) {
+    SessionEvent event = std::move(events_.front());
+    events_.pop_front();
+    lock.unlock();
+    tell(event);
+    lock.lock();
+  }
+  is_telling_ = false;
+  lock.unlock();
+}
+
+// A peer that is lost takes nothing, and one that is not to be trusted is told nothing. Others get
+// what makes them see for themselves why there is no session.
+void SessionLink::close_link(EndKind kind) {
+  closing_ms_ = kind == EndKind::lost || kind == EndKind::damaged ? 0 : kGoodbyeMs;
+  if (link_) link_->close(*closing_ms_);
+}
+
+void SessionLink::tell(SessionEvent& event) {
+  if (auto* opened = std::get_if<Opened>(&event)) return tell_opened(opened->peer);
+  if (auto* ended = std::get_if<Ended>(&event)) return tell_ended(*ended);
+  if (!user_) return;
+  if (auto* message = std::get_if<Message>(&event)) user_->on_message(std::move(message->bytes));
+  if (auto* suspected = std::get_if<Suspected>(&event)) user_->on_suspect(suspected->why);
+  if (std::holds_alternative<HeardAgain>(event)) user_->on_heard_again();
+}
+
+void SessionLink::tell_opened(const Peer& peer) {
+  was_opened_ = true;
+  if (accept_) user_ = accept_(peer, shared_from_this());
+  if (user_) return user_->on_open(peer);
+  end("this session is not wanted");
+}
+
+void SessionLink::tell_ended(const Ended& ended) {
+  auto user = std::exchange(user_, nullptr);  // it may hold this
+  if (user) return user->on_end(ended.kind, ended.why);
+  if (!was_opened_ && on_unopened_) on_unopened_(ended.kind, ended.why);
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,376 @@
+// Sessions over links within the process, with all the threads that there are.
+#include "engine/cluster/sessions.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cluster/pair.hpp"
+#include "transports/inproc/inproc.hpp"
+
+namespace flow::cluster {
+namespace {
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+/// Words that threads write down and a test waits for.
+class Log {
+ public:
+  void add(const std::string& word) {
+    std::lock_guard lock(mutex_);
+    words_.push_back(word);
+    added_.notify_all();
+  }
+  /// All of them, once there are `count`.
+  News wait(size_t count) {
+    std::unique_lock lock(mutex_);
+    bool came =
+        added_.wait_for(lock, std::chrono::seconds(60), [&] { return words_.size() >= count; });
+    if (!came) FAIL("fewer than " << count << " came: " << words_.size());
+    return words_;
+  }
+  std::string last(size_t count) { return wait(count).back(); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable added_;
+  News words_;
+};
+
+/// Writes down what its session tells.
+class User : public SessionUser {
+ public:
+  void on_open(const Peer& peer) override { log.add(words_of(Opened{peer})); }
+  void on_message(std::string message) override { log.add("message " + message); }
+  void on_suspect(const std::string& why) override { log.add("suspected: " + why); }
+  void on_heard_again() override { log.add("heard again"); }
+  void on_end(EndKind kind, const Error& why) override { log.add(words_of(Ended{kind, why})); }
+  Log log;
+};
+
+/// Takes part in no session: a link alone.
+class Stranger : public LinkHandler {
+ public:
+  void on_up() override { log.add("up"); }
+  void on_frame(std::string_view frame) override {
+    log.add("frame of " + std::to_string(frame.size()));
+  }
+  void on_down(const Error& why) override { log.add("down: " + why.message); }
+  Log log;
+};
+
+/// A head that listens, and what comes to it.
+struct Head {
+  explicit Head(const SessionOptions& options = options_of(Role::head))
+      : sessions(*transport, options, [this](std::string note) { notes.add(note); }) {
+    auto opened = sessions.listen("127.0.0.1:0", [this](const Peer&, auto session) {
+      link = session;
+      log.add("accepted");
+      return user;
+    });
+    REQUIRE(opened.ok());
+    listener = std::move(*opened);
+  }
+  ~Head() { listener.reset(); }
+  std::string address() const { return listener->address(); }
+
+  Log log, notes;
+  std::shared_ptr<User> user = std::make_shared<User>();
+  std::shared_ptr<SessionLink> link;
+  std::unique_ptr<Transport> transport = make_inproc_transport();
+  Sessions sessions;
+  std::unique_ptr<Listener> listener;
+};
+
+struct Worker {
+  explicit Worker(const Head& head, const SessionOptions& options = options_of(Role::worker))
+      : sessions(*transport, options, [](std::string) {}) {
+    auto opened = sessions.connect(head.address(), user);
+    REQUIRE(opened.ok());
+    link = *opened;
+  }
+  std::shared_ptr<User> user = std::make_shared<User>();
+  std::unique_ptr<Transport> transport = make_inproc_transport();
+  Sessions sessions;
+  std::shared_ptr<SessionLink> link;
+};
+
+SessionOptions quick(Role role) {
+  SessionOptions options = options_of(role);
+  options.handshake_ms = 200;
+  options.heartbeat_ms = 10;
+  options.suspect_after_ms = 60;
+  options.lost_after_ms = 200;
+  return options;
+}
+
+TEST_CASE("messages of many threads come whole, in each one's order, both ways") {
+  constexpr int kMessages = 500;
+  Head head;
+  Worker worker(head);
+  head.user->log.wait(1);
+  worker.user->log.wait(1);
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> threads;
+  for (SessionLink* link : {head.link.get(), worker.link.get()})
+    for (int thread : {0, 1})
+      threads.emplace_back([=, &refused] {
+        for (int i = 0; i < kMessages; i++)
+          if (!link->send(std::to_string(thread) + " " + std::to_string(i)).ok()) refused++;
+      });
+  for (auto& thread : threads) thread.join();
+  CHECK(refused == 0);
+  for (User* user : {head.user.get(), worker.user.get()}) {
+    News all = user->log.wait(1 + 2 * kMessages);
+    int next[2] = {0, 0};
+    for (size_t i = 1; i < all.size(); i++) {
+      int thread = all[i][8] - '0';
+      CHECK(all[i] == "message " + std::to_string(thread) + " " + std::to_string(next[thread]++));
+    }
+    CHECK(next[0] == kMessages);
+    CHECK(next[1] == kMessages);
+  }
+}
+
+TEST_CASE("a goodbye comes behind what was sent before it") {
+  Head head;
+  Worker worker(head);
+  worker.user->log.wait(1);
+  for (int i = 0; i < 100; i++) REQUIRE(worker.link->send(std::to_string(i)).ok());
+  worker.link->end("its work is done");
+  News news = head.user->log.wait(102);
+  CHECK(news[100] == "message 99");
+  CHECK_THAT(news[101],
+             Contains("left: node `w1` at client:") && Contains("has left: its work is done"));
+  CHECK_THAT(worker.user->log.wait(2)[1], StartsWith("ended: "));
+  CHECK_FALSE(worker.link->send("x").ok());
+}
+
+TEST_CASE("a user may send and end from within what it is told") {
+  struct Echo : User {
+    void on_message(std::string message) override {
+      (void)link->send("echo " + message);
+      link->end("answered");
+      User::on_message(message);
+    }
+    std::shared_ptr<SessionLink> link;
+  };
+  Head head;
+  auto echo = std::make_shared<Echo>();
+  head.user = echo;
+  Worker worker(head);
+  worker.user->log.wait(1);
+  head.user->log.wait(1);
+  echo->link = head.link;
+  REQUIRE(worker.link->send("hi").ok());
+  News news = worker.user->log.wait(3);
+  CHECK(news[1] == "message echo hi");
+  CHECK_THAT(news[2], Contains("has left: answered"));
+  CHECK(head.user->log.wait(3)[1] == "message hi");
+  echo->link.reset();
+}
+
+TEST_CASE(
+    "another secret never reaches the user, is told once with the address, and harms nobody else") {
+  Head head;
+  Worker right(head);
+  right.user->log.wait(1);
+  for (int i = 0; i < 10; i++) {
+    Worker wrong(head, options_of(Role::worker, secret_of(9)));
+    CHECK_THAT(wrong.user->log.last(1),
+               StartsWith("refused: no session with 127.0.0.1:") &&
+                   Contains("did not prove that it knows the cluster's secret"));
+  }
+  REQUIRE(right.link->send("still here").ok());
+  head.user->log.wait(2);
+  News notes = head.notes.wait(1);
+  CHECK(notes.size() == 1);
+  CHECK_THAT(notes[0],
+             StartsWith("no session with client:") && Contains("did not prove that it knows"));
+  CHECK(head.log.wait(1).size() == 1);
+}
+
+TEST_CASE("garbage is answered with an end, and told") {
+  Head head;
+  auto stranger = std::make_shared<Stranger>();
+  auto transport = make_inproc_transport();
+  auto link = transport->connect(head.address(), stranger);
+  REQUIRE(link.ok());
+  (*link)->send("GET / HTTP/1.1\r\n\r\n");
+  CHECK_THAT(head.notes.last(1), Contains("is no greeting of flow"));
+  News news = stranger->log.wait(3);
+  CHECK(news[0] == "up");
+  CHECK_THAT(news[1], StartsWith("frame of "));
+  CHECK_THAT(news[2], StartsWith("down: "));
+}
+
+TEST_CASE("a peer that says nothing is closed when its time for the handshake is over") {
+  Head head(quick(Role::head));
+  auto stranger = std::make_shared<Stranger>();
+  auto transport = make_inproc_transport();
+  auto link = transport->connect(head.address(), stranger);
+  REQUIRE(link.ok());
+  CHECK_THAT(head.notes.last(1), Contains("it did not prove itself within 0.2 s"));
+  CHECK_THAT(stranger->log.wait(3)[2], StartsWith("down: "));
+}
+
+/// Does the handshake and then hangs: nobody ticks it.
+class Hanging : public LinkHandler {
+ public:
+  void on_up() override {
+    step([&](Outcome& out) { session_.emplace(quick(Role::worker), "x", 0, out); });
+  }
+  void on_frame(std::string_view frame) override {
+    if (!stopped_) step([&](Outcome& out) { session_->on_frame(frame, 0, out); });
+    stopped_ = session_->is_open();
+  }
+  void on_down(const Error& why) override { log.add("down: " + why.message); }
+  Log log;
+  std::shared_ptr<Link> link;
+
+ private:
+  void step(const std::function<void(Outcome&)>& act) {
+    Outcome out;
+    act(out);
+    for (auto& frame : out.frames) link->send(std::move(frame));
+  }
+  std::optional<Session> session_;
+  bool stopped_ = false;
+};
+
+TEST_CASE("a peer that hangs behind a link that is well is suspect, then lost, and its link goes") {
+  Head head(quick(Role::head));
+  auto hanging = std::make_shared<Hanging>();
+  auto there = make_inproc_transport();
+  // It listens, so that its link is known before anything comes.
+  auto listener = there->listen("127.0.0.1:0", [&](std::shared_ptr<Link> link) {
+    hanging->link = std::move(link);
+    return hanging;
+  });
+  REQUIRE(listener.ok());
+  auto user = std::make_shared<User>();
+  auto session = head.sessions.connect((*listener)->address(), user);
+  REQUIRE(session.ok());
+  News news = user->log.wait(3);
+  CHECK(news[0] == "opened worker w1 0.1.0 42 proven");
+  CHECK_THAT(news[1], StartsWith("suspected: nothing was heard from node `w1` at 127.0.0.1:"));
+  CHECK_THAT(news[2], StartsWith("lost: nothing was heard from node `w1` at 127.0.0.1:") &&
+                          Contains(" for 0."));
+  CHECK_THAT(hanging->log.last(1), StartsWith("down: "));
+  hanging->link.reset();
+}
+
+TEST_CASE("idle sessions stay, and know the time there and back") {
+  SessionOptions head_options = quick(Role::head), worker_options = quick(Role::worker);
+  head_options.lost_after_ms = worker_options.lost_after_ms = 60'000;  // on a busy machine too
+  head_options.suspect_after_ms = worker_options.suspect_after_ms = 60'000;
+  Head head(head_options);
+  Worker worker(head, worker_options);
+  worker.user->log.wait(1);
+  auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!worker.link->counters().rtt_us && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  SessionCounters counters = worker.link->counters();
+  REQUIRE(counters.rtt_us.has_value());
+  CHECK(*counters.rtt_us >= 0);
+  CHECK(counters.frames_in >= 4);
+  CHECK(counters.frames_out >= 3);
+  CHECK(worker.user->log.wait(1).size() == 1);
+}
+
+TEST_CASE("where nobody listens there is no session, and its user is told why") {
+  auto transport = make_inproc_transport();
+  Sessions sessions(*transport, options_of(Role::worker), nullptr);
+  auto user = std::make_shared<User>();
+  auto session = sessions.connect("127.0.0.1:9", user);
+  REQUIRE(session.ok());
+  CHECK_THAT(user->log.last(1),
+             StartsWith("cut: no session with 127.0.0.1:9 (inproc): nothing listens"));
+}
+
+TEST_CASE("a session that its accepter does not want ends with a goodbye") {
+  Head head;
+  head.user = nullptr;
+  Worker worker(head);
+  News news = worker.user->log.wait(2);
+  CHECK_THAT(news[1], Contains("has left: this session is not wanted"));
+}
+
+TEST_CASE("without a secret nothing is reached beyond this machine") {
+  auto transport = make_inproc_transport();
+  Sessions open(*transport, options_of(Role::head, nullptr), nullptr);
+  auto accept = [](const Peer&, auto) { return std::make_shared<User>(); };
+  for (const char* address :
+       {"0.0.0.0:0", "10.0.0.1:0", "node7:0", "[::]:0", "127.example.org:0"}) {
+    auto listener = open.listen(address, accept);
+    REQUIRE_FALSE(listener.ok());
+    CHECK_THAT(listener.error().message, StartsWith(address) && Contains("--secret-file"));
+    CHECK_FALSE(open.connect(address, std::make_shared<User>()).ok());
+  }
+  for (const char* address : {"127.0.0.1:0", "[::1]:0", "localhost:0", "127.1.2.3:0"})
+    CHECK(open.listen(address, accept).ok());
+  Sessions closed(*transport, options_of(Role::head), nullptr);
+  CHECK(closed.listen("0.0.0.0:0", accept).ok());
+  CHECK_FALSE(closed.listen("nonsense", accept).ok());
+}
+
+TEST_CASE("who lets go of its sessions ends them, and its peers are told") {
+  Head head;
+  auto worker = std::make_unique<Worker>(head);
+  worker->user->log.wait(1);
+  auto user = worker->user;
+  worker.reset();
+  CHECK_THAT(user->log.wait(2)[1], StartsWith("ended: "));
+  CHECK_THAT(head.user->log.wait(2)[1], Contains("its process lets go of all sessions"));
+}
+
+TEST_CASE("a put goes sealed over the session's link") {
+  Head head;
+  Worker worker(head);
+  head.user->log.wait(1);
+  worker.user->log.wait(1);
+  std::string text = "weights", sent = text + std::string(kBulkSealBytes, '\0'),
+              got(sent.size(), '\0');
+  Log log;
+  head.link->link()->expect(5, {got.data(), got.size()}, [&](Result<size_t> size) {
+    log.add(size.ok() && head.link->bulk().open(5, got.data(), *size) ? got.substr(0, text.size())
+                                                                      : "?");
+  });
+  worker.link->bulk().seal(5, sent.data(), text.size());
+  worker.link->link()->put(5, {sent.data(), sent.size()},
+                           [&](Status status) { log.add(status.ok() ? "put" : "?"); });
+  News news = log.wait(2);
+  std::sort(news.begin(), news.end());
+  CHECK(news == News{"put", "weights"});
+}
+
+TEST_CASE("only so many peers are in the handshake at a time, and then there is room again") {
+  SessionOptions options = quick(Role::head);
+  options.handshake_ms = 3'000;
+  Head head(options);
+  auto transport = make_inproc_transport();
+  std::vector<std::shared_ptr<Stranger>> strangers;
+  std::vector<std::shared_ptr<Link>> links;
+  for (int i = 0; i <= kHandshakesMax; i++) {
+    strangers.push_back(std::make_shared<Stranger>());
+    auto link = transport->connect(head.address(), strangers.back());
+    REQUIRE(link.ok());
+    links.push_back(*link);
+  }
+  CHECK_THAT(head.notes.last(1),
+             Contains("was turned away: 256 others have not proven themselves yet"));
+  CHECK_THAT(strangers.back()->log.last(1), StartsWith("down: "));
+  links.clear();
+  Worker worker(head);
+  CHECK(worker.user->log.wait(1)[0] == "opened head h1 0.1.0 41 proven");
+}
+
+}  // namespace
+}  // namespace flow::cluster

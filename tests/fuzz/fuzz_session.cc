@@ -1,0 +1,239 @@
+// A head's session under and after its handshake, fed with whatever: the worker's frames come as
+// they are, changed, twice, not at all, later, or made up. Nothing reaches the head but what the
+// worker sent, in its order, from the first; after an end nothing comes; and time does what it
+// likes.
+#include <sodium.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/cluster/session.hpp"
+
+namespace {
+
+using namespace flow::cluster;
+
+// An input must do the same each time: this stands for the system's randomness.
+uint64_t random_state = 0;
+uint32_t next_random() {
+  random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<uint32_t>(random_state >> 32);
+}
+void fill_random(void* data, size_t size) {
+  for (size_t i = 0; i < size; i++)
+    static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(next_random());
+}
+const char* random_name() { return "fuzz"; }
+
+bool use_random() {
+  static randombytes_implementation fixed{random_name, next_random, nullptr,
+                                          nullptr,     fill_random, nullptr};
+  return randombytes_set_implementation(&fixed) == 0;
+}
+const bool kReady = use_random();
+
+std::shared_ptr<const Secret> secret_of(uint8_t byte) {
+  auto secret = std::make_shared<Secret>();
+  secret->bytes.fill(byte);
+  return secret;
+}
+
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : at_(data), end_(data + size) {}
+  bool is_empty() const { return at_ == end_; }
+  uint8_t byte() { return is_empty() ? uint8_t{0} : *at_++; }
+  std::string bytes(size_t size) {
+    std::string taken;
+    while (taken.size() < size && !is_empty()) taken += static_cast<char>(byte());
+    return taken;
+  }
+  int64_t number() {
+    uint64_t number = 0;
+    for (int i = 0; i < 8; i++) number = number << 8 | byte();
+    return static_cast<int64_t>(number);
+  }
+
+ private:
+  const uint8_t *at_, *end_;
+};
+
+class Story {
+ public:
+  explicit Story(uint8_t kind) {
+    SessionOptions options;
+    options.version = "0.1.0";
+    options.node = "h1";
+    options.role = Role::head;
+    if ((kind & 1) == 0) options.secret = secret_of(7);
+    Outcome out;
+    head_ = std::make_unique<Session>(options, "10.0.0.7:41 (tcp)", 0, out);
+    take(std::move(out), to_worker_);
+    options.node = "w1";
+    options.role = (kind & 2) == 0 ? Role::worker : Role::head;
+    if ((kind & 4) != 0) options.secret = secret_of(8);
+    if ((kind & 8) != 0) options.schema = 1;
+    out = {};
+    worker_ = std::make_unique<Session>(options, "10.0.0.1:77 (tcp)", 0, out);
+    keep(std::move(out), to_head_);
+    is_like_ = (kind & 14) == 0;
+    if ((kind & 16) != 0) open();
+  }
+
+  void play(Input& in) {
+    switch (in.byte() % 12) {
+      case 0:
+        return to_head(next());
+      case 1:
+        return worker_frame();
+      case 2:
+        return change_next(in);
+      case 3: {
+        if (to_head_.size() > 1) std::swap(to_head_[0], to_head_[1]);
+        return;
+      }
+      case 4: {
+        if (!past_.empty()) to_head(past_[in.byte() % past_.size()]);
+        return;
+      }
+      case 5:
+        return to_head(in.bytes(in.byte()));
+      case 6: {
+        if (!to_worker_.empty()) to_head(to_worker_.front());
+        return;
+      }
+      case 7:
+        return send(in.bytes(in.byte()));
+      case 8:
+        return tick(in);
+      case 9: {
+        next();  // lost
+        return;
+      }
+      case 10: {
+        if (in.byte() == 0) end(in.bytes(in.byte()));
+        return;
+      }
+      case 11:
+        return to_head(std::string(size_t{in.byte()} << 10, static_cast<char>(in.byte())));
+    }
+  }
+
+  /// Whatever came, what was opened opens for the right peers alone.
+  void check() const {
+    if (!head_->is_open()) return;
+    FLOW_CHECK(is_like_);
+  }
+
+ private:
+  void open() {
+    for (int i = 0; i < 2; i++) {
+      worker_frame();
+      to_head(next());
+    }
+    to_worker_.clear();
+    past_.clear();
+  }
+  std::string next() {
+    if (to_head_.empty()) return {};
+    std::string frame = std::move(to_head_.front());
+    to_head_.pop_front();
+    return frame;
+  }
+  void change_next(Input& in) {
+    if (to_head_.empty()) return;
+    std::string& frame = to_head_.front();
+    size_t at = in.byte() | in.byte() << 8;
+    uint8_t how = in.byte();
+    if (frame.empty() || how == 0) return frame.resize(at % 2048);
+    at %= frame.size();
+    frame[at] = static_cast<char>(frame[at] ^ how);
+  }
+  void to_head(const std::string& frame) {
+    Outcome out;
+    head_->on_frame(frame, now_us_, out);
+    take(std::move(out), to_worker_);
+  }
+  void worker_frame() {
+    if (to_worker_.empty()) return;
+    std::string frame = std::move(to_worker_.front());
+    to_worker_.pop_front();
+    Outcome out;
+    worker_->on_frame(frame, now_us_, out);
+    keep(std::move(out), to_head_);
+  }
+  void send(const std::string& message) {
+    Outcome out;
+    if (worker_->send(message, out).ok()) sent_.push_back(message);
+    keep(std::move(out), to_head_);
+    out = {};
+    (void)head_->send(message, out);
+    take(std::move(out), to_worker_);
+  }
+  void end(const std::string& reason) {
+    Outcome out;
+    worker_->end(reason, out);
+    keep(std::move(out), to_head_);
+  }
+  void tick(Input& in) {
+    uint8_t step = in.byte();
+    now_us_ = step == 255 ? in.number()
+                          : static_cast<int64_t>(static_cast<uint64_t>(now_us_) + step * 10'000u);
+    Outcome out;
+    head_->tick(now_us_, out);
+    take(std::move(out), to_worker_);
+    out = {};
+    worker_->tick(now_us_, out);
+    keep(std::move(out), to_head_);
+  }
+
+  // Of the head: everything it tells is held against what the worker sent.
+  void take(Outcome out, std::deque<std::string>& queue) {
+    for (std::string& frame : out.frames) queue.push_back(std::move(frame));
+    for (SessionEvent& event : out.events) {
+      FLOW_CHECK(!has_ended_);
+      if (std::holds_alternative<Opened>(event)) {
+        FLOW_CHECK(!was_opened_ && is_like_);
+        was_opened_ = true;
+      } else if (auto* message = std::get_if<Message>(&event)) {
+        FLOW_CHECK(was_opened_ && taken_ < sent_.size() && message->bytes == sent_[taken_]);
+        taken_++;
+      } else if (auto* ended = std::get_if<Ended>(&event)) {
+        has_ended_ = true;
+        FLOW_CHECK(ended->why.message.find("10.0.0.7:41 (tcp)") != std::string::npos);
+      } else {
+        FLOW_CHECK(was_opened_);
+      }
+    }
+  }
+  void keep(Outcome out, std::deque<std::string>& queue) {
+    for (std::string& frame : out.frames) {
+      past_.push_back(frame);
+      queue.push_back(std::move(frame));
+    }
+  }
+
+  std::unique_ptr<Session> head_, worker_;
+  std::deque<std::string> to_head_, to_worker_;
+  std::vector<std::string> past_;  // all that the worker ever sent
+  std::vector<std::string> sent_;  // the messages of it
+  size_t taken_ = 0;
+  int64_t now_us_ = 0;
+  bool is_like_ = false, was_opened_ = false, has_ended_ = false;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FLOW_CHECK(kReady);
+  random_state = 1;
+  Input in(data, size);
+  Story story(in.byte());
+  while (!in.is_empty()) {
+    story.play(in);
+    story.check();
+  }
+  return 0;
+}
