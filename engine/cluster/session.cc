@@ -168,7 +168,7 @@ void Session::tick(int64_t now_us, Outcome& out) {
   counters_.silent_us = time_us_ - heard_us_;
   if (phase_ != Phase::open) {
     if (time_us_ > options_.handshake_ms * 1000)
-      finish(EndKind::refused,
+      finish(EndKind::lost,
              "it did not prove itself within " + seconds(options_.handshake_ms * 1000), out);
     return;
   }

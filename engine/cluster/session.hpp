@@ -49,9 +49,9 @@ struct Peer {
 };
 
 enum class EndKind : uint8_t {
-  refused,  ///< no session came about: the peer is not one of ours, or of another version
+  refused,  ///< the peer is not one of ours, or of another version: the next try will be no better
   damaged,  ///< something came that is not what the peer sent
-  lost,     ///< nothing came for too long
+  lost,     ///< nothing came for too long, or the handshake took too long
   cut,      ///< the link went down
   left,     ///< the peer said goodbye
   ended,    ///< this side did
