@@ -141,17 +141,6 @@ void enter(Fiber& fiber) {
   running = &fiber;
 }
 
-void fail(std::string text) {
-  if (!block.failed) failure = std::move(text);
-  block.failed = true;
-}
-
-// Does not return: the block is given up with all its fibers, whose stacks hold nothing to free.
-[[noreturn]] void give_up() {
-  switch_to(running->context, host);
-  std::abort();
-}
-
 void work() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, &host.bottom, &host.size);
@@ -258,12 +247,34 @@ void run_block() {
     running = next;
     switch_to(host, next->context);
   }
+  if (!end_copies()) fail("a block ended before its copies were waited for");
 }
 
 }  // namespace
 
 const std::string& error_text() { return failure; }
 int lane() { return static_cast<int>(place.thread.x) % kLanes; }
+
+void fail(const std::string& what) {
+  if (!block.failed) failure = what;
+  block.failed = true;
+}
+// The block is given up with all its fibers, whose stacks hold nothing to free.
+void give_up() {
+  switch_to(running->context, host);
+  std::abort();
+}
+
+bool is_shared(const void* at, size_t bytes) {
+  auto first = reinterpret_cast<uintptr_t>(at);
+  auto holds = [&](const std::unique_ptr<char[]>& room, size_t size) {
+    auto start = reinterpret_cast<uintptr_t>(room.get());
+    return first >= start && first + bytes <= start + size;
+  };
+  for (const Room& room : block.rooms)
+    if (holds(room.data, room.bytes)) return true;
+  return holds(block.dynamic, block.dynamic_bytes);
+}
 
 void* shared_room(const char* key, size_t bytes) {
   for (Room& room : block.rooms)

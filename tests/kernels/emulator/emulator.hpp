@@ -2,8 +2,9 @@
 // them, run here. The threads of a block are fibers, so barriers, shuffles and shared memory work
 // as they do there; blocks run one after the other. What a device would not take or would leave
 // undefined stops the launch, and `error_text` says why: a barrier that not all threads reach, or
-// that they reach at different places, a shuffle without its whole warp, a launch beyond the
-// device's limits, too much shared memory. Shared memory is allocated for each block with its exact
+// that they reach at different places, a shuffle or a product of tensor cores without its whole
+// warp, an address that is not aligned, a copy that nobody waits for, a launch beyond the device's
+// limits, too much shared memory. Shared memory is allocated for each block with its exact
 // size, so that AddressSanitizer sees what lies beyond, and filled with NaN.
 #pragma once
 #include <cmath>
@@ -49,6 +50,24 @@ void wait_for_block(const char* file, int line);
 /// Gives every lane of the warp what each put in: 32 pieces of 16 bytes.
 const char* exchange(const void* mine, size_t bytes, const char* file, int line);
 int lane();
+/// What a kernel must not do: the launch fails. Then give up, which frees nothing of the stack.
+void fail(const std::string& what);
+[[noreturn]] void give_up();
+/// All of these bytes are the block's shared memory.
+bool is_shared(const void* at, size_t bytes);
+
+// ---- mma.cc: the instructions of kernels/cuda/mma.cuh
+
+/// d += a b of the whole warp; `value` is of one element's bits.
+void mma_16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+               float (*value)(uint16_t), const char* file, int line);
+void ldmatrix_x4(uint32_t (&to)[4], const void* row, bool transposed, const char* file, int line);
+/// Copies are done as late as they may be: when they are waited for.
+void copy_async(void* to, const void* from, int bytes, bool inside, const char* file, int line);
+void commit_copies();
+void wait_for_copies(int pending);
+/// Forgets a block's copies; false where some were not waited for.
+bool end_copies();
 
 int run(dim3 grid, int threads, size_t bytes, void (*kernel)(void*), void* object);
 template <typename F>
