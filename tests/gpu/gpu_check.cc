@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 
@@ -264,9 +265,9 @@ class Bench {
   std::vector<std::unique_ptr<Room>> rooms_;
 };
 
-void print_speed(const char* name, double amount, double seconds, double ceiling,
+void print_speed(const std::string& name, double amount, double seconds, double ceiling,
                  const char* unit) {
-  fmt::print("{:<32} {:>9.1f} us {:>9.1f} {}  {:>5.1f}% of the ceiling\n", name, seconds * 1e6,
+  fmt::print("{:<36} {:>9.1f} us {:>9.1f} {}  {:>5.1f}% of the ceiling\n", name, seconds * 1e6,
              amount / seconds / 1e9, unit, 100 * amount / seconds / ceiling);
 }
 
@@ -290,7 +291,7 @@ void measure_convolutions(Bench& b, double ceiling) {
         if (by_cudnn && cuda::cudnn_use().done == before) continue;
         std::string text =
             fmt::format("{} {} {}", name, dtype_name(dtype), by_cudnn ? "cuDNN" : "flow");
-        print_speed(text.c_str(), amount, seconds, ceiling, "GFLOP/s");
+        print_speed(text, amount, seconds, ceiling, "GFLOP/s");
       }
       cuda::use_cudnn(true);
     };
@@ -302,6 +303,26 @@ void measure_convolutions(Bench& b, double ceiling) {
         [&] { return b.table.conv2d_backward_weight(b.stream, o, grad, x, dw); });
     b.clear();
   }
+}
+
+void measure_attention(Bench& b, DType dtype, int64_t width, bool causal, double ceiling) {
+  constexpr int64_t batches = 4, heads = 16, rows = 2048;
+  Shape shape{batches, heads, rows, width};
+  View q = b.random(dtype, shape), k = b.random(dtype, shape), v = b.random(dtype, shape);
+  View grad = b.random(dtype, shape), out = b.empty(dtype, shape);
+  View dq = b.empty(dtype, shape), dk = b.empty(dtype, shape), dv = b.empty(dtype, shape);
+  View lse = b.empty(DType::f32, {batches, heads, rows});
+  Attention options{causal, 1 / std::sqrt(static_cast<double>(width))};
+  double product = 2.0 * batches * heads * rows * rows * static_cast<double>(width);
+  if (causal) product /= 2;  // half of it is seen
+  std::string what = fmt::format(" {} {}{}", dtype_name(dtype), width, causal ? " causal" : "");
+  double forward = b.time([&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
+  double backward = b.time([&] {
+    return b.table.attention_backward(b.stream, options, q, k, v, out, lse, grad, dq, dk, dv);
+  });
+  print_speed("attention" + what, 2 * product, forward, ceiling, "GFLOP/s");
+  print_speed("attention_backward" + what, 5 * product, backward, ceiling, "GFLOP/s");
+  b.clear();
 }
 
 void measure(void* native) {
@@ -397,23 +418,9 @@ void measure(void* native) {
              [&] { return b.table.matmul(b.stream, x, y, 1, 0, &bias, Unary::gelu_tanh, z); });
     b.clear();
   }
-  {
-    constexpr int64_t batches = 8, heads = 12, rows = 1024, width = 64;
-    Shape shape{batches, heads, rows, width};
-    View q = b.random(DType::bf16, shape), k = b.random(DType::bf16, shape);
-    View v = b.random(DType::bf16, shape), out = b.empty(DType::bf16, shape);
-    View grad = b.random(DType::bf16, shape), dq = b.empty(DType::bf16, shape);
-    View dk = b.empty(DType::bf16, shape), dv = b.empty(DType::bf16, shape);
-    View lse = b.empty(DType::f32, {batches, heads, rows});
-    Attention options{true, 0.125};
-    double one = 2.0 * batches * heads * rows * rows * width / 2;  // half of it is seen
-    computes("attention bf16 causal", 2 * one,
-             [&] { return b.table.attention(b.stream, options, q, k, v, out, lse); });
-    computes("attention_backward bf16 causal", 5 * one, [&] {
-      return b.table.attention_backward(b.stream, options, q, k, v, out, lse, grad, dq, dk, dv);
-    });
-    b.clear();
-  }
+  for (DType dtype : {DType::f16, DType::bf16})
+    for (int64_t width : {64, 128})
+      for (bool causal : {false, true}) measure_attention(b, dtype, width, causal, products);
   measure_convolutions(b, products);
 }
 
