@@ -1,7 +1,9 @@
 // Attention over tiles of keys, with the softmax carried along (Dao et al., "FlashAttention"): no
 // memory of the size of queries times keys. The backward makes the products again, once from the
 // queries' side and once from the keys', so that each gradient is summed by one block in order.
-// Four threads share a row of a tile.
+// Four threads share a row of a tile. Half floats that lie as tensor cores take them are
+// attention_tensor.cu's.
+#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launchers.hpp"
 
@@ -11,36 +13,6 @@ namespace {
 constexpr int kLanes = 4;  // threads of one row
 template <typename C>
 constexpr int kRows = sizeof(C) == 8 ? 16 : 32;  // of a tile, and its columns
-
-// An operand [b, h, t, d] with a dense last dimension.
-template <typename T>
-struct Heads {
-  T* data;
-  int64_t batch, head, row;  // strides
-
-  FLOW_DEVICE T* at(int64_t b, int64_t h) const { return data + b * batch + h * head; }
-};
-template <typename T>
-Heads<T> heads_of(const View& view) {
-  return {view.at<T>(), view.strides[0], view.strides[1], view.strides[2]};
-}
-
-template <typename C>
-struct Sizes {
-  int64_t batches, heads, groups, queries, keys;
-  int width;  // d
-  bool causal;
-  C scale;
-
-  /// Keys that the query sees: those before this one.
-  FLOW_DEVICE int64_t seen_by(int64_t query) const {
-    return causal ? most(0, least(query + keys - queries + 1, keys)) : keys;
-  }
-  /// The first query that sees the key.
-  FLOW_DEVICE int64_t first_to_see(int64_t key) const {
-    return causal ? most(0, key - (keys - queries)) : 0;
-  }
-};
 
 // A tile has one column more than the head is wide, against bank conflicts.
 template <typename T, typename C>
@@ -69,8 +41,9 @@ FLOW_DEVICE C over_lanes(C value, F f) {
 
 // `room`: the widest head that fits, for what a thread keeps in registers.
 template <int room, typename T>
-__global__ void __launch_bounds__(128) attention_kernel(Sizes<Compute<T>> s, Heads<T> q, Heads<T> k,
-                                                        Heads<T> v, Heads<T> out, Compute<T>* lse) {
+__global__ void __launch_bounds__(128)
+    attention_kernel(AttentionSizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v, Heads<T> out,
+                     Compute<T>* lse) {
   using C = Compute<T>;
   constexpr int rows = kRows<C>;
   int pitch = s.width + 1;
@@ -142,7 +115,7 @@ __global__ void __launch_bounds__(128) attention_kernel(Sizes<Compute<T>> s, Hea
 // delta = sum over d of grad * out, for each row.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    delta_kernel(Sizes<Compute<T>> s, Heads<T> out, Heads<T> grad, Compute<T>* delta) {
+    delta_kernel(AttentionSizes<Compute<T>> s, Heads<T> out, Heads<T> grad, Compute<T>* delta) {
   using C = Compute<T>;
   int lane = static_cast<int>(threadIdx.x) % kWarp;
   int64_t rows = s.batches * s.heads * s.queries, warps = threads_of_grid() / kWarp;
@@ -159,8 +132,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <int room, typename T>
 __global__ void __launch_bounds__(128)
-    queries_backward_kernel(Sizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v, Heads<T> grad,
-                            const Compute<T>* lse, const Compute<T>* delta, Heads<T> dq) {
+    queries_backward_kernel(AttentionSizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v,
+                            Heads<T> grad, const Compute<T>* lse, const Compute<T>* delta,
+                            Heads<T> dq) {
   using C = Compute<T>;
   constexpr int rows = kRows<C>;
   int pitch = s.width + 1;
@@ -216,8 +190,9 @@ __global__ void __launch_bounds__(128)
 
 template <int room, typename T>
 __global__ void __launch_bounds__(128)
-    keys_backward_kernel(Sizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v, Heads<T> grad,
-                         const Compute<T>* lse, const Compute<T>* delta, Heads<T> dk, Heads<T> dv) {
+    keys_backward_kernel(AttentionSizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v,
+                         Heads<T> grad, const Compute<T>* lse, const Compute<T>* delta, Heads<T> dk,
+                         Heads<T> dv) {
   using C = Compute<T>;
   constexpr int rows = kRows<C>;
   int pitch = s.width + 1;
@@ -282,13 +257,6 @@ __global__ void __launch_bounds__(128)
 constexpr int64_t kWidthMax = 256;
 
 template <typename C>
-Sizes<C> sizes_of(const Attention& options, const View& q, const View& k) {
-  return {q.shape[0],     q.shape[1],
-          k.shape[1],     q.shape[2],
-          k.shape[2],     static_cast<int>(q.shape[3]),
-          options.causal, static_cast<C>(options.scale)};
-}
-template <typename C>
 size_t room_of(int width, int tiles, int squares) {
   size_t rows = kRows<C>;
   return (rows * static_cast<size_t>(width + 1) * static_cast<size_t>(tiles) +
@@ -325,6 +293,8 @@ int attention(Stream& stream, Attention options, const View& q, const View& k, c
               const View& out, const View& lse) {
   if (q.shape[3] > kWidthMax) return kUnsupported;
   if (lse.count() == 0) return kDone;
+  if (takes_tensor_cores({&q, &k, &v, &out}))
+    return tensor_attention(stream, options, q, k, v, out, lse);
   return visit_floats(q.dtype, [&](auto type) {
     using T = decltype(type);
     using C = Compute<T>;
@@ -351,9 +321,13 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
     if (!delta) return kNeedsScratch;
     int threads = kRows<C> * kLanes;
     int64_t rows = s.batches * s.heads * s.queries;
-    if (rows > 0) {
+    if (rows > 0)
       FLOW_LAUNCH(launch(stream, delta_kernel<T>, grid_of(blocks_for(rows * kWarp)), kBlockThreads,
                          0, s, heads_of<T>(out), heads_of<T>(grad), delta));
+    if constexpr (is_small_float<T>)
+      if (takes_tensor_cores({&q, &k, &v, &grad, &dq, &dk, &dv}))
+        return tensor_attention_backward(stream, options, q, k, v, lse, grad, delta, dq, dk, dv);
+    if (rows > 0) {
       auto kernel = s.width <= 64    ? queries_backward_kernel<64, T>
                     : s.width <= 128 ? queries_backward_kernel<128, T>
                                      : queries_backward_kernel<256, T>;

@@ -8,11 +8,14 @@ struct Case {
   int64_t b, h, g, t, s, d;
 };
 
-void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Layout layout) {
+// Queries and keys are from [-high, high).
+void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Layout layout,
+                          double high = 2) {
   Attention options{causal, 1 / std::sqrt(static_cast<double>(c.d))};
   DType wide = compute_type(dtype);
   Shape of_q{c.b, c.h, c.t, c.d}, of_k{c.b, c.g, c.s, c.d};
-  Array q = s.filled(dtype, of_q, layout), k = s.filled(dtype, of_k, layout);
+  Array q = s.filled(dtype, of_q, layout, -high, high);
+  Array k = s.filled(dtype, of_k, layout, -high, high);
   Array v = s.filled(dtype, of_k, layout), out(dtype, of_q, layout), lse(wide, {c.b, c.h, c.t});
   Array grad = s.filled(dtype, of_q, layout);
   Array dq(dtype, of_q, layout), dk(dtype, of_k, layout), dv(dtype, of_k, layout);
@@ -53,17 +56,20 @@ void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Lay
           }
         }
       }
+  // Where the shares of a small float are rounded for their product with v, which is below 2, that
+  // is as much again as the rounding of the result.
+  bool is_small = dtype == DType::f16 || dtype == DType::bf16;
   std::string what = std::string(dtype_name(dtype)) + " " + text_of(of_q) + " " + text_of(of_k) +
                      (causal ? " causal " : " ") + name_of(layout);
   s.check("attention", &Kernels::attention, what, {&q, &k, &v, &out, &lse},
           [&](const Kernels& table, Stream& stream, Views x) {
             return table.attention(stream, options, x[0], x[1], x[2], x[3], x[4]);
           },
-          {{&out, outs, {}, 64, 2}, {&lse, lses, {}, 64, 4}});
+          {{&out, outs, {}, 64, is_small ? 4.0 : 2.0}, {&lse, lses, {}, 64, 4}});
   for (size_t i = 0; i < lses.size(); i++) lse.set(static_cast<int64_t>(i), lses[i]);
   for (size_t i = 0; i < cells; i++) out.set(static_cast<int64_t>(i), outs[i]);
-  // `out` is rounded, so are the shares that a small float is multiplied as.
-  double scale = is_float(dtype) && dtype_size(dtype) == 2 ? 8 : 4;
+  // `out` is rounded, so are the shares and slopes that a small float is multiplied as.
+  double scale = (is_small ? 8 : 4) * high / 2;
   double many = 1 + std::sqrt(static_cast<double>(c.t) * static_cast<double>(c.h / c.g)) / 4;
   s.check("attention_backward", &Kernels::attention_backward, what,
           {&q, &k, &v, &out, &lse, &grad, &dq, &dk, &dv},
@@ -73,7 +79,7 @@ void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Lay
           },
           {{&dq, dqs, {}, 128, scale},
            {&dk, dks, {}, 128, scale * many},
-           {&dv, dvs, {}, 128, scale * many}});
+           {&dv, dvs, {}, 128, (is_small ? 8 : 4) * many}});
 }
 
 void check_rotary(Suite& s, DType dtype, const Shape& shape, Layout layout) {
@@ -96,6 +102,25 @@ void check_rotary(Suite& s, DType dtype, const Shape& shape, Layout layout) {
           {{&out, want, {}, 16, 3}});
 }
 
+// What tensor cores are used for, and beside it what they do not take: rows that begin anywhere.
+void check_small_floats(Suite& s) {
+  const Case cases[] = {{1, 2, 1, 1, 70, 40},  {1, 1, 1, 65, 130, 8},  {2, 2, 2, 3, 3, 16},
+                        {1, 1, 1, 80, 9, 80},  {1, 1, 1, 66, 66, 128}, {1, 4, 2, 17, 33, 64},
+                        {1, 1, 1, 100, 64, 64}};
+  for (DType dtype : {DType::f16, DType::bf16})
+    for (bool causal : {false, true}) {
+      for (const Case& c : cases) {
+        check_attention_case(s, dtype, c, causal, Layout::heads);
+        if (c.t < 20) check_attention_case(s, dtype, c, causal, Layout::dense);
+      }
+      for (Layout layout : {Layout::shifted, Layout::rows})
+        check_attention_case(s, dtype, {1, 2, 1, 7, 40, 64}, causal, layout);
+      // Scores of some hundreds, of which exp() is no float.
+      for (double high : {8.0, 32.0})
+        check_attention_case(s, dtype, {1, 1, 1, 50, 70, 64}, causal, Layout::dense, high);
+    }
+}
+
 }  // namespace
 
 void check_attention(Suite& s) {
@@ -112,6 +137,7 @@ void check_attention(Suite& s) {
       check_rotary(s, dtype, shape, s.integer(0, 1) ? Layout::dense : Layout::rows);
   }
   check_attention_case(s, DType::f32, {1, 1, 1, 18, 18, 200}, true, Layout::dense);
+  check_small_floats(s);
 }
 
 }  // namespace flow::suite

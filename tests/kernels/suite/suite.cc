@@ -45,6 +45,8 @@ const char* name_of(Layout layout) {
       return "gaps";
     case Layout::swapped:
       return "swapped";
+    case Layout::heads:
+      return "heads";
     case Layout::backwards:
       return "backwards";
     default:
@@ -56,6 +58,7 @@ Array::Array(DType dtype, const Shape& shape, Layout layout) {
   Shape order = shape;  // as memory has it
   int last = shape.rank - 1;
   if (layout == Layout::swapped && shape.rank >= 2) std::swap(order[last], order[last - 1]);
+  if (layout == Layout::heads && shape.rank == 4) std::swap(order[1], order[2]);
   int repeated = -1;
   for (int dim = 0; layout == Layout::stretched && dim < shape.rank && repeated < 0; dim++)
     if (shape[dim] > 1) repeated = dim;
@@ -68,6 +71,7 @@ Array::Array(DType dtype, const Shape& shape, Layout layout) {
   }
   if (layout == Layout::swapped && shape.rank >= 2)
     std::swap(view_.strides[last], view_.strides[last - 1]);
+  if (layout == Layout::heads && shape.rank == 4) std::swap(view_.strides[1], view_.strides[2]);
   // No byte beyond the last element.
   int64_t reach = 1;
   for (int dim = 0; dim < shape.rank; dim++)

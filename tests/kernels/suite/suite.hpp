@@ -24,6 +24,7 @@ enum class Layout {
   rows,       // dense rows with a gap between them
   gaps,       // every other element
   swapped,    // the last two dimensions swapped in memory
+  heads,      // of four dimensions the second and the third: as a projection to all heads leaves it
   backwards,  // the last dimension from its end
   stretched,  // the first dimension of more than one element repeats one; for what is only read
 };

@@ -1,0 +1,57 @@
+// What the kernels of attention share: how operands lie, and who sees whom.
+#pragma once
+#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/launch.cuh"
+
+namespace flow::cuda {
+
+// An operand [b, h, t, d] with a dense last dimension.
+template <typename T>
+struct Heads {
+  T* data;
+  int64_t batch, head, row;  // strides
+
+  FLOW_DEVICE T* at(int64_t b, int64_t h) const { return data + b * batch + h * head; }
+};
+template <typename T>
+Heads<T> heads_of(const View& view) {
+  return {view.at<T>(), view.strides[0], view.strides[1], view.strides[2]};
+}
+
+// `I` is what rows are counted in.
+template <typename C, typename I = int64_t>
+struct AttentionSizes {
+  I batches, heads, groups, queries, keys;
+  int width;  // d
+  bool causal;
+  C scale;
+
+  /// Keys that the query sees: those before this one.
+  FLOW_DEVICE I seen_by(I query) const {
+    I end = query + keys - queries + 1;
+    return !causal || end > keys ? keys : end > 0 ? end : 0;
+  }
+  /// The first query that sees the key.
+  FLOW_DEVICE I first_to_see(I key) const {
+    I first = key - (keys - queries);
+    return causal && first > 0 ? first : 0;
+  }
+};
+template <typename C, typename I = int64_t>
+AttentionSizes<C, I> sizes_of(const Attention& options, const View& q, const View& k) {
+  auto count = [](const View& view, int dim) { return static_cast<I>(view.shape[dim]); };
+  return {count(q, 0),    count(q, 1),
+          count(k, 1),    count(q, 2),
+          count(k, 2),    static_cast<int>(q.shape[3]),
+          options.causal, static_cast<C>(options.scale)};
+}
+
+// attention_tensor.cu, of operands that takes_tensor_cores() is true of
+int tensor_attention(Stream&, const Attention&, const View& q, const View& k, const View& v,
+                     const View& out, const View& lse);
+/// `delta` [b, h, t]: the sum over d of grad * out.
+int tensor_attention_backward(Stream&, const Attention&, const View& q, const View& k,
+                              const View& v, const View& lse, const View& grad, const float* delta,
+                              const View& dq, const View& dk, const View& dv);
+
+}  // namespace flow::cuda
