@@ -25,6 +25,11 @@ TEST_CASE("attention: tensor cores take half floats in heads of whole pieces, up
     for (int64_t width : {1, 4, 7, 12, 136, 256}) CHECK_FALSE(takes(operand(dtype, width)));
   }
   for (DType dtype : {DType::f32, DType::f64}) CHECK_FALSE(takes(operand(dtype, 64)));
+  View longest = operand(DType::f16, 64);
+  longest.shape[2] = kTensorRowsMax;
+  CHECK(takes(longest));
+  longest.shape[2]++;
+  CHECK_FALSE(takes(longest));
 }
 
 TEST_CASE("attention: tensor cores take rows that begin at multiples of 16 bytes") {
