@@ -127,8 +127,8 @@ def python_with_packages(build):
         return python, ""
     try:
         venv.create(home, with_pip=True, clear=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        return None, "no virtual environment can be made: %s" % error
+    except (OSError, subprocess.CalledProcessError, SystemExit) as error:  # Debian's exits where python3-venv is missing
+        return None, "no virtual environment can be made (install python3-venv): %s" % error
     done = subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES],
                           capture_output=True, text=True)
     if done.returncode != 0:
