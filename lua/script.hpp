@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/plan/plan.hpp"
+#include "flow/gpu.hpp"
 
 namespace flow {
 
@@ -128,6 +129,9 @@ class ScriptVm {
 };
 
 std::unique_ptr<ScriptVm> make_script_vm();
+
+/// Of tensors and kernels on a GPU: see gpu_libraries().
+std::vector<GpuLibrary> script_gpu_libraries();
 
 /// Warnings about `if h`, `not h`, `and`/`or`, `h == 3` where the source shows a handle;
 /// "file:line: …" each.

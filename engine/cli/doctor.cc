@@ -62,7 +62,7 @@ std::string json_of(const Gpu& gpu) {
   return json + ",\"numa\":" + (gpu.numa < 0 ? "null" : std::to_string(gpu.numa)) + "}";
 }
 
-/// A line a GPU, and one for each thing that does not work.
+/// A line a GPU, one for each thing that does not work, and one a library that GPUs are used with.
 std::vector<Check> check_gpus(const EngineOptions& options) {
   MachineGpus machine;
   try {
@@ -80,6 +80,10 @@ std::vector<Check> check_gpus(const EngineOptions& options) {
   for (const std::string& problem : machine.problems)
     checks.push_back({Verdict::warning, "GPUs", problem});
   if (checks.empty()) checks.push_back({Verdict::ok, "GPUs", "none: " + machine.why_none});
+  if (machine.gpus.empty()) return checks;
+  for (const GpuLibrary& library : gpu_libraries())
+    checks.push_back(
+        {library.is_fine ? Verdict::ok : Verdict::warning, library.name, library.text});
   return checks;
 }
 

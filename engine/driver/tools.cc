@@ -47,6 +47,8 @@ MachineGpus machine_gpus(const EngineOptions& options) {
   return find_gpus(executor_program(options));
 }
 
+std::vector<GpuLibrary> gpu_libraries() { return script_gpu_libraries(); }
+
 const char* version() { return FLOW_VERSION; }
 
 std::string changed_sources(const Bundle& bundle) {

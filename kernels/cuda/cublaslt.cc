@@ -23,6 +23,7 @@ constexpr int64_t kSmall = int64_t{1} << 22;     // multiplications of a product
 
 struct Library {
 #define FLOW_LT(name) decltype(&cublasLt##name) name = nullptr
+  FLOW_LT(GetVersion);
   FLOW_LT(Create);
   FLOW_LT(Matmul);
   FLOW_LT(MatmulAlgoGetHeuristic);
@@ -51,6 +52,7 @@ struct Library {
       works = works && function;
     };
 #define FLOW_LT(name) find(name, "cublasLt" #name)
+    FLOW_LT(GetVersion);
     FLOW_LT(Create);
     FLOW_LT(Matmul);
     FLOW_LT(MatmulAlgoGetHeuristic);
@@ -174,6 +176,8 @@ bool epilogue_of(const LtProduct& p, cublasLtEpilogue_t& epilogue) {
 }
 
 }  // namespace
+
+size_t lt_version() { return library().works ? library().GetVersion() : 0; }
 
 int lt_product(Stream& stream, const LtProduct& p) {
   const Library& lt = library();

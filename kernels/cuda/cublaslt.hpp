@@ -22,4 +22,7 @@ struct LtProduct {
 /// kUnsupported where the library is missing or does not take the product.
 int lt_product(Stream& stream, const LtProduct& product);
 
+/// cuBLASLt's version, as 130002 is 13.0.2; 0: it is missing.
+size_t lt_version();
+
 }  // namespace flow::cuda

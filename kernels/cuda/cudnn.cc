@@ -314,8 +314,9 @@ const char* cudnn_error_text(int code) {
 }
 
 CudnnUse cudnn_use() {
-  if (cudnn_name().is_off) return {std::string("left out by ") + kCudnnVariable, 0, 0};
-  return {cudnn_library().text(), cudnn_asked, cudnn_done};
+  if (cudnn_name().is_off) return {false, true, true, std::string("left out by ") + kCudnnVariable};
+  return {cudnn_library().works(), false,       cudnn_name().is_named,
+          cudnn_library().text(),  cudnn_asked, cudnn_done};
 }
 
 void use_cudnn(bool is_asked) { cudnn_is_asked = is_asked; }

@@ -30,6 +30,9 @@ const char* cudnn_error_text(int code);
 /// For those who measure: what is loaded, or why nothing is; how many it did of those it was asked
 /// for; and whether it is asked at all from here on.
 struct CudnnUse {
+  bool works = false;
+  /// Where it does not work.
+  bool is_off = false, is_named = false;  // by the environment
   std::string library;
   int64_t asked = 0, done = 0;
 };

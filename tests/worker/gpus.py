@@ -115,6 +115,29 @@ local plain = flow.task("plain", look)
         self.machine("crash\n")
         self.assertIn("ended by signal 6", self.good("doctor").out)
 
+    def test_doctor_tells_what_gpus_are_used_with(self):
+        def libraries(**env):
+            lines = {line["check"]: line for line in self.good("doctor", "--json", **env).lines()}
+            return lines["CUDA"]["text"], {name: (line["verdict"], line["text"]) for name, line in lines.items()
+                                           if name in ("cuBLASLt", "cuDNN", "NVRTC")}
+        self.machine("")
+        self.assertEqual(libraries()[1], {})
+        self.machine(TWO)
+        cuda, found = libraries(FLOW_CUDNN_LIB=os.environ["FLOW_TEST_CUDNN"])
+        if cuda.startswith("left out"):
+            self.assertEqual(found, {})
+            return
+        self.assertEqual(list(found), ["cuBLASLt", "cuDNN", "NVRTC"])
+        self.assertEqual(found["cuDNN"], ("ok", "cuDNN 9.19.0"))
+        for name in ("cuBLASLt", "NVRTC"):
+            verdict, text = found[name]
+            self.assertRegex(text, "^" + name + r" \d+\.\d+" if verdict == "ok" else "not found")
+        verdict, text = libraries(FLOW_CUDNN_LIB="/nowhere.so")[1]["cuDNN"]
+        self.assertEqual(verdict, "warning")
+        self.assertTrue(text.startswith("convolutions fail: the library that FLOW_CUDNN_LIB names can't be used: /nowhere.so"), text)
+        self.assertEqual(libraries(FLOW_CUDNN_LIB="off")[1]["cuDNN"],
+                         ("ok", "left out by FLOW_CUDNN_LIB: flow's own kernels do convolutions"))
+
     def refused(self, options):
         self.pipeline('local fit = flow.task("fit", { %s }, print)\n' % options, "return fit()")
         before = len(self.runs())

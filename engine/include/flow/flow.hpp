@@ -270,6 +270,9 @@ std::string state_directory(const EngineOptions& options = {});
 std::string executor_program(const EngineOptions& options = {});
 /// The GPUs that an engine of `options` may give to tasks. Asks the driver each time, in a child.
 MachineGpus machine_gpus(const EngineOptions& options = {});
+/// What of NVIDIA's libraries a task on a GPU would use. Loads them into this process, which takes
+/// some tenths of a second. Empty in a build without CUDA.
+std::vector<GpuLibrary> gpu_libraries();
 const char* version();  ///< "0.1.0"
 
 }  // namespace flow

@@ -25,4 +25,11 @@ struct MachineGpus {
   std::vector<std::string> problems;  ///< what of the driver or of a device does not work
 };
 
+/// A library of NVIDIA's that kernels load when they first need it.
+struct GpuLibrary {
+  std::string name;
+  bool is_fine = false;  ///< it is there, or left out on purpose
+  std::string text;      ///< its version, or what is missing, what that means and what to do
+};
+
 }  // namespace flow

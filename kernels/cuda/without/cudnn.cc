@@ -3,7 +3,7 @@
 
 namespace flow::cuda {
 
-CudnnUse cudnn_use() { return {"flow was built without CUDA", 0, 0}; }
+CudnnUse cudnn_use() { return {false, false, false, "flow was built without CUDA"}; }
 void use_cudnn(bool) {}
 
 }  // namespace flow::cuda

@@ -1,0 +1,12 @@
+// What of NVIDIA's libraries the kernels of this folder would use.
+#pragma once
+#include <vector>
+
+#include "flow/gpu.hpp"
+
+namespace flow::cuda {
+
+/// Loads them. Empty in a build without CUDA.
+std::vector<GpuLibrary> libraries();
+
+}  // namespace flow::cuda
