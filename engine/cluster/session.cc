@@ -122,7 +122,7 @@ void Session::on_sealed(std::string_view frame, Outcome& out) {
   }
   finish(EndKind::damaged,
          fmt::format("it sent a frame of type {} and {} bytes, which this version does not know",
-                     static_cast<int>(frame[0]), message.size()),
+                     static_cast<int>(static_cast<uint8_t>(frame[0])), message.size()),
          out);
 }
 
