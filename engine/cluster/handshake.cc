@@ -55,11 +55,11 @@ bool is_node_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), is_plain);
 }
 
-Handshake::Handshake(Greeting ours, const Secret* secret)
-    : ours_(std::move(ours)), secret_(secret) {
+Handshake::Handshake(Greeting ours, std::shared_ptr<const Secret> secret)
+    : ours_(std::move(ours)), secret_(std::move(secret)) {
   FLOW_CHECK(is_node_name(ours_.node) && ours_.version.size() <= kVersionBytesMax);
   exchange_.emplace();
-  ours_.has_secret = secret != nullptr;
+  ours_.has_secret = secret_ != nullptr;
   ours_.nonce = random_bytes(kNonceBytes);
   ours_.key = exchange_->offered();
   hello_ = encode(ours_);

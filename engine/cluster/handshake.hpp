@@ -8,6 +8,7 @@
 // session, another HELLO or the other role. After the PROOFs everything is sealed.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,8 +50,8 @@ struct SessionKeys {
 /// One side's handshake.
 class Handshake {
  public:
-  /// `secret` null: nobody is proven, everything else is the same. It is read by take_hello.
-  Handshake(Greeting ours, const Secret* secret);
+  /// `secret` null: nobody is proven, everything else is the same.
+  Handshake(Greeting ours, std::shared_ptr<const Secret> secret);
 
   const std::string& hello() const { return hello_; }
   /// The peer's greeting, where the two can talk; then there are keys.
@@ -70,7 +71,7 @@ class Handshake {
   bool make_keys(std::string_view their_hello, const Greeting& theirs);
 
   Greeting ours_;
-  const Secret* secret_;
+  std::shared_ptr<const Secret> secret_;
   std::optional<Exchange> exchange_;  // gone with the HELLO that was answered
   std::string hello_;
   uint16_t protocol_ = 0;

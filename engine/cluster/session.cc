@@ -52,7 +52,7 @@ Session::Session(const SessionOptions& options, std::string address, int64_t now
   ours.role = options.role;
   ours.epoch = options.epoch;
   ours.node = options.node;
-  handshake_.emplace(std::move(ours), options_.secret.get());
+  handshake_.emplace(std::move(ours), options_.secret);
   put(handshake_->hello(), out);
 }
 

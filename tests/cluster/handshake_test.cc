@@ -84,8 +84,8 @@ TEST_CASE("what a side says and gets back is no peer") {
 
 // The greeting of the other version range; the rest of it is as of the given session.
 struct Skewed {
-  explicit Skewed(uint16_t min, uint16_t max, const std::string& version, Role role = Role::worker)
-      : secret(secret_of(7)) {
+  explicit Skewed(uint16_t min, uint16_t max, const std::string& version,
+                  Role role = Role::worker) {
     Greeting greeting;
     greeting.protocol_min = min;
     greeting.protocol_max = max;
@@ -94,9 +94,8 @@ struct Skewed {
     greeting.role = role;
     greeting.epoch = 42;
     greeting.node = "w1";
-    handshake = std::make_unique<Handshake>(greeting, secret.get());
+    handshake = std::make_unique<Handshake>(greeting, secret_of(7));
   }
-  std::shared_ptr<const Secret> secret;
   std::unique_ptr<Handshake> handshake;
 };
 

@@ -69,7 +69,7 @@ TEST_CASE(
     "a sealed frame of a type that this version has not, or a heartbeat cut short, ends the "
     "session") {
   for (int type : {0, 1, 2, 4, 6, 255}) {
-    Handshake head({1, 1, "0.1.0", 3, Role::head, true, 1, "h", "", ""}, secret_of(7).get());
+    Handshake head({1, 1, "0.1.0", 3, Role::head, true, 1, "h", "", ""}, secret_of(7));
     End worker(options_of(Role::worker), "x:1");
     worker.frame(head.hello(), 0);
     REQUIRE(head.take_hello(worker.sent.front()).ok());
