@@ -106,8 +106,11 @@ struct Door {
     ReadyClass needs = needs_of(state, run, e.id.unit);
     auto running = run.map_running.find(needs.limited_map);
     uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
-    return may_take_gpus(state, state.room, needs.gpu, e.gpus) &&
-           fits(state, state.room, run, e.id.unit, needs, run.cpus_used_milli, map_running);
+    if (e.host >= state.hosts.size()) return false;
+    const Host& host = state.hosts[e.host];
+    return may_take_gpus(host.info.gpus, host.room, needs.gpu, e.gpus) &&
+           may_start(state, run, needs, run.cpus_used_milli, map_running) &&
+           fits(host, host.room, needs, expected_short_us(run, e.id.unit));
   }
   bool operator()(const AttemptReturned& e) const { return is_current(state, e.id); }
   bool operator()(const AttemptSucceeded& e) const {
@@ -169,13 +172,20 @@ struct Door {
            (is_final(run->status) || run->status == RunStatus::interrupted);
   }
   bool operator()(const GpusFound& e) const {
-    if (state.epoch == 0 || !state.gpus.empty() || e.gpus.empty()) return false;
-    std::set<std::string> uuids;
-    for (const Gpu& gpu : e.gpus) {
-      bool is_new = uuids.insert(gpu.uuid).second;
-      if (gpu.uuid.empty() || gpu.memory_bytes < 0 || !is_new) return false;
+    return state.epoch > 0 && state.hosts[0].info.gpus.empty() && !e.gpus.empty() &&
+           are_sound(e.gpus);
+  }
+  bool operator()(const HostJoined& e) const {
+    if (state.epoch == 0 || e.host.name.empty() || e.host.cpus_milli < 0 ||
+        e.host.memory_bytes < 0 || !are_sound(e.host.gpus))
+      return false;
+    for (size_t i = 1; i < state.hosts.size(); i++) {
+      if (state.hosts[i].info.name == e.host.name) return !state.hosts[i].is_up;
     }
-    return true;
+    return state.hosts.size() < kHostsMax;
+  }
+  bool operator()(const HostLost& e) const {
+    return e.host > 0 && e.host < state.hosts.size() && state.hosts[e.host].is_up;
   }
 };
 

@@ -47,8 +47,7 @@ void Machine::on(const InputsResolved& event) {
     return succeed(r, event.unit, event.result);
   }
   if (r.stopping) return to_held(r, event.unit);
-  std::string lack = gpu_lack_of(def_of(r, event.unit)->resources, state_.gpus,
-                                 "`flow doctor` says what was found");
+  std::string lack = gpu_lack_of(state_, def_of(r, event.unit)->resources);
   if (!lack.empty()) {
     lack = "`" + unit_name(r, event.unit) + "` " + lack;
     return fail(r, event.unit, {Cause::user_error, std::move(lack), "", 0});
@@ -107,16 +106,18 @@ void Machine::on(const Assigned& event) {
   UnitId unit = event.id.unit;
   FLOW_CHECK(r.units[unit].phase == Phase::ready);
   touch(r);
-  ReadyClass needs = needs_of(state_, r, unit);
   leave(r, unit);
   Unit& u = r.units[unit];
+  u.host = event.host;
   u.attempts = event.id.attempt;
   u.epoch = event.id.epoch;
   u.returns = 0;
   if (u.started == 0) u.started = at_;
   u.expected_us = expected_short_us(r, unit);
-  take(state_.room, needs, u.expected_us);
-  take_gpus(state_, state_.room, needs.gpu, event.gpus);
+  ReadyClass needs = held_by(state_, r, unit);
+  Host& host = state_.hosts[event.host];
+  take(host.room, needs, u.expected_us);
+  take_gpus(host.info.gpus, host.room, needs.gpu, event.gpus);
   if (!event.gpus.empty()) {
     auto extra = copy_of(u);
     extra->gpus = event.gpus;

@@ -83,6 +83,7 @@ struct Unit {
   bool expanded = false;      // map, dynamic: its instances, its calls are units
   bool dropped = false;       // of an expansion or a call list that a later one replaced
   uint16_t returns = 0;       // how often its next attempt was given back unstarted
+  HostId host = 0;            // of its newest attempt
   uint32_t attempts = 0;      // started, over the unit's life
   uint32_t waits_on = 0;      // edges not yet satisfied (derived)
   uint32_t timer_serial = 0;
@@ -224,21 +225,35 @@ struct Room {
   int32_t long_milli = 0;     // held by units not known to be short
   uint32_t short_units = 0;   // running and known to be short
   uint64_t short_us = 0;      // what these are expected to take
-  std::vector<GpuRoom> gpus;  // in the order of State::gpus
+  std::vector<GpuRoom> gpus;  // in the order of the host's
   bool operator==(const Room&) const = default;
+};
+
+/// A machine that runs attempts. One that was lost keeps its place, for when it comes back.
+struct Host {
+  HostInfo info;
+  bool is_up = true;
+  Room room;  // derived
+};
+constexpr size_t kHostsMax = 4096;
+
+/// What the hosts that are up have: all together, and what each has at least.
+struct Reach {
+  int64_t cpus_milli = 0;
+  int32_t cpus_least_milli = 0;
+  int64_t memory_least_bytes = 0;
+  bool operator==(const Reach&) const = default;
 };
 
 struct State {
   // Essential: what a snapshot holds.
   uint64_t epoch = 0;
-  uint64_t sequence = 0;  // of the last applied record
-  int32_t cpus_milli = 0;
-  int64_t memory_bytes = 0;
-  std::vector<Gpu> gpus;
-  std::map<RunId, Run> runs;  // those not yet folded
+  uint64_t sequence = 0;       // of the last applied record
+  std::vector<Host> hosts{1};  // the first is the engine's own machine
+  std::map<RunId, Run> runs;   // those not yet folded
 
   // Derived.
-  Room room;
+  Reach reach;
   std::set<ReadyHead> ready;
   KeyTable computing;
   std::map<Digest, std::set<std::pair<RunId, UnitId>>> key_waiters;  // those in phase elsewhere
@@ -276,13 +291,17 @@ const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
 bool has_data_takers(const Run& run, UnitId unit);
 /// What a dynamic unit returned, with refs that name units of the run; null before it is known.
 const Value* dynamic_value(const Run& run, UnitId unit);
-/// What an attempt of the unit takes: cpus clamped to the machine and the run's jobs, memory grown
-/// after each out of memory. A service takes no CPU slot: it would hold it for ever.
+/// What an attempt of the unit asks for: memory grown after each out of memory, cpus clamped to the
+/// run's jobs and to the largest of the hosts that have the memory and the GPUs. A service takes no
+/// CPU slot: it would hold it for ever.
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit);
-/// Whether the unit may start now beside what runs, `room` being free. The scheduler proposes and
-/// admit accepts by the same rule.
-bool fits(const State& state, const Room& room, const Run& run, UnitId unit,
-          const ReadyClass& needs, int32_t run_cpus_used_milli, uint32_t map_running);
+/// What an attempt of the unit takes of its host, which is as large as it was when it was assigned.
+ReadyClass held_by(const State& state, const Run& run, UnitId unit);
+/// Whether the run and its map let one more unit start, and whether the host has room for it. The
+/// scheduler proposes and admit accepts by the same rules.
+bool may_start(const State& state, const Run& run, const ReadyClass& needs,
+               int32_t run_cpus_used_milli, uint32_t map_running);
+bool fits(const Host& host, const Room& room, const ReadyClass& needs, uint32_t expected_us);
 /// How long an attempt of the unit is expected to take where it is known to be short and asks for
 /// nothing special, else 0.
 uint32_t expected_short_us(const Run& run, UnitId unit);

@@ -14,19 +14,20 @@ bool has_free(const GpuRoom& room, const GpuNeeds& needs) {
 }
 
 /// The fullest first for a share, the smallest for whole ones; then as the machine numbers them.
-bool goes_before(const State& state, const Room& room, const GpuNeeds& needs, size_t a, size_t b) {
+bool goes_before(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs, size_t a,
+                 size_t b) {
   if (!needs.is_share()) {
-    return std::tie(state.gpus[a].memory_bytes, a) < std::tie(state.gpus[b].memory_bytes, b);
+    return std::tie(gpus[a].memory_bytes, a) < std::tie(gpus[b].memory_bytes, b);
   }
   return std::tie(room.gpus[a].milli_free, room.gpus[a].memory_free_bytes, a) <
          std::tie(room.gpus[b].milli_free, room.gpus[b].memory_free_bytes, b);
 }
 
-void change(const State& state, Room& room, const GpuNeeds& needs,
+void change(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
             const std::vector<std::string>& uuids, int sign) {
   if (needs.milli == 0) return;
   for (const std::string& uuid : uuids) {
-    auto at = find_gpu(state.gpus, uuid);
+    auto at = find_gpu(gpus, uuid);
     FLOW_CHECK(at.has_value());
     room.gpus[*at].milli_free += sign * milli_of(needs);
     room.gpus[*at].memory_free_bytes += sign * needs.memory_bytes;
@@ -34,6 +35,39 @@ void change(const State& state, Room& room, const GpuNeeds& needs,
 }
 
 }  // namespace
+
+std::string gpu_lack_of(const State& state, const Resources& resources) {
+  const char* why_none = "`flow doctor` says what was found";
+  std::string lack;
+  size_t others = 0;
+  for (const Host& host : state.hosts) {
+    if (!host.is_up) continue;
+    std::string here = flow::gpu_lack_of(resources, host.info.gpus, why_none);
+    if (here.empty()) return "";
+    if (lack.empty()) {
+      lack = std::move(here);
+    } else {
+      others++;
+    }
+  }
+  if (others > 0) lack += "; nor does any of the " + std::to_string(others) + " workers";
+  return lack;
+}
+
+bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked) {
+  if (asked.gpus_milli == 0) return true;
+  GpuNeeds needs = gpu_needs_of(asked);
+  auto suiting =
+      std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return suits(needs, gpu); });
+  return static_cast<size_t>(suiting) >= needs.count();
+}
+
+bool are_sound(const std::vector<Gpu>& gpus) {
+  std::set<std::string> uuids;
+  return std::all_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
+    return !gpu.uuid.empty() && gpu.memory_bytes >= 0 && uuids.insert(gpu.uuid).second;
+  });
+}
 
 std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid) {
   for (size_t i = 0; i < gpus.size(); i++) {
@@ -53,42 +87,43 @@ std::vector<GpuRoom> free_gpus(const std::vector<Gpu>& gpus) {
   return room;
 }
 
-std::vector<std::string> choose_gpus(const State& state, const Room& room, const GpuNeeds& needs) {
+std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const Room& room,
+                                     const GpuNeeds& needs) {
   std::vector<size_t> fitting;
-  for (size_t i = 0; i < state.gpus.size(); i++) {
-    if (suits(needs, state.gpus[i]) && has_free(room.gpus[i], needs)) fitting.push_back(i);
+  for (size_t i = 0; i < gpus.size(); i++) {
+    if (suits(needs, gpus[i]) && has_free(room.gpus[i], needs)) fitting.push_back(i);
   }
   if (fitting.size() < needs.count()) return {};
   std::sort(fitting.begin(), fitting.end(),
-            [&](size_t a, size_t b) { return goes_before(state, room, needs, a, b); });
+            [&](size_t a, size_t b) { return goes_before(gpus, room, needs, a, b); });
   fitting.resize(needs.count());
   std::sort(fitting.begin(), fitting.end());
   std::vector<std::string> uuids;
-  for (size_t i : fitting) uuids.push_back(state.gpus[i].uuid);
+  for (size_t i : fitting) uuids.push_back(gpus[i].uuid);
   return uuids;
 }
 
-bool may_take_gpus(const State& state, const Room& room, const GpuNeeds& needs,
+bool may_take_gpus(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs,
                    const std::vector<std::string>& uuids) {
   if (uuids.size() != needs.count()) return false;
   for (size_t i = 0; i < uuids.size(); i++) {
-    auto at = find_gpu(state.gpus, uuids[i]);
+    auto at = find_gpu(gpus, uuids[i]);
     bool is_again = std::find(uuids.begin(), uuids.begin() + static_cast<std::ptrdiff_t>(i),
                               uuids[i]) != uuids.begin() + static_cast<std::ptrdiff_t>(i);
-    if (!at || is_again || !suits(needs, state.gpus[*at]) || !has_free(room.gpus[*at], needs))
+    if (!at || is_again || !suits(needs, gpus[*at]) || !has_free(room.gpus[*at], needs))
       return false;
   }
   return true;
 }
 
-void take_gpus(const State& state, Room& room, const GpuNeeds& needs,
+void take_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
                const std::vector<std::string>& uuids) {
-  change(state, room, needs, uuids, -1);
+  change(gpus, room, needs, uuids, -1);
 }
 
-void give_back_gpus(const State& state, Room& room, const GpuNeeds& needs,
+void give_back_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
                     const std::vector<std::string>& uuids) {
-  change(state, room, needs, uuids, 1);
+  change(gpus, room, needs, uuids, 1);
 }
 
 }  // namespace flow::core

@@ -1,4 +1,4 @@
-// Which of the machine's GPUs an attempt takes, and what that leaves free.
+// Which of a host's GPUs an attempt takes, and what that leaves free.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,19 +11,26 @@ namespace flow::core {
 /// UUIDs of the devices that an attempt of these needs gets of what is free, or none where they do
 /// not fit. A share goes to the device that has the least left of those that it fits on; whole ones
 /// are those of the least memory that will do.
-std::vector<std::string> choose_gpus(const State& state, const Room& room, const GpuNeeds& needs);
+std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const Room& room,
+                                     const GpuNeeds& needs);
 /// Whether these devices suit the needs, are as many as those ask for, and have that much free.
-bool may_take_gpus(const State& state, const Room& room, const GpuNeeds& needs,
+bool may_take_gpus(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs,
                    const std::vector<std::string>& uuids);
-void take_gpus(const State& state, Room& room, const GpuNeeds& needs,
+void take_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
                const std::vector<std::string>& uuids);
-void give_back_gpus(const State& state, Room& room, const GpuNeeds& needs,
+void give_back_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
                     const std::vector<std::string>& uuids);
 
 /// All of them free.
 std::vector<GpuRoom> free_gpus(const std::vector<Gpu>& gpus);
 /// By UUID.
 std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid);
+/// What no host that is up can give a task, as a clause, or "".
+std::string gpu_lack_of(const State& state, const Resources& resources);
+/// Whether these, all free, would do for one that asks for so many, or for none.
+bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked);
+/// Two devices of one UUID, or one that is none, are nonsense.
+bool are_sound(const std::vector<Gpu>& gpus);
 /// What the unit's attempt holds, or last held.
 const std::vector<std::string>& gpus_of(const Unit& unit);
 

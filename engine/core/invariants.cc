@@ -46,6 +46,8 @@ class Checker {
         expect(u.attempts > 0 && (u.epoch >> kReturnsBits) == state_.epoch,
                name + "its attempt is of another engine start");
         expect(!is_final(run.status), name + "runs in a run that ended");
+        expect(u.host < state_.hosts.size() && state_.hosts[u.host].is_up,
+               name + "runs on a host that is gone");
         expect(gpu_needs_of(def_of(run, unit)->resources).count() == gpus_of(u).size(),
                name + "holds more or fewer GPUs than it asks for");
       }
@@ -114,12 +116,15 @@ class Checker {
   }
 
   void check_room() {
-    expect(state_.room.memory_free_bytes >= 0, "memory is over-committed");
-    expect(state_.room.long_milli <= state_.cpus_milli, "slots are over-committed by long tasks");
-    expect(state_.room.cpus_free_milli >= 0 || state_.room.short_units > 0,
-           "slots are over-committed by tasks that are not short");
-    for (const GpuRoom& gpu : state_.room.gpus)
-      expect(gpu.milli_free >= 0 && gpu.memory_free_bytes >= 0, "a GPU is over-committed");
+    for (const Host& host : state_.hosts) {
+      const Room& room = host.room;
+      expect(room.memory_free_bytes >= 0, "memory is over-committed");
+      expect(room.long_milli <= host.info.cpus_milli, "slots are over-committed by long tasks");
+      expect(room.cpus_free_milli >= 0 || room.short_units > 0,
+             "slots are over-committed by tasks that are not short");
+      for (const GpuRoom& gpu : room.gpus)
+        expect(gpu.milli_free >= 0 && gpu.memory_free_bytes >= 0, "a GPU is over-committed");
+    }
     for (const auto& [id, run] : state_.runs) {
       for (const auto& [map, running] : run.map_running) {
         expect(running <= run.node(run.units[map].node).limit,
@@ -132,7 +137,9 @@ class Checker {
   void check_derived() {
     State fresh = state_;
     rebuild_derived(fresh);
-    expect(fresh.room == state_.room, "room differs from what runs");
+    expect(fresh.reach == state_.reach, "what the hosts have differs from their sum");
+    for (size_t i = 0; i < state_.hosts.size(); i++)
+      expect(fresh.hosts[i].room == state_.hosts[i].room, "room differs from what runs");
     expect(fresh.ready == state_.ready, "the ready heads differ from the ready units");
     expect(fresh.key_waiters == state_.key_waiters, "key waiters differ from units that wait");
     expect(computing_of(fresh) == computing_of(state_), "computing keys differ from their holders");

@@ -44,6 +44,8 @@ class Machine {
   void on(const RetryRequested& event);  // retry.cc
   void on(const RunDeleted& event);
   void on(const GpusFound& event);
+  void on(const HostJoined& event);  // hosts.cc
+  void on(const HostLost& event);
 
   /// Skips what must be skipped and brings the touched runs' own status up to date.
   void settle();
@@ -106,6 +108,9 @@ class Machine {
   void stop_services(Run& run);
   bool winds_down(const Run& run) const;  // nothing of it starts again
 
+  // hosts.cc
+  void lose_attempts(Run& run, HostId host, const std::string& why);
+
   // retry.cc
   void revive(Run& run);
   void repend(Run& run, UnitId unit, Phase phase, bool keep_waits);
@@ -130,6 +135,8 @@ class Machine {
 /// Puts a ready unit where the scheduler looks; takes it out again.
 void enqueue_ready(State& state, Run& run, UnitId unit);
 void dequeue_ready(State& state, Run& run, UnitId unit);
+/// What the hosts have changed, and with it what ready units may ask for.
+void rebuild_reach(State& state);
 /// Takes out of the state's shared indices all that is the run's; puts it in.
 void detach(State& state, Run& run);
 void attach(State& state, Run& run);

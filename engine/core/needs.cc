@@ -15,37 +15,88 @@ constexpr uint32_t kShortUs = 5'000;
 constexpr uint32_t kBacklogMax = 256;
 constexpr uint64_t kBacklogUsPerSlot = 20'000;
 
-int64_t grown_memory(const TaskDef& def, const Unit& unit, int64_t total) {
-  int64_t memory = def.resources.memory_bytes;
+constexpr int64_t kMemoryMax = int64_t{1} << 60;
+
+int64_t grown_memory(const TaskDef& def, const Unit& unit) {
+  int64_t memory = std::clamp<int64_t>(def.resources.memory_bytes, 0, kMemoryMax);
   uint32_t ooms = unit.extra ? unit.extra->ooms : 0;
-  for (uint32_t i = 0; i < ooms && memory < total; i++) {
+  for (uint32_t i = 0; i < ooms && memory < kMemoryMax; i++) {
     double grown = static_cast<double>(memory) * std::max(1.0, def.retry.oom_memory_factor);
-    memory = grown >= static_cast<double>(total) ? total : static_cast<int64_t>(grown);
+    memory = grown >= static_cast<double>(kMemoryMax) ? kMemoryMax : static_cast<int64_t>(grown);
   }
-  return std::clamp<int64_t>(memory, 0, total);
+  return memory;
+}
+
+/// What a host can give at most.
+struct Bounds {
+  int32_t cpus_milli = 0;
+  int64_t memory_bytes = 0;
+};
+
+template <typename Suits>
+Bounds largest(const State& state, int64_t memory_bytes, Suits suits_host) {
+  Bounds most;
+  for (const Host& host : state.hosts) {
+    if (host.is_up && suits_host(host))
+      most.memory_bytes = std::max(most.memory_bytes, host.info.memory_bytes);
+  }
+  int64_t needed = std::min(memory_bytes, most.memory_bytes);
+  for (const Host& host : state.hosts) {
+    if (host.is_up && suits_host(host) && host.info.memory_bytes >= needed)
+      most.cpus_milli = std::max(most.cpus_milli, host.info.cpus_milli);
+  }
+  return most;
+}
+
+/// The most memory of a host that has the GPUs, and the most CPUs of one that has the memory too.
+/// Where none has the GPUs, the unit waits for one, and these are of all hosts.
+Bounds bounds_of(const State& state, const Resources& asked, int64_t memory_bytes) {
+  const Reach& reach = state.reach;
+  bool fits_each = asked.gpus_milli == 0 && asked.cpus_milli <= reach.cpus_least_milli &&
+                   memory_bytes <= reach.memory_least_bytes;
+  if (fits_each) return {reach.cpus_least_milli, reach.memory_least_bytes};
+  auto has_them = [&](const Host& host) { return has_gpus(host.info.gpus, asked); };
+  bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(),
+                              [&](const Host& host) { return host.is_up && has_them(host); });
+  if (is_there) return largest(state, memory_bytes, has_them);
+  return largest(state, memory_bytes, [](const Host&) { return true; });
 }
 
 /// A run whose own slots are as many as the machine's is bounded by the machine alone.
 bool is_bounded(const State& state, const Run& run) {
-  return run.jobs > 0 && int64_t{run.jobs} * 1000 < state.cpus_milli;
+  return run.jobs > 0 && int64_t{run.jobs} * 1000 < state.reach.cpus_milli;
+}
+
+ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  const Node& node = run.node(u.node);
+  const TaskDef& def = *def_of(run, unit);
+  ReadyClass needs;
+  needs.priority = def.priority;
+  if (def.kind != TaskKind::service) {
+    needs.cpus_milli = std::clamp(def.resources.cpus_milli, 0, most.cpus_milli);
+    int64_t jobs_milli = int64_t{run.jobs} * 1000;
+    if (run.jobs > 0 && jobs_milli < needs.cpus_milli)
+      needs.cpus_milli = static_cast<int32_t>(jobs_milli);
+  }
+  needs.memory_bytes = std::min(memory_bytes, most.memory_bytes);
+  if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
+  if (u.instance >= 0 && node.limit > 0) needs.limited_map = run.unit_of(u.node);
+  return needs;
 }
 
 }  // namespace
 
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
-  const Unit& u = run.units[unit];
-  const Node& node = run.node(u.node);
-  const TaskDef& def = run.plan->defs[node.def];
-  ReadyClass needs;
-  needs.priority = def.priority;
-  if (def.kind != TaskKind::service) {
-    needs.cpus_milli = std::clamp(def.resources.cpus_milli, 0, state.cpus_milli);
-    if (is_bounded(state, run)) needs.cpus_milli = std::min(needs.cpus_milli, run.jobs * 1000);
-  }
-  needs.memory_bytes = grown_memory(def, u, state.memory_bytes);
-  if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
-  if (u.instance >= 0 && node.limit > 0) needs.limited_map = run.unit_of(u.node);
-  return needs;
+  const TaskDef& def = *def_of(run, unit);
+  int64_t memory_bytes = grown_memory(def, run.units[unit]);
+  return needs_within(bounds_of(state, def.resources, memory_bytes), memory_bytes, run, unit);
+}
+
+ReadyClass held_by(const State& state, const Run& run, UnitId unit) {
+  const HostInfo& host = state.hosts.at(run.units[unit].host).info;
+  int64_t memory_bytes = grown_memory(*def_of(run, unit), run.units[unit]);
+  return needs_within({host.cpus_milli, host.memory_bytes}, memory_bytes, run, unit);
 }
 
 uint32_t expected_short_us(const Run& run, UnitId unit) {
@@ -59,25 +110,31 @@ uint32_t expected_short_us(const Run& run, UnitId unit) {
   return usual < kShortUs ? usual : 0;
 }
 
-bool fits(const State& state, const Room& room, const Run& run, UnitId unit,
-          const ReadyClass& needs, int32_t run_cpus_used_milli, uint32_t map_running) {
-  if (needs.memory_bytes > room.memory_free_bytes) return false;
+bool may_start(const State& state, const Run& run, const ReadyClass& needs,
+               int32_t run_cpus_used_milli, uint32_t map_running) {
   if (needs.limited_map != kNoNode) {
     uint32_t limit = run.node(run.units[needs.limited_map].node).limit;
     if (map_running >= limit) return false;
   }
-  if (needs.gpu.milli > 0 && choose_gpus(state, room, needs.gpu).empty()) return false;
-  if (needs.cpus_milli == 0) return true;
   int64_t run_cpus_milli = int64_t{run_cpus_used_milli} + needs.cpus_milli;
-  if (is_bounded(state, run) && run_cpus_milli > int64_t{run.jobs} * 1000) return false;
-  if (needs.cpus_milli <= room.cpus_free_milli) return true;
+  return needs.cpus_milli == 0 || !is_bounded(state, run) ||
+         run_cpus_milli <= int64_t{run.jobs} * 1000;
+}
 
-  uint32_t expected_us = expected_short_us(run, unit);
+bool fits(const Host& host, const Room& room, const ReadyClass& needs, uint32_t expected_us) {
+  if (!host.is_up || needs.memory_bytes > room.memory_free_bytes) return false;
+  if (needs.gpu.milli > 0 && choose_gpus(host.info.gpus, room, needs.gpu).empty()) return false;
+  if (needs.cpus_milli == 0 || needs.cpus_milli <= room.cpus_free_milli) return true;
+
   if (expected_us == 0) return false;
-  int32_t slots = (state.cpus_milli - room.long_milli) / 1000;
+  int32_t slots = (host.info.cpus_milli - room.long_milli) / 1000;
   if (slots <= 0) return false;
   if (room.short_units >= static_cast<uint32_t>(slots) + kBacklogMax) return false;
   return room.short_us + expected_us <= kBacklogUsPerSlot * static_cast<uint64_t>(slots);
+}
+
+Room empty_room(const HostInfo& host) {
+  return {host.cpus_milli, host.memory_bytes, 0, 0, 0, free_gpus(host.gpus)};
 }
 
 void take(Room& room, const ReadyClass& needs, uint32_t expected_us) {

@@ -113,7 +113,7 @@ void rebuild_counts(State& state, Run& run) {
     }
     if (u.phase == Phase::signal) run.signal_waiters[u.extra->waiting_for].insert(unit);
     if (u.phase == Phase::running) {
-      ReadyClass needs = needs_of(state, run, unit);
+      ReadyClass needs = held_by(state, run, unit);
       run.cpus_used_milli += needs.cpus_milli;
       if (needs.limited_map != kNoNode) run.map_running[needs.limited_map]++;
     }
@@ -212,8 +212,29 @@ void rebuild_run(State& state, Run& run) {
   rebuild_counts(state, run);
 }
 
+void rebuild_reach(State& state) {
+  Reach reach;
+  for (const Host& host : state.hosts) {
+    if (!host.is_up) continue;
+    reach.cpus_milli += host.info.cpus_milli;
+    bool is_first = &host == &state.hosts[0];  // which is always up
+    if (is_first || host.info.cpus_milli < reach.cpus_least_milli)
+      reach.cpus_least_milli = host.info.cpus_milli;
+    if (is_first || host.info.memory_bytes < reach.memory_least_bytes)
+      reach.memory_least_bytes = host.info.memory_bytes;
+  }
+  state.reach = reach;
+  state.ready.clear();
+  for (auto& [id, run] : state.runs) {
+    if (run.ready.empty()) continue;
+    run.ready.clear();
+    for (UnitId unit = 0; unit < run.units.size(); unit++)
+      if (run.units[unit].phase == Phase::ready) enqueue_ready(state, run, unit);
+  }
+}
+
 void rebuild_derived(State& state) {
-  state.room = {state.cpus_milli, state.memory_bytes, 0, 0, 0, free_gpus(state.gpus)};
+  for (Host& host : state.hosts) host.room = empty_room(host.info);
   state.ready.clear();
   state.computing.clear();
   state.key_waiters.clear();
@@ -224,14 +245,18 @@ void rebuild_derived(State& state) {
     state.run_numbers[run.number] = id;
     run.ready.clear();
     run.computing.clear();
+  }
+  rebuild_reach(state);
+  for (auto& [id, run] : state.runs) {
     rebuild_run(state, run);
     attach(state, run);
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
       if (u.phase != Phase::running) continue;
-      ReadyClass needs = needs_of(state, run, unit);
-      take(state.room, needs, u.expected_us);
-      take_gpus(state, state.room, needs.gpu, gpus_of(u));
+      ReadyClass needs = held_by(state, run, unit);
+      Host& host = state.hosts[u.host];
+      take(host.room, needs, u.expected_us);
+      take_gpus(host.info.gpus, host.room, needs.gpu, gpus_of(u));
     }
   }
 }

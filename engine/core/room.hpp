@@ -4,6 +4,8 @@
 
 namespace flow::core {
 
+/// All of the host is free.
+Room empty_room(const HostInfo& host);
 /// `expected_us` is 0 for an attempt that is not known to be short.
 void take(Room& room, const ReadyClass& needs, uint32_t expected_us);
 void give_back(Room& room, const ReadyClass& needs, uint32_t expected_us);

@@ -48,9 +48,8 @@ void Machine::on(const RunSubmitted& event) {
 // again.
 void Machine::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
-  state_.cpus_milli = event.cpus_milli;
-  state_.memory_bytes = event.memory_bytes;
-  state_.gpus.clear();
+  state_.hosts.resize(1);
+  state_.hosts[0].info = {"", event.cpus_milli, event.memory_bytes, {}};
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) {
       emit(RunEnded{id});
@@ -129,8 +128,10 @@ void Machine::on(const RunDeleted& event) {
 
 // Nothing holds a GPU yet: there was none.
 void Machine::on(const GpusFound& event) {
-  state_.gpus = event.gpus;
-  state_.room.gpus = free_gpus(state_.gpus);
+  Host& own = state_.hosts[0];
+  own.info.gpus = event.gpus;
+  own.room.gpus = free_gpus(own.info.gpus);
+  rebuild_reach(state_);
 }
 
 // ---- what follows for the run

@@ -13,6 +13,7 @@ namespace flow::core {
 
 using RunId = std::string;  // sorts by time: "20261121-051700-k3f9x2"
 using UnitId = uint32_t;    // index in Run::units: the schedulable instances of a run's nodes
+using HostId = uint16_t;    // index in State::hosts; 0 is the engine's own machine
 using Time = int64_t;       // milliseconds since the Unix epoch, stamped by the driver
 
 /// Names one attempt for ever. `epoch` is the fencing token: the engine start that assigned it, and
@@ -106,7 +107,8 @@ struct ValueGathered {
 struct Assigned {
   AttemptId id;
   std::vector<std::string> gpus{};  // UUIDs of the devices that it is given
-};                                  // the scheduler's choice
+  HostId host = 0;
+};  // the scheduler's choice
 struct AttemptReturned {
   AttemptId id;
 };  // never started, given back
@@ -179,11 +181,29 @@ struct GpusFound {
   std::vector<Gpu> gpus;
 };
 
-using Event = std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
-                           WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
-                           AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
-                           CheckpointSaved, SignalReceived, TimerFired, CancelRequested,
-                           StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound>;
+/// A machine that runs attempts, as it describes itself.
+struct HostInfo {
+  std::string name;
+  int32_t cpus_milli = 0;
+  int64_t memory_bytes = 0;
+  std::vector<Gpu> gpus;
+};
+/// A worker came, or one of that name came back after it was lost.
+struct HostJoined {
+  HostInfo host;
+};
+/// A worker is gone, and with it what it ran.
+struct HostLost {
+  HostId host = 0;
+  std::string why;
+};
+
+using Event =
+    std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
+                 WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
+                 AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
+                 CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
+                 ServeEnded, RetryRequested, RunDeleted, GpusFound, HostJoined, HostLost>;
 
 /// An event as the journal holds it.
 struct Record {

@@ -52,9 +52,10 @@ void Machine::leave(Run& run, UnitId unit) {
     case Phase::ready:
       return dequeue_ready(state_, run, unit);
     case Phase::running: {
-      ReadyClass needs = needs_of(state_, run, unit);
-      give_back(state_.room, needs, u.expected_us);
-      give_back_gpus(state_, state_.room, needs.gpu, gpus_of(u));
+      ReadyClass needs = held_by(state_, run, unit);
+      Host& host = state_.hosts[u.host];
+      give_back(host.room, needs, u.expected_us);
+      give_back_gpus(host.info.gpus, host.room, needs.gpu, gpus_of(u));
       run.cpus_used_milli -= needs.cpus_milli;
       u.expected_us = 0;
       if (needs.limited_map != kNoNode && --run.map_running[needs.limited_map] == 0) {

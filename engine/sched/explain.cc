@@ -11,6 +11,7 @@ namespace flow::core {
 namespace {
 
 constexpr size_t kNamesMax = 3;
+constexpr size_t kHostsShownMax = 8;
 
 std::string quoted(const Run& run, UnitId unit) { return "`" + unit_name(run, unit) + "`"; }
 
@@ -74,25 +75,32 @@ std::string running(const State& state, const Run* only, Wanted wanted) {
   return names.empty() ? "nobody" : names.text();
 }
 
-/// Who holds CPU slots.
-std::string holders(const State& state, const Run* only) {
-  return running(state, only, [](const Run& run, UnitId unit) { return !is_service(run, unit); });
+/// Who holds CPU slots: of a run, or on a host.
+std::string holders(const State& state, const Run& only) {
+  return running(state, &only, [](const Run& run, UnitId unit) { return !is_service(run, unit); });
+}
+std::string holders(const State& state, HostId host) {
+  return running(state, nullptr, [host](const Run& run, UnitId unit) {
+    return run.units[unit].host == host && !is_service(run, unit);
+  });
 }
 
-std::string holders_of(const State& state, const Gpu& gpu) {
+std::string holders_of(const State& state, HostId host, const Gpu& gpu) {
   return running(state, nullptr, [&](const Run& run, UnitId unit) {
     const std::vector<std::string>& held = gpus_of(run.units[unit]);
-    return std::find(held.begin(), held.end(), gpu.uuid) != held.end();
+    return run.units[unit].host == host &&
+           std::find(held.begin(), held.end(), gpu.uuid) != held.end();
   });
 }
 
 /// "it asks for gpus = 1; GPU 0 has 0.5 free, held by `a`": the devices that would suit it.
-std::string why_no_gpu(const State& state, const GpuNeeds& needs) {
+std::string why_no_gpu(const State& state, HostId at, const GpuNeeds& needs) {
+  const Host& host = state.hosts[at];
   std::string text = "it asks for " + words_of(needs);
   size_t shown = 0, others = 0;
-  for (size_t i = 0; i < state.gpus.size(); i++) {
-    const Gpu& gpu = state.gpus[i];
-    const GpuRoom& room = state.room.gpus[i];
+  for (size_t i = 0; i < host.info.gpus.size(); i++) {
+    const Gpu& gpu = host.info.gpus[i];
+    const GpuRoom& room = host.room.gpus[i];
     if (!suits(needs, gpu)) continue;
     if (room.milli_free == kWholeGpuMilli) continue;  // free, but too few
     if (++shown > kNamesMax) {
@@ -103,9 +111,28 @@ std::string why_no_gpu(const State& state, const GpuNeeds& needs) {
     if (needs.memory_bytes > 0) {
       text += " and " + format_bytes(static_cast<uint64_t>(room.memory_free_bytes));
     }
-    text += " free, held by " + holders_of(state, gpu);
+    text += " free, held by " + holders_of(state, at, gpu);
   }
   return others == 0 ? text : text + "; and so " + std::to_string(others) + " more";
+}
+
+/// What binds on the host, or "" where the unit fits.
+std::string why_not_on(const State& state, HostId at, const ReadyClass& needs) {
+  const Host& host = state.hosts[at];
+  const Room& room = host.room;
+  if (needs.memory_bytes > room.memory_free_bytes) {
+    return "it asks for " + std::to_string(needs.memory_bytes >> 20) + " MiB of memory; " +
+           std::to_string(room.memory_free_bytes >> 20) + " MiB are free, the rest is held by " +
+           holders(state, at);
+  }
+  bool lacks_gpus = needs.gpu.milli > 0 && choose_gpus(host.info.gpus, room, needs.gpu).empty();
+  if (lacks_gpus) return why_no_gpu(state, at, needs.gpu);
+  if (needs.cpus_milli > room.cpus_free_milli) {
+    return "it asks for " + cores(needs.cpus_milli) + "; " +
+           cores(std::max(room.cpus_free_milli, 0)) + " are free, the rest is held by " +
+           holders(state, at);
+  }
+  return "";
 }
 
 std::string why_ready(const State& state, const Run& run, UnitId unit) {
@@ -118,24 +145,25 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
              " instances at once, and as many run";
     }
   }
-  if (needs.memory_bytes > state.room.memory_free_bytes) {
-    return "it asks for " + std::to_string(needs.memory_bytes >> 20) + " MiB of memory; " +
-           std::to_string(state.room.memory_free_bytes >> 20) +
-           " MiB are free, the rest is held by " + holders(state, nullptr);
+  if (!may_start(state, run, needs, run.cpus_used_milli, 0)) {
+    return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(state, run);
   }
-  bool lacks_gpus = needs.gpu.milli > 0 && choose_gpus(state, state.room, needs.gpu).empty();
-  if (lacks_gpus) return why_no_gpu(state, needs.gpu);
-  bool bounded = run.jobs > 0 && int64_t{run.jobs} * 1000 < state.cpus_milli;
-  if (bounded && run.cpus_used_milli + needs.cpus_milli > run.jobs * 1000) {
-    return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " +
-           holders(state, &run);
+  std::string text;
+  size_t shown = 0, others = 0;
+  for (size_t i = 0; i < state.hosts.size(); i++) {
+    auto at = static_cast<HostId>(i);
+    if (!state.hosts[at].is_up) continue;
+    std::string why = why_not_on(state, at, needs);
+    if (why.empty()) return "it starts next";
+    if (state.hosts.size() == 1) return why;
+    if (++shown > kHostsShownMax) {
+      others++;
+      continue;
+    }
+    std::string name = at == 0 ? "this machine" : "`" + state.hosts[at].info.name + "`";
+    text += (text.empty() ? "on " : "; on ") + name + ": " + why;
   }
-  if (needs.cpus_milli > state.room.cpus_free_milli) {
-    int32_t free_milli = std::max(state.room.cpus_free_milli, 0);
-    return "it asks for " + cores(needs.cpus_milli) + "; " + cores(free_milli) +
-           " are free, the rest is held by " + holders(state, nullptr);
-  }
-  return "it starts next";
+  return others == 0 ? text : text + "; and so on " + std::to_string(others) + " more";
 }
 
 std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {

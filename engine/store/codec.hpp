@@ -10,7 +10,7 @@ namespace flow {
 void put_failure(const core::Failure& failure, journal::Failure& m);
 bool get_failure(const journal::Failure& m, core::Failure& failure);
 /// The newest that this program reads. What names no GPU is written as 1, which older ones read.
-constexpr uint32_t kSchema = 2;
+constexpr uint32_t kGpusSchema = 2, kHostsSchema = 3, kSchema = 3;
 void put_gpu(const Gpu& gpu, journal::Gpu& m);
 /// False where they can't be a machine's.
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);

@@ -76,6 +76,7 @@ struct Writer {
   }
   const std::string& operator()(const core::Assigned& e) {
     for (const std::string& uuid : e.gpus) m.add_gpus(uuid);
+    m.set_number(e.host);
     return attempt(journal::ASSIGNED, e.id);
   }
   const std::string& operator()(const core::AttemptReturned& e) {
@@ -147,6 +148,18 @@ struct Writer {
     for (const Gpu& gpu : e.gpus) put_gpu(gpu, *m.add_machine_gpus());
     return plain(journal::GPUS_FOUND, kNone);
   }
+  const std::string& operator()(const core::HostJoined& e) {
+    m.set_text(e.host.name);
+    m.set_number(e.host.cpus_milli);
+    m.set_number2(e.host.memory_bytes);
+    for (const Gpu& gpu : e.host.gpus) put_gpu(gpu, *m.add_machine_gpus());
+    return plain(journal::HOST_JOINED, kNone);
+  }
+  const std::string& operator()(const core::HostLost& e) {
+    m.set_number(e.host);
+    m.set_text(e.why);
+    return plain(journal::HOST_LOST, kNone);
+  }
 
   const std::string& attempt(journal::Type type, const core::AttemptId& id) {
     m.set_type(type);
@@ -204,6 +217,18 @@ Error newer_schema(uint32_t schema, const char* what) {
                   what, schema, kSchema));
 }
 
+namespace {
+
+/// The first that knew what the record tells.
+uint32_t schema_of(const journal::Record& m) {
+  bool is_of_host = m.type() == journal::HOST_JOINED || m.type() == journal::HOST_LOST ||
+                    (m.type() == journal::ASSIGNED && m.number() > 0);
+  if (is_of_host) return kHostsSchema;
+  return m.gpus_size() > 0 || m.machine_gpus_size() > 0 ? kGpusSchema : 1;
+}
+
+}  // namespace
+
 std::string encode_records(const std::vector<core::Record>& records) {
   google::protobuf::Arena arena;
   auto* batch = google::protobuf::Arena::CreateMessage<journal::Batch>(&arena);
@@ -215,7 +240,7 @@ std::string encode_records(const std::vector<core::Record>& records) {
     m.set_sequence(record.sequence);
     m.set_at(record.at);
     const std::string& run = std::visit(Writer{m}, record.event);
-    if (m.gpus_size() > 0 || m.machine_gpus_size() > 0) schema = kSchema;
+    schema = std::max(schema, schema_of(m));
     if (run.empty()) continue;
     auto [place, added] = runs.try_emplace(run, static_cast<uint32_t>(runs.size() + 1));
     if (added) batch->add_runs(run);
@@ -246,7 +271,8 @@ class RecordReader {
     record.sequence = m.sequence();
     record.at = m.at();
     std::string run;
-    bool is_of_run = m.type() != journal::ENGINE_STARTED && m.type() != journal::GPUS_FOUND;
+    bool is_of_run = m.type() != journal::ENGINE_STARTED && m.type() != journal::GPUS_FOUND &&
+                     m.type() != journal::HOST_JOINED && m.type() != journal::HOST_LOST;
     if (is_of_run) {
       if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
       run = batch_.runs(static_cast<int>(m.run()) - 1);
@@ -305,9 +331,12 @@ class RecordReader {
       case journal::VALUE_GATHERED:
         record.event = core::ValueGathered{run, m.unit(), digest};
         return has_digest;
-      case journal::ASSIGNED:
-        record.event = core::Assigned{id, {m.gpus().begin(), m.gpus().end()}};
-        return true;
+      case journal::ASSIGNED: {
+        core::Assigned e{id, {m.gpus().begin(), m.gpus().end()}, 0};
+        bool ok = keep(m.number(), e.host);
+        record.event = std::move(e);
+        return ok;
+      }
       case journal::ATTEMPT_RETURNED:
         record.event = core::AttemptReturned{id};
         return true;
@@ -370,6 +399,18 @@ class RecordReader {
       case journal::GPUS_FOUND: {
         core::GpusFound e;
         bool ok = get_gpus(m.machine_gpus(), e.gpus);
+        record.event = std::move(e);
+        return ok;
+      }
+      case journal::HOST_JOINED: {
+        core::HostJoined e{{m.text(), 0, m.number2(), {}}};
+        bool ok = keep(m.number(), e.host.cpus_milli) && get_gpus(m.machine_gpus(), e.host.gpus);
+        record.event = std::move(e);
+        return ok;
+      }
+      case journal::HOST_LOST: {
+        core::HostLost e{0, m.text()};
+        bool ok = keep(m.number(), e.host);
         record.event = std::move(e);
         return ok;
       }

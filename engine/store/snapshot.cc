@@ -64,6 +64,7 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
   m.set_timer_serial(u.timer_serial);
   m.set_expected_us(u.expected_us);
   m.set_epoch(u.epoch);
+  m.set_host(u.host);
   m.set_key(bytes_of(u.key));
   m.set_result(bytes_of(u.result));
   m.set_started(u.started);
@@ -73,7 +74,7 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
 bool get_unit(const journal::Unit& m, core::Unit& u) {
   bool ok = m.status() <= static_cast<uint32_t>(core::UnitStatus::cancelled) &&
             m.phase() < core::kPhases && m.side() <= static_cast<uint32_t>(core::Side::else_side) &&
-            m.returns() <= UINT16_MAX && digest_of(m.key(), u.key) &&
+            m.returns() <= UINT16_MAX && m.host() < core::kHostsMax && digest_of(m.key(), u.key) &&
             digest_of(m.result(), u.result);
   if (!ok) return false;
   u.node = m.node();
@@ -92,6 +93,7 @@ bool get_unit(const journal::Unit& m, core::Unit& u) {
   u.timer_serial = m.timer_serial();
   u.expected_us = m.expected_us();
   u.epoch = m.epoch();
+  u.host = static_cast<core::HostId>(m.host());
   u.started = m.started();
   u.finished = m.finished();
   return true;
@@ -302,24 +304,54 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   return "";
 }
 
-bool holds_known_gpus(const core::Run& run, const std::vector<Gpu>& gpus) {
+bool runs_on_known_hosts(const core::Run& run, const std::vector<core::Host>& hosts) {
   for (const core::Unit& unit : run.units) {
     if (unit.phase != core::Phase::running) continue;
+    if (unit.host >= hosts.size() || !hosts[unit.host].is_up) return false;
     for (const std::string& uuid : core::gpus_of(unit)) {
-      if (!core::find_gpu(gpus, uuid)) return false;
+      if (!core::find_gpu(hosts[unit.host].info.gpus, uuid)) return false;
     }
+  }
+  return true;
+}
+
+bool get_machine(const journal::Snapshot& m, core::HostInfo& own) {
+  own.cpus_milli = m.cpus_milli();
+  own.memory_bytes = m.memory_bytes();
+  return own.cpus_milli >= 0 && own.memory_bytes >= 0 && get_gpus(m.gpus(), own.gpus);
+}
+
+bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
+  for (const journal::Host& worker : m.workers()) {
+    core::Host host;
+    host.info = {worker.name(), worker.cpus_milli(), worker.memory_bytes(), {}};
+    host.is_up = !worker.is_lost();
+    bool ok = !worker.name().empty() && worker.cpus_milli() >= 0 && worker.memory_bytes() >= 0 &&
+              get_gpus(worker.gpus(), host.info.gpus) && hosts.size() < core::kHostsMax;
+    if (!ok) return false;
+    hosts.push_back(std::move(host));
   }
   return true;
 }
 
 std::string encode_header(const core::State& state) {
   journal::Snapshot m;
-  m.set_schema(state.gpus.empty() ? 1 : kSchema);
+  const core::HostInfo& own = state.hosts[0].info;
+  m.set_schema(state.hosts.size() > 1 ? kHostsSchema : own.gpus.empty() ? 1 : kGpusSchema);
   m.set_epoch(state.epoch);
   m.set_sequence(state.sequence);
-  m.set_cpus_milli(state.cpus_milli);
-  m.set_memory_bytes(state.memory_bytes);
-  for (const Gpu& gpu : state.gpus) put_gpu(gpu, *m.add_gpus());
+  m.set_cpus_milli(own.cpus_milli);
+  m.set_memory_bytes(own.memory_bytes);
+  for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
+  for (size_t i = 1; i < state.hosts.size(); i++) {
+    const core::HostInfo& info = state.hosts[i].info;
+    journal::Host& worker = *m.add_workers();
+    worker.set_name(info.name);
+    worker.set_cpus_milli(info.cpus_milli);
+    worker.set_memory_bytes(info.memory_bytes);
+    for (const Gpu& gpu : info.gpus) put_gpu(gpu, *worker.add_gpus());
+    worker.set_is_lost(!state.hosts[i].is_up);
+  }
   return m.SerializeAsString();
 }
 
@@ -352,16 +384,14 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   core::State state;
   state.epoch = m->epoch();
   state.sequence = m->sequence();
-  state.cpus_milli = m->cpus_milli();
-  state.memory_bytes = m->memory_bytes();
-  if (state.cpus_milli < 0 || state.memory_bytes < 0)
-    return environment_error("a snapshot has a machine of less than nothing");
-  if (!get_gpus(m->gpus(), state.gpus)) return environment_error("a snapshot has a damaged GPU");
+  if (!get_machine(*m, state.hosts[0].info))
+    return environment_error("a snapshot has a machine of less than nothing, or a damaged GPU");
+  if (!get_workers(*m, state.hosts)) return environment_error("a snapshot has a damaged worker");
   for (const journal::Run& run : m->runs()) {
     auto [place, added] = state.runs.try_emplace(run.id());
     std::string problem = added ? get_run(run, place->second, plan, fragment) : "a namesake in it";
-    if (problem.empty() && !holds_known_gpus(place->second, state.gpus))
-      problem = "an attempt on a GPU that its machine lacks";
+    if (problem.empty() && !runs_on_known_hosts(place->second, state.hosts))
+      problem = "an attempt on a worker, or a GPU, that is not there";
     if (!problem.empty())
       return environment_error(fmt::format("the snapshot of the run {} has {}", run.id(), problem));
   }

@@ -13,8 +13,8 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
       << int(u.phase) << " side " << int(u.side) << " hold " << int(u.hold) << " flags " << u.cached
       << u.resolved << u.forced << u.satisfied << u.expanded << u.dropped << " returns "
       << u.returns << " attempts " << u.attempts << " timer " << u.timer_serial << " expected "
-      << u.expected_us << " epoch " << u.epoch << " key " << u.key.hex() << " result "
-      << u.result.hex() << " from " << u.started << " to " << u.finished;
+      << u.expected_us << " host " << u.host << " epoch " << u.epoch << " key " << u.key.hex()
+      << " result " << u.result.hex() << " from " << u.started << " to " << u.finished;
   if (u.extra) {
     const UnitExtra& e = *u.extra;
     out << " cause " << cause_name(e.failure.cause) << " \"" << e.failure.message << "\" spent "
@@ -31,11 +31,14 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
 
 inline std::string dump(const State& state) {
   std::ostringstream out;
-  out << "epoch " << state.epoch << " sequence " << state.sequence << " cpus " << state.cpus_milli
-      << " memory " << state.memory_bytes;
-  for (const Gpu& gpu : state.gpus)
-    out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes;
-  out << '\n';
+  out << "epoch " << state.epoch << " sequence " << state.sequence << '\n';
+  for (const Host& host : state.hosts) {
+    out << "host " << host.info.name << (host.is_up ? "" : " lost") << " cpus "
+        << host.info.cpus_milli << " memory " << host.info.memory_bytes;
+    for (const Gpu& gpu : host.info.gpus)
+      out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes;
+    out << '\n';
+  }
   for (const auto& [id, run] : state.runs) {
     out << "run " << id << ' ' << run.name << ' ' << status_name(run.status) << ' ' << run.submitted
         << '-' << run.finished << " jobs " << run.jobs << " flags " << run.fail_fast << run.fresh
@@ -60,9 +63,7 @@ inline State restored(const State& state) {
   State copy;
   copy.epoch = state.epoch;
   copy.sequence = state.sequence;
-  copy.cpus_milli = state.cpus_milli;
-  copy.memory_bytes = state.memory_bytes;
-  copy.gpus = state.gpus;
+  copy.hosts = state.hosts;
   for (const auto& [id, run] : state.runs) {
     Run& r = copy.runs[id];
     r.id = run.id;

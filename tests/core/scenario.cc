@@ -83,6 +83,20 @@ const std::map<std::string, Cause>& causes() {
   return all;
 }
 
+std::vector<Gpu> gpus_of_words(const std::vector<std::string>& words) {
+  std::vector<Gpu> gpus;
+  for (const std::string& each : words) {
+    std::vector<std::string> parts = split(each, ':');
+    Gpu gpu;
+    gpu.index = uint32_t(gpus.size());
+    gpu.uuid = parts.at(0);
+    gpu.name = parts.at(1);
+    gpu.memory_bytes = std::stoll(parts.at(2));
+    gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
 }  // namespace
 
 std::string Scenario::play(const std::string& text) {
@@ -246,6 +260,12 @@ AttemptId Scenario::attempt(const std::string& name) const {
   return id;
 }
 
+HostId Scenario::host(const std::string& name) const {
+  for (size_t i = 0; i < state_.hosts.size(); i++)
+    if (state_.hosts[i].info.name == name) return HostId(i);
+  return HostId(kHostsMax);  // none
+}
+
 bool Scenario::parse(const Words& words, Event& event) {
   const std::string& verb = words[0];
   auto word = [&](size_t i) { return i < words.size() ? words[i] : std::string(); };
@@ -279,19 +299,15 @@ bool Scenario::parse(const Words& words, Event& event) {
     event = ValueGathered{run_, word(1) == "result" ? kNoNode : named, sha256(word(2))};
   } else if (verb == "assign") {
     event = Assigned{next_attempt(state_, state_.runs.at(run_), named),
-                     split(option(words, "on"), ',')};
+                     split(option(words, "on"), ','), host(option(words, "at"))};
   } else if (verb == "gpus") {
-    GpusFound e;
-    for (size_t i = 1; i < words.size(); i++) {
-      std::vector<std::string> parts = split(words[i], ':');
-      Gpu gpu;
-      gpu.index = uint32_t(i - 1);
-      gpu.uuid = parts.at(0);
-      gpu.name = parts.at(1);
-      gpu.memory_bytes = std::stoll(parts.at(2));
-      e.gpus.push_back(gpu);
-    }
-    event = e;
+    event = GpusFound{gpus_of_words({words.begin() + 1, words.end()})};
+  } else if (verb == "join") {
+    event = HostJoined{{word(1), int32_t(number(words, "cpus", 1) * 1000),
+                        number(words, "memory", 1000),
+                        gpus_of_words(split(option(words, "gpus"), ','))}};
+  } else if (verb == "lost") {
+    event = HostLost{host(word(1)), word(2)};
   } else if (verb == "signal") {
     event = SignalReceived{run_, word(1), sha256(word(2))};
   } else if (verb == "timer") {
@@ -392,6 +408,8 @@ std::string Scenario::proposals(const Words& words, const std::string& expected)
       all += (all.empty() ? "" : ", ") + say(id);
       const std::vector<std::string>& gpus = std::get<Assigned>(event).gpus;
       if (!gpus.empty()) all += " on " + joined(gpus);
+      HostId at = std::get<Assigned>(event).host;
+      if (at > 0) all += " at " + state_.hosts[at].info.name;
       continue;
     }
     if (!admit(state_, event)) return "a proposal was refused: " + say(id);
@@ -434,6 +452,8 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   if (has(words, "cached") != is.cached) return is.cached ? "it is cached" : "it is not cached";
   std::string on = option(words, "on");
   if (!on.empty() && on != joined(gpus_of(is))) return "it is on " + joined(gpus_of(is));
+  std::string at = option(words, "at");
+  if (!at.empty() && host(at) != is.host) return "it is at " + state_.hosts[is.host].info.name;
   std::string attempts = option(words, "attempts");
   if (!attempts.empty() && std::to_string(is.attempts) != attempts) {
     return "attempts: " + std::to_string(is.attempts);

@@ -12,10 +12,12 @@
 //   EVENT -> COMMAND; COMMAND     nothing else may come out
 //   refused EVENT                 not admitted
 //   gpus A:MODEL:MEMORY …         the machine's GPUs are found, an event
-//   assign UNIT [on=A,B]          an event
-//   schedule -> a@1, b@1 on A     what the scheduler proposes
+//   join NAME [cpus=N] [memory=N] [gpus=A:MODEL:MEMORY,…]   a worker comes, an event
+//   lost NAME WHY                 a worker is gone, an event
+//   assign UNIT [on=A,B] [at=WORKER]   an event
+//   schedule -> a@1, b@1 on A at w     what the scheduler proposes
 //   go -> COMMANDS                admits and applies what it proposes
-//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, phase=N, on=A,B
+//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, phase=N, on=A,B, at=WORKER
 //   status STATUS                 of the run
 //   counts succeeded=1 …          those not named are 0
 //   why UNIT TEXT / error UNIT TEXT   the explanation, the failure's message, hold this text
@@ -46,6 +48,7 @@ class Scenario {
   std::string say(const AttemptId& id) const;
   std::string in_run(const RunId& run) const;
   UnitId unit(const std::string& name) const;
+  HostId host(const std::string& name) const;
   AttemptId attempt(const std::string& name) const;
   std::string proposals(const Words& words, const std::string& expected);
 

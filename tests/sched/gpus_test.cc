@@ -63,7 +63,7 @@ void take(Lefts& lefts, const Resources& asked, const Uuids& uuids) {
 
 Lefts lefts_of(const State& state) {
   Lefts lefts;
-  for (const Gpu& gpu : state.gpus) lefts[gpu.uuid] = {1000, gpu.memory_bytes};
+  for (const Gpu& gpu : state.hosts[0].info.gpus) lefts[gpu.uuid] = {1000, gpu.memory_bytes};
   for (const auto& [id, run] : state.runs) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
@@ -139,7 +139,7 @@ std::vector<std::pair<UnitId, Uuids>> oracle(const State& state) {
   for (const auto& [priority, unit] : ready) {
     const Resources& asked = asked_by(run, unit);
     std::optional<std::vector<Gpu>> best;
-    for (const std::vector<Gpu>& set : sets_of(state.gpus)) {
+    for (const std::vector<Gpu>& set : sets_of(state.hosts[0].info.gpus)) {
       if (!may_have(asked, set, lefts)) continue;
       if (!best || price(asked, set, lefts) < price(asked, *best, lefts)) best = set;
     }
@@ -195,7 +195,7 @@ void check_door(const State& state) {
   Lefts lefts = lefts_of(state);
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
     if (run.units[unit].status != UnitStatus::ready) continue;
-    for (const std::vector<Gpu>& set : sets_of(state.gpus)) {
+    for (const std::vector<Gpu>& set : sets_of(state.hosts[0].info.gpus)) {
       Assigned given{next_attempt(state, run, unit), uuids_of(set)};
       CHECK(admit(state, given) == may_have(asked_by(run, unit), set, lefts));
     }
@@ -206,9 +206,9 @@ void check_door(const State& state) {
 void check_failed(const State& state) {
   const Run& run = state.runs.at("r");
   Lefts all;
-  for (const Gpu& gpu : state.gpus) all[gpu.uuid] = {1000, gpu.memory_bytes};
+  for (const Gpu& gpu : state.hosts[0].info.gpus) all[gpu.uuid] = {1000, gpu.memory_bytes};
   for (UnitId unit = 0; unit < run.units.size(); unit++) {
-    auto sets = sets_of(state.gpus);
+    auto sets = sets_of(state.hosts[0].info.gpus);
     bool may_ever = std::any_of(sets.begin(), sets.end(), [&](const std::vector<Gpu>& set) {
       return may_have(asked_by(run, unit), set, all);
     });

@@ -92,12 +92,12 @@ const TaskDef& def_at(const Run& run, UnitId unit) {
 }
 
 int64_t cpus_of(const State& state, const Run& run, UnitId unit) {
-  int64_t cpus = std::min(def_at(run, unit).resources.cpus_milli, state.cpus_milli);
+  int64_t cpus = std::min(def_at(run, unit).resources.cpus_milli, state.hosts[0].info.cpus_milli);
   return run.jobs > 0 ? std::min<int64_t>(cpus, run.jobs * 1000) : cpus;
 }
 
 int64_t memory_of(const State& state, const Run& run, UnitId unit) {
-  return std::min(def_at(run, unit).resources.memory_bytes, state.memory_bytes);
+  return std::min(def_at(run, unit).resources.memory_bytes, state.hosts[0].info.memory_bytes);
 }
 
 bool fits_beside(const State& state, const Run& run, UnitId unit, const Taken& taken) {
@@ -107,11 +107,11 @@ bool fits_beside(const State& state, const Run& run, UnitId unit, const Taken& t
   auto count = taken.instances.find({run.id, run.units[unit].node});
   uint32_t running = count == taken.instances.end() ? 0 : count->second;
   if (node.kind == NodeKind::map && node.limit > 0 && running >= node.limit) return false;
-  if (taken.memory + memory > state.memory_bytes) return false;
+  if (taken.memory + memory > state.hosts[0].info.memory_bytes) return false;
   auto of_run = taken.run_cpus_milli.find(run.id);
   int64_t run_cpus = of_run == taken.run_cpus_milli.end() ? 0 : of_run->second;
   if (cpus > 0 && run.jobs > 0 && run_cpus + cpus > run.jobs * 1000) return false;
-  return cpus == 0 || taken.cpus_milli + cpus <= state.cpus_milli;
+  return cpus == 0 || taken.cpus_milli + cpus <= state.hosts[0].info.cpus_milli;
 }
 
 void add(const State& state, const Run& run, UnitId unit, Taken& taken) {

@@ -47,6 +47,7 @@ Simulation::Simulation(uint64_t seed, const Weather& weather) : random_(seed), w
   }
   crashes_left_ = weather.crashes ? 6 : 0;
   meddling_left_ = weather.meddling ? 12 : 0;
+  comings_left_ = weather.workers ? 12 : 0;
 }
 
 std::string Simulation::run() {
@@ -56,7 +57,7 @@ std::string Simulation::run() {
       broken("it does not end");
       break;
     }
-    if (clients_act()) continue;
+    if (clients_act() || workers_act()) continue;
     Time next = INT64_MAX;
     if (!network_.empty()) next = network_.begin()->first;
     if (!timers_.empty()) next = std::min(next, timers_.begin()->first);
@@ -241,14 +242,17 @@ void Simulation::crash() {
   std::map<AttemptId, Attempt> old = std::move(attempts_);
   attempts_.clear();
   if (!weather_.bad_network) network_.clear();
-  for (const auto& [id, attempt] : old) {
-    if (!weather_.bad_network || random_.one_in(2)) continue;
-    AttemptSucceeded straggler{id, sha256("what a straggler says"), nullptr, {}, 1};
-    if (random_.one_in(2)) {
-      say(straggler, 1 + random_.below(80));
-    } else {
-      say(AttemptFailed{id, {Cause::preempted, "late", "", 0}}, 1 + random_.below(80));
-    }
+  for (const auto& [id, attempt] : old) straggle(id);
+}
+
+// What an attempt says whose process, or whose host, is believed dead.
+void Simulation::straggle(const AttemptId& id) {
+  if (!weather_.bad_network || random_.one_in(2)) return;
+  AttemptSucceeded straggler{id, sha256("what a straggler says"), nullptr, {}, 1};
+  if (random_.one_in(2)) {
+    say(straggler, 1 + random_.below(80));
+  } else {
+    say(AttemptFailed{id, {Cause::preempted, "late", "", 0}}, 1 + random_.below(80));
   }
 }
 
@@ -282,6 +286,41 @@ void Simulation::recover() {
 
 // ---- workers
 
+/// A task is set aside when too many of those who ran it are lost: another outcome.
+bool Simulation::may_lose(HostId host) const {
+  for (const auto& [id, run] : state_.runs) {
+    for (const Unit& u : run.units) {
+      if (u.phase == Phase::running && u.host == host && u.extra && u.extra->lost >= 2)
+        return false;
+    }
+  }
+  return true;
+}
+
+// True if the head took a turn for one of them.
+bool Simulation::workers_act() {
+  if (comings_left_ == 0 || !random_.one_in(12)) return false;
+  comings_left_--;
+  auto host = HostId(1 + random_.below(3));
+  if (host < state_.hosts.size() && state_.hosts[host].is_up) {
+    if (!may_lose(host)) return false;
+    losses_++;
+    std::vector<AttemptId> gone;
+    for (const auto& [id, attempt] : attempts_)
+      if (attempt.host == host) gone.push_back(id);
+    for (const AttemptId& id : gone) attempts_.erase(id);
+    turn({HostLost{host, "silent"}});
+    for (const AttemptId& id : gone) straggle(id);
+    if (crashed_) recover();
+    return true;
+  }
+  HostInfo info{
+      "w" + std::to_string(host), int32_t(random_.below(4)) * 1000, random_.below(1500), {}};
+  if (random_.one_in(2)) info.gpus = machine_gpus();
+  network_.emplace(now_ + random_.below(20), HostJoined{info});
+  return false;
+}
+
 void Simulation::say(Event event, Time delay) {
   if (weather_.bad_network) {
     delay += random_.below(10);
@@ -298,6 +337,8 @@ void Simulation::start_attempt(const AttemptId& id) {
   Attempt attempt;
   attempt.id = id;
   attempt.key = u.key;
+  attempt.host = u.host;
+  away_ += u.host > 0;
   attempt.is_service = is_service(run, id.unit);
   attempt.has_signal = run.signals.contains(kSignal);
   if (u.extra) {

@@ -17,6 +17,7 @@ namespace flow::sim {
 struct Weather {
   bool crashes = true;      // of the head
   bool bad_network = true;  // reports late, twice, from before a crash
+  bool workers = true;      // that join, are lost with what they run, and come back
   bool meddling = true;     // stop and resume, preemption, attempts given back, retries of tasks
 };
 
@@ -35,6 +36,8 @@ class Simulation {
   std::string run();
   const std::map<core::RunId, Outcome>& outcomes() const { return outcomes_; }
   size_t crashes() const { return crash_count_; }
+  size_t losses() const { return losses_; }  // of workers
+  size_t away() const { return away_; }      // attempts that ran on one
 
  private:
   struct Client {
@@ -48,6 +51,7 @@ class Simulation {
   struct Attempt {
     core::AttemptId id;
     Digest key;
+    core::HostId host = 0;
     uint32_t steps_left = 0;
     bool waits_for_ack = false;
     bool is_service = false;
@@ -68,6 +72,9 @@ class Simulation {
   void go_on(const core::AttemptId& id);
   void stop_attempt(const core::AttemptId& id);
   void say(core::Event event, core::Time delay);
+  bool workers_act();
+  void straggle(const core::AttemptId& id);
+  bool may_lose(core::HostId host) const;
   bool clients_act();
   void check_seen();
   void check_outcomes();
@@ -80,7 +87,8 @@ class Simulation {
   std::map<core::RunId, Outcome> outcomes_;
   std::string problem_;
   core::Time now_ = 1000;
-  size_t crash_count_ = 0, crashes_left_ = 0, meddling_left_ = 0;
+  size_t crash_count_ = 0, crashes_left_ = 0, meddling_left_ = 0, comings_left_ = 0;
+  size_t losses_ = 0, away_ = 0;
 
   // The head's memory: lost in a crash.
   core::State state_;

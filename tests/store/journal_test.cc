@@ -88,6 +88,15 @@ std::vector<core::Record> of_gpus() {
   return {{1, 1000, found}, {2, 1001, assigned}};
 }
 
+std::vector<core::Record> of_hosts() {
+  core::HostInfo host{"w1", 4000, int64_t{1} << 33, {}};
+  host.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
+  core::Assigned assigned{{"run-1", 1, 2, 3 << 16}, {"GPU-a"}, 1};
+  return {{1, 1000, core::HostJoined{host}},
+          {2, 1001, assigned},
+          {3, 1002, core::HostLost{1, "it is silent"}}};
+}
+
 std::string hex(std::string_view bytes) {
   std::ostringstream out;
   for (unsigned char c : bytes) out << "0123456789abcdef"[c >> 4] << "0123456789abcdef"[c & 15];
@@ -155,6 +164,58 @@ TEST_CASE("bytes of version 2 replay") {
   CHECK(encode_records(*back) == now);
 }
 
+TEST_CASE("bytes of version 3, of workers, replay") {
+  Sources sources;
+  std::ifstream file(FLOW_PINNED_DIR "/journal-3.hex");
+  std::string text;
+  file >> text;
+  std::string now = encode_records(of_hosts());
+  if (text.empty())
+    FAIL("tests/store/pinned/journal-3.hex is missing; today's bytes are " << hex(now));
+  auto back = decode_records(unhex(text), sources.find_plan, sources.find_fragment);
+  if (!back.ok()) FAIL(back.error().message);
+  CHECK(encode_records(*back) == now);
+  const core::HostInfo& host = std::get<core::HostJoined>(back->at(0).event).host;
+  CHECK(host.name == "w1");
+  CHECK(host.cpus_milli == 4000);
+  CHECK(host.memory_bytes == int64_t{1} << 33);
+  CHECK(host.gpus.at(0).uuid == "GPU-a");
+  CHECK(std::get<core::Assigned>(back->at(1).event).host == 1);
+  CHECK(std::get<core::HostLost>(back->at(2).event).why == "it is silent");
+  CHECK(now.substr(0, 2) == std::string("\x08\x03"));  // schema 3
+}
+
+TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is refused") {
+  auto plan = small_plan();
+  FindPlan find_plan = [&](const Digest&) { return plan; };
+  core::State live;
+  std::vector<core::Command> commands;
+  auto feed = [&](core::Event event) {
+    REQUIRE(core::admit(live, event));
+    core::apply(live, {live.sequence + 1, 1000, std::move(event)}, commands);
+  };
+  feed(core::EngineStarted{1, 2000, 1 << 30});
+  feed(core::HostJoined{{"gone", 1000, 0, {}}});
+  feed(of_hosts()[0].event);
+  feed(core::HostLost{1, "silent"});
+  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
+  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
+  feed(core::Assigned{core::next_attempt(live, live.runs.at("r"), 0), {}, 2});
+  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  REQUIRE(restored->hosts.size() == 3);
+  CHECK_FALSE(restored->hosts[1].is_up);
+  CHECK(restored->hosts[2].info.name == "w1");
+  CHECK(restored->hosts[2].room == live.hosts[2].room);
+  CHECK(restored->runs.at("r").units[0].host == 2);
+  CHECK(core::check_invariants(*restored) == "");
+
+  live.hosts[2].is_up = false;
+  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
+  live.hosts.pop_back();
+  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
+}
+
 TEST_CASE(
     "a snapshot keeps the GPUs and who holds them, and one that contradicts itself is refused") {
   auto plan = std::make_shared<Plan>(*small_plan());
@@ -173,15 +234,16 @@ TEST_CASE(
   feed(core::Assigned{core::next_attempt(live, live.runs.at("r"), 0), {"MIG-b"}});
   auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
-  CHECK(restored->gpus == live.gpus);
-  CHECK(restored->room == live.room);
+  CHECK(restored->hosts[0].info.gpus == live.hosts[0].info.gpus);
+  CHECK(restored->hosts[0].room == live.hosts[0].room);
   CHECK(restored->runs.at("r").units[0].extra->gpus == std::vector<std::string>{"MIG-b"});
   CHECK(core::check_invariants(*restored) == "");
 
-  live.gpus.pop_back();
+  live.hosts[0].info.gpus.pop_back();
   auto broken = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
   REQUIRE_FALSE(broken.ok());
-  CHECK_THAT(broken.error().message, Catch::Contains("an attempt on a GPU that its machine lacks"));
+  CHECK_THAT(broken.error().message,
+             Catch::Contains("an attempt on a worker, or a GPU, that is not there"));
 }
 
 TEST_CASE("a damaged batch is refused at every byte") {
@@ -200,7 +262,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x03", 2);  // schema 3, nothing else
+  std::string newer("\x08\x04", 2);  // schema 4, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());

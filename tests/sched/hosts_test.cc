@@ -1,0 +1,260 @@
+// Small random clusters against an oracle that counts from the units alone: nothing that fits is
+// refused, nothing that does not is admitted, and nothing that fits is left waiting.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "engine/sched/sched.hpp"
+#include "tests/sim/random.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+HostInfo random_host(sim::Random& random, const std::string& name) {
+  HostInfo host{name, int32_t(random.below(9)) * 500, 200 * random.below(6), {}};
+  for (uint32_t i = random.below(3); i > 0; i--) {
+    Gpu gpu;
+    gpu.index = uint32_t(host.gpus.size());
+    gpu.uuid = "GPU-" + std::to_string(gpu.index);  // as another host may have it
+    gpu.name = random.one_in(2) ? "A" : "B";
+    gpu.memory_bytes = 80;
+    host.gpus.push_back(gpu);
+  }
+  return host;
+}
+
+Plan random_plan(sim::Random& random) {
+  Plan plan;
+  for (uint32_t i = 2 + random.below(10); i > 0; i--) {
+    TaskDef def;
+    def.name = "t";
+    def.retry.infra = 1000;
+    Resources& asked = def.resources;
+    asked.cpus_milli = int32_t(random.below(5)) * 500;
+    asked.memory_bytes = random.one_in(2) ? random.below(900) : 0;
+    if (random.one_in(3)) asked.gpus_milli = random.one_in(2) ? 1000 : 400;
+    if (asked.gpus_milli > 0 && random.one_in(3)) asked.gpu_model = "A";
+    Node node;
+    node.name = "n" + std::to_string(plan.nodes.size());
+    node.def = uint32_t(plan.defs.size());
+    node.args = Value::list({});
+    plan.defs.push_back(def);
+    plan.nodes.push_back(std::move(node));
+  }
+  return plan;
+}
+
+/// What a host has left, counted from what runs on it.
+struct Left {
+  int64_t cpus = 0, memory = 0;
+  std::map<std::string, int64_t> gpus;
+};
+
+bool has_gpu(const Host& host, const Resources& asked) {
+  return asked.gpus_milli == 0 ||
+         std::any_of(host.info.gpus.begin(), host.info.gpus.end(), [&](const Gpu& gpu) {
+           return asked.gpu_model.empty() || asked.gpu_model == gpu.name;
+         });
+}
+
+/// Memory beyond what any host with the GPU has is what the largest has; CPUs, of those that have
+/// the memory too.
+Resources clamped(const State& state, Resources asked) {
+  int32_t cpus = 0;
+  int64_t memory = 0;
+  for (const Host& host : state.hosts)
+    if (host.is_up && has_gpu(host, asked)) memory = std::max(memory, host.info.memory_bytes);
+  asked.memory_bytes = std::min(asked.memory_bytes, memory);
+  for (const Host& host : state.hosts) {
+    if (host.is_up && has_gpu(host, asked) && host.info.memory_bytes >= asked.memory_bytes)
+      cpus = std::max(cpus, host.info.cpus_milli);
+  }
+  asked.cpus_milli = std::min(asked.cpus_milli, cpus);
+  return asked;
+}
+
+/// Kept as it was given, since what the largest host is may change meanwhile.
+struct Given {
+  HostId host = 0;
+  Resources asked;
+  std::vector<std::string> gpus;
+};
+
+class World {
+ public:
+  explicit World(sim::Random& random) : random_(random) {
+    tell(EngineStarted{1, int32_t(1 + random.below(8)) * 500, 200 * random.below(6)});
+    // Enough for whoever asks for a GPU to be let in.
+    HostInfo all = random_host(random, "all");
+    all.gpus = {{0, "GPU-0", "A", "", 80, -1, false}};
+    tell(HostJoined{all});
+    for (uint32_t i = random.below(4); i > 0; i--) join();
+    RunSubmitted e;
+    e.run = "r";
+    e.plan = std::make_shared<const Plan>(random_plan(random));
+    tell(e);
+    for (UnitId unit = 0; unit < run().units.size(); unit++)
+      tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+  }
+
+  void tell(Event event) {
+    REQUIRE(admit(state, event));
+    if (const auto* given = std::get_if<Assigned>(&event)) {
+      given_[given->id.unit] = {given->host, clamped(state, asked_by(given->id.unit)), given->gpus};
+    }
+    apply(state, {state.sequence + 1, 0, std::move(event)}, said_);
+    REQUIRE(check_invariants(state) == "");
+  }
+  void join() { tell(HostJoined{random_host(random_, "w" + std::to_string(joined_++))}); }
+
+  const Run& run() const { return state.runs.at("r"); }
+  const Resources& asked_by(UnitId unit) const {
+    return run().plan->defs[run().plan->nodes[run().units[unit].node].def].resources;
+  }
+
+  Left left_of(HostId host) const {
+    const HostInfo& info = state.hosts[host].info;
+    Left left{info.cpus_milli, info.memory_bytes, {}};
+    for (const Gpu& gpu : info.gpus) left.gpus[gpu.uuid] = 1000;
+    for (const auto& [unit, given] : given_) {
+      if (given.host != host || run().units[unit].phase != Phase::running) continue;
+      left.cpus -= given.asked.cpus_milli;
+      left.memory -= given.asked.memory_bytes;
+      for (const std::string& uuid : given.gpus) left.gpus[uuid] -= given.asked.gpus_milli;
+    }
+    return left;
+  }
+
+  /// The devices on which the unit may be on that host: "" for none needed.
+  std::vector<std::string> may_be_at(UnitId unit, HostId host) const {
+    const Host& at = state.hosts[host];
+    Left left = left_of(host);
+    Resources asked = clamped(state, asked_by(unit));
+    bool fits = at.is_up && asked.cpus_milli <= left.cpus && asked.memory_bytes <= left.memory;
+    if (!fits) return {};
+    if (asked.gpus_milli == 0) return {""};
+    std::vector<std::string> devices;
+    for (const Gpu& gpu : at.info.gpus) {
+      bool is_model = asked.gpu_model.empty() || asked.gpu_model == gpu.name;
+      if (is_model && left.gpus[gpu.uuid] >= asked.gpus_milli) devices.push_back(gpu.uuid);
+    }
+    return devices;
+  }
+
+  void check_door() const {
+    for (UnitId unit = 0; unit < run().units.size(); unit++) {
+      if (run().units[unit].phase != Phase::ready) continue;
+      for (size_t host = 0; host < state.hosts.size(); host++) {
+        std::vector<std::string> may = may_be_at(unit, HostId(host));
+        for (const char* device : {"", "GPU-0", "GPU-1", "GPU-2"}) {
+          std::vector<std::string> gpus;
+          if (*device != '\0') gpus.push_back(device);
+          bool is_right = std::find(may.begin(), may.end(), device) != may.end();
+          INFO("unit " << unit << " at " << host << " on " << device);
+          CHECK(admit(state, Assigned{next_attempt(state, run(), unit), gpus, HostId(host)}) ==
+                is_right);
+        }
+      }
+    }
+  }
+
+  /// With nothing in its way, who could ever start has started.
+  void check_nobody_is_stuck() const {
+    if (run().phase_count(Phase::running) > 0) return;
+    for (UnitId unit = 0; unit < run().units.size(); unit++)
+      CHECK((run().units[unit].phase != Phase::ready || !has_gpu_somewhere(asked_by(unit))));
+  }
+  bool has_gpu_somewhere(const Resources& asked) const {
+    return std::any_of(state.hosts.begin(), state.hosts.end(),
+                       [&](const Host& host) { return host.is_up && has_gpu(host, asked); });
+  }
+
+  void check_nobody_waits_for_nothing() const {
+    for (UnitId unit = 0; unit < run().units.size(); unit++) {
+      if (run().units[unit].phase != Phase::ready) continue;
+      for (size_t host = 0; host < state.hosts.size(); host++)
+        CHECK(may_be_at(unit, HostId(host)).empty());
+      CHECK(explain_wait(state, "r", unit).find("it starts next") == std::string::npos);
+    }
+  }
+
+  State state;
+
+ private:
+  sim::Random& random_;
+  std::map<UnitId, Given> given_;
+  std::vector<Command> said_;
+  size_t joined_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("on a cluster that comes and goes, what fits starts and what does not waits") {
+  size_t away = 0, lost = 0;
+  for (uint64_t seed = 1; seed <= 400; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    World world(random);
+    for (int round = 0; round < 8 && !is_final(world.run().status); round++) {
+      world.check_door();
+      for (const Event& event : schedule(world.state, 1000)) {
+        world.tell(event);
+        away += std::get<Assigned>(event).host > 0;
+      }
+      world.check_nobody_waits_for_nothing();
+      world.check_nobody_is_stuck();
+      for (UnitId unit = 0; unit < world.run().units.size(); unit++) {
+        if (world.run().units[unit].phase != Phase::running || random.one_in(2)) continue;
+        world.tell(
+            AttemptSucceeded{current_attempt(world.run(), unit), sha256("v"), nullptr, {}, 0});
+      }
+      if (is_final(world.run().status)) break;
+      if (random.one_in(2)) world.join();
+      auto host = HostId(random.below(uint32_t(world.state.hosts.size())));
+      if (host > 1 && world.state.hosts[host].is_up && random.one_in(2)) {
+        world.tell(HostLost{host, "it is gone"});
+        lost++;
+      }
+    }
+  }
+  CHECK(away > 500);
+  CHECK(lost > 100);
+}
+
+TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the fullest host") {
+  auto place_of = [](int32_t gpus_milli, std::vector<size_t> gpus_of_hosts) {
+    State state;
+    std::vector<Command> out;
+    auto tell = [&](Event event) {
+      REQUIRE(admit(state, event));
+      apply(state, {state.sequence + 1, 0, std::move(event)}, out);
+    };
+    tell(EngineStarted{1, 1000, 100});
+    tell(GpusFound{{{0, "own", "A", "", 80, -1, false}}});
+    for (size_t count : gpus_of_hosts) {
+      HostInfo host{"w" + std::to_string(state.hosts.size()), 1000, 100, {}};
+      for (size_t i = 0; i < count; i++)
+        host.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
+      tell(HostJoined{host});
+    }
+    Plan plan;
+    plan.defs.resize(1);
+    plan.defs[0].name = "t";
+    plan.defs[0].resources.gpus_milli = gpus_milli;
+    plan.nodes.resize(1);
+    plan.nodes[0].name = "n";
+    plan.nodes[0].args = Value::list({});
+    RunSubmitted e;
+    e.run = "r";
+    e.plan = std::make_shared<const Plan>(plan);
+    tell(e);
+    tell(InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
+    return std::get<Assigned>(schedule(state, 1).at(0)).host;
+  };
+  CHECK(place_of(0, {2, 0, 4}) == 2);
+  CHECK(place_of(0, {2, 4}) == 0);
+  CHECK(place_of(1000, {0, 4, 2}) == 0);
+  CHECK(place_of(2000, {4, 2, 3}) == 2);
+}
