@@ -56,10 +56,15 @@ struct Slot {
 };
 
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start);
+/// The order back, but for what a Start does not hold: the bundle's bytes, the environment, the
+/// timeout, parts of a CPU. False where it is none.
+bool read_start(wire::Start& start, AttemptOrder& order);
 wire::AttemptName wire_name(const core::AttemptId& id);
 core::AttemptId attempt_id(const wire::AttemptName& name);
 /// A message of an executor as a report; false for kinds that are the worker's own affair.
 bool to_report(wire::FromExecutor& message, Report& report);
+/// A report as an executor would have said it; `returned` too, of one attempt.
+void fill_report(Report report, wire::FromExecutor& message);
 /// Why an executor's end was the end of the attempt that it ran.
 core::Failure death_of(const Slot& slot, const Running& front, int wait_status);
 core::Failure memory_failure(const Slot& slot, const Running& running, const std::string& evidence);

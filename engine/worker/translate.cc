@@ -79,16 +79,75 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
 
 namespace {
 
-void take_blobs(google::protobuf::RepeatedPtrField<wire::Blob>& blobs, Report& report) {
-  for (wire::Blob& blob : blobs) {
+using Blobs = std::vector<std::pair<Digest, std::string>>;
+
+/// Named by what they are, not by what their sender says.
+void take_blobs(google::protobuf::RepeatedPtrField<wire::Blob>& from, Blobs& blobs) {
+  for (wire::Blob& blob : from) {
     Digest digest;
-    // Named by what it is, not by what its sender says.
     if (Digest::from_bytes(blob.digest(), digest) && sha256(blob.data()) == digest)
-      report.blobs.emplace_back(digest, std::move(*blob.mutable_data()));
+      blobs.emplace_back(digest, std::move(*blob.mutable_data()));
   }
 }
 
+void put_blobs(Blobs& blobs, google::protobuf::RepeatedPtrField<wire::Blob>& to) {
+  for (auto& [digest, bytes] : blobs) {
+    wire::Blob& blob = *to.Add();
+    blob.set_digest(std::string(digest.view()));
+    blob.set_data(std::move(bytes));
+  }
+}
+
+std::shared_ptr<const ShellSpec> read_shell(const wire::Shell& from) {
+  auto shell = std::make_shared<ShellSpec>();
+  shell->command = from.command();
+  shell->args.assign(from.args().begin(), from.args().end());
+  shell->shell.assign(from.shell().begin(), from.shell().end());
+  for (int i = 0; i < from.output_names_size(); i++)
+    shell->outputs.emplace_back(from.output_names(i), from.output_patterns(i));
+  return shell;
+}
+
 }  // namespace
+
+bool read_start(wire::Start& start, AttemptOrder& order) {
+  const wire::Shell& shell = start.shell();
+  bool ok = start.has_id() && start.kind() <= static_cast<uint32_t>(TaskKind::native) &&
+            Digest::from_bytes(start.bundle(), order.bundle) &&
+            Digest::from_bytes(start.key(), order.key) && start.port() <= UINT16_MAX &&
+            start.memory_bytes() >= 0 && start.grace_ms() >= 0 &&
+            shell.output_names_size() == shell.output_patterns_size();
+  if (!ok) return false;
+  order.id = attempt_id(start.id());
+  order.task = start.task();
+  order.task_name = start.task_name();
+  order.kind = static_cast<TaskKind>(start.kind());
+  order.ordinal = start.ordinal();
+  order.args = std::move(*start.mutable_args());
+  take_blobs(*start.mutable_blobs(), order.blobs);
+  order.seed = start.seed();
+  order.resources.memory_bytes = start.memory_bytes();
+  order.resources.gpus_milli = static_cast<int32_t>(start.gpus_milli());
+  order.gpus.assign(start.gpus().begin(), start.gpus().end());
+  order.grace_ms = start.grace_ms();
+  for (const wire::NamedValue& step : start.steps())
+    order.steps.emplace_back(step.name(), step.value());
+  for (const wire::NamedValue& signal : start.signals())
+    order.signals.emplace_back(signal.name(), signal.value());
+  order.has_checkpoint = start.has_checkpoint();
+  order.checkpoint = start.checkpoint();
+  for (const wire::Wait& wait : start.waits())
+    order.waits.push_back({wait.name(), wait.deadline_ms(), wait.expired()});
+  for (const wire::EnvVar& variable : start.env())
+    order.env.emplace_back(variable.name(), variable.value());
+  order.hide.assign(start.hide().begin(), start.hide().end());
+  if (order.kind == TaskKind::shell) order.shell = read_shell(shell);
+  order.place = shell.place();
+  order.stage_copy = shell.stage_copy();
+  order.named_args = start.named_args();
+  order.service = {static_cast<uint16_t>(start.port()), start.batch_max(), start.batch_wait_us()};
+  return true;
+}
 
 bool to_report(wire::FromExecutor& message, Report& report) {
   switch (message.kind_case()) {
@@ -117,7 +176,7 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       report.id = attempt_id(message.save().id());
       report.text = message.save().name();
       report.value = std::move(*message.mutable_save()->mutable_value());
-      take_blobs(*message.mutable_save()->mutable_blobs(), report);
+      take_blobs(*message.mutable_save()->mutable_blobs(), report.blobs);
       return true;
     case wire::FromExecutor::kReady:
       report.kind = Report::Kind::ready;
@@ -131,7 +190,7 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       if (finished.outcome() > static_cast<uint32_t>(Report::Outcome::stopped)) return false;
       report.outcome = static_cast<Report::Outcome>(finished.outcome());
       report.value = std::move(*finished.mutable_value());
-      take_blobs(*finished.mutable_blobs(), report);
+      take_blobs(*finished.mutable_blobs(), report.blobs);
       report.waited = finished.waited();
       report.fragment = std::move(*finished.mutable_fragment());
       bool known = finished.cause() <= static_cast<uint32_t>(core::Cause::dependency);
@@ -146,8 +205,69 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       report.duration_us = finished.duration_us();
       return true;
     }
+    case wire::FromExecutor::kReturned:
+      if (message.returned().ids_size() != 1) return false;  // a slot's own, of many
+      report.kind = Report::Kind::returned;
+      report.id = attempt_id(message.returned().ids(0));
+      return true;
     default:
       return false;
+  }
+}
+
+void fill_report(Report report, wire::FromExecutor& message) {
+  auto name = [&](auto* said) { *said->mutable_id() = wire_name(report.id); };
+  switch (report.kind) {
+    case Report::Kind::log: {
+      wire::Log* log = message.mutable_log();
+      name(log);
+      log->set_stream(report.stream);
+      log->set_text(std::move(report.text));
+      return log->set_at_ms(report.at);
+    }
+    case Report::Kind::progress: {
+      wire::Progress* progress = message.mutable_progress();
+      name(progress);
+      progress->set_fraction(report.number);
+      return progress->set_metrics(std::move(report.value));
+    }
+    case Report::Kind::metric: {
+      wire::Metric* metric = message.mutable_metric();
+      name(metric);
+      metric->set_name(std::move(report.text));
+      metric->set_value(report.number);
+      return metric->set_step(report.step);
+    }
+    case Report::Kind::saved: {
+      wire::Save* save = message.mutable_save();
+      name(save);
+      save->set_name(std::move(report.text));
+      save->set_value(std::move(report.value));
+      return put_blobs(report.blobs, *save->mutable_blobs());
+    }
+    case Report::Kind::returned:
+      *message.mutable_returned()->add_ids() = wire_name(report.id);
+      return;
+    case Report::Kind::ready:
+      name(message.mutable_ready());
+      return message.mutable_ready()->set_url(std::move(report.text));
+    case Report::Kind::finished: {
+      wire::Finished* finished = message.mutable_finished();
+      name(finished);
+      finished->set_outcome(static_cast<uint32_t>(report.outcome));
+      finished->set_value(std::move(report.value));
+      put_blobs(report.blobs, *finished->mutable_blobs());
+      finished->set_waited(report.waited);
+      finished->set_fragment(std::move(report.fragment));
+      finished->set_cause(static_cast<uint32_t>(report.failure.cause));
+      finished->set_message(std::move(report.failure.message));
+      finished->set_evidence(std::move(report.failure.evidence));
+      finished->set_code(report.failure.code);
+      finished->set_signal(std::move(report.signal));
+      finished->set_wait_name(std::move(report.wait_name));
+      finished->set_wait_timeout_ms(report.wait_timeout_ms);
+      return finished->set_duration_us(report.duration_us);
+    }
   }
 }
 

@@ -1,0 +1,48 @@
+// Orders and reports as messages between a head and a worker, and messages as pieces that a session
+// takes.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/cluster/nodes/protocol.pb.h"
+#include "engine/worker/worker.hpp"
+
+namespace flow::cluster {
+
+/// What the messages hold, as a session's greeting tells it: both sides have the same.
+constexpr uint32_t kMessagesSchema = 1;
+
+/// All but the bundle's bytes and the environment, which go ahead of it.
+void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out);
+/// False where it is no order.
+bool get_order(nodes::Order& in, AttemptOrder& order);
+
+void put_report(Report report, nodes::Said& out);
+/// False where it is no report. Content that is not what its digest says is left out.
+bool get_report(nodes::Said& in, Report& report);
+
+void put_host(const core::HostInfo& host, nodes::Join& out);
+/// All but the name, which the session proves.
+bool get_host(const nodes::Join& in, core::HostInfo& host);
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kWholeBytesMax = size_t{512} << 20;
+
+/// A message as pieces that are sent in this order: a session's frames are bounded, and between
+/// pieces of a long one its heartbeats go out.
+std::vector<std::string> pieces_of(std::string_view message);
+
+/// Puts them together again.
+class Joiner {
+ public:
+  enum class Outcome : uint8_t { more, whole, broken };
+  /// `whole`: `message` is the whole one. `broken`: nothing comes after that.
+  Outcome add(std::string_view piece, std::string& message);
+
+ private:
+  std::string begun_;
+};
+
+}  // namespace flow::cluster

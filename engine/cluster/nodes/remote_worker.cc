@@ -1,0 +1,103 @@
+#include "engine/cluster/nodes/remote_worker.hpp"
+
+#include <utility>
+
+#include "engine/worker/slot.hpp"
+
+namespace flow::cluster {
+
+RemoteWorker::RemoteWorker(Send send, OnJoin on_join, OnReport on_report)
+    : send_(std::move(send)), on_join_(std::move(on_join)), on_report_(std::move(on_report)) {}
+
+bool RemoteWorker::on_message(std::string_view piece) {
+  std::string bytes;
+  Joiner::Outcome joined = joiner_.add(piece, bytes);
+  if (joined != Joiner::Outcome::whole) return joined == Joiner::Outcome::more;
+  nodes::FromWorker message;
+  if (!message.ParseFromString(bytes) || message.has_join() == joined_) return false;
+  if (message.has_join()) {
+    core::HostInfo host;
+    if (!get_host(message.join(), host)) return false;
+    joined_ = true;
+    on_join_(std::move(host));
+    return true;
+  }
+  Report report{};
+  if (!message.has_said() || !get_report(*message.mutable_said(), report)) return false;
+  std::vector<Report> reports;
+  reports.push_back(std::move(report));
+  on_report_(std::move(reports));
+  return true;
+}
+
+void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
+  std::lock_guard lock(sending_);
+  for (const AttemptOrder& order : orders) {
+    send_ahead(order);
+    nodes::ToWorker message;
+    put_order(order, commit, *message.mutable_order());
+    send_locked(message);
+  }
+}
+
+void RemoteWorker::send_ahead(const AttemptOrder& order) {
+  if (order.bundle_bytes && bundles_.insert(order.bundle).second) {
+    nodes::ToWorker message;
+    message.mutable_bundle()->set_digest(std::string(order.bundle.view()));
+    message.mutable_bundle()->set_bundle(*order.bundle_bytes);
+    send_locked(message);
+  }
+  if (order.environment && environments_.insert(order.id.run).second) {
+    nodes::ToWorker message;
+    message.mutable_environment()->set_run(order.id.run);
+    for (const auto& [name, value] : *order.environment) {
+      wire::EnvVar& variable = *message.mutable_environment()->add_vars();
+      variable.set_name(name);
+      variable.set_value(value);
+    }
+    send_locked(message);
+  }
+}
+
+void RemoteWorker::release(uint64_t commit) {
+  nodes::ToWorker message;
+  message.mutable_release()->set_commit(commit);
+  send(message);
+}
+
+void RemoteWorker::stop(const core::AttemptId& id, bool kill) { send_stop(id, false, kill); }
+void RemoteWorker::interrupt(const core::AttemptId& id) { send_stop(id, true, false); }
+
+void RemoteWorker::send_stop(const core::AttemptId& id, bool gentle, bool kill) {
+  nodes::ToWorker message;
+  *message.mutable_stop()->mutable_id() = wire_name(id);
+  message.mutable_stop()->set_gentle(gentle);
+  message.mutable_stop()->set_kill(kill);
+  send(message);
+}
+
+void RemoteWorker::ack_saved(const core::AttemptId& id, const std::string& name, bool ok) {
+  nodes::ToWorker message;
+  *message.mutable_saved()->mutable_id() = wire_name(id);
+  message.mutable_saved()->set_name(name);
+  message.mutable_saved()->set_ok(ok);
+  send(message);
+}
+
+void RemoteWorker::took_logs(size_t cost) {
+  nodes::ToWorker message;
+  message.set_took_logs(cost);
+  send(message);
+}
+
+void RemoteWorker::send(const nodes::ToWorker& message) {
+  std::lock_guard lock(sending_);
+  send_locked(message);
+}
+
+// All pieces of one message go out before those of the next.
+void RemoteWorker::send_locked(const nodes::ToWorker& message) {
+  for (const std::string& piece : pieces_of(message.SerializeAsString())) send_(piece);
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,302 @@
+// A worker of another machine behind messages: what goes in at one end comes out at the other, and
+// what is no message is refused.
+#include <catch2/catch.hpp>
+
+#include "engine/cluster/nodes/agent.hpp"
+
+using namespace flow;
+using namespace flow::cluster;
+
+namespace {
+
+/// Keeps what it is told, and says what a test has it say.
+struct Told {
+  std::vector<AttemptOrder> orders;
+  std::vector<uint64_t> commits, releases;
+  std::vector<std::string> calls;
+  Worker::OnReport say;
+};
+
+class Recorder final : public Worker {
+ public:
+  Recorder(Told& told, OnReport on_report) : told_(told) { told_.say = std::move(on_report); }
+  void stage(std::vector<AttemptOrder> orders, uint64_t commit) override {
+    for (AttemptOrder& order : orders) {
+      told_.orders.push_back(std::move(order));
+      told_.commits.push_back(commit);
+    }
+  }
+  void release(uint64_t commit) override { told_.releases.push_back(commit); }
+  void stop(const core::AttemptId& id, bool kill) override {
+    told_.calls.push_back((kill ? "kill " : "stop ") + id.run);
+  }
+  void interrupt(const core::AttemptId& id) override {
+    told_.calls.push_back("interrupt " + id.run);
+  }
+  void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override {
+    told_.calls.push_back("saved " + id.run + " " + name + (ok ? " yes" : " no"));
+  }
+  void took_logs(size_t cost) override { told_.calls.push_back("took " + std::to_string(cost)); }
+
+ private:
+  Told& told_;
+};
+
+/// A head and a worker whose messages arrive at once.
+struct Wire {
+  core::HostInfo joined;
+  std::vector<Report> reports;
+  std::vector<std::string> pieces;  // that went to the worker
+  Told told;
+  bool took_all = true;
+  RemoteWorker head;
+  std::unique_ptr<Agent> agent;
+
+  explicit Wire(const core::HostInfo& host)
+      : head([this](std::string_view piece) { to_worker(piece); },
+             [this](core::HostInfo info) { joined = std::move(info); },
+             [this](std::vector<Report> all) {
+               for (Report& report : all) reports.push_back(std::move(report));
+             }) {
+    auto made = Agent::start(
+        [this](std::string_view piece) { took_all = head.on_message(piece) && took_all; }, host,
+        [this](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {
+          return std::unique_ptr<Worker>(new Recorder(told, std::move(on_report)));
+        });
+    REQUIRE(made.ok());
+    agent = std::move(*made);
+  }
+  void to_worker(std::string_view piece) {
+    pieces.emplace_back(piece);
+    took_all = agent->on_message(piece) && took_all;
+  }
+};
+
+core::HostInfo big_host() {
+  core::HostInfo host{"w1", 64'000, int64_t{1} << 40, {}};
+  host.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
+  host.gpus.push_back({1, "MIG-b", "NVIDIA A100 MIG 1g.5gb", "", 5000, -1, true});
+  return host;
+}
+
+AttemptOrder full_order() {
+  AttemptOrder order;
+  order.id = {"run-1", 7, 2, 3 << 16};
+  order.task = "train#2[1]";
+  order.task_name = "train";
+  order.kind = TaskKind::shell;
+  order.bundle_bytes = std::make_shared<const std::string>("the bundle");
+  order.bundle = sha256(*order.bundle_bytes);
+  order.ordinal = 4;
+  order.args = std::string("args\0\xff", 6);
+  order.blobs = {{sha256("small"), "small"}};
+  order.key = sha256("key");
+  order.seed = UINT64_MAX - 1;
+  order.resources.cpus_milli = 2500;
+  order.resources.memory_bytes = int64_t{3} << 33;
+  order.resources.gpus_milli = 2000;
+  order.gpus = {"GPU-a", "GPU-b"};
+  order.timeout_ms = 12345;
+  order.grace_ms = 77;
+  order.steps = {{"a", "1"}, {"b\xff", "2"}};
+  order.signals = {{"go", "true"}};
+  order.has_checkpoint = true;
+  order.checkpoint = "state";
+  order.waits = {{"wait#2", 99, true}};
+  order.environment = std::make_shared<const std::vector<std::pair<std::string, std::string>>>(
+      std::vector<std::pair<std::string, std::string>>{{"HOME", "/root"}, {"X", "\xff"}});
+  order.env = {{"TOKEN", "secret"}};
+  order.hide = {"secret"};
+  auto shell = std::make_shared<ShellSpec>();
+  shell->command = "wc {text}";
+  shell->args = {"text"};
+  shell->outputs = {{"out", "*.txt"}};
+  shell->shell = {"bash", "-c"};
+  order.shell = shell;
+  order.place = "p.lua:3";
+  order.stage_copy = order.named_args = true;
+  order.service = {8080, 32, 5000};
+  return order;
+}
+
+/// What an order says, as text that two can be compared by.
+std::string text_of(const AttemptOrder& order, uint64_t commit) {
+  nodes::Order message;
+  put_order(order, commit, message);
+  std::string text = message.ShortDebugString() + *order.bundle_bytes;
+  for (const auto& [name, value] : *order.environment) text += name + "=" + value + ";";
+  return text;
+}
+
+Report finished() {
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.id = {"run-1", 7, 2, 3 << 16};
+  report.outcome = Report::Outcome::failed;
+  report.value = "value";
+  report.blobs = {{sha256("blob"), "blob"}, {sha256("other"), "another"}};
+  report.failure = {core::Cause::signal, "it died\xff", "evidence", 9};
+  report.fragment = "fragment";
+  report.waited = true;
+  report.duration_us = 1234;
+  report.pid = 42;
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("a worker tells what it has, and takes orders as they were given") {
+  Wire wire(big_host());
+  CHECK(wire.joined.cpus_milli == 64'000);
+  CHECK(wire.joined.memory_bytes == int64_t{1} << 40);
+  CHECK(wire.joined.gpus == big_host().gpus);
+  CHECK(wire.joined.name.empty());  // the session's to say
+
+  wire.head.stage({full_order(), full_order()}, 9);
+  REQUIRE(wire.told.orders.size() == 2);
+  CHECK(wire.told.commits == std::vector<uint64_t>{9, 9});
+  for (const AttemptOrder& order : wire.told.orders)
+    CHECK(text_of(order, 9) == text_of(full_order(), 9));
+  // The bundle and the environment went once.
+  CHECK(wire.pieces.size() == 4);
+
+  wire.head.release(9);
+  core::AttemptId id = full_order().id;
+  wire.head.stop(id, false);
+  wire.head.stop(id, true);
+  wire.head.interrupt(id);
+  wire.head.ack_saved(id, "step", true);
+  wire.head.ack_saved(id, "", false);
+  wire.head.took_logs(5'000'000'000);
+  CHECK(wire.told.releases == std::vector<uint64_t>{9});
+  CHECK(wire.told.calls == std::vector<std::string>{"stop run-1", "kill run-1", "interrupt run-1",
+                                                    "saved run-1 step yes", "saved run-1  no",
+                                                    "took 5000000000"});
+  CHECK(wire.took_all);
+}
+
+TEST_CASE("reports arrive as they were said, with the content that is what it says") {
+  Wire wire(big_host());
+  Report log{};
+  log.kind = Report::Kind::log;
+  log.id = {"r", 1, 2, 3};
+  log.stream = 2;
+  log.text = "line\n\xff";
+  log.at = 1000;
+  log.cost = 71;
+  Report metric{};
+  metric.kind = Report::Kind::metric;
+  metric.id = log.id;
+  metric.text = "loss";
+  metric.number = 0.5;
+  metric.step = -3;
+  Report returned{};
+  returned.kind = Report::Kind::returned;
+  returned.id = log.id;
+  Report saved{};
+  saved.kind = Report::Kind::saved;
+  saved.id = log.id;
+  saved.text = "step";
+  saved.value = "bytes";
+  Report ready{};
+  ready.kind = Report::Kind::ready;
+  ready.id = log.id;
+  ready.text = "http://127.0.0.1:1";
+  Report progress{};
+  progress.kind = Report::Kind::progress;
+  progress.id = log.id;
+  progress.number = 0.25;
+  progress.value = "metrics";
+  wire.told.say({log, metric, returned, saved, ready, progress, finished()});
+  CHECK(wire.took_all);
+  REQUIRE(wire.reports.size() == 7);
+  for (size_t i = 0; i < 6; i++) CHECK(wire.reports[i].id == log.id);
+  CHECK(wire.reports[0].text == log.text);
+  CHECK(wire.reports[0].stream == 2);
+  CHECK(wire.reports[0].at == 1000);
+  CHECK(wire.reports[0].cost == 71);
+  CHECK(wire.reports[1].number == 0.5);
+  CHECK(wire.reports[1].step == -3);
+  CHECK(wire.reports[2].kind == Report::Kind::returned);
+  CHECK(wire.reports[3].value == "bytes");
+  CHECK(wire.reports[4].text == ready.text);
+  CHECK(wire.reports[5].value == "metrics");
+  const Report& last = wire.reports[6];
+  CHECK(last.failure.message == finished().failure.message);
+  CHECK(last.failure.cause == core::Cause::signal);
+  CHECK(last.failure.code == 9);
+  CHECK(last.duration_us == 1234);
+  CHECK(last.waited);
+  CHECK(last.pid == 42);
+  REQUIRE(last.blobs.size() == 1);  // the other is not what its digest says
+  CHECK(last.blobs[0].second == "blob");
+}
+
+TEST_CASE("a long message goes in pieces, between which no other comes") {
+  Wire wire(big_host());
+  AttemptOrder order = full_order();
+  order.args = std::string(5 * kPieceBytes / 2, 'a');
+  wire.head.stage({order}, 1);
+  REQUIRE(wire.told.orders.size() == 1);
+  CHECK(wire.told.orders[0].args == order.args);
+  for (const std::string& piece : wire.pieces) CHECK(piece.size() <= kPieceBytes + 1);
+  CHECK(wire.pieces.size() == 5);
+
+  Joiner joiner;
+  std::string message;
+  CHECK(joiner.add("", message) == Joiner::Outcome::broken);
+  CHECK(joiner.add("\x02hm", message) == Joiner::Outcome::broken);
+  CHECK(joiner.add(std::string_view("\x01half", 5), message) == Joiner::Outcome::more);
+  CHECK(joiner.add(std::string_view("\0 done", 6), message) == Joiner::Outcome::whole);
+  CHECK(message == "half done");
+}
+
+TEST_CASE("what is no message of the peer's is refused") {
+  auto piece = [](const auto& message) {
+    return std::string(1, '\0') + message.SerializeAsString();
+  };
+  Wire wire(big_host());
+  nodes::FromWorker join;
+  put_host(big_host(), *join.mutable_join());
+  CHECK_FALSE(wire.head.on_message(piece(join)));  // it has joined
+  CHECK_FALSE(wire.head.on_message(std::string("\0\xff\xff\xff", 4)));
+  CHECK_FALSE(wire.head.on_message(piece(nodes::FromWorker())));
+  RemoteWorker fresh([](std::string_view) {}, [](core::HostInfo) {}, [](std::vector<Report>) {});
+  nodes::FromWorker said;
+  put_report(finished(), *said.mutable_said());
+  CHECK_FALSE(fresh.on_message(piece(said)));  // before it joined
+  for (auto spoil : {+[](nodes::Join& m) { m.set_cpus_milli(-1); },
+                     +[](nodes::Join& m) { m.set_memory_bytes(-1); },
+                     +[](nodes::Join& m) { m.mutable_gpus(1)->set_uuid("GPU-a"); },
+                     +[](nodes::Join& m) { m.mutable_gpus(0)->set_uuid(""); }}) {
+    nodes::FromWorker bad = join;
+    spoil(*bad.mutable_join());
+    CHECK_FALSE(fresh.on_message(piece(bad)));
+  }
+  CHECK(fresh.on_message(piece(join)));
+
+  nodes::ToWorker order;
+  put_order(full_order(), 1, *order.mutable_order());
+  CHECK_FALSE(wire.agent->on_message(piece(order)));  // its bundle did not come before it
+  nodes::ToWorker bundle;
+  bundle.mutable_bundle()->set_digest(std::string(sha256("this").view()));
+  bundle.mutable_bundle()->set_bundle("that");
+  CHECK_FALSE(wire.agent->on_message(piece(bundle)));
+  CHECK_FALSE(wire.agent->on_message(piece(nodes::ToWorker())));
+  wire.head.stage({full_order()}, 1);
+  REQUIRE(wire.told.orders.size() == 1);
+  for (auto spoil :
+       {+[](nodes::Order& m) { m.set_timeout_ms(-1); },
+        +[](nodes::Order& m) { m.mutable_start()->set_kind(9); },
+        +[](nodes::Order& m) { m.mutable_start()->clear_id(); },
+        +[](nodes::Order& m) { m.mutable_start()->set_key("short"); },
+        +[](nodes::Order& m) { m.mutable_start()->set_port(65536); },
+        +[](nodes::Order& m) { m.mutable_start()->mutable_shell()->add_output_names("x"); },
+        +[](nodes::Order& m) { m.clear_start(); }}) {
+    nodes::ToWorker bad = order;
+    spoil(*bad.mutable_order());
+    CHECK_FALSE(wire.agent->on_message(piece(bad)));
+  }
+  CHECK(wire.agent->on_message(piece(order)));
+  CHECK(wire.told.orders.size() == 2);
+}
