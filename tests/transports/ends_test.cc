@@ -224,4 +224,10 @@ TEMPLATE_TEST_CASE("A link says where its peer is and over what it runs", "", FL
   REQUIRE(handler->wait_up());
   CHECK_THAT(client->description(), Catch::StartsWith(two.listener->address() + " ("));
   CHECK_THAT(two.link()->description(), Catch::EndsWith(")"));
+  INFO(client->description());
+  if (two.client->name() == "ucx") {
+    // A peer on this host is reached over its memory, not silently over TCP.
+    CHECK_THAT(client->description(), Catch::Contains("posix") || Catch::Contains("sysv"));
+    CHECK_THAT(two.link()->description(), Catch::Contains("posix") || Catch::Contains("sysv"));
+  }
 }

@@ -15,6 +15,7 @@
 
 #include "flow/transport.hpp"
 #include "transports/inproc/inproc.hpp"
+#include "transports/ucx/ucx.hpp"
 
 namespace flow {
 
@@ -24,7 +25,20 @@ struct Inproc {
   }
 };
 
+struct Ucx {
+  static std::unique_ptr<Transport> make(const TransportOptions& options = {}) {
+    auto made = make_ucx_transport(options, true);
+    INFO((made.ok() ? "" : made.error().message));
+    REQUIRE(made.ok());
+    return std::move(*made);
+  }
+};
+
+#if FLOW_TEST_UCX
+#define FLOW_TRANSPORTS Inproc, Ucx
+#else
 #define FLOW_TRANSPORTS Inproc
+#endif
 
 /// Generous: a test that waits so long has failed.
 constexpr auto kLong = std::chrono::seconds(60);

@@ -46,11 +46,13 @@ class Link {
   /// Bytes of frames and puts that the peer's side has not taken yet. A frame is taken when the
   /// peer's thread begins to tell it.
   virtual size_t unsent_bytes() const = 0;
-  /// The peer's next put of this tag goes to `to`, whose memory is used until `done` is called,
-  /// which it is on any path and before on_down: with the bytes that came, or with what went wrong.
-  /// A tag that is expected already is refused; a put longer than `to` ends the expectation.
+  /// From its return on the peer's next put of this tag goes to `to`, whose memory is used until
+  /// `done` is called, which it is on any path and before on_down: with the bytes that came, or
+  /// with what went wrong. A tag that is expected already is refused; a put longer than `to` ends
+  /// the expectation.
   virtual void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) = 0;
-  /// Nobody waits for that tag any more: its `done` is called with an error, soon.
+  /// From its return on nobody waits for a put of that tag: its `done` is called with an error,
+  /// soon. One that is arriving goes on, as its memory is being written.
   virtual void give_up(uint64_t tag) = 0;
   /// Puts bytes straight into the memory that the peer expects them in. `from` is used until
   /// `done`, which says whether they are there: a put that nobody expects, or that is too long, is

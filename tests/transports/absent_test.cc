@@ -1,0 +1,13 @@
+// What a build without UCX says.
+#include "tests/transports/kinds.hpp"
+
+using namespace flow;
+
+#if !FLOW_TEST_UCX
+TEST_CASE("A build without UCX says so, and what to do") {
+  auto made = make_ucx_transport({}, true);
+  REQUIRE_FALSE(made.ok());
+  CHECK_THAT(made.error().message, Catch::Contains("without UCX") && Catch::Contains("libucx-dev"));
+  WARN("skipped over UCX: this build is without it");
+}
+#endif

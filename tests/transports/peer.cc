@@ -1,0 +1,52 @@
+// A process at the other end of a link, for tests that end or stop it. Usage:
+//   transport_peer ADDRESS          sends "hello" and then nothing, for ever; echoes what comes
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "transports/ucx/ucx.hpp"
+
+using namespace flow;
+
+namespace {
+
+class Echo final : public LinkHandler {
+ public:
+  void on_up() override {
+    link.wait(nullptr);
+    link.load()->send("hello");
+  }
+  void on_frame(std::string_view frame) override { link.load()->send(std::string(frame)); }
+  void on_down(const Error& why) override {
+    std::fprintf(stderr, "down: %s\n", why.message.c_str());
+    ::_exit(0);
+  }
+  std::atomic<Link*> link{nullptr};
+};
+
+bool has_handler(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_DFL;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 2) return 2;
+  auto transport = make_ucx_transport({}, true);
+  if (!transport.ok()) return 4;
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    if (has_handler(fault)) return 5;  // crashes are the program's own to report
+  }
+  if (::getenv("UCX_SYSV_ERROR_HANDLING") != nullptr) return 6;  // children would inherit it
+  auto handler = std::make_shared<Echo>();
+  auto link = (*transport)->connect(arguments[1], handler);
+  if (!link.ok()) return 7;
+  handler->link = link->get();
+  handler->link.notify_all();
+  for (;;) ::pause();
+}

@@ -1,0 +1,281 @@
+// Peers in processes of their own, that die and hang; strangers at the door; what is open to whom.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "engine/base/address.hpp"
+#include "tests/transports/kinds.hpp"
+
+using namespace flow;
+
+#if FLOW_TEST_UCX
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+/// The program `transport_peer`, killed at the end.
+class Peer {
+ public:
+  explicit Peer(const std::string& address) {
+    std::string program = FLOW_TEST_PEER, place = address;
+    char* argv[] = {program.data(), place.data(), nullptr};
+    REQUIRE(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv, environ) == 0);
+  }
+  ~Peer() { end(SIGKILL); }
+  /// Returns once all its threads stand still.
+  void stop() const {
+    ::kill(pid_, SIGSTOP);
+    int status = 0;
+    REQUIRE(::waitpid(pid_, &status, WUNTRACED) == pid_);
+    REQUIRE(WIFSTOPPED(status));
+  }
+  void go_on() const { ::kill(pid_, SIGCONT); }
+  /// Its exit code, or what ended it below 0.
+  int end(int number) {
+    if (pid_ == 0) return 0;
+    if (number != 0) ::kill(pid_, number);
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+int64_t ms_since(steady_clock::time_point began) {
+  return std::chrono::duration_cast<milliseconds>(steady_clock::now() - began).count();
+}
+
+/// Local addresses "127.0.0.1:80" that this process listens at, over TCP.
+std::set<std::string> own_listeners() {
+  std::set<std::string> inodes, found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    std::string name = std::filesystem::read_symlink(entry.path(), ignored).string();
+    if (name.starts_with("socket:[")) inodes.insert(name.substr(8, name.size() - 9));
+  }
+  for (const char* file : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream table(file);
+    std::string line;
+    std::getline(table, line);
+    while (std::getline(table, line)) {
+      std::istringstream words(line);
+      std::string number, local, remote, state, queues, timer, again, user, timeout, inode;
+      words >> number >> local >> remote >> state >> queues >> timer >> again >> user >> timeout >>
+          inode;
+      constexpr const char* kListens = "0A";
+      if (state == kListens && inodes.contains(inode)) found.insert(local);
+    }
+  }
+  return found;
+}
+
+int plain_socket(const std::string& address) {
+  auto parsed = parse_address(address);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(parsed->port);
+  ::inet_pton(AF_INET, parsed->host.c_str(), &to.sin_addr);
+  int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::connect(socket, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) {
+    ::close(socket);
+    return -1;
+  }
+  return socket;
+}
+
+}  // namespace
+
+TEST_CASE("A peer that is killed is noticed within a second") {
+  Two<Ucx> two;
+  Peer peer(two.listener->address());
+  REQUIRE(two.handler()->wait_frames(1));
+  std::string bytes(1 << 20, 'x');
+  Departures departures;
+  SECTION("idle") {}
+  SECTION("amid frames and puts") {
+    for (int i = 0; i < 20; i++) {
+      two.link()->send(bytes);
+      two.link()->put(static_cast<uint64_t>(i), region(bytes), departures.done());
+    }
+  }
+  auto began = steady_clock::now();
+  CHECK(peer.end(SIGKILL) == -SIGKILL);
+  CHECK(two.handler()->wait_down() != "");
+  CHECK(ms_since(began) < 1000);
+  CHECK(two.handler()->downs() == 1);
+}
+
+TEST_CASE("A peer that hangs with bytes under way is down at the deadline") {
+  TransportOptions options;
+  options.deadline_ms = 700;
+  Departures departures;
+  Arrivals arrivals;
+  std::string bytes(1 << 20, 'x'), to(100, '.');
+  Two<Ucx> two(options);
+  Peer peer(two.listener->address());
+  REQUIRE(two.handler()->wait_frames(1));
+  auto link = two.link();
+  peer.stop();
+  auto began = steady_clock::now();
+  SECTION("one small frame") { link->send("x"); }
+  SECTION("many frames") {
+    for (int i = 0; i < 20'000; i++) link->send(std::string(500, 'x'));
+  }
+  SECTION("puts") {
+    for (int i = 0; i < 20; i++)
+      link->put(static_cast<uint64_t>(i), region(bytes), departures.done());
+    link->expect(1, region(to), arrivals.done());
+  }
+  SECTION("it is being closed") {
+    link->send(bytes);
+    link->close(60'000);
+  }
+  CHECK_THAT(two.handler()->wait_down(), Catch::Contains("700 ms"));
+  CHECK(ms_since(began) >= 600);
+  CHECK(ms_since(began) < 5'000);
+  CHECK(departures.all().size() % 20 == 0);
+}
+
+TEST_CASE("A link to where somebody listens and never answers is down at the deadline") {
+  TransportOptions options;
+  options.deadline_ms = 500;
+  auto client = Ucx::make(options);
+  int silent = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof own;
+  REQUIRE(::bind(silent, reinterpret_cast<sockaddr*>(&own), size) == 0);
+  REQUIRE(::listen(silent, 8) == 0);
+  ::getsockname(silent, reinterpret_cast<sockaddr*>(&own), &size);
+  auto handler = std::make_shared<Recorder>();
+  auto link = client->connect(address_text({"127.0.0.1", ntohs(own.sin_port)}), handler);
+  REQUIRE(link.ok());
+  CHECK_THAT(handler->wait_down(), Catch::Contains("has not answered for 500 ms"));
+  ::close(silent);
+}
+
+TEST_CASE("Links to a name are resolved, and to a wrong name go down") {
+  Two<Ucx> two;
+  auto parsed = parse_address(two.listener->address());
+  auto found = std::make_shared<Recorder>(), lost = std::make_shared<Recorder>();
+  auto link = two.client->connect(address_text({"localhost", parsed->port}), found);
+  auto other = two.client->connect("no-such-host.invalid:7700", lost);
+  REQUIRE(link.ok());
+  REQUIRE(other.ok());
+  CHECK(found->wait_up());
+  CHECK_THAT(lost->wait_down(), Catch::Contains("no-such-host.invalid"));
+}
+
+TEST_CASE("A peer that hangs and goes on in time loses nothing") {
+  Two<Ucx> two;
+  Peer peer(two.listener->address());
+  REQUIRE(two.handler()->wait_frames(1));
+  peer.stop();
+  for (int i = 0; i < 2'000; i++) two.link()->send(std::to_string(i) + std::string(2'000, 'x'));
+  std::this_thread::sleep_for(milliseconds(300));
+  peer.go_on();
+  REQUIRE(two.handler()->wait_frames(2'001));
+  CHECK(two.handler()->frames().back().starts_with("1999x"));
+  CHECK(two.handler()->downs() == 0);
+}
+
+TEST_CASE("Garbage and half a connection at the door harm nobody") {
+  Two<Ucx> two;
+  auto before = std::make_shared<Recorder>(), after = std::make_shared<Recorder>();
+  auto first = two.connect(before);
+  REQUIRE(before->wait_up());
+  std::vector<int> sockets;
+  for (uint64_t seed = 0; seed < 40; seed++) {
+    int socket = plain_socket(two.listener->address());
+    if (socket < 0) continue;
+    std::string text = seed % 2 == 0 ? "GET / HTTP/1.1\r\nHost: x\r\n\r\n" : pattern(9'000, seed);
+    if (seed % 5 != 0) CHECK(::send(socket, text.data(), text.size(), MSG_NOSIGNAL) > 0);
+    sockets.push_back(socket);
+    if (seed % 3 == 0) {
+      ::close(socket);
+      sockets.pop_back();
+    }
+  }
+  CHECK(sockets.size() > 20);
+  std::this_thread::sleep_for(milliseconds(300));
+  first->send("still here");
+  CHECK(two.handler()->wait_frames(1));
+  auto second = two.connect(after);
+  CHECK(after->wait_up());
+  second->send("and new ones come");
+  CHECK(two.handler(1)->wait_frames(1));
+  for (int socket : sockets) ::close(socket);
+  CHECK(before->downs() == 0);
+}
+
+TEST_CASE("Without a secret nothing listens beyond loopback, UCX's own listeners included") {
+  std::set<std::string> before = own_listeners();
+  Two<Ucx> two;
+  auto handler = std::make_shared<Recorder>();
+  auto link = two.connect(handler);
+  REQUIRE(handler->wait_up());
+  size_t opened = 0;
+  for (const std::string& local : own_listeners()) {
+    CAPTURE(local);
+    constexpr const char *kLoopback = "0100007F:",
+                         *kLoopback6 = "00000000000000000000000001000000:";
+    CHECK((local.starts_with(kLoopback) || local.starts_with(kLoopback6)));
+    opened += before.contains(local) ? 0 : 1;
+  }
+  CHECK(opened > 0);
+  auto accept = [](std::shared_ptr<Link>) { return nullptr; };
+  for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0"}) {
+    CAPTURE(address);
+    auto listener = two.server->listen(address, accept);
+    REQUIRE_FALSE(listener.ok());
+    CHECK_THAT(listener.error().message, Catch::Contains("without a secret"));
+  }
+  auto far = std::make_shared<Recorder>();
+  auto outward = two.client->connect("192.0.2.1:7700", far);
+  REQUIRE(outward.ok());
+  CHECK_THAT(far->wait_down(), Catch::Contains("without a secret"));
+}
+
+TEST_CASE("A program that this process starts inherits none of UCX's files") {
+  Two<Ucx> two;
+  auto handler = std::make_shared<Recorder>();
+  auto link = two.connect(handler);
+  REQUIRE(handler->wait_up());
+  int out[2];
+  REQUIRE(::pipe2(out, O_CLOEXEC) == 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+  posix_spawn_file_actions_addclosefrom_np(&actions, 3);  // as engine/worker starts executors
+  char program[] = "/bin/ls", folder[] = "/proc/self/fd";
+  char* argv[] = {program, folder, nullptr};
+  pid_t pid = 0;
+  REQUIRE(::posix_spawn(&pid, program, &actions, nullptr, argv, environ) == 0);
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(out[1]);
+  std::string listed(4096, '\0');
+  listed.resize(static_cast<size_t>(std::max<ssize_t>(0, ::read(out[0], listed.data(), 4096))));
+  ::close(out[0]);
+  ::waitpid(pid, nullptr, 0);
+  CHECK(listed == "0\n1\n2\n3\n");  // 3 is the folder itself
+  link->send("still here");
+  CHECK(two.handler()->wait_frames(1));
+}
+
+#endif

@@ -1,0 +1,239 @@
+// How a channel comes up, and how it ends.
+#include "transports/ucx/channel.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/clock.hpp"
+
+namespace flow::ucx {
+
+namespace {
+
+constexpr int64_t kUsPerMs = 1000;
+
+/// The names behind "lane[…]: N:NAME/DEVICE" in what UCX prints of an endpoint, each once.
+std::string lane_names(const char* text) {
+  std::string names;
+  for (const char* at = text; (at = std::strstr(at, "lane[")) != nullptr; at++) {
+    char name[64] = "";
+    if (std::sscanf(at, "lane[%*d]: %*d:%63[^/ ]", name) != 1) continue;
+    if ((", " + names + ",").find(fmt::format(", {},", name)) != std::string::npos) continue;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+void Channel::connect(const sockaddr* address, size_t size) {
+  if (is_ending()) return;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr.addr = address;
+  params.sockaddr.addrlen = static_cast<socklen_t>(size);
+  open(params);
+}
+
+void Channel::accept(Door& door, ucp_conn_request_h request) {
+  if (is_ending()) {
+    net_.ucx.ucp_listener_reject(door.listener, request);
+    return;
+  }
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = request;
+  open(params);
+}
+
+void Channel::open(ucp_ep_params_t& params) {
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.arg = this;
+  params.err_handler.cb = [](void* self, ucp_ep_h, ucs_status_t status) {
+    auto* channel = static_cast<Channel*>(self);
+    channel->fail(channel->failure(status));
+  };
+  ucs_status_t status = net_.ucx.ucp_ep_create(net_.worker, &params, &endpoint_);
+  if (status != UCS_OK) {
+    endpoint_ = nullptr;
+    return fail(failure(status));
+  }
+  net_.know(endpoint_, *this);
+  flush();
+}
+
+// UCX 1.13 loses and reorders what is sent before both ends have agreed on their lanes. A flush
+// that has come back says that they have.
+void Channel::flush() {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.user_data = this;
+  param.cb.send = [](void* request, ucs_status_t status, void* self) {
+    auto* channel = static_cast<Channel*>(self);
+    channel->net_.ucx.ucp_request_free(request);
+    if (status == UCS_OK) channel->flushed();
+    if (status != UCS_OK) channel->fail(channel->failure(status));
+    channel->came_back();
+  };
+  ucs_status_ptr_t request = net_.ucx.ucp_ep_flush_nbx(endpoint_, &param);
+  if (request == nullptr) return flushed();
+  if (UCS_PTR_IS_ERR(request)) return fail(failure(UCS_PTR_STATUS(request)));
+  requests_++;
+}
+
+void Channel::flushed() {
+  if (is_ending()) return;
+  is_flushed_ = true;
+  unsigned* version = hello_.ucx;
+  net_.ucx.ucp_get_version(&version[0], &version[1], &version[2]);
+  hello_.takes_device = net_.takes_device_memory ? 1 : 0;
+  post(new_message(Kind::hello), &hello_, sizeof hello_);
+  if (is_greeted_) describe();
+  net_.attend(*this);
+}
+
+void Channel::greeted(const char* data, size_t size) {
+  Hello hello;
+  if (is_greeted_ || size != sizeof hello)
+    return fail("its peer said something that is no greeting");
+  std::memcpy(&hello, data, sizeof hello);
+  if (hello.magic != kHelloMagic || hello.version != kWireVersion) {
+    return fail(
+        fmt::format("{} runs another version of flow: its links are of version {}, these {}",
+                    address_, hello.version, kWireVersion));
+  }
+  is_greeted_ = true;
+  peer_takes_device_ = hello.takes_device != 0;
+  peer_version_ = fmt::format("{}.{}.{}", hello.ucx[0], hello.ucx[1], hello.ucx[2]);
+  state_ = State::up;
+  describe();
+  handler_->on_up();
+  net_.attend(*this);
+}
+
+void Channel::describe() {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* file = ::open_memstream(&text, &size);
+  if (file == nullptr) return;
+  net_.ucx.ucp_ep_print_info(endpoint_, file);
+  std::fclose(file);
+  std::string own = net_.ucx.version();
+  std::string versions = own == peer_version_ ? own : own + ", the peer's " + peer_version_;
+  std::lock_guard lock(mutex_);
+  lanes_ = fmt::format("ucx {}: {}", versions, lane_names(text));
+  std::free(text);
+}
+
+std::string Channel::description() const {
+  std::lock_guard lock(mutex_);
+  return fmt::format("{} ({})", address_, lanes_.empty() ? "ucx, not up" : lanes_);
+}
+
+std::string Channel::failure(ucs_status_t status) const {
+  std::string text = net_.ucx.text(status);
+  if (state_ == State::up) return fmt::format("the link to {} broke: {}", address_, text);
+  if (status == UCS_ERR_REJECTED) return fmt::format("{} refused the link", address_);
+  return fmt::format(
+      "no link to {}: {}. Does it listen there, and is UCX_TLS, where set, with tcp?", address_,
+      text);
+}
+
+void Channel::fail(const std::string& why) {
+  if (is_ending()) return;
+  state_ = State::ending;
+  why_ = why;
+  net_.attend(*this);
+}
+
+void Channel::close(int64_t flush_ms) {
+  if (is_ending()) return;
+  if (flush_ms > 0 && !is_all_taken()) {
+    if (closing_us_ == 0) closing_us_ = monotonic_us() + flush_ms * kUsPerMs;
+    return;
+  }
+  say_bye();
+  fail("the link was closed");
+}
+
+void Channel::came_back() {
+  requests_--;
+  if (is_ending()) net_.attend(*this);
+}
+
+void Channel::tend() {
+  if (state_ == State::over) return;
+  if (is_ending()) {
+    if (endpoint_ != nullptr && !is_force_closed_) force_close();
+    if (requests_ == 0) finish();
+    return;
+  }
+  pump();
+  start_puts();
+  if (closing_us_ != 0 && is_all_taken()) close(0);
+}
+
+void Channel::force_close() {
+  is_force_closed_ = true;
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  param.user_data = this;
+  param.cb.send = [](void* request, ucs_status_t, void* self) {
+    auto* channel = static_cast<Channel*>(self);
+    channel->net_.ucx.ucp_request_free(request);
+    channel->came_back();
+  };
+  net_.forget(endpoint_);
+  ucs_status_ptr_t request = net_.ucx.ucp_ep_close_nbx(endpoint_, &param);
+  if (request != nullptr && !UCS_PTR_IS_ERR(request)) requests_++;
+}
+
+void Channel::finish() {
+  state_ = State::over;
+  unsent = 0;
+  Error why = environment_error(why_);
+  queue_.clear();
+  auto puts = std::exchange(puts_, {});
+  auto waiting = std::exchange(waiting_puts_, {});
+  std::unordered_map<uint64_t, Expected> expected;
+  {
+    std::lock_guard lock(mutex_);
+    is_deaf_ = true;
+    expected.swap(expected_);
+  }
+  std::shared_ptr<LinkHandler> handler = std::exchange(handler_, nullptr);
+  tell_given_up();
+  for (auto& [id, put] : puts) put->done(why);
+  for (auto& put : waiting) put->done(why);
+  for (auto& [tag, each] : expected) each.done(why);
+  if (handler) handler->on_down(why);
+}
+
+bool Channel::look(int64_t now_us) {
+  if (is_ending()) return true;
+  if (closing_us_ != 0 && now_us >= closing_us_) {
+    close(0);
+    return true;
+  }
+  bool is_waiting = state_ == State::opening || !is_flushed_ || !is_all_taken() || receives_ > 0;
+  if (!is_waiting || is_moving_ || began_us_ == 0) began_us_ = now_us;
+  is_moving_ = false;
+  if (is_waiting && now_us - began_us_ > net_.options.deadline_ms * kUsPerMs) {
+    fail(fmt::format("{} {} for {} ms", address_,
+                     state_ == State::up && is_flushed_ ? "has taken nothing of what was sent"
+                                                        : "has not answered",
+                     net_.options.deadline_ms));
+  }
+  return is_waiting;
+}
+
+}  // namespace flow::ucx

@@ -1,0 +1,161 @@
+// One link's end, as the net thread sees it: the endpoint, what goes, what comes, how it ends.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "flow/transport.hpp"
+#include "transports/ucx/net.hpp"
+#include "transports/ucx/wire.hpp"
+
+struct sockaddr;
+
+namespace flow::ucx {
+
+/// Of a frame that goes: its bytes lie still until UCX has given back every piece of them.
+struct Outgoing {
+  std::string bytes;
+  size_t posted = 0;
+};
+
+struct Put {
+  Channel* channel = nullptr;
+  PutHead head;
+  Region from;
+  std::function<void(Status)> done;
+  bool is_back = false;  // UCX reads `from` no more
+  bool is_answered = false;
+  PutOutcome outcome = PutOutcome::there;
+};
+
+struct Expected {
+  Region to;
+  std::function<void(Result<size_t>)> done;
+};
+
+/// One message with a Head: UCX 1.13 needs the header until the message has gone.
+struct Message {
+  Channel* channel = nullptr;
+  Head head;
+  std::shared_ptr<Outgoing> frame;
+  Put* put = nullptr;
+};
+
+/// On the net thread only, but for what is said to be otherwise. Lives until UCX has given back
+/// everything of it.
+class Channel : public std::enable_shared_from_this<Channel> {
+ public:
+  Channel(Net& net, std::string address) : net_(net), address_(std::move(address)) {}
+
+  void connect(const sockaddr* address, size_t size);
+  void accept(Door& door, ucp_conn_request_h request);
+  void set_handler(std::shared_ptr<LinkHandler> handler) { handler_ = std::move(handler); }
+  void send(std::string frame);
+  void put(uint64_t tag, Region from, std::function<void(Status)> done);
+  void close(int64_t flush_ms);
+  void fail(const std::string& why);
+
+  void on_eager(const Head& head, const char* data, size_t size);
+  ucs_status_t on_put(const PutHead& head, void* descriptor, size_t size);
+  /// Does what is to be done outside UCX's callbacks.
+  void tend();
+  /// Looks at the clock. False: there is nothing that could be late.
+  bool look(int64_t now_us);
+  void pay();
+  void tell_given_up();
+  bool is_over() const { return state_ == State::over; }
+  bool is_attended = false, is_owing = false;  // the net's marks
+
+  /// Thread-safe.
+  std::atomic<size_t> unsent{0};
+  std::string description() const;
+  /// From its return on; where it is refused, `done` is not used.
+  Status expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
+  /// From its return on nobody expects that tag; tell_given_up() is to follow.
+  void give_up(uint64_t tag);
+
+ private:
+  enum class State : uint8_t { opening, up, ending, over };
+  bool is_ending() const { return state_ >= State::ending; }
+  void open(ucp_ep_params_t& params);
+  void flush();
+  void flushed();
+  void greeted(const char* data, size_t size);
+  void describe();
+  std::string failure(ucs_status_t status) const;
+
+  // channel_send.cc
+  void pump();
+  bool has_room() const;
+  void post_next_piece();
+  void post(Message* message, const void* data, size_t size);
+  void post(Kind kind, uint32_t id = 0, PutOutcome outcome = PutOutcome::there);
+  void sent(Message* message, ucs_status_t status);
+  void start_puts();
+  void start(Put& put);
+  void answered(uint32_t id, PutOutcome outcome);
+  void finish_if_back(Put& put);
+  Message* new_message(Kind kind);
+  bool is_all_taken() const;
+  void say_bye();
+
+  // channel_receive.cc
+  bool take_acknowledgement(const Head& head);
+  void take_piece(const Head& head, const char* data, size_t size);
+  void take_small_put(const Head& head, const char* data, size_t size);
+  std::unique_ptr<Expected> forget(uint64_t tag);  // null where nobody expected it
+  std::unique_ptr<Expected> find_expected(uint64_t tag, uint32_t id, size_t size);
+  struct Receive;
+  void received(Receive* receive, ucs_status_t status);
+
+  void came_back();  // a request of UCX's
+  void force_close();
+  void finish();
+
+  Net& net_;
+  const std::string address_;
+  State state_ = State::opening;
+  std::shared_ptr<LinkHandler> handler_;
+  ucp_ep_h endpoint_ = nullptr;
+  bool is_flushed_ = false, is_greeted_ = false;
+  bool is_force_closed_ = false;
+  size_t requests_ = 0;  // that UCX has not given back
+  std::string why_;
+  int64_t began_us_ = 0;    // waiting for the peer: to answer, or to take
+  bool is_moving_ = false;  // it has taken something since the last look
+  int64_t closing_us_ = 0;  // where it closes: until when what was sent may go
+  Hello hello_;
+  bool peer_takes_device_ = false;
+  std::string peer_version_;
+
+  std::deque<std::shared_ptr<Outgoing>> queue_;
+  uint32_t sequence_ = 0;
+  uint64_t sent_bytes_ = 0, peer_took_bytes_ = 0;
+  uint32_t sent_pieces_ = 0, peer_took_pieces_ = 0;
+  std::unique_ptr<Message> spare_;
+  std::deque<std::unique_ptr<Put>> waiting_puts_;
+  std::unordered_map<uint32_t, std::unique_ptr<Put>> puts_;
+  uint32_t last_put_ = 0;
+
+  uint32_t peer_sequence_ = 0;
+  uint64_t took_bytes_ = 0, told_bytes_ = 0;
+  uint32_t took_pieces_ = 0, told_pieces_ = 0;
+  std::string frame_;      // its first pieces
+  size_t frame_left_ = 0;  // bytes that it lacks
+  size_t receives_ = 0;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::string lanes_;
+  std::unordered_map<uint64_t, Expected> expected_;
+  std::vector<Expected> given_up_;
+  bool is_deaf_ = false;  // expects nothing any more
+};
+
+}  // namespace flow::ucx

@@ -1,0 +1,222 @@
+// What a channel sends: frames in pieces within a window, puts a few at a time.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transports/ucx/channel.hpp"
+
+namespace flow::ucx {
+
+namespace {
+
+constexpr size_t kPieceBytes = 8000;              // one message of UCX's: it copies and goes on
+constexpr size_t kWindowBytes = size_t{1} << 20;  // of frames, that the peer has not taken
+constexpr uint32_t kWindowPieces = 1024;
+constexpr size_t kRequestsMost = 256;  // that UCX has not given back
+constexpr size_t kPutsAtOnce = 4;
+constexpr size_t kSmallPutBytes = 8000;  // goes as a message
+
+}  // namespace
+
+void Channel::send(std::string frame) {
+  if (is_ending() || closing_us_ != 0) {
+    unsent -= std::min<size_t>(unsent, frame.size());
+    return;
+  }
+  if (frame.size() > kFrameBytesMax) {
+    return fail(
+        fmt::format("a frame of {} bytes was sent; {} are the most", frame.size(), kFrameBytesMax));
+  }
+  auto outgoing = std::make_shared<Outgoing>();
+  outgoing->bytes = std::move(frame);
+  queue_.push_back(std::move(outgoing));
+  pump();
+}
+
+bool Channel::has_room() const {
+  return sent_bytes_ - peer_took_bytes_ < kWindowBytes &&
+         sent_pieces_ - peer_took_pieces_ < kWindowPieces && requests_ < kRequestsMost;
+}
+
+void Channel::pump() {
+  while (is_flushed_ && !is_ending() && !queue_.empty() && has_room()) post_next_piece();
+}
+
+void Channel::post_next_piece() {
+  std::shared_ptr<Outgoing> frame = queue_.front();
+  size_t size = std::min(kPieceBytes, frame->bytes.size() - frame->posted);
+  const char* data = frame->bytes.data() + frame->posted;
+  frame->posted += size;
+  if (frame->posted == frame->bytes.size()) queue_.pop_front();
+  Message* message = new_message(Kind::piece);
+  message->head.value = frame->bytes.size();
+  message->frame = std::move(frame);
+  sent_bytes_ += size;
+  sent_pieces_++;
+  post(message, data, size);
+}
+
+Message* Channel::new_message(Kind kind) {
+  auto message = spare_ ? std::move(spare_) : std::make_unique<Message>();
+  message->channel = this;
+  message->head = Head{};
+  message->head.kind = kind;
+  return message.release();
+}
+
+void Channel::post(Kind kind, uint32_t id, PutOutcome outcome) {
+  if (is_ending() || !is_flushed_) return;
+  Message* message = new_message(kind);
+  message->head.id = id;
+  message->head.outcome = outcome;
+  post(message, nullptr, 0);
+}
+
+void Channel::post(Message* message, const void* data, size_t size) {
+  message->head.sequence = sequence_++;
+  message->head.taken_bytes = told_bytes_ = took_bytes_;
+  message->head.taken_pieces = told_pieces_ = took_pieces_;
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY;
+  param.user_data = message;
+  param.cb.send = [](void* request, ucs_status_t status, void* user) {
+    auto* own = static_cast<Message*>(user);
+    Channel* channel = own->channel;
+    channel->net_.ucx.ucp_request_free(request);
+    channel->sent(own, status);
+    channel->came_back();
+  };
+  ucs_status_ptr_t request = net_.ucx.ucp_am_send_nbx(endpoint_, kEagerId, &message->head,
+                                                      sizeof message->head, data, size, &param);
+  if (request != nullptr && !UCS_PTR_IS_ERR(request)) {
+    requests_++;
+    return;
+  }
+  sent(message, request == nullptr ? UCS_OK : UCS_PTR_STATUS(request));
+}
+
+void Channel::sent(Message* message, ucs_status_t status) {
+  std::unique_ptr<Message> own(message);
+  own->frame.reset();
+  Put* put = std::exchange(own->put, nullptr);
+  spare_ = std::move(own);
+  if (status != UCS_OK) return fail(failure(status));
+  if (put != nullptr) {
+    put->is_back = true;
+    finish_if_back(*put);
+  }
+  if (!queue_.empty()) net_.attend(*this);
+}
+
+void Channel::put(uint64_t tag, Region from, std::function<void(Status)> done) {
+  const char* why = is_ending()                ? "the link is down"
+                    : closing_us_ != 0         ? "the link is being closed"
+                    : from.size > kPutBytesMax ? "a put was longer than kPutBytesMax"
+                    : from.is_device && !net_.takes_device_memory
+                        ? "UCX here takes no memory of a GPU"
+                        : nullptr;
+  if (why != nullptr) {
+    unsent -= std::min<size_t>(unsent, from.size);
+    return done(environment_error(why));
+  }
+  auto put = std::make_unique<Put>();
+  put->channel = this;
+  put->head.tag = tag;
+  put->head.id = ++last_put_;
+  put->from = from;
+  put->done = std::move(done);
+  waiting_puts_.push_back(std::move(put));
+  net_.attend(*this);
+}
+
+void Channel::start_puts() {
+  while (is_flushed_ && is_greeted_ && !is_ending() && !waiting_puts_.empty() &&
+         puts_.size() < kPutsAtOnce) {
+    std::unique_ptr<Put> put = std::move(waiting_puts_.front());
+    waiting_puts_.pop_front();
+    Put& own = *put;
+    puts_.emplace(own.head.id, std::move(put));
+    start(own);
+  }
+}
+
+void Channel::start(Put& put) {
+  bool may_be_device = net_.takes_device_memory || peer_takes_device_;
+  if (put.from.size == 0 || (!may_be_device && put.from.size <= kSmallPutBytes)) {
+    Message* message = new_message(Kind::small_put);
+    message->head.id = put.head.id;
+    message->head.value = put.head.tag;
+    message->put = &put;
+    return post(message, put.from.data, put.from.size);
+  }
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.flags = UCP_AM_SEND_FLAG_RNDV | UCP_AM_SEND_FLAG_REPLY;
+  param.memory_type = put.from.is_device ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+  param.user_data = &put;
+  param.cb.send = [](void* request, ucs_status_t status, void* user) {
+    auto* own = static_cast<Put*>(user);
+    Channel* channel = own->channel;
+    channel->net_.ucx.ucp_request_free(request);
+    own->is_back = true;
+    if (status != UCS_OK) channel->fail(channel->failure(status));
+    channel->finish_if_back(*own);
+    channel->came_back();
+  };
+  ucs_status_ptr_t request = net_.ucx.ucp_am_send_nbx(endpoint_, kPutId, &put.head, sizeof put.head,
+                                                      put.from.data, put.from.size, &param);
+  if (UCS_PTR_IS_ERR(request)) return fail(failure(UCS_PTR_STATUS(request)));
+  if (request != nullptr) {
+    requests_++;
+    return;
+  }
+  put.is_back = true;
+  finish_if_back(put);
+}
+
+void Channel::answered(uint32_t id, PutOutcome outcome) {
+  auto found = puts_.find(id);
+  if (found == puts_.end() || found->second->is_answered)
+    return fail("its peer answered a put that is not under way");
+  is_moving_ = true;
+  found->second->is_answered = true;
+  found->second->outcome = outcome;
+  finish_if_back(*found->second);
+}
+
+void Channel::finish_if_back(Put& put) {
+  if (!put.is_back || !put.is_answered || is_ending()) return;
+  auto found = puts_.find(put.head.id);
+  std::unique_ptr<Put> own = std::move(found->second);
+  puts_.erase(found);
+  unsent -= std::min<size_t>(unsent, own->from.size);
+  net_.attend(*this);
+  switch (own->outcome) {
+    case PutOutcome::there:
+      return own->done({});
+    case PutOutcome::unexpected:
+      return own->done(
+          environment_error(fmt::format("the peer expects no put of tag {}", own->head.tag)));
+    case PutOutcome::too_long:
+      return own->done(environment_error(
+          fmt::format("a put of {} bytes is longer than what the peer expects of tag {}",
+                      own->from.size, own->head.tag)));
+  }
+}
+
+bool Channel::is_all_taken() const {
+  return queue_.empty() && sent_pieces_ == peer_took_pieces_ && puts_.empty() &&
+         waiting_puts_.empty();
+}
+
+void Channel::say_bye() { post(Kind::bye); }
+
+void Channel::pay() {
+  if (told_pieces_ != took_pieces_) post(Kind::ack);
+}
+
+}  // namespace flow::ucx

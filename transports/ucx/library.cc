@@ -1,0 +1,123 @@
+#include "transports/ucx/library.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+extern char** environ;
+
+namespace flow::ucx {
+
+namespace {
+
+constexpr const char* kLibrary = "libucp.so.0";
+
+constexpr std::pair<const char*, const char*> kSettings[] = {
+    // Read as the library is loaded. It must catch no signals, print nothing, and say nothing of
+    // variables that only a newer one knows.
+    {"UCX_ERROR_SIGNALS", ""},
+    {"UCX_HANDLE_ERRORS", "none"},
+    {"UCX_LOG_LEVEL", "fatal"},
+    {"UCX_WARN_UNUSED_ENV_VARS", "n"},
+    // It would patch mmap, munmap and malloc of the whole process, to cache what it has registered.
+    {"UCX_MEM_EVENTS", "n"},
+    // Shared memory has no endpoints that notice a dead peer without these: UCX would use TCP.
+    {"UCX_POSIX_ERROR_HANDLING", "y"},
+    {"UCX_SYSV_ERROR_HANDLING", "y"},
+    // A host that is gone is noticed in 6 s instead of 28 s.
+    {"UCX_TCP_KEEPIDLE", "3s"},
+    {"UCX_TCP_KEEPINTVL", "1s"},
+    {"UCX_TCP_KEEPCNT", "3"},
+    {"UCX_TCP_USER_TIMEOUT", "10s"},
+    {"UCX_KEEPALIVE_INTERVAL", "5s"},
+    {"UCX_TCP_CM_REUSEADDR", "y"},  // a restarted head listens where it did
+};
+
+struct Loaded {
+  Library library;
+  std::string why_not;
+};
+
+void find_calls(void* handle, Loaded& loaded) {
+  auto find = [&](const char* name, auto& call) {
+    call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(::dlsym(handle, name));
+    if (call == nullptr && loaded.why_not.empty())
+      loaded.why_not = fmt::format("{} has no {}: it is older than 1.13", kLibrary, name);
+  };
+#define FLOW_UCX_FIND(name) find(#name, loaded.library.name);
+  FLOW_UCX_CALLS(FLOW_UCX_FIND)
+#undef FLOW_UCX_FIND
+}
+
+Loaded load_now() {
+  Loaded loaded;
+  Settings settings;
+  if (void* handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL)) {
+    find_calls(handle, loaded);
+  } else {
+    const char* why = ::dlerror();
+    loaded.why_not = why != nullptr ? why : kLibrary;
+  }
+  return loaded;
+}
+
+}  // namespace
+
+std::string Library::version() const {
+  unsigned major = 0, minor = 0, patch = 0;
+  ucp_get_version(&major, &minor, &patch);
+  return fmt::format("{}.{}.{}", major, minor, patch);
+}
+
+Result<const Library*> load() {
+  static const Loaded loaded = load_now();
+  if (loaded.why_not.empty()) return &loaded.library;
+  return environment_error(
+      fmt::format("cannot load UCX, which links between processes need: {}. Install UCX 1.13 or "
+                  "newer (libucx0)",
+                  loaded.why_not));
+}
+
+namespace {
+
+/// Of all that Settings made: another thread, or UCX, may still read it.
+struct Kept {
+  std::deque<std::string> texts;
+  std::deque<std::vector<char*>> lists;
+};
+
+Kept& kept() {
+  static Kept* all = new Kept;
+  return *all;
+}
+
+std::mutex& one_at_a_time() {
+  static std::mutex* mutex = new std::mutex;
+  return *mutex;
+}
+
+}  // namespace
+
+Settings::Settings() {
+  one_at_a_time().lock();
+  std::vector<char*>& list = kept().lists.emplace_back();
+  for (char** each = environ; each != nullptr && *each != nullptr; each++) list.push_back(*each);
+  for (const auto& [name, value] : kSettings) {
+    if (::getenv(name) == nullptr)
+      list.push_back(kept().texts.emplace_back(fmt::format("{}={}", name, value)).data());
+  }
+  list.push_back(nullptr);
+  before_ = environ;
+  during_ = environ = list.data();
+}
+
+Settings::~Settings() {
+  if (environ == during_) environ = before_;  // else somebody's setenv has copied it
+  one_at_a_time().unlock();
+}
+
+}  // namespace flow::ucx

@@ -1,0 +1,68 @@
+// UCX itself, loaded when it is first needed.
+#pragma once
+#include <ucp/api/ucp.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "flow/result.hpp"
+
+namespace flow::ucx {
+
+/// What of UCX is used, as its headers declare it.
+struct Library {
+#define FLOW_UCX_CALLS(X)           \
+  X(ucp_get_version)                \
+  X(ucp_config_read)                \
+  X(ucp_config_modify)              \
+  X(ucp_config_release)             \
+  X(ucp_init_version)               \
+  X(ucp_cleanup)                    \
+  X(ucp_context_query)              \
+  X(ucp_worker_create)              \
+  X(ucp_worker_destroy)             \
+  X(ucp_worker_get_efd)             \
+  X(ucp_worker_arm)                 \
+  X(ucp_worker_progress)            \
+  X(ucp_worker_set_am_recv_handler) \
+  X(ucp_listener_create)            \
+  X(ucp_listener_destroy)           \
+  X(ucp_listener_query)             \
+  X(ucp_listener_reject)            \
+  X(ucp_conn_request_query)         \
+  X(ucp_ep_create)                  \
+  X(ucp_ep_close_nbx)               \
+  X(ucp_ep_flush_nbx)               \
+  X(ucp_ep_print_info)              \
+  X(ucp_am_send_nbx)                \
+  X(ucp_am_recv_data_nbx)           \
+  X(ucp_request_free)               \
+  X(ucs_status_string)
+#define FLOW_UCX_POINTER(call) decltype(&::call) call = nullptr;
+  FLOW_UCX_CALLS(FLOW_UCX_POINTER)
+#undef FLOW_UCX_POINTER
+
+  std::string version() const;  // "1.13.1"
+  std::string text(ucs_status_t status) const { return ucs_status_string(status); }
+};
+
+/// Loaded once in a process, at the first call. Thread-safe.
+Result<const Library*> load();
+
+/// The variables that UCX reads, where the user left them unset, for as long as this lives. Nothing
+/// that another thread may be reading is freed, as setenv would; and what this process starts does
+/// not inherit them. One at a time in a process.
+class Settings {
+ public:
+  Settings();
+  ~Settings();
+  Settings(const Settings&) = delete;
+  Settings& operator=(const Settings&) = delete;
+
+ private:
+  char** before_ = nullptr;
+  char** during_ = nullptr;
+};
+
+}  // namespace flow::ucx

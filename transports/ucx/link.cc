@@ -1,0 +1,59 @@
+#include "transports/ucx/link.hpp"
+
+#include <utility>
+
+#include "transports/ucx/channel.hpp"
+#include "transports/ucx/net.hpp"
+
+namespace flow::ucx {
+
+namespace {
+
+class UcxLink final : public Link {
+ public:
+  UcxLink(std::shared_ptr<Net> net, std::shared_ptr<Channel> channel)
+      : net_(std::move(net)), channel_(std::move(channel)) {}
+  ~UcxLink() override { close(0); }
+
+  void send(std::string frame) override {
+    channel_->unsent += frame.size();
+    net_->run([channel = channel_, frame = std::move(frame)]() mutable {
+      channel->send(std::move(frame));
+    });
+  }
+  size_t unsent_bytes() const override { return channel_->unsent; }
+  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) override {
+    Status taken = channel_->expect(tag, to, done);
+    if (!taken.ok()) tell([done = std::move(done), taken] { done(taken.error()); });
+  }
+  void give_up(uint64_t tag) override {
+    channel_->give_up(tag);
+    tell([channel = channel_] { channel->tell_given_up(); });
+  }
+  void put(uint64_t tag, Region from, std::function<void(Status)> done) override {
+    channel_->unsent += from.size;
+    bool goes = net_->run([channel = channel_, tag, from, done] { channel->put(tag, from, done); });
+    if (!goes) done(environment_error("the link's transport was destroyed"));
+  }
+  void close(int64_t flush_ms) override {
+    net_->run([channel = channel_, flush_ms] { channel->close(flush_ms); });
+  }
+  std::string description() const override { return channel_->description(); }
+
+ private:
+  /// A transport that was destroyed has no thread, but memory must be given back.
+  void tell(const std::function<void()>& call) {
+    if (!net_->run(call)) call();
+  }
+
+  std::shared_ptr<Net> net_;
+  std::shared_ptr<Channel> channel_;
+};
+
+}  // namespace
+
+std::shared_ptr<Link> make_link(std::shared_ptr<Net> net, std::shared_ptr<Channel> channel) {
+  return std::make_shared<UcxLink>(std::move(net), std::move(channel));
+}
+
+}  // namespace flow::ucx

@@ -1,0 +1,242 @@
+#include "transports/ucx/net.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/engine_thread.hpp"
+#include "transports/ucx/channel.hpp"
+
+namespace flow::ucx {
+
+namespace {
+
+constexpr int64_t kUsPerMs = 1000;
+constexpr int64_t kSpinUs = 50;           // a sleeping thread answers ten times later
+constexpr unsigned kProgressMost = 64;    // before calls are looked at again
+constexpr unsigned kBusyTurnsMost = 256;  // before the clock is
+constexpr int64_t kLookBusyMs = 20, kLookIdleMs = 100;
+
+}  // namespace
+
+Net::Net(const Library& library, const TransportOptions& chosen, bool loopback_only)
+    : ucx(library), options(chosen), is_loopback_only(loopback_only) {}
+
+Result<std::shared_ptr<Net>> Net::start(const Library& ucx, const TransportOptions& options,
+                                        bool is_loopback_only) {
+  std::shared_ptr<Net> net(new Net(ucx, options, is_loopback_only));
+  net->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (net->wake_ < 0)
+    return environment_error(fmt::format("cannot make an eventfd: {}", std::strerror(errno)));
+  std::promise<Status> began;
+  net->thread_ = engine_thread([&began, raw = net.get()] { raw->live(began); });
+  Status status = began.get_future().get();
+  FLOW_TRY(status);
+  return net;
+}
+
+Net::~Net() {
+  stop();
+  if (wake_ >= 0) ::close(wake_);
+}
+
+void Net::stop() {
+  if (!thread_.joinable()) return;
+  FLOW_CHECK(!is_here());
+  run([this] { end_all(); });
+  thread_.join();
+}
+
+void Net::live(std::promise<Status>& began) {
+  here_ = std::this_thread::get_id();
+  Status status = open();
+  bool is_open = status.ok();
+  if (!is_open) {
+    std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
+  if (!is_open) close();
+  began.set_value(std::move(status));
+  if (!is_open) return;
+  while (turn()) {
+  }
+  close();
+}
+
+bool Net::submit(std::function<void()> call) {
+  bool must_wake = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_stopped_) return false;
+    calls_.push_back(std::move(call));
+    waiting_.store(calls_.size(), std::memory_order_relaxed);
+    must_wake = std::exchange(is_sleeping_, false);
+  }
+  uint64_t one = 1;
+  if (must_wake && ::write(wake_, &one, sizeof one) < 0) return true;  // it is awake already
+  return true;
+}
+
+bool Net::run_now(std::function<void()> call) {
+  if (is_here()) {
+    call();
+    return true;
+  }
+  std::promise<void> ran;
+  bool goes = submit([&] {
+    call();
+    ran.set_value();
+  });
+  if (goes) ran.get_future().wait();
+  return goes;
+}
+
+bool Net::turn() {
+  bool is_active = take_calls();
+  is_active |= progress();
+  is_active |= let_in();
+  is_active |= tend();
+  if (is_active) active_us_ = 0;
+  if (is_active && ++busy_turns_ < kBusyTurnsMost) return true;
+  busy_turns_ = 0;
+  int64_t now_us = monotonic_us();
+  if (now_us >= next_look_us_) look(now_us);
+  if (is_ending_ && channels_.empty()) {
+    std::lock_guard lock(mutex_);
+    is_stopped_ = calls_.empty();
+    return !is_stopped_;
+  }
+  if (active_us_ == 0) active_us_ = now_us;
+  if (is_active || now_us - active_us_ < kSpinUs) return true;
+  if (!pay()) sleep(now_us);
+  return true;
+}
+
+bool Net::take_calls() {
+  if (waiting_.load(std::memory_order_relaxed) == 0) return false;
+  {
+    std::lock_guard lock(mutex_);
+    taken_.swap(calls_);
+    waiting_.store(0, std::memory_order_relaxed);
+  }
+  is_taking_ = true;
+  for (auto& call : taken_) {
+    call();
+    call = nullptr;
+  }
+  is_taking_ = false;
+  taken_.clear();
+  return true;
+}
+
+bool Net::progress() {
+  unsigned count = 0;
+  while (count < kProgressMost && ucx.ucp_worker_progress(worker) != 0) count++;
+  return count > 0;
+}
+
+void Net::add(const std::shared_ptr<Channel>& channel) {
+  channels_.emplace(channel.get(), channel);
+  next_look_us_ = 0;
+}
+
+void Net::attend(Channel& channel) {
+  if (std::exchange(channel.is_attended, true)) return;
+  attended_.push_back(channel.shared_from_this());
+}
+
+void Net::owe(Channel& channel) {
+  if (std::exchange(channel.is_owing, true)) return;
+  owing_.push_back(channel.shared_from_this());
+}
+
+bool Net::tend() {
+  if (attended_.empty()) return false;
+  std::vector<std::shared_ptr<Channel>> now;
+  now.swap(attended_);
+  for (const auto& channel : now) {
+    channel->is_attended = false;
+    channel->tend();
+    if (channel->is_over()) channels_.erase(channel.get());
+  }
+  return true;
+}
+
+bool Net::pay() {
+  std::vector<std::shared_ptr<Channel>> now;
+  now.swap(owing_);
+  for (const auto& channel : now) {
+    channel->is_owing = false;
+    channel->pay();
+  }
+  return !now.empty();
+}
+
+void Net::look(int64_t now_us) {
+  bool is_busy = false;
+  for (const auto& [key, channel] : channels_) is_busy |= channel->look(now_us);
+  pay();
+  next_look_us_ = now_us + (is_busy ? kLookBusyMs : kLookIdleMs) * kUsPerMs;
+}
+
+void Net::sleep(int64_t now_us) {
+  if (ucx.ucp_worker_arm(worker) == UCS_ERR_BUSY) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (!calls_.empty()) return;
+    is_sleeping_ = true;
+  }
+  pollfd files[] = {{events_, POLLIN, 0}, {wake_, POLLIN, 0}};
+  int64_t ms = std::clamp<int64_t>((next_look_us_ - now_us) / kUsPerMs, 1, kLookIdleMs);
+  ::poll(files, 2, static_cast<int>(ms));
+  {
+    std::lock_guard lock(mutex_);
+    is_sleeping_ = false;
+  }
+  uint64_t count = 0;
+  if ((files[1].revents & POLLIN) != 0 && ::read(wake_, &count, sizeof count) < 0) return;
+}
+
+void Net::end_all() {
+  is_ending_ = true;
+  std::vector<std::shared_ptr<Door>> doors = doors_;
+  for (const auto& door : doors) close_door(*door);
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (const auto& [key, channel] : channels_) channels.push_back(channel);
+  for (const auto& channel : channels) channel->close(0);
+}
+
+Channel* Net::channel_of(const ucp_am_recv_param_t* param) {
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return nullptr;
+  auto found = by_endpoint_.find(param->reply_ep);
+  return found == by_endpoint_.end() ? nullptr : found->second;
+}
+
+ucs_status_t Net::on_eager(void* net, const void* head, size_t head_size, void* data, size_t size,
+                           const ucp_am_recv_param_t* param) {
+  Channel* channel = static_cast<Net*>(net)->channel_of(param);
+  bool is_data = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
+  if (channel == nullptr || head_size != sizeof(Head) || !is_data) return UCS_OK;  // UCX drops it
+  Head own;
+  std::memcpy(&own, head, sizeof own);
+  channel->on_eager(own, static_cast<const char*>(data), size);
+  return UCS_OK;
+}
+
+ucs_status_t Net::on_put(void* net, const void* head, size_t head_size, void* data, size_t size,
+                         const ucp_am_recv_param_t* param) {
+  Channel* channel = static_cast<Net*>(net)->channel_of(param);
+  bool is_descriptor = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  if (channel == nullptr || head_size != sizeof(PutHead) || !is_descriptor) return UCS_OK;
+  PutHead own;
+  std::memcpy(&own, head, sizeof own);
+  return channel->on_put(own, data, size);
+}
+
+}  // namespace flow::ucx

@@ -1,0 +1,128 @@
+// The one thread that touches UCX: it owns the context, the worker, every endpoint and listener.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/base/address.hpp"
+#include "flow/transport.hpp"
+#include "transports/ucx/library.hpp"
+
+namespace flow::ucx {
+
+class Channel;
+class Net;
+
+using Accept = std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)>;
+
+/// Where links come in. Of the net thread.
+struct Door {
+  Net* net = nullptr;
+  ucp_listener_h listener = nullptr;
+  std::string address;
+  Accept accept;
+  std::deque<ucp_conn_request_h> requests;  // endpoints are made outside UCX's callback
+  bool is_letting_in = false, is_closed = false;
+};
+
+class Net : public std::enable_shared_from_this<Net> {
+ public:
+  static Result<std::shared_ptr<Net>> start(const Library& ucx, const TransportOptions& options,
+                                            bool is_loopback_only);
+  ~Net();
+  Net(const Net&) = delete;
+  Net& operator=(const Net&) = delete;
+
+  /// Thread-safe. Runs `call` on the net thread, after what this thread gave before; at once where
+  /// that is this thread. False, and `call` is not run, where the thread has ended.
+  template <typename Call>
+  bool run(Call call) {
+    if (is_here() && !is_taking_ && waiting_.load(std::memory_order_relaxed) == 0) {
+      call();
+      return true;
+    }
+    return submit(std::function<void()>(std::move(call)));
+  }
+  /// Likewise, and waits until it has run.
+  bool run_now(std::function<void()> call);
+  /// Ends every link and then the thread. Not on the net thread.
+  void stop();
+  bool is_here() const { return std::this_thread::get_id() == here_.load(); }
+
+  /// Of UCX and the machine; set before start() returns.
+  const Library& ucx;
+  const TransportOptions options;
+  const bool is_loopback_only;
+  bool takes_device_memory = false;
+
+  // On the net thread only:
+  ucp_worker_h worker = nullptr;
+  Result<std::shared_ptr<Door>> open_door(const Address& address, Accept accept);
+  void close_door(Door& door);
+  void add(const std::shared_ptr<Channel>& channel);
+  void know(ucp_ep_h endpoint, Channel& channel) { by_endpoint_[endpoint] = &channel; }
+  void forget(ucp_ep_h endpoint) { by_endpoint_.erase(endpoint); }
+  /// The channel's tend() is called in this turn.
+  void attend(Channel& channel);
+  /// Its acknowledgement goes before the thread sleeps.
+  void owe(Channel& channel);
+
+ private:
+  Net(const Library& library, const TransportOptions& chosen, bool loopback_only);
+  void live(std::promise<Status>& began);
+  Status open();
+  Status open_context();
+  Status open_worker();
+  void close();
+  bool turn();
+  bool take_calls();
+  bool progress();
+  bool let_in();
+  void let_in(Door& door);
+  void let_in(Door& door, ucp_conn_request_h request);
+  bool tend();
+  void look(int64_t now_us);
+  bool pay();
+  void sleep(int64_t now_us);
+  void end_all();
+  bool submit(std::function<void()> call);
+  static ucs_status_t on_eager(void* net, const void* head, size_t head_size, void* data,
+                               size_t size, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_put(void* net, const void* head, size_t head_size, void* data, size_t size,
+                             const ucp_am_recv_param_t* param);
+  Channel* channel_of(const ucp_am_recv_param_t* param);
+
+  std::mutex mutex_;
+  std::vector<std::function<void()>> calls_;
+  bool is_stopped_ = false;
+  bool is_sleeping_ = false;
+  std::atomic<size_t> waiting_{0};  // calls
+  int wake_ = -1;                   // an eventfd
+
+  ucp_context_h context_ = nullptr;
+  int events_ = -1;  // the worker's
+  std::vector<std::shared_ptr<Door>> doors_;
+  std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
+  std::unordered_map<ucp_ep_h, Channel*> by_endpoint_;
+  std::vector<std::shared_ptr<Channel>> attended_;
+  std::vector<std::shared_ptr<Channel>> owing_;
+  std::vector<std::function<void()>> taken_;
+  bool is_taking_ = false;
+  bool is_ending_ = false;
+  unsigned busy_turns_ = 0;
+  int64_t active_us_ = 0;  // when something last happened; 0: just now
+  int64_t next_look_us_ = 0;
+  std::atomic<std::thread::id> here_{};
+  std::thread thread_;
+};
+
+}  // namespace flow::ucx

@@ -1,0 +1,53 @@
+// What two ends of a link say to each other, in the machine's own byte order: `Hello` notices
+// another.
+#pragma once
+#include <cstdint>
+
+namespace flow::ucx {
+
+constexpr uint64_t kHelloMagic = 0x666c6f772d756378;  // "flow-ucx"
+constexpr uint32_t kWireVersion = 1;
+
+constexpr unsigned kEagerId = 1;  // active messages with a Head
+constexpr unsigned kPutId = 2;    // rendezvous with a PutHead
+
+enum class Kind : uint8_t {
+  hello = 1,      // first, with a Hello
+  piece = 2,      // of a frame of `value` bytes
+  small_put = 3,  // of tag `value`
+  put_done = 4,   // put `id` ended as `outcome` says
+  ack = 5,        // says what was taken, as every Head does
+  bye = 6,        // nothing more comes
+};
+
+enum class PutOutcome : uint8_t { there = 0, unexpected = 1, too_long = 2 };
+
+struct Head {
+  Kind kind = Kind::ack;
+  PutOutcome outcome = PutOutcome::there;
+  uint16_t unused = 0;
+  uint32_t sequence = 0;      // of what has a Head: UCX 1.13 has lost and reordered messages
+  uint64_t taken_bytes = 0;   // of frames, since the link is
+  uint32_t taken_pieces = 0;  // likewise, modulo 2^32
+  uint32_t id = 0;
+  uint64_t value = 0;
+};
+static_assert(sizeof(Head) == 32);
+
+struct Hello {
+  uint64_t magic = kHelloMagic;
+  uint32_t version = kWireVersion;
+  uint32_t ucx[3] = {0, 0, 0};  // its version
+  uint32_t takes_device = 0;    // puts may go to a GPU's memory: none goes as a message
+  uint32_t unused = 0;
+};
+static_assert(sizeof(Hello) == 32);
+
+struct PutHead {
+  uint64_t tag = 0;
+  uint32_t id = 0;
+  uint32_t unused = 0;
+};
+static_assert(sizeof(PutHead) == 16);
+
+}  // namespace flow::ucx
