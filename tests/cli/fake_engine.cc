@@ -339,6 +339,7 @@ std::string state_directory(const EngineOptions& options) {
 }
 std::string executor_program(const EngineOptions&) { return "/bin/true"; }
 MachineGpus machine_gpus(const EngineOptions&) { return {{}, "the fake engine has none", {}}; }
+std::vector<GpuLibrary> gpu_libraries() { return {}; }
 const char* version() { return "0.1.0"; }
 
 }  // namespace flow
