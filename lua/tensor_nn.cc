@@ -11,7 +11,8 @@ namespace {
 
 using tensors::Tensor;
 
-constexpr double kNormEps = 1e-5;  // PyTorch's
+constexpr double kLayerNormEps = 1e-5;  // PyTorch's
+constexpr double kRmsNormEps = 1e-6;    // Llama's; PyTorch's is the type's own, 1.2e-7 of f32
 
 Tensor optional_tensor(lua_State* L, int index, const char* what) {
   return lua_isnoneornil(L, index) ? Tensor() : check_object(L, index, what);
@@ -25,6 +26,20 @@ double number_option(lua_State* L, int table, const char* name, double otherwise
   if (!lua_isnil(L, -1) && lua_type(L, -1) != LUA_TNUMBER)
     raise(L, fmt::format("the option `{}` is a number, not {}", name, describe(L, -1)));
   double value = luaL_optnumber(L, -1, otherwise);
+  lua_pop(L, 1);
+  return value;
+}
+
+int64_t integer_option(lua_State* L, int table, const char* name, int64_t otherwise) {
+  if (!lua_istable(L, table)) return otherwise;
+  lua_getfield(L, table, name);
+  int is_whole = 0;
+  lua_Integer value = lua_tointegerx(L, -1, &is_whole);
+  if (lua_isnil(L, -1)) value = otherwise;
+  bool is_number = lua_type(L, -1) == LUA_TNUMBER;
+  if (!lua_isnil(L, -1) && (is_whole == 0 || !is_number))
+    raise(L, fmt::format("the option `{}` is a whole number, not {}", name,
+                         is_number ? lua_tostring(L, -1) : describe(L, -1)));
   lua_pop(L, 1);
   return value;
 }
@@ -77,7 +92,7 @@ int cross_entropy(lua_State* L) {
   int64_t ignore = -100;  // PyTorch's
   tensors::Reduction reduction = tensors::Reduction::mean;
   if (lua_istable(L, 3)) {
-    ignore = static_cast<int64_t>(number_option(L, 3, "ignore", -100));
+    ignore = integer_option(L, 3, "ignore", ignore);
     lua_getfield(L, 3, "reduction");
     std::string_view name = luaL_optstring(L, -1, "mean");
     if (name != "mean" && name != "sum" && name != "none")
@@ -95,14 +110,14 @@ int layer_norm(lua_State* L) {  // x:layer_norm([weight [, bias [, eps]]])
   push_object(L, tensors::layer_norm(check_object(L, 1, "x in x:layer_norm()"),
                                      optional_tensor(L, 2, "the weight of layer_norm"),
                                      optional_tensor(L, 3, "the bias of layer_norm"),
-                                     luaL_optnumber(L, 4, kNormEps)));
+                                     luaL_optnumber(L, 4, kLayerNormEps)));
   return 1;
 }
 
 int rms_norm(lua_State* L) {  // x:rms_norm([weight [, eps]])
   push_object(L, tensors::rms_norm(check_object(L, 1, "x in x:rms_norm()"),
                                    optional_tensor(L, 2, "the weight of rms_norm"),
-                                   luaL_optnumber(L, 3, kNormEps)));
+                                   luaL_optnumber(L, 3, kRmsNormEps)));
   return 1;
 }
 
@@ -122,9 +137,10 @@ int embedding(lua_State* L) {  // table:embedding(index)
 // ---- attention
 
 std::optional<double> scale_option(lua_State* L, int table) {
-  double scale = number_option(L, table, "scale", -1);
-  if (scale < 0) return std::nullopt;
-  return scale;
+  bool is_given = lua_istable(L, table) && lua_getfield(L, table, "scale") != LUA_TNIL;
+  if (lua_istable(L, table)) lua_pop(L, 1);
+  if (!is_given) return std::nullopt;
+  return number_option(L, table, "scale", 0);
 }
 
 int attention(lua_State* L) {  // q:attention(k, v [, { causal =, scale = }])
@@ -141,7 +157,7 @@ int self_attention(lua_State* L) {
   const Tensor& packed = check_object(L, 1, "x in x:self_attention(heads)");
   lua_Integer heads = luaL_checkinteger(L, 2);
   check_options(L, 3, "x:self_attention", {"groups", "causal", "scale"});
-  auto groups = static_cast<int64_t>(number_option(L, 3, "groups", static_cast<double>(heads)));
+  int64_t groups = integer_option(L, 3, "groups", heads);
   push_object(L, tensors::self_attention(packed, heads, groups, boolean_option(L, 3, "causal"),
                                          scale_option(L, 3)));
   return 1;
@@ -161,7 +177,7 @@ int conv2d(lua_State* L) {  // x:conv2d(weight, bias or nil [, { stride =, paddi
   pair_option(L, 4, "stride", options.stride);
   pair_option(L, 4, "padding", options.padding);
   pair_option(L, 4, "dilation", options.dilation);
-  options.groups = static_cast<int64_t>(number_option(L, 4, "groups", 1));
+  options.groups = integer_option(L, 4, "groups", 1);
   push_object(L, tensors::conv2d(check_object(L, 1, "x in x:conv2d(weight, bias)"),
                                  check_object(L, 2, "the weight of conv2d"),
                                  optional_tensor(L, 3, "the bias of conv2d"), options));
@@ -237,7 +253,7 @@ int adamw(lua_State* L) {
   options.beta2 = number_option(L, 5, "beta2", options.beta2);
   options.eps = number_option(L, 5, "eps", options.eps);
   options.weight_decay = number_option(L, 5, "weight_decay", options.weight_decay);
-  options.step = static_cast<int64_t>(number_option(L, 5, "step", 1));
+  options.step = integer_option(L, 5, "step", 1);
   tensors::NoRecord off;
   tensors::adamw_step(options, check_object(L, 1, "the weights of adamw_"),
                       check_object(L, 2, "the gradient of adamw_"),

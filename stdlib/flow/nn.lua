@@ -465,7 +465,7 @@ local TransformerBlock = nn.class("TransformerBlock")
 function TransformerBlock:init(width, heads, options)
   check_sizes("flow.nn.transformer_block", "flow.nn.transformer_block(width, heads)", width or 0, heads or 0)
   local given = check_options("flow.nn.transformer_block", options, { causal = true, groups = false, bias = true,
-    dropout = 0, rotary = false, hidden = false, activation = "tanh", norm = "layer" })
+    dropout = 0, rotary = false, hidden = false, activation = "gelu_tanh", norm = "layer" })
   local function one_of(name, value, ...)
     for _, each in ipairs { ... } do
       if value == each then return end
@@ -474,7 +474,7 @@ function TransformerBlock:init(width, heads, options)
       .. tostring(value), 4)
   end
   one_of("norm", given.norm, "layer", "rms")
-  one_of("activation", given.activation, "tanh", "gelu", "relu", "silu")
+  one_of("activation", given.activation, "gelu_tanh", "gelu", "relu", "silu")
   local norm = given.norm == "rms" and nn.rms_norm or nn.layer_norm
   local hidden = given.hidden or 4 * width
   self.norm1, self.norm2 = norm(width), norm(width)
@@ -490,7 +490,7 @@ function TransformerBlock:forward(x)
   x = x + self.attention(self.norm1(x))
   local hidden = self.up(self.norm2(x))
   hidden = self._activation == "relu" and hidden:relu() or self._activation == "silu" and hidden:silu()
-    or hidden:gelu(self._activation == "tanh" and "tanh" or nil)
+    or hidden:gelu(self._activation == "gelu_tanh" and "tanh" or nil)
   return x + self.dropout(self.down(hidden))
 end
 
@@ -578,8 +578,9 @@ local function both(name, predicted, expected)
 end
 
 -- A tensor, also where no gradient is recorded.
-local function reduced(losses, reduction)
-  if reduction and reduction ~= "none" and reduction ~= "sum" and reduction ~= "mean" then
+local function reduced(name, losses, options)
+  local reduction = check_options(name, options, { reduction = "mean" }).reduction
+  if reduction ~= "none" and reduction ~= "sum" and reduction ~= "mean" then
     error("a reduction is \"mean\", \"sum\" or \"none\", not \"" .. tostring(reduction) .. "\"", 3)
   end
   if reduction == "none" then return losses end
@@ -597,23 +598,24 @@ end
 
 -- Mean loss of rows of log probabilities [n, classes].
 function nn.nll_loss(logs, labels, options)
-  return reduced(-logs:gather(2, labels:reshape(-1, 1)):squeeze(2), options and options.reduction)
+  return reduced("flow.nn.nll_loss", -logs:gather(2, labels:reshape(-1, 1)):squeeze(2), options)
 end
 
 function nn.mse_loss(predicted, expected, options)
   both("flow.nn.mse_loss", predicted, expected)
-  return reduced((predicted - expected):square(), options and options.reduction)
+  return reduced("flow.nn.mse_loss", (predicted - expected):square(), options)
 end
 
 function nn.l1_loss(predicted, expected, options)
   both("flow.nn.l1_loss", predicted, expected)
-  return reduced((predicted - expected):abs(), options and options.reduction)
+  return reduced("flow.nn.l1_loss", (predicted - expected):abs(), options)
 end
 
 -- Logits against targets of 0 to 1: max(x, 0) - x t + log(1 + exp(-|x|)).
 function nn.bce_with_logits(logits, targets, options)
   both("flow.nn.bce_with_logits", logits, targets)
-  return reduced(logits:relu() - logits * targets + (-logits:abs()):softplus(), options and options.reduction)
+  local losses = logits:relu() - logits * targets + (-logits:abs()):softplus()
+  return reduced("flow.nn.bce_with_logits", losses, options)
 end
 
 -- Without keeping what f's operations keep: backward calls f again.

@@ -1116,7 +1116,7 @@ function nn.sequential(layers) end
 function nn.attention(width, heads, options) end
 ---@param width integer
 ---@param heads integer
----@param options? { causal?: boolean, groups?: integer, bias?: boolean, dropout?: number, rotary?: boolean|number, hidden?: integer, activation?: "tanh"|"gelu"|"relu"|"silu", norm?: "layer"|"rms" }
+---@param options? { causal?: boolean, groups?: integer, bias?: boolean, dropout?: number, rotary?: boolean|number, hidden?: integer, activation?: "gelu_tanh"|"gelu"|"relu"|"silu", norm?: "layer"|"rms" }
 ---@return flow.module
 function nn.transformer_block(width, heads, options) end
 ---@param model flow.module

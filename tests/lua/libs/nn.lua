@@ -211,6 +211,11 @@ why(layer.load, layer, { weight = flow.zeros(2, 3), bias = flow.zeros(2) })  -- 
 why(nn.cross_entropy, 1)  -- expect: flow.nn.cross_entropy takes logits [n, classes] and labels [n], not a number
 why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 0 })  -- expect: label 0 of row 1 is outside 1..2: a label is the number of its column; if yours begin with 0, pass labels + 1
 why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 1.0 })  -- expect: cross_entropy takes logits [n, classes] and 1 labels, one integer a row, not tensor f32 [1, 2] and tensor f32 [1]
+why(nn.nll_loss, flow.zeros(1, 2), flow.tensor { 1 }, { ignore = 1 })  -- expect: flow.nn.nll_loss has no option `ignore`: there are reduction
+why(nn.mse_loss, flow.ones(2), flow.ones(2), { reduction = "max" })  -- expect: a reduction is "mean", "sum" or "none", not "max"
+why(nn.transformer_block, 4, 2, { activation = "tanh" })  -- expect: flow.nn.transformer_block: activation is one of gelu_tanh, gelu, relu, silu, not tanh
+why(function() return flow.zeros(1, 3, 12):self_attention(2, { groups = 1.5 }) end)  -- expect: the option `groups` is a whole number, not 1.5
+print(flow.ones(1, 1, 2, 4):attention(flow.ones(1, 1, 2, 4), flow.ones(1, 1, 2, 4), { scale = -1 }):sum())  -- expect: 8.0
 why(nn.mse_loss, flow.ones(2), flow.ones(3))  -- expect: flow.nn.mse_loss: [2] and [3] are of one shape
 why(flow.optim.adamw, {})  -- expect: no error
 why(flow.optim.adamw, 3)  -- expect: flow.optim.adamw takes a model and options: flow.optim.adamw(model, { lr = 1e-3 })
