@@ -36,7 +36,7 @@ struct Greeting {
   Role role = Role::worker;
   bool has_secret = false;
   uint64_t epoch = 0;  // which life of the node this is
-  std::string node;    // 1 to 128 of [A-Za-z0-9._-]
+  std::string node;    // 1 to 128 of [A-Za-z0-9._+-]
   std::string nonce, key;
 };
 

@@ -50,7 +50,7 @@ std::string gpu_lack_of(const State& state, const Resources& resources) {
       others++;
     }
   }
-  if (others > 0) lack += "; nor does any of the " + std::to_string(others) + " workers";
+  if (others > 0) lack += "; no worker has what it asks for either";
   return lack;
 }
 

@@ -212,6 +212,17 @@ void rebuild_run(State& state, Run& run) {
   rebuild_counts(state, run);
 }
 
+/// What ready units ask for depends on the hosts.
+static void requeue_ready(State& state) {
+  state.ready.clear();
+  for (auto& [id, run] : state.runs) {
+    if (run.ready.empty()) continue;
+    run.ready.clear();
+    for (UnitId unit = 0; unit < run.units.size(); unit++)
+      if (run.units[unit].phase == Phase::ready) enqueue_ready(state, run, unit);
+  }
+}
+
 void rebuild_reach(State& state) {
   Reach reach;
   for (const Host& host : state.hosts) {
@@ -224,13 +235,7 @@ void rebuild_reach(State& state) {
       reach.memory_least_bytes = host.info.memory_bytes;
   }
   state.reach = reach;
-  state.ready.clear();
-  for (auto& [id, run] : state.runs) {
-    if (run.ready.empty()) continue;
-    run.ready.clear();
-    for (UnitId unit = 0; unit < run.units.size(); unit++)
-      if (run.units[unit].phase == Phase::ready) enqueue_ready(state, run, unit);
-  }
+  requeue_ready(state);
 }
 
 void rebuild_derived(State& state) {

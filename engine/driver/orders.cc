@@ -28,7 +28,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   order.bundle_bytes = run_meta->bundle;
   order.ordinal = def.ordinal;
   order.resources = def.resources;
-  core::ReadyClass needs = core::needs_of(state_, run, id.unit);
+  core::ReadyClass needs = core::held_by(state_, run, id.unit);
   order.resources.cpus_milli = needs.cpus_milli;
   order.resources.memory_bytes = needs.memory_bytes;
   if (needs.gpu.milli > 0) order.gpus = core::gpus_of(unit);
