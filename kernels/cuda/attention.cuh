@@ -26,7 +26,7 @@ struct AttentionSizes {
   bool causal;
   C scale;
 
-  /// Keys that the query sees: those before this one.
+  /// The query attends to the keys before this one. Causal: the last query to all of them.
   FLOW_DEVICE I seen_by(I query) const {
     I end = query + keys - queries + 1;
     return !causal || end > keys ? keys : end > 0 ? end : 0;

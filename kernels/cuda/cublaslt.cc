@@ -83,6 +83,7 @@ struct Choice {
   cublasLtMatmulAlgo_t algorithm{};
 };
 std::map<Key, Choice> choices;
+constexpr size_t kChoicesMax = 4096;  // then they are made anew
 
 cudaDataType type_of(DType dtype) {
   switch (dtype) {
@@ -274,6 +275,7 @@ int lt_product(Stream& stream, const LtProduct& p) {
                                     call.result, call.wishes, 1, &offer, &offers);
       bool has =
           status == CUBLAS_STATUS_SUCCESS && offers > 0 && offer.state == CUBLAS_STATUS_SUCCESS;
+      if (choices.size() >= kChoicesMax) choices.clear();
       found = choices.emplace(key, Choice{has, offer.algo}).first;
     }
     choice = found->second;

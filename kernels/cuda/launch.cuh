@@ -70,7 +70,7 @@ inline dim3 grid_of(int64_t x, int64_t y = 1, int64_t z = 1) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
 }
 
-/// The first of two errors.
+/// Returns from the function around it where the launch failed.
 #define FLOW_LAUNCH(...)                   \
   do {                                     \
     int flow_launch_ = (__VA_ARGS__);      \

@@ -14,7 +14,7 @@ namespace {
 using kernels::Chain;
 using kernels::ChainStep;
 
-constexpr int kSteps = 1 << 20;
+constexpr int kSteps = 1 << 20;  // values from here on are steps, those before it operands
 
 thread_local Tracer* tracing = nullptr;
 thread_local uint64_t tracers = 0;
