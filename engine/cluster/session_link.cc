@@ -32,8 +32,9 @@ Session& SessionLink::session(Outcome& out) {
 
 Status SessionLink::send(std::string_view message) {
   std::unique_lock lock(mutex_);
+  if (!session_) return environment_error("the link to " + address_ + " is not up yet");
   Outcome out;
-  Status status = session(out).send(message, out);
+  Status status = session_->send(message, out);
   act(lock, std::move(out));
   return status;
 }

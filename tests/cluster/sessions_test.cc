@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/cluster/pair.hpp"
+#include "tests/cluster/log.hpp"
 #include "transports/inproc/inproc.hpp"
 
 namespace flow::cluster {
@@ -19,41 +19,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
-
-/// Words that threads write down and a test waits for.
-class Log {
- public:
-  void add(const std::string& word) {
-    std::lock_guard lock(mutex_);
-    words_.push_back(word);
-    added_.notify_all();
-  }
-  /// All of them, once there are `count`.
-  News wait(size_t count) {
-    std::unique_lock lock(mutex_);
-    bool came =
-        added_.wait_for(lock, std::chrono::seconds(60), [&] { return words_.size() >= count; });
-    if (!came) FAIL("fewer than " << count << " came: " << words_.size());
-    return words_;
-  }
-  std::string last(size_t count) { return wait(count).back(); }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable added_;
-  News words_;
-};
-
-/// Writes down what its session tells.
-class User : public SessionUser {
- public:
-  void on_open(const Peer& peer) override { log.add(words_of(Opened{peer})); }
-  void on_message(std::string message) override { log.add("message " + message); }
-  void on_suspect(const std::string& why) override { log.add("suspected: " + why); }
-  void on_heard_again() override { log.add("heard again"); }
-  void on_end(EndKind kind, const Error& why) override { log.add(words_of(Ended{kind, why})); }
-  Log log;
-};
 
 /// Takes part in no session: a link alone.
 class Stranger : public LinkHandler {
