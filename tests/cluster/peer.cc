@@ -1,0 +1,54 @@
+// A worker in a process of its own, for tests that stop and end it. Usage: session_peer ADDRESS
+// SECRET_FILE. It sends back every message; at the session's end it says why, and ends with the
+// kind of it.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+
+#include "engine/cluster/sessions.hpp"
+#include "transports/ucx/ucx.hpp"
+
+using namespace flow;
+using namespace flow::cluster;
+
+namespace {
+
+constexpr int kKindBase = 10;  // of its exit codes
+
+class Echo final : public SessionUser {
+ public:
+  void on_open(const Peer&) override {}
+  void on_message(std::string message) override {
+    session.wait(nullptr);
+    (void)session.load()->send(message);
+  }
+  void on_suspect(const std::string&) override {}
+  void on_heard_again() override {}
+  void on_end(EndKind kind, const Error& why) override {
+    std::fprintf(stderr, "%s\n", why.message.c_str());
+    ::_exit(kKindBase + static_cast<int>(kind));
+  }
+  std::atomic<SessionLink*> session{nullptr};
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 3) return 2;
+  auto transport = make_ucx_transport({}, true);
+  if (!transport.ok()) return 4;
+  auto secret = read_secret(arguments[2]);
+  if (!secret.ok()) return 5;
+  SessionOptions options;
+  options.node = "w1";
+  options.version = "0.1.0";
+  options.secret = std::make_shared<const Secret>(*secret);
+  Sessions sessions(**transport, options, nullptr);
+  auto echo = std::make_shared<Echo>();
+  auto session = sessions.connect(arguments[1], echo);
+  if (!session.ok()) return 6;
+  echo->session = session->get();
+  echo->session.notify_all();
+  for (;;) ::pause();
+}
