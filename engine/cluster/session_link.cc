@@ -6,6 +6,16 @@
 
 namespace flow::cluster {
 
+namespace {
+
+// A peer that is lost takes nothing, and one that is not to be trusted is told nothing. Others get
+// what makes them see for themselves why there is no session.
+int64_t flush_ms_of(EndKind kind) {
+  return kind == EndKind::lost || kind == EndKind::damaged ? 0 : kGoodbyeMs;
+}
+
+}  // namespace
+
 SessionLink::SessionLink(SessionOptions options, std::string address,
                          std::shared_ptr<SessionUser> user)
     : options_(std::move(options)), address_(std::move(address)), user_(std::move(user)) {}
@@ -18,11 +28,9 @@ SessionLink::SessionLink(SessionOptions options, std::string address, Accept acc
       on_unopened_(std::move(on_unopened)) {}
 
 void SessionLink::attach(std::shared_ptr<Link> link) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   link_ = std::move(link);
-  for (std::string& frame : unsent_) link_->send(std::move(frame));
-  unsent_.clear();
-  if (closing_ms_) link_->close(*closing_ms_);
+  send_frames(lock);
 }
 
 Session& SessionLink::session(Outcome& out) {
@@ -103,22 +111,44 @@ std::shared_ptr<Link> SessionLink::link() const {
   return link_;
 }
 
-// Frames are sent under the lock that they were sealed under: in that order they open. Events are
-// told without it, by one thread at a time, in the order in which they came about.
+// Frames go in the order in which they were sealed, and events in that in which they came about:
+// one thread at a time does each, without the lock, since a link may tell something as it is
+// called.
 void SessionLink::act(std::unique_lock<std::mutex>& lock, Outcome out) {
-  for (std::string& frame : out.frames) {
-    if (link_)
-      link_->send(std::move(frame));
-    else
-      unsent_.push_back(std::move(frame));
-  }
+  auto self = shared_from_this();  // who is told may let go of this
+  for (std::string& frame : out.frames) unsent_.push_back(std::move(frame));
   for (SessionEvent& event : out.events) {
-    if (auto* ended = std::get_if<Ended>(&event)) close_link(ended->kind);
+    if (auto* ended = std::get_if<Ended>(&event)) closing_ms_ = flush_ms_of(ended->kind);
     events_.push_back(std::move(event));
   }
+  send_frames(lock);
+  tell_events(lock);
+  lock.unlock();
+}
+
+void SessionLink::send_frames(std::unique_lock<std::mutex>& lock) {
+  if (!link_ || is_sending_) return;
+  is_sending_ = true;
+  while (!unsent_.empty() || closing_ms_) {
+    std::string frame;
+    auto closing_ms = unsent_.empty() ? std::exchange(closing_ms_, std::nullopt) : std::nullopt;
+    if (!closing_ms) {
+      frame = std::move(unsent_.front());
+      unsent_.pop_front();
+    }
+    lock.unlock();
+    if (closing_ms)
+      link_->close(*closing_ms);
+    else
+      link_->send(std::move(frame));
+    lock.lock();
+  }
+  is_sending_ = false;
+}
+
+void SessionLink::tell_events(std::unique_lock<std::mutex>& lock) {
   if (is_telling_) return;
   is_telling_ = true;
-  auto self = shared_from_this();  // who is told may let go of this
   while (!events_.empty()) {
     SessionEvent event = std::move(events_.front());
     events_.pop_front();
@@ -127,14 +157,6 @@ void SessionLink::act(std::unique_lock<std::mutex>& lock, Outcome out) {
     lock.lock();
   }
   is_telling_ = false;
-  lock.unlock();
-}
-
-// A peer that is lost takes nothing, and one that is not to be trusted is told nothing. Others get
-// what makes them see for themselves why there is no session.
-void SessionLink::close_link(EndKind kind) {
-  closing_ms_ = kind == EndKind::lost || kind == EndKind::damaged ? 0 : kGoodbyeMs;
-  if (link_) link_->close(*closing_ms_);
 }
 
 void SessionLink::tell(SessionEvent& event) {

@@ -66,7 +66,8 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
  private:
   Session& session(Outcome& out);
   void act(std::unique_lock<std::mutex>& lock, Outcome out);
-  void close_link(EndKind kind);
+  void send_frames(std::unique_lock<std::mutex>& lock);
+  void tell_events(std::unique_lock<std::mutex>& lock);
   void tell(SessionEvent& event);
   void tell_opened(const Peer& peer);
   void tell_ended(const Ended& ended);
@@ -79,9 +80,10 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
   mutable std::mutex mutex_;
   std::condition_variable went_down_;
   bool is_down_ = false;
-  std::shared_ptr<Link> link_;
-  std::deque<std::string> unsent_;  // until there is a link
-  std::optional<int64_t> closing_ms_;
+  std::shared_ptr<Link> link_;  // set once
+  std::deque<std::string> unsent_;
+  std::optional<int64_t> closing_ms_;  // the link is to be closed behind them
+  bool is_sending_ = false;            // somebody does that
   std::optional<Session> session_;  // from when the link is up, or there is something to say of it
   std::deque<SessionEvent> events_;
   bool is_telling_ = false;  // somebody tells events_, in their order

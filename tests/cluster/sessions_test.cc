@@ -250,6 +250,35 @@ TEST_CASE("idle sessions stay, and know the time there and back") {
   CHECK(worker.user->log.wait(1).size() == 1);
 }
 
+/// Goes down at the second frame, and says so as it is called.
+class Brittle : public Link {
+ public:
+  explicit Brittle(LinkHandler& handler) : handler_(handler) {}
+  void send(std::string) override {
+    if (++frames_ == 2) handler_.on_down(environment_error("it broke"));
+  }
+  size_t unsent_bytes() const override { return 0; }
+  void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
+  void give_up(uint64_t) override {}
+  void put(uint64_t, Region, std::function<void(Status)>) override {}
+  void close(int64_t) override {}
+  std::string description() const override { return "x:1 (brittle)"; }
+
+ private:
+  LinkHandler& handler_;
+  int frames_ = 0;
+};
+
+TEST_CASE("a link may say that it is down as it is given a frame") {
+  auto user = std::make_shared<User>();
+  auto session = std::make_shared<SessionLink>(options_of(Role::worker), "x:1", user);
+  session->attach(std::make_shared<Brittle>(*session));
+  session->on_up();
+  session->on_frame(End(options_of(Role::head), "y").sent.front());  // a proof is the answer
+  CHECK(user->log.wait(1) == News{"cut: no session with x:1: it broke"});
+  CHECK(session->is_down());
+}
+
 TEST_CASE("where nobody listens there is no session, and its user is told why") {
   auto transport = make_inproc_transport();
   Sessions sessions(*transport, options_of(Role::worker), nullptr);
