@@ -15,8 +15,9 @@ namespace flow::cluster {
 /// Peers that have not proven themselves yet; more are turned away until these are through.
 constexpr int kHandshakesMax = 256;
 
-/// Thread-safe. The transport outlives it. Its destructor, on no thread of the
-/// transport, ends its sessions and waits up to kGoodbyeMs for what they have to send.
+/// Thread-safe. The transport outlives it, and has a deadline of lost_after_ms or more: a peer that
+/// hangs is then told by its session, as lost, and not by its link. Its destructor, on no thread of
+/// the transport, ends its sessions and waits up to kGoodbyeMs for what they have to send.
 class Sessions {
  public:
   /// `on_note` is told what somebody should read in a log, on any thread; it must not block.
