@@ -119,7 +119,7 @@ std::shared_ptr<SessionLink> Sessions::Shared::let_in(const std::shared_ptr<Shar
   };
   auto unopened = [self, address](EndKind kind, const Error& why) {
     self->handshakes--;
-    if (kind == EndKind::refused || kind == EndKind::lost) self->refuse(address, why.message);
+    if (kind != EndKind::ended) self->refuse(address, why.message);
   };
   auto session = std::make_shared<SessionLink>(options, address, opened, unopened);
   session->attach(std::move(link));

@@ -1,8 +1,6 @@
 // A worker in a process of its own, for tests that stop and end it. Usage: session_peer ADDRESS
 // SECRET_FILE. It sends back every message; at the session's end it says why, and ends with the
 // kind of it.
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdio>
 
@@ -27,8 +25,10 @@ class Echo final : public SessionUser {
   void on_heard_again() override {}
   void on_end(EndKind kind, const Error& why) override {
     std::fprintf(stderr, "%s\n", why.message.c_str());
-    ::_exit(kKindBase + static_cast<int>(kind));
+    code = kKindBase + static_cast<int>(kind);
+    code.notify_all();
   }
+  std::atomic<int> code{0};
   std::atomic<SessionLink*> session{nullptr};
 };
 
@@ -50,5 +50,6 @@ int main(int count, char** arguments) {
   if (!session.ok()) return 6;
   echo->session = session->get();
   echo->session.notify_all();
-  for (;;) ::pause();
+  echo->code.wait(0);
+  return echo->code;
 }

@@ -176,6 +176,17 @@ TEST_CASE("garbage is answered with an end, and told") {
   CHECK_THAT(news[2], StartsWith("down: "));
 }
 
+TEST_CASE("a peer that goes away before it is proven is told too") {
+  Head head;
+  auto transport = make_inproc_transport();
+  auto link = transport->connect(head.address(), std::make_shared<Stranger>());
+  REQUIRE(link.ok());
+  (*link)->send(End(options_of(Role::worker), "x").sent.front());
+  (*link)->close(1'000);
+  CHECK_THAT(head.notes.last(1),
+             StartsWith("no session with client:") && Contains("closed the link"));
+}
+
 TEST_CASE("a peer that says nothing is closed when its time for the handshake is over") {
   Head head(quick(Role::head));
   auto stranger = std::make_shared<Stranger>();
