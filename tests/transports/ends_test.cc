@@ -137,7 +137,7 @@ TEMPLATE_TEST_CASE("A place is listened at once, and again when it is free", "",
 }
 
 TEMPLATE_TEST_CASE("The peer's transport ends amid puts: every done is called, memory is free", "",
-                   FLOW_TRANSPORTS) {
+                   FLOW_TRANSPORTS_PUTTING) {
   constexpr size_t kPuts = 40, kBytes = size_t{1} << 20;
   for (bool server_ends : {true, false}) {
     auto from = std::make_unique<std::string>(pattern(kBytes, 1));
@@ -222,6 +222,7 @@ TEMPLATE_TEST_CASE("A link says where its peer is and over what it runs", "", FL
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
   REQUIRE(handler->wait_up());
+  REQUIRE(two.handler()->wait_up());
   CHECK_THAT(client->description(), Catch::StartsWith(two.listener->address() + " ("));
   CHECK_THAT(two.link()->description(), Catch::EndsWith(")"));
   INFO(client->description());

@@ -25,19 +25,25 @@ struct Inproc {
   }
 };
 
-struct Ucx {
+template <UcxPuts kPuts>
+struct OverUcx {
   static std::unique_ptr<Transport> make(const TransportOptions& options = {}) {
-    auto made = make_ucx_transport(options, true);
+    auto made = make_ucx_transport(options, true, kPuts);
     INFO((made.ok() ? "" : made.error().message));
     REQUIRE(made.ok());
     return std::move(*made);
   }
 };
 
+using Ucx = OverUcx<UcxPuts::messages>;
+using UcxRendezvous = OverUcx<UcxPuts::rendezvous>;
+
 #if FLOW_TEST_UCX
 #define FLOW_TRANSPORTS Inproc, Ucx
+#define FLOW_TRANSPORTS_PUTTING Inproc, Ucx, UcxRendezvous
 #else
 #define FLOW_TRANSPORTS Inproc
+#define FLOW_TRANSPORTS_PUTTING Inproc
 #endif
 
 /// Generous: a test that waits so long has failed.

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "transports/ucx/ucx.hpp"
 
@@ -28,20 +29,24 @@ class Echo final : public LinkHandler {
   std::atomic<Link*> link{nullptr};
 };
 
-bool has_handler(int signal) {
-  struct sigaction now {};
-  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_DFL;
+std::vector<sighandler_t> fault_handlers() {
+  std::vector<sighandler_t> found;
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    struct sigaction now {};
+    ::sigaction(fault, nullptr, &now);
+    found.push_back(now.sa_handler);
+  }
+  return found;
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
   if (count != 2) return 2;
+  std::vector<sighandler_t> before = fault_handlers();
   auto transport = make_ucx_transport({}, true);
   if (!transport.ok()) return 4;
-  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
-    if (has_handler(fault)) return 5;  // crashes are the program's own to report
-  }
+  if (fault_handlers() != before) return 5;  // crashes are the program's own to report
   if (::getenv("UCX_SYSV_ERROR_HANDLING") != nullptr) return 6;  // children would inherit it
   auto handler = std::make_shared<Echo>();
   auto link = (*transport)->connect(arguments[1], handler);

@@ -100,12 +100,12 @@ int plain_socket(const std::string& address) {
 
 }  // namespace
 
-TEST_CASE("A peer that is killed is noticed within a second") {
-  Two<Ucx> two;
+TEMPLATE_TEST_CASE("A peer that is killed is noticed within a second", "", Ucx, UcxRendezvous) {
+  Departures departures;
+  std::string bytes(1 << 20, 'x');
+  Two<TestType> two;
   Peer peer(two.listener->address());
   REQUIRE(two.handler()->wait_frames(1));
-  std::string bytes(1 << 20, 'x');
-  Departures departures;
   SECTION("idle") {}
   SECTION("amid frames and puts") {
     for (int i = 0; i < 20; i++) {
@@ -120,13 +120,14 @@ TEST_CASE("A peer that is killed is noticed within a second") {
   CHECK(two.handler()->downs() == 1);
 }
 
-TEST_CASE("A peer that hangs with bytes under way is down at the deadline") {
+TEMPLATE_TEST_CASE("A peer that hangs with bytes under way is down at the deadline", "", Ucx,
+                   UcxRendezvous) {
   TransportOptions options;
   options.deadline_ms = 700;
   Departures departures;
   Arrivals arrivals;
   std::string bytes(1 << 20, 'x'), to(100, '.');
-  Two<Ucx> two(options);
+  Two<TestType> two(options);
   Peer peer(two.listener->address());
   REQUIRE(two.handler()->wait_frames(1));
   auto link = two.link();

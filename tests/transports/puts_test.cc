@@ -3,7 +3,8 @@
 
 using namespace flow;
 
-TEMPLATE_TEST_CASE("Puts of 0 bytes to 4 MiB lie where they were expected", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("Puts of 0 bytes to 4 MiB lie where they were expected", "",
+                   FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
@@ -34,7 +35,7 @@ TEMPLATE_TEST_CASE("Puts of 0 bytes to 4 MiB lie where they were expected", "", 
   CHECK(client->unsent_bytes() == 0);
 }
 
-TEMPLATE_TEST_CASE("200 puts at once, among frames, both ways", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("200 puts at once, among frames, both ways", "", FLOW_TRANSPORTS_PUTTING) {
   constexpr size_t kPuts = 200, kBytes = 300'000;
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
@@ -66,7 +67,7 @@ TEMPLATE_TEST_CASE("200 puts at once, among frames, both ways", "", FLOW_TRANSPO
 }
 
 TEMPLATE_TEST_CASE("A put longer than what is expected is an error on both sides", "",
-                   FLOW_TRANSPORTS) {
+                   FLOW_TRANSPORTS_PUTTING) {
   for (size_t size : {size_t{11}, size_t{100'000}}) {
     Two<TestType> two;
     auto handler = std::make_shared<Recorder>();
@@ -87,7 +88,8 @@ TEMPLATE_TEST_CASE("A put longer than what is expected is an error on both sides
   }
 }
 
-TEMPLATE_TEST_CASE("A shorter put than expected says how many bytes came", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A shorter put than expected says how many bytes came", "",
+                   FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto client = two.connect(std::make_shared<Recorder>());
   std::string from = pattern(50'000, 1), to(80'000, '.');
@@ -103,7 +105,7 @@ TEMPLATE_TEST_CASE("A shorter put than expected says how many bytes came", "", F
 }
 
 TEMPLATE_TEST_CASE("Puts that nobody expects are dropped, and their sender is told", "",
-                   FLOW_TRANSPORTS) {
+                   FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto client = two.connect(std::make_shared<Recorder>());
   std::string small(10, 'x'), large(1'000'000, 'x');
@@ -118,7 +120,7 @@ TEMPLATE_TEST_CASE("Puts that nobody expects are dropped, and their sender is to
   CHECK(two.handler()->wait_frames(1));
 }
 
-TEMPLATE_TEST_CASE("A tag is expected by one, until it is given up", "", FLOW_TRANSPORTS) {
+TEMPLATE_TEST_CASE("A tag is expected by one, until it is given up", "", FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
@@ -148,7 +150,7 @@ TEMPLATE_TEST_CASE("A tag is expected by one, until it is given up", "", FLOW_TR
 }
 
 TEMPLATE_TEST_CASE("A put beyond the most is refused, and one to a GPU where none is taken", "",
-                   FLOW_TRANSPORTS) {
+                   FLOW_TRANSPORTS_PUTTING) {
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);

@@ -16,6 +16,7 @@ namespace flow::ucx {
 namespace {
 
 constexpr int64_t kUsPerMs = 1000;
+constexpr int64_t kGiveBackMs = 300;  // most of UCX's requests come back within 50
 
 /// The names behind "lane[…]: N:NAME/DEVICE" in what UCX prints of an endpoint, each once.
 std::string lane_names(const char* text) {
@@ -171,8 +172,8 @@ void Channel::came_back() {
 void Channel::tend() {
   if (state_ == State::over) return;
   if (is_ending()) {
-    if (endpoint_ != nullptr && !is_force_closed_) force_close();
-    if (requests_ == 0) finish();
+    if (endpoint_ != nullptr && force_closed_us_ == 0) force_close();
+    if (requests_ == 0 || is_forgotten_) finish();
     return;
   }
   pump();
@@ -181,7 +182,7 @@ void Channel::tend() {
 }
 
 void Channel::force_close() {
-  is_force_closed_ = true;
+  force_closed_us_ = monotonic_us();
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -202,29 +203,40 @@ void Channel::finish() {
   unsent = 0;
   Error why = environment_error(why_);
   queue_.clear();
-  auto puts = std::exchange(puts_, {});
-  auto waiting = std::exchange(waiting_puts_, {});
-  std::unordered_map<uint64_t, Expected> expected;
+  std::vector<std::function<void(Status)>> dones;
+  std::vector<std::function<void(Result<size_t>)>> arrivals;
+  // The puts themselves stay: what UCX has forgotten may still come back.
+  for (auto& [id, put] : puts_) dones.push_back(std::move(put->done));
+  for (auto& put : waiting_puts_) dones.push_back(std::move(put->done));
+  forget_receives(arrivals);
+  for (auto& [id, each] : std::exchange(arriving_, {}))
+    arrivals.push_back(std::move(each.expected.done));
   {
     std::lock_guard lock(mutex_);
     is_deaf_ = true;
-    expected.swap(expected_);
+    for (auto& [tag, each] : expected_) arrivals.push_back(std::move(each.done));
+    expected_.clear();
   }
   std::shared_ptr<LinkHandler> handler = std::exchange(handler_, nullptr);
   tell_given_up();
-  for (auto& [id, put] : puts) put->done(why);
-  for (auto& put : waiting) put->done(why);
-  for (auto& [tag, each] : expected) each.done(why);
+  for (const auto& done : dones) done(why);
+  for (const auto& done : arrivals) done(why);
   if (handler) handler->on_down(why);
 }
 
 bool Channel::look(int64_t now_us) {
-  if (is_ending()) return true;
+  if (is_ending()) {
+    // UCX 1.13 may forget a rendezvous. Its endpoint is gone by now, and reads and writes no more.
+    is_forgotten_ = force_closed_us_ != 0 && now_us - force_closed_us_ > kGiveBackMs * kUsPerMs;
+    if (is_forgotten_) net_.attend(*this);
+    return true;
+  }
   if (closing_us_ != 0 && now_us >= closing_us_) {
     close(0);
     return true;
   }
-  bool is_waiting = state_ == State::opening || !is_flushed_ || !is_all_taken() || receives_ > 0;
+  bool is_waiting = state_ == State::opening || !is_flushed_ || !is_all_taken() ||
+                    !receives_.empty() || !arriving_.empty();
   if (!is_waiting || is_moving_ || began_us_ == 0) began_us_ = now_us;
   is_moving_ = false;
   if (is_waiting && now_us - began_us_ > net_.options.deadline_ms * kUsPerMs) {

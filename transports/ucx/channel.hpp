@@ -28,9 +28,11 @@ struct Outgoing {
 struct Put {
   Channel* channel = nullptr;
   PutHead head;
+  PutBegin begin;
   Region from;
   std::function<void(Status)> done;
-  bool is_back = false;  // UCX reads `from` no more
+  size_t posted = 0;    // in pieces
+  size_t requests = 0;  // that UCX reads `from` or this for
   bool is_answered = false;
   PutOutcome outcome = PutOutcome::there;
 };
@@ -38,6 +40,19 @@ struct Put {
 struct Expected {
   Region to;
   std::function<void(Result<size_t>)> done;
+};
+
+struct Arriving {
+  Expected expected;
+  size_t size = 0, arrived = 0;
+};
+
+/// A rendezvous that comes.
+struct Receive {
+  Channel* channel = nullptr;
+  uint32_t id = 0;
+  size_t size = 0;
+  Expected expected;
 };
 
 /// One message with a Head: UCX 1.13 needs the header until the message has gone.
@@ -70,6 +85,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool look(int64_t now_us);
   void pay();
   void tell_given_up();
+  /// UCX gives back no more of it: it must live as long as the worker.
+  bool is_abandoned() const { return is_over() && requests_ > 0; }
   bool is_over() const { return state_ == State::over; }
   bool is_attended = false, is_owing = false;  // the net's marks
 
@@ -95,11 +112,13 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void pump();
   bool has_room() const;
   void post_next_piece();
+  void post_next_put_piece();
   void post(Message* message, const void* data, size_t size);
   void post(Kind kind, uint32_t id = 0, PutOutcome outcome = PutOutcome::there);
   void sent(Message* message, ucs_status_t status);
   void start_puts();
   void start(Put& put);
+  void start_rendezvous(Put& put);
   void answered(uint32_t id, PutOutcome outcome);
   void finish_if_back(Put& put);
   Message* new_message(Kind kind);
@@ -109,11 +128,13 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // channel_receive.cc
   bool take_acknowledgement(const Head& head);
   void take_piece(const Head& head, const char* data, size_t size);
-  void take_small_put(const Head& head, const char* data, size_t size);
+  void begin_put(const Head& head, const char* data, size_t size);
+  void take_put_piece(const Head& head, const char* data, size_t size);
+  void took(size_t bytes);
   std::unique_ptr<Expected> forget(uint64_t tag);  // null where nobody expected it
   std::unique_ptr<Expected> find_expected(uint64_t tag, uint32_t id, size_t size);
-  struct Receive;
   void received(Receive* receive, ucs_status_t status);
+  void forget_receives(std::vector<std::function<void(Result<size_t>)>>& dones);
 
   void came_back();  // a request of UCX's
   void force_close();
@@ -125,7 +146,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::shared_ptr<LinkHandler> handler_;
   ucp_ep_h endpoint_ = nullptr;
   bool is_flushed_ = false, is_greeted_ = false;
-  bool is_force_closed_ = false;
+  int64_t force_closed_us_ = 0;
+  bool is_forgotten_ = false;
   size_t requests_ = 0;  // that UCX has not given back
   std::string why_;
   int64_t began_us_ = 0;    // waiting for the peer: to answer, or to take
@@ -141,6 +163,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   uint32_t sent_pieces_ = 0, peer_took_pieces_ = 0;
   std::unique_ptr<Message> spare_;
   std::deque<std::unique_ptr<Put>> waiting_puts_;
+  std::deque<Put*> posting_;  // pieces of them are still to go
+  bool is_puts_turn_ = false;
   std::unordered_map<uint32_t, std::unique_ptr<Put>> puts_;
   uint32_t last_put_ = 0;
 
@@ -149,7 +173,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   uint32_t took_pieces_ = 0, told_pieces_ = 0;
   std::string frame_;      // its first pieces
   size_t frame_left_ = 0;  // bytes that it lacks
-  size_t receives_ = 0;
+  std::unordered_map<uint32_t, Arriving> arriving_;
+  std::unordered_map<Receive*, std::unique_ptr<Receive>> receives_;
 
   mutable std::mutex mutex_;  // of what follows
   std::string lanes_;

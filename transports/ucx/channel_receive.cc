@@ -28,8 +28,10 @@ void Channel::on_eager(const Head& head, const char* data, size_t size) {
       return greeted(data, size);
     case Kind::piece:
       return take_piece(head, data, size);
-    case Kind::small_put:
-      return take_small_put(head, data, size);
+    case Kind::put_begin:
+      return begin_put(head, data, size);
+    case Kind::put_piece:
+      return take_put_piece(head, data, size);
     case Kind::put_done:
       return answered(head.id, head.outcome);
     case Kind::ack:
@@ -50,34 +52,34 @@ bool Channel::take_acknowledgement(const Head& head) {
   peer_took_pieces_ = head.taken_pieces;
   unsent -= std::min<size_t>(unsent, bytes);
   is_moving_ = true;
-  if (!queue_.empty() || closing_us_ != 0) net_.attend(*this);
+  if (!queue_.empty() || !posting_.empty() || closing_us_ != 0) net_.attend(*this);
   return true;
 }
 
-void Channel::take_piece(const Head& head, const char* data, size_t size) {
-  took_bytes_ += size;
+void Channel::took(size_t bytes) {
+  took_bytes_ += bytes;
   took_pieces_++;
-  if (frame_left_ == 0 && head.value == size) {
-    handler_->on_frame({data, size});
-  } else {
-    if (frame_left_ == 0) {
-      if (head.value > kFrameBytesMax) return fail("its peer sent a frame that is too long");
-      frame_.reserve(head.value);
-      frame_left_ = head.value;
-    }
-    if (size == 0 || size > frame_left_ || head.value != frame_.size() + frame_left_)
-      return fail("its peer sent pieces of no frame");
-    frame_.append(data, size);
-    frame_left_ -= size;
-    if (frame_left_ == 0) {
-      handler_->on_frame(frame_);
-      frame_.clear();
-      if (frame_.capacity() > kKeptBytes) frame_.shrink_to_fit();
-    }
-  }
   if (took_bytes_ - told_bytes_ >= kTellBytes || took_pieces_ - told_pieces_ >= kTellPieces)
     return pay();
   net_.owe(*this);
+}
+
+void Channel::take_piece(const Head& head, const char* data, size_t size) {
+  took(size);
+  if (frame_left_ == 0 && head.value == size) return handler_->on_frame({data, size});
+  if (frame_left_ == 0) {
+    if (head.value > kFrameBytesMax) return fail("its peer sent a frame that is too long");
+    frame_.reserve(head.value);
+    frame_left_ = head.value;
+  }
+  if (size == 0 || size > frame_left_ || head.value != frame_.size() + frame_left_)
+    return fail("its peer sent pieces of no frame");
+  frame_.append(data, size);
+  frame_left_ -= size;
+  if (frame_left_ > 0) return;
+  handler_->on_frame(frame_);
+  frame_.clear();
+  if (frame_.capacity() > kKeptBytes) frame_.shrink_to_fit();
 }
 
 Status Channel::expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) {
@@ -132,20 +134,36 @@ std::unique_ptr<Expected> Channel::find_expected(uint64_t tag, uint32_t id, size
   return nullptr;
 }
 
-void Channel::take_small_put(const Head& head, const char* data, size_t size) {
-  auto expected = find_expected(head.value, head.id, size);
+void Channel::begin_put(const Head& head, const char* data, size_t size) {
+  PutBegin begin;
+  if (size != sizeof begin) return fail("its peer sent a put that is none");
+  std::memcpy(&begin, data, sizeof begin);
+  auto expected = find_expected(begin.tag, head.id, begin.size);
   if (!expected) return;
-  if (size > 0) std::memcpy(expected->to.data, data, size);
+  if (begin.size > 0) {
+    bool is_new = arriving_.emplace(head.id, Arriving{std::move(*expected), begin.size, 0}).second;
+    if (!is_new) fail("its peer began a put twice");
+    return;
+  }
   post(Kind::put_done, head.id, PutOutcome::there);
-  expected->done(size);
+  expected->done(size_t{0});
 }
 
-struct Channel::Receive {
-  Channel* channel = nullptr;
-  uint32_t id = 0;
-  size_t size = 0;
-  std::unique_ptr<Expected> expected;
-};
+void Channel::take_put_piece(const Head& head, const char* data, size_t size) {
+  took(size);
+  auto found = arriving_.find(head.id);
+  if (found == arriving_.end()) return;  // it was dropped
+  Arriving& put = found->second;
+  if (size > put.size - put.arrived) return fail("its peer sent more of a put than there is");
+  std::memcpy(static_cast<char*>(put.expected.to.data) + put.arrived, data, size);
+  put.arrived += size;
+  is_moving_ = true;
+  if (put.arrived < put.size) return;
+  Arriving own = std::move(put);
+  arriving_.erase(found);
+  post(Kind::put_done, head.id, PutOutcome::there);
+  own.expected.done(own.size);
+}
 
 ucs_status_t Channel::on_put(const PutHead& head, void* descriptor, size_t size) {
   // What is not received before this returns UCS_OK is dropped by UCX, which tells the sender's.
@@ -163,33 +181,35 @@ ucs_status_t Channel::on_put(const PutHead& head, void* descriptor, size_t size)
     channel->received(own, status);
     channel->came_back();
   };
-  void* to = expected->to.data;
-  auto receive = std::make_unique<Receive>(Receive{this, head.id, size, std::move(expected)});
-  param.user_data = receive.get();
+  auto receive = std::make_unique<Receive>(Receive{this, head.id, size, std::move(*expected)});
+  Receive* own = receive.get();
+  param.user_data = own;
+  receives_.emplace(own, std::move(receive));
   ucs_status_ptr_t request =
-      net_.ucx.ucp_am_recv_data_nbx(net_.worker, descriptor, to, size, &param);
+      net_.ucx.ucp_am_recv_data_nbx(net_.worker, descriptor, own->expected.to.data, size, &param);
   if (UCS_PTR_IS_ERR(request)) {
-    receives_++;
-    received(receive.release(), UCS_PTR_STATUS(request));
+    received(own, UCS_PTR_STATUS(request));
     return UCS_OK;
   }
   requests_++;
-  receives_++;
-  receive.release();
   return UCS_INPROGRESS;
 }
 
 void Channel::received(Receive* receive, ucs_status_t status) {
-  std::unique_ptr<Receive> own(receive);
-  receives_--;
+  auto found = receives_.find(receive);
+  std::unique_ptr<Receive> own = std::move(found->second);
+  receives_.erase(found);
   is_moving_ = true;
-  if (status == UCS_OK) {
-    post(Kind::put_done, own->id, PutOutcome::there);
-    return own->expected->done(own->size);
-  }
-  std::string why = failure(status);
-  fail(why);
-  own->expected->done(environment_error(is_ending() ? why_ : why));
+  if (status != UCS_OK) fail(failure(status));
+  if (!own->expected.done) return;  // it came back too late
+  if (status != UCS_OK) return own->expected.done(environment_error(why_));
+  post(Kind::put_done, own->id, PutOutcome::there);
+  own->expected.done(own->size);
+}
+
+void Channel::forget_receives(std::vector<std::function<void(Result<size_t>)>>& dones) {
+  for (auto& [key, receive] : receives_)
+    dones.push_back(std::exchange(receive->expected.done, nullptr));
 }
 
 }  // namespace flow::ucx

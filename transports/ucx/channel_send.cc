@@ -15,7 +15,6 @@ constexpr size_t kWindowBytes = size_t{1} << 20;  // of frames, that the peer ha
 constexpr uint32_t kWindowPieces = 1024;
 constexpr size_t kRequestsMost = 256;  // that UCX has not given back
 constexpr size_t kPutsAtOnce = 4;
-constexpr size_t kSmallPutBytes = 8000;  // goes as a message
 
 }  // namespace
 
@@ -39,8 +38,30 @@ bool Channel::has_room() const {
          sent_pieces_ - peer_took_pieces_ < kWindowPieces && requests_ < kRequestsMost;
 }
 
+// Frames and puts take turns: neither waits for the other's end.
 void Channel::pump() {
-  while (is_flushed_ && !is_ending() && !queue_.empty() && has_room()) post_next_piece();
+  while (is_flushed_ && !is_ending() && has_room()) {
+    bool has_frame = !queue_.empty(), has_put = !posting_.empty();
+    if (!has_frame && !has_put) return;
+    is_puts_turn_ = has_put && (!has_frame || !is_puts_turn_);
+    if (is_puts_turn_) post_next_put_piece();
+    if (!is_puts_turn_) post_next_piece();
+  }
+}
+
+void Channel::post_next_put_piece() {
+  Put& put = *posting_.front();
+  size_t size = std::min(kPieceBytes, put.from.size - put.posted);
+  const char* data = static_cast<const char*>(put.from.data) + put.posted;
+  put.posted += size;
+  if (put.posted == put.from.size) posting_.pop_front();
+  Message* message = new_message(Kind::put_piece);
+  message->head.id = put.head.id;
+  message->put = &put;
+  put.requests++;
+  sent_bytes_ += size;
+  sent_pieces_++;
+  post(message, data, size);
 }
 
 void Channel::post_next_piece() {
@@ -105,10 +126,10 @@ void Channel::sent(Message* message, ucs_status_t status) {
   spare_ = std::move(own);
   if (status != UCS_OK) return fail(failure(status));
   if (put != nullptr) {
-    put->is_back = true;
+    put->requests--;
     finish_if_back(*put);
   }
-  if (!queue_.empty()) net_.attend(*this);
+  if (!queue_.empty() || !posting_.empty()) net_.attend(*this);
 }
 
 void Channel::put(uint64_t tag, Region from, std::function<void(Status)> done) {
@@ -143,15 +164,22 @@ void Channel::start_puts() {
   }
 }
 
+// UCX 1.13 forgets rendezvous whose peer dies, and takes TCP for them where messages go through
+// shared memory: host memory goes in pieces, which the other side copies to where they belong.
 void Channel::start(Put& put) {
   bool may_be_device = net_.takes_device_memory || peer_takes_device_;
-  if (put.from.size == 0 || (!may_be_device && put.from.size <= kSmallPutBytes)) {
-    Message* message = new_message(Kind::small_put);
-    message->head.id = put.head.id;
-    message->head.value = put.head.tag;
-    message->put = &put;
-    return post(message, put.from.data, put.from.size);
-  }
+  if (put.from.size > 0 && (may_be_device || net_.options.is_rendezvous_always))
+    return start_rendezvous(put);
+  put.begin = {put.head.tag, put.from.size};
+  Message* message = new_message(Kind::put_begin);
+  message->head.id = put.head.id;
+  message->put = &put;
+  put.requests++;
+  if (put.from.size > 0) posting_.push_back(&put);
+  post(message, &put.begin, sizeof put.begin);
+}
+
+void Channel::start_rendezvous(Put& put) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -162,7 +190,7 @@ void Channel::start(Put& put) {
     auto* own = static_cast<Put*>(user);
     Channel* channel = own->channel;
     channel->net_.ucx.ucp_request_free(request);
-    own->is_back = true;
+    own->requests--;
     if (status != UCS_OK) channel->fail(channel->failure(status));
     channel->finish_if_back(*own);
     channel->came_back();
@@ -170,12 +198,9 @@ void Channel::start(Put& put) {
   ucs_status_ptr_t request = net_.ucx.ucp_am_send_nbx(endpoint_, kPutId, &put.head, sizeof put.head,
                                                       put.from.data, put.from.size, &param);
   if (UCS_PTR_IS_ERR(request)) return fail(failure(UCS_PTR_STATUS(request)));
-  if (request != nullptr) {
-    requests_++;
-    return;
-  }
-  put.is_back = true;
-  finish_if_back(put);
+  if (request == nullptr) return finish_if_back(put);
+  put.requests++;
+  requests_++;
 }
 
 void Channel::answered(uint32_t id, PutOutcome outcome) {
@@ -185,15 +210,16 @@ void Channel::answered(uint32_t id, PutOutcome outcome) {
   is_moving_ = true;
   found->second->is_answered = true;
   found->second->outcome = outcome;
+  std::erase(posting_, found->second.get());
   finish_if_back(*found->second);
 }
 
 void Channel::finish_if_back(Put& put) {
-  if (!put.is_back || !put.is_answered || is_ending()) return;
+  if (put.requests > 0 || !put.is_answered || is_ending()) return;
   auto found = puts_.find(put.head.id);
   std::unique_ptr<Put> own = std::move(found->second);
   puts_.erase(found);
-  unsent -= std::min<size_t>(unsent, own->from.size);
+  unsent -= std::min<size_t>(unsent, own->from.size - own->posted);
   net_.attend(*this);
   switch (own->outcome) {
     case PutOutcome::there:

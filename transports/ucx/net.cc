@@ -25,12 +25,10 @@ constexpr int64_t kLookBusyMs = 20, kLookIdleMs = 100;
 
 }  // namespace
 
-Net::Net(const Library& library, const TransportOptions& chosen, bool loopback_only)
-    : ucx(library), options(chosen), is_loopback_only(loopback_only) {}
+Net::Net(const Library& library, const NetOptions& chosen) : ucx(library), options(chosen) {}
 
-Result<std::shared_ptr<Net>> Net::start(const Library& ucx, const TransportOptions& options,
-                                        bool is_loopback_only) {
-  std::shared_ptr<Net> net(new Net(ucx, options, is_loopback_only));
+Result<std::shared_ptr<Net>> Net::start(const Library& ucx, const NetOptions& options) {
+  std::shared_ptr<Net> net(new Net(ucx, options));
   net->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (net->wake_ < 0)
     return environment_error(fmt::format("cannot make an eventfd: {}", std::strerror(errno)));
@@ -163,6 +161,7 @@ bool Net::tend() {
   for (const auto& channel : now) {
     channel->is_attended = false;
     channel->tend();
+    if (channel->is_abandoned()) abandoned_.push_back(channel);
     if (channel->is_over()) channels_.erase(channel.get());
   }
   return true;

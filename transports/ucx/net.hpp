@@ -34,10 +34,14 @@ struct Door {
   bool is_letting_in = false, is_closed = false;
 };
 
+struct NetOptions : TransportOptions {
+  bool is_loopback_only = false;
+  bool is_rendezvous_always = false;
+};
+
 class Net : public std::enable_shared_from_this<Net> {
  public:
-  static Result<std::shared_ptr<Net>> start(const Library& ucx, const TransportOptions& options,
-                                            bool is_loopback_only);
+  static Result<std::shared_ptr<Net>> start(const Library& ucx, const NetOptions& options);
   ~Net();
   Net(const Net&) = delete;
   Net& operator=(const Net&) = delete;
@@ -60,8 +64,7 @@ class Net : public std::enable_shared_from_this<Net> {
 
   /// Of UCX and the machine; set before start() returns.
   const Library& ucx;
-  const TransportOptions options;
-  const bool is_loopback_only;
+  const NetOptions options;
   bool takes_device_memory = false;
 
   // On the net thread only:
@@ -77,7 +80,7 @@ class Net : public std::enable_shared_from_this<Net> {
   void owe(Channel& channel);
 
  private:
-  Net(const Library& library, const TransportOptions& chosen, bool loopback_only);
+  Net(const Library& library, const NetOptions& chosen);
   void live(std::promise<Status>& began);
   Status open();
   Status open_context();
@@ -113,6 +116,7 @@ class Net : public std::enable_shared_from_this<Net> {
   std::vector<std::shared_ptr<Door>> doors_;
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
   std::unordered_map<ucp_ep_h, Channel*> by_endpoint_;
+  std::vector<std::shared_ptr<Channel>> abandoned_;
   std::vector<std::shared_ptr<Channel>> attended_;
   std::vector<std::shared_ptr<Channel>> owing_;
   std::vector<std::function<void()>> taken_;

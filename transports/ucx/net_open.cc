@@ -33,7 +33,7 @@ Status Net::open_context() {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucx.ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return failed("cannot read its settings", status);
-  if (is_loopback_only) status = ucx.ucp_config_modify(config, "NET_DEVICES", kLoopback);
+  if (options.is_loopback_only) status = ucx.ucp_config_modify(config, "NET_DEVICES", kLoopback);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -86,12 +86,13 @@ void Net::close() {
   if (context_ != nullptr) ucx.ucp_cleanup(context_);
   worker = nullptr;
   context_ = nullptr;
+  abandoned_.clear();
 }
 
 Result<std::shared_ptr<Door>> Net::open_door(const Address& address, Accept accept) {
   auto socket = numeric_socket(address);
   FLOW_TRY(socket);
-  if (is_loopback_only && !socket->is_loopback()) {
+  if (options.is_loopback_only && !socket->is_loopback()) {
     return user_error(fmt::format(
         "cannot listen at {}: only 127.0.0.1 and ::1 may be listened at without a secret",
         address_text(address)));

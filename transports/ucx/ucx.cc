@@ -75,7 +75,7 @@ class UcxTransport final : public Transport {
     net.run([&net, channel = std::move(channel), socket = std::move(socket)] {
       if (!socket.ok()) {
         channel->fail(socket.error().message);
-      } else if (net.is_loopback_only && !(*socket).is_loopback()) {
+      } else if (net.options.is_loopback_only && !(*socket).is_loopback()) {
         channel->fail(
             "only addresses of this machine, 127.0.0.1 and ::1, are used without a secret");
       } else {
@@ -92,10 +92,10 @@ class UcxTransport final : public Transport {
 }  // namespace ucx
 
 Result<std::unique_ptr<Transport>> make_ucx_transport(const TransportOptions& options,
-                                                      bool loopback_only) {
+                                                      bool loopback_only, UcxPuts puts) {
   auto library = ucx::load();
   FLOW_TRY(library);
-  auto net = ucx::Net::start(**library, options, loopback_only);
+  auto net = ucx::Net::start(**library, {options, loopback_only, puts == UcxPuts::rendezvous});
   FLOW_TRY(net);
   return std::unique_ptr<Transport>(std::make_unique<ucx::UcxTransport>(*net));
 }

@@ -1,14 +1,21 @@
 // Links between processes over UCX: shared memory within a host, TCP or InfiniBand between hosts.
 #pragma once
+#include <cstdint>
 #include <memory>
 
 #include "flow/transport.hpp"
 
 namespace flow {
 
+/// How host memory is put: in messages, which the other side copies, or by rendezvous. The former
+/// is what UCX 1.13 does better; the latter is there to be tested and measured. A GPU's memory
+/// always goes by rendezvous.
+enum class UcxPuts : uint8_t { messages, rendezvous };
+
 /// UCX is loaded at the first call. `loopback_only`: nothing listens beyond this machine, whatever
 /// UCX_NET_DEVICES says.
 Result<std::unique_ptr<Transport>> make_ucx_transport(const TransportOptions& options,
-                                                      bool loopback_only);
+                                                      bool loopback_only,
+                                                      UcxPuts puts = UcxPuts::messages);
 
 }  // namespace flow

@@ -14,10 +14,11 @@ constexpr unsigned kPutId = 2;    // rendezvous with a PutHead
 enum class Kind : uint8_t {
   hello = 1,      // first, with a Hello
   piece = 2,      // of a frame of `value` bytes
-  small_put = 3,  // of tag `value`
-  put_done = 4,   // put `id` ended as `outcome` says
-  ack = 5,        // says what was taken, as every Head does
-  bye = 6,        // nothing more comes
+  put_begin = 3,  // put `id`, with a PutBegin
+  put_piece = 4,  // of put `id`
+  put_done = 5,   // put `id` ended as `outcome` says
+  ack = 6,        // says what was taken, as every Head does
+  bye = 7,        // nothing more comes
 };
 
 enum class PutOutcome : uint8_t { there = 0, unexpected = 1, too_long = 2 };
@@ -27,7 +28,7 @@ struct Head {
   PutOutcome outcome = PutOutcome::there;
   uint16_t unused = 0;
   uint32_t sequence = 0;      // of what has a Head: UCX 1.13 has lost and reordered messages
-  uint64_t taken_bytes = 0;   // of frames, since the link is
+  uint64_t taken_bytes = 0;   // of pieces, since the link is
   uint32_t taken_pieces = 0;  // likewise, modulo 2^32
   uint32_t id = 0;
   uint64_t value = 0;
@@ -42,6 +43,12 @@ struct Hello {
   uint32_t unused = 0;
 };
 static_assert(sizeof(Hello) == 32);
+
+struct PutBegin {
+  uint64_t tag = 0;
+  uint64_t size = 0;
+};
+static_assert(sizeof(PutBegin) == 16);
 
 struct PutHead {
   uint64_t tag = 0;
