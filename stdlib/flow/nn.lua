@@ -611,10 +611,11 @@ function nn.l1_loss(predicted, expected, options)
   return reduced("flow.nn.l1_loss", (predicted - expected):abs(), options)
 end
 
--- Logits against targets of 0 to 1: max(x, 0) - x t + log(1 + exp(-|x|)).
+-- Logits against targets of 0 to 1: -t log(sigmoid(x)) - (1 - t) log(sigmoid(-x)). Both terms stay exact where |x| is
+-- large, and the gradient is sigmoid(x) - t everywhere.
 function nn.bce_with_logits(logits, targets, options)
   both("flow.nn.bce_with_logits", logits, targets)
-  local losses = logits:relu() - logits * targets + (-logits:abs()):softplus()
+  local losses = (-logits):softplus() * targets + logits:softplus() * (1 - targets)
   return reduced("flow.nn.bce_with_logits", losses, options)
 end
 

@@ -188,6 +188,18 @@ local scale, visited = nn.sequential { Scale(2), Scale(2) }, 0
 scale:apply(function() visited = visited + 1 end)
 print(visited, #scale:parameters(), scale(flow.ones(2)):sum():item())  -- expect: 3	2	2.0
 print(nn.l1_loss(flow.tensor { 1.0, 4.0 }, flow.tensor { 2.0, 2.0 }):item(), nn.mse_loss(flow.tensor { 1.0, 4.0 }, flow.tensor { 2.0, 2.0 }, { reduction = "sum" }):item())  -- expect: 1.5	5.0
+-- -log sigmoid(±x), worked out with Python's math; the gradient is sigmoid(x) - t, at 0 as well.
+local raw = flow.tensor({ 0, 0, 20, -20, 20, 1000, -1000 }, "f64"):requires_grad_()
+local targets = flow.tensor({ 0, 1, 1, 0, 0.25, 0, 0 }, "f64")
+local losses = nn.bce_with_logits(raw, targets, { reduction = "none" })
+losses:sum():backward()
+local exact = { math.log(2), math.log(2), 2.061153620314381e-09, 2.061153620314381e-09, 15.000000002061153, 1000, 0 }
+local slopes = { 0.5, -0.5, -2.0611536181902037e-09, 2.0611536181902037e-09, 0.7499999979388464, 1, 0 }
+for i = 1, #exact do
+  assert(math.abs(losses:detach()[i] - exact[i]) <= 1e-14 * exact[i], "loss " .. i)
+  assert(math.abs(raw.grad[i] - slopes[i]) <= 1e-12 * math.abs(slopes[i]), "gradient " .. i)
+end
+print(raw.grad[1], raw.grad[2], nn.bce_with_logits(flow.zeros(2), flow.ones(2)):item())  -- expect: 0.5	-0.5	0.6931471824646
 local of_scale = flow.optim.sgd({ { params = scale[1], lr = 1 }, { params = scale[2], lr = 0.1 } })
 of_scale:set_lr(0.5)
 print(of_scale:lr(), of_scale.groups[2].options.lr)  -- expect: 0.5	0.05
