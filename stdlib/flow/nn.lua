@@ -227,13 +227,13 @@ local function check_sizes(name, example, ...)
   end
 end
 
-local function check_options(name, options, known)
+local function check_options(name, options, known, level)
   for key in pairs(options or {}) do
     if known[key] == nil then
       local names = {}
       for each in pairs(known) do names[#names + 1] = each end
       table.sort(names)
-      error(name .. " has no option `" .. tostring(key) .. "`: there are " .. table.concat(names, ", "), 4)
+      error(name .. " has no option `" .. tostring(key) .. "`: there are " .. table.concat(names, ", "), level or 4)
     end
   end
   local out = {}
@@ -501,11 +501,11 @@ nn.transformer_block = TransformerBlock
 local Lora = nn.class("Lora")
 
 function Lora:init(inner, rank, alpha)
-  local outputs, inputs = inner.weight:size(1), inner.weight:size(2)
-  self.inner = inner:requires_grad_(false)
-  local device = inner.weight.device
-  self.down = nn.parameter(((flow.rand(rank, inputs) * 2 - 1) / math.sqrt(inputs)):to(device))
-  self.up = nn.parameter(flow.zeros({ outputs, rank }, device))
+  local weight = inner.weight
+  local outputs, inputs = weight:size(1), weight:size(2)
+  self.inner = inner
+  self.down = nn.parameter(((flow.rand(rank, inputs) * 2 - 1) / math.sqrt(inputs)):to(weight.device, weight.dtype))
+  self.up = nn.parameter(flow.zeros(outputs, rank):to(weight.device, weight.dtype))
   self._scale = alpha / rank
 end
 
@@ -517,52 +517,103 @@ function Lora:merged()
   return self.inner
 end
 
-local function replace_linear(module, prefix, choose, make, seen, count)
-  if seen[module] then return count end
-  seen[module] = true
-  local keys = {}
-  for key in pairs(module) do keys[#keys + 1] = key end
-  for _, key in ipairs(keys) do
-    local field, name = module[key], prefix .. tostring(key)
+-- Where modules of a class lie below `holder`: a list of { module =, name =, holder =, key = }, one for each place.
+local function places_of(class, holder, prefix, places, seen)
+  if seen[holder] then return places end
+  seen[holder] = true
+  for key, field in pairs(holder) do
     if type(field) == "table" and (is_module(field) or not getmetatable(field)) then
-      local replaced = choose(field, name) and make(field)
-      if replaced then
-        module[key] = replaced
-        count = count + 1
-      else
-        count = replace_linear(field, name .. ".", choose, make, seen, count)
+      local name = prefix .. tostring(key)
+      if is_module(field) and field.forward == class.forward then
+        places[#places + 1] = { module = field, name = name, holder = holder, key = key }
       end
+      places_of(class, field, name .. ".", places, seen)
     end
   end
-  return count
+  return places
+end
+
+-- Puts make(module) wherever a module lies; it is called once for each.
+local function replace(places, make)
+  local made = {}
+  for _, place in ipairs(places) do
+    made[place.module] = made[place.module] or make(place.module)
+    place.holder[place.key] = made[place.module]
+  end
+end
+
+-- A layer with several names is chosen by any of them, and then at all its places.
+local function chosen_places(places, targets)
+  local chosen, out = {}, {}
+  for _, place in ipairs(places) do
+    if not targets then chosen[place.module] = true end
+    for _, target in ipairs(targets or {}) do
+      if place.name:find(target, 1, true) then chosen[place.module] = true end
+    end
+  end
+  for _, place in ipairs(places) do
+    if chosen[place.module] then out[#out + 1] = place end
+  end
+  return out
+end
+
+local function check_targets(targets)
+  local fits = not targets or type(targets) == "table" and #targets > 0
+  for _, target in ipairs(type(targets) == "table" and targets or {}) do fits = fits and type(target) == "string" end
+  if not fits then
+    error("flow.nn.lora: the option `targets` is a list of parts of names, as { \"attention\" }, not "
+      .. (type(targets) == "string" and ("%q"):format(targets) or "such a " .. type(targets)), 3)
+  end
+end
+
+-- Freezes the model and keeps where what learned lies: its tensors may be others when it learns again.
+local function freeze(model)
+  local learned = {}
+  walk(model, "", function(_, tensor, holder, key)
+    if tensor.is_leaf and tensor.requires_grad then learned[#learned + 1] = { holder, key } end
+  end, {})
+  model:requires_grad_(false)
+  model._learned = learned
+end
+
+local function unfreeze(module)
+  for _, place in ipairs(module._learned or {}) do
+    local tensor = place[1][place[2]]
+    if flow.is_tensor(tensor) then tensor.requires_grad = true end
+  end
+  module._learned = nil
 end
 
 -- Freezes the model and puts an adapter on every linear layer whose name contains one of `targets` (all where it is
 -- left out): flow.nn.lora(model, { rank = 8, alpha = 16, targets = { "attention" } }).
 function nn.lora(model, options)
-  local given = check_options("flow.nn.lora", options, { rank = 8, alpha = 16, targets = false })
-  check_sizes("flow.nn.lora", "flow.nn.lora(model, { rank = 8 })", given.rank)
-  local learned = model._learned or model:parameters()
-  model:requires_grad_(false)
-  local count = replace_linear(model, "", function(field, name)
-    if field.__name ~= "Linear" then return false end
-    if not given.targets then return true end
-    for _, target in ipairs(given.targets) do
-      if name:find(target, 1, true) then return true end
-    end
-    return false
-  end, function(linear) return Lora(linear, given.rank, given.alpha) end, {}, 0)
-  model._learned = learned  -- before the adapters
-  if count == 0 then error("flow.nn.lora: no linear layer's name contains one of the targets", 2) end
+  local given = check_options("flow.nn.lora", options, { rank = 8, alpha = 16, targets = false }, 3)
+  if math.type(given.rank) ~= "integer" or given.rank < 1 then
+    error("flow.nn.lora: the option `rank` is a whole number of 1 or more, not " .. tostring(given.rank), 2)
+  end
+  if type(given.alpha) ~= "number" then
+    error("flow.nn.lora: the option `alpha` is a number, not " .. tostring(given.alpha), 2)
+  end
+  check_targets(given.targets)
+  local present = places_of(Lora, model, "", {}, {})[1]
+  if present then
+    error("flow.nn.lora: this model has adapters already, one is `" .. present.name
+      .. "`: add them into the weights with flow.nn.merge_lora(model) first", 2)
+  end
+  local places = chosen_places(places_of(Linear, model, "", {}, {}), given.targets)
+  if #places == 0 then
+    error("flow.nn.lora: " .. (given.targets and "no linear layer's name contains one of the targets"
+      or "the model has no linear layers in it"), 2)
+  end
+  freeze(model)
+  replace(places, function(linear) return Lora(linear, given.rank, given.alpha) end)
   return model
 end
 
 -- Adds the adapters into the weights: the model is again what it was before flow.nn.lora, with other numbers.
 function nn.merge_lora(model)
-  replace_linear(model, "", function(field) return field.__name == "Lora" end,
-    function(adapter) return adapter:merged() end, {}, 0)
-  for _, parameter in ipairs(model._learned or {}) do parameter.requires_grad = true end
-  model._learned = nil
+  replace(places_of(Lora, model, "", {}, {}), function(adapter) return adapter:merged() end)
+  walk_modules(model, unfreeze, {})
   return model
 end
 

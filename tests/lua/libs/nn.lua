@@ -166,6 +166,44 @@ local adapted = base(probe):detach()
 nn.merge_lora(base)
 print(adapted == before, (base(probe):detach() - adapted):abs():max() < 1e-5)  -- expect: false	true
 
+-- A layer that lies at two places has one adapter; one of its names suffices. What learned learns again, as another type.
+do
+  local Twice = nn.class("Twice")
+  function Twice:init()
+    self.first = nn.linear(3, 3)
+    self.list = { self.first, nn.linear(3, 3):requires_grad_(false) }
+  end
+  function Twice:forward(v) return self.list[2](self.list[1](self.first(v))) end
+  local twice = Twice()
+  local names, shared = #twice:parameters(), twice.first
+  nn.lora(twice, { rank = 2, alpha = 2, targets = { "first" } })
+  print(rawequal(twice.first, twice.list[1]), #twice:parameters(), twice.list[2].__name)  -- expect: true	2	Linear
+  flow.no_grad(function() twice.first.up:fill_(1) end)
+  twice:to("f64")
+  local input = flow.randn({ 4, 3 }, { seed = 2, dtype = "f64" })
+  local adapted = twice(input):detach()
+  nn.merge_lora(twice)
+  print(rawequal(twice.first, shared), rawequal(twice.list[1], shared), (twice(input):detach() - adapted):abs():max() < 1e-12)
+  -- expect: true	true	true
+  print(names, #twice:parameters(), twice.list[2].weight.requires_grad)  -- expect: 2	2	false
+  -- Adapters of a part are merged with the whole.
+  local whole = nn.sequential { Twice(), nn.linear(3, 1) }
+  nn.lora(whole[1])
+  print(#whole:parameters(), #nn.merge_lora(whole):parameters())  -- expect: 6	4
+  -- What is refused changes nothing.
+  local before = twice(input):detach()
+  why(nn.lora, twice, { targets = { "nowhere" } })  -- expect: flow.nn.lora: no linear layer's name contains one of the targets
+  why(nn.lora, twice, { targets = "first" })  -- expect: flow.nn.lora: the option `targets` is a list of parts of names, as { "attention" }, not "first"
+  why(nn.lora, twice, { targets = { 1 } })  -- expect: flow.nn.lora: the option `targets` is a list of parts of names, as { "attention" }, not such a table
+  why(nn.lora, twice, { rank = 0.5 })  -- expect: flow.nn.lora: the option `rank` is a whole number of 1 or more, not 0.5
+  why(nn.lora, twice, { alpha = "16" })  -- expect: flow.nn.lora: the option `alpha` is a number, not 16
+  why(nn.lora, nn.sequential { nn.relu() })  -- expect: flow.nn.lora: the model has no linear layers in it
+  print(#twice:parameters(), twice(input):detach() == before)  -- expect: 2	true
+  nn.lora(twice, { targets = { "1" } })
+  why(nn.lora, twice)  -- expect: flow.nn.lora: this model has adapters already, one is `first`: add them into the weights with flow.nn.merge_lora(model) first
+  print(#nn.merge_lora(twice):parameters(), twice(input):detach() == before)  -- expect: 2	true
+end
+
 -- Attention, a block, a model of language.
 local block = nn.transformer_block(8, 2, { groups = 1, rotary = true })
 print(flow.json.encode(block(flow.randn(2, 5, 8)).shape))  -- expect: [2,5,8]
