@@ -23,21 +23,41 @@ Module.__index = Module
 
 local function is_module(value) return type(value) == "table" and rawget(value, "__is_module") == true end
 
--- Visits each tensor below `value`: visit(name, tensor, holder, key). A field that begins with _ is the module's own affair.
-local function walk(value, prefix, visit, seen)
+-- Visits each tensor below `value`: visit(name, tensor, holder, key, place), where the place is how Lua writes it. A field
+-- that begins with _ is the module's own affair.
+local function walk(value, prefix, visit, seen, place)
   if seen[value] then return end
   seen[value] = true
   for key, field in pairs(value) do
     local private = type(key) == "string" and key:sub(1, 1) == "_"
     if not private and (type(key) == "string" or math.type(key) == "integer") then
       local name = prefix .. tostring(key)
+      local here = (place or "") .. (math.type(key) and "[" .. key .. "]" or ("[%q]"):format(key))
       if flow.is_tensor(field) then
-        visit(name, field, value, key)
+        visit(name, field, value, key, here)
       elseif type(field) == "table" and (is_module(field) or not getmetatable(field)) then
-        walk(field, name .. ".", visit, seen)
+        walk(field, name .. ".", visit, seen, here)
       end
     end
   end
+end
+
+-- The tensors of a module: a list of { name =, tensor = }. One that lies at two places comes once, under its first name;
+-- two with one name could not be told apart in a state.
+local function named_tensors(module, where)
+  local out, known, places, clash = {}, {}, {}, nil
+  walk(module, "", function(name, tensor, _, _, place)
+    if known[tensor] then return end
+    known[tensor] = true
+    clash = clash or places[name] and { name = name, places[name], place }
+    places[name] = place
+    out[#out + 1] = { name = name, tensor = tensor }
+  end, {})
+  if clash then
+    error(where .. ": the fields model" .. clash[1] .. " and model" .. clash[2] .. " both have the name `" .. clash.name
+      .. "`: give one of them another", 3)
+  end
+  return out
 end
 
 local function walk_modules(value, visit, seen)
@@ -94,13 +114,8 @@ end
 
 -- Copies of parameters and buffers by name: what crosses an edge or goes into a checkpoint.
 function Module:state()
-  local out, names = {}, {}
-  walk(self, "", function(name, tensor)
-    if not names[tensor] then
-      names[tensor] = name
-      out[name] = tensor:detach():clone()
-    end
-  end, {})
+  local out = {}
+  for _, each in ipairs(named_tensors(self, "model:state")) do out[each.name] = each.tensor:detach():clone() end
   return out
 end
 
@@ -112,12 +127,8 @@ function Module:load(state, options)
   if type(state) ~= "table" then
     error("model:load takes a state as model:state() gives it, not a " .. type(state), 2)
   end
-  local own, first, missing, extra = {}, {}, {}, {}
-  walk(self, "", function(name, tensor)
-    if first[tensor] then return end
-    first[tensor] = true
-    own[name] = tensor
-  end, {})
+  local own, missing, extra = {}, {}, {}
+  for _, each in ipairs(named_tensors(self, "model:load")) do own[each.name] = each.tensor end
   for name, tensor in pairs(own) do
     local given = state[name]
     if given == nil then

@@ -113,6 +113,19 @@ local _, missing, extra = net:load({ scale = flow.full({ 1 }, 3), other = flow.o
 print(#missing, extra[1], net.scale[1])  -- expect: 3	other	3.0
 why(net.load, net, { other = flow.ones(1) })  -- expect: model:load: the state is not of this model: it lacks `layers.1.bias`, `layers.1.weight`, `layers.2.weight`, `scale`; it has `other` that the model has not; pass { strict = false } to load what fits
 
+-- Two tensors of one name are refused; one tensor at two such places is one.
+local Clash = nn.class("Clash")
+function Clash:init(other) self[1], self["1"] = flow.ones(1), other end
+local alike = Clash(flow.zeros(1))
+why(function() alike:state() end)  -- expect: model:state: the fields model[1] and model["1"] both have the name `1`: give one of them another
+why(function() alike:load({}) end)  -- expect: model:load: the fields model[1] and model["1"] both have the name `1`: give one of them another
+local at = select(2, pcall(function() local state = alike:state() return state end))
+print((at:match("^nn.lua:%d+: model:state")) ~= nil)  -- expect: true
+alike["1"] = alike[1]
+print(#flow.table.keys(alike:state()))  -- expect: 1
+alike["1"], alike.a, alike["a.b"] = nil, { b = flow.ones(1) }, flow.ones(1)
+why(function() nn.sequential { alike }:state() end)  -- expect: model:state: the fields model[1]["a"]["b"] and model[1]["a.b"] both have the name `1.a.b`: give one of them another
+
 -- Dropout acts while training only; a frozen model has no parameters.
 local drop = nn.sequential { nn.dropout(0.5) }
 local ones = flow.ones(1000)
