@@ -180,7 +180,7 @@ TEMPLATE_TEST_CASE("A link whose peer takes nothing is down at its deadline", ""
   Signal gate;
   bool is_open = false;
   TransportOptions options;
-  options.deadline_ms = 300;
+  options.deadline_ms = 1'000;
   Two<TestType> two(options);
   two.make_handler = [&] {
     auto stuck = std::make_shared<Recorder>();
@@ -191,7 +191,7 @@ TEMPLATE_TEST_CASE("A link whose peer takes nothing is down at its deadline", ""
   auto client = two.connect(handler);
   REQUIRE(handler->wait_up());
   for (int i = 0; i < 10; i++) client->send(std::string(500'000, 'x'));
-  CHECK_THAT(handler->wait_down(), Catch::Contains("300 ms"));
+  CHECK_THAT(handler->wait_down(), Catch::Contains("1000 ms"));
   gate.with([&] { is_open = true; });
   CHECK(two.handler()->wait_down() != "");
 }
@@ -199,7 +199,7 @@ TEMPLATE_TEST_CASE("A link whose peer takes nothing is down at its deadline", ""
 TEMPLATE_TEST_CASE("An idle link stays up beyond its deadline and needs no processor", "",
                    FLOW_TRANSPORTS) {
   TransportOptions options;
-  options.deadline_ms = 500;
+  options.deadline_ms = 1'000;
   Two<TestType> two(options);
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);

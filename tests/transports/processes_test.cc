@@ -123,7 +123,7 @@ TEMPLATE_TEST_CASE("A peer that is killed is noticed within a second", "", Ucx, 
 TEMPLATE_TEST_CASE("A peer that hangs with bytes under way is down at the deadline", "", Ucx,
                    UcxRendezvous) {
   TransportOptions options;
-  options.deadline_ms = 700;
+  options.deadline_ms = 1'500;
   Departures departures;
   Arrivals arrivals;
   std::string bytes(1 << 20, 'x'), to(100, '.');
@@ -146,9 +146,9 @@ TEMPLATE_TEST_CASE("A peer that hangs with bytes under way is down at the deadli
     link->send(bytes);
     link->close(60'000);
   }
-  CHECK_THAT(two.handler()->wait_down(), Catch::Contains("700 ms"));
-  CHECK(ms_since(began) >= 600);
-  CHECK(ms_since(began) < 5'000);
+  CHECK_THAT(two.handler()->wait_down(), Catch::Contains("1500 ms"));
+  CHECK(ms_since(began) >= 1'400);
+  CHECK(ms_since(began) < 10'000);
   CHECK(departures.all().size() % 20 == 0);
 }
 
