@@ -13,6 +13,9 @@ local defaults = { vocabulary = false, context = 64, width = 64, heads = 4, laye
 
 -- flow.models.gpt { vocabulary =, context =, width =, heads =, layers =, dropout =, tied =, rotary =, checkpoint = }
 function Gpt:init(options)
+  if options ~= nil and type(options) ~= "table" then
+    error("flow.models.gpt takes its options as a table, flow.models.gpt { vocabulary = 65 }, not a " .. type(options), 3)
+  end
   local given = {}
   for name, value in pairs(defaults) do given[name] = value end
   for name, value in pairs(options or {}) do
@@ -73,16 +76,40 @@ function Gpt:loss(index, targets)
   return nn.cross_entropy(logits:reshape(-1, logits:size(3)), targets:reshape(-1))
 end
 
+local generate_options = { temperature = true, top = true, seed = true }
+
+local function check_generate(prompt, count, options)
+  if #prompt == 0 then error("model:generate takes at least one token to go on from", 3) end
+  if math.type(count) ~= "integer" or count < 0 then
+    error("model:generate takes how many tokens, a whole number, not " .. tostring(count), 3)
+  end
+  if options ~= nil and type(options) ~= "table" then
+    error("model:generate takes its options as a table, { temperature = … }, not a " .. type(options), 3)
+  end
+  for name in pairs(options or {}) do
+    if not generate_options[name] then
+      error("model:generate has no option `" .. tostring(name) .. "`: there are seed, temperature and top", 3)
+    end
+  end
+  local given = options or {}
+  if given.top ~= nil and (math.type(given.top) ~= "integer" or given.top < 1) then
+    error("model:generate: the option `top` is a whole number of 1 or more, not " .. tostring(given.top), 3)
+  end
+  if given.seed ~= nil and math.type(given.seed) ~= "integer" then
+    error("model:generate: the option `seed` is a whole number, not " .. tostring(given.seed), 3)
+  end
+  if given.temperature ~= nil and (type(given.temperature) ~= "number" or not (given.temperature >= 0)) then
+    error("model:generate: the option `temperature` is a number of 0 or more, not " .. tostring(given.temperature), 3)
+  end
+  return given
+end
+
 -- `count` tokens that go on from `prompt` (a list, or a tensor of one dimension): a list. Options: temperature (1), top
 -- (only the most likely ones), seed.
 function Gpt:generate(prompt, count, options)
-  local given = options or {}
   local tokens = flow.is_tensor(prompt) and prompt:table() or flow.table.copy(prompt)
+  local given = check_generate(tokens, count, options)
   local context, first = self._options.context, #tokens
-  if first == 0 then error("model:generate takes at least one token to go on from", 2) end
-  if given.top ~= nil and (math.type(given.top) ~= "integer" or given.top < 1) then
-    error("model:generate: the option `top` is a whole number of 1 or more, not " .. tostring(given.top), 2)
-  end
   local acting = {}
   self:apply(function(module)
     acting[#acting + 1] = { module, module.training }

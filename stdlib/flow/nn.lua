@@ -239,18 +239,27 @@ local function check_sizes(name, example, ...)
 end
 
 local function check_options(name, options, known, level)
-  for key in pairs(options or {}) do
-    if known[key] == nil then
-      local names = {}
-      for each in pairs(known) do names[#names + 1] = each end
-      table.sort(names)
-      error(name .. " has no option `" .. tostring(key) .. "`: there are " .. table.concat(names, ", "), level or 4)
-    end
+  level = level or 4
+  local names = {}
+  for each in pairs(known) do names[#names + 1] = each end
+  table.sort(names)
+  if options ~= nil and type(options) ~= "table" then
+    error(name .. " takes its options as a table, { " .. names[1] .. " = … }, not a " .. type(options), level)
   end
   local out = {}
   for key, value in pairs(known) do out[key] = value end
-  for key, value in pairs(options or {}) do out[key] = value end
+  for key, value in pairs(options or {}) do
+    if known[key] == nil then
+      error(name .. " has no option `" .. tostring(key) .. "`: there are " .. table.concat(names, ", "), level)
+    end
+    out[key] = value
+  end
   return out
+end
+
+-- Refuses what stands behind the arguments that are taken: it would be ignored in silence.
+local function check_no_more(name, taken, ...)
+  if select("#", ...) > 0 then error(name .. " takes " .. taken, 4) end
 end
 
 local function uniform(shape, bound) return nn.parameter((flow.rand(shape) * 2 - 1) * bound) end
@@ -284,8 +293,9 @@ nn.linear = Linear
 
 local Embedding = nn.class("Embedding")
 
-function Embedding:init(rows, width)
+function Embedding:init(rows, width, ...)
   check_sizes("flow.nn.embedding", "flow.nn.embedding(rows, width)", rows or 0, width or 0)
+  check_no_more("flow.nn.embedding", "the number of rows and their width, no more", ...)
   self.weight = nn.parameter(flow.randn(rows, width))
 end
 
@@ -323,33 +333,44 @@ nn.rms_norm = RmsNorm
 
 -- ---- functions of one number, as modules
 
-local function function_module(name, method)
+-- `takes` says which argument there is, if any.
+local function function_module(name, method, takes)
   local class = nn.class(name)
-  function class:init(argument) self.argument = argument end
+  function class:init(...)
+    if takes then
+      self.argument = (...)
+      check_no_more("flow.nn." .. method, takes, select(2, ...))
+    else
+      check_no_more("flow.nn." .. method, "no arguments", ...)
+    end
+  end
   function class:forward(x) return x[method](x, self.argument) end
   return class
 end
 
 nn.relu = function_module("Relu", "relu")
-nn.gelu = function_module("Gelu", "gelu")
+nn.gelu = function_module("Gelu", "gelu", "\"tanh\" or nothing")
 nn.silu = function_module("Silu", "silu")
 nn.tanh = function_module("Tanh", "tanh")
 nn.sigmoid = function_module("Sigmoid", "sigmoid")
-nn.softmax = function_module("Softmax", "softmax")
-nn.log_softmax = function_module("LogSoftmax", "log_softmax")
+nn.softmax = function_module("Softmax", "softmax", "a dimension or nothing")
+nn.log_softmax = function_module("LogSoftmax", "log_softmax", "a dimension or nothing")
 
 local Identity = nn.class("Identity")
+function Identity:init(...) check_no_more("flow.nn.identity", "no arguments", ...) end
 function Identity:forward(x) return x end
 nn.identity = Identity
 
 -- [n, ...] to [n, all the rest]
 local Flatten = nn.class("Flatten")
+function Flatten:init(...) check_no_more("flow.nn.flatten", "no arguments", ...) end
 function Flatten:forward(x) return x:flatten(2) end
 nn.flatten = Flatten
 
 local Dropout = nn.class("Dropout")
 
-function Dropout:init(p)
+function Dropout:init(p, ...)
+  check_no_more("flow.nn.dropout", "a probability, no more", ...)
   p = p or 0.5
   if type(p) ~= "number" or p < 0 or p > 1 then
     error("flow.nn.dropout takes a probability of 0 to 1, not " .. tostring(p), 3)
@@ -376,9 +397,12 @@ function Conv2d:init(inputs, outputs, window, options)
     { stride = 1, padding = 0, dilation = 1, groups = 1, bias = true })
   local sides = pair(window)
   check_sizes("flow.nn.conv2d", "flow.nn.conv2d(inputs, outputs, window)", sides[1] or 0, sides[2] or 0)
+  if math.type(given.groups) ~= "integer" or given.groups < 1 then
+    error("flow.nn.conv2d: the option `groups` is a whole number of 1 or more, not " .. tostring(given.groups), 3)
+  end
   if inputs % given.groups ~= 0 or outputs % given.groups ~= 0 then
-    error("flow.nn.conv2d: " .. given.groups .. " groups divide neither " .. inputs .. " inputs nor " .. outputs
-      .. " outputs evenly", 3)
+    error("flow.nn.conv2d: " .. given.groups .. " groups do not divide both " .. inputs .. " inputs and "
+      .. outputs .. " outputs evenly", 3)
   end
   local fan = inputs // given.groups * sides[1] * sides[2]
   self.weight = uniform({ outputs, inputs // given.groups, sides[1], sides[2] }, 1 / math.sqrt(fan))
@@ -407,8 +431,8 @@ nn.avg_pool2d = pool_module("AvgPool2d", "avg_pool2d")
 
 local Sequential = nn.class("Sequential")
 
-function Sequential:init(layers)
-  if type(layers) ~= "table" or #layers == 0 then
+function Sequential:init(layers, ...)
+  if type(layers) ~= "table" or #layers == 0 or select("#", ...) > 0 then
     error("flow.nn.sequential takes a list of layers: flow.nn.sequential { flow.nn.linear(2, 3), flow.nn.relu() }", 3)
   end
   for i, each in ipairs(layers) do

@@ -17,17 +17,26 @@ local function check_number(where, name, value, level)
   end
 end
 
+local function check_names(where, given, known, level)
+  if given ~= nil and type(given) ~= "table" then
+    error(where .. " takes its options as a table, { lr = … }, not a " .. type(given), level + 1)
+  end
+  for name in pairs(given or {}) do
+    if known[name] == nil and name ~= "params" then
+      local names = {}
+      for each in pairs(known) do names[#names + 1] = each end
+      error(where .. " has no option `" .. tostring(name) .. "`: there are " .. table.concat(names, ", ", 1, #names - 1)
+        .. " and " .. names[#names], level + 1)
+    end
+  end
+end
+
 local function read_options(where, given, defaults)
+  check_names(where, given, defaults, 4)
   local options = {}
   for name, value in pairs(defaults) do options[name] = value end
   for name, value in pairs(given or {}) do
     if name ~= "params" then
-      if defaults[name] == nil then
-        local names = {}
-        for each in pairs(defaults) do names[#names + 1] = each end
-        error(where .. " has no option `" .. tostring(name) .. "`: there are " .. table.concat(names, ", ", 1, #names - 1)
-          .. " and " .. names[#names], 4)
-      end
       if type(defaults[name]) == "boolean" then
         value = value and true or false
       else
@@ -236,15 +245,26 @@ end
 
 -- ---- schedules: a function of the step, from 1
 
+local schedule_options = { lr = 0, warmup = 0, total = 0, min_lr = 0 }
+
+local function read_schedule(where, options, needs_total)
+  if type(options) ~= "table" then
+    error(where .. " takes a table, " .. where .. " { lr = 3e-4, total = 1000 }, not a " .. type(options), 3)
+  end
+  check_names(where, options, schedule_options, 3)
+  for name in pairs(options) do check_number(where, name, options[name], 4) end
+  local lr, warmup, total, least = options.lr, options.warmup or 0, options.total, options.min_lr or 0
+  if not lr or (needs_total and not total) or (total and total <= warmup) then
+    error(where .. " takes { lr =, total =, warmup =, min_lr = } with more steps in all than to warm up", 3)
+  end
+  return lr, warmup, total, least
+end
+
 -- Rises to `lr` over `warmup` steps, then falls along a cosine to `min_lr` at step `total`.
 --   local rate = flow.optim.cosine { lr = 3e-4, warmup = 100, total = 1000 }
 --   opt:set_lr(rate(step))
 function optim.cosine(options)
-  local lr, warmup, total = options.lr, options.warmup or 0, options.total
-  local least = options.min_lr or 0
-  if type(lr) ~= "number" or type(total) ~= "number" or total <= warmup then
-    error("flow.optim.cosine takes { lr =, total =, warmup =, min_lr = } with more steps in all than to warm up", 2)
-  end
+  local lr, warmup, total, least = read_schedule("flow.optim.cosine", options, true)
   return function(step)
     if step < warmup then return lr * step / warmup end
     if step >= total then return least end
@@ -254,11 +274,7 @@ end
 
 -- Rises to `lr` over `warmup` steps, then falls to `min_lr` at step `total` in a line; without `total` it stays.
 function optim.linear(options)
-  local lr, warmup, total = options.lr, options.warmup or 0, options.total
-  local least = options.min_lr or 0
-  if type(lr) ~= "number" or (total and total <= warmup) then
-    error("flow.optim.linear takes { lr =, warmup =, total =, min_lr = } with more steps in all than to warm up", 2)
-  end
+  local lr, warmup, total, least = read_schedule("flow.optim.linear", options, false)
   return function(step)
     if step < warmup then return lr * step / warmup end
     if not total then return lr end

@@ -267,6 +267,43 @@ print(flow.optim.clip_grad_norm({ big }, 1), fixed(big.grad:norm()))  -- expect:
 
 why(nn.linear, 3)  -- expect: flow.nn.linear takes sizes, integers of 1 or more: flow.nn.linear(inputs, outputs)
 why(nn.linear, 3, 4, { biass = false })  -- expect: flow.nn.linear has no option `biass`: there are bias
+-- What would be ignored is refused.
+why(nn.linear, 2, 2, false)  -- expect: flow.nn.linear takes its options as a table, { bias = … }, not a boolean
+why(nn.layer_norm, 2, 1e-5)  -- expect: flow.nn.layer_norm takes its options as a table, { bias = … }, not a number
+why(nn.rms_norm, 2, { epsilon = 1 })  -- expect: flow.nn.rms_norm has no option `epsilon`: there are eps
+why(nn.embedding, 2, 2, { padding = 1 })  -- expect: flow.nn.embedding takes the number of rows and their width, no more
+why(nn.conv2d, 1, 1, 3, 2)  -- expect: flow.nn.conv2d takes its options as a table, { bias = … }, not a number
+why(nn.max_pool2d, 2, 2)  -- expect: flow.nn.max_pool2d takes its options as a table, { padding = … }, not a number
+why(nn.attention, 4, 2, true)  -- expect: flow.nn.attention takes its options as a table, { bias = … }, not a boolean
+why(nn.transformer_block, 4, 2, true)  -- expect: flow.nn.transformer_block takes its options as a table, { activation = … }, not a boolean
+why(nn.relu, { inplace = true })  -- expect: flow.nn.relu takes no arguments
+why(nn.gelu, "tanh", 1)  -- expect: flow.nn.gelu takes "tanh" or nothing
+why(nn.flatten, 2)  -- expect: flow.nn.flatten takes no arguments
+why(nn.identity, 2)  -- expect: flow.nn.identity takes no arguments
+why(nn.dropout, 0.5, true)  -- expect: flow.nn.dropout takes a probability, no more
+why(nn.sequential, nn.sequential { nn.relu() }, nn.relu())  -- expect: flow.nn.sequential takes a list of layers: flow.nn.sequential { flow.nn.linear(2, 3), flow.nn.relu() }
+why(nn.lora, nn.sequential { nn.linear(2, 2) }, 8)  -- expect: flow.nn.lora takes its options as a table, { alpha = … }, not a number
+why(nn.mse_loss, flow.ones(2), flow.ones(2), "sum")  -- expect: flow.nn.mse_loss takes its options as a table, { reduction = … }, not a string
+why(nn.l1_loss, flow.ones(2), flow.ones(2), "sum")  -- expect: flow.nn.l1_loss takes its options as a table, { reduction = … }, not a string
+why(nn.bce_with_logits, flow.ones(2), flow.ones(2), "sum")  -- expect: flow.nn.bce_with_logits takes its options as a table, { reduction = … }, not a string
+why(nn.nll_loss, flow.zeros(1, 2), flow.tensor { 1 }, "sum")  -- expect: flow.nn.nll_loss takes its options as a table, { reduction = … }, not a string
+why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 1 }, "sum")  -- expect: the options of x:cross_entropy are a table, not a string
+why(nn.conv2d, 4, 6, 3, { groups = 0 })  -- expect: flow.nn.conv2d: the option `groups` is a whole number of 1 or more, not 0
+why(nn.conv2d, 4, 6, 3, { groups = 4 })  -- expect: flow.nn.conv2d: 4 groups do not divide both 4 inputs and 6 outputs evenly
+why(flow.models.gpt, 65)  -- expect: flow.models.gpt takes its options as a table, flow.models.gpt { vocabulary = 65 }, not a number
+for _, options in ipairs { { temprature = 0 }, { seed = 1.5 }, { temperature = -1 } } do
+  print((select(2, pcall(gpt.generate, gpt, { 1 }, 2, options)):gsub(":%d+:", ":LINE:")))
+end  -- expect: nn.lua:LINE: model:generate has no option `temprature`: there are seed, temperature and top
+-- expect: nn.lua:LINE: model:generate: the option `seed` is a whole number, not 1.5
+-- expect: nn.lua:LINE: model:generate: the option `temperature` is a number of 0 or more, not -1
+why(gpt.generate, gpt, { 1 }, 2, 0.8)  -- expect: model:generate takes its options as a table, { temperature = … }, not a number
+why(gpt.generate, gpt, { 1 }, 2.5)  -- expect: model:generate takes how many tokens, a whole number, not 2.5
+why(flow.optim.cosine, { lr = 1, total = 10, minlr = 0.1 })  -- expect: flow.optim.cosine has no option `minlr`: there are lr, min_lr, total and warmup
+why(flow.optim.linear, { lr = 1, steps = 10 })  -- expect: flow.optim.linear has no option `steps`: there are lr, min_lr, total and warmup
+why(flow.optim.cosine, { lr = 1 })  -- expect: flow.optim.cosine takes { lr =, total =, warmup =, min_lr = } with more steps in all than to warm up
+why(flow.optim.cosine, { lr = "1", total = 10 })  -- expect: flow.optim.cosine: the option `lr` is a number of 0 or more, not 1
+why(flow.optim.linear, 1)  -- expect: flow.optim.linear takes a table, flow.optim.linear { lr = 3e-4, total = 1000 }, not a number
+why(flow.optim.adamw, layer, 0.1)  -- expect: flow.optim.adamw takes its options as a table, { lr = … }, not a number
 why(layer.forward, layer, flow.ones(1, 3))  -- expect: this linear layer takes a tensor [..., 2], not [1, 3]
 why(nn.sequential, {})  -- expect: flow.nn.sequential takes a list of layers: flow.nn.sequential { flow.nn.linear(2, 3), flow.nn.relu() }
 why(nn.sequential, { nn.relu })  -- expect: flow.nn.sequential: item 1 is no layer; did you forget to call it, as in flow.nn.relu()?
