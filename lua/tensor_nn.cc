@@ -213,19 +213,20 @@ int resize(lua_State* L) {  // x:resize(height, width [, "bilinear" | "nearest"]
   return 1;
 }
 
-Tensor channel_numbers(lua_State* L, int index, const char* what) {
+// A list lies where the pictures do.
+Tensor channel_numbers(lua_State* L, int index, const char* what, const Tensor& pictures) {
   if (const Tensor* x = test_object(L, index)) return *x;
   if (!lua_istable(L, index))
     raise(L, fmt::format("{} is a list of numbers, not {}", what, describe(L, index)));
   DType dtype = DType::f32;
   push_tensor_of_table(L, index, &dtype);
-  return *test_object(L, -1);
+  return tensors::move(*test_object(L, -1), pictures.device());
 }
 
 int normalise(lua_State* L) {  // x:normalise({ means }, { deviations })
   Tensor x = check_object(L, 1, "x in x:normalise(mean, deviation)");
-  push_object(L, tensors::normalise(x, channel_numbers(L, 2, "the mean"),
-                                    channel_numbers(L, 3, "the deviation")));
+  push_object(L, tensors::normalise(x, channel_numbers(L, 2, "the mean", x),
+                                    channel_numbers(L, 3, "the deviation", x)));
   return 1;
 }
 

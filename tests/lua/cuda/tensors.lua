@@ -17,6 +17,8 @@ print(flow.json.encode(z:table()))  -- expect: [[1.0,0.0,0.0,0.0],[2.0,1.0,1.0,1
 print(flow.rand({ 9 }, { seed = 3, device = "cuda" }):to("cpu") == flow.rand({ 9 }, { seed = 3 }))  -- expect: true
 print(flow.randint(1, 6, { 9 }, { seed = 3, device = "cuda" }):to("cpu") == flow.randint(1, 6, { 9 }, { seed = 3 }))  -- expect: true
 print(flow.fuse(function(a, b) return (a * b + 1):tanh() end, y, y) == (y * y + 1):tanh())  -- expect: true
+local pictures = flow.randint(0, 255, { 2, 2, 2, 3 }, { dtype = "u8", seed = 3 })
+print(pictures:to("cuda"):normalise({ 0.5, 0.25, 0 }, { 2, 1, 0.5 }):to("cpu") == pictures:normalise({ 0.5, 0.25, 0 }, { 2, 1, 0.5 }))  -- expect: true
 why(function() return y + flow.ones(4) end)  -- expect: cannot add tensor f32 [3, 4] on cuda:0 and tensor f32 [4]: they lie on different devices; move one with x:to("cpu")
 why(function() return y:matmul(flow.ones(4, 1)) end)  -- expect: matmul of tensor f32 [3, 4] on cuda:0 and tensor f32 [4, 1]: they lie on different devices; move one with x:to("cuda:0")
 why(function() return flow.zeros(3):to("cuda:7") end)  -- expect: cuda:7 can't be used: there are 1 GPUs here, the first is cuda:0
