@@ -122,6 +122,11 @@ int read_raw(lua_State* L) {
                          "has {} bytes",
                          kFunction, path, kernels::text_of(shape), dtype_name(dtype), offset,
                          (*content)->size()));
+  size_t rest = (*content)->size() - static_cast<size_t>(offset);
+  if (open >= 0 && elements * dtype_size(dtype) != rest)
+    raise(L, fmt::format("{}: {}: the {} bytes from byte {} on are no whole number of times the {} "
+                         "elements of {} that the shape's other sizes ask for",
+                         kFunction, path, rest, offset, count, dtype_name(dtype)));
   push_bytes(L, dtype, shape,
              content->part(static_cast<size_t>(offset),
                            static_cast<size_t>(elements) * dtype_size(dtype)));
