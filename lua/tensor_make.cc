@@ -370,6 +370,7 @@ std::vector<tensors::Tensor> read_tensors(lua_State* L, const char* function) {
 int dimension_at(lua_State* L, const char* function, int most) {
   int exact = 1;
   lua_Integer dim = lua_isnoneornil(L, 2) ? 1 : lua_tointegerx(L, 2, &exact);
+  if (dim < 0) dim += most + 1;
   if (!exact || dim < 1 || dim > most)
     raise(L,
           fmt::format("flow.{} takes a list of tensors and a dimension of 1..{}", function, most));

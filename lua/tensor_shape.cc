@@ -161,7 +161,11 @@ int narrow(lua_State* L) {  // x:narrow(dim, first, length)
 int select(lua_State* L) {  // x:select(dim, index): always a tensor
   const Tensor& x = check_object(L, 1, "x in x:select(dim, index)");
   int dim = check_dim(L, 2, x.view(), "select");
-  push_object(L, tensors::select(x, dim, luaL_checkinteger(L, 3) - 1));
+  lua_Integer at = luaL_checkinteger(L, 3);
+  if (at < 1 || at > x.size(dim))
+    raise(L, fmt::format("x:select: {} is outside 1..{}, dimension {} of {}", at, x.size(dim),
+                         dim + 1, tensors::text_of(x)));
+  push_object(L, tensors::select(x, dim, at - 1));
   return 1;
 }
 

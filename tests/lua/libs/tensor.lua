@@ -11,6 +11,13 @@ print(shown(flow.arange(3)), shown(flow.arange(5, 1, -2)), shown(flow.arange(0, 
 print(shown(flow.arange(1 << 53, (1 << 53) + 1)), #flow.arange(0))  -- expect: i64 [2] [9007199254740992,9007199254740993]	0
 print(shown(flow.arange(math.maxinteger - 1, math.maxinteger)))  -- expect: i64 [2] [9223372036854775806,9223372036854775807]
 print(shown(flow.cat({ flow.ones(1, 2), flow.zeros(1, 2) })))  -- expect: f32 [2,2] [[1.0,1.0],[0.0,0.0]]
+print(shown(flow.cat({ flow.ones(1, 1), flow.zeros(1, 2) }, -1)), shown(flow.cat({ flow.ones(1, 1), flow.zeros(1, 1) }, -2)), shown(flow.stack({ flow.ones(2), flow.zeros(2) }, -1)), shown(flow.stack({ flow.ones(2), flow.zeros(2) }, -2)))  -- expect: f32 [1,3] [[1.0,0.0,0.0]]	f32 [2,1] [[1.0],[0.0]]	f32 [2,2] [[1.0,0.0],[1.0,0.0]]	f32 [2,2] [[1.0,1.0],[0.0,0.0]]
+why(flow.cat, { flow.ones(2, 2) }, -3)  -- expect: flow.cat takes a list of tensors and a dimension of 1..2
+for _, at in ipairs { 0, 3, -1, math.mininteger } do why(flow.zeros(2).select, flow.zeros(2), 1, at) end
+-- expect: x:select: 0 is outside 1..2, dimension 1 of tensor f32 [2]
+-- expect: x:select: 3 is outside 1..2, dimension 1 of tensor f32 [2]
+-- expect: x:select: -1 is outside 1..2, dimension 1 of tensor f32 [2]
+-- expect: x:select: -9223372036854775808 is outside 1..2, dimension 1 of tensor f32 [2]
 print(shown(flow.cat({ flow.ones(1, 1), flow.zeros(1, 2) }, 2)), flow.stack({ flow.ones(2), flow.ones(2) }):dims())  -- expect: f32 [1,3] [[1.0,0.0,0.0]]	2
 print(flow.is_tensor(flow.ones(1)), flow.is_tensor({}))  -- expect: true	false
 local x = flow.arange(6):reshape(2, 3)
