@@ -255,6 +255,15 @@ int make_eye(lua_State* L) {
   return push_made(L, made, options);
 }
 
+// The numbers rise or fall, so that their ends tell whether the type takes them all.
+void check_ends(const kernels::View& numbers, DType dtype) {
+  if (numbers.shape[0] == 0 || !kernels::is_integer(dtype)) return;
+  for (int64_t at : {int64_t{0}, numbers.shape[0] - 1})
+    tensors::checked(numbers.dtype == DType::i64 ? kernels::Number::of(numbers.at<int64_t>()[at])
+                                                 : kernels::Number::of(numbers.at<double>()[at]),
+                     dtype);
+}
+
 // flow.linspace(a, b, n): n numbers, both ends included
 int make_linspace(lua_State* L) {
   double first = luaL_checknumber(L, 1), last = luaL_checknumber(L, 2);
@@ -270,6 +279,7 @@ int make_linspace(lua_State* L) {
                                   : count == 1  ? first
                                                 : last - step * static_cast<double>(count - 1 - i);
   }
+  check_ends(made.view(), options.dtype);
   made = tensors::move(tensors::cast(made, options.dtype), options.device);
   return push_made(L, made, options);
 }
@@ -328,6 +338,7 @@ int make_arange(lua_State* L) {
       out.at<double>()[i] = first + static_cast<double>(i) * step;
     }
   }
+  check_ends(out, options.dtype);
   tensors::Tensor made = check_object(L, -1, "what is made");
   return push_made(L, tensors::move(tensors::cast(made, options.dtype), options.device), options);
 }

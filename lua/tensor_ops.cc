@@ -158,22 +158,28 @@ void refuse_fraction(lua_State* L, const char* method, const Tensor& target, int
 Number number_for(lua_State* L, const char* method, const Tensor& target, int index) {
   refuse_fraction(L, method, target, index);
   Number number = check_number(L, index, "an operand");
-  if (kernels::is_float(target.dtype()) || number.is_integer) return number;
-  return Number::of(static_cast<int64_t>(number.real));
+  if (!kernels::is_integer(target.dtype()) || number.is_integer) return number;
+  return Number::of(static_cast<int64_t>(tensors::checked(number, target.dtype()).real));
+}
+
+Number product_for(lua_State* L, const Tensor& target, const Number& a, const Number& b) {
+  if (!a.is_integer || !b.is_integer) return Number::of(a.real * b.real);
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a.integer, b.integer, &product))
+    raise(L, fmt::format("{} times {} does not fit into a tensor of {}: write x:to(\"f64\") first",
+                         a.integer, b.integer, dtype_name(target.dtype())));
+  return Number::of(product);
 }
 
 int add_to(lua_State* L) {  // x:add_(y [, factor])
   const Tensor& x = check_object(L, 1, "x in x:add_(y)");
-  double factor = luaL_optnumber(L, 3, 1);
-  refuse_fraction(L, "add_", x, 3);
+  luaL_optnumber(L, 3, 1);
+  Number factor = lua_isnoneornil(L, 3) ? Number::of(int64_t{1}) : number_for(L, "add_", x, 3);
   if (const Tensor* y = test_object(L, 2)) {
     tensors::add_in_place(x, *y, factor);
     return done(L);
   }
-  Number term = number_for(L, "add_", x, 2);
-  if (factor != 1)
-    term = kernels::is_float(x.dtype()) ? Number::of(term.real * factor)
-                                        : Number::of(term.integer * static_cast<int64_t>(factor));
+  Number term = product_for(L, x, number_for(L, "add_", x, 2), factor);
   tensors::binary_in_place(Binary::add, x, term);
   return done(L);
 }

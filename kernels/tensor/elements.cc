@@ -528,12 +528,12 @@ void refuse_bool(const char* name, const Tensor& target) {
 
 }  // namespace
 
-void add_in_place(const Tensor& target, const Tensor& given, double factor) {
+void add_in_place(const Tensor& target, const Tensor& given, const Number& factor) {
   refuse_bool("add_", target);
   target.note_write("add_");
   Tensor term = operand_in_place("add", target, given);
   NoRecord off;
-  if (factor != 1) term = cast(times(term, factor), target.dtype());
+  if (factor.real != 1) term = binary(Binary::mul, term, factor);
   call(target.device(), &Kernels::binary, "add", Binary::add, target.view(),
        stretched(term, target.shape()), target.view());
 }

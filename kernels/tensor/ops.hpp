@@ -46,7 +46,8 @@ Tensor dropout(const Tensor& x, double p, uint64_t seed);
 // ---- in place; the result's shape is the target's (elements.cc)
 void copy_in_place(const Tensor& target, const Tensor& source);  // casts and stretches
 void fill_in_place(const Tensor& target, const Number& value);
-void add_in_place(const Tensor& target, const Tensor& term, double factor = 1);
+void add_in_place(const Tensor& target, const Tensor& term,
+                  const Number& factor = Number::of(int64_t{1}));
 void binary_in_place(Binary op, const Tensor& target, const Tensor& b);
 void binary_in_place(Binary op, const Tensor& target, const Number& b);
 void unary_in_place(Unary op, const Tensor& target);

@@ -115,6 +115,21 @@ why(flow.tensor, { 1, 300 }, "u8")  -- expect: 300 does not fit into a tensor of
 why(function() local bytes = flow.zeros({ 3 }, "u8") bytes[{ 1, 2 }] = { 1, 300 } end)  -- expect: 300 does not fit into a tensor of u8: write x:to("i64") first
 why(flow.randint, 0, 300, { 2 }, "u8")  -- expect: 300 does not fit into a tensor of u8: write x:to("i64") first
 print(shown(flow.full({ 2 }, 1.9, "i32")))  -- expect: i32 [2] [1,1]
+why(flow.arange, 254, 258, "u8")  -- expect: 258 does not fit into a tensor of u8: write x:to("i64") first
+why(flow.arange, 2147483646, 2147483649, "i32")  -- expect: 2147483649 does not fit into a tensor of i32: write x:to("i64") first
+why(flow.arange, 1, -1, -0.5, "u8")  -- expect: -1 does not fit into a tensor of u8: write x:to("f64") first
+why(flow.linspace, -10, 300, 3, "u8")  -- expect: -10 does not fit into a tensor of u8: write x:to("f64") first
+print(shown(flow.arange(254, 255, "u8")), shown(flow.linspace(0, 255, 2, "u8")), shown(flow.linspace(1, 300, 0, "u8")))  -- expect: u8 [2] [254,255]	u8 [2] [0,255]	u8 [0] []
+-- In place: exactly, in the type itself, or not at all.
+print(shown(flow.tensor { 0 }:add_(flow.tensor { 16777217 }, -1)), shown(flow.tensor { 1 }:add_(flow.tensor { (1 << 60) + 1 }, 4)), shown(flow.tensor({ 5 }, "i32"):add_(flow.tensor { 16777217 }, 3.0)))  -- expect: i64 [1] [-16777217]	i64 [1] [4611686018427387909]	i32 [1] [50331656]
+print(shown(flow.tensor { 1 }:add_((1 << 60) + 1, 4)), shown(flow.tensor({ 5 }, "u8"):add_(-3, -1)), shown(flow.tensor { 0.5 }:add_(3, 0.5)), shown(flow.tensor { 0.5 }:add_(flow.tensor { 3 }, 0.5)))  -- expect: i64 [1] [4611686018427387909]	u8 [1] [8]	f32 [1] [2.0]	f32 [1] [2.0]
+why(flow.arange(2).add_, flow.arange(2), math.huge)  -- expect: inf does not fit into a tensor of i64: write x:to("f64") first
+why(flow.arange(2).mul_, flow.arange(2), 1e300)  -- expect: 1e+300 does not fit into a tensor of i64: write x:to("f64") first
+why(flow.arange(2).add_, flow.arange(2), 1, 1e300)  -- expect: 1e+300 does not fit into a tensor of i64: write x:to("f64") first
+why(flow.arange(2).add_, flow.arange(2), flow.arange(2), 1e300)  -- expect: 1e+300 does not fit into a tensor of i64: write x:to("f64") first
+why(flow.arange(2).add_, flow.arange(2), 1 << 62, 4)  -- expect: 4611686018427387904 times 4 does not fit into a tensor of i64: write x:to("f64") first
+why(flow.arange(2).add_, flow.arange(2), flow.arange(2), 0.5)  -- expect: x:add_ of tensor i64 [2] takes integers: write x:to("f32") before it
+why(function() flow.zeros({ 2 }, "i32"):add_(flow.arange(2), 1 << 40) end)  -- expect: 1099511627776 does not fit into a tensor of i32: write x:to("i64") first
 -- The floor of the quotient itself, also where a / b rounds to the next integer or to -0.
 print(shown(flow.tensor({ -1.4, 1.4 }, "f64") // math.huge), shown(flow.tensor({ 1.0 }, "f64") // 0.1))  -- expect: f64 [2] [-1.0,0.0]	f64 [1] [9.0]
 -- Slopes where there is none: equal values have none of their deviation, a NaN has both.
