@@ -51,6 +51,29 @@ local function read_options(where, given, defaults)
   return options
 end
 
+-- A step changes a parameter in place, once: what is computed, and what comes twice, cannot be one.
+local function check_parameters(where, groups)
+  local at, known = 0, {}
+  for _, group in ipairs(groups) do
+    for _, parameter in ipairs(group.parameters) do
+      at = at + 1
+      if not flow.is_tensor(parameter) then
+        error(where .. ": parameter " .. at .. " is no tensor but a " .. type(parameter), 4)
+      end
+      if not parameter.is_leaf then
+        error(where .. ": parameter " .. at .. " is computed from other tensors, so it is never given a gradient; pass "
+          .. "those, or make a parameter of it: flow.nn.parameter(x)", 4)
+      end
+      if known[parameter] then
+        error(where .. ": parameter " .. at .. " is parameter " .. known[parameter] .. " again; a step would change it "
+          .. "twice", 4)
+      end
+      known[parameter] = at
+    end
+  end
+  return groups
+end
+
 -- A model, a list of tensors, or a list of groups { params = …, lr = …, … }.
 local function read_groups(where, given, options, defaults)
   local base = read_options(where, options, defaults)
@@ -61,14 +84,16 @@ local function read_groups(where, given, options, defaults)
     error(where .. " takes a model and options: " .. where .. "(model, { lr = 1e-3 })", 4)
   end
   local is_groups = type(given) == "table" and not given.parameters and type(given[1]) == "table" and given[1].params
-  if not is_groups then return { { parameters = parameters_of(given), options = base, share = 1 } } end
+  if not is_groups then
+    return check_parameters(where, { { parameters = parameters_of(given), options = base, share = 1 } })
+  end
   local groups = {}
   for i, group in ipairs(given) do
     groups[i] = { parameters = parameters_of(group.params), options = read_options(where, group, base) }
     local first = groups[1].options.lr
     groups[i].share = (i == 1 or first == 0) and 1 or groups[i].options.lr / first
   end
-  return groups
+  return check_parameters(where, groups)
 end
 
 local function each_parameter(self, visit)

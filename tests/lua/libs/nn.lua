@@ -267,6 +267,20 @@ print(flow.optim.clip_grad_norm({ big }, 1), fixed(big.grad:norm()))  -- expect:
 
 why(nn.linear, 3)  -- expect: flow.nn.linear takes sizes, integers of 1 or more: flow.nn.linear(inputs, outputs)
 why(nn.linear, 3, 4, { biass = false })  -- expect: flow.nn.linear has no option `biass`: there are bias
+-- A parameter is a tensor of its own, and is there once; one that wants no gradient stays as it is.
+do
+  local one, fixed_one = flow.ones({ 1 }, { requires_grad = true }), flow.ones(1)
+  why(flow.optim.sgd, { one * 2 })  -- expect: flow.optim.sgd: parameter 1 is computed from other tensors, so it is never given a gradient; pass those, or make a parameter of it: flow.nn.parameter(x)
+  why(flow.optim.adamw, { one, fixed_one, one })  -- expect: flow.optim.adamw: parameter 3 is parameter 1 again; a step would change it twice
+  why(flow.optim.sgd, { { params = { one } }, { params = { fixed_one, one } } })  -- expect: flow.optim.sgd: parameter 3 is parameter 1 again; a step would change it twice
+  why(flow.optim.sgd, { one, 2 })  -- expect: flow.optim.sgd: parameter 2 is no tensor but a number
+  local both = flow.optim.sgd({ one, fixed_one }, { lr = 1 })
+  local product = one * fixed_one
+  product:sum():backward()
+  both:step()
+  print(one:detach()[1], fixed_one[1])  -- expect: 0.0	1.0
+end
+
 -- What would be ignored is refused.
 why(nn.linear, 2, 2, false)  -- expect: flow.nn.linear takes its options as a table, { bias = … }, not a boolean
 why(nn.layer_norm, 2, 1e-5)  -- expect: flow.nn.layer_norm takes its options as a table, { bias = … }, not a number
