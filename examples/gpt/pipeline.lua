@@ -7,8 +7,9 @@
 local flow = require "flow"
 
 -- Bytes become tokens 1..n, by those that occur; every tenth piece of the text is kept for the evaluation.
-local ingest = flow.task("ingest", function(ctx, path)
+local ingest = flow.task("ingest", function(ctx, path, context)
   local text = flow.fs.read(path)
+  if #text == 0 then error("the text is empty: pass another as --param text=FILE") end
   local seen = {}
   for i = 1, #text do seen[text:byte(i)] = true end
   local letters, token_of = {}, flow.zeros({ 256 }, "i64")
@@ -26,7 +27,15 @@ local ingest = flow.task("ingest", function(ctx, path)
     local side = i % 10 == 9 and test or train
     side[#side + 1] = part
   end
-  return { letters = letters, train = flow.cat(train), test = flow.cat(#test > 0 and test or train) }
+  local kept = 0
+  for _, part in ipairs(test) do kept = kept + #part end
+  if kept <= context then
+    -- Ten pieces of a hundred are kept.
+    local enough = math.ceil((context + 1) / 10) * 100
+    error(("the text has %d characters, %d of them for the evaluation, and the model sees %d and the next one: pass a text "
+      .. "of %d characters or more as --param text=FILE, or a smaller --param context"):format(#text, kept, context, enough))
+  end
+  return { letters = letters, train = flow.cat(train), test = flow.cat(test) }
 end)
 
 local function model_of(vocabulary, hp)
@@ -113,7 +122,7 @@ return flow.pipeline("gpt", {
   local hp = { steps = p.steps, batch = p.batch, context = p.context, width = p.width, heads = p.heads,
     layers = p.layers, dropout = p.dropout, lr = p.lr, every = p.every }
   local size = { context = p.context, width = p.width, heads = p.heads, layers = p.layers, dropout = p.dropout }
-  local data = ingest(p.text)
+  local data = ingest(p.text, p.context)
   local weights = train(data, hp)
   return {
     weights = weights,

@@ -18,13 +18,18 @@ end)
 local combine = flow.task("combine", function(ctx, batches)
   local all = flow.table.sum(batches)
   local mean = all.sum / all.count
-  local variance = (all.squares - all.count * mean * mean) / (all.count - 1)
+  local squares = all.squares - all.count * mean * mean
+  if squares < 1e-12 * all.squares then squares = 0 end            -- all paths end alike; the rest is rounding
+  local variance = squares / (all.count - 1)
   local half = 1.959964 * math.sqrt(variance / all.count)
   return { price = mean, low = mean - half, high = mean + half, paths = all.count }
 end)
 
--- Black and Scholes (1973): S N(d1) - K exp(-rT) N(d2).
+-- Black and Scholes (1973): S N(d1) - K exp(-rT) N(d2); what is certain, or costs nothing, has no d1.
 local function formula(market)
+  if market.volatility * math.sqrt(market.years) == 0 or market.strike == 0 then
+    return math.max(market.spot - market.strike * math.exp(-market.rate * market.years), 0)
+  end
   local function normal(x) return 0.5 * (1 + flow.tensor({ x / math.sqrt(2) }, "f64"):erf():item()) end
   local spread = market.volatility * math.sqrt(market.years)
   local d1 = (math.log(market.spot / market.strike) + (market.rate + market.volatility ^ 2 / 2) * market.years) / spread
@@ -33,7 +38,8 @@ end
 
 local compare = flow.task("compare", function(ctx, simulated, market)
   local exact = formula(market)
-  local errors = (simulated.price - exact) / ((simulated.high - simulated.low) / 2 / 1.959964)
+  local error_of_mean = (simulated.high - simulated.low) / 2 / 1.959964
+  local errors = error_of_mean > 0 and (simulated.price - exact) / error_of_mean or 0
   ctx:log("simulated %.4f (%.4f to %.4f) of %d paths, exact %.4f: %.2f standard errors apart", simulated.price,
     simulated.low, simulated.high, simulated.paths, exact, errors)
   return { simulated = simulated, exact = exact, standard_errors = errors }
@@ -43,7 +49,7 @@ return flow.pipeline("montecarlo", {
   paths      = flow.param.int    { default = 2000000, min = 2 },
   batches    = flow.param.int    { default = 8, min = 1 },
   steps      = flow.param.int    { default = 4, min = 1, help = "of each path; the price does not depend on it" },
-  spot       = flow.param.number { default = 100, min = 0 },
+  spot       = flow.param.number { default = 100, min = 0.01 },
   strike     = flow.param.number { default = 105, min = 0 },
   rate       = flow.param.number { default = 0.03 },
   volatility = flow.param.number { default = 0.25, min = 0 },

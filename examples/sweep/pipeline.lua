@@ -59,6 +59,9 @@ return flow.pipeline("sweep", {
   for _, lr in ipairs(p.lrs) do
     for _, width in ipairs(p.widths) do points[#points + 1] = { lr = lr, width = width } end
   end
+  if #points == 0 then
+    error("the sweep has nothing to try: --param lrs and --param widths each need a value or more, as lrs=0.001,0.003")
+  end
   local tried = flow.map(try, points, data, p.epochs)
   local best = pick(tried)
   return { tried = tried, best = retrain(best.hp, data, p.longer) }
