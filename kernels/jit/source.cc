@@ -256,8 +256,9 @@ bool is_number_option(std::string_view option) {
 }  // namespace
 
 Status check_option(const std::string& option) {
+  bool asks_for_file = option.find("__has_") != std::string::npos;
   for (std::string_view start : kDefinitions)
-    if (option.starts_with(start) && option.size() > start.size()) return {};
+    if (!asks_for_file && option.starts_with(start) && option.size() > start.size()) return {};
   if (std::find(std::begin(kPlain), std::end(kPlain), option) != std::end(kPlain) ||
       is_number_option(option))
     return {};
@@ -267,33 +268,6 @@ Status check_option(const std::string& option) {
       "c++20, --restrict, --extra-device-vectorization, --device-int128, -lineinfo and -G; the "
       "architecture is the GPU's",
       option));
-}
-
-Status check_includes(std::string_view text) {
-  auto skip = [](std::string_view& line) {
-    line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t")));
-  };
-  size_t number = 1;
-  for (size_t at = 0; at <= text.size(); number++) {
-    size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at), whole = line;
-    at = end + 1;
-    skip(line);
-    if (!line.starts_with('#')) continue;
-    line.remove_prefix(1);
-    skip(line);
-    if (!line.starts_with("include")) continue;
-    line.remove_prefix(7);
-    skip(line);
-    bool is_own = line.starts_with('<') && !line.starts_with("</") &&
-                  line.find("..") == std::string_view::npos;
-    if (!is_own)
-      return user_error(
-          fmt::format("line {} of its source, `{}`, reads a file that its key would not know: put "
-                      "the text into the source; only the compiler's headers, <…>, are included",
-                      number, whole));
-  }
-  return {};
 }
 
 std::string compiler_text(const Source& source) {

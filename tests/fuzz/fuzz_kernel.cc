@@ -58,5 +58,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   source.signature = *parse_signature("x: inout f32");
   FLOW_CHECK(error_text(source, std::string(text)).size() < (16u << 10) + 3 * size);
   (void)check_option(std::string(text));
+  (void)check_includes(text);
   return 0;
 }

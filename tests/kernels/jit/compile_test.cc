@@ -40,11 +40,52 @@ std::string problem_of(const Source& source, int arch = 90) {
 
 TEST_CASE("a source includes the compiler's headers and no other file") {
   for (const char* good :
-       {"", "#include <cuda_fp16.h>\nint x;", "// #include \"a.h\"", "# include\t<cub/cub.cuh>"})
+       {"", "#include <cuda_fp16.h>\nint x;", "// #include \"a.h\"", "# include\t<cub/cub.cuh>",
+        "/*\n#include \"a.h\"\n*/", "#include <cuda_fp16.h>  // \"a.h\"",
+        "// a \\\n#include \"a.h\"", "int include = 1'000 / 2'0;\n#define A(x) #x",
+        "#ifdef __has_include\n#endif",
+        "#if defined(__has_include) && __has_include(<cuda/std/cstdint>)\n#endif",
+        "const char* s = \"\\\"\\n#include \\\"a.h\\\"\";", "#", "#include <a.h>\r\nint x;"}) {
+    INFO(good);
     CHECK(check_includes(good).ok());
-  for (const char* bad : {"#include \"a.h\"", "int x;\n  # include <a/../../b.h>",
-                          "#include </etc/passwd>", "#include WHAT", "#include_next <a.h>"})
+  }
+  for (const char* bad : {"#include \"a.h\"",
+                          "int x;\n  # include <a/../../b.h>",
+                          "#include </etc/passwd>",
+                          "#include WHAT",
+                          "#include_next <a.h>",
+                          "#include",
+                          "%:include \"a.h\"",
+                          "?\?=include \"a.h\"",
+                          "#/**/include \"a.h\"",
+                          "#inc\\\nlude \"a.h\"",
+                          "#inc\\\r\nlude \"a.h\"",
+                          "#inc?\?/\nlude \"a.h\"",
+                          "// ?\?/\n#include \"a.h\"",
+                          "/* \n */ # /* */ include \"a.h\"",
+                          "\f\v#include \"a.h\"",
+                          "#include <\\\n/a.h>",
+                          "#include <.\\\n./a.h>",
+                          "#import \"a.h\"",
+                          "#import <a.h>",
+                          "#embed \"a.h\"",
+                          "#if __has_include(\"a.h\")\n#endif",
+                          "#if __has_include(</a.h>)\n#endif",
+                          "#if __has_include(WHAT)\n#endif",
+                          "#define HAS __has_include",
+                          "#if __has_include_next(<a.h>)\n#endif",
+                          "#if __has_embed(\"a.h\")\n#endif",
+                          "auto* s = R\"(/*)\";\n#include \"a.h\"",
+                          "auto* s = R\"x( \")x\"\n#include \"a.h\"",
+                          "auto* s = R\"(\n/*\n)\";\n#include \"a.h\"",
+                          "int x = 1'0;  // '\n#include \"a.h\"",
+                          "auto* s = \"\\\" /*\";\n#include \"a.h\"",
+                          "// don't /*\n#include \"a.h\"",
+                          "#define Q '\n#include \"a.h\"",
+                          "#if 0\nR\"(\n#endif\n#include \"a.h\""}) {
+    INFO(bad);
     CHECK_FALSE(check_includes(bad).ok());
+  }
   CHECK_THAT(check_includes("int x;\n#include \"a.h\"").error().message,
              Catch::StartsWith("line 2 of its source, `#include \"a.h\"`, reads a file"));
 }
@@ -153,9 +194,9 @@ TEST_CASE("options reach the compiler, and those that would read other files are
   for (const char* good : {"-DN=3", "--define-macro=N", "--use_fast_math", "--maxrregcount=32",
                            "--std=c++20", "--fmad=false", "-lineinfo", "-G"})
     CHECK(check_option(good).ok());
-  for (const char* bad :
-       {"-I/tmp", "--include-path=/tmp", "-include", "--gpu-architecture=sm_80", "-D", "", "-o",
-        "--maxrregcount=1000", "--maxrregcount=x", "@file", "-rdc=true"})
+  for (const char* bad : {"-I/tmp", "-DHAS=__has_include", "--include-path=/tmp", "-include",
+                          "--gpu-architecture=sm_80", "-D", "", "-o", "--maxrregcount=1000",
+                          "--maxrregcount=x", "@file", "-rdc=true"})
     CHECK_FALSE(check_option(bad).ok());
   if (!has_compiler()) return;
   std::string text = "__global__ void f(float* x, long long n) { x[0] = VALUE; }";

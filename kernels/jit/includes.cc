@@ -1,0 +1,231 @@
+// What a source includes, as a preprocessor sees it: splices joined, comments as spaces, literals
+// whole. Compilers differ in trigraphs and in raw strings: each reading of a source has to be fine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/jit/source.hpp"
+
+namespace flow::jit {
+namespace {
+
+struct Reading {
+  bool trigraphs, raw_strings;
+};
+constexpr Reading kReadings[] = {{false, true}, {false, false}, {true, true}, {true, false}};
+
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\f' || c == '\v' || c == '\r'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_word(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' ||
+         static_cast<unsigned char>(c) >= 128;
+}
+
+// A source without its splices, and where each character stands in it.
+struct Joined {
+  std::string text;
+  std::vector<uint32_t> from;
+};
+
+Joined join(std::string_view source, bool trigraphs) {
+  Joined joined;
+  joined.text.reserve(source.size());
+  joined.from.reserve(source.size());
+  for (size_t at = 0; at < source.size();) {
+    std::string_view rest = source.substr(at);
+    bool is_trigraph = trigraphs && (rest.starts_with("?\?/") || rest.starts_with("?\?="));
+    size_t size = is_trigraph ? 3 : 1;
+    char c = !is_trigraph ? rest[0] : rest[2] == '/' ? '\\' : '#';
+    std::string_view next = rest.substr(size);
+    size_t newline = next.starts_with('\n') ? 1 : next.starts_with("\r\n") ? 2 : 0;
+    if (c == '\\' && newline > 0) {
+      at += size + newline;
+      continue;
+    }
+    joined.text += c;
+    joined.from.push_back(static_cast<uint32_t>(at));
+    at += size;
+  }
+  return joined;
+}
+
+enum class Kind { end, newline, word, literal, mark };
+struct Token {
+  Kind kind = Kind::end;
+  std::string_view text;
+  size_t at = 0;
+
+  bool is(std::string_view other) const { return text == other && kind != Kind::literal; }
+};
+
+class Lexer {
+ public:
+  Lexer(std::string_view source, Reading reading)
+      : source_(source), reading_(reading), joined_(join(source, reading.trigraphs)) {}
+
+  Token next() {
+    skip();
+    size_t start = at_;
+    if (start == text().size()) return {Kind::end, "", start};
+    Kind kind = pass();
+    return {kind, text().substr(start, at_ - start), start};
+  }
+
+  // "cuda_fp16.h" of <cuda_fp16.h>; nothing where no such name follows.
+  std::string_view header() {
+    skip();
+    if (!text().substr(at_).starts_with('<')) return "";
+    size_t end = text().find_first_of(">\n", at_);
+    if (end == std::string_view::npos || text()[end] == '\n') return "";
+    std::string_view name = text().substr(at_ + 1, end - at_ - 1);
+    at_ = end + 1;
+    return name;
+  }
+
+  size_t place(const Token& token) const { return joined_.from[token.at]; }
+
+ private:
+  std::string_view text() const { return joined_.text; }
+  char peek(size_t ahead = 0) const {
+    return at_ + ahead < text().size() ? text()[at_ + ahead] : '\0';
+  }
+
+  void skip() {  // blanks and comments
+    for (;;) {
+      if (is_blank(peek())) {
+        at_++;
+      } else if (text().substr(at_).starts_with("//")) {
+        at_ = std::min(text().find('\n', at_), text().size());
+      } else if (text().substr(at_).starts_with("/*")) {
+        size_t end = text().find("*/", at_ + 2);
+        at_ = end == std::string_view::npos ? text().size() : end + 2;
+      } else {
+        return;
+      }
+    }
+  }
+
+  Kind pass() {
+    char c = peek();
+    if (is_digit(c) || (c == '.' && is_digit(peek(1)))) return pass_number();
+    if (is_word(c)) return pass_word();
+    if (c == '"' || c == '\'') return pass_literal();
+    at_ += text().substr(at_).starts_with("%:") ? 2 : 1;
+    return c == '\n' ? Kind::newline : Kind::mark;
+  }
+
+  Kind pass_number() {  // the ' in 1'000 is no literal's
+    while (is_word(peek()) || peek() == '.' || (peek() == '\'' && is_word(peek(1)))) at_++;
+    return Kind::mark;
+  }
+
+  Kind pass_word() {
+    size_t start = at_;
+    while (is_word(peek())) at_++;
+    std::string_view word = text().substr(start, at_ - start);
+    bool is_raw = word == "R" || word == "LR" || word == "uR" || word == "UR" || word == "u8R";
+    if (is_raw && peek() == '"' && reading_.raw_strings) return pass_raw();
+    return Kind::word;
+  }
+
+  Kind pass_literal() {  // to its end, or to that of the line
+    char quote = peek();
+    for (at_++; at_ < text().size() && peek() != '\n'; at_++) {
+      if (peek() == quote) {
+        at_++;
+        break;
+      }
+      if (peek() == '\\' && peek(1) != '\n') at_++;
+    }
+    at_ = std::min(at_, text().size());
+    return Kind::literal;
+  }
+
+  Kind pass_raw() {  // nothing in it is joined
+    size_t start = joined_.from[at_] + 1, open = source_.find('(', start);
+    constexpr size_t kDelimiterMax = 16;
+    if (open == std::string_view::npos || open - start > kDelimiterMax) return pass_literal();
+    std::string end = fmt::format("){}\"", source_.substr(start, open - start));
+    size_t close = source_.find(end, open);
+    size_t after = close == std::string_view::npos ? source_.size() : close + end.size();
+    auto found = std::lower_bound(joined_.from.begin(), joined_.from.end(), after);
+    at_ = static_cast<size_t>(found - joined_.from.begin());
+    return Kind::literal;
+  }
+
+  std::string_view source_;
+  Reading reading_;
+  Joined joined_;
+  size_t at_ = 0;
+};
+
+bool is_own(std::string_view header) {
+  return !header.empty() && !header.starts_with('/') && header.find("..") == std::string_view::npos;
+}
+
+bool asks_for_file(const Token& token) {
+  return token.is("__has_include") || token.is("__has_include_next") || token.is("__has_embed");
+}
+
+// Reads on from the word behind a "#"; false where a file is named that is not the compiler's.
+bool check_directive(Lexer& lexer, const Token& word) {
+  if (word.is("include")) return is_own(lexer.header());
+  return !word.is("include_next") && !word.is("import") && !word.is("embed");
+}
+
+// Whether `defined`, `#ifdef` and the like stand before a name, which is then not looked up.
+bool is_named(const Token& before, const Token& last) {
+  for (const char* word : {"defined", "ifdef", "ifndef", "elifdef", "elifndef"})
+    if (last.is(word)) return true;
+  return last.is("(") && before.is("defined");
+}
+
+// Where the source names a file that is not the compiler's; npos where it names none.
+size_t foreign_file(std::string_view source, Reading reading) {
+  Lexer lexer(source, reading);
+  Token before, last{Kind::newline, "", 0};
+  for (Token token = lexer.next(); token.kind != Kind::end; token = lexer.next()) {
+    bool starts_line = last.kind == Kind::newline;
+    bool is_good = true;
+    size_t place = lexer.place(token);
+    if (starts_line && (token.is("#") || token.is("%:"))) {
+      before = token;
+      token = lexer.next();
+      is_good = check_directive(lexer, token);
+      if (token.kind == Kind::end) break;
+    } else if (asks_for_file(token) && !is_named(before, last)) {
+      bool is_next = !token.is("__has_include");
+      before = token;
+      token = lexer.next();
+      is_good = !is_next && token.is("(") && is_own(lexer.header());
+    } else {
+      before = last;
+    }
+    if (!is_good) return place;
+    last = token;
+  }
+  return std::string_view::npos;
+}
+
+}  // namespace
+
+Status check_includes(std::string_view text) {
+  for (const Reading& reading : kReadings) {
+    size_t place = foreign_file(text, reading);
+    if (place == std::string_view::npos) continue;
+    std::string_view before = text.substr(0, place);
+    size_t start = before.rfind('\n') + 1;
+    return user_error(
+        fmt::format("line {} of its source, `{}`, reads a file that its key would not know: put "
+                    "the text into the source; only the compiler's headers, <…>, are included",
+                    1 + std::count(before.begin(), before.end(), '\n'),
+                    text.substr(start, text.find('\n', start) - start)));
+  }
+  return {};
+}
+
+}  // namespace flow::jit
