@@ -1,6 +1,7 @@
 // Convolution, pooling and resizing of [n, c, h, w].
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "kernels/shared/types.hpp"
@@ -27,14 +28,20 @@ int64_t steps_of(int64_t size, int64_t window, int64_t stride, int64_t padding, 
   return room < 0 ? 0 : room / stride + 1;
 }
 
+constexpr int64_t kStepMax = (int64_t{1} << 31) - 1;  // products of two and their sums are exact
+
 void check_options(const char* name, const int64_t* window, const int64_t* stride,
                    const int64_t* padding) {
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 2; i++) {
     if (window[i] < 1 || stride[i] < 1 || padding[i] < 0)
       throw Failure(
           fmt::format("{} takes a window and a stride of 1 or more and a padding of 0 or "
                       "more, not {}, {} and {}",
                       name, window[i], stride[i], padding[i]));
+    if (int64_t most = std::max({window[i], stride[i], padding[i]}); most > kStepMax)
+      throw Failure(fmt::format("{} takes a window, a stride and a padding of up to {}, not {}",
+                                name, kStepMax, most));
+  }
 }
 
 Shape pooled_shape(const char* name, const Tensor& x, const Pool2d& options) {
