@@ -601,6 +601,20 @@ local function check_targets(targets)
   end
 end
 
+-- A weight that lies elsewhere too would change there as the adapter is added into it.
+local function check_unshared(model, places)
+  local chosen, shared, other = {}, nil, nil
+  for _, place in ipairs(places) do chosen[place.module.weight] = place end
+  walk(model, "", function(name, tensor, holder)
+    local place = chosen[tensor]
+    if place and holder ~= place.module then shared, other = place.name, name end
+  end, {})
+  if shared then
+    error("flow.nn.lora: the weight of the linear layer `" .. shared .. "` is `" .. other .. "` too, and an adapter would "
+      .. "change both as it is merged: name the layers to adapt with `targets`, without this one", 3)
+  end
+end
+
 -- Freezes the model and keeps where what learned lies: its tensors may be others when it learns again.
 local function freeze(model)
   local learned = {}
@@ -640,6 +654,7 @@ function nn.lora(model, options)
     error("flow.nn.lora: " .. (given.targets and "no linear layer's name contains one of the targets"
       or "the model has no linear layers in it"), 2)
   end
+  check_unshared(model, places)
   freeze(model)
   replace(places, function(linear) return Lora(linear, given.rank, given.alpha) end)
   return model

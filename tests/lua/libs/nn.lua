@@ -211,6 +211,10 @@ do
   why(nn.lora, twice, { rank = 0.5 })  -- expect: flow.nn.lora: the option `rank` is a whole number of 1 or more, not 0.5
   why(nn.lora, twice, { alpha = "16" })  -- expect: flow.nn.lora: the option `alpha` is a number, not 16
   why(nn.lora, nn.sequential { nn.relu() })  -- expect: flow.nn.lora: the model has no linear layers in it
+  local tied = nn.sequential { nn.embedding(3, 2), nn.linear(2, 2), nn.linear(2, 3) }
+  tied[3].weight = tied[1].weight
+  why(nn.lora, tied)  -- expect: flow.nn.lora: the weight of the linear layer `3` is `1.weight` too, and an adapter would change both as it is merged: name the layers to adapt with `targets`, without this one
+  print(#tied:parameters(), #nn.lora(tied, { targets = { "2" } }):parameters())  -- expect: 4	2
   print(#twice:parameters(), twice(input):detach() == before)  -- expect: 2	true
   nn.lora(twice, { targets = { "1" } })
   why(nn.lora, twice)  -- expect: flow.nn.lora: this model has adapters already, one is `first`: add them into the weights with flow.nn.merge_lora(model) first
