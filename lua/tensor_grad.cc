@@ -1,5 +1,6 @@
 // Autograd as Lua sees it: x:backward(), x:requires_grad_(), flow.no_grad, flow.autocast, and the
-// two ways of a backward that Lua computes: flow.checkpoint and flow.custom_gradient.
+// two ways of a backward that Lua computes, flow.checkpoint and flow.custom_gradient; and
+// flow.fuse.
 #include <fmt/format.h>
 
 #include "kernels/shared/types.hpp"
@@ -269,8 +270,29 @@ void push_symbols(lua_State* L, tensors::Tracer& tracer, int arguments) {
   }
 }
 
-// flow.fuse(f, …): what f returns, computed in one pass over its operands. Its backward calls f
-// again, as flow.checkpoint's does.
+// `out` as what the tape gives from its operands: its backward does that again, recorded.
+Tensor replayed(Tensor out, tensors::Tape tape, const std::vector<Tensor>& operands) {
+  auto back = [tape = std::move(tape), saved = saved_of(operands)](const Tensor& gradient,
+                                                                   Gradients& to) {
+    std::vector<Tensor> leaves;
+    for (size_t i = 0; i < saved.size(); i++) {
+      leaves.push_back(saved[i].get().detached());
+      if (to.wants(i)) leaves.back().want_gradient(true);
+    }
+    Switches put_back;
+    Switches::now().records = true;
+    Switches::now().casts = false;
+    tensors::backward(tape.replay(leaves), gradient);
+    for (size_t i = 0; i < saved.size(); i++)
+      if (to.wants(i) && leaves[i].gradient()) to.set(i, leaves[i].gradient());
+  };
+  return tensors::attach(
+      std::move(out), operands,
+      tensors::Ref<tensors::Node>(new tensors::CallNode<decltype(back)>("fuse", std::move(back))));
+}
+
+// flow.fuse(f, …): what f returns, computed in one pass over its operands. Its backward does one
+// operation after the other, with the operands as they were, those too that f captured.
 int fuse(lua_State* L) {
   if (!is_callable(L, 1))
     raise(L, fmt::format("flow.fuse takes a function, not {}", describe(L, 1)));
@@ -281,7 +303,6 @@ int fuse(lua_State* L) {
                          operands.empty() ? "missing" : tensors::text_of(operands.front())));
   RandomState random(L);
   std::optional<Tensor> out;
-  bool records = false;
   {
     tensors::Tracer tracer(operands.front().dtype(), operands.front().device());
     push_symbols(L, tracer, arguments);
@@ -291,7 +312,8 @@ int fuse(lua_State* L) {
                            lua_gettop(L) - arguments - 2));
     const Tensor& result = check_object(L, -1, "what the function of flow.fuse returns");
     out = tensors::is_symbol(result) ? tracer.compute(result) : result;
-    records = out && !out->is_tracked() && tensors::is_recording(tracer.operands());
+    if (out && !out->is_tracked() && tensors::is_recording(tracer.operands()))
+      out = replayed(*out, tracer.tape(result), tracer.operands());
   }
   if (!out) {  // one operation after the other
     random.put_back(L);
@@ -299,7 +321,6 @@ int fuse(lua_State* L) {
     lua_call(L, arguments, 1);
     return 1;
   }
-  if (records) out = called_again(L, "fuse", *out, arguments, operands, random);
   push_object(L, *out);
   return 1;
 }

@@ -204,6 +204,7 @@ int tensor_new_index(lua_State* L) {
     return 0;
   }
   x.note_write("assignment");
+  if (const Tensor* value = test_object(L, 3)) tensors::refuse_tracked(*value);
   tensors::NoRecord off;
   if (const Tensor* key = test_object(L, 2)) {
     Tensor rows = tensors::move(rows_of(L, *key, x), {});

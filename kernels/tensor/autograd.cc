@@ -156,14 +156,15 @@ void backward(const Tensor& root, const Tensor& given) {
     if (node.done_)
       throw Failure(
           fmt::format("backward went through `{}` before: what it kept is gone. Add the "
-                      "losses up and call backward once, or compute them anew",
+                      "losses up and call backward once, or compute them anew; and what the "
+                      "function of flow.checkpoint uses must be given to it as an argument",
                       node.name()));
     Gradients out(node.operands_.size());
     for (size_t i = 0; i < node.operands_.size(); i++)
       out.wanted_[i] = node.operands_[i].node || node.operands_[i].leaf;
+    node.done_ = true;  // at once: what it calls may come back to it
     node.backward(now.gradient, out);
     now.gradient = {};
-    node.done_ = true;
     node.release();
     std::vector<Node::Operand> operands = std::move(node.operands_);
     for (size_t i = 0; i < operands.size(); i++) {

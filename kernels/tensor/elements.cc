@@ -461,9 +461,6 @@ Tensor dropout(const Tensor& given, double p, uint64_t seed) {
 
 // ---- in place
 
-namespace {
-
-// What is written into a plain tensor leaves its history behind.
 void refuse_tracked(const Tensor& source) {
   if (!runtime().records || !source.is_tracked()) return;
   throw Failure(
@@ -472,8 +469,6 @@ void refuse_tracked(const Tensor& source) {
                   "flow.stack, or write x:detach()",
                   text_of(source)));
 }
-
-}  // namespace
 
 void copy_in_place(const Tensor& target, const Tensor& source) {
   Shape shape;

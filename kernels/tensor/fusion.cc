@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cmath>
 
 #include "kernels/shared/types.hpp"
 
@@ -122,6 +123,7 @@ Tensor Tracer::clamp(const Tensor& a, double low, double high) {
   step.kind = ChainStep::clamp;
   step.x = low;
   step.y = high;
+  if (std::isnan(low) || std::isnan(high)) current().given_up_ = true;  // a chain would ignore it
   return current().note(step, a, {});
 }
 
@@ -181,6 +183,44 @@ bool Tracer::put_in_rooms(int result, Chain& chain, std::vector<int>& used) cons
   }
   chain.inputs = static_cast<int>(used.size());
   return fits;
+}
+
+Tape Tracer::tape(const Tensor& result) {
+  Tape tape;
+  tape.result_ = value_of(result);
+  tape.steps_ = steps_;
+  if (tape.result_ < kSteps) tape.steps_.clear();
+  return tape;
+}
+
+Tensor Tape::replay(const std::vector<Tensor>& operands) const {
+  std::vector<Tensor> made;
+  auto value = [&](int number) {
+    return number < kSteps ? operands[static_cast<size_t>(number)]
+                           : made[static_cast<size_t>(number - kSteps)];
+  };
+  for (const Step& step : steps_) {
+    const ChainStep& what = step.what;
+    Tensor a = value(step.a);
+    kernels::Number x = kernels::Number::of(what.x), y = kernels::Number::of(what.y);
+    switch (what.kind) {
+      case ChainStep::unary:
+        made.push_back(tensors::unary(static_cast<Unary>(what.op), a));
+        break;
+      case ChainStep::binary:
+        made.push_back(tensors::binary(static_cast<Binary>(what.op), a, value(step.b)));
+        break;
+      case ChainStep::number:
+      case ChainStep::reversed:
+        made.push_back(
+            tensors::binary(static_cast<Binary>(what.op), a, x, what.kind == ChainStep::reversed));
+        break;
+      case ChainStep::clamp:
+        made.push_back(tensors::clamp(a, x, y));
+        break;
+    }
+  }
+  return value(result_);
 }
 
 std::optional<Tensor> Tracer::compute(const Tensor& result) {

@@ -8,6 +8,22 @@
 
 namespace flow::tensors {
 
+/// What was done with operands, to be done again one operation after the other.
+class Tape {
+ public:
+  Tensor replay(const std::vector<Tensor>& operands) const;
+
+ private:
+  friend class Tracer;
+  struct Step {
+    kernels::ChainStep what;
+    int a = 0, b = 0;  // values: operands, then steps
+    Shape shape;       // of what it gives
+  };
+  std::vector<Step> steps_;
+  int result_ = 0;
+};
+
 /// Notes what the calling thread does with its symbols while it lives. One at a time.
 class Tracer {
  public:
@@ -25,6 +41,8 @@ class Tracer {
   std::optional<Tensor> compute(const Tensor& result);
   /// The operands, those too that are no arguments.
   const std::vector<Tensor>& operands() const { return operands_; }
+  /// How `result` comes from the operands.
+  Tape tape(const Tensor& result);
 
   // What operations call where an operand is a symbol.
   static Tensor unary(Unary op, const Tensor& x);
@@ -33,11 +51,7 @@ class Tracer {
   static Tensor clamp(const Tensor& a, double low, double high);
 
  private:
-  struct Step {
-    kernels::ChainStep what;
-    int a = 0, b = 0;  // values: operands, then steps
-    Shape shape;       // of what it gives
-  };
+  using Step = Tape::Step;
   static Tracer& current();
   int value_of(const Tensor& x);
   Tensor note(kernels::ChainStep what, const Tensor& a, const Tensor& b);

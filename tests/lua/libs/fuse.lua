@@ -83,3 +83,36 @@ for i = 1, 3 do why(flow.fuse, function(a) return a * kept end, x) end
 -- expect: flow.fuse takes a function of operations on elements
 -- expect: flow.fuse takes a function of operations on elements
 -- expect: flow.fuse takes a function of operations on elements
+
+-- Backward goes through what was computed, not through what the function would compute now: captured numbers, captured
+-- tensors, and their own gradients.
+local w, total, scale = flow.tensor { 1.0 }:requires_grad_(), flow.zeros(1), 1
+for _ = 1, 3 do
+  total = total + flow.fuse(function(v) return v * scale + v:square() end, w)
+  scale = scale / 2
+end
+total:sum():backward()
+print(flow.json.encode(w.grad:table()))  -- expect: [7.75]
+local u, h = flow.tensor { 1.0, 2, 3 }:requires_grad_(), flow.tensor { 4.0, 5, 6 }:requires_grad_()
+local half = h * 0.5
+(flow.fuse(function(v) return v * half + half:exp():clamp(0, 1e9) end, u):sum() + half:sum()):backward()
+print(u.grad == half:detach(), (h.grad - (u:detach() + half:detach():exp() + 1) * 0.5):abs():max():item() < 1e-4)  -- expect: true	true
+local five = flow.full({ 3 }, 5)
+local y = flow.fuse(function(v) return v * five end, u)
+five:fill_(100)
+why(function() y:sum():backward() end)  -- expect: backward needs tensor f32 [3] as it was when it was used, but it was changed in place since: change a copy, x:clone(), or change it after backward
+local chain = flow.ones(3)
+u.grad = nil
+for i = 1, 3 do chain = flow.fuse(function(v) return v * i + chain end, u) end
+chain:sum():backward()
+print(flow.json.encode(u.grad:table()))  -- expect: [6.0,6.0,6.0]
+print(flow.fuse(function(v) return v:clamp(0 / 0, 1) end, flow.tensor { 1.0 }):sum() ~= 1)  -- expect: true
+-- A checkpoint's function that uses its own result is told, and ends nothing.
+local again = flow.ones(3)
+for _ = 1, 3 do again = flow.checkpoint(function(v) return v * again end, u) end
+why(function() again:sum():backward() end)  -- expect: backward went through `checkpoint` before: what it kept is gone. Add the losses up and call backward once, or compute them anew; and what the function of flow.checkpoint uses must be given to it as an argument
+-- What is assigned to a part would leave its history behind.
+local parts = flow.zeros(2, 3)
+why(function() parts[1] = u * 2 end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
+why(function() parts[flow.tensor { 1 }] = u * 2 end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
+why(function() parts[1] = u:detach() end)  -- expect: no error
