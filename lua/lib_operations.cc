@@ -1,11 +1,20 @@
 // flow.operations(path): operations on tensors from a shared library (flow/operation.h).
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <compare>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <mutex>
 
 #include "flow/operation.h"
 #include "kernels/tensor/autograd.hpp"
@@ -143,8 +152,6 @@ Tensor recorded(const Library& library, const FlowOperation& operation, Tensor o
                              operation.name, std::move(back))));
 }
 
-const char kLibrariesKey = 0;
-
 // Upvalues: the library (a light userdata, which lives as long as the process), the operation.
 int call_operation(lua_State* L) {
   const auto& library = *static_cast<const Library*>(lua_touserdata(L, lua_upvalueindex(1)));
@@ -201,9 +208,42 @@ void check_library(lua_State* L, const Library& library) {
   }
 }
 
-// Loads it once a process; its own initialisers run here.
-const Library& load(lua_State* L, const std::string& path) {
-  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+// A file as it lies there: another one at the same path is another library.
+struct Identity {
+  std::string path;
+  uint64_t device = 0, inode = 0;
+  int64_t size = 0, changed_ns = 0;
+  auto operator<=>(const Identity&) const = default;
+};
+
+Identity identity_of(lua_State* L, const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
+    refuse(L, path, "there is no such file");
+  return {path, info.st_dev, info.st_ino, info.st_size,
+          info.st_ctim.tv_sec * int64_t{1'000'000'000} + info.st_ctim.tv_nsec};
+}
+
+// dlopen takes a path that it knows for the library that it loaded first. So a later one has a name
+// of its own: that of a descriptor, which stays open.
+void* open_copy(lua_State* L, const std::string& path) {
+  int from = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int copy = ::memfd_create("operations", MFD_CLOEXEC);
+  bool good = from >= 0 && copy >= 0;
+  for (ssize_t sent = 1; good && sent > 0;) {
+    sent = ::sendfile(copy, from, nullptr, 1 << 30);
+    good = sent >= 0;
+  }
+  int code = errno;
+  if (from >= 0) ::close(from);
+  if (good) return ::dlopen(fmt::format("/proc/self/fd/{}", copy).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (copy >= 0) ::close(copy);
+  refuse(L, path, fmt::format("it can't be read: {}", ::strerror(code)));
+}
+
+// Loads it; its own initialisers run here.
+const Library& load(lua_State* L, const std::string& path, bool is_replaced) {
+  void* handle = is_replaced ? open_copy(L, path) : ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) refuse(L, path, fmt::format("it can't be loaded: {}", ::dlerror()));
   auto list = reinterpret_cast<decltype(&flow_operations)>(::dlsym(handle, "flow_operations"));
   if (list == nullptr)
@@ -221,27 +261,28 @@ const Library& load(lua_State* L, const std::string& path) {
   return *library;
 }
 
+// Once a process.
+const Library& loaded(lua_State* L, const std::string& path) {
+  static std::mutex mutex;
+  static std::map<Identity, const Library*> libraries;
+  std::lock_guard lock(mutex);
+  Identity identity = identity_of(L, path);
+  auto found = libraries.find(identity);
+  if (found != libraries.end()) return *found->second;
+  bool is_replaced = std::any_of(libraries.begin(), libraries.end(),
+                                 [&](const auto& each) { return each.first.path == path; });
+  const Library& library = load(L, path, is_replaced);
+  libraries[identity] = &library;
+  return library;
+}
+
 int open(lua_State* L) {
   std::string path = check_path(L, 1, "flow.operations");
   require_task(L, "flow.operations");
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) refuse(L, path, "there is no such file");
   path = std::filesystem::absolute(path, error).string();  // else dlopen would look elsewhere
   reach_outside(L);                                        // what it starts is not known
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &kLibrariesKey) != LUA_TTABLE) {
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &kLibrariesKey);
-  }
-  const Library* library = nullptr;
-  if (lua_getfield(L, -1, path.c_str()) == LUA_TLIGHTUSERDATA) {
-    library = static_cast<const Library*>(lua_touserdata(L, -1));
-  } else {
-    library = &load(L, path);
-    lua_pushlightuserdata(L, const_cast<Library*>(library));
-    lua_setfield(L, -3, path.c_str());
-  }
+  const Library* library = &loaded(L, path);
   lua_createtable(L, 0, library->count);
   for (int32_t i = 0; i < library->count; i++) {
     lua_pushlightuserdata(L, const_cast<Library*>(library));

@@ -4,6 +4,7 @@
 usage: operations.py --flow BIN
 """
 import argparse
+import json
 import pathlib
 import shutil
 import subprocess
@@ -60,6 +61,39 @@ local fine = flow.task("fine", function() return 1 end)
 return flow.pipeline("operations", { library = flow.param.path {} }, function(p) return { use(p.library), fine() } end)
 """
 
+# A library that another takes the place of: the value that each puts out, task by task.
+REPLACED = """
+local flow = require "flow"
+local use = flow.task("use", { cache = false }, function(ctx, from, at)
+  os.execute("rm -f " .. at .. "; cp " .. from .. " " .. at)
+  return flow.operations(at).a(flow.zeros(1)):sum()
+end)
+return flow.pipeline("replaced", {}, function()
+  local first = use("one.so", "at.so")
+  local second = use("two.so", "at.so"):after(first)
+  local third = use("one.so", "at.so"):after(second)
+  return { first, second, third }
+end)
+"""
+
+
+def replaced(flow, folder):
+    """What is wrong, or nothing."""
+    for number, name in enumerate(["one", "two"], 1):
+        fill = "static int fill(FlowCall* c) { *(float*)c->outputs[0].data = %d; return 0; }" % number
+        (folder / (name + ".c")).write_text(PREFIX + fill + LIST % '{ "a", like, fill, NULL }')
+        subprocess.run(["cc", "-shared", "-fPIC", "-w", f"-I{HEADER}", folder / (name + ".c"), "-o", folder / (name + ".so")], check=True)
+    script = REPLACED
+    for name in ["one.so", "two.so", "at.so"]:
+        script = script.replace('"%s"' % name, '"%s"' % (folder / name))
+    (folder / "p.lua").write_text(script)
+    state = folder / "state"
+    run = subprocess.run([flow, "run", folder / "p.lua", "--jobs", "1", "--quiet", "--state", state], capture_output=True, text=True, timeout=120)
+    show = subprocess.run([flow, "show", "last", "--json", "--state", state], capture_output=True, text=True, timeout=120)
+    if run.returncode == 0 and json.loads(show.stdout)["result"] == [1, 2, 1]:
+        return []
+    return [f"a library that was replaced: {run.stdout}{run.stderr}{show.stdout}"]
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -85,6 +119,9 @@ def main():
             said = run.stdout + run.stderr
             if run.returncode != 1 or expected not in said or "fine: succeeded" not in said:
                 problems.append(f"{name}: expected exit 1 and `{expected}`, got {run.returncode}:\n{said}")
+        folder = pathlib.Path(base, "replaced")
+        folder.mkdir()
+        problems += replaced(flow, folder)
     print("\n".join(problems) or f"{len(CASES)} libraries refused, each with its reason")
     return 1 if problems else 0
 
