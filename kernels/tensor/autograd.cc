@@ -154,11 +154,13 @@ void backward(const Tensor& root, const Tensor& given) {
     waiting.erase(last);
     Node& node = *now.node;
     if (node.done_)
-      throw Failure(
-          fmt::format("backward went through `{}` before: what it kept is gone. Add the "
-                      "losses up and call backward once, or compute them anew; and what the "
-                      "function of flow.checkpoint uses must be given to it as an argument",
-                      node.name()));
+      throw Failure(fmt::format(
+          "backward went through `{}` before: what it kept is gone. Add the losses up and call "
+          "backward once, or compute them anew{}",
+          node.name(),
+          std::string_view(node.name()) == "checkpoint"
+              ? "; and give the function of flow.checkpoint as arguments what it uses"
+              : ""));
     Gradients out(node.operands_.size());
     for (size_t i = 0; i < node.operands_.size(); i++)
       out.wanted_[i] = node.operands_[i].node || node.operands_[i].leaf;

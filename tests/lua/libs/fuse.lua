@@ -110,7 +110,7 @@ print(flow.fuse(function(v) return v:clamp(0 / 0, 1) end, flow.tensor { 1.0 }):s
 -- A checkpoint's function that uses its own result is told, and ends nothing.
 local again = flow.ones(3)
 for _ = 1, 3 do again = flow.checkpoint(function(v) return v * again end, u) end
-why(function() again:sum():backward() end)  -- expect: backward went through `checkpoint` before: what it kept is gone. Add the losses up and call backward once, or compute them anew; and what the function of flow.checkpoint uses must be given to it as an argument
+why(function() again:sum():backward() end)  -- expect: backward went through `checkpoint` before: what it kept is gone. Add the losses up and call backward once, or compute them anew; and give the function of flow.checkpoint as arguments what it uses
 -- What is assigned to a part would leave its history behind.
 local parts = flow.zeros(2, 3)
 why(function() parts[1] = u * 2 end)  -- expect: tensor f32 [3] would be written into a tensor, and its gradient could not come back: write y = x + … for a new tensor, join with flow.cat or flow.stack, or write x:detach()
