@@ -248,16 +248,7 @@ int tell_gpus() {
   wire::Gpus& gpus = *reply.mutable_gpus();
   gpus.set_why_none(machine.why_none);
   for (const std::string& problem : machine.problems) gpus.add_problems(problem);
-  for (const Gpu& gpu : machine.gpus) {
-    wire::Gpu& found = *gpus.add_found();
-    found.set_index(gpu.index);
-    found.set_uuid(gpu.uuid);
-    found.set_name(gpu.name);
-    found.set_pci(gpu.pci);
-    found.set_memory_bytes(gpu.memory_bytes);
-    found.set_numa(gpu.numa);
-    found.set_is_mig(gpu.is_mig);
-  }
+  for (const Gpu& gpu : machine.gpus) put_gpu(gpu, *gpus.add_found());
   std::string out;
   append_frame(out, reply);
   return write_fully(kWireDescriptor, out) ? 0 : 1;

@@ -7,6 +7,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "engine/executor/protocol.pb.h"
+#include "flow/gpu.hpp"
+
 namespace flow {
 
 bool FrameCutter::next(std::string_view& frame, bool& broken) {
@@ -56,6 +59,21 @@ bool read_fully(int descriptor, char* data, size_t size) {
     size -= static_cast<size_t>(got);
   }
   return true;
+}
+
+void put_gpu(const Gpu& gpu, wire::Gpu& to) {
+  to.set_index(gpu.index);
+  to.set_uuid(gpu.uuid);
+  to.set_name(gpu.name);
+  to.set_pci(gpu.pci);
+  to.set_memory_bytes(gpu.memory_bytes);
+  to.set_numa(gpu.numa);
+  to.set_is_mig(gpu.is_mig);
+}
+
+Gpu get_gpu(const wire::Gpu& from) {
+  return {from.index(),        from.uuid(), from.name(),  from.pci(),
+          from.memory_bytes(), from.numa(), from.is_mig()};
 }
 
 }  // namespace flow

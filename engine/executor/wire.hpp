@@ -9,6 +9,11 @@
 
 namespace flow {
 
+struct Gpu;
+namespace wire {
+class Gpu;
+}
+
 constexpr uint32_t kFrameMax = 256u << 20;  // larger content goes through objects/ files
 constexpr int kWireDescriptor = 3;          // an executor's end
 
@@ -36,6 +41,9 @@ void append_frame(std::string& out, const Message& message) {
   out.append(reinterpret_cast<const char*>(&size), sizeof size);
   message.AppendToString(&out);
 }
+
+void put_gpu(const Gpu& gpu, wire::Gpu& to);
+Gpu get_gpu(const wire::Gpu& from);
 
 /// False when the other side is gone.
 bool write_fully(int descriptor, std::string_view bytes);

@@ -202,12 +202,10 @@ void put_gpu(const Gpu& gpu, journal::Gpu& m) {
 
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from,
               std::vector<Gpu>& gpus) {
-  for (const journal::Gpu& m : from) {
-    if (m.uuid().empty() || m.memory_bytes() < 0 || core::find_gpu(gpus, m.uuid())) return false;
+  for (const journal::Gpu& m : from)
     gpus.push_back(
         {m.index(), m.uuid(), m.name(), m.pci(), m.memory_bytes(), m.numa(), m.is_mig()});
-  }
-  return true;
+  return core::are_sound(gpus);
 }
 
 Error newer_schema(uint32_t schema, const char* what) {

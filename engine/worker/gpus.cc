@@ -33,10 +33,7 @@ MachineGpus machine_of(const wire::Gpus& said) {
   MachineGpus machine;
   machine.why_none = said.why_none();
   machine.problems.assign(said.problems().begin(), said.problems().end());
-  for (const wire::Gpu& gpu : said.found()) {
-    machine.gpus.push_back({gpu.index(), gpu.uuid(), gpu.name(), gpu.pci(), gpu.memory_bytes(),
-                            gpu.numa(), gpu.is_mig()});
-  }
+  for (const wire::Gpu& gpu : said.found()) machine.gpus.push_back(get_gpu(gpu));
   return machine;
 }
 

@@ -16,7 +16,7 @@ ALLOWED = {
     "engine/store": (PUBLIC + ["engine/base", "engine/plan", "engine/core"], ["fmt/", "rocksdb/", "google/protobuf/", "spdlog/"]),
     "engine/serve": (PUBLIC + ["engine/base"], ["fmt/", "httplib.h"]),
     "engine/cluster": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/worker/slot.hpp", "engine/worker/worker.hpp",
-                                 "engine/executor/protocol.pb.h"], ["fmt/", "sodium.h"]),
+                                 "engine/executor/wire.hpp", "engine/executor/protocol.pb.h"], ["fmt/", "sodium.h"]),
     "engine/executor": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/serve/serve.hpp", "lua/script.hpp"], ["fmt/"]),
     "engine/worker": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/executor/wire.hpp",
                                 "engine/executor/protocol.pb.h"], ["fmt/"]),

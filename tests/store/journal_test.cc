@@ -110,6 +110,22 @@ std::string unhex(const std::string& text) {
   return out;
 }
 
+/// What the pinned bytes of a version hold, which today's records still come to.
+std::vector<core::Record> replayed(int version, const std::vector<core::Record>& records,
+                                   const Sources& sources) {
+  std::string name = "journal-" + std::to_string(version) + ".hex";
+  std::ifstream file(std::string(FLOW_PINNED_DIR "/") + name);
+  std::string text;
+  file >> text;
+  std::string now = encode_records(records);
+  if (text.empty())
+    FAIL("tests/store/pinned/" << name << " is missing; today's bytes are " << hex(now));
+  auto back = decode_records(unhex(text), sources.find_plan, sources.find_fragment);
+  if (!back.ok()) FAIL(back.error().message);
+  CHECK(encode_records(*back) == now);
+  return std::move(*back);
+}
+
 }  // namespace
 
 TEST_CASE("every event is encoded, decoded and encoded to the same bytes") {
@@ -126,15 +142,7 @@ TEST_CASE("every event is encoded, decoded and encoded to the same bytes") {
 
 TEST_CASE("bytes of version 1 replay") {
   Sources sources;
-  std::ifstream file(FLOW_PINNED_DIR "/journal-1.hex");
-  std::string text;
-  file >> text;
-  std::string now = encode_records(one_of_each(sources));
-  if (text.empty())
-    FAIL("tests/store/pinned/journal-1.hex is missing; today's bytes are " << hex(now));
-  auto back = decode_records(unhex(text), sources.find_plan, sources.find_fragment);
-  if (!back.ok()) FAIL(back.error().message);
-  CHECK(encode_records(*back) == now);
+  replayed(1, one_of_each(sources), sources);
 }
 
 TEST_CASE("GPUs are journaled as they were, as bytes that older versions refuse as newer") {
@@ -153,36 +161,20 @@ TEST_CASE("GPUs are journaled as they were, as bytes that older versions refuse 
 
 TEST_CASE("bytes of version 2 replay") {
   Sources sources;
-  std::ifstream file(FLOW_PINNED_DIR "/journal-2.hex");
-  std::string text;
-  file >> text;
-  std::string now = encode_records(of_gpus());
-  if (text.empty())
-    FAIL("tests/store/pinned/journal-2.hex is missing; today's bytes are " << hex(now));
-  auto back = decode_records(unhex(text), sources.find_plan, sources.find_fragment);
-  if (!back.ok()) FAIL(back.error().message);
-  CHECK(encode_records(*back) == now);
+  replayed(2, of_gpus(), sources);
 }
 
 TEST_CASE("bytes of version 3, of workers, replay") {
   Sources sources;
-  std::ifstream file(FLOW_PINNED_DIR "/journal-3.hex");
-  std::string text;
-  file >> text;
-  std::string now = encode_records(of_hosts());
-  if (text.empty())
-    FAIL("tests/store/pinned/journal-3.hex is missing; today's bytes are " << hex(now));
-  auto back = decode_records(unhex(text), sources.find_plan, sources.find_fragment);
-  if (!back.ok()) FAIL(back.error().message);
-  CHECK(encode_records(*back) == now);
-  const core::HostInfo& host = std::get<core::HostJoined>(back->at(0).event).host;
+  std::vector<core::Record> back = replayed(3, of_hosts(), sources);
+  const core::HostInfo& host = std::get<core::HostJoined>(back.at(0).event).host;
   CHECK(host.name == "w1");
   CHECK(host.cpus_milli == 4000);
   CHECK(host.memory_bytes == int64_t{1} << 33);
   CHECK(host.gpus.at(0).uuid == "GPU-a");
-  CHECK(std::get<core::Assigned>(back->at(1).event).host == 1);
-  CHECK(std::get<core::HostLost>(back->at(2).event).why == "it is silent");
-  CHECK(now.substr(0, 2) == std::string("\x08\x03"));  // schema 3
+  CHECK(std::get<core::Assigned>(back.at(1).event).host == 1);
+  CHECK(std::get<core::HostLost>(back.at(2).event).why == "it is silent");
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x03"));  // schema 3
 }
 
 TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is refused") {

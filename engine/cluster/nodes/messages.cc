@@ -1,6 +1,7 @@
 #include "engine/cluster/nodes/messages.hpp"
 
 #include "engine/core/gpus.hpp"
+#include "engine/executor/wire.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow::cluster {
@@ -43,25 +44,14 @@ bool get_report(nodes::Said& in, Report& report) {
 void put_host(const core::HostInfo& host, nodes::Join& out) {
   out.set_cpus_milli(host.cpus_milli);
   out.set_memory_bytes(host.memory_bytes);
-  for (const Gpu& gpu : host.gpus) {
-    wire::Gpu& m = *out.add_gpus();
-    m.set_index(gpu.index);
-    m.set_uuid(gpu.uuid);
-    m.set_name(gpu.name);
-    m.set_pci(gpu.pci);
-    m.set_memory_bytes(gpu.memory_bytes);
-    m.set_numa(gpu.numa);
-    m.set_is_mig(gpu.is_mig);
-  }
+  for (const Gpu& gpu : host.gpus) put_gpu(gpu, *out.add_gpus());
 }
 
 bool get_host(const nodes::Join& in, core::HostInfo& host) {
   host.cpus_milli = in.cpus_milli();
   host.memory_bytes = in.memory_bytes();
   host.gpus.clear();
-  for (const wire::Gpu& m : in.gpus())
-    host.gpus.push_back(
-        {m.index(), m.uuid(), m.name(), m.pci(), m.memory_bytes(), m.numa(), m.is_mig()});
+  for (const wire::Gpu& gpu : in.gpus()) host.gpus.push_back(get_gpu(gpu));
   return host.cpus_milli >= 0 && host.memory_bytes >= 0 && core::are_sound(host.gpus);
 }
 
