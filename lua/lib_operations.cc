@@ -147,9 +147,7 @@ Tensor recorded(const Library& library, const FlowOperation& operation, Tensor o
     for (size_t i = 0; i < gradients.size(); i++)
       if (to.wants(i)) to.set(i, gradients[i]);
   };
-  return tensors::attach(std::move(out), inputs,
-                         tensors::Ref<tensors::Node>(new tensors::CallNode<decltype(back)>(
-                             operation.name, std::move(back))));
+  return tensors::record(operation.name, std::move(out), inputs, std::move(back));
 }
 
 // Upvalues: the library (a light userdata, which lives as long as the process), the operation.

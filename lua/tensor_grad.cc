@@ -190,8 +190,8 @@ int keep_call(lua_State* L) {
 
 // `out` as what the call at 1 gave from `operands`: its backward makes the call again, recorded and
 // with the random numbers that it had.
-Tensor called_again(lua_State* L, const char* name, Tensor out, int arguments,
-                    const std::vector<Tensor>& operands, const RandomState& random) {
+Tensor called_again(lua_State* L, Tensor out, int arguments, const std::vector<Tensor>& operands,
+                    const RandomState& random) {
   bool casts = tensors::runtime().casts;
   DType cast_type = tensors::runtime().cast_type;
   auto again = [call = Held(L, 1), arguments, casts, cast_type, random, saved = saved_of(operands)](
@@ -228,9 +228,7 @@ Tensor called_again(lua_State* L, const char* name, Tensor out, int arguments,
       if (to.wants(i) && leaves[i].gradient()) to.set(i, leaves[i].gradient());
     lua_settop(L, top);
   };
-  return tensors::attach(
-      std::move(out), operands,
-      tensors::Ref<tensors::Node>(new tensors::CallNode<decltype(again)>(name, std::move(again))));
+  return tensors::record("checkpoint", std::move(out), operands, std::move(again));
 }
 
 // flow.checkpoint(f, …): what f returns, one tensor, without keeping what its operations keep: its
@@ -251,7 +249,7 @@ int checkpoint(lua_State* L) {
   // Parameters that f reaches as upvalues want gradients without being operands, so the result is
   // recorded wherever this thread records.
   if (tensors::runtime().records && kernels::is_float(out.dtype()))
-    out = called_again(L, "checkpoint", out, arguments, operands, random);
+    out = called_again(L, out, arguments, operands, random);
   push_object(L, out);
   return 1;
 }
@@ -286,9 +284,7 @@ Tensor replayed(Tensor out, tensors::Tape tape, const std::vector<Tensor>& opera
     for (size_t i = 0; i < saved.size(); i++)
       if (to.wants(i) && leaves[i].gradient()) to.set(i, leaves[i].gradient());
   };
-  return tensors::attach(
-      std::move(out), operands,
-      tensors::Ref<tensors::Node>(new tensors::CallNode<decltype(back)>("fuse", std::move(back))));
+  return tensors::record("fuse", std::move(out), operands, std::move(back));
 }
 
 // flow.fuse(f, …): what f returns, computed in one pass over its operands. Its backward does one
@@ -376,9 +372,7 @@ int call_custom(lua_State* L) {
     }
     lua_settop(L, top);
   };
-  push_object(L, tensors::attach(out, operands,
-                                 tensors::Ref<tensors::Node>(new tensors::CallNode<decltype(back)>(
-                                     "custom_gradient", std::move(back)))));
+  push_object(L, tensors::record("custom_gradient", out, operands, std::move(back)));
   return 1;
 }
 

@@ -137,10 +137,10 @@ int embedding(lua_State* L) {  // table:embedding(index)
 // ---- attention
 
 std::optional<double> scale_option(lua_State* L, int table) {
-  bool is_given = lua_istable(L, table) && lua_getfield(L, table, "scale") != LUA_TNIL;
-  if (lua_istable(L, table)) lua_pop(L, 1);
-  if (!is_given) return std::nullopt;
-  return number_option(L, table, "scale", 0);
+  if (!lua_istable(L, table)) return std::nullopt;
+  bool is_given = lua_getfield(L, table, "scale") != LUA_TNIL;
+  lua_pop(L, 1);
+  return is_given ? std::optional(number_option(L, table, "scale", 0)) : std::nullopt;
 }
 
 int attention(lua_State* L) {  // q:attention(k, v [, { causal =, scale = }])

@@ -99,6 +99,10 @@ template <typename F>
 Tensor record(const char* name, Tensor result, std::initializer_list<Tensor> operands, F call) {
   return attach(std::move(result), operands, Ref<Node>(new CallNode<F>(name, std::move(call))));
 }
+template <typename F>
+Tensor record(const char* name, Tensor result, const std::vector<Tensor>& operands, F call) {
+  return attach(std::move(result), operands, Ref<Node>(new CallNode<F>(name, std::move(call))));
+}
 
 /// Adds the gradient of `root` with regard to every leaf that wants one to that leaf's gradient.
 /// `gradient` is of `root`'s shape; where it is empty, `root` has one element and it is 1. What the
