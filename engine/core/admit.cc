@@ -1,6 +1,7 @@
 // The journal's door. Past it, everything is believed.
 #include "engine/core/gpus.hpp"
 #include "engine/core/graph.hpp"
+#include "engine/core/hosts.hpp"
 
 namespace flow::core {
 
@@ -67,7 +68,7 @@ struct Door {
   const State& state;
 
   bool operator()(const EngineStarted& e) const {
-    return e.epoch > state.epoch && e.cpus_milli > 0;
+    return e.epoch > state.epoch && e.cpus_milli >= 0;
   }
   bool operator()(const RunSubmitted& e) const {
     return !e.run.empty() && find_run(state, e.run) == nullptr && e.plan != nullptr &&
@@ -110,7 +111,7 @@ struct Door {
     const Host& host = state.hosts[e.host];
     return may_take_gpus(host.info.gpus, host.room, needs.gpu, e.gpus) &&
            may_start(state, run, needs, run.cpus_used_milli, map_running) &&
-           fits(host, host.room, needs, expected_short_us(run, e.id.unit));
+           fits(state, e.host, host.room, needs, expected_short_us(run, e.id.unit));
   }
   bool operator()(const AttemptReturned& e) const { return is_current(state, e.id); }
   bool operator()(const AttemptSucceeded& e) const {
@@ -177,15 +178,17 @@ struct Door {
   }
   bool operator()(const HostJoined& e) const {
     if (state.epoch == 0 || e.host.name.empty() || e.host.cpus_milli < 0 ||
-        e.host.memory_bytes < 0 || !are_sound(e.host.gpus))
+        e.host.memory_bytes < 0 || !are_sound(e.host.gpus) || !are_sound(e.host.labels) ||
+        e.attempts.size() > kOffersMax)
       return false;
-    for (size_t i = 1; i < state.hosts.size(); i++) {
-      if (state.hosts[i].info.name == e.host.name) return !state.hosts[i].is_up;
-    }
-    return state.hosts.size() < kHostsMax;
+    auto place = place_for(state, e.host.name);
+    return place && (*place == state.hosts.size() || !state.hosts[*place].is_up);
+  }
+  bool operator()(const HostAway& e) const {
+    return e.host > 0 && e.host < state.hosts.size() && state.hosts[e.host].is_up;
   }
   bool operator()(const HostLost& e) const {
-    return e.host > 0 && e.host < state.hosts.size() && state.hosts[e.host].is_up;
+    return e.host > 0 && e.host < state.hosts.size() && !state.hosts[e.host].is_lost();
   }
 };
 

@@ -47,7 +47,7 @@ void Machine::on(const InputsResolved& event) {
     return succeed(r, event.unit, event.result);
   }
   if (r.stopping) return to_held(r, event.unit);
-  std::string lack = gpu_lack_of(state_, def_of(r, event.unit)->resources);
+  std::string lack = gpu_lack_of(state_, *def_of(r, event.unit));
   if (!lack.empty()) {
     lack = "`" + unit_name(r, event.unit) + "` " + lack;
     return fail(r, event.unit, {Cause::user_error, std::move(lack), "", 0});

@@ -136,6 +136,7 @@ struct ReadyClass {
   int64_t memory_bytes = 0;
   GpuNeeds gpu;
   UnitId limited_map = kNoNode;
+  bool is_home = false;  // runs on the engine's own machine only
   auto operator<=>(const ReadyClass&) const = default;
 };
 
@@ -176,8 +177,9 @@ struct Run {
   bool has_result = false;
   int32_t jobs = 0;
   bool fail_fast = false, fresh = false, stopping = false, cancelling = false;
-  bool ending = false;     // its services are being stopped: only they were left
-  bool gathering = false;  // the answer to GatherValue for its result is owed
+  bool stop_asked = false;  // by somebody: a worker that comes back is to stop its attempts too
+  bool ending = false;      // its services are being stopped: only they were left
+  bool gathering = false;   // the answer to GatherValue for its result is owed
 
   // Derived: rebuild_derived makes these from the above.
   std::vector<Node> extra_nodes;  // of dynamic tasks: node index continues after plan->nodes. Their
@@ -229,15 +231,21 @@ struct Room {
   bool operator==(const Room&) const = default;
 };
 
-/// A machine that runs attempts. One that was lost keeps its place, for when it comes back.
+/// A machine that runs attempts. One that is awaited was up when the engine died, or was cut off:
+/// it takes no new attempts, and what it runs goes on there. One that was lost keeps its place
+/// while a unit names it, for when it comes back.
 struct Host {
   HostInfo info;
   bool is_up = true;
-  Room room;  // derived
+  bool is_awaited = false;  // and not up
+  Room room;                // derived
+  bool is_lost() const { return !is_up && !is_awaited; }
 };
 constexpr size_t kHostsMax = 4096;
+constexpr size_t kOffersMax = 65'536;  // attempts of a worker that joins
+constexpr size_t kLabelsMax = 64;      // of a worker
 
-/// What the hosts that are up have: all together, and what each has at least.
+/// What the hosts that have CPUs and are not lost have: all together, and what each has at least.
 struct Reach {
   int64_t cpus_milli = 0;
   int32_t cpus_least_milli = 0;
@@ -291,17 +299,23 @@ const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
 bool has_data_takers(const Run& run, UnitId unit);
 /// What a dynamic unit returned, with refs that name units of the run; null before it is known.
 const Value* dynamic_value(const Run& run, UnitId unit);
+/// Native tasks run in the engine's own process, and a service's url is one of its machine.
+bool is_home(const TaskDef& def);
 /// What an attempt of the unit asks for: memory grown after each out of memory, cpus clamped to the
-/// run's jobs and to the largest of the hosts that have the memory and the GPUs. A service takes no
-/// CPU slot: it would hold it for ever.
+/// run's jobs and to the largest of the hosts that have the memory and the GPUs; those that are
+/// awaited count. Where no host has a CPU it waits for one. A service takes no CPU slot: it would
+/// hold it for ever. A native task takes of its machine's what there is, and where that has none
+/// none.
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit);
-/// What an attempt of the unit takes of its host, which is as large as it was when it was assigned.
+/// What an attempt of the unit takes of a host, or of the one that it is on.
+ReadyClass held_on(const HostInfo& host, const Run& run, UnitId unit);
 ReadyClass held_by(const State& state, const Run& run, UnitId unit);
 /// Whether the run and its map let one more unit start, and whether the host has room for it. The
 /// scheduler proposes and admit accepts by the same rules.
 bool may_start(const State& state, const Run& run, const ReadyClass& needs,
                int32_t run_cpus_used_milli, uint32_t map_running);
-bool fits(const Host& host, const Room& room, const ReadyClass& needs, uint32_t expected_us);
+bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
+          uint32_t expected_us);
 /// How long an attempt of the unit is expected to take where it is known to be short and asks for
 /// nothing special, else 0.
 uint32_t expected_short_us(const Run& run, UnitId unit);

@@ -36,13 +36,15 @@ void change(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
 
 }  // namespace
 
-std::string gpu_lack_of(const State& state, const Resources& resources) {
+std::string gpu_lack_of(const State& state, const TaskDef& def) {
+  bool may_be_yet_to_join = !is_home(def) && state.hosts[0].info.cpus_milli == 0;
+  if (may_be_yet_to_join && def.resources.gpus_milli > 0) return "";
   const char* why_none = "`flow doctor` says what was found";
   std::string lack;
   size_t others = 0;
   for (const Host& host : state.hosts) {
-    if (!host.is_up) continue;
-    std::string here = flow::gpu_lack_of(resources, host.info.gpus, why_none);
+    if (host.is_lost() || (is_home(def) && &host != &state.hosts[0])) continue;
+    std::string here = flow::gpu_lack_of(def.resources, host.info.gpus, why_none);
     if (here.empty()) return "";
     if (lack.empty()) {
       lack = std::move(here);

@@ -25,8 +25,9 @@ void give_back_gpus(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& ne
 std::vector<GpuRoom> free_gpus(const std::vector<Gpu>& gpus);
 /// By UUID.
 std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& uuid);
-/// What no host that is up can give a task, as a clause, or "".
-std::string gpu_lack_of(const State& state, const Resources& resources);
+/// What no host can give a task that may run there, as a clause, or "". Where the engine's machine
+/// runs nothing itself this is "": a worker that has it may be yet to join.
+std::string gpu_lack_of(const State& state, const TaskDef& def);
 /// Whether these, all free, would do for one that asks for so many, or for none.
 bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked);
 /// Two devices of one UUID, or one that is none, are nonsense.

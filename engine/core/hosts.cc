@@ -1,40 +1,168 @@
-// Workers that come and go.
+// Workers that come and go. What one runs goes on while it is away, and while the engine is: it is
+// adopted if the worker comes back with it.
+#include "engine/core/hosts.hpp"
+
+#include <algorithm>
+
 #include "engine/core/gpus.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/room.hpp"
 
 namespace flow::core {
 
+namespace {
+
+/// Whether what the unit holds is still there beside what others do. A slot that only short units
+/// share may be theirs at once, as when they were assigned.
+bool still_holds(const HostInfo& host, const Room& room, const ReadyClass& held, const Unit& unit) {
+  bool is_short = unit.expected_us > 0;
+  return held.memory_bytes <= room.memory_free_bytes &&
+         (is_short || room.long_milli + held.cpus_milli <= host.cpus_milli) &&
+         may_take_gpus(host.gpus, room, held.gpu, gpus_of(unit));
+}
+
+bool is_offered([[maybe_unused]] const std::set<AttemptId>& offered,
+                [[maybe_unused]] const AttemptId& id) {
+#ifdef FLOW_MUTANT_KEEPS_WHAT_IS_NOT_OFFERED
+  return true;
+#else
+  return offered.contains(id);
+#endif
+}
+
+}  // namespace
+
+std::optional<HostId> place_for(const State& state, const std::string& name) {
+  size_t hosts = state.hosts.size();
+  for (size_t i = 1; i < hosts; i++)
+    if (state.hosts[i].info.name == name) return static_cast<HostId>(i);
+  if (hosts < kHostsMax) return static_cast<HostId>(hosts);
+  for (size_t i = 1; i < hosts; i++) {
+    auto host = static_cast<HostId>(i);
+    if (state.hosts[i].is_lost() && !is_named_by_unit(state, host)) return host;
+  }
+  return std::nullopt;
+}
+
+bool is_named_by_unit(const State& state, HostId host) {
+  return std::any_of(state.runs.begin(), state.runs.end(), [host](const auto& entry) {
+    const std::vector<Unit>& units = entry.second.units;
+    return std::any_of(units.begin(), units.end(),
+                       [host](const Unit& unit) { return unit.host == host; });
+  });
+}
+
+bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels) {
+  for (size_t i = 0; i < labels.size(); i++) {
+    bool is_next = i == 0 || labels[i - 1].first < labels[i].first;
+    if (labels[i].first.empty() || !is_next) return false;
+  }
+  return labels.size() <= kLabelsMax;
+}
+
+/// Visits the units that run on the host.
+template <typename Visit>
+void Machine::for_each_on(HostId host, Visit visit) {
+  for (auto& [id, run] : state_.runs) {
+    if (run.phase_count(Phase::running) == 0) continue;
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      const Unit& u = run.units[unit];
+      if (u.phase == Phase::running && u.host == host) visit(run, unit);
+    }
+  }
+}
+
 void Machine::on(const HostJoined& event) {
-  auto place = std::find_if(state_.hosts.begin() + 1, state_.hosts.end(),
-                            [&](const Host& host) { return host.info.name == event.host.name; });
-  if (place == state_.hosts.end()) place = state_.hosts.emplace(place);
-  *place = {event.host, true, empty_room(event.host)};
+  HostId at = *place_for(state_, event.host.name);
+  if (at == state_.hosts.size()) state_.hosts.emplace_back();
+  std::set<AttemptId> offered(event.attempts.begin(), event.attempts.end());
+  take_up(at, event.host, offered);
   rebuild_reach(state_);
+  for (const AttemptId& id : offered) answer_offer(at, id);
+}
+
+// The host is as it says now. What runs there by the state's account, and is not offered, is lost,
+// and so is what the host has become too small for.
+void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered) {
+  Room room = empty_room(info);
+  std::string came_back = "the worker `" + info.name + "`, which ran it, came back ";
+  std::vector<Loss> losses;
+  for_each_on(at, [&](Run& run, UnitId unit) {
+    const Unit& u = run.units[unit];
+    ReadyClass held = held_on(info, run, unit);
+    if (!is_offered(offered, current_attempt(run, unit))) {
+      losses.push_back({&run, unit, came_back + "without it"});
+      return;
+    }
+    if (!still_holds(info, room, held, u)) {
+      losses.push_back({&run, unit, came_back + "with less than it holds"});
+      return;
+    }
+    take(room, held, u.expected_us);
+    take_gpus(info.gpus, room, held.gpu, gpus_of(u));
+  });
+  for (const Loss& loss : losses) lose(loss);
+  for_each_on(at, [&](Run& run, UnitId unit) {
+    int32_t before = held_by(state_, run, unit).cpus_milli;
+    run.cpus_used_milli += held_on(info, run, unit).cpus_milli - before;
+  });
+  state_.hosts[at] = {info, true, false, std::move(room)};
+}
+
+// The worker may have missed that an attempt was to stop, and that it is nobody's any more.
+void Machine::answer_offer(HostId at, const AttemptId& id) {
+  auto found = state_.runs.find(id.run);
+  bool is_unit = found != state_.runs.end() && id.unit < found->second.units.size();
+  if (is_unit) {
+    const Run& run = found->second;
+    const Unit& u = run.units[id.unit];
+    bool goes_on = u.phase == Phase::running && u.host == at && current_attempt(run, id.unit) == id;
+    if (goes_on) {
+      if (run.cancelling || run.ending || run.stop_asked) emit(StopAttempt{id, false, at});
+      return;
+    }
+  }
+  emit(StopAttempt{id, true, at});
+}
+
+// Its room stays as it is: nothing is assigned to who is not up.
+void Machine::on(const HostAway& event) {
+  state_.hosts[event.host].is_up = false;
+  state_.hosts[event.host].is_awaited = true;
 }
 
 // What is reported of its attempts from now on finds them fenced.
 void Machine::on(const HostLost& event) {
   Host& host = state_.hosts[event.host];
   std::string why = "the worker `" + host.info.name + "`, which ran it, was lost: " + event.why;
-  for (auto& [id, run] : state_.runs) {
-    if (run.phase_count(Phase::running) > 0) lose_attempts(run, event.host, why);
-  }
-  host.is_up = false;
+  std::vector<Loss> losses;
+  for_each_on(event.host, [&](Run& run, UnitId unit) { losses.push_back({&run, unit, why}); });
+  for (const Loss& loss : losses) lose(loss);
+  host.is_up = host.is_awaited = false;
   rebuild_reach(state_);
 }
 
-void Machine::lose_attempts(Run& run, HostId host, const std::string& why) {
-  for (UnitId unit = 0; unit < run.units.size(); unit++) {
-    if (run.units[unit].phase != Phase::running || run.units[unit].host != host) continue;
-    touch(run);
-    attempt_over(run, unit);
-    if (run.ending) {
-      end_service(run, unit);
-    } else {
-      retry_or_fail(run, unit, {Cause::lost, why, "", 0});
-    }
+void Machine::lose(const Loss& loss) {
+  attempt_over(*loss.run, loss.unit);
+  retry_or_fail(*loss.run, loss.unit, {Cause::lost, loss.why, "", 0});
+}
+
+// An engine that starts has heard of no worker yet.
+void Machine::await_hosts() {
+  for (size_t i = 1; i < state_.hosts.size(); i++) {
+    Host& host = state_.hosts[i];
+    host.is_awaited = !host.is_lost();
+    host.is_up = false;
   }
+  while (state_.hosts.size() > 1 && state_.hosts.back().is_lost() &&
+         !is_named_by_unit(state_, static_cast<HostId>(state_.hosts.size() - 1)))
+    state_.hosts.pop_back();
+}
+
+void Machine::stop_attempt(const Run& run, UnitId unit) {
+  HostId host = run.units[unit].host;
+  if (!state_.hosts[host].is_up) return;  // it is told when it comes back
+  emit(StopAttempt{current_attempt(run, unit), false, host});
 }
 
 }  // namespace flow::core

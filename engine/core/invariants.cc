@@ -15,6 +15,7 @@ class Checker {
       check_units(run);
       check_run(run);
     }
+    check_hosts();
     check_room();
     check_derived();
     return problem_;
@@ -43,11 +44,13 @@ class Checker {
       expect(waits == (u.waits_on > 0),
              name + "waits for nothing, or for something in a later phase");
       if (u.phase == Phase::running) {
-        expect(u.attempts > 0 && (u.epoch >> kReturnsBits) == state_.epoch,
+        uint64_t epoch = u.epoch >> kReturnsBits;
+        expect(u.attempts > 0 && (u.host == 0 ? epoch == state_.epoch : epoch <= state_.epoch),
                name + "its attempt is of another engine start");
         expect(!is_final(run.status), name + "runs in a run that ended");
-        expect(u.host < state_.hosts.size() && state_.hosts[u.host].is_up,
+        expect(u.host < state_.hosts.size() && !state_.hosts[u.host].is_lost(),
                name + "runs on a host that is gone");
+        expect(u.host == 0 || !is_home(*def_of(run, unit)), name + "runs away from home");
         expect(gpu_needs_of(def_of(run, unit)->resources).count() == gpus_of(u).size(),
                name + "holds more or fewer GPUs than it asks for");
       }
@@ -113,6 +116,15 @@ class Checker {
                      run.phase_count(Phase::gathering) + (run.gathering ? 1 : 0);
     expect(moves > 0, name + "nothing can happen in it any more");
     expect(run.phase_count(Phase::held) == 0, name + "holds units back without stopping");
+  }
+
+  void check_hosts() {
+    expect(!state_.hosts.empty() && state_.hosts[0].is_up, "the engine's own machine is not up");
+    std::set<std::string> names;
+    for (const Host& host : state_.hosts) {
+      expect(!host.is_up || !host.is_awaited, "a host is awaited and up");
+      expect(names.insert(host.info.name).second, "two hosts have one name");
+    }
   }
 
   void check_room() {

@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,7 @@ class Machine {
   void on(const RunDeleted& event);
   void on(const GpusFound& event);
   void on(const HostJoined& event);  // hosts.cc
+  void on(const HostAway& event);
   void on(const HostLost& event);
 
   /// Skips what must be skipped and brings the touched runs' own status up to date.
@@ -109,7 +111,18 @@ class Machine {
   bool winds_down(const Run& run) const;  // nothing of it starts again
 
   // hosts.cc
-  void lose_attempts(Run& run, HostId host, const std::string& why);
+  struct Loss {
+    Run* run;
+    UnitId unit;
+    std::string why;
+  };
+  void lose(const Loss& loss);
+  void take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered);
+  void answer_offer(HostId at, const AttemptId& id);
+  void await_hosts();
+  void stop_attempt(const Run& run, UnitId unit);
+  template <typename Visit>
+  void for_each_on(HostId host, Visit visit);
 
   // retry.cc
   void revive(Run& run);

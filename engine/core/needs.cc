@@ -33,33 +33,46 @@ struct Bounds {
   int64_t memory_bytes = 0;
 };
 
+/// Bounds nothing: what is asked for is waited for.
+constexpr Bounds kUnbounded{INT32_MAX, INT64_MAX};
+
 template <typename Suits>
 Bounds largest(const State& state, int64_t memory_bytes, Suits suits_host) {
   Bounds most;
+  bool is_any = false;
   for (const Host& host : state.hosts) {
-    if (host.is_up && suits_host(host))
-      most.memory_bytes = std::max(most.memory_bytes, host.info.memory_bytes);
+    if (!suits_host(host)) continue;
+    is_any = true;
+    most.memory_bytes = std::max(most.memory_bytes, host.info.memory_bytes);
   }
+  if (!is_any) return kUnbounded;
   int64_t needed = std::min(memory_bytes, most.memory_bytes);
   for (const Host& host : state.hosts) {
-    if (host.is_up && suits_host(host) && host.info.memory_bytes >= needed)
+    if (suits_host(host) && host.info.memory_bytes >= needed)
       most.cpus_milli = std::max(most.cpus_milli, host.info.cpus_milli);
   }
   return most;
 }
 
-/// The most memory of a host that has the GPUs, and the most CPUs of one that has the memory too.
-/// Where none has the GPUs, the unit waits for one, and these are of all hosts.
-Bounds bounds_of(const State& state, const Resources& asked, int64_t memory_bytes) {
+/// The most memory of a host that has CPUs and the GPUs, and the most CPUs of one that has the
+/// memory too. Where none has the GPUs, the unit waits for one, and these are of all hosts.
+Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
+  const HostInfo& own = state.hosts[0].info;
+  if (is_home(def)) return {own.cpus_milli, own.memory_bytes};
+  const Resources& asked = def.resources;
   const Reach& reach = state.reach;
   bool fits_each = asked.gpus_milli == 0 && asked.cpus_milli <= reach.cpus_least_milli &&
                    memory_bytes <= reach.memory_least_bytes;
   if (fits_each) return {reach.cpus_least_milli, reach.memory_least_bytes};
-  auto has_them = [&](const Host& host) { return has_gpus(host.info.gpus, asked); };
-  bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(),
-                              [&](const Host& host) { return host.is_up && has_them(host); });
+  auto may_run = [&](const Host& host) {
+    return !host.is_lost() && (host.info.cpus_milli > 0 || asked.cpus_milli == 0);
+  };
+  auto has_them = [&](const Host& host) {
+    return may_run(host) && has_gpus(host.info.gpus, asked);
+  };
+  bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(), has_them);
   if (is_there) return largest(state, memory_bytes, has_them);
-  return largest(state, memory_bytes, [](const Host&) { return true; });
+  return largest(state, memory_bytes, may_run);
 }
 
 /// A run whose own slots are as many as the machine's is bounded by the machine alone.
@@ -80,6 +93,7 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
       needs.cpus_milli = static_cast<int32_t>(jobs_milli);
   }
   needs.memory_bytes = std::min(memory_bytes, most.memory_bytes);
+  needs.is_home = is_home(def);
   if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
   if (u.instance >= 0 && node.limit > 0) needs.limited_map = run.unit_of(u.node);
   return needs;
@@ -87,16 +101,23 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
 
 }  // namespace
 
+bool is_home(const TaskDef& def) {
+  return def.kind == TaskKind::native || def.kind == TaskKind::service;
+}
+
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
   int64_t memory_bytes = grown_memory(def, run.units[unit]);
-  return needs_within(bounds_of(state, def.resources, memory_bytes), memory_bytes, run, unit);
+  return needs_within(bounds_of(state, def, memory_bytes), memory_bytes, run, unit);
+}
+
+ReadyClass held_on(const HostInfo& host, const Run& run, UnitId unit) {
+  int64_t memory_bytes = grown_memory(*def_of(run, unit), run.units[unit]);
+  return needs_within({host.cpus_milli, host.memory_bytes}, memory_bytes, run, unit);
 }
 
 ReadyClass held_by(const State& state, const Run& run, UnitId unit) {
-  const HostInfo& host = state.hosts.at(run.units[unit].host).info;
-  int64_t memory_bytes = grown_memory(*def_of(run, unit), run.units[unit]);
-  return needs_within({host.cpus_milli, host.memory_bytes}, memory_bytes, run, unit);
+  return held_on(state.hosts.at(run.units[unit].host).info, run, unit);
 }
 
 uint32_t expected_short_us(const Run& run, UnitId unit) {
@@ -121,8 +142,11 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
          run_cpus_milli <= int64_t{run.jobs} * 1000;
 }
 
-bool fits(const Host& host, const Room& room, const ReadyClass& needs, uint32_t expected_us) {
-  if (!host.is_up || needs.memory_bytes > room.memory_free_bytes) return false;
+bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
+          uint32_t expected_us) {
+  const Host& host = state.hosts[at];
+  if (!host.is_up || (needs.is_home && at != 0)) return false;
+  if (needs.memory_bytes > room.memory_free_bytes) return false;
   if (needs.gpu.milli > 0 && choose_gpus(host.info.gpus, room, needs.gpu).empty()) return false;
   if (needs.cpus_milli == 0 || needs.cpus_milli <= room.cpus_free_milli) return true;
 

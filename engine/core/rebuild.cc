@@ -225,14 +225,15 @@ static void requeue_ready(State& state) {
 
 void rebuild_reach(State& state) {
   Reach reach;
+  bool is_first = true;
   for (const Host& host : state.hosts) {
-    if (!host.is_up) continue;
+    if (host.is_lost() || host.info.cpus_milli == 0) continue;
     reach.cpus_milli += host.info.cpus_milli;
-    bool is_first = &host == &state.hosts[0];  // which is always up
     if (is_first || host.info.cpus_milli < reach.cpus_least_milli)
       reach.cpus_least_milli = host.info.cpus_milli;
     if (is_first || host.info.memory_bytes < reach.memory_least_bytes)
       reach.memory_least_bytes = host.info.memory_bytes;
+    is_first = false;
   }
   state.reach = reach;
   requeue_ready(state);

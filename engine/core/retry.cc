@@ -33,7 +33,7 @@ void Machine::on(const RetryRequested& event) {
 
 // The run's units are as they are to be; nothing derived is.
 void Machine::revive(Run& r) {
-  r.stopping = r.cancelling = r.ending = r.gathering = r.has_result = false;
+  r.stopping = r.stop_asked = r.cancelling = r.ending = r.gathering = r.has_result = false;
   r.result = Digest{};
   r.finished = 0;
   for (UnitId service : r.services) {

@@ -6,6 +6,18 @@
 
 namespace flow::core {
 
+namespace {
+
+bool goes_on_elsewhere([[maybe_unused]] const Unit& running) {
+#ifdef FLOW_MUTANT_START_HOLDS_WHAT_RUNS_ELSEWHERE
+  return false;
+#else
+  return running.host > 0;
+#endif
+}
+
+}  // namespace
+
 void Machine::on(const RunSubmitted& event) {
   Run& r = state_.runs[event.run];
   r.id = event.run;
@@ -44,11 +56,11 @@ void Machine::on(const RunSubmitted& event) {
   }
 }
 
-// Whatever ran, ran in the process that died. Nothing starts before somebody takes the run up
-// again.
+// What ran on this machine ended with the process that died; what runs elsewhere goes on. Nothing
+// starts before somebody takes the run up again.
 void Machine::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
-  state_.hosts.resize(1);
+  await_hosts();
   state_.hosts[0].info = {"", event.cpus_milli, event.memory_bytes, {}};
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) {
@@ -58,8 +70,8 @@ void Machine::on(const EngineStarted& event) {
     r.stopping = true;
     for (Unit& u : r.units) {
       bool is_held = u.phase == Phase::resolving || u.phase == Phase::elsewhere ||
-                     u.phase == Phase::ready || u.phase == Phase::running ||
-                     u.phase == Phase::backoff;
+                     u.phase == Phase::ready || u.phase == Phase::backoff ||
+                     (u.phase == Phase::running && !goes_on_elsewhere(u));
       if (!is_held) continue;
       u.phase = Phase::held;
       u.status = UnitStatus::pending;
@@ -78,7 +90,11 @@ void Machine::on(const EngineStarted& event) {
     touch(r);
     if (winds_down(r)) cancel_open(r, "its run ended", false);
     if (r.ending) stop_services(r);
-    if (r.open_units() > 0) set_run_status(r, RunStatus::interrupted);
+    if (r.phase_count(Phase::running) > 0) {
+      set_run_status(r, RunStatus::running);
+    } else if (r.open_units() > 0) {
+      set_run_status(r, RunStatus::interrupted);
+    }
     if (r.open_units() == 0 && !r.has_result) r.gathering = false;  // asked again by the review
   }
 }
@@ -95,11 +111,11 @@ void Machine::on(const StopRequested& event) {
   Run& r = run(event.run);
   touch(r);
   if (r.status == RunStatus::serving) return stop_services(r);
-  r.stopping = true;
+  r.stopping = r.stop_asked = true;
   for (UnitId unit = 0; unit < r.units.size(); unit++) {
     switch (r.units[unit].phase) {
       case Phase::running:
-        emit(StopAttempt{current_attempt(r, unit), false});
+        stop_attempt(r, unit);
         break;
       case Phase::ready:
       case Phase::elsewhere:
@@ -224,7 +240,7 @@ void Machine::set_run_status(Run& run, RunStatus status) {
 
 void Machine::end_run(Run& run, RunStatus status) {
   run.finished = at_;
-  run.stopping = false;
+  run.stopping = run.stop_asked = false;
   set_run_status(run, status);
   emit(RunEnded{run.id});
 }
@@ -237,7 +253,7 @@ void Machine::cancel_open(Run& run, const std::string& why, bool stop_running) {
     const Unit& u = run.units[unit];
     if (u.dropped || is_final(u.status)) continue;
     if (u.phase == Phase::running) {
-      if (stop_running) emit(StopAttempt{current_attempt(run, unit), false});
+      if (stop_running) stop_attempt(run, unit);
       continue;
     }
     leave(run, unit);
@@ -253,7 +269,7 @@ void Machine::stop_services(Run& run) {
     const Unit& u = run.units[service];
     if (is_final(u.status)) continue;
     if (u.phase == Phase::running) {
-      emit(StopAttempt{current_attempt(run, service), false});
+      stop_attempt(run, service);
       continue;
     }
     leave(run, service);

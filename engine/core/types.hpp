@@ -187,10 +187,19 @@ struct HostInfo {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
+  std::vector<std::pair<std::string, std::string>> labels{};  // "rack" to "a", sorted by name
 };
-/// A worker came, or one of that name came back after it was lost.
+/// A worker came, or one of that name came back.
 struct HostJoined {
   HostInfo host;
+  /// What it still has: what runs on it, and what ended there with a report that it has yet to hand
+  /// over.
+  std::vector<AttemptId> attempts{};
+};
+/// Nothing is heard of a worker. What it runs goes on, until it comes back or is lost.
+struct HostAway {
+  HostId host = 0;
+  std::string why;
 };
 /// A worker is gone, and with it what it ran.
 struct HostLost {
@@ -203,7 +212,7 @@ using Event =
                  WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
                  AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
                  CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
-                 ServeEnded, RetryRequested, RunDeleted, GpusFound, HostJoined, HostLost>;
+                 ServeEnded, RetryRequested, RunDeleted, GpusFound, HostJoined, HostAway, HostLost>;
 
 /// An event as the journal holds it.
 struct Record {
@@ -241,7 +250,8 @@ struct StartAttempt {
 struct StopAttempt {
   AttemptId id;
   bool kill = false;
-};  // SIGTERM, grace, SIGKILL; the report ends it
+  HostId host = 0;  // where it runs: the state may not know the attempt any more
+};                  // SIGTERM, grace, SIGKILL; the report ends it
 struct AckSaved {
   AttemptId id;
   std::string name;

@@ -135,6 +135,45 @@ std::string why_not_on(const State& state, HostId at, const ReadyClass& needs) {
   return "";
 }
 
+/// Whether units that ask for such may run on the host at all.
+bool is_for(const State& state, HostId at, const ReadyClass& needs) {
+  if (needs.is_home) return at == 0;
+  return state.hosts[at].info.cpus_milli > 0 || needs.cpus_milli == 0;
+}
+
+/// What binds on each host, or that it starts next.
+std::string why_on_no_host(const State& state, const ReadyClass& needs) {
+  std::string text;
+  Names away;
+  size_t shown = 0, others = 0;
+  for (size_t i = 0; i < state.hosts.size(); i++) {
+    auto at = static_cast<HostId>(i);
+    const Host& host = state.hosts[at];
+    if (host.is_lost() || !is_for(state, at, needs)) continue;
+    if (host.is_awaited) {
+      away.add("`" + host.info.name + "`");
+      continue;
+    }
+    std::string why = why_not_on(state, at, needs);
+    if (why.empty()) return "it starts next";
+    if (state.hosts.size() == 1) return why;
+    if (++shown > kHostsShownMax) {
+      others++;
+      continue;
+    }
+    std::string name = at == 0 ? "this machine" : "`" + host.info.name + "`";
+    text += (text.empty() ? "on " : "; on ") + name + ": " + why;
+  }
+  if (others > 0) text += "; and so on " + std::to_string(others) + " more";
+  if (!away.empty()) {
+    text += (text.empty() ? "it waits for " : "; it also waits for ") + away.text() +
+            " to come back, which nothing is heard of";
+  }
+  if (!text.empty()) return text;
+  return "no worker has joined: `flow worker --join ADDRESS` on a machine that has what it asks "
+         "for";
+}
+
 std::string why_ready(const State& state, const Run& run, UnitId unit) {
   ReadyClass needs = needs_of(state, run, unit);
   if (needs.limited_map != kNoNode) {
@@ -148,22 +187,7 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
   if (!may_start(state, run, needs, run.cpus_used_milli, 0)) {
     return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(state, run);
   }
-  std::string text;
-  size_t shown = 0, others = 0;
-  for (size_t i = 0; i < state.hosts.size(); i++) {
-    auto at = static_cast<HostId>(i);
-    if (!state.hosts[at].is_up) continue;
-    std::string why = why_not_on(state, at, needs);
-    if (why.empty()) return "it starts next";
-    if (state.hosts.size() == 1) return why;
-    if (++shown > kHostsShownMax) {
-      others++;
-      continue;
-    }
-    std::string name = at == 0 ? "this machine" : "`" + state.hosts[at].info.name + "`";
-    text += (text.empty() ? "on " : "; on ") + name + ": " + why;
-  }
-  return others == 0 ? text : text + "; and so on " + std::to_string(others) + " more";
+  return why_on_no_host(state, needs);
 }
 
 std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
@@ -179,6 +203,13 @@ std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
   std::string of_run = &other == &run ? "" : " of run " + id;
   return quoted(other, unit) + of_run +
          " computes the same (equal code and inputs); its result will serve";
+}
+
+std::string why_running(const State& state, const Unit& u) {
+  const Host& host = state.hosts[u.host];
+  if (!host.is_awaited) return "it runs";
+  return "it runs on `" + host.info.name +
+         "`, which nothing is heard of: it goes on if that comes back in time";
 }
 
 }  // namespace
@@ -226,7 +257,7 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       return "its attempt " + std::to_string(u.attempts) + " failed (" + u.extra->failure.message +
              "); the next starts at " + utc(u.extra->retry_at);
     case Phase::running:
-      return "it runs";
+      return why_running(state, u);
     case Phase::done:
       if (u.status == UnitStatus::skipped && !u.extra)
         return "it was skipped: its branch was not taken";

@@ -46,7 +46,7 @@ class Plans {
     std::optional<HostId> best;
     Price least{};
     for (size_t i = 0; i < rooms_.size(); i++) {
-      if (!fits(state_.hosts[i], rooms_[i], needs, expected_us)) continue;
+      if (!fits(state_, static_cast<HostId>(i), rooms_[i], needs, expected_us)) continue;
       Price price = price_of(i, needs);
       if (best && !(price < least)) continue;
       best = static_cast<HostId>(i);

@@ -10,10 +10,14 @@ namespace flow {
 void put_failure(const core::Failure& failure, journal::Failure& m);
 bool get_failure(const journal::Failure& m, core::Failure& failure);
 /// The newest that this program reads. What names no GPU is written as 1, which older ones read.
-constexpr uint32_t kGpusSchema = 2, kHostsSchema = 3, kSchema = 3;
+/// Of what tells of workers 3 was the last that let go of them when an engine starts.
+constexpr uint32_t kGpusSchema = 2, kHostsSchema = 4, kSchema = 4;
 void put_gpu(const Gpu& gpu, journal::Gpu& m);
 /// False where they can't be a machine's.
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);
+using Labels = std::vector<std::pair<std::string, std::string>>;
+void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to);
+bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, Labels& labels);
 Error newer_schema(uint32_t schema, const char* what);
 
 }  // namespace flow

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "engine/core/gpus.hpp"
+#include "engine/core/hosts.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/codec.hpp"
 
@@ -15,6 +16,13 @@ namespace {
 std::string bytes_of(const Digest& digest) { return std::string(digest.view()); }
 
 void put_attempt(const core::AttemptId& id, journal::Record& m) {
+  m.set_unit(id.unit);
+  m.set_attempt(id.attempt);
+  m.set_epoch(id.epoch);
+}
+
+void put_offer(const core::AttemptId& id, journal::Offer& m) {
+  m.set_run(id.run);
   m.set_unit(id.unit);
   m.set_attempt(id.attempt);
   m.set_epoch(id.epoch);
@@ -153,7 +161,14 @@ struct Writer {
     m.set_number(e.host.cpus_milli);
     m.set_number2(e.host.memory_bytes);
     for (const Gpu& gpu : e.host.gpus) put_gpu(gpu, *m.add_machine_gpus());
+    put_labels(e.host.labels, *m.mutable_labels());
+    for (const core::AttemptId& id : e.attempts) put_offer(id, *m.add_offers());
     return plain(journal::HOST_JOINED, kNone);
+  }
+  const std::string& operator()(const core::HostAway& e) {
+    m.set_number(e.host);
+    m.set_text(e.why);
+    return plain(journal::HOST_AWAY, kNone);
   }
   const std::string& operator()(const core::HostLost& e) {
     m.set_number(e.host);
@@ -208,6 +223,19 @@ bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from,
   return core::are_sound(gpus);
 }
 
+void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to) {
+  for (const auto& [name, value] : labels) {
+    journal::Label& m = *to.Add();
+    m.set_name(name);
+    m.set_value(value);
+  }
+}
+
+bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, Labels& labels) {
+  for (const journal::Label& m : from) labels.emplace_back(m.name(), m.value());
+  return core::are_sound(labels);
+}
+
 Error newer_schema(uint32_t schema, const char* what) {
   return environment_error(
       fmt::format("the {} was written by a newer version of flow (schema {}, this program knows "
@@ -219,7 +247,8 @@ namespace {
 
 /// The first that knew what the record tells.
 uint32_t schema_of(const journal::Record& m) {
-  bool is_of_host = m.type() == journal::HOST_JOINED || m.type() == journal::HOST_LOST ||
+  bool is_of_host = m.type() == journal::HOST_JOINED || m.type() == journal::HOST_AWAY ||
+                    m.type() == journal::HOST_LOST ||
                     (m.type() == journal::ASSIGNED && m.number() > 0);
   if (is_of_host) return kHostsSchema;
   return m.gpus_size() > 0 || m.machine_gpus_size() > 0 ? kGpusSchema : 1;
@@ -270,7 +299,8 @@ class RecordReader {
     record.at = m.at();
     std::string run;
     bool is_of_run = m.type() != journal::ENGINE_STARTED && m.type() != journal::GPUS_FOUND &&
-                     m.type() != journal::HOST_JOINED && m.type() != journal::HOST_LOST;
+                     m.type() != journal::HOST_JOINED && m.type() != journal::HOST_AWAY &&
+                     m.type() != journal::HOST_LOST;
     if (is_of_run) {
       if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
       run = batch_.runs(static_cast<int>(m.run()) - 1);
@@ -402,7 +432,16 @@ class RecordReader {
       }
       case journal::HOST_JOINED: {
         core::HostJoined e{{m.text(), 0, m.number2(), {}}};
-        bool ok = keep(m.number(), e.host.cpus_milli) && get_gpus(m.machine_gpus(), e.host.gpus);
+        bool ok = keep(m.number(), e.host.cpus_milli) && get_gpus(m.machine_gpus(), e.host.gpus) &&
+                  get_labels(m.labels(), e.host.labels);
+        for (const journal::Offer& offer : m.offers())
+          e.attempts.push_back({offer.run(), offer.unit(), offer.attempt(), offer.epoch()});
+        record.event = std::move(e);
+        return ok;
+      }
+      case journal::HOST_AWAY: {
+        core::HostAway e{0, m.text()};
+        bool ok = keep(m.number(), e.host);
         record.event = std::move(e);
         return ok;
       }

@@ -165,6 +165,7 @@ void append_run(const core::Run& r, std::string& out) {
   m.set_jobs(r.jobs);
   m.set_fail_fast(r.fail_fast);
   m.set_fresh(r.fresh);
+  m.set_stop_asked(r.stop_asked);
   m.set_stopping(r.stopping);
   m.set_cancelling(r.cancelling);
   m.set_ending(r.ending);
@@ -298,6 +299,7 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   r.fail_fast = m.fail_fast();
   r.fresh = m.fresh();
   r.stopping = m.stopping();
+  r.stop_asked = m.stop_asked();
   r.cancelling = m.cancelling();
   r.ending = m.ending();
   r.gathering = m.gathering();
@@ -307,7 +309,7 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
 bool runs_on_known_hosts(const core::Run& run, const std::vector<core::Host>& hosts) {
   for (const core::Unit& unit : run.units) {
     if (unit.phase != core::Phase::running) continue;
-    if (unit.host >= hosts.size() || !hosts[unit.host].is_up) return false;
+    if (unit.host >= hosts.size() || hosts[unit.host].is_lost()) return false;
     for (const std::string& uuid : core::gpus_of(unit)) {
       if (!core::find_gpu(hosts[unit.host].info.gpus, uuid)) return false;
     }
@@ -325,9 +327,11 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
   for (const journal::Host& worker : m.workers()) {
     core::Host host;
     host.info = {worker.name(), worker.cpus_milli(), worker.memory_bytes(), {}};
-    host.is_up = !worker.is_lost();
+    host.is_awaited = worker.is_awaited();
+    host.is_up = !worker.is_lost() && !worker.is_awaited();
     bool ok = !worker.name().empty() && worker.cpus_milli() >= 0 && worker.memory_bytes() >= 0 &&
-              get_gpus(worker.gpus(), host.info.gpus) && hosts.size() < core::kHostsMax;
+              get_gpus(worker.gpus(), host.info.gpus) &&
+              get_labels(worker.labels(), host.info.labels) && hosts.size() < core::kHostsMax;
     if (!ok) return false;
     hosts.push_back(std::move(host));
   }
@@ -350,7 +354,9 @@ std::string encode_header(const core::State& state) {
     worker.set_cpus_milli(info.cpus_milli);
     worker.set_memory_bytes(info.memory_bytes);
     for (const Gpu& gpu : info.gpus) put_gpu(gpu, *worker.add_gpus());
-    worker.set_is_lost(!state.hosts[i].is_up);
+    put_labels(info.labels, *worker.mutable_labels());
+    worker.set_is_lost(state.hosts[i].is_lost());
+    worker.set_is_awaited(state.hosts[i].is_awaited);
   }
   return m.SerializeAsString();
 }

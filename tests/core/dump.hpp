@@ -33,17 +33,21 @@ inline std::string dump(const State& state) {
   std::ostringstream out;
   out << "epoch " << state.epoch << " sequence " << state.sequence << '\n';
   for (const Host& host : state.hosts) {
-    out << "host " << host.info.name << (host.is_up ? "" : " lost") << " cpus "
-        << host.info.cpus_milli << " memory " << host.info.memory_bytes;
+    out << "host " << host.info.name
+        << (host.is_up        ? ""
+            : host.is_awaited ? " awaited"
+                              : " lost")
+        << " cpus " << host.info.cpus_milli << " memory " << host.info.memory_bytes;
     for (const Gpu& gpu : host.info.gpus)
       out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes;
+    for (const auto& [name, value] : host.info.labels) out << ' ' << name << '=' << value;
     out << '\n';
   }
   for (const auto& [id, run] : state.runs) {
     out << "run " << id << ' ' << run.name << ' ' << status_name(run.status) << ' ' << run.submitted
         << '-' << run.finished << " jobs " << run.jobs << " flags " << run.fail_fast << run.fresh
-        << run.stopping << run.cancelling << run.ending << run.gathering << run.has_result << ' '
-        << run.result.hex() << '\n';
+        << run.stopping << run.stop_asked << run.cancelling << run.ending << run.gathering
+        << run.has_result << ' ' << run.result.hex() << '\n';
     for (const auto& [name, value] : run.signals)
       out << " signal " << name << ' ' << value.hex() << '\n';
     for (const DynamicCalls& calls : run.dynamics) {
@@ -90,6 +94,7 @@ inline State restored(const State& state) {
     r.fail_fast = run.fail_fast;
     r.fresh = run.fresh;
     r.stopping = run.stopping;
+    r.stop_asked = run.stop_asked;
     r.cancelling = run.cancelling;
     r.ending = run.ending;
     r.gathering = run.gathering;

@@ -97,6 +97,16 @@ std::vector<Gpu> gpus_of_words(const std::vector<std::string>& words) {
   return gpus;
 }
 
+/// "labels=rack:a,zone:b"
+std::vector<std::pair<std::string, std::string>> labels_of(const std::vector<std::string>& words) {
+  std::vector<std::pair<std::string, std::string>> labels;
+  for (const std::string& label : split(option(words, "labels"), ',')) {
+    std::vector<std::string> parts = split(label, ':');
+    labels.emplace_back(parts.at(0), parts.at(1));
+  }
+  return labels;
+}
+
 }  // namespace
 
 std::string Scenario::play(const std::string& text) {
@@ -177,6 +187,7 @@ std::string Scenario::declare(const Words& words) {
     if (kind == "shell") def.kind = TaskKind::shell;
     if (kind == "dynamic") def.kind = TaskKind::dynamic;
     if (kind == "service") def.kind = TaskKind::service;
+    if (kind == "native") def.kind = TaskKind::native;
     def.retry.max = uint32_t(number(words, "retries", 0));
     def.retry.backoff_ms = number(words, "backoff", 0);
     def.retry.cap_ms = number(words, "cap", 60'000);
@@ -247,8 +258,10 @@ UnitId Scenario::unit(const std::string& name) const {
   return last;
 }
 
-// "a", its current attempt; "a@2", "a@2!5" with the fencing token.
+// "a", its current attempt; "a@2", "a@2!5" with the fencing token; "RUN:UNIT" of another run.
 AttemptId Scenario::attempt(const std::string& name) const {
+  if (size_t colon = name.find(':'); colon != std::string::npos)
+    return {name.substr(0, colon), uint32_t(std::stoul(name.substr(colon + 1))), 1, 1};
   size_t at = name.find('@');
   size_t bang = name.find('!');
   UnitId u = unit(name.substr(0, at));
@@ -303,9 +316,13 @@ bool Scenario::parse(const Words& words, Event& event) {
   } else if (verb == "gpus") {
     event = GpusFound{gpus_of_words({words.begin() + 1, words.end()})};
   } else if (verb == "join") {
-    event = HostJoined{{word(1), int32_t(number(words, "cpus", 1) * 1000),
-                        number(words, "memory", 1000),
-                        gpus_of_words(split(option(words, "gpus"), ','))}};
+    HostJoined e{{word(1), int32_t(number(words, "cpus", 1) * 1000), number(words, "memory", 1000),
+                  gpus_of_words(split(option(words, "gpus"), ',')), labels_of(words)}};
+    for (const std::string& offer : split(option(words, "with"), ','))
+      e.attempts.push_back(attempt(offer));
+    event = std::move(e);
+  } else if (verb == "away") {
+    event = HostAway{host(word(1)), word(2)};
   } else if (verb == "lost") {
     event = HostLost{host(word(1)), word(2)};
   } else if (verb == "signal") {
@@ -370,8 +387,10 @@ std::string Scenario::step(const Event& event, std::vector<std::string>& said) {
 std::string Scenario::in_run(const RunId& run) const { return run == run_ ? "" : run + ":"; }
 
 std::string Scenario::say(const AttemptId& id) const {
-  return in_run(id.run) + unit_name(state_.runs.at(id.run), id.unit) + "@" +
-         std::to_string(id.attempt);
+  auto found = state_.runs.find(id.run);
+  bool is_known = found != state_.runs.end() && id.unit < found->second.units.size();
+  std::string name = is_known ? unit_name(found->second, id.unit) : std::to_string(id.unit);
+  return in_run(id.run) + name + "@" + std::to_string(id.attempt);
 }
 
 std::string Scenario::say(const Command& command) const {
@@ -383,7 +402,10 @@ std::string Scenario::say(const Command& command) const {
   if (auto* c = std::get_if<ResolveWhen>(&command)) return "decide " + name(c->run, c->unit);
   if (auto* c = std::get_if<GatherValue>(&command)) return "gather " + name(c->run, c->unit);
   if (auto* c = std::get_if<StartAttempt>(&command)) return "start " + say(c->id);
-  if (auto* c = std::get_if<StopAttempt>(&command)) return "stop " + say(c->id);
+  if (auto* c = std::get_if<StopAttempt>(&command)) {
+    std::string at = c->host > 0 ? " at " + state_.hosts[c->host].info.name : "";
+    return (c->kill ? "kill " : "stop ") + say(c->id) + at;
+  }
   if (auto* c = std::get_if<AckSaved>(&command))
     return trimmed("ack " + say(c->id) + " " + c->name);
   if (auto* c = std::get_if<SetTimer>(&command)) {

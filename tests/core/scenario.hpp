@@ -1,6 +1,7 @@
 // Runs a scenario text: events in, exactly these commands out, invariants after every event.
 //
-//   def NAME [kind=lua|shell|dynamic|service] [retries=N] [backoff=MS] [factor=F] [cap=MS] [oom=N]
+//   def NAME [kind=lua|shell|dynamic|service|native] [retries=N] [backoff=MS] [factor=F] [cap=MS]
+//   [oom=N]
 //            [infra=N] [cpus=MILLI] [memory=N] [priority=N] [cache=no] [effect]
 //            [gpus=MILLI] [gpu=MODEL] [gpu_memory=N]
 //   node NAME DEF [args=a,b] [after=a,b] [in=w:then|w:else] [items=a,1,b] [list=a] [limit=N]
@@ -12,7 +13,10 @@
 //   EVENT -> COMMAND; COMMAND     nothing else may come out
 //   refused EVENT                 not admitted
 //   gpus A:MODEL:MEMORY …         the machine's GPUs are found, an event
-//   join NAME [cpus=N] [memory=N] [gpus=A:MODEL:MEMORY,…]   a worker comes, an event
+//   join NAME [cpus=N] [memory=N] [gpus=A:MODEL:MEMORY,…] [labels=rack:a,…]
+//   [with=a,b@1!65536,RUN:0]
+//                                 a worker comes, with attempts that it still has, an event
+//   away NAME WHY                 nothing is heard of a worker, an event
 //   lost NAME WHY                 a worker is gone, an event
 //   assign UNIT [on=A,B] [at=WORKER]   an event
 //   schedule -> a@1, b@1 on A at w     what the scheduler proposes

@@ -52,7 +52,9 @@ struct Left {
   std::map<std::string, int64_t> gpus;
 };
 
-bool has_gpu(const Host& host, const Resources& asked) {
+/// Who asks for a CPU runs on no host without any.
+bool may_run(const Host& host, const Resources& asked) {
+  if (host.is_lost() || (asked.cpus_milli > 0 && host.info.cpus_milli == 0)) return false;
   return asked.gpus_milli == 0 ||
          std::any_of(host.info.gpus.begin(), host.info.gpus.end(), [&](const Gpu& gpu) {
            return asked.gpu_model.empty() || asked.gpu_model == gpu.name;
@@ -60,15 +62,15 @@ bool has_gpu(const Host& host, const Resources& asked) {
 }
 
 /// Memory beyond what any host with the GPU has is what the largest has; CPUs, of those that have
-/// the memory too.
+/// the memory too. Those that are awaited count.
 Resources clamped(const State& state, Resources asked) {
   int32_t cpus = 0;
   int64_t memory = 0;
   for (const Host& host : state.hosts)
-    if (host.is_up && has_gpu(host, asked)) memory = std::max(memory, host.info.memory_bytes);
+    if (may_run(host, asked)) memory = std::max(memory, host.info.memory_bytes);
   asked.memory_bytes = std::min(asked.memory_bytes, memory);
   for (const Host& host : state.hosts) {
-    if (host.is_up && has_gpu(host, asked) && host.info.memory_bytes >= asked.memory_bytes)
+    if (may_run(host, asked) && host.info.memory_bytes >= asked.memory_bytes)
       cpus = std::max(cpus, host.info.cpus_milli);
   }
   asked.cpus_milli = std::min(asked.cpus_milli, cpus);
@@ -132,7 +134,8 @@ class World {
     const Host& at = state.hosts[host];
     Left left = left_of(host);
     Resources asked = clamped(state, asked_by(unit));
-    bool fits = at.is_up && asked.cpus_milli <= left.cpus && asked.memory_bytes <= left.memory;
+    bool fits = at.is_up && may_run(at, asked_by(unit)) && asked.cpus_milli <= left.cpus &&
+                asked.memory_bytes <= left.memory;
     if (!fits) return {};
     if (asked.gpus_milli == 0) return {""};
     std::vector<std::string> devices;
@@ -164,11 +167,32 @@ class World {
   void check_nobody_is_stuck() const {
     if (run().phase_count(Phase::running) > 0) return;
     for (UnitId unit = 0; unit < run().units.size(); unit++)
-      CHECK((run().units[unit].phase != Phase::ready || !has_gpu_somewhere(asked_by(unit))));
+      CHECK((run().units[unit].phase != Phase::ready || !may_run_now(asked_by(unit))));
   }
-  bool has_gpu_somewhere(const Resources& asked) const {
-    return std::any_of(state.hosts.begin(), state.hosts.end(),
-                       [&](const Host& host) { return host.is_up && has_gpu(host, asked); });
+  /// Who waits for a larger one that is away, or for one with the GPU, starts nowhere.
+  bool may_run_now(const Resources& asked) const {
+    bool is_any_away = std::any_of(state.hosts.begin(), state.hosts.end(),
+                                   [](const Host& host) { return host.is_awaited; });
+    return !is_any_away && std::any_of(state.hosts.begin(), state.hosts.end(),
+                                       [&](const Host& host) { return may_run(host, asked); });
+  }
+
+  /// It goes on with what it had while nothing was heard of it.
+  void comes_back(HostId host) {
+    HostJoined joined{state.hosts[host].info};
+    std::vector<UnitId> units;
+    for (UnitId unit = 0; unit < run().units.size(); unit++) {
+      if (run().units[unit].phase != Phase::running || run().units[unit].host != host) continue;
+      units.push_back(unit);
+      joined.attempts.push_back(current_attempt(run(), unit));
+    }
+    size_t said = said_.size();
+    tell(joined);
+    CHECK(said_.size() == said);
+    for (size_t i = 0; i < units.size(); i++) {
+      CHECK(run().units[units[i]].phase == Phase::running);
+      CHECK(current_attempt(run(), units[i]) == joined.attempts[i]);
+    }
   }
 
   void check_nobody_waits_for_nothing() const {
@@ -192,7 +216,7 @@ class World {
 }  // namespace
 
 TEST_CASE("on a cluster that comes and goes, what fits starts and what does not waits") {
-  size_t away = 0, lost = 0;
+  size_t away = 0, lost = 0, back = 0;
   for (uint64_t seed = 1; seed <= 400; seed++) {
     INFO("seed " << seed);
     sim::Random random(seed);
@@ -213,14 +237,22 @@ TEST_CASE("on a cluster that comes and goes, what fits starts and what does not 
       if (is_final(world.run().status)) break;
       if (random.one_in(2)) world.join();
       auto host = HostId(random.below(uint32_t(world.state.hosts.size())));
-      if (host > 1 && world.state.hosts[host].is_up && random.one_in(2)) {
+      const Host& chosen = world.state.hosts[host];
+      if (host <= 1 || chosen.is_lost()) continue;
+      if (chosen.is_awaited && random.one_in(2)) {
+        world.comes_back(host);
+        back++;
+      } else if (random.one_in(2)) {
         world.tell(HostLost{host, "it is gone"});
         lost++;
+      } else if (chosen.is_up) {
+        world.tell(HostAway{host, "it is silent"});
       }
     }
   }
   CHECK(away > 500);
   CHECK(lost > 100);
+  CHECK(back > 20);
 }
 
 TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the fullest host") {

@@ -57,10 +57,12 @@ std::string Simulation::run() {
       broken("it does not end");
       break;
     }
-    if (clients_act() || workers_act()) continue;
+    if (clients_act() || workers_act() || lines_act()) continue;
     Time next = INT64_MAX;
     if (!network_.empty()) next = network_.begin()->first;
     if (!timers_.empty()) next = std::min(next, timers_.begin()->first);
+    if (!leases_.empty()) next = std::min(next, leases_.begin()->first);
+    if (!returns_.empty()) next = std::min(next, returns_.begin()->first);
     for (const auto& [id, client] : clients_) {
       if (!state_.runs.contains(id) && !outcomes_.contains(id)) {
         next = std::min(next, std::max(client.starts, now_));
@@ -73,8 +75,11 @@ std::string Simulation::run() {
     if (next != INT64_MAX) now_ = std::max(now_, next);
     std::vector<Event> inbox;
     while (!network_.empty() && network_.begin()->first <= now_ && inbox.size() < kInboxMax) {
-      inbox.push_back(std::move(network_.begin()->second));
+      Message message = std::move(network_.begin()->second);
       network_.erase(network_.begin());
+      bool is_cut = !message.from.empty() && !is_connected(message.from);
+      if (is_cut && (!weather_.bad_network || random_.one_in(2))) continue;
+      inbox.push_back(std::move(message.event));
     }
     while (!timers_.empty() && timers_.begin()->first <= now_) {
       inbox.push_back(timers_.begin()->second);
@@ -145,7 +150,13 @@ bool Simulation::step(Event event) {
     }
   }
   Record record{state_.sequence + 1, now_, std::move(event)};
-  apply(state_, record, commands_);
+  if (const auto* joined = std::get_if<HostJoined>(&record.event)) {
+    State before = state_;
+    apply(state_, record, commands_);
+    check_adopted(*joined, before);
+  } else {
+    apply(state_, record, commands_);
+  }
   if (const auto* success = std::get_if<AttemptSucceeded>(&record.event)) {
     const Run& run = state_.runs.at(success->id.run);
     if (def_of(run, success->id.unit)->cache) {
@@ -201,6 +212,7 @@ void Simulation::answer(const Command& question) {
 }
 
 void Simulation::commit() {
+  note_ends();
   for (Record& record : batch_) journal_.push_back(std::move(record));
   batch_.clear();
   for (auto& [key, entry] : staged_cache_) cache_[key] = entry;
@@ -217,13 +229,9 @@ void Simulation::perform(const Command& act) {
     seen_starts_.insert(c->id);
     start_attempt(c->id);
   } else if (const auto* c = std::get_if<StopAttempt>(&act)) {
-    stop_attempt(c->id);
+    stop_attempt(*c);
   } else if (const auto* c = std::get_if<AckSaved>(&act)) {
-    seen_acks_.insert({c->id, c->name});
-    auto attempt = attempts_.find(c->id);
-    if (attempt == attempts_.end() || !attempt->second.waits_for_ack) return;
-    attempt->second.waits_for_ack = false;
-    go_on(c->id);
+    ack(*c);
   } else if (const auto* c = std::get_if<SetTimer>(&act)) {
     timers_.emplace(c->at, TimerFired{c->run, c->unit, c->serial});
   }
@@ -235,14 +243,22 @@ bool Simulation::crash_here() {
   return true;
 }
 
-// Executors die with the head; what they had sent may still be on its way.
+// The head's own executors die with it; what they had sent may still be on its way. Workers go on.
 void Simulation::crash() {
   crash_count_++;
   crashed_ = true;
   std::map<AttemptId, Attempt> old = std::move(attempts_);
   attempts_.clear();
   if (!weather_.bad_network) network_.clear();
-  for (const auto& [id, attempt] : old) straggle(id);
+  for (auto& [id, attempt] : old) {
+    if (attempt.worker.empty()) {
+      straggle(id);
+    } else {
+      attempts_[id] = std::move(attempt);
+    }
+  }
+  for (const auto& [name, worker] : workers_)
+    if (worker.is_alive) returns_.emplace(now_ + random_.below(60), name);
 }
 
 // What an attempt says whose process, or whose host, is believed dead.
@@ -263,6 +279,7 @@ void Simulation::recover() {
   questions_.clear();
   acts_.clear();
   timers_.clear();
+  leases_.clear();
   staged_cache_.clear();
   State recovered;
   size_t from = 0;
@@ -284,76 +301,71 @@ void Simulation::recover() {
   if (crashed_) recover();
 }
 
-// ---- workers
+// ---- attempts
 
-/// A task is set aside when too many of those who ran it are lost: another outcome.
-bool Simulation::may_lose(HostId host) const {
-  for (const auto& [id, run] : state_.runs) {
-    for (const Unit& u : run.units) {
-      if (u.phase == Phase::running && u.host == host && u.extra && u.extra->lost >= 2)
-        return false;
-    }
-  }
-  return true;
-}
-
-// True if the head took a turn for one of them.
-bool Simulation::workers_act() {
-  if (comings_left_ == 0 || !random_.one_in(12)) return false;
-  comings_left_--;
-  auto host = HostId(1 + random_.below(3));
-  if (host < state_.hosts.size() && state_.hosts[host].is_up) {
-    if (!may_lose(host)) return false;
-    losses_++;
-    std::vector<AttemptId> gone;
-    for (const auto& [id, attempt] : attempts_)
-      if (attempt.host == host) gone.push_back(id);
-    for (const AttemptId& id : gone) attempts_.erase(id);
-    turn({HostLost{host, "silent"}});
-    for (const AttemptId& id : gone) straggle(id);
-    if (crashed_) recover();
-    return true;
-  }
-  HostInfo info{
-      "w" + std::to_string(host), int32_t(random_.below(4)) * 1000, random_.below(1500), {}};
-  if (random_.one_in(2)) info.gpus = machine_gpus();
-  network_.emplace(now_ + random_.below(20), HostJoined{info});
-  return false;
-}
-
-void Simulation::say(Event event, Time delay) {
+void Simulation::say(Event event, Time delay, const std::string& from) {
   if (weather_.bad_network) {
     delay += random_.below(10);
-    if (random_.one_in(10)) delay += random_.below(200);                                 // late
-    if (random_.one_in(10)) network_.emplace(now_ + delay + random_.below(100), event);  // twice
+    if (random_.one_in(10)) delay += random_.below(200);  // late
+    if (random_.one_in(10))                               // twice
+      network_.emplace(now_ + delay + random_.below(100), Message{event, from});
   }
-  network_.emplace(now_ + delay, std::move(event));
+  network_.emplace(now_ + delay, Message{std::move(event), from});
 }
 
-void Simulation::start_attempt(const AttemptId& id) {
-  const Run& run = state_.runs.at(id.run);
-  const Unit& u = run.units[id.unit];
-  if (u.phase != Phase::running || current_attempt(run, id.unit) != id) return;
+Simulation::Attempt Simulation::make_attempt(const Run& run, UnitId unit) const {
+  const Unit& u = run.units[unit];
   Attempt attempt;
-  attempt.id = id;
+  attempt.id = current_attempt(run, unit);
   attempt.key = u.key;
-  attempt.host = u.host;
-  away_ += u.host > 0;
-  attempt.is_service = is_service(run, id.unit);
+  attempt.worker = state_.hosts[u.host].info.name;
+  attempt.is_service = is_service(run, unit);
   attempt.has_signal = run.signals.contains(kSignal);
   if (u.extra) {
     for (const auto& [name, wait] : u.extra->waits)
       attempt.expired = attempt.expired || wait.second;
   }
   attempt.steps_left = behaviour_of(u.key).steps;
+  return attempt;
+}
+
+void Simulation::start_attempt(const AttemptId& id) {
+  const Run& run = state_.runs.at(id.run);
+  const Unit& u = run.units[id.unit];
+  if (u.phase != Phase::running || current_attempt(run, id.unit) != id) return;
+  check_started_once(id);
+  Attempt attempt = make_attempt(run, id.unit);
+  if (u.host > 0 && !is_connected(attempt.worker)) return;  // the order is lost
+  away_ += u.host > 0;
   attempts_[id] = attempt;
   if (meddling_left_ > 0 && random_.one_in(12)) {
     meddling_left_--;
-    attempts_.erase(id);
-    if (random_.one_in(2)) return say(AttemptReturned{id}, 1);
-    return say(AttemptFailed{id, {Cause::preempted, "preempted", "", 0}}, 1 + random_.below(20));
+    if (random_.one_in(2)) return end_attempt(id, AttemptReturned{id}, 1);
+    return end_attempt(id, AttemptFailed{id, {Cause::preempted, "preempted", "", 0}},
+                       1 + random_.below(20));
   }
   go_on(id);
+}
+
+// A worker keeps what it has yet to hand over; on the head's machine it is gone with the process.
+void Simulation::end_attempt(const AttemptId& id, Event report, Time delay) {
+  Attempt& attempt = attempts_.at(id);
+  std::string worker = attempt.worker;
+  attempt.has_ended = true;
+  attempt.owed = report;
+  if (worker.empty()) attempts_.erase(id);
+  say(std::move(report), delay, worker);
+}
+
+void Simulation::ack(const AckSaved& saved) {
+  seen_acks_.insert({saved.id, saved.name});
+  auto found = attempts_.find(saved.id);
+  if (found == attempts_.end() || !found->second.waits_for_ack) return;
+  Attempt& attempt = found->second;
+  if (!attempt.worker.empty() && !is_connected(attempt.worker)) return;
+  attempt.waits_for_ack = false;
+  attempt.owed.reset();
+  go_on(saved.id);
 }
 
 void Simulation::go_on(const AttemptId& id) {
@@ -368,35 +380,46 @@ void Simulation::go_on(const AttemptId& id) {
   if (attempt.steps_left > 0) {
     attempt.steps_left--;
     attempt.waits_for_ack = true;
-    return say(StepSaved{id, "step " + std::to_string(attempt.steps_left), sha256("step")}, takes);
+    attempt.owed = StepSaved{id, "step " + std::to_string(attempt.steps_left), sha256("step")};
+    return say(*attempt.owed, takes, attempt.worker);
   }
   Digest key = attempt.key;
   bool waits = (b.kind == Behaviour::Kind::waits_for_signal && !attempt.has_signal) ||
                (b.kind == Behaviour::Kind::waits_for_deadline && !attempt.expired);
-  attempts_.erase(id);
   if (waits) {
     bool by_signal = b.kind == Behaviour::Kind::waits_for_signal;
-    return say(
+    return end_attempt(
+        id,
         AttemptWaiting{id, by_signal ? kSignal : "never", "wait", by_signal ? 0 : now_ + kDeadline},
         takes);
   }
   uint32_t& failures = own_failures_[{id.run, key}];
   if (b.kind == Behaviour::Kind::fails || failures < b.failures) {
     failures++;
-    return say(AttemptFailed{id, {Cause::user_error, "it fails", "", 1}}, takes);
+    return end_attempt(id, AttemptFailed{id, {Cause::user_error, "it fails", "", 1}}, takes);
   }
   AttemptSucceeded e{id, result_of(key), nullptr, {}, int64_t{random_.below(9000)}};
   if (def_of(run, id.unit)->kind == TaskKind::dynamic) e.fragment = calls_of(*run.plan, key);
   e.waited = random_.one_in(8);
-  say(std::move(e), takes);
+  end_attempt(id, std::move(e), takes);
 }
 
-void Simulation::stop_attempt(const AttemptId& id) {
-  auto attempt = attempts_.find(id);
-  if (attempt == attempts_.end()) return;  // its last report is on its way
-  attempts_.erase(attempt);
-  if (random_.one_in(2)) return say(AttemptStopped{id}, 1 + random_.below(10));
-  say(AttemptFailed{id, {Cause::stopped, "stopped", "", 15}}, 1 + random_.below(10));
+void Simulation::stop_attempt(const StopAttempt& stop) {
+  auto found = attempts_.find(stop.id);
+  if (found == attempts_.end()) return;  // its last report is on its way
+  const std::string& worker = found->second.worker;
+  bool is_there = worker == state_.hosts[stop.host].info.name;
+  if (!is_there) return broken("a stop went to another machine than the attempt's");
+  if (!worker.empty() && !is_connected(worker)) return;  // the order is lost
+  if (stop.kill) {
+    attempts_.erase(found);
+    return straggle(stop.id);
+  }
+  if (found->second.has_ended) return;
+  if (random_.one_in(2))
+    return end_attempt(stop.id, AttemptStopped{stop.id}, 1 + random_.below(10));
+  end_attempt(stop.id, AttemptFailed{stop.id, {Cause::stopped, "stopped", "", 15}},
+              1 + random_.below(10));
 }
 
 // ---- clients: they try again until the state shows what they asked for
@@ -419,28 +442,30 @@ bool Simulation::clients_act() {
       return true;
     }
     const Run& run = found->second;
-    if (run.status == RunStatus::interrupted) {
-      network_.emplace(now_, RetryRequested{id, false, 0});
+    bool waits_for_workers = run.stopping && !run.cancelling && !run.ending && random_.one_in(3);
+    if (run.status == RunStatus::interrupted || waits_for_workers) {
+      network_.emplace(now_, Message{RetryRequested{id, false, 0}, ""});
     } else if (run.status == RunStatus::serving && !run.ending) {
-      network_.emplace(now_ + 5, ServeEnded{id});
+      network_.emplace(now_ + 5, Message{ServeEnded{id}, ""});
     } else if (run.status == RunStatus::waiting && !run.signals.contains(kSignal)) {
-      network_.emplace(now_ + 5, SignalReceived{id, kSignal, sha256("go")});
+      network_.emplace(now_ + 5, Message{SignalReceived{id, kSignal, sha256("go")}, ""});
     }
     if (client.cancels && run.counts.succeeded > 2 && random_.one_in(4)) {
-      network_.emplace(now_, CancelRequested{id});
+      network_.emplace(now_, Message{CancelRequested{id}, ""});
     }
     if (is_final(run.status)) {
       bool again = meddling_left_ > 0 && !client.retried_once && run.status == RunStatus::succeeded;
       client.retried_once = true;
       if (again)
-        network_.emplace(now_, RetryRequested{id, true, random_.below(uint32_t(run.units.size()))});
+        network_.emplace(
+            now_, Message{RetryRequested{id, true, random_.below(uint32_t(run.units.size()))}, ""});
       if (!again && network_.empty()) {
         check_outcomes();
         return true;
       }
     } else if (meddling_left_ > 0 && random_.one_in(30)) {
       meddling_left_--;
-      network_.emplace(now_, StopRequested{id});
+      network_.emplace(now_, Message{StopRequested{id}, ""});
     }
   }
   return false;
@@ -472,13 +497,15 @@ void Simulation::check_outcomes() {
 
 // What anybody saw is in the journal.
 void Simulation::check_seen() {
-  std::set<AttemptId> assigned;
+  std::set<AttemptId> assigned, ended;
   std::set<std::pair<AttemptId, std::string>> saved;
   for (const Record& record : journal_) {
     if (const auto* e = std::get_if<Assigned>(&record.event)) {
       if (!assigned.insert(e->id).second) return broken("an attempt was assigned twice");
     }
     if (const auto* e = std::get_if<StepSaved>(&record.event)) saved.insert({e->id, e->name});
+    if (const AttemptId* id = end_of(record.event); id && !ended.insert(*id).second)
+      return broken("an attempt's end was committed twice");
   }
   for (const AttemptId& id : seen_starts_) {
     if (!assigned.contains(id)) return broken("an attempt started that the journal does not know");

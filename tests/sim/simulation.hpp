@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ namespace flow::sim {
 struct Weather {
   bool crashes = true;      // of the head
   bool bad_network = true;  // reports late, twice, from before a crash
-  bool workers = true;      // that join, are lost with what they run, and come back
+  bool workers = true;      // that join, are cut off, are lost, and come back, with what they run
   bool meddling = true;     // stop and resume, preemption, attempts given back, retries of tasks
 };
 
@@ -29,6 +30,9 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
+/// Whose end the event tells, or null.
+const core::AttemptId* end_of(const core::Event& event);
+
 class Simulation {
  public:
   Simulation(uint64_t seed, const Weather& weather);
@@ -36,8 +40,9 @@ class Simulation {
   std::string run();
   const std::map<core::RunId, Outcome>& outcomes() const { return outcomes_; }
   size_t crashes() const { return crash_count_; }
-  size_t losses() const { return losses_; }  // of workers
-  size_t away() const { return away_; }      // attempts that ran on one
+  size_t losses() const { return losses_; }    // of workers
+  size_t away() const { return away_; }        // attempts that ran on one
+  size_t adopted() const { return adopted_; }  // that went on when their worker was back
 
  private:
   struct Client {
@@ -51,11 +56,23 @@ class Simulation {
   struct Attempt {
     core::AttemptId id;
     Digest key;
-    core::HostId host = 0;
+    std::string worker;  // "": the head's own machine
     uint32_t steps_left = 0;
     bool waits_for_ack = false;
     bool is_service = false;
     bool has_signal = false, expired = false;
+    /// What a worker keeps until it knows that it is committed: the end, or the step before.
+    std::optional<core::Event> owed;
+    bool has_ended = false;
+    bool is_over = false;  // by the journal: its end was committed, or it was given up
+  };
+  struct Worker {
+    core::HostInfo info;
+    bool is_alive = true;
+  };
+  struct Message {
+    core::Event event;
+    std::string from;  // the worker, whose line may be cut; "": nobody's that can be
   };
 
   // turn
@@ -68,13 +85,27 @@ class Simulation {
   void recover();
   bool crash_here();
   // world
+  Attempt make_attempt(const core::Run& run, core::UnitId unit) const;
   void start_attempt(const core::AttemptId& id);
   void go_on(const core::AttemptId& id);
-  void stop_attempt(const core::AttemptId& id);
-  void say(core::Event event, core::Time delay);
-  bool workers_act();
+  void end_attempt(const core::AttemptId& id, core::Event report, core::Time delay);
+  void stop_attempt(const core::StopAttempt& stop);
+  void ack(const core::AckSaved& saved);
+  void say(core::Event event, core::Time delay, const std::string& from = "");
   void straggle(const core::AttemptId& id);
+  // workers.cc
+  core::HostId host_of(const std::string& worker) const;
+  bool is_connected(const std::string& worker) const;
   bool may_lose(core::HostId host) const;
+  bool workers_act();
+  bool lines_act();
+  std::vector<core::AttemptId> die(const std::string& worker);
+  void come_back(const std::string& worker);
+  std::vector<core::AttemptId> held_by(const std::string& worker);
+  void say_again(const std::string& worker);
+  void note_ends();
+  void check_adopted(const core::HostJoined& event, const core::State& before);
+  void check_started_once(const core::AttemptId& id);
   bool clients_act();
   void check_seen();
   void check_outcomes();
@@ -88,13 +119,14 @@ class Simulation {
   std::string problem_;
   core::Time now_ = 1000;
   size_t crash_count_ = 0, crashes_left_ = 0, meddling_left_ = 0, comings_left_ = 0;
-  size_t losses_ = 0, away_ = 0;
+  size_t losses_ = 0, away_ = 0, adopted_ = 0;
 
   // The head's memory: lost in a crash.
   core::State state_;
   std::vector<core::Record> batch_;
   std::vector<core::Command> commands_, questions_, acts_;
   std::multimap<core::Time, core::TimerFired> timers_;
+  std::multimap<core::Time, std::string> leases_;  // of workers that are awaited
   std::map<Digest, std::pair<Digest, std::shared_ptr<const PlanFragment>>> staged_cache_;
   bool crashed_ = false;
 
@@ -106,7 +138,9 @@ class Simulation {
   std::map<Digest, std::pair<Digest, std::shared_ptr<const PlanFragment>>> cache_;
 
   // The world outside.
-  std::multimap<core::Time, core::Event> network_;
+  std::multimap<core::Time, Message> network_;
+  std::map<std::string, Worker> workers_;
+  std::multimap<core::Time, std::string> returns_;  // when a worker next joins
   std::map<core::AttemptId, Attempt> attempts_;
   std::map<std::pair<core::RunId, Digest>, uint32_t> own_failures_;
   std::set<core::AttemptId> seen_starts_;

@@ -97,6 +97,12 @@ std::vector<core::Record> of_hosts() {
           {3, 1002, core::HostLost{1, "it is silent"}}};
 }
 
+std::vector<core::Record> of_awaited_hosts() {
+  core::HostInfo host{"w1", 4000, int64_t{1} << 33, {}, {{"rack", "a"}, {"zone", "b"}}};
+  core::HostJoined joined{host, {{"run-1", 1, 2, 3 << 16}, {"run-2", 0, 1, (3 << 16) + 1}}};
+  return {{1, 1000, joined}, {2, 1001, core::HostAway{1, "its line was cut"}}};
+}
+
 std::string hex(std::string_view bytes) {
   std::ostringstream out;
   for (unsigned char c : bytes) out << "0123456789abcdef"[c >> 4] << "0123456789abcdef"[c & 15];
@@ -174,7 +180,19 @@ TEST_CASE("bytes of version 3, of workers, replay") {
   CHECK(host.gpus.at(0).uuid == "GPU-a");
   CHECK(std::get<core::Assigned>(back.at(1).event).host == 1);
   CHECK(std::get<core::HostLost>(back.at(2).event).why == "it is silent");
-  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x03"));  // schema 3
+}
+
+TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed(4, of_awaited_hosts(), sources);
+  const auto& joined = std::get<core::HostJoined>(back.at(0).event);
+  CHECK(joined.host.labels ==
+        std::vector<std::pair<std::string, std::string>>{{"rack", "a"}, {"zone", "b"}});
+  CHECK(joined.attempts == std::get<core::HostJoined>(of_awaited_hosts()[0].event).attempts);
+  const auto& away = std::get<core::HostAway>(back.at(1).event);
+  CHECK(away.host == 1);
+  CHECK(away.why == "its line was cut");
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x04"));  // schema 4
 }
 
 TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is refused") {
@@ -188,7 +206,7 @@ TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is re
   };
   feed(core::EngineStarted{1, 2000, 1 << 30});
   feed(core::HostJoined{{"gone", 1000, 0, {}}});
-  feed(of_hosts()[0].event);
+  feed(of_awaited_hosts()[0].event);
   feed(core::HostLost{1, "silent"});
   feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
   feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
@@ -203,6 +221,15 @@ TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is re
   CHECK(core::check_invariants(*restored) == "");
 
   live.hosts[2].is_up = false;
+  live.hosts[2].is_awaited = true;
+  auto awaited = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  if (!awaited.ok()) FAIL(awaited.error().message);
+  CHECK(awaited->hosts[2].is_awaited);
+  CHECK_FALSE(awaited->hosts[2].is_up);
+  CHECK(awaited->hosts[2].info.labels == live.hosts[2].info.labels);
+  CHECK(core::check_invariants(*awaited) == "");
+
+  live.hosts[2].is_awaited = false;
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
   live.hosts.pop_back();
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
@@ -254,7 +281,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x04", 2);  // schema 4, nothing else
+  std::string newer("\x08\x05", 2);  // schema 5, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());

@@ -1,0 +1,18 @@
+// Which place a worker has among the hosts. Units name hosts by their place, so nobody moves.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "engine/core/core.hpp"
+
+namespace flow::core {
+
+/// Where the worker of that name is, or would be: behind the last, or where there is no more room
+/// in place of one that was lost and that no unit names. None where there is no such place.
+std::optional<HostId> place_for(const State& state, const std::string& name);
+/// Whether the newest attempt of a unit was there.
+bool is_named_by_unit(const State& state, HostId host);
+/// Labels are sorted, and each has a name of its own.
+bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels);
+
+}  // namespace flow::core

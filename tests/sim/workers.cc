@@ -1,0 +1,216 @@
+// Workers that outlive the head, keep what they have to say while their line is cut, and come back;
+// and what must hold of them.
+#include <algorithm>
+
+#include "tests/core/dump.hpp"
+#include "tests/sim/simulation.hpp"
+
+namespace flow::sim {
+
+using namespace core;
+
+namespace {
+
+constexpr Time kLease = 50;
+
+bool is_current_on(const State& state, const AttemptId& id, HostId host) {
+  auto found = state.runs.find(id.run);
+  if (found == state.runs.end() || id.unit >= found->second.units.size()) return false;
+  const Unit& u = found->second.units[id.unit];
+  return u.phase == Phase::running && u.host == host &&
+         current_attempt(found->second, id.unit) == id;
+}
+
+bool is_same(const HostInfo& a, const HostInfo& b) {
+  return a.cpus_milli == b.cpus_milli && a.memory_bytes == b.memory_bytes && a.gpus == b.gpus;
+}
+
+}  // namespace
+
+const AttemptId* end_of(const Event& event) {
+  if (const auto* e = std::get_if<AttemptSucceeded>(&event)) return &e->id;
+  if (const auto* e = std::get_if<AttemptFailed>(&event)) return &e->id;
+  if (const auto* e = std::get_if<AttemptWaiting>(&event)) return &e->id;
+  if (const auto* e = std::get_if<AttemptStopped>(&event)) return &e->id;
+  if (const auto* e = std::get_if<AttemptReturned>(&event)) return &e->id;
+  return nullptr;
+}
+
+HostId Simulation::host_of(const std::string& worker) const {
+  for (size_t i = 0; i < state_.hosts.size(); i++)
+    if (state_.hosts[i].info.name == worker) return HostId(i);
+  return HostId(kHostsMax);
+}
+
+bool Simulation::is_connected(const std::string& worker) const {
+  HostId host = host_of(worker);
+  return host < state_.hosts.size() && state_.hosts[host].is_up;
+}
+
+/// A task is set aside when too many of those who ran it are lost: another outcome.
+bool Simulation::may_lose(HostId host) const {
+  for (const auto& [id, run] : state_.runs) {
+    for (const Unit& u : run.units) {
+      if (u.phase == Phase::running && u.host == host && u.extra && u.extra->lost >= 2)
+        return false;
+    }
+  }
+  return true;
+}
+
+std::vector<AttemptId> Simulation::die(const std::string& worker) {
+  workers_[worker].is_alive = false;
+  std::vector<AttemptId> gone;
+  for (const auto& [id, attempt] : attempts_)
+    if (attempt.worker == worker) gone.push_back(id);
+  for (const AttemptId& id : gone) attempts_.erase(id);
+  return gone;
+}
+
+// True if the head took a turn for one of them.
+bool Simulation::workers_act() {
+  if (comings_left_ == 0 || !random_.one_in(12)) return false;
+  comings_left_--;
+  std::string name = "w" + std::to_string(1 + random_.below(3));
+  if (!is_connected(name)) {
+    bool is_known = workers_.contains(name) && workers_[name].is_alive;
+    HostId host = host_of(name);
+    if (is_known || (host < state_.hosts.size() && !may_lose(host))) return false;
+    HostInfo info{name, int32_t(random_.below(4)) * 1000, random_.below(1500), {}};
+    if (random_.one_in(2)) info.gpus = machine_gpus();
+    workers_[name] = {info, true};
+    returns_.emplace(now_ + random_.below(20), name);
+    return false;
+  }
+  HostId host = host_of(name);
+  bool dies = may_lose(host) && random_.one_in(2);
+  std::vector<AttemptId> gone;
+  if (dies) gone = die(name);
+  if (!dies) returns_.emplace(now_ + random_.below(100), name);
+  bool is_told = dies && random_.one_in(2);  // it said goodbye
+  losses_ += dies;
+  if (is_told) {
+    turn({HostLost{host, "silent"}});
+  } else {
+    turn({HostAway{host, "silent"}});
+  }
+  if (crashed_) recover();
+  for (const AttemptId& id : gone)
+    if (!is_current_on(state_, id, host)) straggle(id);
+  return true;
+}
+
+// True if the head took a turn for a lease that ended, or a worker that came back.
+bool Simulation::lines_act() {
+  if (!leases_.empty() && leases_.begin()->first <= now_) {
+    std::string name = leases_.begin()->second;
+    leases_.erase(leases_.begin());
+    HostId host = host_of(name);
+    if (host == kHostsMax || !state_.hosts[host].is_awaited) return false;
+    if (!may_lose(host)) {
+      if (!workers_[name].is_alive) workers_[name].is_alive = true;
+      returns_.emplace(now_ + 1, name);
+      leases_.emplace(now_ + kLease, name);
+      return false;
+    }
+    losses_++;
+    turn({HostLost{host, "its lease ended"}});
+    if (crashed_) recover();
+    return true;
+  }
+  if (returns_.empty() || returns_.begin()->first > now_) return false;
+  std::string name = returns_.begin()->second;
+  returns_.erase(returns_.begin());
+  if (is_connected(name) || !workers_[name].is_alive) return false;
+  come_back(name);
+  return true;
+}
+
+void Simulation::come_back(const std::string& name) {
+  HostInfo& info = workers_[name].info;
+  HostId host = host_of(name);
+  bool is_known = host < state_.hosts.size();
+  if (random_.one_in(8) && (!is_known || may_lose(host))) {
+    info.cpus_milli = int32_t(random_.below(4)) * 1000;
+    info.memory_bytes = random_.below(1500);
+  } else if (is_known && !may_lose(host)) {
+    info = state_.hosts[host].info;
+  }
+  turn({HostJoined{info, held_by(name)}});
+  if (crashed_) return recover();
+  say_again(name);
+}
+
+std::vector<AttemptId> Simulation::held_by(const std::string& worker) {
+  // An order that was lost on its way would be one loss too many of these.
+  HostId host = host_of(worker);
+  for (const auto& [id, run] : state_.runs) {
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      const Unit& u = run.units[unit];
+      AttemptId attempt = current_attempt(run, unit);
+      bool is_lost = u.phase == Phase::running && u.host == host && !attempts_.contains(attempt);
+      if (!is_lost || !u.extra || u.extra->lost < 2) continue;
+      attempts_[attempt] = make_attempt(run, unit);
+      go_on(attempt);
+    }
+  }
+  std::vector<AttemptId> held;
+  for (const auto& [id, attempt] : attempts_)
+    if (attempt.worker == worker) held.push_back(id);
+  return held;
+}
+
+void Simulation::say_again(const std::string& worker) {
+  for (const auto& [id, attempt] : attempts_)
+    if (attempt.worker == worker && attempt.owed) say(*attempt.owed, 1, worker);
+}
+
+// What the journal now says of workers and of what they have.
+void Simulation::note_ends() {
+  for (const Record& record : batch_) {
+    bool is_start = std::holds_alternative<EngineStarted>(record.event);
+    if (is_start || std::holds_alternative<HostAway>(record.event)) {
+      for (const Host& host : state_.hosts)
+        if (host.is_awaited) leases_.emplace(now_ + kLease, host.info.name);
+    }
+    if (const AttemptId* id = end_of(record.event)) {
+      auto found = attempts_.find(*id);
+      if (found == attempts_.end()) continue;
+      found->second.is_over = true;
+      bool is_heard = is_connected(found->second.worker) && !random_.one_in(4);
+      if (is_heard) attempts_.erase(found);
+    }
+  }
+  for (const Record& record : batch_) {
+    std::string worker;
+    if (const auto* e = std::get_if<HostLost>(&record.event))
+      worker = state_.hosts[e->host].info.name;
+    if (const auto* e = std::get_if<HostJoined>(&record.event)) worker = e->host.name;
+    if (worker.empty()) continue;
+    for (auto& [id, attempt] : attempts_) {
+      if (attempt.worker == worker && !is_current_on(state_, id, host_of(worker)))
+        attempt.is_over = true;
+    }
+  }
+}
+
+void Simulation::check_adopted(const HostJoined& event, const State& before) {
+  HostId host = host_of(event.host.name);
+  for (const AttemptId& id : event.attempts) {
+    bool was = is_current_on(before, id, host);
+    bool is = is_current_on(state_, id, host);
+    adopted_ += is;
+    if (was && !is && is_same(event.host, before.hosts[host].info))
+      broken("a worker came back with an attempt, which was not adopted");
+  }
+}
+
+void Simulation::check_started_once(const AttemptId& id) {
+  for (const auto& [other, attempt] : attempts_) {
+    bool is_of_unit = other.run == id.run && other.unit == id.unit && other != id;
+    if (is_of_unit && !attempt.worker.empty() && !attempt.is_over)
+      broken("an attempt that a worker still has was started a second time");
+  }
+}
+
+}  // namespace flow::sim
