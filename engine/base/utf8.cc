@@ -60,4 +60,11 @@ std::string to_utf8(std::string_view text) {
   return out;
 }
 
+std::string to_line(std::string_view text) {
+  std::string line = to_utf8(text);
+  for (char& c : line)
+    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) c = ' ';
+  return line;
+}
+
 }  // namespace flow

@@ -9,5 +9,7 @@ namespace flow {
 bool is_utf8(std::string_view text);
 /// The text with U+FFFD for every byte that belongs to no well-formed sequence.
 std::string to_utf8(std::string_view text);
+/// What another process wrote, as one line for people: to_utf8, and blanks for what steers.
+std::string to_line(std::string_view text);
 
 }  // namespace flow

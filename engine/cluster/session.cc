@@ -16,13 +16,8 @@ constexpr int kRttWeight = 8;  // a new measurement counts an eighth
 
 std::string seconds(int64_t us) { return fmt::format("{:.1f} s", static_cast<double>(us) / 1e6); }
 
-// What another process wrote, as one line.
-std::string line_of(std::string_view text) {
-  std::string line = to_utf8(text.substr(0, kReasonBytesMax));
-  for (char& c : line)
-    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) c = ' ';
-  return line;
-}
+// What another process wrote.
+std::string line_of(std::string_view text) { return to_line(text.substr(0, kReasonBytesMax)); }
 
 }  // namespace
 

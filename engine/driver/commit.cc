@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/failpoint.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/store/keys.hpp"
 

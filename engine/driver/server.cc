@@ -1,5 +1,6 @@
 // One thread a connection; a bounded number of them, of which a silent one gives way.
 #include "engine/driver/server.hpp"
+#include "engine/base/failpoint.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -26,7 +26,6 @@ namespace {
 constexpr size_t kSmallMax = 64 * 1024;       // as the store keeps inline
 constexpr size_t kSmallTotalMax = 16u << 20;  // of one message; what is over goes to objects/
 constexpr size_t kFolderFilesMax = 1'000'000;
-constexpr size_t kSoundMax = 65'536;
 
 Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
@@ -43,49 +42,6 @@ Status sync_file(const std::string& path) {
 }
 
 }  // namespace
-
-std::string BlobFiles::object_path(const Digest& digest) const {
-  std::string hex = digest.hex();
-  return state_dir_ + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
-}
-
-// One that was cut by a full disk, written to or damaged is written again.
-bool BlobFiles::has_object(const Digest& digest, uint64_t size) const {
-  return holds(object_path(digest), digest, size);
-}
-
-bool BlobFiles::stamp_of(const Digest& digest, Stamp& out) const {
-  struct stat info {};
-  if (::stat(object_path(digest).c_str(), &info) != 0) return false;
-  out = {static_cast<int64_t>(info.st_ino),
-         info.st_size,
-         info.st_mtim.tv_sec,
-         info.st_mtim.tv_nsec,
-         info.st_ctim.tv_sec,
-         info.st_ctim.tv_nsec};
-  return true;
-}
-
-bool BlobFiles::is_known_sound(const Digest& digest, const Stamp& now) const {
-  auto seen = sound_.find(digest);
-  return seen != sound_.end() && seen->second == now;
-}
-
-void BlobFiles::note_sound(const Digest& digest, const Stamp& now) {
-  if (sound_.size() >= kSoundMax) sound_.clear();
-  sound_.insert_or_assign(digest, now);
-}
-
-// Read once for each change that the system knows of: many attempts may take the same large input.
-bool BlobFiles::is_sound(const Digest& digest) {
-  Stamp now{};
-  if (!stamp_of(digest, now)) return false;
-  if (is_known_sound(digest, now)) return true;
-  constexpr size_t kSize = 1;
-  if (!holds(object_path(digest), digest, static_cast<uint64_t>(now[kSize]))) return false;
-  note_sound(digest, now);
-  return true;
-}
 
 void BlobFiles::give(const Digest& digest, std::string bytes) {
   given_.insert_or_assign(digest, std::make_shared<const std::string>(std::move(bytes)));
@@ -116,8 +72,8 @@ std::vector<std::pair<Digest, std::string>> BlobFiles::copies_of(
 Result<Bytes> BlobFiles::read(const Digest& digest) {
   auto found = given_.find(digest);
   if (found != given_.end()) return Bytes(found->second);
-  Stamp now{};
-  bool is_known = stamp_of(digest, now) && is_known_sound(digest, now);
+  auto now = objects_.stamp_of(digest);
+  bool is_known = now && objects_.is_known_sound(digest, *now);
   auto bytes = map_file(object_path(digest));
   if (!bytes.ok())
     return environment_error("the content " + digest.hex() +
@@ -125,7 +81,7 @@ Result<Bytes> BlobFiles::read(const Digest& digest) {
   if (is_known) return bytes;
   if (sha256(**bytes) != digest)
     return environment_error("the content " + digest.hex() + " in the state is damaged");
-  note_sound(digest, now);
+  if (now) objects_.note_sound(digest, *now);
   return bytes;
 }
 
@@ -135,7 +91,7 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
     std::string object = object_path(digest);
     if (::access(object.c_str(), R_OK) != 0)
       return environment_error("the content " + digest.hex() + " is not in the state any more");
-    if (is_sound(digest)) return object;
+    if (objects_.is_sound(digest)) return object;
     return environment_error("the content " + digest.hex() + " in the state is damaged");
   }
   FLOW_TRY(make_dirs(dir));
@@ -156,12 +112,12 @@ Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
     small_.emplace_back(digest, std::string(bytes));
     return {};
   }
-  if (is_sound(digest)) return {};  // one that was cut, written to or damaged is written again
+  if (objects_.is_sound(digest))
+    return {};  // one that was cut, written to or damaged is written again
   std::string target = object_path(digest);
   FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
   FLOW_TRY(write_file_atomic(target, bytes, 0400));
-  Stamp now{};
-  if (stamp_of(digest, now)) note_sound(digest, now);
+  objects_.note_sound(digest);
   return {};
 }
 
@@ -207,12 +163,7 @@ Status BlobFiles::store_large(const std::string& path, bool may_move, File::Entr
     entry.digest = digest->digest;
     entry.size = digest->size;
     std::string target = object_path(entry.digest);
-    if (has_object(entry.digest, entry.size)) {
-      // Whoever wrote it may not have come to sync its name; and what collects garbage leaves new
-      // content alone.
-      ::utimensat(AT_FDCWD, target.c_str(), nullptr, 0);
-      return sync_dir(fs::path(target).parent_path().string());
-    }
+    if (holds(target, entry.digest, entry.size)) return renew_object(target);
     FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
     if (::chmod(content.c_str(), 0400) != 0) return failed("change the mode of", content);
     FLOW_TRY(sync_file(content));

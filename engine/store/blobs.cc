@@ -3,20 +3,17 @@
 #include <fmt/format.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "engine/base/files.hpp"
+#include "engine/base/objects.hpp"
 #include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -26,59 +23,11 @@ Error failed(const std::string& what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
 }
 
-/// A name that survives a power cut.
-Status sync_name(const std::string& target) {
-  std::string folder = fs::path(target).parent_path().string();
-  FLOW_TRY(sync_dir(folder));
-  return sync_dir(fs::path(folder).parent_path().string());
-}
-
-/// Content that is stored again counts as new: what collects garbage leaves it alone for a while.
-void touch(const std::string& target) { ::utimensat(AT_FDCWD, target.c_str(), nullptr, 0); }
-
-/// A file that is removed again unless it was renamed into place.
-class Temporary {
- public:
-  explicit Temporary(const std::string& dir) {
-    (void)make_dirs(dir);  // without it the file can't be made, which is told
-    path_ = dir + "/tmp-XXXXXX";
-    failpoint("blob-before-temporary");
-    descriptor_ = mkostemp(path_.data(), O_CLOEXEC);
-  }
-  ~Temporary() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!kept_ && descriptor_ >= 0) ::unlink(path_.c_str());
-  }
-  int descriptor() const { return descriptor_; }
-  const std::string& path() const { return path_; }
-
-  /// Synced, read-only, under its name, which is synced too.
-  Status keep_as(const std::string& target) {
-    failpoint("blob-after-write");
-    if (::fchmod(descriptor_, 0400) != 0 || ::fsync(descriptor_) != 0) return failed("sync", path_);
-    failpoint("blob-after-sync");
-    std::string folder = fs::path(target).parent_path().string();
-    FLOW_TRY(make_dirs(folder));
-    if (::rename(path_.c_str(), target.c_str()) != 0) return failed("write", target);
-    kept_ = true;
-    failpoint("blob-after-rename");
-    return sync_name(target);
-  }
-
- private:
-  std::string path_;
-  int descriptor_ = -1;
-  bool kept_ = false;
-};
-
 }  // namespace
 
 Blobs::Blobs(Store& store, std::string dir) : store_(store), dir_(std::move(dir)) {}
 
-std::string Blobs::path_of(const Digest& digest) const {
-  std::string hex = digest.hex();
-  return dir_ + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
-}
+std::string Blobs::path_of(const Digest& digest) const { return object_path(dir_, digest); }
 
 bool Blobs::has(const Digest& digest) const {
   auto row = store_.get(Family::blobs, digest.view());
@@ -90,11 +39,11 @@ Error Blobs::unwritten(const Error& error) const {
   return cannot_write(store_, dir_, error.message);
 }
 
-Status Blobs::write_object(const std::string& target, std::string_view bytes) const {
-  Temporary temporary(dir_ + "/objects");
-  if (temporary.descriptor() < 0 || !write_all(temporary.descriptor(), bytes))
-    return unwritten(failed("write", temporary.path()));
-  if (Status kept = temporary.keep_as(target); !kept) return unwritten(kept.error());
+Status Blobs::write_object(const Digest& digest, std::string_view bytes) const {
+  NewObject object(dir_);
+  if (object.descriptor() < 0 || !write_all(object.descriptor(), bytes))
+    return unwritten(failed("write", object.path()));
+  if (Status kept = object.keep_as(digest); !kept) return unwritten(kept.error());
   return {};
 }
 
@@ -106,12 +55,10 @@ Result<Digest> Blobs::put(std::string_view bytes, Batch& batch) {
   }
   std::string target = path_of(digest);
   if (holds(target, digest, bytes.size())) {  // a damaged one is written again
-    // Whoever wrote it may not have come to sync its name yet.
-    FLOW_TRY(sync_name(target));
-    touch(target);
+    FLOW_TRY(renew_object(target));
     return digest;
   }
-  FLOW_TRY(write_object(target, bytes));
+  FLOW_TRY(write_object(digest, bytes));
   return digest;
 }
 
@@ -122,11 +69,11 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
     int descriptor;
     ~Close() { ::close(descriptor); }
   } close_source{source};
-  Temporary temporary(dir_ + "/objects");
-  if (temporary.descriptor() < 0) return unwritten(failed("write", temporary.path()));
+  NewObject object(dir_);
+  if (object.descriptor() < 0) return unwritten(failed("write", object.path()));
   // A reflink shares the content. What is hashed is what is kept: the source may still change.
-  bool cloned = ::ioctl(temporary.descriptor(), FICLONE, source) == 0;
-  int from = cloned ? temporary.descriptor() : source;
+  bool cloned = ::ioctl(object.descriptor(), FICLONE, source) == 0;
+  int from = cloned ? object.descriptor() : source;
   Sha256 hash;
   uint64_t size = 0;
   std::string chunk(kChunk, '\0');
@@ -138,16 +85,15 @@ Result<Digest> Blobs::put_file(const std::string& path, bool may_move) {
     std::string_view bytes(chunk.data(), static_cast<size_t>(got));
     hash.update(bytes);
     size += bytes.size();
-    if (!cloned && !write_all(temporary.descriptor(), bytes))
-      return unwritten(failed("write", temporary.path()));
+    if (!cloned && !write_all(object.descriptor(), bytes))
+      return unwritten(failed("write", object.path()));
   }
   Digest digest = hash.finish();
   std::string target = path_of(digest);
   if (holds(target, digest, size)) {
-    FLOW_TRY(sync_name(target));
-    touch(target);
+    FLOW_TRY(renew_object(target));
   } else {
-    if (Status kept = temporary.keep_as(target); !kept) return unwritten(kept.error());
+    if (Status kept = object.keep_as(digest); !kept) return unwritten(kept.error());
   }
   if (may_move) ::unlink(path.c_str());
   return digest;
@@ -181,7 +127,7 @@ Result<std::string> Blobs::materialize(const Digest& digest) {
   if (::access(target.c_str(), R_OK) == 0) return target;
   auto bytes = get(digest);
   FLOW_TRY(bytes);
-  FLOW_TRY(write_object(target, *bytes));
+  FLOW_TRY(write_object(digest, *bytes));
   return target;
 }
 

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/base/failpoint.hpp"
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
 #include "engine/store/hashed_memtable.hpp"

@@ -75,7 +75,7 @@ class Blobs {
 
  private:
   Error unwritten(const Error& error) const;
-  Status write_object(const std::string& target, std::string_view bytes) const;
+  Status write_object(const Digest& digest, std::string_view bytes) const;
 
   Store& store_;
   std::string dir_;
@@ -101,12 +101,5 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
 
 /// Rebuilds State: newest snapshot, then every later batch applied with its commands dropped.
 Result<core::State> recover(const Store& store, const Blobs& blobs);
-
-// ---- failpoints
-// ---------------------------------------------------------------------------------------------
-
-/// Named places where a test kills the process: FLOW_FAILPOINT="name:count" in the environment
-/// sends SIGKILL to self at the count-th passage. Costs one load where the variable is unset.
-void failpoint(const char* name);
 
 }  // namespace flow

@@ -1,12 +1,11 @@
-// Named places where a test ends the process as a power cut would.
+#include "engine/base/failpoint.hpp"
+
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-
-#include "engine/store/store.hpp"
 
 namespace flow {
 

@@ -1,0 +1,107 @@
+#include "engine/base/objects.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/failpoint.hpp"
+#include "engine/base/files.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kSoundMax = 65'536;
+constexpr size_t kSizeOfStamp = 1;
+
+Error failed(const char* what, const std::string& path) {
+  return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
+}
+
+/// A name that survives a power cut.
+Status sync_name(const std::string& path) {
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  FLOW_TRY(sync_dir(folder));
+  return sync_dir(std::filesystem::path(folder).parent_path().string());
+}
+
+}  // namespace
+
+std::string object_path(const std::string& dir, const Digest& digest) {
+  std::string hex = digest.hex();
+  return dir + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
+}
+
+Status renew_object(const std::string& path) {
+  ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+  return sync_name(path);
+}
+
+NewObject::NewObject(const std::string& dir) : dir_(dir), path_(dir + "/objects") {
+  (void)make_dirs(path_);  // without it the file can't be made, which is told
+  path_ += "/tmp-XXXXXX";
+  failpoint("blob-before-temporary");
+  descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);
+}
+
+NewObject::~NewObject() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  if (!is_kept_) ::unlink(path_.c_str());
+}
+
+Status NewObject::keep_as(const Digest& digest) {
+  failpoint("blob-after-write");
+  if (::fchmod(descriptor_, 0400) != 0 || ::fsync(descriptor_) != 0) return failed("sync", path_);
+  failpoint("blob-after-sync");
+  std::string target = object_path(dir_, digest);
+  FLOW_TRY(make_dirs(std::filesystem::path(target).parent_path().string()));
+  if (::rename(path_.c_str(), target.c_str()) != 0) return failed("write", target);
+  is_kept_ = true;
+  failpoint("blob-after-rename");
+  return sync_name(target);
+}
+
+std::optional<SoundObjects::Stamp> SoundObjects::stamp_of(const Digest& digest) const {
+  struct stat info {};
+  if (::stat(path(digest).c_str(), &info) != 0) return std::nullopt;
+  return Stamp{static_cast<int64_t>(info.st_ino),
+               info.st_size,
+               info.st_mtim.tv_sec,
+               info.st_mtim.tv_nsec,
+               info.st_ctim.tv_sec,
+               info.st_ctim.tv_nsec};
+}
+
+bool SoundObjects::is_known_sound(const Digest& digest, const Stamp& now) const {
+  std::lock_guard lock(mutex_);
+  auto seen = sound_.find(digest);
+  return seen != sound_.end() && seen->second == now;
+}
+
+void SoundObjects::note_sound(const Digest& digest, const Stamp& now) {
+  std::lock_guard lock(mutex_);
+  if (sound_.size() >= kSoundMax) sound_.clear();
+  sound_.insert_or_assign(digest, now);
+}
+
+void SoundObjects::note_sound(const Digest& digest) {
+  if (auto now = stamp_of(digest)) note_sound(digest, *now);
+}
+
+bool SoundObjects::is_sound(const Digest& digest) {
+  auto now = stamp_of(digest);
+  if (!now) return false;
+  if (is_known_sound(digest, *now)) return true;
+  if (!holds(path(digest), digest, static_cast<uint64_t>((*now)[kSizeOfStamp]))) return false;
+  note_sound(digest, *now);
+  return true;
+}
+
+}  // namespace flow

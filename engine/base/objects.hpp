@@ -1,0 +1,68 @@
+// Large content as files: DIR/objects/ab/cdef… by digest, read-only, and there whole and durable or
+// not at all.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "flow/digest.hpp"
+#include "flow/result.hpp"
+
+namespace flow {
+
+/// Whether it exists or not.
+std::string object_path(const std::string& dir, const Digest& digest);
+/// Content that is there is stored again: its name is synced, which whoever wrote it may not have
+/// come to, and it counts as new, so that what collects garbage leaves it alone for a while.
+Status renew_object(const std::string& path);
+
+/// Content that is being written: a file that is removed again unless it is kept. One thread.
+class NewObject {
+ public:
+  explicit NewObject(const std::string& dir);
+  ~NewObject();
+  NewObject(const NewObject&) = delete;
+  NewObject& operator=(const NewObject&) = delete;
+
+  /// Below 0 where the file can't be made; errno says why until the next call of anything.
+  int descriptor() const { return descriptor_; }
+  const std::string& path() const { return path_; }
+  /// Synced, read-only, under its name, which is synced too.
+  Status keep_as(const Digest& digest);
+
+ private:
+  const std::string dir_;
+  std::string path_;
+  int descriptor_ = -1;
+  bool is_kept_ = false;
+};
+
+/// Which objects hold what their names say: one that was cut by a full disk, written to or damaged
+/// does not. Each is read once for each change that the system knows of. Thread-safe.
+class SoundObjects {
+ public:
+  explicit SoundObjects(std::string dir) : dir_(std::move(dir)) {}
+
+  std::string path(const Digest& digest) const { return object_path(dir_, digest); }
+  /// Reads the whole object where it is not known.
+  bool is_sound(const Digest& digest);
+
+  using Stamp = std::array<int64_t, 6>;  // inode, size, times of change
+  /// Of the object as it is now, or nothing where there is none.
+  std::optional<Stamp> stamp_of(const Digest& digest) const;
+  bool is_known_sound(const Digest& digest, const Stamp& now) const;
+  void note_sound(const Digest& digest, const Stamp& now);
+  /// As it is now: somebody has just written or read it.
+  void note_sound(const Digest& digest);
+
+ private:
+  const std::string dir_;
+  mutable std::mutex mutex_;
+  std::unordered_map<Digest, Stamp, DigestHash> sound_;
+};
+
+}  // namespace flow
