@@ -1,0 +1,72 @@
+#include "engine/cluster/content/index.hpp"
+
+#include <algorithm>
+
+namespace flow::cluster {
+
+void ContentIndex::add(const Digest& digest, uint64_t size, int64_t changed_ns) {
+  insert(digest, {size, changed_ns, ++last_use_});
+}
+
+void ContentIndex::add_unused(const Digest& digest, uint64_t size, int64_t changed_ns) {
+  insert(digest, {size, changed_ns, --first_use_});
+}
+
+void ContentIndex::insert(const Digest& digest, Entry entry) {
+  remove(digest);
+  bytes_ += entry.size;
+  by_use_.emplace(entry.used, digest);
+  entries_.emplace(digest, entry);
+}
+
+void ContentIndex::remove(const Digest& digest) {
+  auto found = entries_.find(digest);
+  if (found == entries_.end()) return;
+  bytes_ -= found->second.size;
+  by_use_.erase(found->second.used);
+  entries_.erase(found);
+}
+
+void ContentIndex::pin(const std::string& owner, const std::vector<Digest>& digests,
+                       int64_t now_ns) {
+  Owner& own = owners_.try_emplace(owner, Owner{now_ns, {}}).first->second;
+  for (const Digest& digest : digests) {
+    own.digests.push_back(digest);
+    pins_[digest]++;
+  }
+}
+
+void ContentIndex::unpin(const std::string& owner) {
+  auto found = owners_.find(owner);
+  if (found == owners_.end()) return;
+  for (const Digest& digest : found->second.digests) {
+    auto pin = pins_.find(digest);
+    if (--pin->second == 0) pins_.erase(pin);
+  }
+  owners_.erase(found);
+}
+
+uint64_t ContentIndex::pinned_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [digest, count] : pins_) {
+    auto entry = entries_.find(digest);
+    if (entry != entries_.end()) bytes += entry->second.size;
+  }
+  return bytes;
+}
+
+int64_t ContentIndex::oldest_owner_ns() const {
+  int64_t oldest = INT64_MAX;
+  for (const auto& [name, owner] : owners_) oldest = std::min(oldest, owner.began_ns);
+  return oldest;
+}
+
+const std::pair<const Digest, ContentIndex::Entry>* ContentIndex::next_unpinned(
+    uint64_t used) const {
+  for (auto each = by_use_.upper_bound(used); each != by_use_.end(); ++each) {
+    if (!is_pinned(each->second)) return &*entries_.find(each->second);
+  }
+  return nullptr;
+}
+
+}  // namespace flow::cluster

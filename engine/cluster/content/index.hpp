@@ -1,0 +1,58 @@
+// What content a folder holds, as its store remembers it: sizes, which was used last, and who needs
+// what to stay. Pure.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "flow/digest.hpp"
+
+namespace flow::cluster {
+
+class ContentIndex {
+ public:
+  struct Entry {
+    uint64_t size = 0;
+    int64_t changed_ns = 0;  // of the file when it was looked at last
+    uint64_t used = 0;       // counts uses
+  };
+
+  /// Used now, whether it was known or not.
+  void add(const Digest& digest, uint64_t size, int64_t changed_ns);
+  /// Found, and used before all that is known.
+  void add_unused(const Digest& digest, uint64_t size, int64_t changed_ns);
+  void remove(const Digest& digest);
+  bool knows(const Digest& digest) const { return entries_.contains(digest); }
+  uint64_t bytes() const { return bytes_; }
+
+  /// `owner` needs these too from now on; first seen at `now_ns`.
+  void pin(const std::string& owner, const std::vector<Digest>& digests, int64_t now_ns);
+  void unpin(const std::string& owner);
+  bool is_pinned(const Digest& digest) const { return pins_.contains(digest); }
+  uint64_t pinned_bytes() const;
+  /// When the oldest of the owners there are was first seen; INT64_MAX where there is none.
+  int64_t oldest_owner_ns() const;
+
+  /// What nobody pins and was used after `used`, the first of it; null where there is none. What it
+  /// points to is there until that is removed.
+  const std::pair<const Digest, Entry>* next_unpinned(uint64_t used) const;
+
+ private:
+  struct Owner {
+    int64_t began_ns = 0;
+    std::vector<Digest> digests;
+  };
+  void insert(const Digest& digest, Entry entry);
+
+  std::unordered_map<Digest, Entry, DigestHash> entries_;
+  std::map<uint64_t, Digest> by_use_;
+  uint64_t bytes_ = 0;
+  uint64_t last_use_ = uint64_t{1} << 63, first_use_ = last_use_;
+  std::unordered_map<Digest, int, DigestHash> pins_;
+  std::map<std::string, Owner> owners_;
+};
+
+}  // namespace flow::cluster

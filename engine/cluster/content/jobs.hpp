@@ -1,0 +1,55 @@
+// Threads for what takes time: reading, writing and hashing, which no callback of a link may do.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace flow::cluster {
+
+using Job = std::function<void()>;
+
+/// Thread-safe; it outlives whoever posts. Its destructor, on none of its threads, waits until all
+/// that was posted is done.
+class Jobs {
+ public:
+  /// Without a thread, for tests, jobs wait for run_waiting.
+  explicit Jobs(int threads);
+  ~Jobs();
+  Jobs(const Jobs&) = delete;
+  Jobs& operator=(const Jobs&) = delete;
+
+  /// Does not block, and runs nothing.
+  void post(Job job);
+  void run_waiting();
+
+ private:
+  void work();
+  bool run_next(std::unique_lock<std::mutex>& lock);
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Job> waiting_;
+  bool is_over_ = false;
+  std::vector<std::thread> threads_;
+};
+
+/// Runs its jobs in their order, one at a time, on whichever threads. Thread-safe.
+class Strand : public std::enable_shared_from_this<Strand> {
+ public:
+  explicit Strand(Jobs& jobs) : jobs_(jobs) {}
+  void post(Job job);
+
+ private:
+  void run_next();
+
+  Jobs& jobs_;
+  std::mutex mutex_;
+  std::deque<Job> waiting_;
+  bool is_running_ = false;
+};
+
+}  // namespace flow::cluster

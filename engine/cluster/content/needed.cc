@@ -1,0 +1,157 @@
+#include "engine/cluster/content/needed.hpp"
+
+#include <filesystem>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/base/cbor.hpp"
+#include "engine/base/checkpoint.hpp"
+
+namespace flow::cluster {
+
+namespace {
+
+constexpr size_t kPathBytesMax = 1024;
+
+using Blobs = std::vector<std::pair<Digest, std::string>>;
+
+/// Whether a checkpoint may be there, of either side's folder.
+bool is_place(const std::string& file) {
+  std::filesystem::path path(file);
+  bool is_below = file.starts_with("checkpoints/") && path.has_filename() &&
+                  file == path.lexically_normal().native();
+  return is_below && file.find('\0') == file.npos && file.size() <= kPathBytesMax;
+}
+
+class Collector {
+ public:
+  explicit Collector(const Blobs& given) {
+    for (const auto& [digest, bytes] : given) seen_.insert(digest);
+  }
+
+  Status add_bytes(std::string_view bytes) {
+    if (!holds_tag(bytes)) return {};
+    auto value = decode_value(bytes);
+    FLOW_TRY(value);
+    return add(*value);
+  }
+  Status add(const Value& value) {
+    switch (value.kind()) {
+      case Value::Kind::table:
+        for (const Value& item : value.as_table().list) FLOW_TRY(add(item));
+        for (const auto& [key, item] : value.as_table().fields) FLOW_TRY(add(item));
+        return {};
+      case Value::Kind::tensor:
+        return add_tensor(value.as_tensor());
+      case Value::Kind::file:
+        add_file(value.as_file());
+        return {};
+      default:
+        return {};
+    }
+  }
+  Status add_checkpoint(std::string_view bytes) {
+    FLOW_TRY(add_bytes(bytes));
+    auto row = decode_checkpoint_row(bytes);
+    FLOW_TRY(row);
+    if (row->file.empty()) return {};
+    if (!is_place(row->file))
+      return environment_error("a checkpoint is said to be at `" + row->file +
+                               "`, where none may be");
+    put({{row->digest, std::nullopt}, "", row->file});
+    return {};
+  }
+  Status add_fragment(std::string_view bytes) {
+    auto fragment = decode_fragment(bytes);
+    FLOW_TRY(fragment);
+    FLOW_TRY(add(fragment->result));
+    for (const Node& node : fragment->nodes) {
+      for (const Value* value :
+           {&node.args, &node.items, &node.condition, &node.then_value, &node.else_value})
+        FLOW_TRY(add(*value));
+    }
+    return {};
+  }
+  std::vector<Needed> take() { return std::move(needed_); }
+
+ private:
+  Status add_tensor(const Tensor& tensor) {
+    uint64_t size = dtype_size(tensor.dtype);
+    for (int64_t extent : tensor.shape) {
+      bool fits =
+          extent >= 0 && !__builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size);
+      if (!fits) return environment_error("a tensor has no such shape");
+    }
+    put({{tensor.digest, size}, "", ""});
+    return {};
+  }
+  void add_file(const File& file) {
+    if (!file.is_folder) return put({{file.digest, file.size}, file.origin, ""});
+    for (const File::Entry& entry : file.entries) {
+      std::string origin = file.origin.empty() ? "" : file.origin + "/" + entry.path;
+      put({{entry.digest, entry.size}, std::move(origin), ""});
+    }
+  }
+  void put(Needed needed) {
+    if (seen_.insert(needed.content.digest).second) needed_.push_back(std::move(needed));
+  }
+
+  std::unordered_set<Digest, DigestHash> seen_;
+  std::vector<Needed> needed_;
+};
+
+bool has_origin(const Value& value) {
+  if (value.kind() == Value::Kind::file) return !value.as_file().origin.empty();
+  if (value.kind() != Value::Kind::table) return false;
+  for (const Value& item : value.as_table().list)
+    if (has_origin(item)) return true;
+  for (const auto& [key, item] : value.as_table().fields)
+    if (has_origin(item)) return true;
+  return false;
+}
+
+Value stripped(const Value& value) {
+  if (!has_origin(value)) return value;
+  if (value.kind() == Value::Kind::file) {
+    File file = value.as_file();
+    file.origin.clear();
+    return Value(std::move(file));
+  }
+  Value::Table table = value.as_table();
+  for (Value& item : table.list) item = stripped(item);
+  for (auto& [key, item] : table.fields) item = stripped(item);
+  return Value(std::move(table));
+}
+
+}  // namespace
+
+std::vector<Needed> needed_content(const AttemptOrder& order) {
+  Collector all(order.blobs);
+  FLOW_CHECK(all.add_bytes(order.args).ok());
+  // What is damaged in these is told by the attempt that reads it.
+  for (const auto* values : {&order.steps, &order.signals})
+    for (const auto& [name, bytes] : *values) (void)all.add_bytes(bytes);
+  if (order.has_checkpoint) (void)all.add_checkpoint(order.checkpoint);
+  return all.take();
+}
+
+Result<std::vector<Needed>> needed_content(const Report& report) {
+  Collector all(report.blobs);
+  bool is_checkpoint = report.kind == Report::Kind::saved && report.text.empty();
+  bool has_value = report.kind == Report::Kind::saved || report.kind == Report::Kind::finished;
+  if (is_checkpoint)
+    FLOW_TRY(all.add_checkpoint(report.value));
+  else if (has_value)
+    FLOW_TRY(all.add_bytes(report.value));
+  if (!report.fragment.empty()) FLOW_TRY(all.add_fragment(report.fragment));
+  return all.take();
+}
+
+std::string without_origins(std::string_view args) {
+  if (!holds_tag(args)) return std::string(args);
+  auto value = decode_value(args);
+  FLOW_CHECK(value.ok());
+  return has_origin(*value) ? encode_value(stripped(*value)) : std::string(args);
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,145 @@
+#include "engine/cluster/content/serving.hpp"
+
+#include <utility>
+
+namespace flow::cluster {
+
+namespace {
+
+// A peer may ask anew before this side hears that its puts have arrived.
+constexpr size_t kReadiesMax = 4 * kChunksMax;
+constexpr size_t kWantsMax = 4 * kFetchesMax;
+
+}  // namespace
+
+struct Serving::Serve {
+  uint64_t id = 0;
+  Digest digest;
+  bool is_sealed = false;
+  std::optional<Source> source;  // once it was offered
+  std::shared_ptr<Strand> reading;
+};
+
+bool Serving::on_want(const content::Want& want) {
+  auto serve = std::make_shared<Serve>();
+  serve->id = want.id();
+  serve->is_sealed = want.sealed() || line_->encrypt;
+  serve->reading = std::make_shared<Strand>(line_->jobs);
+  if (!Digest::from_bytes(want.digest(), serve->digest)) return false;
+  if (serve->is_sealed && !line_->seal) return false;
+  std::lock_guard lock(mutex_);
+  if (is_over_) return true;
+  if (want.id() <= last_id_ || serves_.size() >= kWantsMax) return false;
+  last_id_ = want.id();
+  serves_.emplace(serve->id, serve);
+  serve->reading->post([self = shared_from_this(), serve] { self->open(serve); });
+  return true;
+}
+
+void Serving::open(const ServePtr& serve) {
+  auto source = line_->store->open_source(serve->digest);
+  if (!source.ok()) return fail(serve, source.error());
+  {
+    std::lock_guard lock(mutex_);
+    if (!serves_.contains(serve->id)) return;
+    serve->source = std::move(*source);
+    content::Message message;
+    message.mutable_offer()->set_id(serve->id);
+    message.mutable_offer()->set_size(serve->source->size());
+    message.mutable_offer()->set_sealed(serve->is_sealed);
+    message.mutable_offer()->set_place(serve->source->place().substr(0, kPlaceBytesMax));
+    line_->queue(std::move(message));
+  }
+  line_->flush();
+}
+
+bool Serving::on_ready(const content::Ready& ready) {
+  std::lock_guard lock(mutex_);
+  if (is_over_) return true;
+  auto found = serves_.find(ready.id());
+  if (found == serves_.end()) return ready.id() != 0 && ready.id() <= last_id_;  // it has ended
+  const ServePtr& serve = found->second;
+  bool is_within = serve->source && ready.size() > 0 && ready.size() <= kChunkBytes &&
+                   ready.offset() <= serve->source->size() &&
+                   ready.size() <= serve->source->size() - ready.offset();
+  if (!is_within || chunks_ >= kReadiesMax) return false;
+  chunks_++;
+  serve->reading->post([self = shared_from_this(), serve, tag = ready.tag(),
+                        offset = ready.offset(), size = ready.size()] {
+    auto chunk = std::make_shared<Chunk>(size);
+    chunk->tag = tag;
+    chunk->offset = offset;
+    self->read(serve, chunk);
+  });
+  return true;
+}
+
+void Serving::read(const ServePtr& serve, const ChunkPtr& chunk) {
+  Status is_read = environment_error("it is not wanted any more");
+  if (is_wanted(serve))
+    is_read = serve->source->read(chunk->offset, chunk->bytes.get(), chunk->size);
+  if (!is_read.ok()) {
+    {
+      std::lock_guard lock(mutex_);
+      chunks_--;
+    }
+    return fail(serve, is_read.error());
+  }
+  size_t size = chunk->size;
+  if (serve->is_sealed) {
+    line_->seal->seal(chunk->tag, chunk->bytes.get(), size);
+    size += kBulkSealBytes;
+  }
+  put(serve, chunk, size);
+}
+
+void Serving::put(const ServePtr& serve, const ChunkPtr& chunk, size_t size) {
+  Region from{chunk->bytes.get(), size, false};
+  line_->link->put(chunk->tag, from, [self = shared_from_this(), serve, chunk](Status status) {
+    {
+      std::lock_guard lock(self->mutex_);
+      self->chunks_--;
+    }
+    if (!status.ok()) return self->fail(serve, status.error());
+    self->line_->bytes_out += chunk->size;
+  });
+}
+
+bool Serving::on_done(const content::Done& done) {
+  std::lock_guard lock(mutex_);
+  auto found = serves_.find(done.id());
+  if (found == serves_.end()) return done.id() != 0 && done.id() <= last_id_;
+  ServePtr serve = std::move(found->second);
+  serves_.erase(found);
+  if (is_over_) return true;
+  if (done.taken()) line_->served++;
+  if (done.damaged())
+    serve->reading->post(
+        [self = shared_from_this(), serve] { self->line_->store->drop_if_damaged(serve->digest); });
+  return true;
+}
+
+bool Serving::is_wanted(const ServePtr& serve) {
+  std::lock_guard lock(mutex_);
+  return serves_.contains(serve->id);
+}
+
+void Serving::fail(const ServePtr& serve, const Error& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (serves_.erase(serve->id) == 0) return;
+    content::Message message;
+    message.mutable_missing()->set_id(serve->id);
+    message.mutable_missing()->set_why(why.message.substr(0, kPlaceBytesMax));
+    line_->queue(std::move(message));
+  }
+  line_->flush();
+}
+
+void Serving::end() {
+  std::lock_guard lock(mutex_);
+  is_over_ = true;
+  serves_.clear();
+}
+
+}  // namespace flow::cluster

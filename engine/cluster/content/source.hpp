@@ -1,0 +1,33 @@
+// Content that is opened to be read.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "flow/result.hpp"
+
+namespace flow::cluster {
+
+class Source {
+ public:
+  /// A regular file. `is_lent`: others may write to it.
+  static Result<Source> of_file(const std::string& path, bool is_lent);
+  static Source of_bytes(std::string bytes);
+
+  uint64_t size() const { return size_; }
+  /// The file's path where others may write to it, else "".
+  const std::string& place() const { return place_; }
+  /// All of these bytes, or what is wrong. Any thread.
+  Status read(uint64_t offset, char* to, size_t size) const;
+  int64_t changed_ns() const { return changed_ns_; }  // of a file
+
+ private:
+  struct Opened;
+  std::shared_ptr<const Opened> file_;
+  std::shared_ptr<const std::string> bytes_;
+  uint64_t size_ = 0;
+  int64_t changed_ns_ = 0;
+  std::string place_;
+};
+
+}  // namespace flow::cluster

@@ -1,0 +1,271 @@
+#include "engine/cluster/content/store.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
+
+namespace flow::cluster {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kNsPerS = 1'000'000'000;
+
+// As files are stamped: never ahead of a stamp that is made later.
+int64_t file_clock_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return now.tv_sec * kNsPerS + now.tv_nsec;
+}
+
+struct FileFacts {
+  uint64_t size = 0;
+  int64_t changed_ns = 0;
+};
+
+std::optional<FileFacts> facts_of(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return FileFacts{static_cast<uint64_t>(info.st_size),
+                   info.st_ctim.tv_sec * kNsPerS + info.st_ctim.tv_nsec};
+}
+
+/// Whether it has the name and place of an object.
+bool digest_of(const fs::path& path, const fs::path& objects, Digest& digest) {
+  bool is_placed = path.parent_path().parent_path() == objects;
+  std::string hex = path.parent_path().filename().string() + path.filename().string();
+  return is_placed && Digest::parse_hex(hex, digest);
+}
+
+struct Found {
+  std::string path;
+  std::optional<Digest> digest;  // nothing: no object
+  FileFacts facts;
+};
+
+std::vector<Found> files_below(const std::string& dir) {
+  std::vector<Found> all;
+  std::error_code error;
+  fs::path objects = fs::path(dir) / "objects";
+  for (fs::recursive_directory_iterator walk(objects, error), end; !error && walk != end;
+       walk.increment(error)) {
+    std::string path = walk->path().string();
+    auto facts = facts_of(path);
+    if (!facts) continue;
+    Found found{path, std::nullopt, *facts};
+    if (Digest digest; digest_of(walk->path(), objects, digest)) found.digest = digest;
+    all.push_back(std::move(found));
+  }
+  return all;
+}
+
+}  // namespace
+
+ContentStore::ContentStore(const std::string& dir, Resolve resolve, bool is_own, uint64_t bytes_max)
+    : dir_(dir),
+      resolve_(std::move(resolve)),
+      is_own_(is_own),
+      bytes_max_(bytes_max),
+      sound_(dir) {}
+
+std::shared_ptr<ContentStore> ContentStore::of_state(const std::string& dir, Resolve resolve) {
+  return std::shared_ptr<ContentStore>(new ContentStore(dir, std::move(resolve), false, 0));
+}
+
+Result<std::shared_ptr<ContentStore>> ContentStore::open(const std::string& dir,
+                                                         uint64_t bytes_max) {
+  std::shared_ptr<ContentStore> store(new ContentStore(dir, nullptr, true, bytes_max));
+  FLOW_TRY(store->find_what_is_there());
+  return store;
+}
+
+Status ContentStore::find_what_is_there() {
+  FLOW_TRY(make_dirs(dir_ + "/objects"));
+  std::vector<Found> all = files_below(dir_);
+  std::sort(all.begin(), all.end(),
+            [](const Found& a, const Found& b) { return a.facts.changed_ns < b.facts.changed_ns; });
+  for (const Found& found : all) {
+    if (found.digest)
+      index_.add(*found.digest, found.facts.size, found.facts.changed_ns);
+    else if (::unlink(found.path.c_str()) != 0)
+      return environment_error(fmt::format("cannot remove `{}`, which was left half written: {}",
+                                           found.path, std::strerror(errno)));
+  }
+  return {};
+}
+
+bool ContentStore::has(const Content& content) {
+  auto facts = facts_of(path_of(content.digest));
+  bool is_there = facts && (!content.size || *content.size == facts->size) &&
+                  sound_.is_sound(content.digest) && renew_object(path_of(content.digest)).ok();
+  if (!is_there) return false;
+  sound_.note_sound(content.digest);
+  note(content.digest);
+  return true;
+}
+
+Result<Source> ContentStore::open_source(const Digest& digest) {
+  auto object = Source::of_file(path_of(digest), false);
+  if (object.ok()) {
+    std::lock_guard lock(mutex_);
+    if (is_own_ && !index_.knows(digest)) index_.add(digest, object->size(), object->changed_ns());
+    return object;
+  }
+  if (::access(path_of(digest).c_str(), F_OK) == 0) return object.error();
+  auto elsewhere = resolve_ ? resolve_(digest) : std::nullopt;
+  if (elsewhere) return std::move(*elsewhere);
+  return environment_error(
+      fmt::format("the content {} is not here: it was collected or lost", digest.hex()));
+}
+
+void ContentStore::drop_if_damaged(const Digest& digest) {
+  if (!remove_unless(path_of(digest), digest)) return;
+  std::lock_guard lock(mutex_);
+  index_.remove(digest);
+}
+
+void ContentStore::pin(const std::string& owner, const std::vector<Digest>& digests) {
+  std::lock_guard lock(mutex_);
+  index_.pin(owner, digests, file_clock_ns());
+}
+
+void ContentStore::unpin(const std::string& owner) {
+  std::lock_guard lock(mutex_);
+  index_.unpin(owner);
+}
+
+ContentStore::Usage ContentStore::usage() const {
+  std::lock_guard lock(mutex_);
+  return {index_.bytes(), index_.pinned_bytes(), bytes_max_, evicted_, evicted_bytes_};
+}
+
+void ContentStore::note(const Digest& digest) {
+  auto facts = is_own_ ? facts_of(path_of(digest)) : std::nullopt;
+  if (!facts) return;
+  std::lock_guard lock(mutex_);
+  index_.add(digest, facts->size, facts->changed_ns);
+}
+
+Result<std::unique_ptr<Incoming>> ContentStore::begin(const Digest& digest, uint64_t size) {
+  FLOW_TRY(reserve(size));
+  std::unique_ptr<Incoming> incoming(new Incoming(shared_from_this(), digest, size));
+  if (incoming->object_.descriptor() < 0)
+    return environment_error(
+        fmt::format("cannot write `{}`: {}", incoming->object_.path(), std::strerror(errno)));
+  return incoming;
+}
+
+Status ContentStore::reserve(uint64_t size) {
+  std::vector<std::string> moved;
+  bool has_room;
+  {
+    std::lock_guard lock(mutex_);
+    has_room = evict_for(size, moved);
+    if (has_room) reserved_ += size;
+  }
+  if (!has_room) {
+    find_leftovers();
+    std::lock_guard lock(mutex_);
+    has_room = evict_for(size, moved);
+    if (has_room) reserved_ += size;
+  }
+  // Large ones take their time, so they were only moved away under the lock.
+  for (const std::string& path : moved) ::unlink(path.c_str());
+  if (has_room) return {};
+  std::lock_guard lock(mutex_);
+  return environment_error(fmt::format(
+      "content of {} bytes has no room in `{}`: of its {} bytes {} are of attempts that run, or "
+      "wait for the head, and {} are on their way",
+      size, dir_, bytes_max_, index_.pinned_bytes(), reserved_));
+}
+
+bool ContentStore::has_room_for(uint64_t size) const {
+  uint64_t taken = index_.bytes() + reserved_;
+  return bytes_max_ == 0 || (size <= bytes_max_ && taken <= bytes_max_ - size);
+}
+
+bool ContentStore::evict_for(uint64_t size, std::vector<std::string>& moved) {
+  uint64_t used = 0;
+  while (!has_room_for(size)) {
+    const auto* next = index_.next_unpinned(used);
+    if (next == nullptr) return false;
+    used = next->second.used;
+    evict(next->first, next->second, moved);
+  }
+  return true;
+}
+
+void ContentStore::evict(const Digest& digest, const ContentIndex::Entry& entry,
+                         std::vector<std::string>& moved) {
+  std::string path = path_of(digest);
+  auto now = facts_of(path);
+  // An attempt that made the same has touched it, and counts on it.
+  bool was_touched = now && now->changed_ns != entry.changed_ns;
+  if (was_touched && now->changed_ns >= index_.oldest_owner_ns()) return;
+  if (now) {
+    std::string away = dir_ + "/objects/tmp-" + random_name();
+    if (::rename(path.c_str(), away.c_str()) != 0) return;
+    moved.push_back(away);
+    evicted_++;
+    evicted_bytes_ += now->size;
+  }
+  index_.remove(Digest(digest));  // the one given lies in it
+}
+
+// What attempts that are no more have made, and nobody has asked for.
+void ContentStore::find_leftovers() {
+  std::vector<Found> all = files_below(dir_);
+  std::lock_guard lock(mutex_);
+  for (const Found& found : all) {
+    bool is_left = found.digest && !index_.knows(*found.digest) &&
+                   found.facts.changed_ns < index_.oldest_owner_ns();
+    if (is_left) index_.add_unused(*found.digest, found.facts.size, found.facts.changed_ns);
+  }
+}
+
+void ContentStore::took(const Digest& digest, uint64_t size) {
+  sound_.note_sound(digest);
+  note(digest);
+  release(size);
+}
+
+void ContentStore::release(uint64_t size) {
+  std::lock_guard lock(mutex_);
+  reserved_ -= size;
+}
+
+Incoming::Incoming(std::shared_ptr<ContentStore> store, const Digest& digest, uint64_t size)
+    : store_(std::move(store)), digest_(digest), size_(size), object_(store_->dir()) {}
+
+Incoming::~Incoming() {
+  if (!is_kept_) store_->release(size_);
+}
+
+Status Incoming::write(std::string_view bytes) {
+  FLOW_CHECK(bytes.size() <= size_ - written_);
+  if (!write_all(object_.descriptor(), bytes))
+    return environment_error(
+        fmt::format("cannot write `{}`: {}", object_.path(), std::strerror(errno)));
+  written_ += bytes.size();
+  return {};
+}
+
+Status Incoming::keep() {
+  FLOW_CHECK(written_ == size_);
+  FLOW_TRY(object_.keep_as(digest_));
+  is_kept_ = true;
+  store_->took(digest_, size_);
+  return {};
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,124 @@
+// The content that one side of a session holds: files under DIR/objects, as an executor finds them
+// there. A worker's folder has a limit: what it could fetch again goes when room is needed, least
+// recently used first.
+//
+// Content that is pinned stays: by an attempt, what it is given and what it made, until the head
+// has taken that. What an attempt is making the store does not know of before it is told; such
+// files, and those that an attempt found made already, stay while an owner of pins is as old as
+// they are. So an attempt has pins, if of nothing, from before it begins. The folder is on a disk
+// of this machine's: its clock stamps the files.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/objects.hpp"
+#include "engine/cluster/content/index.hpp"
+#include "engine/cluster/content/source.hpp"
+
+namespace flow::cluster {
+
+/// Content by digest, and its size where that is known.
+struct Content {
+  Digest digest;
+  std::optional<uint64_t> size;
+};
+
+class Incoming;
+
+/// Thread-safe. Reads and writes the disk, but for what says that it does not.
+class ContentStore : public std::enable_shared_from_this<ContentStore> {
+ public:
+  /// Where content lies that is not under objects/: null where it is nowhere.
+  using Resolve = std::function<std::optional<Result<Source>>(const Digest&)>;
+
+  /// A folder of this process's and its executors' alone, of which none runs yet. What a crash left
+  /// half is removed, what is whole is found. `bytes_max` 0: no limit.
+  static Result<std::shared_ptr<ContentStore>> open(const std::string& dir, uint64_t bytes_max);
+  /// A head's state, whose garbage is collected elsewhere: nothing is evicted. `resolve` is called
+  /// by any thread, as long as this is there.
+  static std::shared_ptr<ContentStore> of_state(const std::string& dir, Resolve resolve);
+
+  const std::string& dir() const { return dir_; }
+  std::string path_of(const Digest& digest) const { return sound_.path(digest); }
+  /// Whether it is under objects/, whole: it is read where that is not known. If so it counts as
+  /// used now.
+  bool has(const Content& content);
+  /// From objects/ or, where it is not there, wherever it is resolved to. Not verified: who gets it
+  /// does that.
+  Result<Source> open_source(const Digest& digest);
+  /// Begins to take content of this size in; makes room for it.
+  Result<std::unique_ptr<Incoming>> begin(const Digest& digest, uint64_t size);
+  /// Removes an object that is not what its name says.
+  void drop_if_damaged(const Digest& digest);
+
+  /// Until unpin(owner) these stay, those that come later too. No disk.
+  void pin(const std::string& owner, const std::vector<Digest>& digests);
+  void unpin(const std::string& owner);
+
+  struct Usage {
+    uint64_t bytes = 0, pinned_bytes = 0, bytes_max = 0;
+    uint64_t evicted = 0, evicted_bytes = 0;
+  };
+  Usage usage() const;
+
+ private:
+  friend class Incoming;
+  ContentStore(const std::string& dir, Resolve resolve, bool is_own, uint64_t bytes_max);
+
+  Status find_what_is_there();
+  void find_leftovers();
+  Status reserve(uint64_t size);
+  bool evict_for(uint64_t size, std::vector<std::string>& moved);
+  void evict(const Digest& digest, const ContentIndex::Entry& entry,
+             std::vector<std::string>& moved);
+  bool has_room_for(uint64_t size) const;
+  void note(const Digest& digest);
+  void took(const Digest& digest, uint64_t size);
+  void release(uint64_t size);
+
+  const std::string dir_;
+  const Resolve resolve_;
+  const bool is_own_;
+  const uint64_t bytes_max_;
+  SoundObjects sound_;
+  mutable std::mutex mutex_;
+  ContentIndex index_;
+  uint64_t reserved_ = 0;
+  uint64_t evicted_ = 0, evicted_bytes_ = 0;
+};
+
+/// Content that comes in, piece after piece. write() and hash() each take every byte in order, and
+/// may be called by two threads.
+class Incoming {
+ public:
+  ~Incoming();
+  Incoming(const Incoming&) = delete;
+  Incoming& operator=(const Incoming&) = delete;
+
+  Status write(std::string_view bytes);
+  void hash(std::string_view bytes) { hash_.update(bytes); }
+  /// Whether all that was hashed is the content that was to come. Once.
+  bool is_right() { return hash_.finish() == digest_; }
+  /// Durable under its name. Once, after all came and is right.
+  Status keep();
+
+ private:
+  friend class ContentStore;
+  Incoming(std::shared_ptr<ContentStore> store, const Digest& digest, uint64_t size);
+
+  const std::shared_ptr<ContentStore> store_;
+  const Digest digest_;
+  const uint64_t size_;
+  uint64_t written_ = 0;
+  bool is_kept_ = false;
+  Sha256 hash_;
+  NewObject object_;
+};
+
+}  // namespace flow::cluster

@@ -1,0 +1,138 @@
+// What an order and a report name that does not travel with them.
+#include <catch2/catch.hpp>
+
+#include "engine/base/checkpoint.hpp"
+#include "engine/cluster/content/needed.hpp"
+
+namespace flow::cluster {
+namespace {
+
+Tensor tensor_of(const std::string& text, std::vector<int64_t> shape) {
+  Tensor tensor;
+  tensor.digest = sha256(text);
+  tensor.shape = std::move(shape);
+  return tensor;
+}
+
+File file_of(const std::string& text, std::string origin = "") {
+  File file;
+  file.name = "f";
+  file.size = text.size();
+  file.digest = sha256(text);
+  file.origin = std::move(origin);
+  return file;
+}
+
+File folder_of(const std::vector<std::string>& texts, std::string origin = "") {
+  File folder = file_of("listing", std::move(origin));
+  folder.is_folder = true;
+  for (const std::string& text : texts)
+    folder.entries.push_back({"sub/" + text, false, text.size(), sha256(text)});
+  return folder;
+}
+
+/// "a 12 origin file", in their order, where `names` are the texts of the digests.
+std::vector<std::string> words_of(const std::vector<Needed>& all,
+                                  const std::vector<std::string>& names) {
+  std::vector<std::string> words;
+  for (const Needed& each : all) {
+    std::string name = "?";
+    for (const std::string& text : names)
+      if (sha256(text) == each.content.digest) name = text;
+    std::string size = each.content.size ? std::to_string(*each.content.size) : "-";
+    words.push_back(name + " " + size + " " + each.origin + " " + each.file);
+  }
+  return words;
+}
+
+using Words = std::vector<std::string>;
+
+TEST_CASE("an order needs what its arguments, steps and checkpoint name, each once") {
+  AttemptOrder order;
+  Tensor tensor = tensor_of("tensor", {3, 5});
+  order.args = encode_value(Value::list(
+      {Value(tensor), Value(file_of("large")), Value(file_of("small")),
+       Value::map({{"deep", Value::list({Value(file_of("there", "/data/there.csv"))})}}),
+       Value(folder_of({"one", "three"}, "/data/folder")), Value(tensor), Value("text")}));
+  order.blobs.emplace_back(sha256("small"), "small");
+  order.steps.emplace_back("step", encode_value(Value(file_of("of a step"))));
+  order.signals.emplace_back("signal", encode_value(Value(true)));
+  order.has_checkpoint = true;
+  order.checkpoint = encode_checkpoint_row({std::nullopt, "checkpoints/r/t/1.st", sha256("saved")},
+                                           Value::list({Value(file_of("beside"))}));
+  CHECK(words_of(needed_content(order),
+                 {"tensor", "large", "there", "one", "three", "of a step", "saved", "beside"}) ==
+        Words{"tensor 60  ", "large 5  ", "there 5 /data/there.csv ", "one 3 /data/folder/sub/one ",
+              "three 5 /data/folder/sub/three ", "of a step 9  ", "beside 6  ",
+              "saved -  checkpoints/r/t/1.st"});
+  order = {};
+  order.args = encode_value(Value::list({Value(1), Value("two")}));
+  CHECK(needed_content(order).empty());
+}
+
+TEST_CASE("a report needs what its result or checkpoint names, and what its dynamic calls do") {
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.value = encode_value(Value::list({Value(tensor_of("tensor", {})), Value(file_of("f1"))}));
+  report.blobs.emplace_back(sha256("f1"), "f1");
+  PlanFragment fragment;
+  fragment.nodes.resize(1);
+  fragment.nodes[0].name = "call";
+  fragment.nodes[0].args = Value::list({Value(file_of("of a call"))});
+  fragment.result = Value(file_of("result"));
+  report.fragment = encode_fragment(fragment);
+  auto needed = needed_content(report);
+  REQUIRE(needed.ok());
+  CHECK(words_of(*needed, {"tensor", "result", "of a call"}) ==
+        Words{"tensor 4  ", "result 6  ", "of a call 9  "});
+
+  Report saved{};
+  saved.kind = Report::Kind::saved;
+  saved.text = "step";
+  saved.value = encode_value(Value(file_of("of a step")));
+  CHECK(words_of(*needed_content(saved), {"of a step"}) == Words{"of a step 9  "});
+  saved.text.clear();
+  saved.value =
+      encode_checkpoint_row({std::nullopt, "checkpoints/r/t/1.st", sha256("saved")}, Value());
+  CHECK(words_of(*needed_content(saved), {"saved"}) == Words{"saved -  checkpoints/r/t/1.st"});
+  Report log{};
+  log.kind = Report::Kind::log;
+  log.text = "line";
+  CHECK(needed_content(log)->empty());
+}
+
+TEST_CASE("a report that can't be is refused") {
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.value = "\xff";
+  CHECK_FALSE(needed_content(report).ok());
+  report.value.clear();
+  report.fragment = "no fragment";
+  CHECK_FALSE(needed_content(report).ok());
+  report.fragment.clear();
+  report.value = encode_value(Value(tensor_of("t", {INT64_MAX, 4})));
+  CHECK_FALSE(needed_content(report).ok());
+  Report saved{};
+  saved.kind = Report::Kind::saved;
+  for (const char* place :
+       {"checkpoints/../LOCK", "/etc/passwd", "checkpoints//x", "objects/ab/cd", "checkpoints/"}) {
+    CAPTURE(place);
+    saved.value = encode_checkpoint_row({std::nullopt, place, sha256("x")}, Value());
+    CHECK_FALSE(needed_content(saved).ok());
+  }
+}
+
+TEST_CASE("arguments for another machine name nothing that is read in place here") {
+  std::string args = encode_value(
+      Value::list({Value(file_of("there", "/data/there.csv")), Value("text"),
+                   Value::map({{"folder", Value(folder_of({"one"}, "/data/folder"))}, {"n", 1}})}));
+  std::string same =
+      encode_value(Value::list({Value(file_of("there")), Value("text"),
+                                Value::map({{"folder", Value(folder_of({"one"}))}, {"n", 1}})}));
+  CHECK(without_origins(args) == same);
+  CHECK(without_origins(same) == same);
+  CHECK(without_origins(encode_value(Value(1))) == encode_value(Value(1)));
+}
+
+}  // namespace
+}  // namespace flow::cluster

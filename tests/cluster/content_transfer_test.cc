@@ -1,0 +1,241 @@
+// Content goes from one side's folder to the other's: whole, verified, once, or not at all.
+#include <unistd.h>
+
+#include "tests/cluster/content_pair.hpp"
+#include "transports/inproc/inproc.hpp"
+#include "transports/ucx/ucx.hpp"
+
+namespace flow::cluster {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr size_t kMib = size_t{1} << 20;
+const auto kNames =
+    FLOW_TEST_UCX ? std::vector<std::string>{"inproc", "ucx"} : std::vector<std::string>{"inproc"};
+
+std::unique_ptr<Transport> transport_of(const std::string& name) {
+  if (name == "inproc") return make_inproc_transport();
+  auto made = make_ucx_transport({}, true);
+  REQUIRE(made.ok());
+  return std::move(*made);
+}
+
+TransferOptions options_of(std::shared_ptr<ContentStore> store) {
+  TransferOptions options;
+  options.store = std::move(store);
+  return options;
+}
+
+/// A head's state and a worker's folder, and a session between.
+struct Story {
+  explicit Story(const std::string& name = "inproc", uint64_t bytes_max = 0,
+                 ContentStore::Resolve resolve = nullptr)
+      : state(ContentStore::of_state(head_folder.path, std::move(resolve))),
+        transport(transport_of(name)) {
+    auto opened = ContentStore::open(worker_folder.path, bytes_max);
+    REQUIRE(opened.ok());
+    store = std::move(*opened);
+  }
+  void connect(bool encrypt = false) {
+    TransferOptions a = options_of(state), b = options_of(store);
+    if (encrypt) {
+      Key one = random_key(), other = random_key();
+      a.seal.emplace(one, other);
+      b.seal.emplace(other, one);
+      a.encrypt = true;
+    }
+    pair.emplace(*transport, a, b);
+  }
+  Content at_head(std::string_view bytes) { return put_object(head_folder.path, bytes); }
+  Content at_worker(std::string_view bytes) { return put_object(worker_folder.path, bytes); }
+  Side& head() { return *pair->head; }
+  Side& worker() { return *pair->worker; }
+  void check_sound() {
+    CHECK_FALSE(head().is_broken);
+    CHECK_FALSE(worker().is_broken);
+  }
+
+  TestFolder head_folder, worker_folder;
+  std::shared_ptr<ContentStore> state, store;
+  std::unique_ptr<Transport> transport;
+  std::optional<ContentPair> pair;
+};
+
+std::string error_of(const Status& status) { return status.ok() ? "" : status.error().message; }
+
+TEST_CASE("content of any size comes from either side, durable under its name") {
+  std::string name = GENERATE(from_range(kNames));
+  bool is_sealed = GENERATE(false, true);
+  Story story(name);
+  story.connect(is_sealed);
+  for (size_t size : {size_t{0}, size_t{1}, size_t{65'535}, size_t{65'536}, size_t{65'537},
+                      kChunkBytes - 1, kChunkBytes, kChunkBytes + 1, 7 * kChunkBytes + 3}) {
+    CAPTURE(size);
+    std::string bytes = random_bytes_of(size, size);
+    Content down = story.at_head(bytes), up = story.at_worker(bytes + "up");
+    CHECK(error_of(story.worker().fetch(down)).empty());
+    CHECK(error_of(story.head().fetch(up)).empty());
+    CHECK((*read_file(story.store->path_of(down.digest)) == bytes));
+    CHECK((*read_file(story.state->path_of(up.digest)) == bytes + "up"));
+    CHECK(::access(story.store->path_of(down.digest).c_str(), W_OK) == (::geteuid() == 0 ? 0 : -1));
+  }
+  TransferCounters counters = story.worker().transfer->counters();
+  CHECK(counters.fetched == 9);
+  CHECK(counters.failed + counters.found == 0);
+  CHECK(story.head().transfer->counters().fetched == 9);
+  story.check_sound();
+}
+
+TEST_CASE("100 MiB come while messages go on between the chunks") {
+  std::string name = GENERATE(from_range(kNames));
+  Story story(name);
+  Content large = story.at_head(random_bytes_of(100 * kMib));
+  story.connect();
+  story.head().ping_after = 4;  // it is asked, and three chunks
+  CHECK(error_of(story.worker().fetch(large)).empty());
+  CHECK(story.worker().ping_came_at < 60 * kMib);
+  CHECK(story.worker().transfer->counters().bytes_in == 100 * kMib);
+  story.check_sound();
+}
+
+TEST_CASE("many at once come all, and what many ask for comes once") {
+  std::string name = GENERATE(from_range(kNames));
+  Story story(name);
+  constexpr int kCount = 200;
+  std::vector<Content> all;
+  uint64_t bytes = 0;
+  for (int i = 0; i < kCount; i++) {
+    size_t size = static_cast<size_t>(i) * 1'111;
+    all.push_back(story.at_head(random_bytes_of(size, static_cast<uint64_t>(i) + 1)));
+    bytes += size;
+  }
+  story.connect();
+  std::vector<std::future<Status>> dones;
+  for (int times = 0; times < 3; times++)
+    for (const Content& each : all) dones.push_back(story.worker().begin_fetch(each));
+  for (auto& done : dones) CHECK(error_of(done.get()).empty());
+  for (const Content& each : all) CHECK(story.store->has(each));
+  TransferCounters counters = story.worker().transfer->counters();
+  CHECK(counters.fetched == kCount);
+  CHECK(counters.bytes_in == bytes);
+  CHECK(error_of(story.worker().fetch(all[7])).empty());
+  CHECK(story.worker().transfer->counters().bytes_in == bytes);
+  story.check_sound();
+}
+
+TEST_CASE("content that the other side has not is told so, and the session goes on") {
+  Story story;
+  story.connect();
+  Content content = content_of("nowhere");
+  CHECK_THAT(error_of(story.worker().fetch(content)),
+             Contains("the peer can't give the content " + content.digest.hex()) &&
+                 Contains("collected or lost"));
+  CHECK(error_of(story.worker().fetch(story.at_head("here"))).empty());
+  CHECK(story.worker().transfer->counters().failed == 1);
+  story.check_sound();
+}
+
+TEST_CASE("content is read in place, or where else it is, and what changed there is named") {
+  std::string good = random_bytes_of(3 * kMib), other = random_bytes_of(3 * kMib, 2);
+  TestFolder inputs;
+  std::string path = inputs / "input.bin";
+  Digest in_place = sha256(good), row = sha256("a row");
+  Story story("inproc", 0, [&](const Digest& digest) -> std::optional<Result<Source>> {
+    if (digest == in_place) return Source::of_file(path, true);
+    if (digest == row) return Source::of_bytes("a row");
+    return std::nullopt;
+  });
+  story.connect();
+  CHECK(error_of(story.worker().fetch(content_of("a row"))).empty());
+  for (const std::string& now : {other, good + "longer"}) {
+    REQUIRE(write_file_atomic(path, now).ok());
+    CHECK_THAT(error_of(story.worker().fetch(content_of(good))),
+               Contains("input changed: `" + path + "`") && Contains("start the run again"));
+  }
+  CHECK_FALSE(story.store->has(content_of(good)));
+  REQUIRE(write_file_atomic(path, good).ok());
+  CHECK(error_of(story.worker().fetch(content_of(good))).empty());
+  std::filesystem::remove(path);
+  CHECK(error_of(story.worker().fetch(content_of(good))).empty());  // it is here
+  story.check_sound();
+}
+
+TEST_CASE("damaged content is not taken, and is removed where it lies") {
+  Story story;
+  Content content = story.at_worker(random_bytes_of(2 * kMib));
+  std::string path = story.store->path_of(content.digest);
+  std::filesystem::remove(path);
+  REQUIRE(write_file_atomic(path, random_bytes_of(2 * kMib, 2), 0400).ok());
+  story.connect();
+  CHECK_THAT(error_of(story.head().fetch(content)), Contains("is damaged there, or was changed"));
+  CHECK_FALSE(story.state->has(content));
+  CHECK(temporaries_in(story.head_folder.path) == 0);
+  while (::access(path.c_str(), F_OK) == 0) ::usleep(1000);
+  CHECK_THAT(error_of(story.head().fetch(content)), Contains("collected or lost"));
+  story.check_sound();
+}
+
+TEST_CASE("content that is damaged here is fetched again") {
+  Story story;
+  std::string bytes = random_bytes_of(kMib);
+  Content content = story.at_head(bytes);
+  story.at_worker(bytes);
+  std::string path = story.store->path_of(content.digest);
+  std::filesystem::remove(path);
+  REQUIRE(write_file_atomic(path, bytes.substr(0, kMib / 2), 0400).ok());
+  story.connect();
+  CHECK(error_of(story.worker().fetch(content)).empty());
+  CHECK((*read_file(path) == bytes));
+}
+
+TEST_CASE("what has no room is refused, and what is pinned stays") {
+  Story story("inproc", 4 * kMib);
+  Content a = story.at_head(random_bytes_of(2 * kMib, 1)),
+          b = story.at_head(random_bytes_of(2 * kMib, 2)),
+          c = story.at_head(random_bytes_of(2 * kMib, 3)),
+          large = story.at_head(random_bytes_of(5 * kMib));
+  story.connect();
+  CHECK_THAT(error_of(story.worker().fetch(large)), Contains("has no room in"));
+  story.store->pin("attempt 1", {a.digest});
+  for (const Content& each : {a, b, c}) CHECK(error_of(story.worker().fetch(each)).empty());
+  CHECK(story.store->has(a));
+  CHECK_FALSE(story.store->has(b));
+  CHECK(story.store->has(c));
+  story.store->pin("attempt 2", {c.digest});
+  CHECK_THAT(error_of(story.worker().fetch(b)), Contains("4194304 are of attempts that run"));
+  story.store->unpin("attempt 1");
+  CHECK(error_of(story.worker().fetch(b)).empty());
+  CHECK_FALSE(story.store->has(a));
+  CHECK(temporaries_in(story.worker_folder.path) == 0);
+  story.check_sound();
+}
+
+TEST_CASE("when the session ends every fetch is told, and another session fetches anew") {
+  std::string name = GENERATE(from_range(kNames));
+  Story story(name);
+  std::string bytes = random_bytes_of(60 * kMib);
+  Content large = story.at_head(bytes);
+  std::vector<Content> all;
+  for (uint64_t i = 0; i < 40; i++) all.push_back(story.at_head(random_bytes_of(kMib, i)));
+  story.connect();
+  std::vector<std::future<Status>> dones;
+  dones.push_back(story.worker().begin_fetch(large));
+  for (const Content& each : all) dones.push_back(story.worker().begin_fetch(each));
+  while (story.worker().transfer->counters().bytes_in < 3 * kMib) ::usleep(1000);
+  story.head().link->close(0);
+  int failed = 0;
+  for (auto& done : dones) failed += !done.get().ok();
+  CHECK(failed > 0);
+  CHECK_THAT(error_of(story.worker().fetch(large)), !Catch::Matchers::Equals(""));
+  story.pair.reset();
+  story.transport = transport_of(name);  // the old one has let go of everything
+  CHECK(temporaries_in(story.worker_folder.path) == 0);
+  story.connect();
+  CHECK(error_of(story.worker().fetch(large)).empty());
+  for (const Content& each : all) CHECK(error_of(story.worker().fetch(each)).empty());
+  CHECK((*read_file(story.store->path_of(large.digest)) == bytes));
+}
+
+}  // namespace
+}  // namespace flow::cluster
