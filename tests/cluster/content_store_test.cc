@@ -1,0 +1,180 @@
+// A worker's folder of content: what stays, what goes, and what a crash leaves.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/cluster/content_pair.hpp"
+
+namespace flow::cluster {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr uint64_t kPiece = 1000, kFour = 4 * kPiece;
+
+std::string piece(uint64_t number) { return random_bytes_of(kPiece, number); }
+Digest digest_of(uint64_t number) { return sha256(piece(number)); }
+
+std::shared_ptr<ContentStore> open_store(const TestFolder& folder, uint64_t bytes_max = kFour) {
+  auto opened = ContentStore::open(folder.path, bytes_max);
+  REQUIRE(opened.ok());
+  return *opened;
+}
+
+/// As it comes from the head.
+Status take(ContentStore& store, uint64_t number) {
+  auto incoming = store.begin(digest_of(number), kPiece);
+  if (!incoming.ok()) return incoming.error();
+  (*incoming)->hash(piece(number));
+  REQUIRE((*incoming)->write(piece(number)).ok());
+  REQUIRE((*incoming)->is_right());
+  return (*incoming)->keep();
+}
+
+std::vector<uint64_t> held(const TestFolder& folder) {
+  std::vector<uint64_t> numbers;
+  for (uint64_t i = 0; i < 20; i++)
+    if (::access(object_path(folder.path, digest_of(i)).c_str(), F_OK) == 0) numbers.push_back(i);
+  return numbers;
+}
+
+using Numbers = std::vector<uint64_t>;
+
+TEST_CASE("what was used longest ago goes first, and no more than room is needed for") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  for (uint64_t i = 0; i < 4; i++) REQUIRE(take(*store, i).ok());
+  CHECK(store->usage().bytes == kFour);
+  CHECK(store->usage().evicted == 0);
+  CHECK(store->has({digest_of(0), kPiece}));  // used
+  REQUIRE(take(*store, 4).ok());
+  CHECK(held(folder) == Numbers{0, 2, 3, 4});
+  REQUIRE(take(*store, 5).ok());
+  CHECK(held(folder) == Numbers{0, 3, 4, 5});
+  CHECK(store->usage().evicted_bytes == 2 * kPiece);
+  CHECK(temporaries_in(folder.path) == 0);
+}
+
+TEST_CASE("what is pinned stays as long as anybody pins it, and what comes needs its room") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  store->pin("a", {digest_of(0), digest_of(1)});
+  store->pin("b", {digest_of(1), digest_of(2), digest_of(3)});
+  for (uint64_t i = 0; i < 4; i++) REQUIRE(take(*store, i).ok());
+  CHECK(store->usage().pinned_bytes == kFour);
+  Status full = take(*store, 4);
+  REQUIRE_FALSE(full.ok());
+  CHECK_THAT(full.error().message, Contains("content of 1000 bytes has no room in `" + folder.path +
+                                            "`: of its 4000 bytes 4000 are of attempts"));
+  store->unpin("a");
+  REQUIRE(take(*store, 4).ok());
+  CHECK(held(folder) == Numbers{1, 2, 3, 4});
+  auto coming = store->begin(digest_of(5), kPiece);  // in 4's place
+  REQUIRE(coming.ok());
+  CHECK_FALSE(store->begin(digest_of(6), kPiece).ok());
+  coming->reset();
+  CHECK(store->begin(digest_of(6), kPiece).ok());
+  store->unpin("nobody");
+  store->unpin("b");
+  CHECK(store->usage().pinned_bytes == 0);
+}
+
+TEST_CASE("what an attempt makes or finds made stays until it has ended") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  REQUIRE(take(*store, 0).ok());
+  REQUIRE(take(*store, 1).ok());
+  ::usleep(20'000);  // the file system's clock has ticks
+  store->pin("attempt", {});
+  put_object(folder.path, piece(2));                                   // made
+  REQUIRE(renew_object(object_path(folder.path, digest_of(0))).ok());  // found made
+  for (uint64_t i = 3; i < 10; i++) REQUIRE(take(*store, i).ok());
+  CHECK(held(folder) == Numbers{0, 2, 7, 8, 9});
+  store->unpin("attempt");
+  ::usleep(20'000);
+  store->pin("next", {});
+  for (uint64_t i = 10; i < 14; i++) REQUIRE(take(*store, i).ok());
+  CHECK(held(folder) == Numbers{2, 10, 11, 12, 13});  // not known yet, and not in the way
+  store->pin("next", {digest_of(10), digest_of(11), digest_of(12), digest_of(13)});
+  CHECK_FALSE(take(*store, 14).ok());
+  CHECK(held(folder) == Numbers{10, 11, 12, 13});
+}
+
+TEST_CASE("after a crash what is whole is found, and what is half is removed") {
+  TestFolder folder;
+  {
+    auto store = open_store(folder);
+    for (uint64_t i = 0; i < 3; i++) REQUIRE(take(*store, i).ok());
+  }
+  put_object(folder.path, piece(3));
+  std::string target = object_path(folder.path, digest_of(4));
+  REQUIRE(make_dirs(std::filesystem::path(target).parent_path().string()).ok());
+  for (const std::string& name :
+       {folder / "objects/tmp-x1y2z3", target + ".tmp-abc", folder / "objects/notes"})
+    REQUIRE(write_file_atomic(name, "half").ok());
+  auto store = open_store(folder);
+  CHECK(store->usage().bytes == kFour);
+  CHECK(held(folder) == Numbers{0, 1, 2, 3});
+  for (const auto& each : std::filesystem::recursive_directory_iterator(folder / "objects"))
+    CHECK((each.is_directory() || each.file_size() == kPiece));
+  REQUIRE(take(*store, 5).ok());
+  CHECK(held(folder) == Numbers{1, 2, 3, 5});  // the oldest went
+}
+
+TEST_CASE("only what holds what its name says is there") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  REQUIRE(take(*store, 0).ok());
+  std::string path = store->path_of(digest_of(0));
+  CHECK(store->has({digest_of(0), kPiece}));
+  CHECK(store->has({digest_of(0), std::nullopt}));
+  CHECK_FALSE(store->has({digest_of(0), kPiece + 1}));
+  CHECK_FALSE(store->has({digest_of(1), std::nullopt}));
+  REQUIRE(::chmod(path.c_str(), 0600) == 0);
+  REQUIRE(::truncate(path.c_str(), 10) == 0);
+  CHECK_FALSE(store->has({digest_of(0), std::nullopt}));
+  store->drop_if_damaged(digest_of(0));
+  CHECK(held(folder).empty());
+  CHECK(store->usage().bytes == 0);
+  REQUIRE(take(*store, 0).ok());
+  store->drop_if_damaged(digest_of(0));
+  CHECK(held(folder) == Numbers{0});
+}
+
+TEST_CASE("a head's state has no limit, and nothing of it goes") {
+  TestFolder folder;
+  auto state = ContentStore::of_state(folder.path, nullptr);
+  for (uint64_t i = 0; i < 8; i++) REQUIRE(take(*state, i).ok());
+  CHECK(held(folder).size() == 8);
+  CHECK(state->usage().bytes_max == 0);
+  CHECK_FALSE(state->open_source(digest_of(9)).ok());
+  auto source = state->open_source(digest_of(3));
+  REQUIRE(source.ok());
+  std::string bytes(kPiece, '\0');
+  REQUIRE(source->read(0, bytes.data(), kPiece).ok());
+  CHECK((bytes == piece(3)));
+  CHECK_FALSE(source->read(1, bytes.data(), kPiece).ok());  // beyond its end
+}
+
+TEST_CASE("a source is a regular file or bytes, and says where others may write to it") {
+  TestFolder folder;
+  REQUIRE(write_file_atomic(folder / "file", "content").ok());
+  auto file = Source::of_file(folder / "file", true);
+  REQUIRE(file.ok());
+  CHECK(file->size() == 7);
+  CHECK(file->place() == folder / "file");
+  CHECK(Source::of_file(folder / "file", false)->place().empty());
+  CHECK_THAT(Source::of_file(folder.path, true).error().message, Contains("no regular file"));
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THAT(Source::of_file(folder / "pipe", true).error().message, Contains("no regular file"));
+  CHECK_FALSE(Source::of_file(folder / "nothing", true).ok());
+  REQUIRE(::truncate((folder / "file").c_str(), 3) == 0);
+  char bytes[7];
+  CHECK_THAT(file->read(0, bytes, 7).error().message, Contains("was cut short meanwhile"));
+  Source text = Source::of_bytes("text");
+  REQUIRE(text.read(1, bytes, 3).ok());
+  CHECK(std::string_view(bytes, 3) == "ext");
+  REQUIRE(Source::of_bytes("").read(0, bytes, 0).ok());
+}
+
+}  // namespace
+}  // namespace flow::cluster
