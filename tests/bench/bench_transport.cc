@@ -22,6 +22,7 @@
 #include "flow/digest.hpp"
 #include "flow/transport.hpp"
 #include "tests/bench/bench.hpp"
+#include "tests/bench/floors.hpp"
 #include "transports/ucx/ucx.hpp"
 
 using namespace flow;
@@ -34,59 +35,6 @@ namespace {
 constexpr size_t kFrameBytes = 64;
 constexpr size_t kPutBytes = size_t{1} << 20;
 constexpr int kPutsAtOnce = 4, kPuts = 2'000, kRepeats = 5;
-constexpr size_t kOverallUs = 3, kOverallMib = 5;
-constexpr double kMib = 1.048576;
-
-/// Runs to its end; what it printed.
-std::string output_of(const std::string& command) {
-  std::string text;
-  FILE* pipe = ::popen((command + " 2>/dev/null").c_str(), "r");
-  if (pipe == nullptr) return text;
-  char buffer[4096];
-  while (size_t got = std::fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, got);
-  ::pclose(pipe);
-  return text;
-}
-
-uint16_t free_port() {
-  int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in own{};
-  own.sin_family = AF_INET;
-  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof own;
-  ::bind(socket, reinterpret_cast<sockaddr*>(&own), size);
-  ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size);
-  ::close(socket);
-  return ntohs(own.sin_port);
-}
-
-/// Of ucx_perftest's last line: a count, three times in us of which the last is over all, then two
-/// rates in MiB/s of which the last is over all. Empty where the program is not there.
-std::vector<double> perftest(const std::string& test, size_t bytes, int rounds) {
-  const char* named = ::getenv("FLOW_UCX_PERFTEST");
-  std::string program = named != nullptr ? named : "ucx_perftest";
-  if (output_of("command -v " + program).empty()) return {};
-  std::string settings =
-      "UCX_NET_DEVICES=lo UCX_POSIX_ERROR_HANDLING=y UCX_SYSV_ERROR_HANDLING=y "
-      "UCX_LOG_LEVEL=fatal ";
-  uint16_t port = free_port();
-  std::string common = fmt::format("{} -p {} -e -t {} -s {} -n {} -w {} -f", program, port, test,
-                                   bytes, rounds, rounds / 10);
-  std::thread server([&] { output_of(settings + common); });
-  std::string text;
-  for (int tries = 0; tries < 20 && text.find_first_of("0123456789") == std::string::npos;
-       tries++) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    text = output_of(settings + common + " 127.0.0.1");
-  }
-  server.join();
-  std::vector<double> figures;
-  size_t line = text.find_last_not_of(" \n");
-  line = line == std::string::npos ? 0 : text.rfind('\n', line);
-  std::istringstream words(text.substr(line == std::string::npos ? 0 : line));
-  for (double figure; words >> figure;) figures.push_back(figure);
-  return figures;
-}
 
 /// µs of a round trip over a plain socket between two threads.
 double socket_round_us(int rounds) {
@@ -203,14 +151,6 @@ double put_rate(Near& near) {
   return static_cast<double>(kPutBytes) * kPuts / (seconds() - began);
 }
 
-double digest_rate() {
-  std::string bytes(kPutBytes, 'x');
-  int rounds = 200;
-  double began = seconds();
-  for (int i = 0; i < rounds; i++) bytes[0] = sha256(bytes).hex()[0];
-  return static_cast<double>(kPutBytes) * rounds / (seconds() - began);
-}
-
 /// The best of some rounds of each, taken in turns: what else the machine does slows both.
 struct Best {
   double round = 1e9, perftest_round = 1e9, socket_round = 1e9;
@@ -219,7 +159,7 @@ struct Best {
   void take(Near& near, int rounds) {
     round = std::min(round, round_us(near, rounds));
     put = std::max(put, put_rate(near) / 1e6);
-    digest = std::max(digest, digest_rate() / 1e6);
+    digest = std::max(digest, digest_rate(kPutBytes) / 1e6);
     socket_round = std::min(socket_round, socket_round_us(rounds));
     auto latency = perftest("ucp_am_lat", kFrameBytes, rounds);
     auto bandwidth = perftest("ucp_am_bw", kPutBytes, kPuts);

@@ -1,0 +1,153 @@
+// Content between two processes over UCX, from a folder to a folder, against the lesser of what UCX
+// itself measures on the same transport in the same run (ucx_perftest, where that is installed) and
+// SHA-256 of the same bytes. The folders are in $FLOW_BENCH_DIR: on a disk, which is synced, it is
+// the disk that is measured. Usage: bench_content [MiB]   (default 256)
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <future>
+
+#include "engine/base/files.hpp"
+#include "engine/cluster/content/transfer.hpp"
+#include "tests/bench/floors.hpp"
+#include "transports/ucx/ucx.hpp"
+
+using namespace flow;
+using namespace flow::bench;
+using namespace flow::cluster;
+
+extern "C" char** environ;
+
+namespace {
+
+constexpr int kRepeats = 5, kSmall = 1'000, kPerftestPuts = 2'000;
+constexpr size_t kSmallBytes = 100'000;
+
+/// One side: its transfer's messages are the link's frames.
+class Side final : public LinkHandler {
+ public:
+  void start(std::shared_ptr<Link> link, const std::string& dir) {
+    TransferOptions options;
+    options.store = ContentStore::of_state(dir, nullptr);
+    options.jobs = &jobs_;
+    options.link = link;
+    options.send = [link](std::string_view message) { link->send(std::string(message)); };
+    options.peer = "the other process";
+    transfer = std::make_unique<ContentTransfer>(options);
+    started_.set_value();
+  }
+  void on_up() override { up.set_value(); }
+  void on_frame(std::string_view frame) override {
+    is_started_.wait();
+    if (!transfer->on_message(frame)) fmt::print(stderr, "a message was refused\n");
+  }
+  void on_down(const Error& why) override {
+    transfer->end(why);
+    down.set_value();
+  }
+  std::unique_ptr<ContentTransfer> transfer;
+  std::promise<void> up, down;
+
+ private:
+  Jobs jobs_{4};
+  std::promise<void> started_;
+  std::shared_future<void> is_started_ = started_.get_future().share();
+};
+
+int be_far(const std::string& address, const std::string& dir) {
+  auto transport = make_ucx_transport({}, true);
+  if (!transport.ok()) return 4;
+  auto side = std::make_shared<Side>();
+  auto link = (*transport)->connect(address, side);
+  if (!link.ok()) return 4;
+  side->start(*link, dir);
+  side->down.get_future().wait();
+  return 0;
+}
+
+Content make_object(const std::string& dir, size_t size, uint64_t seed) {
+  std::string bytes(size, '\0');
+  for (size_t at = 0; at + 8 <= size; at += 8) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    std::memcpy(bytes.data() + at, &seed, sizeof seed);
+  }
+  Content content{sha256(bytes), size};
+  std::string path = object_path(dir, content.digest);
+  (void)make_dirs(std::filesystem::path(path).parent_path().string());
+  write_text(path, bytes);
+  return content;
+}
+
+/// Seconds until all are there; what was there before is removed.
+double fetch_seconds(Side& side, const std::string& dir, const std::vector<Content>& all) {
+  for (const Content& each : all) ::unlink(object_path(dir, each.digest).c_str());
+  std::atomic<size_t> left{all.size()};
+  std::promise<void> finished;
+  double began = seconds();
+  for (const Content& each : all) {
+    side.transfer->fetch(each, [&](const Status& status) {
+      if (!status.ok()) fmt::print(stderr, "{}\n", status.error().message);
+      if (--left == 0) finished.set_value();
+    });
+  }
+  finished.get_future().wait();
+  return seconds() - began;
+}
+
+/// The best of some rounds of each, taken in turns: what else the machine does slows both.
+void measure(Side& near, const std::string& from, const std::string& to, size_t mib) {
+  std::vector<Content> large{make_object(from, mib << 20, 1)}, small;
+  for (uint64_t i = 0; i < kSmall; i++) small.push_back(make_object(from, kSmallBytes, i + 2));
+  double rate = 0, small_rate = 0, digest = 0, puts = 0;
+  for (int repeat = 0; repeat < kRepeats; repeat++) {
+    rate = std::max(rate, static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);
+    small_rate = std::max(small_rate, kSmall / fetch_seconds(near, to, small));
+    digest = std::max(digest, digest_rate(kChunkBytes) / 1e6);
+    auto figures = perftest("ucp_am_bw", kChunkBytes, kPerftestPuts);
+    if (figures.size() > kOverallMib) puts = std::max(puts, figures[kOverallMib] * kMib);
+  }
+  bool is_digest = puts == 0 || digest < puts;
+  figure("content_mb_s", rate, is_digest ? "sha256" : "ucx_perftest", is_digest ? digest : puts);
+  if (puts > 0)
+    figure("content_mb_s", rate, is_digest ? "ucx_perftest" : "sha256", is_digest ? puts : digest);
+  figure("small_pieces_s", small_rate, "sha256", digest * 1e6 / kSmallBytes);
+  if (puts == 0) fmt::print("# ucx_perftest is not installed (ucx-utils)\n");
+}
+
+int run(const std::string& program, size_t mib) {
+  auto transport = make_ucx_transport({}, true);
+  if (!transport.ok()) {
+    fmt::print(stderr, "skipped: {}\n", transport.error().message);
+    return 0;
+  }
+  Folder from, to;
+  auto near = std::make_shared<Side>();
+  auto listener = (*transport)->listen("127.0.0.1:0", [&](std::shared_ptr<Link> link) {
+    near->start(std::move(link), to.path());
+    return near;
+  });
+  if (!listener.ok()) return 1;
+  std::string self = program, mark = "--far", place = (*listener)->address(), dir = from.path();
+  char* argv[] = {self.data(), mark.data(), place.data(), dir.data(), nullptr};
+  pid_t pid = 0;
+  if (::posix_spawn(&pid, self.c_str(), nullptr, nullptr, argv, environ) != 0) return 1;
+  near->up.get_future().wait();
+  measure(*near, from.path(), to.path(), mib);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  near->down.get_future().wait();
+  near->transfer.reset();
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count == 4 && std::string(arguments[1]) == "--far") return be_far(arguments[2], arguments[3]);
+  size_t mib = count > 1 ? static_cast<size_t>(std::max(1, std::atoi(arguments[1]))) : 256;
+  return run(arguments[0], mib);
+}
