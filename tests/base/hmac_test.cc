@@ -1,0 +1,23 @@
+#include "engine/base/hmac.hpp"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+using namespace flow;
+
+TEST_CASE("HMAC-SHA256 gives what RFC 4231 says") {
+  CHECK(hmac_sha256(std::string(20, '\x0b'), "Hi There").hex() ==
+        "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+  CHECK(hmac_sha256("Jefe", "what do ya want for nothing?").hex() ==
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  CHECK(hmac_sha256(std::string(131, '\xaa'),
+                    "Test Using Larger Than Block-Size Key - Hash Key First")
+            .hex() == "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+TEST_CASE("Secret texts are the same where each byte is") {
+  CHECK(is_same_secretly("", ""));
+  CHECK(is_same_secretly("proof", "proof"));
+  CHECK_FALSE(is_same_secretly("proof", "prooF"));
+  CHECK_FALSE(is_same_secretly("proof", "proo"));
+}
