@@ -1,0 +1,333 @@
+// What goes wrong among ranks, and what each is told; calls that go on beside their caller.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <ctime>
+
+#include "tests/transports/collective/gang.hpp"
+
+using namespace flow;
+using std::chrono::milliseconds;
+
+namespace {
+
+CollectiveCall sum(std::vector<float>& data) {
+  return all_reduce(data.data(), data.data(), static_cast<int64_t>(data.size()), DType::f32,
+                    ReduceOp::sum);
+}
+
+const std::vector<std::string> kNodes = {"aaa", "abc", "aab", "abb"};
+
+double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+}  // namespace
+
+TEST_CASE("Ranks that call different things are all told, and none waits") {
+  auto nodes = GENERATE_REF(from_range(kNodes));
+  size_t count = GENERATE(3, 100'000);
+  CAPTURE(nodes, count);
+  Gang gang({nodes});
+  CollectiveCall other = barrier();
+  std::vector<float> others(3 * count);
+  std::string said = "barrier";
+  SECTION("another collective") {}
+  SECTION("another operation") {
+    other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count), DType::f32,
+                       ReduceOp::max);
+    said = "all_reduce(max) of " + std::to_string(count) + " f32";
+  }
+  SECTION("another count") {
+    other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count) + 1, DType::f32,
+                       ReduceOp::sum);
+    said = "all_reduce(sum) of " + std::to_string(count + 1) + " f32";
+  }
+  SECTION("another type") {
+    other = all_reduce(others.data(), others.data(), static_cast<int64_t>(count), DType::i32,
+                       ReduceOp::sum);
+    said = "all_reduce(sum) of " + std::to_string(count) + " i32";
+  }
+  SECTION("a collective by messages") {
+    other = all_gather(others.data(), others.data(), static_cast<int64_t>(count), DType::f32);
+    other.from = others.data() + count;
+    said = "all_gather of " + std::to_string(count) + " f32";
+  }
+  auto told = gang.run([&](Communicator& comm) {
+    std::vector<float> data(count);
+    Status first = comm.run(barrier());
+    return text_of(comm.run(comm.rank() == 2 ? other : sum(data))) + text_of(first);
+  });
+  for (const std::string& one : told)
+    CHECK_THAT(one,
+               Catch::StartsWith("collective #2: rank ") &&
+                   Catch::Contains("rank 2 called " + said) &&
+                   Catch::Contains("called all_reduce(sum) of " + std::to_string(count) + " f32"));
+  gang.check([&](Communicator& comm) {
+    Status again = comm.run(barrier());
+    return again.ok() ? "a failed communicator went on" : "";
+  });
+}
+
+TEST_CASE("A call of a message that is not what was sent is told to both") {
+  auto nodes = GENERATE(as<std::string>(), "aa", "ab");
+  int64_t count = GENERATE(3, 100'000);
+  Gang gang({nodes});
+  auto told = gang.run([&](Communicator& comm) {
+    std::vector<float> data(static_cast<size_t>(count) + 1);
+    if (comm.rank() == 1) return text_of(comm.run(recv(data.data(), count + 1, DType::f32, 0)));
+    Status sent = comm.run(send(data.data(), count, DType::f32, 1));
+    Status after = comm.run(barrier());
+    return sent.ok() ? text_of(after) : text_of(sent);
+  });
+  for (const std::string& one : told)
+    CHECK(one == "message #1 from rank 0 to rank 1: rank 0 sends " + std::to_string(count) +
+                     " f32, rank 1 receives " + std::to_string(count + 1) + " f32");
+}
+
+TEST_CASE("A call that can come to nothing is refused, and harms nobody") {
+  Gang gang({"aa"});
+  std::vector<float> data(8);
+  auto problem = [&](const CollectiveCall& call) { return text_of(gang[0].run(call)); };
+  CHECK(problem(all_reduce(data.data(), data.data(), 8, DType::i32, ReduceOp::mean)) ==
+        "all_reduce: no mean of i32: it may be no integer. Take the sum, or make it f32 first");
+  CHECK(problem(reduce_scatter(data.data(), data.data(), 1, DType::boolean, ReduceOp::sum)) ==
+        "reduce_scatter: no sum of bools. max is whether any is true, min whether all are");
+  CHECK(problem(broadcast(data.data(), 8, DType::f32, 2)) ==
+        "broadcast: no rank 2 among 2: they are 0 to 1");
+  CHECK(problem(broadcast(data.data(), 8, DType::f32, -1)) ==
+        "broadcast: no rank -1 among 2: they are 0 to 1");
+  CHECK(problem(send(data.data(), 8, DType::f32, 0)) == "send: rank 0 is this one; copy instead");
+  CHECK(problem(all_reduce(data.data(), data.data(), -1, DType::f32, ReduceOp::sum)) ==
+        "all_reduce: -1 elements");
+  CHECK(problem(all_gather(data.data(), data.data(), INT64_MAX / 8, DType::f32)) ==
+        "all_gather: 1152921504606846975 elements");
+  CollectiveCall on_gpu = sum(data);
+  on_gpu.is_device = true;
+  CHECK_THAT(problem(on_gpu), Catch::Contains("the tensor is on a GPU: move it first"));
+  CHECK(text_of(gang[0].start(on_gpu)->wait()) == problem(on_gpu));
+  gang.check([&](Communicator& comm) { return text_of(comm.run(barrier())); });
+}
+
+TEST_CASE("abort() ends a wait on every rank, from any thread, with its reason") {
+  auto nodes = GENERATE_REF(from_range(kNodes));
+  CAPTURE(nodes);
+  Gang gang({nodes});
+  auto told = gang.run([&](Communicator& comm) {
+    std::vector<float> data(100'000);
+    Status first = comm.run(sum(data));
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(30));
+      comm.abort("it was cancelled");
+    }
+    return text_of(comm.run(sum(data))) + text_of(first);
+  });
+  for (const std::string& one : told) CHECK(one == "rank 1 ended the gang: it was cancelled");
+}
+
+TEST_CASE("A rank that does not come in time is named with what it did last, to all") {
+  auto nodes = GENERATE_REF(from_range(kNodes));
+  CAPTURE(nodes);
+  GangSpec spec{nodes};
+  spec.deadline_ms = 300;
+  Gang gang(spec);
+  std::atomic<int> told_count{0};
+  auto told = gang.run([&](Communicator& comm) {
+    Status first = comm.run(barrier());
+    std::vector<float> data(10);
+    while (comm.rank() == 2 && told_count < 2) std::this_thread::sleep_for(milliseconds(5));
+    std::string said = text_of(comm.run(sum(data)));
+    told_count++;
+    return said + text_of(first);
+  });
+  for (const std::string& one : told)
+    CHECK(one == "rank 2 has not come to all_reduce #2 for 0.3 s; it was last in barrier #1");
+}
+
+TEST_CASE("Calls that were started go on beside their caller, in their order") {
+  auto nodes = GENERATE(as<std::string>(), "a", "aaa", "abc", "aab");
+  CAPTURE(nodes);
+  Gang gang({nodes});
+  gang.check([](Communicator& comm) -> std::string {
+    std::vector<std::vector<float>> data(20, std::vector<float>(30'000, 1.0f));
+    std::vector<std::shared_ptr<CollectiveWork>> works;
+    for (auto& one : data) works.push_back(comm.start(sum(one)));
+    float last = 1;
+    Status status = comm.run(all_reduce(&last, &last, 1, DType::f32, ReduceOp::max));
+    if (!status.ok()) return text_of(status);
+    for (auto& work : works) {
+      if (!work->is_done()) return "the last call was done before the others";
+      if (Status one = work->wait(); !one.ok()) return text_of(one);
+    }
+    for (auto& one : data)
+      for (float number : one)
+        if (number != static_cast<float>(comm.ranks())) return "a sum of " + std::to_string(number);
+    return "";
+  });
+}
+
+TEST_CASE("Messages come in the order in which they were sent, beside collectives") {
+  auto nodes = GENERATE(as<std::string>(), "aa", "ab");
+  Gang gang({nodes});
+  gang.check([](Communicator& comm) -> std::string {
+    constexpr int kMessages = 300;
+    std::vector<std::vector<int32_t>> data;
+    std::vector<std::shared_ptr<CollectiveWork>> works;
+    for (int i = 0; i < kMessages; i++) {
+      auto size = static_cast<size_t>(1 + i * 37 % 20'000);
+      auto& one = data.emplace_back(size, comm.rank() == 0 ? i : -1);
+      auto count = static_cast<int64_t>(size);
+      works.push_back(comm.start(comm.rank() == 0 ? send(one.data(), count, DType::i32, 1)
+                                                  : recv(one.data(), count, DType::i32, 0)));
+      if (i % 50 == 0)
+        if (Status met = comm.run(barrier()); !met.ok()) return text_of(met);
+    }
+    for (auto& work : works)
+      if (Status one = work->wait(); !one.ok()) return text_of(one);
+    for (int i = 0; i < kMessages; i++)
+      for (int32_t number : data[static_cast<size_t>(i)])
+        if (number != i) return "message " + std::to_string(i) + " holds " + std::to_string(number);
+    return "";
+  });
+}
+
+TEST_CASE("A rank that waits takes no time of a core") {
+  Gang gang({"aab"});
+  double began = 0;
+  gang.check([&](Communicator& comm) {
+    Status first = comm.run(barrier());
+    if (comm.rank() == 0) {
+      began = cpu_seconds();
+      std::this_thread::sleep_for(milliseconds(1'000));
+      CHECK(cpu_seconds() - began < 0.2);
+    }
+    return text_of(comm.run(barrier())) + text_of(first);
+  });
+}
+
+TEST_CASE("A rank that ends with calls under way tells the others") {
+  Gang gang({"aaa"});
+  std::vector<float> data(10);
+  auto work = gang[1].start(sum(data));
+  gang.drop(1);
+  CHECK(text_of(work->wait()) == "rank 1 left while calls of its own were under way");
+  CHECK(text_of(gang[0].run(barrier())) == "rank 1 left while calls of its own were under way");
+}
+
+namespace {
+
+struct Met {
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Rendezvous> meeting;
+};
+
+Met meet(const GangOptions& options) {
+  Met met{inproc(), nullptr};
+  GangOptions with = options;
+  with.transport = met.transport.get();
+  auto made = make_rendezvous(with);
+  REQUIRE(made.ok());
+  met.meeting = std::move(*made);
+  return met;
+}
+
+}  // namespace
+
+TEST_CASE("Whoever lacks the gang's key does not get in") {
+  GangOptions options = options_of({"ab"}, 0);
+  Met right = meet(options);
+  options.rank = 1;
+  options.node = "b";
+  options.key = GENERATE(as<std::string>(), "another key", "");
+  options.deadline_ms = 500;
+  Met wrong = meet(options);
+  std::vector<std::string> addresses = {right.meeting->address(), wrong.meeting->address()};
+  std::string told[2];
+  on_each(2, [&](int rank) {
+    auto joined = (rank == 0 ? right : wrong).meeting->join(addresses);
+    told[rank] = joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
+  });
+  CHECK(told[0] == "rank 1 is lost: it does not hold the gang's key; it has called nothing yet");
+  CHECK(told[1] != "");
+}
+
+TEST_CASE("Strangers at a rank's door are turned away, and the gang meets") {
+  GangOptions options = options_of({"ab"}, 0);
+  Met first = meet(options);
+  options.rank = 1;
+  options.node = "b";
+  Met second = meet(options);
+  std::vector<std::string> addresses = {first.meeting->address(), second.meeting->address()};
+  struct Stranger : LinkHandler {
+    void on_frame(std::string_view) override { frames++; }
+    void on_down(const Error&) override { downs++; }
+    std::atomic<int> frames{0}, downs{0};
+  };
+  auto transport = inproc();
+  auto handler = std::make_shared<Stranger>();
+  std::string place = addresses[1];
+  place.pop_back();
+  place = place.substr(place.rfind('\n') + 1);
+  std::vector<std::shared_ptr<Link>> links;
+  for (const std::string& said :
+       {std::string("hello"), std::string(56, '\1'), std::string(1'000, 'x')}) {
+    auto link = transport->connect(place, handler);
+    REQUIRE(link.ok());
+    (*link)->send(said);
+    links.push_back(*link);
+  }
+  on_each(2, [&](int rank) {
+    auto joined = (rank == 0 ? first : second).meeting->join(addresses);
+    std::string told = joined.ok() ? text_of((*joined)->run(barrier())) : joined.error().message;
+    CHECK(told == "");
+  });
+  for (int i = 0; i < 1'000 && handler->downs < 3; i++)
+    std::this_thread::sleep_for(milliseconds(5));
+  CHECK(handler->downs == 3);
+  CHECK(handler->frames == 0);
+}
+
+TEST_CASE("Addresses that are not a gang's are refused") {
+  GangOptions options = options_of({"aa"}, 0);
+  auto made = make_rendezvous(options);
+  REQUIRE(made.ok());
+  std::string own = (*made)->address();
+  auto problem = [&](const std::vector<std::string>& addresses) {
+    auto joined = (*made)->join(addresses);
+    return joined.ok() ? "" : joined.error().message;
+  };
+  CHECK(problem({own}) == "1 addresses for 2 ranks");
+  CHECK(problem({own, "what"}) ==
+        "the address of rank 1 cannot be read: it is of another version of flow, or damaged");
+  CHECK(problem({own, own}) == "the address of rank 1 is that of another rank");
+  options.rank = 1;
+  options.node = "elsewhere";
+  auto other = make_rendezvous(options);
+  REQUIRE(other.ok());
+  CHECK(problem({own, (*other)->address()}) ==
+        "rank 1 is on another node, and this rank has no transport to other nodes");
+  options.rank = 2;
+  CHECK_FALSE(make_rendezvous(options).ok());
+  options.rank = 0;
+  options.key.clear();
+  options.listen = "10.1.2.3:0";
+  auto transport = inproc();
+  options.transport = transport.get();
+  auto open = make_rendezvous(options);
+  REQUIRE_FALSE(open.ok());
+  CHECK(open.error().message ==
+        "a gang without a key cannot listen at 10.1.2.3:0: anybody could join it. Only loopback is "
+        "open to it");
+}
+
+TEST_CASE("A rank that does not join is named") {
+  GangOptions options = options_of({"aa"}, 0);
+  options.join_ms = 200;
+  auto first = make_rendezvous(options);
+  options.rank = 1;
+  auto second = make_rendezvous(options);
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  auto joined = (*first)->join({(*first)->address(), (*second)->address()});
+  REQUIRE_FALSE(joined.ok());
+  CHECK_THAT(joined.error().message, Catch::StartsWith("rank 1 has not come to the gang for 0.") &&
+                                         Catch::EndsWith("it has called nothing yet"));
+}

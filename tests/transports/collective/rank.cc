@@ -1,0 +1,102 @@
+// A rank in a process of its own, for tests that end or stop it. Usage:
+//   collective_rank FOLDER RANK RANKS NODE KEY rounds|goes_on|dies|dies_amid|leaves [DEADLINE_MS]
+// Gives its address in FOLDER, joins, does 16 barriers, then one all_reduce, or one behind the
+// other until it fails, or what it is told to. Prints what came of that.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transports/collective/collective.hpp"
+#include "transports/ucx/ucx.hpp"
+
+using namespace flow;
+
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> swap_addresses(const std::string& folder, int rank, int ranks,
+                                        const std::string& own) {
+  std::string path = folder + "/" + std::to_string(rank);
+  std::ofstream(path + ".new", std::ios::binary) << own;
+  std::filesystem::rename(path + ".new", path);
+  std::vector<std::string> all(static_cast<size_t>(ranks));
+  for (int i = 0; i < ranks; i++)
+    while ((all[static_cast<size_t>(i)] = read_file(folder + "/" + std::to_string(i))).empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return all;
+}
+
+int say(const Status& status) {
+  std::printf("%s\n", status.ok() ? "ok" : status.error().message.c_str());
+  std::fflush(stdout);
+  return status.ok() ? 0 : 1;
+}
+
+Status sum(Communicator& gang, int64_t count) {
+  std::vector<float> data(static_cast<size_t>(count), 1.0f);
+  Status status = gang.run(all_reduce(data.data(), data.data(), count, DType::f32, ReduceOp::sum));
+  for (float number : data)
+    if (status.ok() && number != static_cast<float>(gang.ranks()))
+      return internal_error("a sum of " + std::to_string(number));
+  return status;
+}
+
+int act(Communicator& gang, const std::string& act) {
+  for (int i = 0; i < 16; i++) {
+    Status status = gang.run(barrier());
+    if (!status.ok()) return say(status);
+  }
+  if (act == "dies") ::kill(::getpid(), SIGKILL);
+  if (act == "leaves") return 0;
+  if (act == "dies_amid")
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ::kill(::getpid(), SIGKILL);
+    }).detach();
+  if (act == "rounds") return say(sum(gang, 1'000'000));
+  // Until somebody dies.
+  for (;;) {
+    Status status = sum(gang, 300'000);
+    if (!status.ok()) return say(status);
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 7) return 2;
+  GangOptions options;
+  std::string folder = arguments[1], what = arguments[6];
+  options.gang = folder;
+  options.rank = std::atoi(arguments[2]);
+  options.ranks = std::atoi(arguments[3]);
+  options.node = arguments[4];
+  options.key = arguments[5];
+  if (count > 7) options.deadline_ms = std::atoi(arguments[7]);
+  std::unique_ptr<Transport> transport;
+  if (options.node != "one") {
+    auto made = make_ucx_transport({}, true);
+    if (!made.ok()) return say(made.error());
+    transport = std::move(*made);
+    options.transport = transport.get();
+  }
+  if (options.node == "one") options.node.clear();
+  auto meeting = make_rendezvous(options);
+  if (!meeting.ok()) return say(meeting.error());
+  auto gang =
+      (*meeting)->join(swap_addresses(folder, options.rank, options.ranks, (*meeting)->address()));
+  if (!gang.ok()) return say(gang.error());
+  return act(**gang, what);
+}

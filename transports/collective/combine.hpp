@@ -1,0 +1,25 @@
+// Several ranks' numbers made one.
+#pragma once
+#include <cstddef>
+
+#include "flow/collective.hpp"
+
+namespace flow::collective {
+
+/// How: mean is a sum that is divided by `divisor` at the end; 1 divides nothing.
+struct Combining {
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int divisor = 1;
+};
+
+/// out[i] = in[0][i], in[1][i], … combined in that order; the same into `also`, unless it is null.
+/// Each may be one of the inputs, exactly.
+void combine(const Combining& how, const void* const* in, int inputs, size_t count, void* out,
+             void* also = nullptr);
+
+bool is_small_float(DType dtype);  // f16, bf16: combined in f32
+void widen(DType small, const void* from, float* to, size_t count);
+void narrow(DType small, const float* from, void* to, size_t count);
+
+}  // namespace flow::collective

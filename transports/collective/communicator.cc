@@ -1,0 +1,241 @@
+#include "transports/collective/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/engine_thread.hpp"
+
+namespace flow::collective {
+namespace {
+
+bool is_message(const CollectiveCall& call) {
+  return call.what == Collective::send || call.what == Collective::recv;
+}
+
+}  // namespace
+
+bool Operation::is_done() const {
+  std::lock_guard lock(mutex_);
+  return is_done_;
+}
+
+Status Operation::wait() {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return is_done_; });
+  return status_;
+}
+
+void Operation::finish(Status status) {
+  std::lock_guard lock(mutex_);
+  if (is_done_) return;
+  is_done_ = true;
+  status_ = std::move(status);
+  done_.notify_all();
+}
+
+GangCommunicator::GangCommunicator(Parts parts)
+    : parts_(std::move(parts)),
+      core_(*parts_.core),
+      messages_(core_, parts_.wire.get()),
+      operations_(core_, messages_, parts_.topology),
+      sent_(static_cast<size_t>(core_.ranks())),
+      received_(static_cast<size_t>(core_.ranks())) {
+  core_.pump = [this] { pump(); };
+}
+
+GangCommunicator::~GangCommunicator() {
+  bool is_amid = false;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    is_amid = !is_idle() || has_work();
+  }
+  if (is_amid)
+    core_.fail(environment_error(
+        fmt::format("rank {} left while calls of its own were under way", rank())));
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  core_.part();
+  parts_.wire.reset();
+}
+
+Status GangCommunicator::check_call(const CollectiveCall& call) const {
+  FLOW_TRY(check(call, rank(), ranks()));
+  if (call.is_device)
+    return user_error(
+        fmt::format("{}: this gang's collectives run on CPUs, and the tensor is on a "
+                    "GPU: move it first",
+                    collective_text(call)));
+  if (core_.has_failed()) return core_.cause();
+  return {};
+}
+
+Status GangCommunicator::run(const CollectiveCall& call) {
+  FLOW_TRY(check_call(call));
+  {
+    std::unique_lock lock(mutex_);
+    if (is_message(call) || !is_idle()) {
+      lock.unlock();
+      return start(call)->wait();
+    }
+    is_running_ = true;
+  }
+  Status status = execute(call);
+  if (!status.ok()) finish_all();
+  bool is_more = false;
+  {
+    std::lock_guard lock(mutex_);
+    is_running_ = false;
+    is_more = has_work();
+  }
+  if (is_more) wake_.notify_all();
+  return status;
+}
+
+std::shared_ptr<CollectiveWork> GangCommunicator::start(const CollectiveCall& call) {
+  auto operation = std::make_shared<Operation>(call);
+  Status checked = check_call(call);
+  if (checked.ok())
+    submit(operation);
+  else
+    operation->finish(checked);
+  return operation;
+}
+
+void GangCommunicator::submit(const Shared& operation) {
+  {
+    std::lock_guard lock(mutex_);
+    if (is_message(operation->call)) {
+      number(*operation);
+      messages_to_post_.push_back(operation);
+    } else {
+      queue_.push_back(operation);
+    }
+    news_++;
+    if (!thread_.joinable()) thread_ = engine_thread([this] { run_thread(); });
+  }
+  wake_.notify_all();
+  core_.ring_own();
+}
+
+/// Of the messages between two ranks: the first sent is the first received.
+void GangCommunicator::number(Operation& operation) {
+  const CollectiveCall& call = operation.call;
+  bool is_send = call.what == Collective::send;
+  auto& numbers = is_send ? sent_ : received_;
+  operation.transfer.signature = message_signature(call, ++numbers[static_cast<size_t>(call.peer)]);
+  operation.transfer.bytes = piece_bytes(call);
+  operation.transfer.data = is_send ? const_cast<char*>(static_cast<const char*>(call.from))
+                                    : static_cast<char*>(call.to);
+}
+
+bool GangCommunicator::has_work() const {
+  return !queue_.empty() || !messages_to_post_.empty() || posted_count_.load() > 0;
+}
+
+Status GangCommunicator::execute(const CollectiveCall& call) {
+  Signature signature = signature_of(call, ++number_);
+  core_.enter(signature);
+  if (parts_.wire) parts_.wire->enter(signature);
+  if (news_.load() > 0 || !posted_.empty()) pump();
+  bool is_done = operations_.run(call, signature);
+  core_.leave();
+  // Whoever came late finds all that it needs, and still nobody else goes on.
+  if (is_done && !core_.has_failed() && !core_.take_failures()) return {};
+  return core_.cause();
+}
+
+void GangCommunicator::take_messages() {
+  std::vector<Shared> taken;
+  {
+    std::lock_guard lock(mutex_);
+    taken.swap(messages_to_post_);
+    news_ -= static_cast<int>(taken.size());
+  }
+  for (Shared& operation : taken) {
+    const CollectiveCall& call = operation->call;
+    if (call.what == Collective::send)
+      messages_.send(call.peer, LaneKind::user, operation->transfer);
+    else
+      messages_.receive(call.peer, LaneKind::user, operation->transfer);
+    posted_.push_back(std::move(operation));
+  }
+  posted_count_ = static_cast<int>(posted_.size());
+}
+
+void GangCommunicator::pump() {
+  if (news_.load(std::memory_order_seq_cst) > 0) take_messages();
+  messages_.pump();
+  if (posted_.empty()) return;
+  std::erase_if(posted_, [](const Shared& operation) {
+    bool is_done = operation->transfer.is_done.load(std::memory_order_acquire);
+    if (is_done) operation->finish({});
+    return is_done;
+  });
+  posted_count_ = static_cast<int>(posted_.size());
+}
+
+void GangCommunicator::run_thread() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return stopping_ || (!is_running_ && has_work()); });
+    if (stopping_ && !has_work()) return;
+    is_running_ = true;
+    Shared next;
+    if (!queue_.empty()) {
+      next = std::move(queue_.front());
+      queue_.pop_front();
+      news_--;
+    }
+    lock.unlock();
+    if (core_.has_failed()) finish_all();
+    if (next)
+      next->finish(core_.has_failed() ? Status(core_.cause()) : execute(next->call));
+    else
+      run_messages();
+    if (core_.has_failed()) finish_all();
+    lock.lock();
+    is_running_ = false;
+  }
+}
+
+/// Until they are through, or there is a collective to run, in whose waits they go on.
+void GangCommunicator::run_messages() {
+  core_.wait_moving([this] {
+    if (posted_.empty() || news_.load(std::memory_order_seq_cst) > 0) return -1;
+    return posted_.front()->call.peer;
+  });
+}
+
+/// After a failure, with its cause.
+void GangCommunicator::finish_all() {
+  messages_.end();
+  std::list<Shared> all;
+  all.swap(posted_);
+  posted_count_ = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto* waiting : {&queue_}) all.insert(all.end(), waiting->begin(), waiting->end());
+    all.insert(all.end(), messages_to_post_.begin(), messages_to_post_.end());
+    queue_.clear();
+    messages_to_post_.clear();
+    news_ = 0;
+  }
+  Error cause = core_.cause();
+  for (Shared& operation : all) operation->finish(cause);
+}
+
+void GangCommunicator::abort(const std::string& reason) {
+  core_.fail(environment_error(fmt::format("rank {} ended the gang: {}", rank(), reason)));
+}
+
+std::string GangCommunicator::description() const {
+  const Topology& topology = parts_.topology;
+  if (ranks() == 1) return "one rank alone";
+  if (topology.is_one_node()) return fmt::format("{} ranks in shared memory", ranks());
+  return fmt::format("{} ranks on {} nodes: shared memory within, links between them", ranks(),
+                     topology.nodes.size());
+}
+
+}  // namespace flow::collective

@@ -1,0 +1,104 @@
+// A link to a rank on another node, proven: both ends hold the gang's key, and say who they are.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flow/digest.hpp"
+#include "flow/transport.hpp"
+#include "transports/collective/frames.hpp"
+
+namespace flow::collective {
+
+struct Identity {
+  Digest gang;
+  std::string key;  // empty: nobody is proven, which loopback alone may be
+  int rank = 0, ranks = 1;
+};
+
+/// What a proven link tells, on its transport's thread.
+class GangLinkUser {
+ public:
+  virtual ~GangLinkUser() = default;
+  virtual void on_proven(int rank) = 0;
+  virtual void on_frame(int rank, std::string_view frame) = 0;
+  virtual void on_down(int rank, const Error& why) = 0;
+};
+
+/// Thread-safe.
+class GangLink final : public LinkHandler, public std::enable_shared_from_this<GangLink> {
+ public:
+  /// `peer`: whom this side connects to. Negative: who comes in says it.
+  using LetIn = std::function<bool(int rank, const std::shared_ptr<GangLink>&)>;
+  GangLink(const Identity& identity, int peer, LetIn let_in);
+
+  void attach(std::shared_ptr<Link> link);
+  /// What came until now is told at once, all else when it comes; nothing after null.
+  void tell(GangLinkUser* user);
+  /// Null until it is proven, and once it is down.
+  std::shared_ptr<Link> link() const;
+  void close(int64_t flush_ms);
+  bool is_gone() const;
+
+  void on_frame(std::string_view frame) override;
+  void on_down(const Error& why) override;
+
+ private:
+  void on_hello(std::string_view frame);
+  void on_proof(std::string_view frame);
+  void refuse(const std::string& why);
+  std::string proof_of(int rank) const;
+  void send(std::string frame);
+
+  const Identity identity_;
+  const bool connects_;
+  int peer_;
+  const LetIn let_in_;         // of who comes in
+  std::string ours_, theirs_;  // the HELLOs
+
+  mutable std::mutex pointer_;  // of the next two
+  std::shared_ptr<Link> link_;
+  bool is_proven_ = false, is_gone_ = false;
+
+  std::mutex telling_;  // of what follows, while the user is told
+  GangLinkUser* user_ = nullptr;
+  std::vector<std::string> early_;
+  bool is_down_ = false;
+  Error why_;
+};
+
+/// Where the links of other nodes' ranks come in, from before this rank knows theirs. Whoever opens
+/// it closes it.
+class Door : public std::enable_shared_from_this<Door> {
+ public:
+  Door(const Identity& identity, Transport& transport)
+      : identity_(identity), transport_(transport) {}
+
+  Result<std::string> open(const std::string& address);  // which it got
+  /// From now on `user` is told; whoever has come in already is told of now.
+  void tell(GangLinkUser* user);
+  /// The link to that rank, null where there is none yet.
+  std::shared_ptr<GangLink> link_to(int rank) const;
+  Status connect(int rank, const std::string& address);
+  /// What was sent before goes first, for up to `flush_ms`, which this waits for.
+  void close(int64_t flush_ms);
+
+ private:
+  std::shared_ptr<GangLink> accept(std::shared_ptr<Link> link);
+  bool let_in(int rank, const std::shared_ptr<GangLink>& link);
+
+  const Identity identity_;
+  Transport& transport_;
+  mutable std::mutex mutex_;
+  std::map<int, std::shared_ptr<GangLink>> links_;
+  std::vector<std::weak_ptr<GangLink>> strangers_;
+  GangLinkUser* user_ = nullptr;
+  bool is_closed_ = false;
+  std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace flow::collective

@@ -1,0 +1,153 @@
+#include "transports/collective/operations.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+namespace flow::collective {
+namespace {
+
+std::vector<int> up_to(int count) {
+  std::vector<int> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+void copy(const void* from, void* to, size_t bytes) {
+  if (bytes > 0 && from != to) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+Operations::Operations(Core& core, Messages& messages, const Topology& topology)
+    : core_(core), topology_(topology), local_(core), all_(core, messages, up_to(core.ranks())) {
+  if (is_leader()) leaders_ = std::make_unique<Spread>(core, messages, topology_.leaders());
+}
+
+Combining Operations::combining_of(const CollectiveCall& call) const {
+  return {call.dtype, call.op, call.op == ReduceOp::mean ? core_.ranks() : 1};
+}
+
+/// For another collective within the node.
+Local& Operations::local() {
+  local_.begin(call_);
+  return local_;
+}
+
+bool Operations::run(const CollectiveCall& call, const Signature& signature) {
+  call_ = signature;
+  all_.begin(signature);
+  if (leaders_) leaders_->begin(signature);
+  return topology_.is_one_node() ? run_local(call) : run_spread(call);
+}
+
+bool Operations::run_local(const CollectiveCall& call) {
+  auto count = static_cast<size_t>(call.count);
+  size_t bytes = piece_bytes(call);
+  Local& local = this->local();
+  switch (call.what) {
+    case Collective::all_reduce:
+      return local.all_reduce(combining_of(call), call.from, call.to, count);
+    case Collective::reduce_scatter:
+      return local.reduce_scatter(combining_of(call), call.from, call.to, count);
+    case Collective::all_gather:
+      return local.all_gather(call.from, call.to, bytes);
+    case Collective::broadcast:
+      return local.broadcast(call.to, bytes, call.peer);
+    case Collective::all_to_all:
+      return local.all_to_all(call.from, call.to, bytes);
+    default:
+      return local.barrier();
+  }
+}
+
+/// Calls that are run by messages among all meet within the node first: a rank that calls something
+/// else waits there.
+bool Operations::run_spread(const CollectiveCall& call) {
+  size_t bytes = piece_bytes(call);
+  bool meets_later = call.what == Collective::all_reduce || call.what == Collective::broadcast ||
+                     call.what == Collective::barrier;
+  if (!is_spread() && !meets_later && !local().barrier()) return false;
+  switch (call.what) {
+    case Collective::all_reduce:
+      return all_reduce(call);
+    case Collective::reduce_scatter:
+      return reduce_scatter(call);
+    case Collective::all_gather:
+      copy(call.from, static_cast<char*>(call.to) + static_cast<size_t>(core_.rank()) * bytes,
+           bytes);
+      return all_.all_gather(call.to, bytes);
+    case Collective::broadcast:
+      return broadcast(call);
+    case Collective::all_to_all:
+      return all_.all_to_all(call.from, call.to, bytes);
+    default:
+      return barrier();
+  }
+}
+
+bool Operations::all_reduce(const CollectiveCall& call) {
+  auto count = static_cast<size_t>(call.count);
+  Combining how = combining_of(call);
+  if (!is_small_float(call.dtype)) {
+    copy(call.from, call.to, piece_bytes(call));
+    return all_reduce_in_place(how, call.to, count);
+  }
+  std::vector<float> wide(count);
+  widen(call.dtype, call.from, wide.data(), count);
+  how.dtype = DType::f32;
+  if (!all_reduce_in_place(how, wide.data(), count)) return false;
+  narrow(call.dtype, wide.data(), call.to, count);
+  return true;
+}
+
+bool Operations::all_reduce_in_place(const Combining& how, void* data, size_t count) {
+  if (is_spread()) return all_.all_reduce(how, data, count);
+  Combining within = how;
+  within.divisor = 1;
+  return local().all_reduce(within, data, data, count) &&
+         (!is_leader() || leaders_->all_reduce(how, data, count)) &&
+         local().broadcast(data, count * dtype_size(how.dtype), 0);
+}
+
+bool Operations::reduce_scatter(const CollectiveCall& call) {
+  auto count = static_cast<size_t>(call.count), ranks = static_cast<size_t>(core_.ranks());
+  auto rank = static_cast<size_t>(core_.rank());
+  Combining how = combining_of(call);
+  if (!is_small_float(call.dtype)) {
+    size_t bytes = piece_bytes(call);
+    std::vector<char> all(bytes * ranks);
+    copy(call.from, all.data(), all.size());
+    if (!all_.reduce_scatter(how, all.data(), count)) return false;
+    copy(all.data() + rank * bytes, call.to, bytes);
+    return true;
+  }
+  std::vector<float> wide(count * ranks);
+  widen(call.dtype, call.from, wide.data(), wide.size());
+  how.dtype = DType::f32;
+  if (!all_.reduce_scatter(how, wide.data(), count)) return false;
+  narrow(call.dtype, wide.data() + rank * count, call.to, count);
+  return true;
+}
+
+bool Operations::broadcast(const CollectiveCall& call) {
+  size_t bytes = piece_bytes(call);
+  if (is_spread()) return all_.broadcast(call.to, bytes, call.peer);
+  auto rank = static_cast<size_t>(core_.rank()), root = static_cast<size_t>(call.peer);
+  int root_node = topology_.node_of[root];
+  const auto& beside = topology_.nodes[static_cast<size_t>(root_node)];
+  bool is_beside = topology_.node_of[rank] == root_node;
+  auto place =
+      static_cast<int>(std::find(beside.begin(), beside.end(), call.peer) - beside.begin());
+  if (is_beside && !local().broadcast(call.to, bytes, place)) return false;
+  if (is_leader() && !leaders_->broadcast(call.to, bytes, root_node)) return false;
+  return is_beside || local().broadcast(call.to, bytes, 0);
+}
+
+bool Operations::barrier() {
+  if (is_spread()) return all_.barrier();
+  return local().barrier() && (!is_leader() || leaders_->barrier()) && local().barrier();
+}
+
+}  // namespace flow::collective

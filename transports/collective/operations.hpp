@@ -1,0 +1,41 @@
+// The collectives over whatever ranks there are: within a node, between nodes, both.
+//
+// Where several ranks share several nodes, numbers are combined within each node first, then among
+// the nodes' first ranks, and the result goes back within the nodes.
+#pragma once
+#include <memory>
+
+#include "transports/collective/local.hpp"
+#include "transports/collective/spread.hpp"
+#include "transports/collective/topology.hpp"
+
+namespace flow::collective {
+
+/// By whoever runs a call. False where the communicator has failed.
+class Operations {
+ public:
+  Operations(Core& core, Messages& messages, const Topology& topology);
+  bool run(const CollectiveCall& call, const Signature& signature);
+
+ private:
+  bool run_local(const CollectiveCall& call);
+  bool run_spread(const CollectiveCall& call);
+  bool all_reduce(const CollectiveCall& call);
+  bool all_reduce_in_place(const Combining& how, void* data, size_t count);
+  bool reduce_scatter(const CollectiveCall& call);
+  bool broadcast(const CollectiveCall& call);
+  bool barrier();
+  Combining combining_of(const CollectiveCall& call) const;
+  bool is_leader() const { return core_.me() == 0; }
+  bool is_spread() const { return topology_.is_one_each(); }
+  Local& local();
+
+  Core& core_;
+  const Topology topology_;
+  Local local_;
+  Spread all_;
+  std::unique_ptr<Spread> leaders_;  // of those
+  Signature call_;
+};
+
+}  // namespace flow::collective

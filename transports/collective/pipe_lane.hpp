@@ -1,0 +1,38 @@
+// A lane between two ranks of one node: bytes through a ring in shared memory, each message behind
+// its signature.
+#pragma once
+#include <cstddef>
+#include <deque>
+
+#include "transports/collective/lane.hpp"
+
+namespace flow::collective {
+
+class PipeLane final : public Lane {
+ public:
+  PipeLane(Core& core, const Member& peer, LaneKind kind);
+  void send(Transfer& transfer) override { out_.push_back({&transfer}); }
+  void receive(Transfer& transfer) override { in_.push_back({&transfer}); }
+  void step() override;
+  bool is_idle() const override { return out_.empty() && in_.empty(); }
+  void drop() override { out_.clear(), in_.clear(); }
+
+ private:
+  struct Moving {
+    Transfer* transfer = nullptr;
+    bool is_begun = false;  // its signature is through
+    size_t moved = 0;
+  };
+  bool push();
+  bool pull();
+  bool take_signature(const Transfer& transfer);
+  static void finish(std::deque<Moving>& moving);
+
+  std::deque<Moving> out_, in_;
+
+  Control& their_control_;
+  Pipe &there_, &here_;
+  const size_t size_;
+};
+
+}  // namespace flow::collective

@@ -1,0 +1,232 @@
+// How the ranks of a gang find each other, and become a communicator.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+#include "engine/base/address.hpp"
+#include "engine/base/ids.hpp"
+#include "transports/collective/collective.hpp"
+#include "transports/collective/communicator.hpp"
+
+namespace flow {
+namespace collective {
+namespace {
+
+constexpr const char* kFormat = "flow-gang 1";
+constexpr size_t kAddressLines = 8;
+
+/// What an address says, a line each.
+struct Place {
+  int rank = 0, ranks = 0, pid = 0, descriptor = -1;
+  std::string started;  // of the process: a number is given again
+  std::string node;
+  std::string link;  // empty: it can be reached on its node alone
+};
+
+std::string text_of(const Place& place) {
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", kFormat, place.rank, place.ranks,
+                     place.pid, place.descriptor, place.started, place.node, place.link);
+}
+
+bool read_number(const std::string& text, int& out) {
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && out >= 0;
+}
+
+bool read_place(const std::string& text, Place& out) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  if (lines.size() != kAddressLines || lines[0] != kFormat) return false;
+  out.started = lines[5];
+  out.node = lines[6];
+  out.link = lines[7];
+  return read_number(lines[1], out.rank) && read_number(lines[2], out.ranks) &&
+         read_number(lines[3], out.pid) && read_number(lines[4], out.descriptor);
+}
+
+/// When a process began, as its system counts; empty where there is none.
+std::string start_of(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return "";
+  std::istringstream fields(text.substr(name_end + 1));
+  constexpr int kFieldsBefore = 20;  // the 22nd field, where the name is the second
+  std::string field;
+  for (int i = 0; i < kFieldsBefore && fields >> field; i++) {
+  }
+  return field;
+}
+
+/// What two processes that can share memory have in common.
+std::string this_node() {
+  struct stat pids {};
+  ::stat("/proc/self/ns/pid", &pids);
+  return fmt::format("{}/{}/{}", boot_id(), pids.st_ino, ::geteuid());
+}
+
+bool is_loopback(const std::string& address) {
+  auto parsed = parse_address(address);
+  return parsed.ok() &&
+         (parsed->host == "localhost" || parsed->host == "::1" || parsed->host.starts_with("127."));
+}
+
+Error wrong_address(int rank, const char* what) {
+  return environment_error(fmt::format("the address of rank {} {}", rank, what));
+}
+
+class GangRendezvous final : public Rendezvous {
+ public:
+  GangRendezvous(const GangOptions& options, Segment segment)
+      : options_(options), gang_(sha256(options.gang)), segment_(std::move(segment)) {}
+  ~GangRendezvous() override {
+    if (door_) door_->close(0);
+  }
+
+  Status open();
+  const std::string& address() const override { return address_; }
+  Result<std::unique_ptr<Communicator>> join(const std::vector<std::string>& addresses) override;
+
+ private:
+  Result<std::vector<Place>> read(const std::vector<std::string>& addresses) const;
+  Result<Member> map(const Place& place);
+  Status check_link(const Place& place) const;
+
+  const GangOptions options_;
+  const Digest gang_;
+  Segment segment_;
+  Place own_;
+  std::string address_;
+  std::shared_ptr<Door> door_;
+};
+
+Status GangRendezvous::open() {
+  own_ = {options_.rank,
+          options_.ranks,
+          ::getpid(),
+          segment_.descriptor(),
+          start_of(::getpid()),
+          options_.node.empty() ? this_node() : options_.node,
+          ""};
+  if (own_.node.find('\n') != std::string::npos) return user_error("a node's name is one line");
+  if (options_.transport != nullptr && options_.ranks > 1) {
+    if (options_.key.empty() && !is_loopback(options_.listen))
+      return user_error(
+          fmt::format("a gang without a key cannot listen at {}: anybody could join "
+                      "it. Only loopback is open to it",
+                      options_.listen));
+    door_ = std::make_shared<Door>(Identity{gang_, options_.key, options_.rank, options_.ranks},
+                                   *options_.transport);
+    auto listening = door_->open(options_.listen);
+    if (!listening.ok()) return listening.error();
+    own_.link = *listening;
+  }
+  address_ = text_of(own_);
+  return {};
+}
+
+Result<std::vector<Place>> GangRendezvous::read(const std::vector<std::string>& addresses) const {
+  if (addresses.size() != static_cast<size_t>(options_.ranks))
+    return environment_error(
+        fmt::format("{} addresses for {} ranks", addresses.size(), options_.ranks));
+  std::vector<Place> places(addresses.size());
+  for (int rank = 0; rank < options_.ranks; rank++) {
+    Place& place = places[static_cast<size_t>(rank)];
+    if (!read_place(addresses[static_cast<size_t>(rank)], place))
+      return wrong_address(rank, "cannot be read: it is of another version of flow, or damaged");
+    if (place.rank != rank || place.ranks != options_.ranks)
+      return wrong_address(rank, "is that of another rank");
+  }
+  if (addresses[static_cast<size_t>(options_.rank)] != address_)
+    return wrong_address(options_.rank, "is not the one that this rank gave");
+  return places;
+}
+
+Status GangRendezvous::check_link(const Place& place) const {
+  if (!door_)
+    return environment_error(
+        fmt::format("rank {} is on another node, and this rank has no "
+                    "transport to other nodes",
+                    place.rank));
+  if (place.link.empty()) return wrong_address(place.rank, "says no place to connect to");
+  if (options_.key.empty() && !is_loopback(place.link))
+    return wrong_address(place.rank, "is beyond loopback, and the gang has no key");
+  return {};
+}
+
+Result<Member> GangRendezvous::map(const Place& place) {
+  Member member;
+  member.rank = place.rank;
+  member.pid = place.pid;
+  if (place.rank == options_.rank) {
+    member.segment = std::move(segment_);
+    return member;
+  }
+  if (place.pid != ::getpid()) member.end = ProcessEnd(place.pid);
+  if (start_of(place.pid) != place.started)
+    return environment_error(
+        fmt::format("rank {}: its process {} has ended before it joined", place.rank, place.pid));
+  auto segment = Segment::open(place.pid, place.descriptor, gang_, place.rank, options_.ranks);
+  if (!segment.ok()) return segment.error();
+  member.segment = std::move(*segment);
+  return member;
+}
+
+Result<std::unique_ptr<Communicator>> GangRendezvous::join(
+    const std::vector<std::string>& addresses) {
+  auto places = read(addresses);
+  if (!places.ok()) return places.error();
+  std::vector<std::string> nodes, links;
+  std::vector<Member> members;
+  Status mapped;
+  for (const Place& place : *places) {
+    bool is_here = place.node == own_.node;
+    nodes.push_back(place.node);
+    links.push_back(is_here ? "" : place.link);
+    if (!is_here) FLOW_TRY(check_link(place));
+  }
+  for (const Place& place : *places) {
+    if (place.node != own_.node) continue;
+    auto member = map(place);
+    if (member.ok())
+      members.push_back(std::move(*member));
+    else
+      mapped = member.error();
+  }
+  Topology topology(nodes);
+  auto core = std::make_unique<Core>(
+      CoreOptions{options_.rank, options_.ranks, options_.deadline_ms}, std::move(members));
+  if (!mapped.ok()) core->fail(mapped.error());
+  if (!core->join(options_.join_ms)) return core->cause();
+  std::unique_ptr<Wire> wire;
+  if (!topology.is_one_node())
+    wire = std::make_unique<Wire>(*core, door_, std::move(links));
+  else if (door_)
+    door_->close(0);
+  door_.reset();
+  return std::unique_ptr<Communicator>(std::make_unique<GangCommunicator>(
+      Parts{std::move(core), std::move(wire), std::move(topology)}));
+}
+
+}  // namespace
+}  // namespace collective
+
+Result<std::unique_ptr<Rendezvous>> make_rendezvous(const GangOptions& options) {
+  if (options.ranks < 1 || options.ranks > kRanksMax || options.rank < 0 ||
+      options.rank >= options.ranks)
+    return user_error(fmt::format("no rank {} of {}: a gang has 1 to {} ranks", options.rank,
+                                  options.ranks, kRanksMax));
+  auto segment = collective::Segment::make(sha256(options.gang), options.rank, options.ranks);
+  if (!segment.ok()) return segment.error();
+  auto made = std::make_unique<collective::GangRendezvous>(options, std::move(*segment));
+  FLOW_TRY(made->open());
+  return std::unique_ptr<Rendezvous>(std::move(made));
+}
+
+}  // namespace flow

@@ -1,0 +1,71 @@
+#include "transports/collective/signature.hpp"
+
+#include <fmt/format.h>
+
+namespace flow::collective {
+namespace {
+
+constexpr uint8_t kWhats = static_cast<uint8_t>(Collective::recv) + 1;
+constexpr uint8_t kOps = static_cast<uint8_t>(ReduceOp::min) + 1;
+constexpr uint8_t kDtypes = static_cast<uint8_t>(DType::boolean) + 1;
+
+bool combines(Collective what) {
+  return what == Collective::all_reduce || what == Collective::reduce_scatter;
+}
+
+}  // namespace
+
+Signature signature_of(const CollectiveCall& call, uint64_t number) {
+  Signature signature;
+  signature.number = number;
+  signature.what = static_cast<uint8_t>(call.what);
+  if (call.what == Collective::barrier) return signature;
+  signature.count = call.count;
+  signature.dtype = static_cast<uint8_t>(call.dtype);
+  if (call.what == Collective::broadcast) signature.peer = call.peer;
+  if (combines(call.what)) signature.op = static_cast<uint8_t>(call.op);
+  return signature;
+}
+
+Signature message_signature(const CollectiveCall& call, uint64_t number) {
+  Signature signature = signature_of(call, number);
+  signature.what = static_cast<uint8_t>(Collective::send);
+  return signature;
+}
+
+std::string text_of(const Signature& signature) {
+  if (signature.what >= kWhats || signature.op >= kOps || signature.dtype >= kDtypes)
+    return "something that is no collective";
+  CollectiveCall call;
+  call.what = static_cast<Collective>(signature.what);
+  call.op = static_cast<ReduceOp>(signature.op);
+  call.dtype = static_cast<DType>(signature.dtype);
+  call.count = signature.count;
+  call.peer = signature.peer;
+  if (call.what == Collective::send)
+    return fmt::format("{} {}", call.count, dtype_name(call.dtype));
+  return collective_text(call);
+}
+
+Error mismatch(int one_rank, const Signature& one, int other_rank, const Signature& other) {
+  if (one.what == static_cast<uint8_t>(Collective::send) && other.what == one.what)
+    return user_error(
+        fmt::format("message #{0} from rank {1} to rank {2}: rank {1} sends {3}, rank "
+                    "{2} receives {4}",
+                    one.number, one_rank, other_rank, text_of(one), text_of(other)));
+  return user_error(fmt::format(
+      "collective #{}: rank {} called {}, rank {} called {}: all ranks must call the same in the "
+      "same order",
+      one.number, one_rank, text_of(one), other_rank, text_of(other)));
+}
+
+std::string Record::text() const {
+  if (bits_ == 0) return "it has called nothing yet";
+  auto what = static_cast<uint8_t>((bits_ & 0xff) >> 1);
+  bool is_inside = (bits_ & 1) != 0;
+  if (what >= kWhats) return "what it did last is unreadable";
+  return fmt::format("{} {} #{}", is_inside ? "it is in" : "it was last in",
+                     collective_name(static_cast<Collective>(what)), bits_ >> 8);
+}
+
+}  // namespace flow::collective

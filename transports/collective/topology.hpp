@@ -1,0 +1,18 @@
+// Which ranks share a node.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace flow::collective {
+
+struct Topology {
+  std::vector<std::vector<int>> nodes;  // ranks, in order; nodes by their first rank
+  std::vector<int> node_of;             // by rank
+
+  explicit Topology(const std::vector<std::string>& names);
+  bool is_one_node() const { return nodes.size() == 1; }
+  bool is_one_each() const { return nodes.size() == node_of.size(); }
+  std::vector<int> leaders() const;
+};
+
+}  // namespace flow::collective

@@ -1,0 +1,182 @@
+#include "transports/collective/wire.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace flow::collective {
+namespace {
+
+constexpr int64_t kCauseMs = 1'000;  // so long a cause may take to go
+constexpr size_t kEnteredMax = 64;   // collectives that a rank behind may still be compared with
+
+Error lost(int rank, const Error& why, const Record& record) {
+  return environment_error(
+      fmt::format("rank {} is lost: {}; {}", rank, why.message, record.text()));
+}
+
+}  // namespace
+
+Wire::Wire(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addresses)
+    : core_(core), door_(std::move(door)), flying_(std::make_shared<std::atomic<int>>(0)) {
+  for (std::string& address : addresses) {
+    auto& peer = *peers_.emplace_back(std::make_unique<Peer>());
+    peer.address = std::move(address);
+    if (peer.address.empty()) continue;
+    int rank = static_cast<int>(peers_.size()) - 1;
+    for (LaneKind kind : {LaneKind::user, LaneKind::collective})
+      peer.lanes[static_cast<int>(kind)] = std::make_unique<WireLane>(core_, *this, rank, kind);
+  }
+  core_.on_fail = [this](const Error& cause) { tell_failed(cause); };
+  core_.record_of_other = [this](int rank) { return record_of(rank); };
+  core_.waits_of_other = [this](int rank) { return waits_of(rank); };
+  core_.tell_waits = [this](const Waits& waits) { tell_waits(waits); };
+  core_.other_has_left = [this](int rank) { return has_left(rank); };
+  door_->tell(this);
+}
+
+/// What was sent goes before the links go down.
+Wire::~Wire() {
+  constexpr int64_t kFlushMs = 2'000;
+  FrameHead head;
+  head.kind = FrameKind::left;
+  if (!core_.has_failed()) send_all(head);
+  door_->close(kFlushMs);
+}
+
+void Wire::send_all(const FrameHead& head) {
+  for (int rank = 0; rank < core_.ranks(); rank++) {
+    auto link = door_->link_to(rank);
+    if (auto up = link ? link->link() : nullptr) up->send(std::string(bytes_of(head)));
+  }
+}
+
+void Wire::tell_waits(const Waits& waits) {
+  FrameHead head;
+  head.kind = FrameKind::waits;
+  head.count = waits.bits();
+  send_all(head);
+}
+
+Waits Wire::waits_of(int rank) const {
+  return Waits::of(peers_[static_cast<size_t>(rank)]->waits.load());
+}
+
+Lane& Wire::lane(int rank, LaneKind kind) {
+  return *peers_[static_cast<size_t>(rank)]->lanes[static_cast<int>(kind)];
+}
+
+std::shared_ptr<Link> Wire::link_to(int rank) {
+  auto made = door_->link_to(rank);
+  if (made) return made->link();
+  if (rank < core_.rank()) return nullptr;  // it connects
+  Status connected = door_->connect(rank, peers_[static_cast<size_t>(rank)]->address);
+  if (!connected.ok()) core_.fail(lost(rank, connected.error(), record_of(rank)));
+  return nullptr;
+}
+
+/// The links are closing, behind the cause that the others are told.
+void Wire::quiet() {
+  auto hurry = std::chrono::steady_clock::now() + std::chrono::milliseconds(2 * kCauseMs);
+  bool is_hurried = false;
+  while (flying_->load() > 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (is_hurried || std::chrono::steady_clock::now() < hurry) continue;
+    is_hurried = true;
+    for (int rank = 0; rank < core_.ranks(); rank++)
+      if (auto link = door_->link_to(rank)) link->close(0);
+  }
+}
+
+std::function<void()> Wire::fly() {
+  ++*flying_;
+  return [core = &core_, flying = flying_] {
+    core->ring_own();
+    --*flying;
+  };
+}
+
+void Wire::tell_failed(const Error& cause) {
+  FrameHead head;
+  head.kind = FrameKind::failed;
+  head.count = static_cast<uint64_t>(cause.kind);
+  std::string frame = std::string(bytes_of(head)) + cause.message.substr(0, kCauseBytes);
+  for (int rank = 0; rank < core_.ranks(); rank++) {
+    auto link = door_->link_to(rank);
+    auto up = link ? link->link() : nullptr;
+    if (!up) continue;
+    up->send(frame);
+    up->close(kCauseMs);
+  }
+}
+
+Record Wire::record_of(int rank) const {
+  return Record(peers_[static_cast<size_t>(rank)]->record.load());
+}
+
+bool Wire::has_left(int rank) const { return peers_[static_cast<size_t>(rank)]->has_left.load(); }
+
+void Wire::enter(const Signature& call) {
+  std::vector<std::pair<int, Signature>> foreseen;
+  {
+    std::lock_guard lock(mutex_);
+    entered_.push_back(call);
+    if (entered_.size() > kEnteredMax) entered_.pop_front();
+    for (auto& [rank, theirs] : foreseen_)
+      if (theirs.number == call.number) foreseen.emplace_back(rank, theirs);
+  }
+  for (auto& [rank, theirs] : foreseen)
+    if (theirs != call) core_.fail(mismatch(core_.rank(), call, rank, theirs));
+}
+
+/// A call that comes from another rank against this one's of that number, wherever this one is.
+Status Wire::check_call(int rank, const Signature& theirs) {
+  std::lock_guard lock(mutex_);
+  foreseen_[rank] = theirs;
+  for (const Signature& ours : entered_)
+    if (ours.number == theirs.number && ours != theirs)
+      return mismatch(core_.rank(), ours, rank, theirs);
+  return {};
+}
+
+void Wire::on_failed(const FrameHead& head, std::string_view text) {
+  auto kind = static_cast<ErrorKind>(
+      std::min<uint64_t>(head.count, static_cast<uint64_t>(ErrorKind::internal)));
+  core_.fail({kind, std::string(text.substr(0, kCauseBytes))});
+}
+
+void Wire::on_proven(int) { core_.ring_own(); }
+
+void Wire::on_frame(int rank, std::string_view frame) {
+  std::string_view body;
+  auto head = read_head<FrameHead>(frame, &body);
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
+  if (!head || head->lane >= kLanes) return;
+  if (head->kind == FrameKind::failed) return on_failed(*head, body);
+  if (head->kind == FrameKind::left) {
+    peer.has_left = true;
+    return core_.ring_own();
+  }
+  if (head->kind == FrameKind::waits) {
+    peer.waits = head->count;
+    return;
+  }
+  bool is_call = head->kind == FrameKind::data || head->kind == FrameKind::announce;
+  if (is_call && head->lane == static_cast<uint8_t>(LaneKind::collective)) {
+    auto what = static_cast<Collective>(head->signature.what);
+    peer.record = Record(what, head->signature.number, false).bits();
+    Status same = check_call(rank, head->signature);
+    if (!same.ok()) return core_.fail(same.error());
+  }
+  if (WireLane* lane = peer.lanes[head->lane].get()) lane->take(*head, body);
+  core_.ring_own();
+}
+
+void Wire::on_down(int rank, const Error& why) {
+  if (has_left(rank)) return core_.ring_own();
+  core_.fail(lost(rank, why, record_of(rank)));
+}
+
+}  // namespace flow::collective

@@ -1,0 +1,137 @@
+// The ranks on other nodes: links to them, made when they are needed, and lanes over those.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transports/collective/gang_link.hpp"
+#include "transports/collective/lane.hpp"
+
+namespace flow::collective {
+
+/// A longer message goes as puts, which the other side expects first.
+constexpr size_t kWholeBytes = size_t{32} << 10;
+constexpr size_t kWirePieceBytes = size_t{512} << 10;  // of one put
+constexpr uint64_t kPiecesAhead = 8;                   // of a message that are expected at a time
+constexpr uint64_t kUnreadMax = 32;  // whole messages that the other side has not read
+
+class WireLane;
+
+/// Its user's lanes are idle, or dropped, when it ends.
+class Wire final : public GangLinkUser {
+ public:
+  /// `addresses` by rank, empty for those of this node.
+  Wire(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addresses);
+  ~Wire() override;
+
+  // By whoever runs a call:
+
+  /// To a rank of another node.
+  Lane& lane(int rank, LaneKind kind);
+  /// The link, where it is up; the lower rank makes it. What goes wrong fails the core.
+  std::shared_ptr<Link> link_to(int rank);
+  void enter(const Signature& call);
+  /// After a failure: waits until nothing of a user's memory is touched any more.
+  void quiet();
+  /// One more put or expectation, whose callback calls the result at its end.
+  std::function<void()> fly();
+
+  // Of any thread:
+
+  void tell_failed(const Error& cause);
+  /// What the rank did last, as far as its frames tell.
+  Record record_of(int rank) const;
+  bool has_left(int rank) const;
+  Waits waits_of(int rank) const;
+  void tell_waits(const Waits& waits);
+
+  void on_proven(int rank) override;
+  void on_frame(int rank, std::string_view frame) override;
+  void on_down(int rank, const Error& why) override;
+
+ private:
+  struct Peer {
+    std::string address;
+    std::atomic<bool> has_left{false};
+    std::atomic<uint64_t> record{0}, waits{0};
+    std::unique_ptr<WireLane> lanes[kLanes];  // null: on this node
+  };
+
+  Status check_call(int rank, const Signature& theirs);
+  void send_all(const FrameHead& head);
+  void on_failed(const FrameHead& head, std::string_view text);
+
+  Core& core_;
+  const std::shared_ptr<Door> door_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::shared_ptr<std::atomic<int>> flying_;  // puts and expectations
+
+  mutable std::mutex mutex_;
+  std::deque<Signature> entered_;      // this rank's newest collectives
+  std::map<int, Signature> foreseen_;  // others' newest
+};
+
+class WireLane final : public Lane {
+ public:
+  WireLane(Core& core, Wire& wire, int peer, LaneKind kind);
+  void send(Transfer& transfer) override;
+  void receive(Transfer& transfer) override;
+  void step() override;
+  bool is_idle() const override { return out_.empty() && in_.empty(); }
+  void drop() override { out_.clear(), in_.clear(); }
+  /// Of any thread.
+  void take(const FrameHead& head, std::string_view body);
+
+ private:
+  /// What of a message's pieces has come, or gone; callbacks count here.
+  struct Progress {
+    std::atomic<uint64_t> done{0};
+  };
+  struct Outgoing {
+    Transfer* transfer = nullptr;
+    uint64_t sequence = 0, put = 0, ready = 0;
+    bool is_announced = false;
+    std::shared_ptr<Progress> progress;
+  };
+  struct Incoming {
+    Transfer* transfer = nullptr;
+    uint64_t sequence = 0, expected = 0, told = 0;
+    bool is_announced = false;
+    std::shared_ptr<Progress> progress;
+  };
+  struct Came {
+    FrameHead head;
+    std::string body;
+  };
+
+  void read_frames();
+  bool match(const Came& came);
+  bool match_message(const Came& came);
+  bool take_whole(const Incoming& incoming, const Came& came);
+  void finish_pieces();
+  void expect_more(Link& link, Incoming& incoming);
+  void receive_pieces(Link& link);
+  void send_some(Link& link);
+  bool send_one(Link& link, Outgoing& outgoing);
+  void put_more(Link& link, Outgoing& outgoing);
+  FrameHead head_of(FrameKind kind, uint64_t sequence, uint64_t count) const;
+  uint64_t tag_of(uint64_t sequence, uint64_t piece) const;
+
+  Wire& wire_;
+  const LaneKind kind_;
+  std::deque<Outgoing> out_;
+  std::deque<Incoming> in_;
+  std::deque<Came> unmatched_;  // nobody receives them yet
+  uint64_t next_out_ = 0, next_in_ = 0;
+  uint64_t unread_ = 0, read_ = 0;  // whole messages: of the other side's, of this one's not told
+
+  std::mutex mutex_;
+  std::deque<Came> came_;
+};
+
+}  // namespace flow::collective
