@@ -1,0 +1,35 @@
+// The loop that bench_collectives and its peers run: all_reduce of f32, each size for a while.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <vector>
+
+namespace flow::bench {
+
+inline const std::vector<size_t> kCollectiveBytes = {
+    1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+
+/// `reduce(data, count)` sums in place, `last(seconds)` is the greatest of all ranks'. The first
+/// rank prints a line "bytes microseconds" for each size.
+template <typename Reduce, typename Last>
+void time_all_reduce(int rank, Reduce reduce, Last last) {
+  std::vector<float> data(kCollectiveBytes.back() / sizeof(float), 1.0f);
+  for (size_t bytes : kCollectiveBytes) {
+    size_t rounds = std::clamp<size_t>((size_t{48} << 20) / bytes, 2, 1'000);
+    double best = 1e9;
+    for (int repeat = 0; repeat < 5; repeat++) {
+      for (float& number : data) number = 1.0f;
+      last(0.0);
+      auto began = std::chrono::steady_clock::now();
+      for (size_t i = 0; i < rounds; i++) reduce(data.data(), bytes / sizeof(float));
+      std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+      best = std::min(best, last(took.count()) / static_cast<double>(rounds));
+    }
+    if (rank == 0) std::printf("%zu %.3f\n", bytes, best * 1e6);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace flow::bench
