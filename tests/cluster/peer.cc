@@ -1,9 +1,11 @@
 // A worker in a process of its own, for tests that stop and end it. Usage: session_peer ADDRESS
-// SECRET_FILE. It sends back every message; at the session's end it says why, and ends with the
-// kind of it.
+// SECRET_FILE [DIR]. It sends back every message, or with DIR serves the content that is in that;
+// at the session's end it says why, and ends with the kind of it.
 #include <atomic>
 #include <cstdio>
+#include <optional>
 
+#include "engine/cluster/content/transfer.hpp"
 #include "engine/cluster/sessions.hpp"
 #include "transports/ucx/ucx.hpp"
 
@@ -14,13 +16,10 @@ namespace {
 
 constexpr int kKindBase = 10;  // of its exit codes
 
-class Echo final : public SessionUser {
+class Echo : public SessionUser {
  public:
   void on_open(const Peer&) override {}
-  void on_message(std::string message) override {
-    session.wait(nullptr);
-    (void)session.load()->send(message);
-  }
+  void on_message(std::string message) override { (void)opened()->send(message); }
   void on_suspect(const std::string&) override {}
   void on_heard_again() override {}
   void on_end(EndKind kind, const Error& why) override {
@@ -28,14 +27,40 @@ class Echo final : public SessionUser {
     code = kKindBase + static_cast<int>(kind);
     code.notify_all();
   }
+  SessionLink* opened() {
+    session.wait(nullptr);
+    return session.load();
+  }
   std::atomic<int> code{0};
   std::atomic<SessionLink*> session{nullptr};
+};
+
+class Server final : public Echo {
+ public:
+  explicit Server(const std::string& dir) : store_(ContentStore::of_state(dir, nullptr)) {}
+  void on_open(const Peer&) override {
+    TransferOptions options;
+    options.store = store_;
+    options.jobs = &jobs_;
+    options.link = opened()->link();
+    options.send = [to = opened()](std::string_view message) { (void)to->send(message); };
+    options.seal = opened()->bulk();
+    transfer_.emplace(options);
+  }
+  void on_message(std::string message) override {
+    if (!transfer_->on_message(message)) opened()->end("no message of a transfer");
+  }
+
+ private:
+  Jobs jobs_{2};
+  std::shared_ptr<ContentStore> store_;
+  std::optional<ContentTransfer> transfer_;
 };
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 3) return 2;
+  if (count != 3 && count != 4) return 2;
   auto transport = make_ucx_transport({}, true);
   if (!transport.ok()) return 4;
   auto secret = read_secret(arguments[2]);
@@ -45,7 +70,7 @@ int main(int count, char** arguments) {
   options.version = "0.1.0";
   options.secret = std::make_shared<const Secret>(*secret);
   Sessions sessions(**transport, options, nullptr);
-  auto echo = std::make_shared<Echo>();
+  auto echo = count == 3 ? std::make_shared<Echo>() : std::make_shared<Server>(arguments[3]);
   auto session = sessions.connect(arguments[1], echo);
   if (!session.ok()) return 6;
   echo->session = session->get();

@@ -1,15 +1,5 @@
 // A worker in a process of its own, over UCX, that is stopped, killed, or has another secret.
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <filesystem>
-
-#include "engine/base/files.hpp"
-#include "engine/cluster/sessions.hpp"
-#include "tests/cluster/log.hpp"
-#include "transports/ucx/ucx.hpp"
+#include "tests/cluster/process.hpp"
 
 #if FLOW_TEST_UCX
 
@@ -18,80 +8,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
-
-/// The program `session_peer`, killed at the end.
-class Process {
- public:
-  Process(const std::string& address, const std::string& secret_file) {
-    std::string program = FLOW_TEST_PEER, place = address, file = secret_file;
-    char* argv[] = {program.data(), place.data(), file.data(), nullptr};
-    REQUIRE(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv, environ) == 0);
-  }
-  ~Process() {
-    if (pid_ != 0) signal(SIGKILL), exit_code();
-  }
-  void signal(int number) const { ::kill(pid_, number); }
-  /// Returns once all its threads stand still.
-  void stop() const {
-    signal(SIGSTOP);
-    int status = 0;
-    REQUIRE(::waitpid(pid_, &status, WUNTRACED) == pid_);
-    REQUIRE(WIFSTOPPED(status));
-  }
-  /// Once it has ended; what ended it below 0.
-  int exit_code() {
-    int status = 0;
-    ::waitpid(std::exchange(pid_, 0), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-
- private:
-  pid_t pid_ = 0;
-};
-
-/// On a busy machine a process that is not stopped may say nothing for some time.
-constexpr int64_t kNeverMs = 60'000, kSoonMs = 1'500;
-
-struct Head {
-  explicit Head(int64_t suspect_after_ms = kNeverMs) {
-    std::string name = std::filesystem::temp_directory_path() / "flow-session-XXXXXX";
-    folder = ::mkdtemp(name.data());
-    auto made = make_ucx_transport({}, true);
-    REQUIRE(made.ok());
-    transport = std::move(*made);
-    auto secret = read_or_make_secret(secret_file());
-    REQUIRE(secret.ok());
-    SessionOptions options = options_of(Role::head, std::make_shared<const Secret>(*secret));
-    options.schema = 0;
-    options.heartbeat_ms = 100;
-    options.suspect_after_ms = suspect_after_ms;
-    options.lost_after_ms = 2 * suspect_after_ms;
-    sessions.emplace(*transport, options, [this](std::string note) { notes.add(note); });
-    auto opened = sessions->listen("127.0.0.1:0", [this](const Peer&, auto session) {
-      link = session;
-      return user;
-    });
-    REQUIRE(opened.ok());
-    listener = std::move(*opened);
-  }
-  ~Head() {
-    listener.reset();
-    sessions.reset();
-    link.reset();
-    transport.reset();
-    std::filesystem::remove_all(folder);
-  }
-  std::string secret_file() const { return folder + "/secret"; }
-  std::string address() const { return listener->address(); }
-
-  std::string folder;
-  Log notes;
-  std::shared_ptr<User> user = std::make_shared<User>();
-  std::shared_ptr<SessionLink> link;
-  std::unique_ptr<Transport> transport;
-  std::optional<Sessions> sessions;
-  std::unique_ptr<Listener> listener;
-};
 
 TEST_CASE("messages of all sizes go to another process and back, and a goodbye ends it") {
   Head head;

@@ -1,0 +1,82 @@
+// Content of a worker in a process of its own that is killed while it gives it, and comes back.
+#include "tests/cluster/content_pair.hpp"
+#include "tests/cluster/process.hpp"
+
+#if FLOW_TEST_UCX
+
+namespace flow::cluster {
+namespace {
+
+using Catch::Matchers::Contains;
+
+/// A head's end of a session that carries content alone.
+class Taker final : public SessionUser {
+ public:
+  Taker(Head& head, std::shared_ptr<ContentStore> store) : head_(head), store_(std::move(store)) {}
+  void on_open(const Peer& peer) override {
+    TransferOptions options;
+    options.store = store_;
+    options.jobs = &jobs_;
+    options.link = head_.link->link();
+    options.send = [to = head_.link](std::string_view message) { (void)to->send(message); };
+    options.peer = "node `" + peer.node + "`";
+    options.seal = head_.link->bulk();
+    options.encrypt = true;
+    transfer_.emplace(options);
+    open_.set_value();
+  }
+  void on_message(std::string message) override {
+    if (!transfer_->on_message(message)) head_.link->end("no message of a transfer");
+  }
+  void on_suspect(const std::string&) override {}
+  void on_heard_again() override {}
+  void on_end(EndKind, const Error& why) override { transfer_->end(why); }
+
+  ContentTransfer& transfer() {
+    opened_.wait();
+    return *transfer_;
+  }
+  Status fetch(const Content& content, const std::function<void()>& meanwhile) {
+    std::promise<Status> done;
+    transfer().fetch(content, [&](const Status& status) { done.set_value(status); });
+    meanwhile();
+    return done.get_future().get();
+  }
+
+ private:
+  Head& head_;
+  Jobs jobs_{2};
+  std::shared_ptr<ContentStore> store_;
+  std::promise<void> open_;
+  std::shared_future<void> opened_ = open_.get_future().share();
+  std::optional<ContentTransfer> transfer_;
+};
+
+TEST_CASE("a worker that is killed while it gives content gives it after it has come back") {
+  TestFolder worker_folder, state_folder;
+  auto state = ContentStore::of_state(state_folder.path, nullptr);
+  std::string bytes = random_bytes_of(size_t{100} << 20);
+  Content content = put_object(worker_folder.path, bytes);
+  Head head;
+  auto first = std::make_shared<Taker>(head, state), second = std::make_shared<Taker>(head, state);
+  head.other_user = first;
+  {
+    Process worker(head.address(), head.secret_file(), worker_folder.path);
+    Status killed = first->fetch(content, [&] {
+      while (first->transfer().counters().bytes_in < (10u << 20)) ::usleep(1000);
+      worker.signal(SIGKILL);
+    });
+    REQUIRE_FALSE(killed.ok());
+    CHECK_THAT(killed.error().message, Contains("the link to "));
+  }
+  head.other_user = second;
+  Process worker(head.address(), head.secret_file(), worker_folder.path);
+  CHECK(second->fetch(content, [] {}).ok());
+  CHECK((*read_file(state->path_of(content.digest)) == bytes));
+  CHECK(second->transfer().counters().bytes_in == bytes.size());
+}
+
+}  // namespace
+}  // namespace flow::cluster
+
+#endif
