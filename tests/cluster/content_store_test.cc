@@ -155,6 +155,52 @@ TEST_CASE("a head's state has no limit, and nothing of it goes") {
   CHECK_FALSE(source->read(1, bytes.data(), kPiece).ok());  // beyond its end
 }
 
+std::string all_of(const Source& source) {
+  std::string bytes(source.size(), '\0');
+  REQUIRE(source.read(0, bytes.data(), bytes.size()).ok());
+  return bytes;
+}
+
+TEST_CASE("content is lent from elsewhere as long as somebody lends it") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  REQUIRE(write_file_atomic(folder / "input", piece(1)).ok());
+  REQUIRE(write_file_atomic(folder / "other", piece(1)).ok());
+  store->lend("a", digest_of(1), folder / "input", true);
+  store->lend("a", digest_of(1), folder / "input", true);
+  store->lend("b", digest_of(1), folder / "other", false);
+  auto source = store->open_source(digest_of(1));
+  REQUIRE(source.ok());
+  CHECK((all_of(*source) == piece(1)));
+  CHECK(source->place() == folder / "input");
+  store->unpin("a");
+  source = store->open_source(digest_of(1));
+  REQUIRE(source.ok());
+  CHECK(source->place().empty());
+  store->unpin("b");
+  CHECK_FALSE(store->open_source(digest_of(1)).ok());
+  store->lend("c", digest_of(1), folder / "nothing", true);
+  CHECK_THAT(store->open_source(digest_of(1)).error().message, Contains("nothing"));
+  REQUIRE(take(*store, 1).ok());
+  CHECK(store->open_source(digest_of(1)).ok());
+}
+
+TEST_CASE("content has a second name where a checkpoint's file is looked for") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  for (uint64_t i = 0; i < 2; i++) REQUIRE(take(*store, i).ok());
+  for (uint64_t i : {0u, 1u, 1u}) {
+    REQUIRE(store->link_to(digest_of(i), "checkpoints/run/task/1.safetensors").ok());
+    CHECK((*read_file(folder / "checkpoints/run/task/1.safetensors") == piece(i)));
+  }
+  for (uint64_t i = 2; i < 6; i++) REQUIRE(take(*store, i).ok());
+  CHECK(held(folder) == Numbers{2, 3, 4, 5});
+  CHECK((*read_file(folder / "checkpoints/run/task/1.safetensors") == piece(1)));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder / "checkpoints/run/task"), {}) ==
+        1);
+  CHECK_THAT(store->link_to(digest_of(9), "x").error().message, Contains("cannot link"));
+}
+
 TEST_CASE("a source is a regular file or bytes, and says where others may write to it") {
   TestFolder folder;
   REQUIRE(write_file_atomic(folder / "file", "content").ok());

@@ -29,11 +29,23 @@ void ContentIndex::remove(const Digest& digest) {
 
 void ContentIndex::pin(const std::string& owner, const std::vector<Digest>& digests,
                        int64_t now_ns) {
-  Owner& own = owners_.try_emplace(owner, Owner{now_ns, {}}).first->second;
+  Owner& own = owners_.try_emplace(owner, Owner{now_ns, {}, {}}).first->second;
   for (const Digest& digest : digests) {
     own.digests.push_back(digest);
     pins_[digest]++;
   }
+}
+
+void ContentIndex::lend(const std::string& owner, const Digest& digest, Place place,
+                        int64_t now_ns) {
+  pin(owner, {}, now_ns);
+  owners_[owner].lent.push_back(digest);
+  lent_[digest].emplace(owner, std::move(place));
+}
+
+const ContentIndex::Place* ContentIndex::lent(const Digest& digest) const {
+  auto found = lent_.find(digest);
+  return found == lent_.end() ? nullptr : &found->second.begin()->second;
 }
 
 void ContentIndex::unpin(const std::string& owner) {
@@ -42,6 +54,12 @@ void ContentIndex::unpin(const std::string& owner) {
   for (const Digest& digest : found->second.digests) {
     auto pin = pins_.find(digest);
     if (--pin->second == 0) pins_.erase(pin);
+  }
+  for (const Digest& digest : found->second.lent) {
+    auto places = lent_.find(digest);
+    if (places == lent_.end()) continue;  // it was lent twice
+    places->second.erase(owner);
+    if (places->second.empty()) lent_.erase(places);
   }
   owners_.erase(found);
 }

@@ -14,6 +14,10 @@ namespace flow::cluster {
 
 class ContentIndex {
  public:
+  struct Place {
+    std::string path;
+    bool may_change = false;
+  };
   struct Entry {
     uint64_t size = 0;
     int64_t changed_ns = 0;  // of the file when it was looked at last
@@ -30,6 +34,9 @@ class ContentIndex {
 
   /// `owner` needs these too from now on; first seen at `now_ns`.
   void pin(const std::string& owner, const std::vector<Digest>& digests, int64_t now_ns);
+  /// Until unpin(owner) this content lies at `place` too.
+  void lend(const std::string& owner, const Digest& digest, Place place, int64_t now_ns);
+  const Place* lent(const Digest& digest) const;
   void unpin(const std::string& owner);
   bool is_pinned(const Digest& digest) const { return pins_.contains(digest); }
   uint64_t pinned_bytes() const;
@@ -43,7 +50,7 @@ class ContentIndex {
  private:
   struct Owner {
     int64_t began_ns = 0;
-    std::vector<Digest> digests;
+    std::vector<Digest> digests, lent;
   };
   void insert(const Digest& digest, Entry entry);
 
@@ -53,6 +60,7 @@ class ContentIndex {
   uint64_t last_use_ = uint64_t{1} << 63, first_use_ = last_use_;
   std::unordered_map<Digest, int, DigestHash> pins_;
   std::map<std::string, Owner> owners_;
+  std::unordered_map<Digest, std::multimap<std::string, Place>, DigestHash> lent_;  // by owner
 };
 
 }  // namespace flow::cluster

@@ -122,6 +122,12 @@ Result<Source> ContentStore::open_source(const Digest& digest) {
     return object;
   }
   if (::access(path_of(digest).c_str(), F_OK) == 0) return object.error();
+  std::optional<ContentIndex::Place> lent;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto* place = index_.lent(digest)) lent = *place;
+  }
+  if (lent) return Source::of_file(lent->path, lent->may_change);
   auto elsewhere = resolve_ ? resolve_(digest) : std::nullopt;
   if (elsewhere) return std::move(*elsewhere);
   return environment_error(
@@ -137,6 +143,25 @@ void ContentStore::drop_if_damaged(const Digest& digest) {
 void ContentStore::pin(const std::string& owner, const std::vector<Digest>& digests) {
   std::lock_guard lock(mutex_);
   index_.pin(owner, digests, file_clock_ns());
+}
+
+void ContentStore::lend(const std::string& owner, const Digest& digest, const std::string& path,
+                        bool may_change) {
+  std::lock_guard lock(mutex_);
+  index_.lend(owner, digest, {path, may_change}, file_clock_ns());
+}
+
+Status ContentStore::link_to(const Digest& digest, const std::string& file) {
+  std::string target = dir_ + "/" + file, temporary = target + ".tmp-" + random_name();
+  std::string folder = fs::path(target).parent_path().string();
+  FLOW_TRY(make_dirs(folder));
+  bool is_linked = ::link(path_of(digest).c_str(), temporary.c_str()) == 0 &&
+                   ::rename(temporary.c_str(), target.c_str()) == 0;
+  int error = errno;
+  ::unlink(temporary.c_str());  // a name of the same file is not renamed
+  if (is_linked) return sync_dir(folder);
+  return environment_error(
+      fmt::format("cannot link `{}` to `{}`: {}", path_of(digest), target, std::strerror(error)));
 }
 
 void ContentStore::unpin(const std::string& owner) {

@@ -40,8 +40,8 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   /// A folder of this process's and its executors' alone, of which none runs yet. What a crash left
   /// half is removed, what is whole is found. `bytes_max` 0: no limit.
   static Result<std::shared_ptr<ContentStore>> open(const std::string& dir, uint64_t bytes_max);
-  /// A head's state, whose garbage is collected elsewhere: nothing is evicted. `resolve` is called
-  /// by any thread, as long as this is there.
+  /// A head's state, whose garbage is collected elsewhere: nothing is evicted, pinned or not.
+  /// `resolve` is called by any thread, as long as this is there.
   static std::shared_ptr<ContentStore> of_state(const std::string& dir, Resolve resolve);
 
   const std::string& dir() const { return dir_; }
@@ -49,8 +49,8 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   /// Whether it is under objects/, whole: it is read where that is not known. If so it counts as
   /// used now.
   bool has(const Content& content);
-  /// From objects/ or, where it is not there, wherever it is resolved to. Not verified: who gets it
-  /// does that.
+  /// From objects/ or, where it is not there, where it is lent from or resolved to. Not verified:
+  /// who gets it does that.
   Result<Source> open_source(const Digest& digest);
   /// Begins to take content of this size in; makes room for it.
   Result<std::unique_ptr<Incoming>> begin(const Digest& digest, uint64_t size);
@@ -59,7 +59,14 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
 
   /// Until unpin(owner) these stay, those that come later too. No disk.
   void pin(const std::string& owner, const std::vector<Digest>& digests);
+  /// Until unpin(owner) this content is given from `path` where it is not under objects/.
+  /// `may_change`: others may write to it, as to an input that is read in place. No disk.
+  void lend(const std::string& owner, const Digest& digest, const std::string& path,
+            bool may_change);
   void unpin(const std::string& owner);
+  /// What is under objects/ is at `file`, a path below the folder, too: durable, whatever was
+  /// there.
+  Status link_to(const Digest& digest, const std::string& file);
 
   struct Usage {
     uint64_t bytes = 0, pinned_bytes = 0, bytes_max = 0;
