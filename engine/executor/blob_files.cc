@@ -105,6 +105,17 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
   return path;
 }
 
+// One that was cut, written to or damaged is written again. It counts as new before it is looked
+// at: what collects garbage either has removed it, or sees that and leaves it alone.
+bool BlobFiles::keep_what_is_there(const Digest& digest) {
+  auto before = objects_.stamp_of(digest);
+  if (!before) return false;
+  bool was_sound = objects_.is_known_sound(digest, *before);
+  ::utimensat(AT_FDCWD, object_path(digest).c_str(), nullptr, 0);
+  if (was_sound) objects_.note_sound(digest);  // it is as it was but for that
+  return objects_.is_sound(digest);
+}
+
 Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
   bool small = bytes.size() <= kSmallMax && small_bytes_ + bytes.size() <= kSmallTotalMax;
   if (small) {
@@ -112,8 +123,7 @@ Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
     small_.emplace_back(digest, std::string(bytes));
     return {};
   }
-  if (objects_.is_sound(digest))
-    return {};  // one that was cut, written to or damaged is written again
+  if (keep_what_is_there(digest)) return {};
   std::string target = object_path(digest);
   FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
   FLOW_TRY(write_file_atomic(target, bytes, 0400));

@@ -36,6 +36,7 @@ class BlobFiles {
 
  private:
   Result<File::Entry> store_one(const std::string& path, bool may_move);
+  bool keep_what_is_there(const Digest& digest);
   Status store_large(const std::string& path, bool may_move, File::Entry& entry);
 
   const std::string state_dir_;

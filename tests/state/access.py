@@ -98,6 +98,13 @@ def listened(pids):
     return found
 
 
+AGAIN = '''
+local flow = require "flow"
+local make = flow.task("make", function(ctx, n) return flow.zeros({ 100000 }, "f32") end)
+return flow.pipeline("again", { n = flow.param.int { default = 1 } }, function(p) return make(p.n) end)
+'''
+
+
 class Access(place.Place):
     def setUp(self):
         super().setUp()
@@ -244,6 +251,18 @@ class Access(place.Place):
         self.open("gate")
         self.good("resume")
         self.assertEqual(self.show()["result"].strip(), "300000")
+
+    def test_content_that_is_made_again_counts_as_new(self):
+        self.write("again.lua", AGAIN)
+        self.good("run", "again.lua")
+        for folder, _, names in os.walk(self.path(".flow", "objects")):
+            for name in names:
+                os.utime(os.path.join(folder, name), (1e9, 1e9))
+        self.good("run", "again.lua", "--param", "n=2")
+        ages = [os.path.getmtime(os.path.join(folder, name))
+                for folder, _, names in os.walk(self.path(".flow", "objects")) for name in names]
+        self.assertEqual(len(ages), 1)
+        self.assertGreater(ages[0], 1e9)  # gc leaves it alone until the run has committed it
 
     def test_a_state_goes_on_after_its_runs_were_collected(self):
         for kept in ("0", "1", "20"):
