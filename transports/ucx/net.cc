@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int64_t kUsPerMs = 1000;
 constexpr int64_t kSpinUs = 50;           // a sleeping thread answers ten times later
+constexpr int64_t kAloneUs = 5;           // of these: then whoever has work goes first
 constexpr unsigned kProgressMost = 64;    // before calls are looked at again
 constexpr unsigned kBusyTurnsMost = 256;  // before the clock is
 constexpr int64_t kLookBusyMs = 20, kLookIdleMs = 100;
@@ -111,7 +113,10 @@ bool Net::turn() {
     return !is_stopped_;
   }
   if (active_us_ == 0) active_us_ = now_us;
-  if (is_active || now_us - active_us_ < kSpinUs) return true;
+  int64_t idle_us = now_us - active_us_;
+  // Where there are fewer cores than threads, what is awaited may wait for this very core.
+  if (!is_active && idle_us > kAloneUs && idle_us < kSpinUs) ::sched_yield();
+  if (is_active || idle_us < kSpinUs) return true;
   if (!pay()) sleep(now_us);
   return true;
 }
