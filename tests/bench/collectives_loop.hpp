@@ -28,8 +28,8 @@ void time_all_reduce(int rank, Reduce reduce, Last last) {
       best = std::min(best, last(took.count()) / static_cast<double>(rounds));
     }
     if (rank == 0) std::printf("%zu %.3f\n", bytes, best * 1e6);
+    std::fflush(stdout);
   }
-  std::fflush(stdout);
 }
 
 }  // namespace flow::bench

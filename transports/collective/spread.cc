@@ -7,7 +7,7 @@
 namespace flow::collective {
 namespace {
 
-constexpr size_t kDoublingBytes = size_t{32} << 10;  // a longer all_reduce goes round the ring
+constexpr size_t kDoublingBytes = size_t{64} << 10;  // a longer all_reduce goes round the ring
 constexpr size_t kTreeBytes = size_t{256} << 10;     // a longer broadcast down the chain
 constexpr size_t kDirectBytes = size_t{8} << 10;     // a longer all_gather round the ring
 constexpr size_t kChainPieceBytes = size_t{256} << 10;

@@ -5,8 +5,10 @@
 namespace flow::collective {
 namespace {
 
-constexpr size_t kRingPieceBytes = size_t{256} << 10;
-constexpr size_t kRingAhead = 4;  // pieces that are received ahead
+// Pieces that go as frames have to wait for nobody; puts are copied less often.
+constexpr size_t kFramePieceBytes = kWholeBytes, kPutPieceBytes = kWirePieceBytes;
+constexpr size_t kPutSliceBytes = size_t{2} << 20;  // slices of so much go as puts
+constexpr size_t kRingAhead = 8;                    // pieces that are received ahead
 
 }  // namespace
 
@@ -17,7 +19,8 @@ class Spread::RingRun {
   RingRun(Spread& spread, const Ring& ring)
       : spread_(spread),
         ring_(ring),
-        most_(std::max<size_t>(1, kRingPieceBytes / ring.element)),
+        most_((longest() * ring.element < kPutSliceBytes ? kFramePieceBytes : kPutPieceBytes) /
+              ring.element),
         pieces_((longest() + most_ - 1) / most_),
         came_(pieces_ * static_cast<size_t>(ring.steps)),
         sent_(came_.size()),

@@ -15,7 +15,7 @@
 namespace flow::collective {
 
 /// A longer message goes as puts, which the other side expects first.
-constexpr size_t kWholeBytes = size_t{32} << 10;
+constexpr size_t kWholeBytes = size_t{128} << 10;
 constexpr size_t kWirePieceBytes = size_t{512} << 10;  // of one put
 constexpr uint64_t kPiecesAhead = 8;                   // of a message that are expected at a time
 constexpr uint64_t kUnreadMax = 32;  // whole messages that the other side has not read

@@ -53,10 +53,11 @@ uint64_t WireLane::tag_of(uint64_t sequence, uint64_t piece) const {
 
 void WireLane::step() {
   auto link = wire_.link_to(peer_);
-  if (!link) return;
-  receive_pieces(*link);
+  if (link) receive_pieces(*link);
+  // Of a rank that has left too: what it sent before is here.
   read_frames();
   finish_pieces();
+  if (!link) return;
   send_some(*link);
   if (read_ < kUnreadMax / 4) return;
   link->send(std::string(bytes_of(head_of(FrameKind::took, 0, read_))));
