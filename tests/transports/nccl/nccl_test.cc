@@ -1,0 +1,341 @@
+// Collectives by NCCL, beside a libnccl of the tests: what is called and in which order, what fails
+// and what is told. No GPU is needed, nor NCCL.
+#include <dlfcn.h>
+#include <catch2/catch.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <thread>
+
+#include "tests/transports/nccl/fake_nccl.hpp"
+#include "transports/nccl/calls.hpp"
+#include "transports/nccl/nccl.hpp"
+
+#if FLOW_TEST_NCCL_HEADER
+#include <nccl.h>
+#endif
+
+using namespace flow;
+
+namespace {
+
+FakeNccl& fake() {
+  static auto* side = reinterpret_cast<FakeNcclOf>(
+      ::dlsym(::dlopen(FAKE_NCCL, RTLD_NOW | RTLD_LOCAL), "fake_nccl"))();
+  return *side;
+}
+
+class TestStream final : public GpuStream {
+ public:
+  Status select() override {
+    stream_.is_selected = true;
+    return {};
+  }
+  void* handle() const override { return &stream_; }
+  void* scratch() const override { return &scratch_; }
+  Result<void*> mark() override {
+    marks_++;
+    return reinterpret_cast<void*>(stream_.queued.load());
+  }
+  Result<bool> has_passed(void* mark) override {
+    if (is_broken) return environment_error("the GPU is lost (Xid 79)");
+    return stream_.done.load() >= reinterpret_cast<uint64_t>(mark);
+  }
+  void forget(void*) override { marks_--; }
+  int marks() const { return marks_; }
+  std::atomic<bool> is_broken{false};
+
+ private:
+  mutable FakeStream stream_;
+  mutable int scratch_ = 0;
+  std::atomic<int> marks_{0};
+};
+
+struct GpuGang {
+  std::vector<std::shared_ptr<TestStream>> streams;
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<std::string> problems;
+
+  explicit GpuGang(int ranks, int64_t deadline_ms = 0, int64_t join_ms = 10'000)
+      : communicators(static_cast<size_t>(ranks)), problems(communicators.size()) {
+    std::vector<std::unique_ptr<Rendezvous>> meetings;
+    std::vector<std::string> addresses;
+    for (int rank = 0; rank < ranks; rank++) {
+      NcclOptions options;
+      options.gang = "gang";
+      options.rank = rank;
+      options.ranks = ranks;
+      options.stream = streams.emplace_back(std::make_shared<TestStream>());
+      options.deadline_ms = deadline_ms;
+      options.join_ms = join_ms;
+      auto made = make_nccl_rendezvous(options);
+      REQUIRE(made.ok());
+      addresses.push_back((*made)->address());
+      meetings.push_back(std::move(*made));
+    }
+    each(ranks, [&](size_t rank) {
+      auto joined = meetings[rank]->join(addresses);
+      if (joined.ok())
+        communicators[rank] = std::move(*joined);
+      else
+        problems[rank] = joined.error().message;
+    });
+  }
+  static void each(int ranks, const std::function<void(size_t)>& run) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; rank++) threads.emplace_back(run, static_cast<size_t>(rank));
+    for (auto& thread : threads) thread.join();
+  }
+  std::vector<std::string> run(const std::function<Status(Communicator&)>& what) {
+    std::vector<std::string> said(communicators.size());
+    each(static_cast<int>(said.size()), [&](size_t rank) {
+      Status status = what(*communicators[rank]);
+      if (!status.ok()) said[rank] = status.error().message;
+    });
+    return said;
+  }
+};
+
+CollectiveCall on_gpu(CollectiveCall call) {
+  call.is_device = true;
+  return call;
+}
+
+/// Each test begins and ends with a fake that nothing was done wrong with.
+struct Fresh {
+  Fresh() { reset(); }
+  ~Fresh() {
+    const char* misuse = fake().misuse;
+    CHECK((misuse == nullptr ? "" : misuse) == std::string());
+    CHECK(fake().made == fake().aborted + fake().destroyed);
+    reset();
+  }
+  static void reset() {
+    fake().init_polls = 3;
+    fake().init_hangs = false;
+    fake().queue_hangs = false;
+    fake().init_error = 0;
+    fake().failing_call = 0;
+    fake().hanging_call = 0;
+    for (auto* count :
+         {&fake().made, &fake().aborted, &fake().destroyed, &fake().finalized, &fake().shrunk})
+      *count = 0;
+    fake().misuse = nullptr;
+  }
+};
+
+const std::vector<std::string> kFine(3);
+
+}  // namespace
+
+TEST_CASE("Collectives by NCCL come to what they should, and end it in order") {
+  Fresh fresh;
+  {
+    GpuGang gang(3);
+    REQUIRE(gang.problems == kFine);
+    CHECK(gang.communicators[1]->description() == "3 ranks by NCCL 2.28.9");
+    CHECK(gang.run([](Communicator& comm) -> Status {
+      auto rank = static_cast<float>(comm.rank());
+      std::vector<float> data(3, rank + 1), all(9), own(1);
+      FLOW_TRY(
+          comm.run(on_gpu(all_reduce(data.data(), data.data(), 3, DType::f32, ReduceOp::mean))));
+      if (data != std::vector<float>(3, 2)) return internal_error("all_reduce");
+      data = {rank, rank + 10, rank + 20};
+      FLOW_TRY(comm.run(on_gpu(all_gather(data.data(), all.data(), 3, DType::f32))));
+      if (all != std::vector<float>{0, 10, 20, 1, 11, 21, 2, 12, 22})
+        return internal_error("all_gather");
+      FLOW_TRY(
+          comm.run(on_gpu(reduce_scatter(data.data(), own.data(), 1, DType::f32, ReduceOp::max))));
+      if (own[0] != 2 + 10 * rank) return internal_error("reduce_scatter");
+      FLOW_TRY(comm.run(on_gpu(broadcast(own.data(), 1, DType::f32, 2))));
+      if (own[0] != 22) return internal_error("broadcast");
+      std::vector<int64_t> out = {comm.rank() * 10, comm.rank() * 10 + 1, comm.rank() * 10 + 2},
+                           in(3);
+      FLOW_TRY(comm.run(on_gpu(all_to_all(out.data(), in.data(), 1, DType::i64))));
+      if (in != std::vector<int64_t>{comm.rank(), 10 + comm.rank(), 20 + comm.rank()})
+        return internal_error("all_to_all");
+      return comm.run(barrier());
+    }) == kFine);
+    auto first = gang.communicators[0]->start(on_gpu(barrier()));
+    CHECK_FALSE(first->is_done());
+    gang.communicators[1]->start(barrier());
+    gang.communicators[2]->start(barrier());
+    CHECK(first->wait().ok());
+    for (int i = 0;
+         i < 1'000 &&
+         gang.streams[0]->marks() + gang.streams[1]->marks() + gang.streams[2]->marks() > 0;
+         i++)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (auto& stream : gang.streams) CHECK(stream->marks() == 0);
+  }
+  CHECK(fake().finalized == 3);
+  CHECK(fake().aborted == 0);
+}
+
+TEST_CASE("Sends and receives by NCCL") {
+  Fresh fresh;
+  GpuGang gang(2);
+  CHECK(gang.run([](Communicator& comm) {
+    int32_t data = comm.rank() == 0 ? 7 : 0;
+    Status status = comm.run(
+        on_gpu(comm.rank() == 0 ? send(&data, 1, DType::i32, 1) : recv(&data, 1, DType::i32, 0)));
+    return data == 7 ? status : internal_error("it did not come");
+  }) == std::vector<std::string>(2));
+}
+
+TEST_CASE("A gang that does not come up is given up at the deadline") {
+  Fresh fresh;
+  fake().init_hangs = true;
+  GpuGang gang(2, 0, 50);
+  CHECK(gang.problems[1] ==
+        "rank 1: NCCL has not joined the gang of 2 ranks in 50 ms: a rank has not come, or cannot "
+        "be reached");
+  CHECK(fake().aborted == 2);
+}
+
+TEST_CASE("What NCCL refuses at once is told") {
+  Fresh fresh;
+  fake().init_error = 4;
+  GpuGang gang(2);
+  CHECK(gang.problems[0] == "rank 0: NCCL failed in joining the gang: invalid argument");
+}
+
+TEST_CASE("An asynchronous error ends what is under way, names it, and aborts") {
+  Fresh fresh;
+  fake().failing_call = 2;
+  GpuGang gang(3);
+  auto said = gang.run([](Communicator& comm) -> Status {
+    float data = 1;
+    FLOW_TRY(comm.run(barrier()));
+    return comm.run(on_gpu(all_reduce(&data, &data, 1, DType::f32, ReduceOp::sum)));
+  });
+  for (size_t rank = 0; rank < 3; rank++)
+    CHECK(said[rank] == "rank " + std::to_string(rank) +
+                            ": NCCL failed in all_reduce(sum) of 1 f32 (#2): remote process exited "
+                            "or there was a network error");
+  CHECK(fake().aborted == 3);
+  CHECK(gang.run([](Communicator& comm) { return comm.run(barrier()); }) == said);
+}
+
+TEST_CASE("A collective that hangs on the GPU is ended at the deadline") {
+  Fresh fresh;
+  fake().hanging_call = 1;
+  GpuGang gang(2, 50);
+  auto said = gang.run([](Communicator& comm) { return comm.run(barrier()); });
+  CHECK(said[0] ==
+        "rank 0: barrier (#1) has not ended for 50 ms on its GPU: a rank has not come to it, or "
+        "hangs");
+  CHECK(fake().aborted == 2);
+}
+
+TEST_CASE("A GPU that is lost is told as what it is") {
+  Fresh fresh;
+  fake().hanging_call = 1;
+  GpuGang gang(2);
+  gang.streams[1]->is_broken = true;
+  auto work = gang.communicators[1]->start(barrier());
+  CHECK(work->wait().error().message == "the GPU is lost (Xid 79)");
+}
+
+TEST_CASE("abort() ends a wait on a GPU from another thread") {
+  Fresh fresh;
+  GpuGang gang(2);
+  auto work = gang.communicators[0]->start(barrier());
+  std::thread([&] { gang.communicators[0]->abort("it was cancelled"); }).join();
+  CHECK(work->wait().error().message == "rank 0 ended the gang: it was cancelled");
+  CHECK(fake().aborted == 1);
+}
+
+TEST_CASE("abort() ends a call that NCCL does not take") {
+  Fresh fresh;
+  GpuGang gang(2);
+  fake().queue_hangs = true;
+  auto began = std::chrono::steady_clock::now();
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    gang.communicators[0]->abort("it was cancelled");
+  });
+  CHECK(gang.communicators[0]->run(barrier()).error().message ==
+        "rank 0 ended the gang: it was cancelled");
+  aborter.join();
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
+  fake().queue_hangs = false;
+}
+
+TEST_CASE("Those that are left go on as a gang of fewer") {
+  Fresh fresh;
+  GpuGang gang(3);
+  gang.communicators[1]->abort("it is gone");
+  std::vector<std::unique_ptr<Communicator>> fewer(3);
+  GpuGang::each(3, [&](size_t rank) {
+    if (rank == 1) return;
+    auto shrunk = shrink_nccl(*gang.communicators[rank], {1});
+    if (shrunk.ok()) fewer[rank] = std::move(*shrunk);
+  });
+  REQUIRE(fewer[0] != nullptr);
+  REQUIRE(fewer[2] != nullptr);
+  CHECK(fewer[2]->rank() == 1);
+  CHECK(fewer[2]->ranks() == 2);
+  auto other = fewer[2]->start(barrier());
+  CHECK(fewer[0]->run(barrier()).ok());
+  CHECK(other->wait().ok());
+  CHECK_FALSE(gang.communicators[0]->run(barrier()).ok());
+}
+
+TEST_CASE("Host memory, and addresses of others, are refused") {
+  Fresh fresh;
+  GpuGang gang(2);
+  float data = 1;
+  CHECK_THAT(gang.communicators[0]->run(broadcast(&data, 1, DType::f32, 0)).error().message,
+             Catch::Contains("the tensor is in host memory: move it first"));
+  NcclOptions options;
+  options.ranks = 2;
+  options.stream = std::make_shared<TestStream>();
+  auto made = make_nccl_rendezvous(options);
+  REQUIRE(made.ok());
+  std::string own = (*made)->address();
+  CHECK((*made)->join({own, own}).error().message ==
+        "the address of rank 1 is that of another rank, or of another version of flow");
+  CHECK((*made)->join({"flow-nccl 1\n0\n2\nno id", "flow-nccl 1\n1\n2\n"}).error().message ==
+        "the address of rank 0 holds no id of NCCL's");
+}
+
+TEST_CASE("Libraries that must not be used are told with what to do") {
+  CHECK_THAT(nccl::load("/nowhere/libnccl.so").problem,
+             Catch::StartsWith("it can't be loaded: /nowhere"));
+  CHECK_THAT(nccl::load(FAKE_NCCL_OLD).problem, Catch::StartsWith("NCCL 2.13.4 is too old"));
+  CHECK_THAT(nccl::load(FAKE_NCCL_BAD).problem,
+             Catch::StartsWith("NCCL 2.28.5 hangs where a rank is lost"));
+  CHECK(nccl::load(FAKE_NCCL).problem == "");
+  CHECK(nccl::load(FAKE_NCCL_OLD).calls.shrink == nullptr);
+}
+
+#if FLOW_TEST_NCCL_HEADER
+TEST_CASE("What is declared of NCCL is what its header says") {
+  CHECK(sizeof(nccl::UniqueId) == sizeof(ncclUniqueId));
+  CHECK(int{ncclInProgress} == nccl::kInProgress);
+  CHECK(int{ncclUint8} == nccl::kUint8);
+  CHECK(int{ncclInt32} == nccl::kInt32);
+  CHECK(int{ncclInt64} == nccl::kInt64);
+  CHECK(int{ncclFloat16} == nccl::kFloat16);
+  CHECK(int{ncclFloat32} == nccl::kFloat32);
+  CHECK(int{ncclFloat64} == nccl::kFloat64);
+  CHECK(int{ncclBfloat16} == nccl::kBfloat16);
+  CHECK(int{ncclSum} == nccl::kSum);
+  CHECK(int{ncclMax} == nccl::kMax);
+  CHECK(int{ncclMin} == nccl::kMin);
+  CHECK(int{ncclAvg} == nccl::kAvg);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  CHECK(sizeof(nccl::Config) <= sizeof(ncclConfig_t));
+  CHECK(offsetof(nccl::Config, blocking) == offsetof(ncclConfig_t, blocking));
+  CHECK(offsetof(nccl::Config, comm_name) == offsetof(ncclConfig_t, commName));
+  CHECK(offsetof(nccl::Config, nvlink_centric) == offsetof(ncclConfig_t, nvlinkCentricSched));
+  CHECK(nccl::kShrinkAbort == NCCL_SHRINK_ABORT);
+#endif
+  nccl::Config ours = nccl::config_of("gang");
+  ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
+  CHECK(ours.magic == theirs.magic);
+  CHECK(ours.min_ctas == theirs.minCTAs);
+  CHECK(ours.split_share == theirs.splitShare);
+}
+#endif

@@ -1,0 +1,311 @@
+#include "transports/nccl/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/engine_thread.hpp"
+
+namespace flow::nccl {
+namespace {
+
+constexpr auto kLook = std::chrono::microseconds(200);
+constexpr auto kQueueLimit = std::chrono::seconds(60);  // connections are made at the first use
+
+int type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return kFloat32;
+    case DType::f16:
+      return kFloat16;
+    case DType::bf16:
+      return kBfloat16;
+    case DType::f64:
+      return kFloat64;
+    case DType::i64:
+      return kInt64;
+    case DType::i32:
+      return kInt32;
+    case DType::u8:
+    case DType::boolean:
+      return kUint8;
+  }
+  check_failed("a tensor's type", __FILE__, __LINE__);
+}
+
+int op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return kSum;
+    case ReduceOp::mean:
+      return kAvg;
+    case ReduceOp::max:
+      return kMax;
+    case ReduceOp::min:
+      return kMin;
+  }
+  check_failed("an operation", __FILE__, __LINE__);
+}
+
+}  // namespace
+
+Code settled(const Calls& calls, Handle handle, Clock::time_point until,
+             const std::atomic<bool>* stop) {
+  while (true) {
+    Code state = kSuccess;
+    Code asked = calls.get_async_error(handle, &state);
+    if (asked != kSuccess) return asked;
+    bool is_over = Clock::now() >= until || (stop != nullptr && *stop);
+    if (state != kInProgress || is_over) return state;
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+Error nccl_error(const Calls& calls, int rank, Code code, const std::string& what) {
+  return environment_error(
+      fmt::format("rank {}: NCCL failed in {}: {}", rank, what, calls.error_string(code)));
+}
+
+bool Work::is_done() const {
+  std::lock_guard lock(mutex_);
+  return is_done_;
+}
+
+Status Work::wait() {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return is_done_; });
+  return status_;
+}
+
+void Work::finish(Status status) {
+  std::lock_guard lock(mutex_);
+  is_done_ = true;
+  status_ = std::move(status);
+  done_.notify_all();
+}
+
+NcclCommunicator::NcclCommunicator(const NcclOptions& options, Handle handle)
+    : options_(options), calls_(library().calls), handle_(handle) {
+  watcher_ = engine_thread([this] { watch(); });
+}
+
+/// What is under way is ended. An idle communicator is finalized, and given up where that hangs:
+/// its peers may be gone.
+NcclCommunicator::~NcclCommunicator() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (!flying_.empty())
+      fail(environment_error(
+          fmt::format("rank {} left while calls of its own were under way", rank())));
+  }
+  wake_.notify_all();
+  watcher_.join();
+  if (handle_ == nullptr) return;
+  Code code = calls_.finalize(handle_);
+  if (code == kInProgress) code = settled(calls_, handle_, Clock::now() + std::chrono::seconds(5));
+  if (code == kSuccess)
+    calls_.destroy(handle_);
+  else
+    calls_.abort(handle_);
+}
+
+Status NcclCommunicator::check_call(const CollectiveCall& call) const {
+  FLOW_TRY(check(call, rank(), ranks()));
+  if (!call.is_device && call.what != Collective::barrier)
+    return user_error(
+        fmt::format("{}: this gang's collectives run on GPUs, and the tensor is in "
+                    "host memory: move it first",
+                    collective_text(call)));
+  return state_;
+}
+
+std::shared_ptr<CollectiveWork> NcclCommunicator::start(const CollectiveCall& call) {
+  auto work = std::make_shared<Work>();
+  std::lock_guard lock(mutex_);
+  Status queued = check_call(call);
+  if (!queued.ok()) {
+    work->finish(queued);
+    return work;
+  }
+  std::string text = fmt::format("{} (#{})", collective_text(call), ++number_);
+  queued = queue(call, text);
+  if (!queued.ok()) {
+    fail(queued.error());
+    work->finish(state_);
+    return work;
+  }
+  auto mark = options_.stream->mark();
+  if (!mark.ok()) {
+    fail(mark.error());
+    work->finish(state_);
+    return work;
+  }
+  auto until = options_.deadline_ms > 0
+                   ? Clock::now() + std::chrono::milliseconds(options_.deadline_ms)
+                   : Clock::time_point::max();
+  flying_.push_back({work, *mark, std::move(text), until});
+  wake_.notify_all();
+  return work;
+}
+
+Status NcclCommunicator::queue(const CollectiveCall& call, const std::string& text) {
+  FLOW_TRY(options_.stream->select());
+  return settle(call_nccl(call), text);
+}
+
+Status NcclCommunicator::settle(Code code, const std::string& text) {
+  if (code == kInProgress)
+    code = settled(calls_, handle_, Clock::now() + kQueueLimit, &is_aborting_);
+  if (code == kSuccess) return {};
+  if (code == kInProgress)
+    return environment_error(
+        fmt::format("rank {}: NCCL has not taken {} for {} s", rank(), text, kQueueLimit.count()));
+  return nccl_error(calls_, rank(), code, text);
+}
+
+Code NcclCommunicator::call_nccl(const CollectiveCall& call) {
+  auto count = static_cast<size_t>(call.count);
+  int type = type_of(call.dtype), op = op_of(call.op);
+  void* stream = options_.stream->handle();
+  switch (call.what) {
+    case Collective::all_reduce:
+      return calls_.all_reduce(call.from, call.to, count, type, op, handle_, stream);
+    case Collective::reduce_scatter:
+      return calls_.reduce_scatter(call.from, call.to, count, type, op, handle_, stream);
+    case Collective::all_gather:
+      return calls_.all_gather(call.from, call.to, count, type, handle_, stream);
+    case Collective::broadcast:
+      return calls_.broadcast(call.to, call.to, count, type, call.peer, handle_, stream);
+    case Collective::all_to_all:
+      return exchange_all(call, type);
+    case Collective::barrier: {
+      void* scratch = options_.stream->scratch();
+      return calls_.all_reduce(scratch, scratch, 1, kInt32, kMax, handle_, stream);
+    }
+    case Collective::send:
+      return calls_.send(call.from, count, type, call.peer, handle_, stream);
+    case Collective::recv:
+      return calls_.recv(call.to, count, type, call.peer, handle_, stream);
+  }
+  check_failed("a collective", __FILE__, __LINE__);
+}
+
+/// One group: NCCL sends and receives at once within it. In place it would read what it has
+/// written.
+Code NcclCommunicator::exchange_all(const CollectiveCall& call, int type) {
+  auto count = static_cast<size_t>(call.count);
+  size_t bytes = piece_bytes(call);
+  void* stream = options_.stream->handle();
+  Code first = calls_.group_start();
+  if (first != kSuccess) return first;
+  for (int peer = 0; peer < ranks(); peer++) {
+    size_t at = static_cast<size_t>(peer) * bytes;
+    Code sent =
+        calls_.send(static_cast<const char*>(call.from) + at, count, type, peer, handle_, stream);
+    Code came = calls_.recv(static_cast<char*>(call.to) + at, count, type, peer, handle_, stream);
+    for (Code code : {sent, came})
+      if (first == kSuccess && code != kInProgress) first = code;
+  }
+  Code ended = calls_.group_end();
+  return first != kSuccess ? first : ended;
+}
+
+/// Does not wait for a call that NCCL does not take.
+void NcclCommunicator::abort(const std::string& reason) {
+  {
+    std::lock_guard lock(abort_mutex_);
+    if (!is_aborting_)
+      aborted_ = environment_error(fmt::format("rank {} ended the gang: {}", rank(), reason));
+    is_aborting_ = true;
+  }
+  std::lock_guard lock(mutex_);
+  fail(aborted_);
+}
+
+/// What the abort of NCCL's ends is finished here, with the one cause.
+void NcclCommunicator::fail(const Error& cause) {
+  if (!state_.ok()) return;
+  state_ = is_aborting_ ? aborted_ : cause;
+  if (handle_ != nullptr) calls_.abort(handle_);
+  handle_ = nullptr;
+  for (Flying& flying : flying_) {
+    options_.stream->forget(flying.mark);
+    flying.work->finish(state_);
+  }
+  flying_.clear();
+}
+
+void NcclCommunicator::look() {
+  Code state = kSuccess;
+  Code asked = calls_.get_async_error(handle_, &state);
+  if (asked != kSuccess) state = asked;
+  if (state != kSuccess && state != kInProgress)
+    return fail(nccl_error(calls_, rank(), state, flying_.front().text));
+  while (!flying_.empty()) {
+    Flying& first = flying_.front();
+    auto passed = options_.stream->has_passed(first.mark);
+    if (!passed.ok()) return fail(passed.error());
+    if (!*passed) break;
+    options_.stream->forget(first.mark);
+    first.work->finish({});
+    flying_.pop_front();
+  }
+  if (flying_.empty() || Clock::now() < flying_.front().until) return;
+  fail(environment_error(
+      fmt::format("rank {}: {} has not ended for {} ms on its GPU: a rank has not "
+                  "come to it, or hangs",
+                  rank(), flying_.front().text, options_.deadline_ms)));
+}
+
+void NcclCommunicator::watch() {
+  Status selected = options_.stream->select();
+  std::unique_lock lock(mutex_);
+  if (!selected.ok()) fail(selected.error());
+  while (!stopping_) {
+    if (flying_.empty()) {
+      wake_.wait(lock, [this] { return stopping_ || !flying_.empty(); });
+      continue;
+    }
+    look();
+    wake_.wait_for(lock, kLook, [this] { return stopping_; });
+  }
+}
+
+std::string NcclCommunicator::description() const {
+  return fmt::format("{} ranks by {}", ranks(), version_text(library().version));
+}
+
+Result<std::unique_ptr<Communicator>> NcclCommunicator::shrink(const std::vector<int>& without) {
+  std::lock_guard lock(mutex_);
+  if (calls_.shrink == nullptr)
+    return environment_error(
+        fmt::format("{} cannot go on with fewer ranks: 2.27 is the first that "
+                    "can",
+                    version_text(library().version)));
+  if (!state_.ok()) return state_.error();
+  std::vector<int> gone = without;
+  auto before = std::count_if(gone.begin(), gone.end(), [this](int one) { return one < rank(); });
+  NcclOptions options = options_;
+  options.rank -= static_cast<int>(before);
+  options.ranks -= static_cast<int>(gone.size());
+  FLOW_TRY(options_.stream->select());
+  Config config = config_of(options_.gang.c_str());
+  Handle fewer = nullptr;
+  auto until = Clock::now() + std::chrono::milliseconds(options_.join_ms);
+  Code code = calls_.shrink(handle_, gone.data(), static_cast<int>(gone.size()), &fewer, &config,
+                            kShrinkAbort);
+  // The old one reports on the call, the new one on itself.
+  if (code == kInProgress) code = settled(calls_, handle_, until, &is_aborting_);
+  if (code == kSuccess && fewer != nullptr) code = settled(calls_, fewer, until, &is_aborting_);
+  fail(environment_error(fmt::format("rank {} went on with fewer ranks", rank())));
+  if (code == kSuccess && fewer != nullptr)
+    return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(options, fewer));
+  if (fewer != nullptr) calls_.abort(fewer);
+  if (code == kInProgress || code == kSuccess)
+    return environment_error(fmt::format(
+        "rank {}: NCCL has not made a gang of fewer ranks in {} ms", rank(), options_.join_ms));
+  return nccl_error(calls_, rank(), code, "going on with fewer ranks");
+}
+
+}  // namespace flow::nccl

@@ -1,0 +1,89 @@
+// One NCCL communicator, and the thread that watches what is under way on it.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "transports/nccl/calls.hpp"
+#include "transports/nccl/nccl.hpp"
+
+namespace flow::nccl {
+
+using Clock = std::chrono::steady_clock;
+
+/// A call on the GPU. Finished once, by the communicator.
+class Work final : public CollectiveWork {
+ public:
+  bool is_done() const override;
+  Status wait() override;
+  void finish(Status status);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable done_;
+  bool is_done_ = false;
+  Status status_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  /// `handle` is up.
+  NcclCommunicator(const NcclOptions& options, Handle handle);
+  ~NcclCommunicator() override;
+
+  int rank() const override { return options_.rank; }
+  int ranks() const override { return options_.ranks; }
+  Status run(const CollectiveCall& call) override { return start(call)->wait(); }
+  std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
+  void abort(const std::string& reason) override;
+  std::string description() const override;
+  /// Of the ranks that are left; this one fails.
+  Result<std::unique_ptr<Communicator>> shrink(const std::vector<int>& without);
+
+ private:
+  struct Flying {
+    std::shared_ptr<Work> work;
+    void* mark = nullptr;
+    std::string text;  // "all_reduce(sum) of 1000 f32 (#17)"
+    Clock::time_point until;
+  };
+
+  // All under mutex_:
+  Status check_call(const CollectiveCall& call) const;
+  Status queue(const CollectiveCall& call, const std::string& text);
+  Code call_nccl(const CollectiveCall& call);
+  Code exchange_all(const CollectiveCall& call, int type);
+  Status settle(Code code, const std::string& text);
+  void fail(const Error& cause);
+  void look();
+
+  void watch();
+
+  const NcclOptions options_;
+  const Calls& calls_;
+
+  std::mutex abort_mutex_;
+  Error aborted_;                         // set once, before:
+  std::atomic<bool> is_aborting_{false};  // whoever waits under mutex_ stops
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  Handle handle_ = nullptr;  // null: aborted
+  Status state_;             // its failure
+  uint64_t number_ = 0;
+  std::deque<Flying> flying_;
+  bool stopping_ = false;
+  std::thread watcher_;
+};
+
+/// Asks until it is no longer in progress; kInProgress at the deadline, or where `stop` is set.
+Code settled(const Calls& calls, Handle handle, Clock::time_point until,
+             const std::atomic<bool>* stop = nullptr);
+Error nccl_error(const Calls& calls, int rank, Code code, const std::string& what);
+
+}  // namespace flow::nccl

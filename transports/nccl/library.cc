@@ -1,0 +1,111 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <climits>
+#include <cstdlib>
+
+#include "transports/nccl/calls.hpp"
+#include "transports/nccl/nccl.hpp"
+
+namespace flow {
+namespace nccl {
+namespace {
+
+constexpr int kFirst = 21403;  // communicators that do not block their caller
+// Known to hang when a rank is lost and the others go on.
+constexpr int kBadFirst = 22803, kBadLast = 22808;
+
+template <typename Function>
+bool find(void* library, const char* name, Function& out) {
+  out = reinterpret_cast<Function>(::dlsym(library, name));
+  return out != nullptr;
+}
+
+/// The first name that is not there, or null.
+const char* find_all(void* library, Calls& calls) {
+  const char* missing = nullptr;
+  auto need = [&](const char* name, auto& out) {
+    if (missing == nullptr && !find(library, name, out)) missing = name;
+  };
+  need("ncclGetVersion", calls.get_version);
+  need("ncclGetUniqueId", calls.get_unique_id);
+  need("ncclCommInitRankConfig", calls.init_rank);
+  need("ncclCommGetAsyncError", calls.get_async_error);
+  need("ncclCommFinalize", calls.finalize);
+  need("ncclCommDestroy", calls.destroy);
+  need("ncclCommAbort", calls.abort);
+  need("ncclGroupStart", calls.group_start);
+  need("ncclGroupEnd", calls.group_end);
+  need("ncclAllReduce", calls.all_reduce);
+  need("ncclReduceScatter", calls.reduce_scatter);
+  need("ncclAllGather", calls.all_gather);
+  need("ncclBroadcast", calls.broadcast);
+  need("ncclSend", calls.send);
+  need("ncclRecv", calls.recv);
+  need("ncclGetErrorString", calls.error_string);
+  find(library, "ncclCommShrink", calls.shrink);
+  return missing;
+}
+
+}  // namespace
+
+std::string version_text(int version) {
+  return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+Config config_of(const char* name) {
+  Config config{};
+  config.size = sizeof config;
+  config.magic = 0xcafebeef;
+  config.version = 22809;
+  for (int* unset :
+       {&config.cga_cluster_size, &config.min_ctas, &config.max_ctas, &config.split_share,
+        &config.traffic_class, &config.collnet_enable, &config.cta_policy, &config.shrink_share,
+        &config.nvls_ctas, &config.channels_per_peer, &config.nvlink_centric})
+    *unset = INT_MIN;
+  config.blocking = 0;
+  config.comm_name = name;
+  return config;
+}
+
+Library load(const std::string& path) {
+  Library library;
+  void* handle = ::dlopen(path.empty() ? "libnccl.so.2" : path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    library.problem = fmt::format("it can't be loaded: {}. Install libnccl2, or name it by {}",
+                                  ::dlerror(), kNcclVariable);
+    return library;
+  }
+  if (const char* missing = find_all(handle, library.calls)) {
+    library.problem = fmt::format("it has no {}: it is too old, or no NCCL", missing);
+    return library;
+  }
+  Code code = library.calls.get_version(&library.version);
+  if (code != kSuccess)
+    library.problem = fmt::format("it does not say its version: error {}", code);
+  else if (library.version < kFirst)
+    library.problem = fmt::format("{} is too old: 2.14.3 is the first that can be given up",
+                                  version_text(library.version));
+  else if (library.version >= kBadFirst && library.version <= kBadLast)
+    library.problem = fmt::format("{} hangs where a rank is lost: use 2.28.9 or later",
+                                  version_text(library.version));
+  return library;
+}
+
+const Library& library() {
+  static const Library loaded = [] {
+    const char* named = std::getenv(kNcclVariable);
+    return load(named != nullptr ? named : "");
+  }();
+  return loaded;
+}
+
+}  // namespace nccl
+
+Result<std::string> nccl_version() {
+  const nccl::Library& library = nccl::library();
+  if (!library.problem.empty()) return environment_error("NCCL can't be used: " + library.problem);
+  return nccl::version_text(library.version);
+}
+
+}  // namespace flow

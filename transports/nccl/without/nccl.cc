@@ -1,0 +1,22 @@
+#include "transports/nccl/nccl.hpp"
+
+namespace flow {
+namespace {
+
+Error left_out() {
+  return environment_error(
+      "this flow was built without NCCL (FLOW_NCCL=OFF): GPUs of a gang cannot talk to each other. "
+      "Build it with FLOW_NCCL=AUTO");
+}
+
+}  // namespace
+
+Result<std::string> nccl_version() { return left_out(); }
+
+Result<std::unique_ptr<Rendezvous>> make_nccl_rendezvous(const NcclOptions&) { return left_out(); }
+
+Result<std::unique_ptr<Communicator>> shrink_nccl(Communicator&, const std::vector<int>&) {
+  return left_out();
+}
+
+}  // namespace flow
