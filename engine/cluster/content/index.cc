@@ -4,12 +4,17 @@
 
 namespace flow::cluster {
 
-void ContentIndex::add(const Digest& digest, uint64_t size, int64_t changed_ns) {
-  insert(digest, {size, changed_ns, ++last_use_});
+void ContentIndex::use(const Digest& digest, uint64_t size) {
+  auto known = entries_.find(digest);
+  insert(digest, {size, known == entries_.end() ? 0 : known->second.written_ns, ++last_use_});
 }
 
-void ContentIndex::add_unused(const Digest& digest, uint64_t size, int64_t changed_ns) {
-  insert(digest, {size, changed_ns, --first_use_});
+void ContentIndex::add_written(const Digest& digest, uint64_t size, int64_t written_ns) {
+  insert(digest, {size, written_ns, ++last_use_});
+}
+
+void ContentIndex::add_unused(const Digest& digest, uint64_t size) {
+  insert(digest, {size, 0, --first_use_});
 }
 
 void ContentIndex::insert(const Digest& digest, Entry entry) {

@@ -20,14 +20,16 @@ class ContentIndex {
   };
   struct Entry {
     uint64_t size = 0;
-    int64_t changed_ns = 0;  // of the file when it was looked at last
+    int64_t written_ns = 0;  // its file's stamp, where the store wrote that
     uint64_t used = 0;       // counts uses
   };
 
   /// Used now, whether it was known or not.
-  void add(const Digest& digest, uint64_t size, int64_t changed_ns);
+  void use(const Digest& digest, uint64_t size);
+  /// The store has written it.
+  void add_written(const Digest& digest, uint64_t size, int64_t written_ns);
   /// Found, and used before all that is known.
-  void add_unused(const Digest& digest, uint64_t size, int64_t changed_ns);
+  void add_unused(const Digest& digest, uint64_t size);
   void remove(const Digest& digest);
   bool knows(const Digest& digest) const { return entries_.contains(digest); }
   uint64_t bytes() const { return bytes_; }

@@ -12,8 +12,6 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr int64_t kNsPerS = 1'000'000'000;
-
 Error unreadable(const std::string& path, const char* why) {
   return environment_error(fmt::format("cannot read `{}`: {}", path, why));
 }
@@ -39,7 +37,6 @@ Result<Source> Source::of_file(const std::string& path, bool is_lent) {
   if (::fstat(descriptor, &info) != 0) return unreadable(path, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return unreadable(path, "it is no regular file");
   source.size_ = static_cast<uint64_t>(info.st_size);
-  source.changed_ns_ = info.st_ctim.tv_sec * kNsPerS + info.st_ctim.tv_nsec;
   if (is_lent) source.place_ = path;
   return source;
 }

@@ -19,14 +19,12 @@ class Source {
   const std::string& place() const { return place_; }
   /// All of these bytes, or what is wrong. Any thread.
   Status read(uint64_t offset, char* to, size_t size) const;
-  int64_t changed_ns() const { return changed_ns_; }  // of a file
 
  private:
   struct Opened;
   std::shared_ptr<const Opened> file_;
   std::shared_ptr<const std::string> bytes_;
   uint64_t size_ = 0;
-  int64_t changed_ns_ = 0;
   std::string place_;
 };
 

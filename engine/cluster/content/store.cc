@@ -1,5 +1,6 @@
 #include "engine/cluster/content/store.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -96,7 +97,7 @@ Status ContentStore::find_what_is_there() {
             [](const Found& a, const Found& b) { return a.facts.changed_ns < b.facts.changed_ns; });
   for (const Found& found : all) {
     if (found.digest)
-      index_.add(*found.digest, found.facts.size, found.facts.changed_ns);
+      index_.use(*found.digest, found.facts.size);
     else if (::unlink(found.path.c_str()) != 0)
       return environment_error(fmt::format("cannot remove `{}`, which was left half written: {}",
                                            found.path, std::strerror(errno)));
@@ -106,11 +107,18 @@ Status ContentStore::find_what_is_there() {
 
 bool ContentStore::has(const Content& content) {
   auto facts = facts_of(path_of(content.digest));
-  bool is_there = facts && (!content.size || *content.size == facts->size) &&
-                  sound_.is_sound(content.digest) && renew_object(path_of(content.digest)).ok();
+  bool is_there =
+      facts && (!content.size || *content.size == facts->size) && sound_.is_sound(content.digest);
   if (!is_there) return false;
+  if (is_own_) {
+    std::lock_guard lock(mutex_);
+    index_.use(content.digest, facts->size);
+    return true;
+  }
+  // What a head collects it judges by age. A worker has pins, and executors read anew what is
+  // stamped anew.
+  if (!renew_object(path_of(content.digest)).ok()) return false;
   sound_.note_sound(content.digest);
-  note(content.digest);
   return true;
 }
 
@@ -118,7 +126,7 @@ Result<Source> ContentStore::open_source(const Digest& digest) {
   auto object = Source::of_file(path_of(digest), false);
   if (object.ok()) {
     std::lock_guard lock(mutex_);
-    if (is_own_ && !index_.knows(digest)) index_.add(digest, object->size(), object->changed_ns());
+    if (is_own_ && !index_.knows(digest)) index_.use(digest, object->size());
     return object;
   }
   if (::access(path_of(digest).c_str(), F_OK) == 0) return object.error();
@@ -174,13 +182,6 @@ ContentStore::Usage ContentStore::usage() const {
   return {index_.bytes(), index_.pinned_bytes(), bytes_max_, evicted_, evicted_bytes_};
 }
 
-void ContentStore::note(const Digest& digest) {
-  auto facts = is_own_ ? facts_of(path_of(digest)) : std::nullopt;
-  if (!facts) return;
-  std::lock_guard lock(mutex_);
-  index_.add(digest, facts->size, facts->changed_ns);
-}
-
 Result<std::unique_ptr<Incoming>> ContentStore::begin(const Digest& digest, uint64_t size) {
   FLOW_TRY(reserve(size));
   std::unique_ptr<Incoming> incoming(new Incoming(shared_from_this(), digest, size));
@@ -234,9 +235,10 @@ void ContentStore::evict(const Digest& digest, const ContentIndex::Entry& entry,
                          std::vector<std::string>& moved) {
   std::string path = path_of(digest);
   auto now = facts_of(path);
-  // An attempt that made the same has touched it, and counts on it.
-  bool was_touched = now && now->changed_ns != entry.changed_ns;
-  if (was_touched && now->changed_ns >= index_.oldest_owner_ns()) return;
+  // What the store did not write, or was touched since, an attempt has made or found made already,
+  // and counts on it.
+  bool is_ours = now && now->changed_ns == entry.written_ns;
+  if (now && !is_ours && now->changed_ns >= index_.oldest_owner_ns()) return;
   if (now) {
     std::string away = dir_ + "/objects/tmp-" + random_name();
     if (::rename(path.c_str(), away.c_str()) != 0) return;
@@ -254,14 +256,16 @@ void ContentStore::find_leftovers() {
   for (const Found& found : all) {
     bool is_left = found.digest && !index_.knows(*found.digest) &&
                    found.facts.changed_ns < index_.oldest_owner_ns();
-    if (is_left) index_.add_unused(*found.digest, found.facts.size, found.facts.changed_ns);
+    if (is_left) index_.add_unused(*found.digest, found.facts.size);
   }
 }
 
 void ContentStore::took(const Digest& digest, uint64_t size) {
   sound_.note_sound(digest);
-  note(digest);
-  release(size);
+  auto facts = facts_of(path_of(digest));
+  std::lock_guard lock(mutex_);
+  reserved_ -= size;
+  if (is_own_ && facts) index_.add_written(digest, size, facts->changed_ns);
 }
 
 void ContentStore::release(uint64_t size) {
@@ -281,6 +285,9 @@ Status Incoming::write(std::string_view bytes) {
   if (!write_all(object_.descriptor(), bytes))
     return environment_error(
         fmt::format("cannot write `{}`: {}", object_.path(), std::strerror(errno)));
+  // The disk begins now: keep() waits for what is left.
+  ::sync_file_range(object_.descriptor(), static_cast<off_t>(written_),
+                    static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
   written_ += bytes.size();
   return {};
 }

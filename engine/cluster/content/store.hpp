@@ -85,7 +85,6 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   void evict(const Digest& digest, const ContentIndex::Entry& entry,
              std::vector<std::string>& moved);
   bool has_room_for(uint64_t size) const;
-  void note(const Digest& digest);
   void took(const Digest& digest, uint64_t size);
   void release(uint64_t size);
 
