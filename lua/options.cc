@@ -178,6 +178,7 @@ void read_ranks(const Option& option) {
   });
   if (max < min) option.wrong("{ min =, max = } with min not above max");
   option.def.resources.ranks = static_cast<uint32_t>(min);
+  option.def.resources.ranks_max = static_cast<uint32_t>(max);
 }
 
 // ---- policy

@@ -1,5 +1,5 @@
 // The journal's door. Past it, everything is believed.
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/hosts.hpp"
 
@@ -109,6 +109,13 @@ struct Door {
     uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
     if (e.host >= state.hosts.size()) return false;
     const Host& host = state.hosts[e.host];
+    if (needs.is_gang()) {
+      needs.ranks =
+          static_cast<uint32_t>(e.others.size() + 1);  // of an elastic one: so many as these
+      return may_start(state, run, needs, run.cpus_used_milli, map_running) &&
+             may_place(state, needs_of(state, run, e.id.unit), e);
+    }
+    if (!e.others.empty() || e.share != Share{}) return false;
     return may_take_gpus(host.info.gpus, host.room, needs.gpu, e.gpus) &&
            may_start(state, run, needs, run.cpus_used_milli, map_running) &&
            fits(state, e.host, host.room, needs, expected_short_us(run, e.id.unit));

@@ -1,8 +1,7 @@
 // What is told about units and attempts.
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/retry.hpp"
-#include "engine/core/room.hpp"
 
 namespace flow::core {
 
@@ -29,6 +28,7 @@ void learn_duration(Run& run, UnitId unit, int64_t duration_us) {
 void apply(State& state, const Record& record, std::vector<Command>& out) {
   FLOW_CHECK(record.sequence == state.sequence + 1);
   state.sequence = record.sequence;
+  state.at = record.at;
   Machine machine(state, record.at, out);
   std::visit([&](const auto& event) { machine.on(event); }, record.event);
   machine.settle();
@@ -47,7 +47,9 @@ void Machine::on(const InputsResolved& event) {
     return succeed(r, event.unit, event.result);
   }
   if (r.stopping) return to_held(r, event.unit);
-  std::string lack = gpu_lack_of(state_, *def_of(r, event.unit));
+  const TaskDef& def = *def_of(r, event.unit);
+  std::string lack = gpu_lack_of(state_, def);
+  if (lack.empty()) lack = gang_lack_of(state_, def);
   if (!lack.empty()) {
     lack = "`" + unit_name(r, event.unit) + "` " + lack;
     return fail(r, event.unit, {Cause::user_error, std::move(lack), "", 0});
@@ -113,18 +115,17 @@ void Machine::on(const Assigned& event) {
   u.epoch = event.id.epoch;
   u.returns = 0;
   if (u.started == 0) u.started = at_;
+  u.assigned = at_;
   u.expected_us = expected_short_us(r, unit);
-  ReadyClass needs = held_by(state_, r, unit);
-  Host& host = state_.hosts[event.host];
-  take(host.room, needs, u.expected_us);
-  take_gpus(host.info.gpus, host.room, needs.gpu, event.gpus);
-  if (!event.gpus.empty()) {
+  if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang()) {
     auto extra = copy_of(u);
     extra->gpus = event.gpus;
+    extra->others = event.others;
+    extra->share = event.share;
     u.extra = std::move(extra);
   }
-  r.cpus_used_milli += needs.cpus_milli;
-  if (needs.limited_map != kNoNode) r.map_running[needs.limited_map]++;
+  r.cpus_used_milli += take_ranks(state_, r, unit);
+  if (UnitId map = limited_map_of(r, unit); map != kNoNode) r.map_running[map]++;
   move(r, unit, Phase::running, UnitStatus::running);
   emit(StartAttempt{event.id});
 }
@@ -244,6 +245,7 @@ void Machine::attempt_over(Run& run, UnitId unit) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
   leave(run, unit);
+  if (def_of(run, unit)->resources.is_gang()) kill_ranks(run, unit);
 }
 
 // A service of a run that ends: it did what it was there for, unless a task failed.

@@ -93,6 +93,7 @@ struct Unit {
   Digest key;
   Digest result;
   Time started = 0, finished = 0;
+  Time assigned = 0;  // its newest attempt
   std::shared_ptr<const struct UnitExtra>
       extra;  // what few units have: failure, budgets, waits, service url. May be shared by units
 };
@@ -109,6 +110,9 @@ struct UnitExtra {
   std::string url;                                       // of a ready service
   UnitId computed_by = kNoNode;   // another unit of this run that has the same key
   std::vector<std::string> gpus;  // UUIDs of what its newest attempt was given
+  // Of a gang's newest attempt. Rank 0 is where the unit says.
+  std::vector<Placement> others;
+  Share share;
 };
 
 /// Of counted units (see is_counted): what a run's JSON counts.
@@ -136,7 +140,9 @@ struct ReadyClass {
   int64_t memory_bytes = 0;
   GpuNeeds gpu;
   UnitId limited_map = kNoNode;
-  bool is_home = false;  // runs on the engine's own machine only
+  bool is_home = false;               // runs on the engine's own machine only
+  uint32_t ranks = 1, ranks_max = 1;  // of a gang; each asks for the above
+  bool is_gang() const { return ranks_max > 1; }
   auto operator<=>(const ReadyClass&) const = default;
 };
 
@@ -257,6 +263,7 @@ struct State {
   // Essential: what a snapshot holds.
   uint64_t epoch = 0;
   uint64_t sequence = 0;       // of the last applied record
+  Time at = 0;                 // of it: what the scheduler takes for now
   std::vector<Host> hosts{1};  // the first is the engine's own machine
   std::map<RunId, Run> runs;   // those not yet folded
 
@@ -299,6 +306,8 @@ const std::vector<UnitId>& instances_of(const Run& run, UnitId map_unit);
 bool has_data_takers(const Run& run, UnitId unit);
 /// What a dynamic unit returned, with refs that name units of the run; null before it is known.
 const Value* dynamic_value(const Run& run, UnitId unit);
+/// The map of which this is an instance, if it bounds how many run at once, or kNoNode.
+UnitId limited_map_of(const Run& run, UnitId unit);
 /// Native tasks run in the engine's own process, and a service's url is one of its machine.
 bool is_home(const TaskDef& def);
 /// What an attempt of the unit asks for: memory grown after each out of memory, cpus clamped to the
@@ -307,11 +316,12 @@ bool is_home(const TaskDef& def);
 /// hold it for ever. A native task takes of its machine's what there is, and where that has none
 /// none.
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit);
-/// What an attempt of the unit takes of a host, or of the one that it is on.
+/// What a running attempt of the unit takes of a host, a rank of it of a gang's; or of the one that
+/// it, or its rank 0, is on.
 ReadyClass held_on(const HostInfo& host, const Run& run, UnitId unit);
 ReadyClass held_by(const State& state, const Run& run, UnitId unit);
-/// Whether the run and its map let one more unit start, and whether the host has room for it. The
-/// scheduler proposes and admit accepts by the same rules.
+/// Whether the run and its map let one more unit start, and whether the host has room for it, or
+/// for a rank. The scheduler proposes and admit accepts by the same rules.
 bool may_start(const State& state, const Run& run, const ReadyClass& needs,
                int32_t run_cpus_used_milli, uint32_t map_running);
 bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/room.hpp"
 
@@ -12,13 +12,25 @@ namespace flow::core {
 
 namespace {
 
-/// Whether what the unit holds is still there beside what others do. A slot that only short units
-/// share may be theirs at once, as when they were assigned.
-bool still_holds(const HostInfo& host, const Room& room, const ReadyClass& held, const Unit& unit) {
+/// Takes what the unit's ranks hold of the host at that place, or nothing where it is not all there
+/// beside what others hold. A slot that only short units share may be theirs at once, as when they
+/// were assigned.
+bool take_held(const HostInfo& host, HostId at, Room& room, const ReadyClass& held,
+               const Unit& unit) {
+  Room left = room;
   bool is_short = unit.expected_us > 0;
-  return held.memory_bytes <= room.memory_free_bytes &&
-         (is_short || room.long_milli + held.cpus_milli <= host.cpus_milli) &&
-         may_take_gpus(host.gpus, room, held.gpu, gpus_of(unit));
+  bool is_all_there = true;
+  for_each_rank(unit, [&](HostId rank_at, const std::vector<std::string>& gpus) {
+    if (rank_at != at || !is_all_there) return;
+    is_all_there = held.memory_bytes <= left.memory_free_bytes &&
+                   (is_short || left.long_milli + held.cpus_milli <= host.cpus_milli) &&
+                   may_take_gpus(host.gpus, left, held.gpu, gpus);
+    if (!is_all_there) return;
+    take(left, held, unit.expected_us);
+    take_gpus(host.gpus, left, held.gpu, gpus);
+  });
+  if (is_all_there) room = std::move(left);
+  return is_all_there;
 }
 
 bool is_offered([[maybe_unused]] const std::set<AttemptId>& offered,
@@ -48,7 +60,7 @@ bool is_named_by_unit(const State& state, HostId host) {
   return std::any_of(state.runs.begin(), state.runs.end(), [host](const auto& entry) {
     const std::vector<Unit>& units = entry.second.units;
     return std::any_of(units.begin(), units.end(),
-                       [host](const Unit& unit) { return unit.host == host; });
+                       [host](const Unit& unit) { return is_on(unit, host); });
   });
 }
 
@@ -67,7 +79,7 @@ void Machine::for_each_on(HostId host, Visit visit) {
     if (run.phase_count(Phase::running) == 0) continue;
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
-      if (u.phase == Phase::running && u.host == host) visit(run, unit);
+      if (u.phase == Phase::running && is_on(u, host)) visit(run, unit);
     }
   }
 }
@@ -89,21 +101,16 @@ void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>
   std::vector<Loss> losses;
   for_each_on(at, [&](Run& run, UnitId unit) {
     const Unit& u = run.units[unit];
-    ReadyClass held = held_on(info, run, unit);
     if (!is_offered(offered, current_attempt(run, unit))) {
       losses.push_back({&run, unit, came_back + "without it"});
       return;
     }
-    if (!still_holds(info, room, held, u)) {
+    if (!take_held(info, at, room, held_on(info, run, unit), u))
       losses.push_back({&run, unit, came_back + "with less than it holds"});
-      return;
-    }
-    take(room, held, u.expected_us);
-    take_gpus(info.gpus, room, held.gpu, gpus_of(u));
   });
   for (const Loss& loss : losses) lose(loss);
   for_each_on(at, [&](Run& run, UnitId unit) {
-    int32_t before = held_by(state_, run, unit).cpus_milli;
+    int32_t before = held_on(state_.hosts[at].info, run, unit).cpus_milli;
     run.cpus_used_milli += held_on(info, run, unit).cpus_milli - before;
   });
   state_.hosts[at] = {info, true, false, std::move(room)};
@@ -116,7 +123,7 @@ void Machine::answer_offer(HostId at, const AttemptId& id) {
   if (is_unit) {
     const Run& run = found->second;
     const Unit& u = run.units[id.unit];
-    bool goes_on = u.phase == Phase::running && u.host == at && current_attempt(run, id.unit) == id;
+    bool goes_on = u.phase == Phase::running && is_on(u, at) && current_attempt(run, id.unit) == id;
     if (goes_on) {
       if (run.cancelling || run.ending || run.stop_asked) emit(StopAttempt{id, false, at});
       return;
@@ -134,11 +141,13 @@ void Machine::on(const HostAway& event) {
 // What is reported of its attempts from now on finds them fenced.
 void Machine::on(const HostLost& event) {
   Host& host = state_.hosts[event.host];
+  host.is_up = false;  // first: nothing is said to it any more
+  host.is_awaited = true;
   std::string why = "the worker `" + host.info.name + "`, which ran it, was lost: " + event.why;
   std::vector<Loss> losses;
   for_each_on(event.host, [&](Run& run, UnitId unit) { losses.push_back({&run, unit, why}); });
   for (const Loss& loss : losses) lose(loss);
-  host.is_up = host.is_awaited = false;
+  host.is_awaited = false;
   rebuild_reach(state_);
 }
 
@@ -159,10 +168,16 @@ void Machine::await_hosts() {
     state_.hosts.pop_back();
 }
 
+// Who is not up is told when it comes back.
 void Machine::stop_attempt(const Run& run, UnitId unit) {
-  HostId host = run.units[unit].host;
-  if (!state_.hosts[host].is_up) return;  // it is told when it comes back
-  emit(StopAttempt{current_attempt(run, unit), false, host});
+  for (HostId host : hosts_of(run.units[unit]))
+    if (state_.hosts[host].is_up) emit(StopAttempt{current_attempt(run, unit), false, host});
+}
+
+// What is left of a gang when one rank has ended its attempt.
+void Machine::kill_ranks(const Run& run, UnitId unit) {
+  for (HostId host : hosts_of(run.units[unit]))
+    if (state_.hosts[host].is_up) emit(StopAttempt{current_attempt(run, unit), true, host});
 }
 
 }  // namespace flow::core

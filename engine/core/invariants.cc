@@ -1,5 +1,5 @@
 // Every promise about State, checked from nothing but the state itself.
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 
 namespace flow::core {
@@ -45,14 +45,10 @@ class Checker {
              name + "waits for nothing, or for something in a later phase");
       if (u.phase == Phase::running) {
         uint64_t epoch = u.epoch >> kReturnsBits;
-        expect(u.attempts > 0 && (u.host == 0 ? epoch == state_.epoch : epoch <= state_.epoch),
+        expect(u.attempts > 0 && (is_on(u, 0) ? epoch == state_.epoch : epoch <= state_.epoch),
                name + "its attempt is of another engine start");
         expect(!is_final(run.status), name + "runs in a run that ended");
-        expect(u.host < state_.hosts.size() && !state_.hosts[u.host].is_lost(),
-               name + "runs on a host that is gone");
-        expect(u.host == 0 || !is_home(*def_of(run, unit)), name + "runs away from home");
-        expect(gpu_needs_of(def_of(run, unit)->resources).count() == gpus_of(u).size(),
-               name + "holds more or fewer GPUs than it asks for");
+        check_ranks(run, unit, name);
       }
       if (u.status == UnitStatus::succeeded) expect(u.satisfied, name + "its takers were not told");
       if (u.status == UnitStatus::failed) {
@@ -73,6 +69,23 @@ class Checker {
       if (u.phase == Phase::elsewhere) check_elsewhere(run, u, name);
       check_edges(run, unit, name);
     }
+  }
+
+  void check_ranks(const Run& run, UnitId unit, const std::string& name) {
+    const Unit& u = run.units[unit];
+    const TaskDef& def = *def_of(run, unit);
+    uint32_t ranks = 0;
+    for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
+      ranks++;
+      expect(at < state_.hosts.size() && !state_.hosts[at].is_lost(),
+             name + "runs on a host that is gone");
+      expect(at == 0 || !is_home(def), name + "runs away from home");
+      expect(gpu_needs_of(def.resources).count() == gpus.size(),
+             name + "holds more or fewer GPUs than it asks for");
+    });
+    expect(ranks >= def.resources.ranks &&
+               ranks <= std::max(def.resources.ranks, def.resources.ranks_max),
+           name + "runs as more or fewer ranks than it asks for");
   }
 
   void check_elsewhere(const Run& run, const Unit& u, const std::string& name) {

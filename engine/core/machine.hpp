@@ -121,6 +121,7 @@ class Machine {
   void answer_offer(HostId at, const AttemptId& id);
   void await_hosts();
   void stop_attempt(const Run& run, UnitId unit);
+  void kill_ranks(const Run& run, UnitId unit);
   template <typename Visit>
   void for_each_on(HostId host, Visit visit);
 

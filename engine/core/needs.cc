@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/gangs.hpp"
 #include "engine/core/gpus.hpp"
 #include "engine/core/room.hpp"
 
@@ -81,25 +82,30 @@ bool is_bounded(const State& state, const Run& run) {
 }
 
 ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run, UnitId unit) {
-  const Unit& u = run.units[unit];
-  const Node& node = run.node(u.node);
   const TaskDef& def = *def_of(run, unit);
   ReadyClass needs;
   needs.priority = def.priority;
   if (def.kind != TaskKind::service) {
     needs.cpus_milli = std::clamp(def.resources.cpus_milli, 0, most.cpus_milli);
-    int64_t jobs_milli = int64_t{run.jobs} * 1000;
+    needs.ranks = def.resources.ranks;
+    needs.ranks_max = std::max(def.resources.ranks, def.resources.ranks_max);
+    int64_t jobs_milli = int64_t{run.jobs} * 1000 / needs.ranks;
     if (run.jobs > 0 && jobs_milli < needs.cpus_milli)
       needs.cpus_milli = static_cast<int32_t>(jobs_milli);
   }
   needs.memory_bytes = std::min(memory_bytes, most.memory_bytes);
   needs.is_home = is_home(def);
   if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
-  if (u.instance >= 0 && node.limit > 0) needs.limited_map = run.unit_of(u.node);
+  needs.limited_map = limited_map_of(run, unit);
   return needs;
 }
 
 }  // namespace
+
+UnitId limited_map_of(const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  return u.instance >= 0 && run.node(u.node).limit > 0 ? run.unit_of(u.node) : kNoNode;
+}
 
 bool is_home(const TaskDef& def) {
   return def.kind == TaskKind::native || def.kind == TaskKind::service;
@@ -108,12 +114,24 @@ bool is_home(const TaskDef& def) {
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
   int64_t memory_bytes = grown_memory(def, run.units[unit]);
-  return needs_within(bounds_of(state, def, memory_bytes), memory_bytes, run, unit);
+  if (!def.resources.is_gang())
+    return needs_within(bounds_of(state, def, memory_bytes), memory_bytes, run, unit);
+  ReadyClass needs = needs_within(kUnbounded, memory_bytes, run, unit);
+  bound_gang(state, def, needs);
+  return needs;
 }
 
 ReadyClass held_on(const HostInfo& host, const Run& run, UnitId unit) {
-  int64_t memory_bytes = grown_memory(*def_of(run, unit), run.units[unit]);
-  return needs_within({host.cpus_milli, host.memory_bytes}, memory_bytes, run, unit);
+  const Unit& u = run.units[unit];
+  const TaskDef& def = *def_of(run, unit);
+  ReadyClass held =
+      needs_within({host.cpus_milli, host.memory_bytes}, grown_memory(def, u), run, unit);
+  if (def.resources.is_gang()) {
+    Share share = u.extra ? u.extra->share : Share{};
+    held.cpus_milli = share.cpus_milli;
+    held.memory_bytes = share.memory_bytes;
+  }
+  return held;
 }
 
 ReadyClass held_by(const State& state, const Run& run, UnitId unit) {
@@ -125,7 +143,7 @@ uint32_t expected_short_us(const Run& run, UnitId unit) {
   const TaskDef& def = run.plan->defs[node.def];
   const Resources& asked = def.resources;
   bool plain = def.kind != TaskKind::service && asked.cpus_milli == 1000 &&
-               asked.memory_bytes == 0 && asked.gpus_milli == 0 && asked.ranks == 1;
+               asked.memory_bytes == 0 && asked.gpus_milli == 0 && !asked.is_gang();
   if (!plain || node.def >= run.durations_us.size()) return 0;
   uint32_t usual = run.durations_us[node.def];
   return usual < kShortUs ? usual : 0;
@@ -137,7 +155,7 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
     uint32_t limit = run.node(run.units[needs.limited_map].node).limit;
     if (map_running >= limit) return false;
   }
-  int64_t run_cpus_milli = int64_t{run_cpus_used_milli} + needs.cpus_milli;
+  int64_t run_cpus_milli = run_cpus_used_milli + int64_t{needs.cpus_milli} * needs.ranks;
   return needs.cpus_milli == 0 || !is_bounded(state, run) ||
          run_cpus_milli <= int64_t{run.jobs} * 1000;
 }

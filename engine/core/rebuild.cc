@@ -1,7 +1,7 @@
 // Derived fields from essential ones.
 #include <algorithm>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/room.hpp"
@@ -113,9 +113,10 @@ void rebuild_counts(State& state, Run& run) {
     }
     if (u.phase == Phase::signal) run.signal_waiters[u.extra->waiting_for].insert(unit);
     if (u.phase == Phase::running) {
-      ReadyClass needs = held_by(state, run, unit);
-      run.cpus_used_milli += needs.cpus_milli;
-      if (needs.limited_map != kNoNode) run.map_running[needs.limited_map]++;
+      for_each_rank(u, [&](HostId at, const auto&) {
+        run.cpus_used_milli += held_on(state.hosts[at].info, run, unit).cpus_milli;
+      });
+      if (UnitId map = limited_map_of(run, unit); map != kNoNode) run.map_running[map]++;
     }
   }
 }
@@ -257,12 +258,7 @@ void rebuild_derived(State& state) {
     rebuild_run(state, run);
     attach(state, run);
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
-      const Unit& u = run.units[unit];
-      if (u.phase != Phase::running) continue;
-      ReadyClass needs = held_by(state, run, unit);
-      Host& host = state.hosts[u.host];
-      take(host.room, needs, u.expected_us);
-      take_gpus(host.info.gpus, host.room, needs.gpu, gpus_of(u));
+      if (run.units[unit].phase == Phase::running) take_ranks(state, run, unit);
     }
   }
 }

@@ -1,7 +1,7 @@
 // What is told about runs, and how a run's own status follows from its units.
 #include <algorithm>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/machine.hpp"
 
 namespace flow::core {
@@ -12,7 +12,7 @@ bool goes_on_elsewhere([[maybe_unused]] const Unit& running) {
 #ifdef FLOW_MUTANT_START_HOLDS_WHAT_RUNS_ELSEWHERE
   return false;
 #else
-  return running.host > 0;
+  return !is_on(running, 0);
 #endif
 }
 

@@ -104,11 +104,25 @@ struct ValueGathered {
   UnitId unit = 0;
   Digest result;
 };
+/// Where a rank runs, and the UUIDs of the devices that it is given.
+struct Placement {
+  HostId host = 0;
+  std::vector<std::string> gpus{};
+  bool operator==(const Placement&) const = default;
+};
+/// What each rank of a gang takes of its host.
+struct Share {
+  int32_t cpus_milli = 0;
+  int64_t memory_bytes = 0;
+  bool operator==(const Share&) const = default;
+};
 struct Assigned {
   AttemptId id;
-  std::vector<std::string> gpus{};  // UUIDs of the devices that it is given
+  std::vector<std::string> gpus{};  // rank 0's, as is the host
   HostId host = 0;
-};  // the scheduler's choice
+  std::vector<Placement> others{};  // of a gang: ranks 1, 2, …
+  Share share{};                    // of a gang
+};                                  // the scheduler's choice
 struct AttemptReturned {
   AttemptId id;
 };  // never started, given back

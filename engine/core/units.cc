@@ -1,9 +1,8 @@
 // A unit's way from its edges to its end.
 #include <algorithm>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/machine.hpp"
-#include "engine/core/room.hpp"
 
 namespace flow::core {
 
@@ -52,15 +51,10 @@ void Machine::leave(Run& run, UnitId unit) {
     case Phase::ready:
       return dequeue_ready(state_, run, unit);
     case Phase::running: {
-      ReadyClass needs = held_by(state_, run, unit);
-      Host& host = state_.hosts[u.host];
-      give_back(host.room, needs, u.expected_us);
-      give_back_gpus(host.info.gpus, host.room, needs.gpu, gpus_of(u));
-      run.cpus_used_milli -= needs.cpus_milli;
+      run.cpus_used_milli -= give_back_ranks(state_, run, unit);
       u.expected_us = 0;
-      if (needs.limited_map != kNoNode && --run.map_running[needs.limited_map] == 0) {
-        run.map_running.erase(needs.limited_map);
-      }
+      UnitId map = limited_map_of(run, unit);
+      if (map != kNoNode && --run.map_running[map] == 0) run.map_running.erase(map);
       if (is_service(run, unit) && u.extra && !u.extra->url.empty()) {
         run.services_up--;
         auto extra = copy_of(u);

@@ -77,7 +77,7 @@ std::vector<KeyPart> definition_parts(const TaskDef& def) {
                    def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : ""});
   if (!def.cache_salt.empty()) parts.push_back(text_part("cache salt", def.cache_salt));
   if (!def.seed.empty()) parts.push_back(seed_part(def.seed));
-  if (def.resources.ranks != 1)
+  if (def.resources.ranks != 1 && def.resources.ranks_max == 0)  // an elastic gang's are not keyed
     parts.push_back(text_part("ranks", std::to_string(def.resources.ranks)));
   for (const EnvEntry& entry : def.env) {
     // What flow.env reads is a secret of the submitter: only its name is keyed.

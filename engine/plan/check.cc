@@ -78,6 +78,9 @@ class Checker {
     if (needs.ranks < 1 || needs.ranks > kRanksMax)
       problem(where(def),
               fmt::format("asks for {} ranks: `ranks` is 1 to {}", needs.ranks, kRanksMax));
+    if (needs.ranks_max != 0 && (needs.ranks_max < needs.ranks || needs.ranks_max > kRanksMax))
+      problem(where(def), fmt::format("asks for at most {} ranks: `ranks.max` is {} to {}",
+                                      needs.ranks_max, needs.ranks, kRanksMax));
     if (def.timeout_ms < 0) problem(where(def), "has a negative `timeout`");
     if (def.retry.backoff_ms < 0 || def.retry.cap_ms < 0)
       problem(where(def), "has a negative `backoff` or `cap` in `retries`");
@@ -264,11 +267,11 @@ std::vector<std::string> lacks_of(const Resources& needs) {
                     "version does not have; remove `where`",
                     needs.where));
   }
-  if (needs.ranks > 1) {
+  if (needs.is_gang()) {
     lacks.push_back(
         fmt::format("asks for ranks = {}: gangs need a cluster, which this version does not have; "
                     "use ranks = 1",
-                    needs.ranks));
+                    std::max(needs.ranks, needs.ranks_max)));
   }
   return lacks;
 }

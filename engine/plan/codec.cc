@@ -254,10 +254,21 @@ void field(IO& io, like<IO, EnvEntry>& entry) {
   fields(io, entry.name, entry.from_submitter, entry.value);
 }
 
+// One number: a gang that is not elastic is written as it was before there were others.
+void ranks(Writer& io, const Resources& needs) {
+  io.number(uint64_t{needs.ranks_max} << 32 | needs.ranks);
+}
+void ranks(Reader& io, Resources& needs) {
+  uint64_t both = io.number();
+  needs.ranks = static_cast<uint32_t>(both);
+  needs.ranks_max = static_cast<uint32_t>(both >> 32);
+}
+
 template <typename IO>
 void resources(IO& io, like<IO, Resources>& needs) {
   fields(io, needs.cpus_milli, needs.memory_bytes, needs.gpus_milli, needs.gpu_memory_bytes,
-         needs.gpu_model, needs.where, needs.ranks);
+         needs.gpu_model, needs.where);
+  ranks(io, needs);
 }
 
 template <typename IO>

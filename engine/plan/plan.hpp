@@ -42,6 +42,8 @@ struct Resources {
   std::string gpu_model;  // pattern
   std::string where;      // label expression
   uint32_t ranks = 1;
+  uint32_t ranks_max = 0;  // of an elastic gang, which takes from `ranks` to this; else 0
+  bool is_gang() const { return ranks > 1 || ranks_max > 1; }
 };
 
 /// One named piece of what a code digest is made of, so that `flow why` can name what changed.

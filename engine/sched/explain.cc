@@ -2,8 +2,9 @@
 #include <cstdio>
 
 #include "engine/base/units.hpp"
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
+#include "engine/sched/gangs.hpp"
 #include "engine/sched/sched.hpp"
 
 namespace flow::core {
@@ -81,15 +82,18 @@ std::string holders(const State& state, const Run& only) {
 }
 std::string holders(const State& state, HostId host) {
   return running(state, nullptr, [host](const Run& run, UnitId unit) {
-    return run.units[unit].host == host && !is_service(run, unit);
+    return is_on(run.units[unit], host) && !is_service(run, unit);
   });
 }
 
 std::string holders_of(const State& state, HostId host, const Gpu& gpu) {
   return running(state, nullptr, [&](const Run& run, UnitId unit) {
-    const std::vector<std::string>& held = gpus_of(run.units[unit]);
-    return run.units[unit].host == host &&
-           std::find(held.begin(), held.end(), gpu.uuid) != held.end();
+    bool is_held = false;
+    for_each_rank(run.units[unit], [&](HostId at, const std::vector<std::string>& held) {
+      is_held =
+          is_held || (at == host && std::find(held.begin(), held.end(), gpu.uuid) != held.end());
+    });
+    return is_held;
   });
 }
 
@@ -135,10 +139,54 @@ std::string why_not_on(const State& state, HostId at, const ReadyClass& needs) {
   return "";
 }
 
+std::string name_of(const State& state, HostId at) {
+  return at == 0 ? "this machine" : "`" + state.hosts[at].info.name + "`";
+}
+
+std::string of_run(const State& state, const RunId& run) {
+  return state.runs.size() > 1 ? " of run " + run : "";
+}
+
 /// Whether units that ask for such may run on the host at all.
 bool is_for(const State& state, HostId at, const ReadyClass& needs) {
   if (needs.is_home) return at == 0;
   return state.hosts[at].info.cpus_milli > 0 || needs.cpus_milli == 0;
+}
+
+/// "it starts next", or for whom what it would take is kept.
+std::string why_not_yet(const State& state, const ReadyClass& needs) {
+  const ReadyHead* gang = waiting_gang(state);
+  if (gang == nullptr || gang->what.priority < needs.priority) return "it starts next";
+  return quoted(state.runs.at(gang->run), gang->unit) + of_run(state, gang->run) + " needs " +
+         std::to_string(gang->what.ranks) + " ranks at once, and what is free is kept for them";
+}
+
+/// "it needs 4 ranks at once, each with 2 CPUs; there is room for: this machine 0, `a` 2"
+std::string why_no_gang(const State& state, const ReadyClass& needs) {
+  std::string each = cores(needs.cpus_milli);
+  if (needs.memory_bytes > 0)
+    each += " and " + format_bytes(static_cast<uint64_t>(needs.memory_bytes));
+  if (needs.gpu.milli > 0) each += " and " + words_of(needs.gpu);
+  std::string text;
+  uint64_t room = 0;
+  size_t others = 0, shown = 0;
+  for (size_t i = 0; i < state.hosts.size(); i++) {
+    auto at = static_cast<HostId>(i);
+    const Host& host = state.hosts[i];
+    if (host.is_lost() || !is_for(state, at, needs)) continue;
+    uint32_t ranks = host.is_up ? ranks_that_fit(host.info, host.room, needs, needs.ranks_max) : 0;
+    room += ranks;
+    if (++shown > kHostsShownMax) {
+      others++;
+      continue;
+    }
+    text += (text.empty() ? "" : ", ") + name_of(state, at) + " " +
+            (host.is_up ? std::to_string(ranks) : "is waited for to come back");
+  }
+  if (room >= needs.ranks) return why_not_yet(state, needs);
+  if (others > 0) text += ", and so on " + std::to_string(others) + " more";
+  return "it needs " + std::to_string(needs.ranks) + " ranks at once, each with " + each +
+         (text.empty() ? "; no worker has joined" : "; free: " + text);
 }
 
 /// What binds on each host, or that it starts next.
@@ -155,14 +203,13 @@ std::string why_on_no_host(const State& state, const ReadyClass& needs) {
       continue;
     }
     std::string why = why_not_on(state, at, needs);
-    if (why.empty()) return "it starts next";
+    if (why.empty()) return why_not_yet(state, needs);
     if (state.hosts.size() == 1) return why;
     if (++shown > kHostsShownMax) {
       others++;
       continue;
     }
-    std::string name = at == 0 ? "this machine" : "`" + host.info.name + "`";
-    text += (text.empty() ? "on " : "; on ") + name + ": " + why;
+    text += (text.empty() ? "on " : "; on ") + name_of(state, at) + ": " + why;
   }
   if (others > 0) text += "; and so on " + std::to_string(others) + " more";
   if (!away.empty()) {
@@ -187,7 +234,7 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
   if (!may_start(state, run, needs, run.cpus_used_milli, 0)) {
     return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(state, run);
   }
-  return why_on_no_host(state, needs);
+  return needs.is_gang() ? why_no_gang(state, needs) : why_on_no_host(state, needs);
 }
 
 std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
@@ -206,10 +253,12 @@ std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
 }
 
 std::string why_running(const State& state, const Unit& u) {
-  const Host& host = state.hosts[u.host];
-  if (!host.is_awaited) return "it runs";
-  return "it runs on `" + host.info.name +
-         "`, which nothing is heard of: it goes on if that comes back in time";
+  for (HostId host : hosts_of(u)) {
+    if (state.hosts[host].is_awaited)
+      return "it runs on " + name_of(state, host) +
+             ", which nothing is heard of: it goes on if that comes back in time";
+  }
+  return "it runs";
 }
 
 }  // namespace

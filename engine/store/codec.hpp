@@ -15,6 +15,10 @@ constexpr uint32_t kGpusSchema = 2, kHostsSchema = 4, kSchema = 4;
 void put_gpu(const Gpu& gpu, journal::Gpu& m);
 /// False where they can't be a machine's.
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);
+void put_ranks(const std::vector<core::Placement>& ranks,
+               google::protobuf::RepeatedPtrField<journal::Placement>& to);
+bool get_ranks(const google::protobuf::RepeatedPtrField<journal::Placement>& from,
+               std::vector<core::Placement>& ranks);
 using Labels = std::vector<std::pair<std::string, std::string>>;
 void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to);
 bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, Labels& labels);

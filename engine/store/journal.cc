@@ -21,6 +21,11 @@ void put_attempt(const core::AttemptId& id, journal::Record& m) {
   m.set_epoch(id.epoch);
 }
 
+void put_share(const core::Share& share, journal::Record& m) {
+  m.set_number2(share.memory_bytes);
+  m.set_number3(share.cpus_milli);
+}
+
 void put_offer(const core::AttemptId& id, journal::Offer& m) {
   m.set_run(id.run);
   m.set_unit(id.unit);
@@ -85,6 +90,8 @@ struct Writer {
   const std::string& operator()(const core::Assigned& e) {
     for (const std::string& uuid : e.gpus) m.add_gpus(uuid);
     m.set_number(e.host);
+    put_ranks(e.others, *m.mutable_others());
+    put_share(e.share, m);
     return attempt(journal::ASSIGNED, e.id);
   }
   const std::string& operator()(const core::AttemptReturned& e) {
@@ -223,6 +230,24 @@ bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from,
   return core::are_sound(gpus);
 }
 
+void put_ranks(const std::vector<core::Placement>& ranks,
+               google::protobuf::RepeatedPtrField<journal::Placement>& to) {
+  for (const core::Placement& rank : ranks) {
+    journal::Placement& m = *to.Add();
+    m.set_host(rank.host);
+    for (const std::string& uuid : rank.gpus) m.add_gpus(uuid);
+  }
+}
+
+bool get_ranks(const google::protobuf::RepeatedPtrField<journal::Placement>& from,
+               std::vector<core::Placement>& ranks) {
+  for (const journal::Placement& m : from) {
+    if (m.host() >= core::kHostsMax) return false;
+    ranks.push_back({static_cast<core::HostId>(m.host()), {m.gpus().begin(), m.gpus().end()}});
+  }
+  return true;
+}
+
 void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to) {
   for (const auto& [name, value] : labels) {
     journal::Label& m = *to.Add();
@@ -250,7 +275,8 @@ uint32_t schema_of(const journal::Record& m) {
   bool is_of_host = m.type() == journal::HOST_JOINED || m.type() == journal::HOST_AWAY ||
                     m.type() == journal::HOST_LOST ||
                     (m.type() == journal::ASSIGNED && m.number() > 0);
-  if (is_of_host) return kHostsSchema;
+  bool is_of_gang = m.others_size() > 0 || m.number3() > 0;
+  if (is_of_host || is_of_gang) return kHostsSchema;
   return m.gpus_size() > 0 || m.machine_gpus_size() > 0 ? kGpusSchema : 1;
 }
 
@@ -361,7 +387,9 @@ class RecordReader {
         return has_digest;
       case journal::ASSIGNED: {
         core::Assigned e{id, {m.gpus().begin(), m.gpus().end()}, 0};
-        bool ok = keep(m.number(), e.host);
+        bool ok = keep(m.number(), e.host) && keep(m.number3(), e.share.cpus_milli) &&
+                  get_ranks(m.others(), e.others);
+        e.share.memory_bytes = m.number2();
         record.event = std::move(e);
         return ok;
       }

@@ -2,9 +2,10 @@
 #include <fmt/format.h>
 #include <google/protobuf/arena.h>
 
+#include <algorithm>
 #include <map>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/codec.hpp"
@@ -69,6 +70,7 @@ void put_unit(const core::Unit& u, journal::Unit& m) {
   m.set_result(bytes_of(u.result));
   m.set_started(u.started);
   m.set_finished(u.finished);
+  if (u.phase == core::Phase::running) m.set_assigned(u.assigned);
 }
 
 bool get_unit(const journal::Unit& m, core::Unit& u) {
@@ -96,6 +98,7 @@ bool get_unit(const journal::Unit& m, core::Unit& u) {
   u.host = static_cast<core::HostId>(m.host());
   u.started = m.started();
   u.finished = m.finished();
+  u.assigned = m.assigned();
   return true;
 }
 
@@ -117,6 +120,9 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
   m.set_url(e.url);
   m.set_computed_by(e.computed_by == kNoNode ? 0 : e.computed_by + 1);
   for (const std::string& uuid : e.gpus) m.add_gpus(uuid);
+  put_ranks(e.others, *m.mutable_others());
+  m.set_share_cpus_milli(e.share.cpus_milli);
+  m.set_share_memory_bytes(e.share.memory_bytes);
 }
 
 bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
@@ -133,7 +139,8 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
   e.url = m.url();
   e.computed_by = m.computed_by() == 0 ? kNoNode : m.computed_by() - 1;
   e.gpus.assign(m.gpus().begin(), m.gpus().end());
-  return true;
+  e.share = {m.share_cpus_milli(), m.share_memory_bytes()};
+  return get_ranks(m.others(), e.others) && e.share.cpus_milli >= 0 && e.share.memory_bytes >= 0;
 }
 
 constexpr size_t kUnitBytes = 112;  // of one that ended, about
@@ -306,13 +313,22 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   return "";
 }
 
+bool is_known(core::HostId at, const std::vector<std::string>& gpus,
+              const std::vector<core::Host>& hosts) {
+  if (at >= hosts.size() || hosts[at].is_lost()) return false;
+  return std::all_of(gpus.begin(), gpus.end(), [&](const std::string& uuid) {
+    return core::find_gpu(hosts[at].info.gpus, uuid).has_value();
+  });
+}
+
 bool runs_on_known_hosts(const core::Run& run, const std::vector<core::Host>& hosts) {
   for (const core::Unit& unit : run.units) {
     if (unit.phase != core::Phase::running) continue;
-    if (unit.host >= hosts.size() || hosts[unit.host].is_lost()) return false;
-    for (const std::string& uuid : core::gpus_of(unit)) {
-      if (!core::find_gpu(hosts[unit.host].info.gpus, uuid)) return false;
-    }
+    bool is_there = true;
+    core::for_each_rank(unit, [&](core::HostId at, const std::vector<std::string>& gpus) {
+      is_there = is_there && is_known(at, gpus, hosts);
+    });
+    if (!is_there) return false;
   }
   return true;
 }
@@ -338,12 +354,20 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
   return true;
 }
 
-std::string encode_header(const core::State& state) {
+bool has_gang(const core::Run& run) {
+  return std::any_of(run.units.begin(), run.units.end(), [](const core::Unit& unit) {
+    return unit.extra && (!unit.extra->others.empty() || unit.extra->share != core::Share{});
+  });
+}
+
+std::string encode_header(const core::State& state, bool has_gangs) {
   journal::Snapshot m;
   const core::HostInfo& own = state.hosts[0].info;
-  m.set_schema(state.hosts.size() > 1 ? kHostsSchema : own.gpus.empty() ? 1 : kGpusSchema);
+  bool has_workers = state.hosts.size() > 1;
+  m.set_schema(has_workers || has_gangs ? kHostsSchema : own.gpus.empty() ? 1 : kGpusSchema);
   m.set_epoch(state.epoch);
   m.set_sequence(state.sequence);
+  m.set_at(state.at);
   m.set_cpus_milli(own.cpus_milli);
   m.set_memory_bytes(own.memory_bytes);
   for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
@@ -364,14 +388,16 @@ std::string encode_header(const core::State& state) {
 }  // namespace
 
 std::string encode_snapshot(const core::State& state) {
-  std::string bytes = encode_header(state);
+  bool has_gangs = std::any_of(state.runs.begin(), state.runs.end(),
+                               [](const auto& run) { return has_gang(run.second); });
+  std::string bytes = encode_header(state, has_gangs);
   for (const auto& [id, run] : state.runs) append_run(run, bytes);
   seal(bytes);
   return bytes;
 }
 
 std::string encode_snapshot_of(const core::Run& run) {
-  std::string bytes = encode_header({});
+  std::string bytes = encode_header({}, has_gang(run));
   append_run(run, bytes);
   seal(bytes);
   return bytes;
@@ -390,6 +416,7 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   core::State state;
   state.epoch = m->epoch();
   state.sequence = m->sequence();
+  state.at = m->at();
   if (!get_machine(*m, state.hosts[0].info))
     return environment_error("a snapshot has a machine of less than nothing, or a damaged GPU");
   if (!get_workers(*m, state.hosts)) return environment_error("a snapshot has a damaged worker");

@@ -15,6 +15,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
       << u.returns << " attempts " << u.attempts << " timer " << u.timer_serial << " expected "
       << u.expected_us << " host " << u.host << " epoch " << u.epoch << " key " << u.key.hex()
       << " result " << u.result.hex() << " from " << u.started << " to " << u.finished;
+  if (u.phase == Phase::running) out << " assigned " << u.assigned;
   if (u.extra) {
     const UnitExtra& e = *u.extra;
     out << " cause " << cause_name(e.failure.cause) << " \"" << e.failure.message << "\" spent "
@@ -22,6 +23,11 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
         << e.waiting_for << ' ' << e.wait_name << " retry at " << e.retry_at << " url " << e.url
         << " by " << e.computed_by;
     for (const std::string& uuid : e.gpus) out << " on " << uuid;
+    for (const Placement& rank : e.others) {
+      out << " rank at " << rank.host;
+      for (const std::string& uuid : rank.gpus) out << " on " << uuid;
+    }
+    out << " share " << e.share.cpus_milli << ' ' << e.share.memory_bytes;
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }
@@ -31,7 +37,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
 
 inline std::string dump(const State& state) {
   std::ostringstream out;
-  out << "epoch " << state.epoch << " sequence " << state.sequence << '\n';
+  out << "epoch " << state.epoch << " sequence " << state.sequence << " at " << state.at << '\n';
   for (const Host& host : state.hosts) {
     out << "host " << host.info.name
         << (host.is_up        ? ""
@@ -67,6 +73,7 @@ inline State restored(const State& state) {
   State copy;
   copy.epoch = state.epoch;
   copy.sequence = state.sequence;
+  copy.at = state.at;
   copy.hosts = state.hosts;
   for (const auto& [id, run] : state.runs) {
     Run& r = copy.runs[id];

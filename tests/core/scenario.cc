@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/core/dump.hpp"
 
@@ -199,6 +199,8 @@ std::string Scenario::declare(const Words& words) {
     def.resources.gpus_milli = int32_t(number(words, "gpus", 0));
     def.resources.gpu_model = option(words, "gpu");
     def.resources.gpu_memory_bytes = number(words, "gpu_memory", 0);
+    def.resources.ranks = uint32_t(number(words, "ranks", 1));
+    def.resources.ranks_max = uint32_t(number(words, "ranks_max", 0));
     def.priority = int32_t(number(words, "priority", 0));
     def.cache = option(words, "cache") != "no";
     if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
@@ -279,6 +281,29 @@ HostId Scenario::host(const std::string& name) const {
   return HostId(kHostsMax);  // none
 }
 
+/// "w1,w1:A+B,.": a rank each, "." on the engine's own machine.
+void Scenario::place_ranks(const Words& ranks, Assigned& gang) const {
+  ReadyClass needs = needs_of(state_, state_.runs.at(gang.id.run), gang.id.unit);
+  gang.share = {needs.cpus_milli, needs.memory_bytes};
+  for (size_t i = 0; i < ranks.size(); i++) {
+    std::vector<std::string> parts = split(ranks[i], ':');
+    Placement rank{host(parts[0] == "." ? "" : parts[0])};
+    if (parts.size() > 1) rank.gpus = split(parts[1], '+');
+    if (i > 0) {
+      gang.others.push_back(rank);
+    } else {
+      gang.host = rank.host;
+      gang.gpus = rank.gpus;
+    }
+  }
+}
+
+std::string Scenario::say_rank(HostId at, const std::vector<std::string>& gpus) const {
+  std::string text = at == 0 ? "." : state_.hosts[at].info.name;
+  for (size_t i = 0; i < gpus.size(); i++) text += (i == 0 ? ":" : "+") + gpus[i];
+  return text;
+}
+
 bool Scenario::parse(const Words& words, Event& event) {
   const std::string& verb = words[0];
   auto word = [&](size_t i) { return i < words.size() ? words[i] : std::string(); };
@@ -311,8 +336,10 @@ bool Scenario::parse(const Words& words, Event& event) {
   } else if (verb == "value") {
     event = ValueGathered{run_, word(1) == "result" ? kNoNode : named, sha256(word(2))};
   } else if (verb == "assign") {
-    event = Assigned{next_attempt(state_, state_.runs.at(run_), named),
-                     split(option(words, "on"), ','), host(option(words, "at"))};
+    Assigned e{next_attempt(state_, state_.runs.at(run_), named), split(option(words, "on"), ','),
+               host(option(words, "at"))};
+    if (!option(words, "ranks").empty()) place_ranks(split(option(words, "ranks"), ','), e);
+    event = std::move(e);
   } else if (verb == "gpus") {
     event = GpusFound{gpus_of_words({words.begin() + 1, words.end()})};
   } else if (verb == "join") {
@@ -428,6 +455,12 @@ std::string Scenario::proposals(const Words& words, const std::string& expected)
     const AttemptId& id = std::get<Assigned>(event).id;
     if (words[0] == "schedule") {
       all += (all.empty() ? "" : ", ") + say(id);
+      const auto& given = std::get<Assigned>(event);
+      if (given.share != Share{}) {
+        all += " ranks " + say_rank(given.host, given.gpus);
+        for (const Placement& rank : given.others) all += "," + say_rank(rank.host, rank.gpus);
+        continue;
+      }
       const std::vector<std::string>& gpus = std::get<Assigned>(event).gpus;
       if (!gpus.empty()) all += " on " + joined(gpus);
       HostId at = std::get<Assigned>(event).host;
@@ -476,6 +509,11 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   if (!on.empty() && on != joined(gpus_of(is))) return "it is on " + joined(gpus_of(is));
   std::string at = option(words, "at");
   if (!at.empty() && host(at) != is.host) return "it is at " + state_.hosts[is.host].info.name;
+  std::string ranks = option(words, "ranks"), are;
+  for_each_rank(is, [&](HostId host, const std::vector<std::string>& gpus) {
+    are += (are.empty() ? "" : ",") + say_rank(host, gpus);
+  });
+  if (!ranks.empty() && ranks != are) return "its ranks are at " + are;
   std::string attempts = option(words, "attempts");
   if (!attempts.empty() && std::to_string(is.attempts) != attempts) {
     return "attempts: " + std::to_string(is.attempts);

@@ -3,7 +3,7 @@
 //   def NAME [kind=lua|shell|dynamic|service|native] [retries=N] [backoff=MS] [factor=F] [cap=MS]
 //   [oom=N]
 //            [infra=N] [cpus=MILLI] [memory=N] [priority=N] [cache=no] [effect]
-//            [gpus=MILLI] [gpu=MODEL] [gpu_memory=N]
+//            [gpus=MILLI] [gpu=MODEL] [gpu_memory=N] [ranks=N] [ranks_max=N]
 //   node NAME DEF [args=a,b] [after=a,b] [in=w:then|w:else] [items=a,1,b] [list=a] [limit=N]
 //   node NAME when=a then=b else=c [in=…]
 //   result a,b
@@ -19,9 +19,11 @@
 //   away NAME WHY                 nothing is heard of a worker, an event
 //   lost NAME WHY                 a worker is gone, an event
 //   assign UNIT [on=A,B] [at=WORKER]   an event
-//   schedule -> a@1, b@1 on A at w     what the scheduler proposes
+//   assign UNIT ranks=w1,w1:A+B,.      of a gang, a place a rank; "." is the engine's own machine
+//   schedule -> a@1, b@1 on A at w, c@1 ranks .,w   what the scheduler proposes
 //   go -> COMMANDS                admits and applies what it proposes
-//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, phase=N, on=A,B, at=WORKER
+//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, phase=N, on=A,B, at=WORKER,
+//                                      ranks=w1,.
 //   status STATUS                 of the run
 //   counts succeeded=1 …          those not named are 0
 //   why UNIT TEXT / error UNIT TEXT   the explanation, the failure's message, hold this text
@@ -46,6 +48,8 @@ class Scenario {
   std::string declare(const Words& words);
   std::string check(const Words& words, const std::string& rest);
   bool parse(const Words& words, Event& event);
+  void place_ranks(const Words& ranks, Assigned& gang) const;
+  std::string say_rank(HostId at, const std::vector<std::string>& gpus) const;
   bool parse_attempt(const Words& words, Event& event);
   std::string step(const Event& event, std::vector<std::string>& said);
   std::string say(const Command& command) const;

@@ -57,7 +57,7 @@ Plan full_plan() {
   def.ordinal = 4;
   def.code = sha256("code");
   def.code_parts = {{"upvalue rate", sha256("rate"), "0.001"}, {"module features", {}, ""}};
-  def.resources = {2500, 1 << 30, 500, 7, "H200|H100", "zone=a", 4};
+  def.resources = {2500, 1 << 30, 500, 7, "H200|H100", "zone=a", 4, 8};
   def.retry = {3, 250, 1.5, 9000, 2, 2.5, 6};
   def.timeout_ms = 600'000;
   def.cache = false;
@@ -115,6 +115,7 @@ TEST_CASE("a plan comes back from its bytes") {
   CHECK(def.resources.cpus_milli == 2500);
   CHECK(def.resources.gpu_model == "H200|H100");
   CHECK(def.resources.ranks == 4);
+  CHECK(def.resources.ranks_max == 8);
   CHECK(def.retry.factor == 1.5);
   CHECK(def.retry.infra == 6);
   CHECK(def.priority == -5);
@@ -301,16 +302,19 @@ TEST_CASE("needs that make no sense are named") {
   Plan plan = plan_of({});
   plan.defs = {task("ok"),   task("bad name"), task(std::string(101, 'x')),
                task("cpus"), task("ranks"),    task("factor"),
-               task("time")};
+               task("time"), task("elastic")};
   plan.defs[3].resources.cpus_milli = 0;
   plan.defs[4].resources.ranks = 0;
   plan.defs[5].retry.factor = 0.5;
   plan.defs[6].timeout_ms = -1;
+  plan.defs[7].resources.ranks = 3;
+  plan.defs[7].resources.ranks_max = 2;
   std::string text = problems(plan);
-  CHECK(check_plan(plan).size() == 6);
+  CHECK(check_plan(plan).size() == 7);
   CHECK_THAT(text, Catch::Contains("pipeline.lua:3: task `bad name` has no good name"));
   CHECK_THAT(text, Catch::Contains("task `cpus` asks for no CPU"));
   CHECK_THAT(text, Catch::Contains("task `ranks` asks for 0 ranks"));
+  CHECK_THAT(text, Catch::Contains("task `elastic` asks for at most 2 ranks: `ranks.max` is 3 to"));
   CHECK_THAT(text, Catch::Contains("task `factor` has a factor below 1"));
   CHECK_THAT(text, Catch::Contains("task `time` has a negative `timeout`"));
 }

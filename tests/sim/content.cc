@@ -12,7 +12,20 @@ using core::Unit;
 using core::UnitId;
 
 constexpr uint32_t kRetries = 3;
-enum : uint32_t { kPlain, kFat, kUncached, kUrgent, kShare, kWhole, kDynamic, kService, kDefs };
+enum : uint32_t {
+  kPlain,
+  kFat,
+  kUncached,
+  kUrgent,
+  kShare,
+  kWhole,
+  kGang,
+  kPair,
+  kElastic,
+  kDynamic,
+  kService,
+  kDefs
+};
 
 uint64_t number_of(const Digest& digest, int word) {
   uint64_t number = 0;
@@ -22,7 +35,8 @@ uint64_t number_of(const Digest& digest, int word) {
 
 std::vector<TaskDef> definitions() {
   std::vector<TaskDef> defs(kDefs);
-  const char* names[] = {"plain", "fat", "uncached", "urgent", "share", "whole", "dyn", "srv"};
+  const char* names[] = {"plain", "fat",  "uncached", "urgent", "share", "whole",
+                         "gang",  "pair", "elastic",  "dyn",    "srv"};
   for (uint32_t i = 0; i < kDefs; i++) {
     defs[i].name = names[i];
     defs[i].retry.max = kRetries;
@@ -35,6 +49,10 @@ std::vector<TaskDef> definitions() {
   defs[kUrgent].priority = 3;
   defs[kShare].resources = {1000, 0, 300, 30, "", "", 1};
   defs[kWhole].resources = {1000, 0, 2000, 0, "", "", 1};
+  defs[kGang].resources.ranks = 4;
+  defs[kPair].resources = {500, 100, 1000, 0, "", "", 2};
+  defs[kElastic].resources.ranks = 2;
+  defs[kElastic].resources.ranks_max = 5;
   defs[kDynamic].kind = TaskKind::dynamic;
   defs[kService].kind = TaskKind::service;
   return defs;

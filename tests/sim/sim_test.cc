@@ -21,7 +21,7 @@ TEST_CASE("whatever the weather, each run comes to the outcome of a calm day") {
   bool one = std::getenv("FLOW_SIM_SEED") != nullptr;
   uint64_t first = number_from("FLOW_SIM_SEED", 1);
   uint64_t count = number_from("FLOW_SIM_COUNT", one ? 1 : kSeeds);
-  size_t crashes = 0, losses = 0, away = 0, adopted = 0;
+  size_t crashes = 0, losses = 0, away = 0, adopted = 0, gangs = 0;
   for (uint64_t seed = first; seed < first + count; seed++) {
     INFO("play it again with FLOW_SIM_SEED=" << seed);
     Simulation calm(seed, {false, false, false, false});
@@ -46,10 +46,12 @@ TEST_CASE("whatever the weather, each run comes to the outcome of a calm day") {
     losses += rough.losses();
     away += rough.away();
     adopted += rough.adopted();
+    gangs += rough.gangs();
   }
   if (one) return;
   CHECK(crashes > 0);
   CHECK(losses > 0);
   CHECK(away > 100);
   CHECK(adopted > 100);
+  CHECK(gangs > 100);
 }

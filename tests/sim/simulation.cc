@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/core/gangs.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/core/dump.hpp"
 
@@ -247,16 +248,11 @@ bool Simulation::crash_here() {
 void Simulation::crash() {
   crash_count_++;
   crashed_ = true;
-  std::map<AttemptId, Attempt> old = std::move(attempts_);
-  attempts_.clear();
   if (!weather_.bad_network) network_.clear();
-  for (auto& [id, attempt] : old) {
-    if (attempt.worker.empty()) {
-      straggle(id);
-    } else {
-      attempts_[id] = std::move(attempt);
-    }
-  }
+  std::vector<AttemptId> all;
+  for (const auto& [id, attempt] : attempts_) all.push_back(id);
+  for (const AttemptId& id : all)
+    if (drop_ranks(id, "")) straggle(id);
   for (const auto& [name, worker] : workers_)
     if (worker.is_alive) returns_.emplace(now_ + random_.below(60), name);
 }
@@ -303,6 +299,16 @@ void Simulation::recover() {
 
 // ---- attempts
 
+// True if rank 0, which speaks for the attempt, was there.
+bool Simulation::drop_ranks(const AttemptId& id, const std::string& worker) {
+  Attempt& attempt = attempts_.at(id);
+  bool is_speaker = attempt.workers.contains(worker) && attempt.worker == worker;
+  attempt.is_mute = attempt.is_mute || is_speaker;
+  attempt.workers.erase(worker);
+  if (attempt.workers.empty()) attempts_.erase(id);
+  return is_speaker;
+}
+
 void Simulation::say(Event event, Time delay, const std::string& from) {
   if (weather_.bad_network) {
     delay += random_.below(10);
@@ -319,6 +325,7 @@ Simulation::Attempt Simulation::make_attempt(const Run& run, UnitId unit) const 
   attempt.id = current_attempt(run, unit);
   attempt.key = u.key;
   attempt.worker = state_.hosts[u.host].info.name;
+  for (HostId host : hosts_of(u)) attempt.workers.insert(state_.hosts[host].info.name);
   attempt.is_service = is_service(run, unit);
   attempt.has_signal = run.signals.contains(kSignal);
   if (u.extra) {
@@ -335,9 +342,15 @@ void Simulation::start_attempt(const AttemptId& id) {
   if (u.phase != Phase::running || current_attempt(run, id.unit) != id) return;
   check_started_once(id);
   Attempt attempt = make_attempt(run, id.unit);
-  if (u.host > 0 && !is_connected(attempt.worker)) return;  // the order is lost
+  std::erase_if(attempt.workers, [&](const std::string& worker) {
+    return !worker.empty() && !is_connected(worker);  // the order is lost
+  });
+  if (attempt.workers.empty()) return;
   away_ += u.host > 0;
+  gangs_ += attempt.workers.size() > 1;
+  attempt.is_mute = !attempt.workers.contains(attempt.worker);
   attempts_[id] = attempt;
+  if (attempt.is_mute) return;
   if (meddling_left_ > 0 && random_.one_in(12)) {
     meddling_left_--;
     if (random_.one_in(2)) return end_attempt(id, AttemptReturned{id}, 1);
@@ -353,7 +366,7 @@ void Simulation::end_attempt(const AttemptId& id, Event report, Time delay) {
   std::string worker = attempt.worker;
   attempt.has_ended = true;
   attempt.owed = report;
-  if (worker.empty()) attempts_.erase(id);
+  if (worker.empty()) drop_ranks(id, "");
   say(std::move(report), delay, worker);
 }
 
@@ -362,7 +375,7 @@ void Simulation::ack(const AckSaved& saved) {
   auto found = attempts_.find(saved.id);
   if (found == attempts_.end() || !found->second.waits_for_ack) return;
   Attempt& attempt = found->second;
-  if (!attempt.worker.empty() && !is_connected(attempt.worker)) return;
+  if (attempt.is_mute || (!attempt.worker.empty() && !is_connected(attempt.worker))) return;
   attempt.waits_for_ack = false;
   attempt.owed.reset();
   go_on(saved.id);
@@ -407,15 +420,15 @@ void Simulation::go_on(const AttemptId& id) {
 void Simulation::stop_attempt(const StopAttempt& stop) {
   auto found = attempts_.find(stop.id);
   if (found == attempts_.end()) return;  // its last report is on its way
-  const std::string& worker = found->second.worker;
-  bool is_there = worker == state_.hosts[stop.host].info.name;
-  if (!is_there) return broken("a stop went to another machine than the attempt's");
+  Attempt& attempt = found->second;
+  const std::string worker = state_.hosts[stop.host].info.name;
   if (!worker.empty() && !is_connected(worker)) return;  // the order is lost
   if (stop.kill) {
-    attempts_.erase(found);
-    return straggle(stop.id);
+    if (drop_ranks(stop.id, worker)) straggle(stop.id);
+    return;
   }
-  if (found->second.has_ended) return;
+  bool is_speaker = attempt.worker == worker && attempt.workers.contains(worker);
+  if (attempt.has_ended || !is_speaker) return;
   if (random_.one_in(2))
     return end_attempt(stop.id, AttemptStopped{stop.id}, 1 + random_.below(10));
   end_attempt(stop.id, AttemptFailed{stop.id, {Cause::stopped, "stopped", "", 15}},

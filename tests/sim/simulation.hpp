@@ -43,6 +43,7 @@ class Simulation {
   size_t losses() const { return losses_; }    // of workers
   size_t away() const { return away_; }        // attempts that ran on one
   size_t adopted() const { return adopted_; }  // that went on when their worker was back
+  size_t gangs() const { return gangs_; }      // that ran on several machines
 
  private:
   struct Client {
@@ -56,7 +57,9 @@ class Simulation {
   struct Attempt {
     core::AttemptId id;
     Digest key;
-    std::string worker;  // "": the head's own machine
+    std::string worker;             // of rank 0, which speaks; "": the head's own machine
+    std::set<std::string> workers;  // that still have ranks of it
+    bool is_mute = false;           // rank 0 died, and other ranks go on
     uint32_t steps_left = 0;
     bool waits_for_ack = false;
     bool is_service = false;
@@ -93,6 +96,7 @@ class Simulation {
   void ack(const core::AckSaved& saved);
   void say(core::Event event, core::Time delay, const std::string& from = "");
   void straggle(const core::AttemptId& id);
+  bool drop_ranks(const core::AttemptId& id, const std::string& worker);
   // workers.cc
   core::HostId host_of(const std::string& worker) const;
   bool is_connected(const std::string& worker) const;
@@ -119,7 +123,7 @@ class Simulation {
   std::string problem_;
   core::Time now_ = 1000;
   size_t crash_count_ = 0, crashes_left_ = 0, meddling_left_ = 0, comings_left_ = 0;
-  size_t losses_ = 0, away_ = 0, adopted_ = 0;
+  size_t losses_ = 0, away_ = 0, adopted_ = 0, gangs_ = 0;
 
   // The head's memory: lost in a crash.
   core::State state_;

@@ -2,6 +2,7 @@
 // and what must hold of them.
 #include <algorithm>
 
+#include "engine/core/gangs.hpp"
 #include "tests/core/dump.hpp"
 #include "tests/sim/simulation.hpp"
 
@@ -13,12 +14,15 @@ namespace {
 
 constexpr Time kLease = 50;
 
-bool is_current_on(const State& state, const AttemptId& id, HostId host) {
+bool is_current(const State& state, const AttemptId& id) {
   auto found = state.runs.find(id.run);
   if (found == state.runs.end() || id.unit >= found->second.units.size()) return false;
   const Unit& u = found->second.units[id.unit];
-  return u.phase == Phase::running && u.host == host &&
-         current_attempt(found->second, id.unit) == id;
+  return u.phase == Phase::running && current_attempt(found->second, id.unit) == id;
+}
+
+bool is_current_on(const State& state, const AttemptId& id, HostId host) {
+  return is_current(state, id) && is_on(state.runs.at(id.run).units[id.unit], host);
 }
 
 bool is_same(const HostInfo& a, const HostInfo& b) {
@@ -51,7 +55,7 @@ bool Simulation::is_connected(const std::string& worker) const {
 bool Simulation::may_lose(HostId host) const {
   for (const auto& [id, run] : state_.runs) {
     for (const Unit& u : run.units) {
-      if (u.phase == Phase::running && u.host == host && u.extra && u.extra->lost >= 2)
+      if (u.phase == Phase::running && is_on(u, host) && u.extra && u.extra->lost >= 2)
         return false;
     }
   }
@@ -62,8 +66,8 @@ std::vector<AttemptId> Simulation::die(const std::string& worker) {
   workers_[worker].is_alive = false;
   std::vector<AttemptId> gone;
   for (const auto& [id, attempt] : attempts_)
-    if (attempt.worker == worker) gone.push_back(id);
-  for (const AttemptId& id : gone) attempts_.erase(id);
+    if (attempt.workers.contains(worker)) gone.push_back(id);
+  for (const AttemptId& id : gone) drop_ranks(id, worker);
   return gone;
 }
 
@@ -148,21 +152,29 @@ std::vector<AttemptId> Simulation::held_by(const std::string& worker) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
       AttemptId attempt = current_attempt(run, unit);
-      bool is_lost = u.phase == Phase::running && u.host == host && !attempts_.contains(attempt);
-      if (!is_lost || !u.extra || u.extra->lost < 2) continue;
-      attempts_[attempt] = make_attempt(run, unit);
-      go_on(attempt);
+      if (u.phase != Phase::running || !is_on(u, host) || !u.extra || u.extra->lost < 2) continue;
+      auto found = attempts_.find(attempt);
+      if (found != attempts_.end() && found->second.workers.contains(worker)) continue;
+      if (found == attempts_.end()) {
+        attempts_[attempt] = make_attempt(run, unit);
+        go_on(attempt);
+      } else {
+        found->second.workers.insert(worker);
+        if (found->second.worker != worker) continue;
+        found->second.is_mute = false;
+        if (!found->second.has_ended) go_on(attempt);
+      }
     }
   }
   std::vector<AttemptId> held;
   for (const auto& [id, attempt] : attempts_)
-    if (attempt.worker == worker) held.push_back(id);
+    if (attempt.workers.contains(worker)) held.push_back(id);
   return held;
 }
 
 void Simulation::say_again(const std::string& worker) {
   for (const auto& [id, attempt] : attempts_)
-    if (attempt.worker == worker && attempt.owed) say(*attempt.owed, 1, worker);
+    if (attempt.worker == worker && attempt.owed && !attempt.is_mute) say(*attempt.owed, 1, worker);
 }
 
 // What the journal now says of workers and of what they have.
@@ -177,20 +189,17 @@ void Simulation::note_ends() {
       auto found = attempts_.find(*id);
       if (found == attempts_.end()) continue;
       found->second.is_over = true;
-      bool is_heard = is_connected(found->second.worker) && !random_.one_in(4);
-      if (is_heard) attempts_.erase(found);
+      std::string worker = found->second.worker;
+      bool is_heard = is_connected(worker) && !random_.one_in(4);
+      if (is_heard) drop_ranks(*id, worker);
     }
   }
   for (const Record& record : batch_) {
-    std::string worker;
-    if (const auto* e = std::get_if<HostLost>(&record.event))
-      worker = state_.hosts[e->host].info.name;
-    if (const auto* e = std::get_if<HostJoined>(&record.event)) worker = e->host.name;
-    if (worker.empty()) continue;
-    for (auto& [id, attempt] : attempts_) {
-      if (attempt.worker == worker && !is_current_on(state_, id, host_of(worker)))
-        attempt.is_over = true;
-    }
+    bool is_decided = std::holds_alternative<HostLost>(record.event) ||
+                      std::holds_alternative<HostJoined>(record.event);
+    if (!is_decided) continue;
+    for (auto& [id, attempt] : attempts_)
+      if (!is_current(state_, id)) attempt.is_over = true;
   }
 }
 
@@ -208,7 +217,7 @@ void Simulation::check_adopted(const HostJoined& event, const State& before) {
 void Simulation::check_started_once(const AttemptId& id) {
   for (const auto& [other, attempt] : attempts_) {
     bool is_of_unit = other.run == id.run && other.unit == id.unit && other != id;
-    if (is_of_unit && !attempt.worker.empty() && !attempt.is_over)
+    if (is_of_unit && !attempt.is_mute && !attempt.is_over)
       broken("an attempt that a worker still has was started a second time");
   }
 }

@@ -103,6 +103,14 @@ std::vector<core::Record> of_awaited_hosts() {
   return {{1, 1000, joined}, {2, 1001, core::HostAway{1, "its line was cut"}}};
 }
 
+std::vector<core::Record> of_gangs() {
+  core::Assigned assigned{{"run-1", 1, 2, 3 << 16}, {"GPU-a"}, 1};
+  assigned.others = {{1, {"GPU-b"}}, {2, {"GPU-a"}}, {0, {"GPU-c"}}};
+  assigned.share = {1500, int64_t{1} << 33};
+  core::Assigned alone{{"run-1", 0, 1, 3 << 16}, {}, 0, {}, {250, 0}};  // an elastic one
+  return {{1, 1000, assigned}, {2, 1001, alone}};
+}
+
 std::string hex(std::string_view bytes) {
   std::ostringstream out;
   for (unsigned char c : bytes) out << "0123456789abcdef"[c >> 4] << "0123456789abcdef"[c & 15];
@@ -117,9 +125,10 @@ std::string unhex(const std::string& text) {
 }
 
 /// What the pinned bytes of a version hold, which today's records still come to.
-std::vector<core::Record> replayed(int version, const std::vector<core::Record>& records,
+std::vector<core::Record> replayed(const std::string& version,
+                                   const std::vector<core::Record>& records,
                                    const Sources& sources) {
-  std::string name = "journal-" + std::to_string(version) + ".hex";
+  std::string name = "journal-" + version + ".hex";
   std::ifstream file(std::string(FLOW_PINNED_DIR "/") + name);
   std::string text;
   file >> text;
@@ -148,7 +157,7 @@ TEST_CASE("every event is encoded, decoded and encoded to the same bytes") {
 
 TEST_CASE("bytes of version 1 replay") {
   Sources sources;
-  replayed(1, one_of_each(sources), sources);
+  replayed("1", one_of_each(sources), sources);
 }
 
 TEST_CASE("GPUs are journaled as they were, as bytes that older versions refuse as newer") {
@@ -167,12 +176,12 @@ TEST_CASE("GPUs are journaled as they were, as bytes that older versions refuse 
 
 TEST_CASE("bytes of version 2 replay") {
   Sources sources;
-  replayed(2, of_gpus(), sources);
+  replayed("2", of_gpus(), sources);
 }
 
 TEST_CASE("bytes of version 3, of workers, replay") {
   Sources sources;
-  std::vector<core::Record> back = replayed(3, of_hosts(), sources);
+  std::vector<core::Record> back = replayed("3", of_hosts(), sources);
   const core::HostInfo& host = std::get<core::HostJoined>(back.at(0).event).host;
   CHECK(host.name == "w1");
   CHECK(host.cpus_milli == 4000);
@@ -184,7 +193,7 @@ TEST_CASE("bytes of version 3, of workers, replay") {
 
 TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
   Sources sources;
-  std::vector<core::Record> back = replayed(4, of_awaited_hosts(), sources);
+  std::vector<core::Record> back = replayed("4", of_awaited_hosts(), sources);
   const auto& joined = std::get<core::HostJoined>(back.at(0).event);
   CHECK(joined.host.labels ==
         std::vector<std::pair<std::string, std::string>>{{"rack", "a"}, {"zone", "b"}});
@@ -193,6 +202,51 @@ TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
   CHECK(away.host == 1);
   CHECK(away.why == "its line was cut");
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x04"));  // schema 4
+}
+
+TEST_CASE("bytes of version 4, of gangs, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("4-gangs", of_gangs(), sources);
+  for (size_t i = 0; i < back.size(); i++) {
+    const auto& assigned = std::get<core::Assigned>(back[i].event);
+    const auto was = std::get<core::Assigned>(of_gangs()[i].event);
+    CHECK(assigned.host == was.host);
+    CHECK(assigned.gpus == was.gpus);
+    CHECK(assigned.others == was.others);
+    CHECK(assigned.share == was.share);
+    CHECK(encode_records({back[i]}).substr(0, 2) == std::string("\x08\x04"));  // schema 4
+  }
+}
+
+TEST_CASE("a snapshot keeps the ranks of a gang, and refuses one with a rank that is nowhere") {
+  auto plan = std::make_shared<Plan>(*small_plan());
+  plan->defs[0].resources.ranks = 3;
+  FindPlan find_plan = [&](const Digest&) { return plan; };
+  core::State live;
+  std::vector<core::Command> commands;
+  auto feed = [&](core::Event event) {
+    REQUIRE(core::admit(live, event));
+    core::apply(live, {live.sequence + 1, 1000, std::move(event)}, commands);
+  };
+  feed(core::EngineStarted{1, 2000, 1 << 30});
+  feed(core::HostJoined{{"w1", 1000, 0, {}}});
+  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
+  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
+  core::Assigned gang{core::next_attempt(live, live.runs.at("r"), 0), {}, 0, {{0}, {1}}, {1000, 0}};
+  feed(gang);
+  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->at == 1000);
+  const core::Unit& unit = restored->runs.at("r").units[0];
+  CHECK(unit.assigned == 1000);
+  CHECK(unit.extra->others == gang.others);
+  CHECK(unit.extra->share == gang.share);
+  CHECK(core::check_invariants(*restored) == "");
+
+  live.hosts[1].is_up = false;
+  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
+  live.hosts.pop_back();
+  CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
 }
 
 TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is refused") {

@@ -1,0 +1,147 @@
+#include "engine/core/gangs.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/base/units.hpp"
+#include "engine/core/room.hpp"
+
+namespace flow::core {
+
+namespace {
+
+/// Ranks that the hosts which are not lost would have room for, if nothing ran on them.
+uint64_t ranks_in_all(const State& state, const ReadyClass& needs, uint32_t most) {
+  uint64_t ranks = 0;
+  for (const Host& host : state.hosts) {
+    if (host.is_lost() || host.info.cpus_milli == 0) continue;
+    ranks += ranks_that_fit(host.info, empty_room(host.info), needs, most);
+    if (ranks >= most) break;
+  }
+  return ranks;
+}
+
+void take_rank(const HostInfo& host, Room& room, const ReadyClass& needs,
+               const std::vector<std::string>& gpus) {
+  take(room, needs, 0);
+  take_gpus(host.gpus, room, needs.gpu, gpus);
+}
+
+}  // namespace
+
+std::vector<HostId> hosts_of(const Unit& unit) {
+  std::vector<HostId> hosts;
+  for_each_rank(unit, [&](HostId host, const auto&) {
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+  });
+  return hosts;
+}
+
+bool is_on(const Unit& unit, HostId host) {
+  if (unit.host == host) return true;
+  return unit.extra && std::any_of(unit.extra->others.begin(), unit.extra->others.end(),
+                                   [host](const Placement& rank) { return rank.host == host; });
+}
+
+int32_t take_ranks(State& state, const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  int32_t cpus_milli = 0;
+  for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
+    Host& host = state.hosts[at];
+    ReadyClass held = held_on(host.info, run, unit);
+    take(host.room, held, u.expected_us);
+    take_gpus(host.info.gpus, host.room, held.gpu, gpus);
+    cpus_milli += held.cpus_milli;
+  });
+  return cpus_milli;
+}
+
+int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
+  const Unit& u = run.units[unit];
+  int32_t cpus_milli = 0;
+  for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
+    Host& host = state.hosts[at];
+    ReadyClass held = held_on(host.info, run, unit);
+    give_back(host.room, held, u.expected_us);
+    give_back_gpus(host.info.gpus, host.room, held.gpu, gpus);
+    cpus_milli += held.cpus_milli;
+  });
+  return cpus_milli;
+}
+
+uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass& needs,
+                        uint32_t most) {
+  int64_t ranks = most;
+  if (needs.cpus_milli > 0)
+    ranks = std::min<int64_t>(ranks, std::max(room.cpus_free_milli, 0) / needs.cpus_milli);
+  if (needs.memory_bytes > 0)
+    ranks = std::min(ranks, std::max<int64_t>(room.memory_free_bytes, 0) / needs.memory_bytes);
+  if (needs.gpu.milli == 0 || ranks == 0) return static_cast<uint32_t>(ranks);
+  Room left = room;
+  for (uint32_t rank = 0; rank < ranks; rank++) {
+    std::vector<std::string> gpus = choose_gpus(host.gpus, left, needs.gpu);
+    if (gpus.empty()) return rank;
+    take_gpus(host.gpus, left, needs.gpu, gpus);
+  }
+  return static_cast<uint32_t>(ranks);
+}
+
+bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang) {
+  size_t ranks = gang.others.size() + 1;
+  bool is_right = ranks >= needs.ranks && ranks <= needs.ranks_max &&
+                  gang.share == Share{needs.cpus_milli, needs.memory_bytes};
+  if (!is_right) return false;
+  std::map<HostId, Room> rooms;
+  auto add = [&](HostId at, const std::vector<std::string>& gpus) {
+    if (at >= state.hosts.size()) return false;
+    const Host& host = state.hosts[at];
+    Room& room = rooms.try_emplace(at, host.room).first->second;
+    bool has_room =
+        fits(state, at, room, needs, 0) && may_take_gpus(host.info.gpus, room, needs.gpu, gpus);
+    if (has_room) take_rank(host.info, room, needs, gpus);
+    return has_room;
+  };
+  return add(gang.host, gang.gpus) &&
+         std::all_of(gang.others.begin(), gang.others.end(),
+                     [&](const Placement& rank) { return add(rank.host, rank.gpus); });
+}
+
+void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs) {
+  auto fit = [&](const ReadyClass& each) {
+    return ranks_in_all(state, each, needs.ranks) >= needs.ranks;
+  };
+  if (fit(needs)) return;
+  ReadyClass less = needs;
+  less.cpus_milli = 0;
+  if (!fit(less)) {
+    // What grew after an attempt ran out of memory does not keep it from another.
+    less.memory_bytes = needs.memory_bytes =
+        std::min(needs.memory_bytes, def.resources.memory_bytes);
+    if (fit(needs) || !fit(less)) return;
+  }
+  int32_t enough = 0, too_many = needs.cpus_milli;
+  while (too_many - enough > 1) {
+    less.cpus_milli = enough + (too_many - enough) / 2;
+    (fit(less) ? enough : too_many) = less.cpus_milli;
+  }
+  if (enough > 0) needs.cpus_milli = enough;
+}
+
+std::string gang_lack_of(const State& state, const TaskDef& def) {
+  bool may_be_yet_to_join = state.hosts[0].info.cpus_milli == 0;
+  if (!def.resources.is_gang() || may_be_yet_to_join) return "";
+  ReadyClass each;
+  each.memory_bytes = def.resources.memory_bytes;
+  each.gpu = gpu_needs_of(def.resources);
+  uint64_t ranks = ranks_in_all(state, each, def.resources.ranks);
+  if (ranks >= def.resources.ranks) return "";
+  std::string what;
+  if (each.memory_bytes > 0)
+    what = " of " + format_bytes(static_cast<uint64_t>(each.memory_bytes)) + " of memory";
+  if (each.gpu.milli > 0) what += (what.empty() ? " with " : " and ") + words_of(each.gpu);
+  return "asks for " + std::to_string(def.resources.ranks) + " ranks" + what +
+         " each, and there is room for " + std::to_string(ranks) +
+         ": ask for less, or run it where there is more";
+}
+
+}  // namespace flow::core

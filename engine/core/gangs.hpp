@@ -1,0 +1,40 @@
+// Units of several ranks, which start together or not at all. What is said here of ranks holds for
+// every unit: most have one.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/core/gpus.hpp"
+
+namespace flow::core {
+
+/// Calls `visit(host, gpus)` for each rank of the unit's newest attempt, rank 0 first.
+template <typename Visit>
+void for_each_rank(const Unit& unit, Visit visit) {
+  visit(unit.host, gpus_of(unit));
+  if (!unit.extra) return;
+  for (const Placement& rank : unit.extra->others) visit(rank.host, rank.gpus);
+}
+/// Where they are, each host once.
+std::vector<HostId> hosts_of(const Unit& unit);
+bool is_on(const Unit& unit, HostId host);
+
+/// Takes what the unit's ranks hold of their hosts, and gives it back; the CPUs of it.
+int32_t take_ranks(State& state, const Run& run, UnitId unit);
+int32_t give_back_ranks(State& state, const Run& run, UnitId unit);
+
+/// How many ranks, up to `most`, find room on a host beside each other.
+uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass& needs,
+                        uint32_t most);
+/// Whether so many ranks are asked for, and there is room for all of them where they are placed.
+bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang);
+/// What each rank gets: what it asks for, or where the hosts had not enough CPUs for all ranks if
+/// nothing else ran, as many as they have for each.
+void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs);
+/// What the hosts can't give all ranks of a gang, as a clause, or "". As with GPUs, a head that
+/// runs nothing itself waits for who may be yet to join.
+std::string gang_lack_of(const State& state, const TaskDef& def);
+
+}  // namespace flow::core

@@ -1,0 +1,265 @@
+// Gangs on small random clusters, counted from what was given alone: all ranks or none, never more
+// than there is, never waiting while nothing is in the way, and never waiting for ever.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+#include <string>
+
+#include "engine/core/gangs.hpp"
+#include "engine/sched/sched.hpp"
+#include "tests/sim/random.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+struct Ask {
+  int32_t cpus = 1, gpus = 0;  // whole ones, a rank
+  uint32_t ranks = 1, ranks_max = 0;
+};
+
+class Cluster {
+ public:
+  Cluster() { tell(EngineStarted{1, 0, 0}); }
+
+  void tell(Event event) {
+    REQUIRE(admit(state, event));
+    apply(state, {state.sequence + 1, now, std::move(event)}, said_);
+    REQUIRE(check_invariants(state) == "");
+  }
+  void join(int32_t cpus, int32_t gpus, const std::string& rack) {
+    HostInfo host{"w" + std::to_string(state.hosts.size()), cpus * 1000, 0, {}, {}};
+    for (int32_t i = 0; i < gpus; i++)
+      host.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
+    if (!rack.empty()) host.labels = {{"rack", rack}};
+    tell(HostJoined{host});
+  }
+  /// Each is a task of a definition of its own, but for those that share one by its index.
+  void submit(const std::vector<Ask>& asks, const std::vector<uint32_t>& defs) {
+    Plan plan;
+    for (const Ask& ask : asks) {
+      TaskDef def;
+      def.name = "t";
+      def.retry.infra = 1000;
+      def.resources.cpus_milli = ask.cpus * 1000;
+      def.resources.gpus_milli = ask.gpus * 1000;
+      def.resources.ranks = ask.ranks;
+      def.resources.ranks_max = ask.ranks_max;
+      plan.defs.push_back(def);
+    }
+    for (uint32_t def : defs) {
+      Node node;
+      node.name = "n" + std::to_string(plan.nodes.size());
+      node.def = def;
+      node.args = Value::list({});
+      plan.nodes.push_back(std::move(node));
+    }
+    RunSubmitted e;
+    e.run = "r";
+    e.plan = std::make_shared<const Plan>(std::move(plan));
+    tell(e);
+    for (UnitId unit = 0; unit < run().units.size(); unit++) resolve(unit);
+  }
+  void resolve(UnitId unit) {
+    tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+  }
+  std::vector<UnitId> schedule_all() {
+    std::vector<UnitId> started;
+    for (const Event& event : schedule(state, 1000)) {
+      started.push_back(std::get<Assigned>(event).id.unit);
+      tell(event);
+    }
+    return started;
+  }
+  void finish(UnitId unit, Time took_ms) {
+    tell(AttemptSucceeded{
+        current_attempt(run(), unit), sha256("v"), nullptr, {}, std::max<Time>(took_ms, 1) * 1000});
+  }
+  const Run& run() const { return state.runs.at("r"); }
+  bool is_running(UnitId unit) const { return run().units[unit].phase == Phase::running; }
+  bool is_ready(UnitId unit) const { return run().units[unit].phase == Phase::ready; }
+
+  State state;
+  Time now = 0;
+
+ private:
+  std::vector<Command> said_;
+};
+
+struct Left {
+  int64_t cpus = 0, gpus = 0;  // thousandths, whole ones
+  int64_t ranks_of(const Ask& ask, int64_t cpus_milli) const {
+    int64_t ranks = cpus / std::max<int64_t>(cpus_milli, 1);
+    return ask.gpus > 0 ? std::min(ranks, gpus / ask.gpus) : ranks;
+  }
+};
+
+/// What each host has left, from what the running units were given.
+std::map<HostId, Left> lefts_of(const Cluster& cluster) {
+  std::map<HostId, Left> lefts;
+  for (size_t i = 1; i < cluster.state.hosts.size(); i++) {
+    const Host& host = cluster.state.hosts[i];
+    if (host.is_up) lefts[HostId(i)] = {host.info.cpus_milli, int64_t(host.info.gpus.size())};
+  }
+  for (UnitId unit = 0; unit < cluster.run().units.size(); unit++) {
+    if (!cluster.is_running(unit)) continue;
+    const Unit& u = cluster.run().units[unit];
+    const Resources& asked = def_of(cluster.run(), unit)->resources;
+    for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
+      int32_t has = cluster.state.hosts[at].info.cpus_milli;
+      lefts[at].cpus -=
+          asked.is_gang() ? u.extra->share.cpus_milli : std::min(asked.cpus_milli, has);
+      lefts[at].gpus -= int64_t(gpus.size());
+    });
+  }
+  return lefts;
+}
+
+Ask random_ask(sim::Random& random, bool is_gang) {
+  Ask ask;
+  ask.cpus = 1 + int32_t(random.below(2));
+  if (random.one_in(3)) ask.gpus = 1;
+  if (!is_gang) return ask;
+  ask.ranks = 1 + random.below(5);
+  ask.ranks_max = ask.ranks == 1 || random.one_in(3) ? ask.ranks + 1 + random.below(3) : 0;
+  return ask;
+}
+
+}  // namespace
+
+TEST_CASE("gangs start whole where they fit, on one host if they can, and none waits for nothing") {
+  size_t gangs = 0, spread = 0, shrunk = 0;
+  for (uint64_t seed = 1; seed <= 400; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Cluster cluster;
+    for (uint32_t i = 2 + random.below(4); i > 0; i--) {
+      const char* racks[] = {"", "a", "b"};
+      cluster.join(1 + int32_t(random.below(4)), int32_t(random.below(3)), racks[random.below(3)]);
+    }
+    std::vector<Ask> asks;
+    std::vector<uint32_t> defs;
+    for (uint32_t i = 0; i < 8; i++) {
+      asks.push_back(random_ask(random, random.one_in(2)));
+      defs.push_back(i);
+    }
+    cluster.submit(asks, defs);
+    for (int round = 0; round < 40 && !is_final(cluster.run().status); round++) {
+      std::map<HostId, Left> before = lefts_of(cluster);
+      std::vector<UnitId> started = cluster.schedule_all();
+      for (const auto& [host, left] : lefts_of(cluster)) {
+        CHECK(left.cpus >= 0);
+        CHECK(left.gpus >= 0);
+      }
+      for (UnitId unit : started) {
+        const Unit& u = cluster.run().units[unit];
+        size_t ranks = 0;
+        for_each_rank(u, [&](HostId, const auto&) { ranks++; });
+        CHECK(ranks >= asks[unit].ranks);
+        CHECK(ranks <= std::max(asks[unit].ranks, asks[unit].ranks_max));
+        if (!def_of(cluster.run(), unit)->resources.is_gang()) continue;
+        gangs++;
+        shrunk += u.extra->share.cpus_milli < asks[unit].cpus * 1000;
+        spread += hosts_of(u).size() > 1;
+        bool has_one = std::any_of(before.begin(), before.end(), [&](const auto& left) {
+          return left.second.ranks_of(asks[unit], u.extra->share.cpus_milli) >= int64_t(ranks);
+        });
+        // Only of the first is known what was free, if it was kept for nobody.
+        bool is_kept = false;
+        for (UnitId other = 0; other < unit; other++) is_kept = is_kept || cluster.is_ready(other);
+        if (unit == started.front() && !is_kept) CHECK((hosts_of(u).size() == 1) == has_one);
+      }
+      bool is_idle = cluster.run().phase_count(Phase::running) == 0;
+      for (UnitId unit = 0; unit < asks.size() && is_idle; unit++) {
+        if (!cluster.is_ready(unit)) continue;
+        int64_t room = 0;  // at a CPU of a thousandth each: what else than GPUs could lack?
+        for (const auto& [host, left] : before) room += left.ranks_of(asks[unit], 1);
+        CHECK(room < asks[unit].ranks);
+      }
+      if (is_idle) break;
+      cluster.now += 10;
+      for (UnitId unit = 0; unit < asks.size(); unit++)
+        if (cluster.is_running(unit) && random.one_in(2)) cluster.finish(unit, 10);
+    }
+  }
+  CHECK(gangs > 500);
+  CHECK(spread > 100);
+  CHECK(shrunk > 50);
+}
+
+TEST_CASE("three gangs on four nodes all come to their end, whatever ends when") {
+  for (uint64_t seed = 1; seed <= 200; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Cluster cluster;
+    for (int i = 0; i < 4; i++) cluster.join(2, 0, i < 2 ? "a" : "b");
+    std::vector<Ask> asks{{1, 0, 8, 0}, {1, 0, 5, 0}, {2, 0, 3, 0}, {1, 0, 1, 0}};
+    std::vector<uint32_t> defs{0, 1, 2};
+    for (int i = 0; i < 20; i++) defs.push_back(random.below(4));
+    cluster.submit(asks, defs);
+    for (int round = 0; round < 500 && cluster.run().open_units() > 0; round++) {
+      cluster.schedule_all();
+      REQUIRE(cluster.run().phase_count(Phase::running) > 0);
+      cluster.now += 1 + random.below(20);
+      std::vector<UnitId> running;
+      for (UnitId unit = 0; unit < defs.size(); unit++)
+        if (cluster.is_running(unit)) running.push_back(unit);
+      UnitId ends = running[random.below(uint32_t(running.size()))];
+      if (random.one_in(4)) {
+        cluster.tell(AttemptFailed{current_attempt(cluster.run(), ends),
+                                   {Cause::preempted, "preempted", "", 0}});
+        cluster.now += 100'000;
+        const Unit& u = cluster.run().units[ends];
+        if (u.phase == Phase::backoff) cluster.tell(TimerFired{"r", ends, u.timer_serial});
+      } else {
+        cluster.finish(ends, 10);
+      }
+    }
+    CHECK(cluster.run().counts.succeeded == defs.size());
+  }
+}
+
+TEST_CASE(
+    "a wide gang does not starve behind a stream of small tasks, nor do these wait for it idle") {
+  constexpr Time kUsual = 1000;
+  size_t beside = 0;
+  for (uint64_t seed = 1; seed <= 100; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Cluster cluster;
+    for (int i = 0; i < 4; i++) cluster.join(2, 0, "");
+    // Six of eight CPUs at once, behind slow tasks and two quick ones.
+    std::vector<uint32_t> defs{1, 1, 1, 2, 1, 1, 2, 1, 0};
+    constexpr UnitId kGang = 8;
+    for (int i = 0; i < 200; i++) defs.push_back(1 + random.below(2));
+    cluster.submit({{1, 0, 6, 0}, {1, 0, 1, 0}, {1, 0, 1, 0}}, defs);
+    std::map<UnitId, Time> ends;
+    Time last_of_first = 0, gang_at = -1;
+    size_t small_before = 0;
+    while (gang_at < 0) {
+      for (UnitId unit : cluster.schedule_all()) {
+        if (unit == kGang) gang_at = cluster.now;
+        small_before += unit > kGang && gang_at < 0;
+        Time usual = defs[unit] == 2 ? kUsual / 10 : kUsual;
+        ends[unit] = cluster.now + usual / 2 + random.below(uint32_t(usual));
+        if (unit < kGang) last_of_first = std::max(last_of_first, ends[unit]);
+      }
+      if (gang_at >= 0) break;
+      auto next = std::min_element(ends.begin(), ends.end(), [](const auto& a, const auto& b) {
+        return a.second < b.second;
+      });
+      REQUIRE(next != ends.end());
+      Time began = cluster.run().units[next->first].assigned;
+      cluster.now = next->second;
+      cluster.finish(next->first, cluster.now - began);
+      ends.erase(next);
+    }
+    // What may start meanwhile is expected to end before the gang can start; it may take half as
+    // long again.
+    CHECK(gang_at <= last_of_first + 3 * kUsual / 2);
+    beside += small_before;
+  }
+  CHECK(beside > 100);
+}
