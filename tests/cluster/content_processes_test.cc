@@ -59,7 +59,7 @@ TEST_CASE("a worker that is killed while it gives content gives it after it has 
   Content content = put_object(worker_folder.path, bytes);
   Head head;
   auto first = std::make_shared<Taker>(head, state), second = std::make_shared<Taker>(head, state);
-  head.other_user = first;
+  head.give_to(first);
   {
     Process worker(head.address(), head.secret_file(), worker_folder.path);
     Status killed = first->fetch(content, [&] {
@@ -69,7 +69,7 @@ TEST_CASE("a worker that is killed while it gives content gives it after it has 
     REQUIRE_FALSE(killed.ok());
     CHECK_THAT(killed.error().message, Contains("the link to "));
   }
-  head.other_user = second;
+  head.give_to(second);
   Process worker(head.address(), head.secret_file(), worker_folder.path);
   CHECK(second->fetch(content, [] {}).ok());
   CHECK((*read_file(state->path_of(content.digest)) == bytes));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <mutex>
 #include <optional>
 
 #include "engine/base/files.hpp"
@@ -66,7 +67,8 @@ struct Head {
     sessions.emplace(*transport, options, [this](std::string note) { notes.add(note); });
     auto opened = sessions->listen("127.0.0.1:0", [this](const Peer&, auto session) {
       link = session;
-      return other_user ? other_user : user;
+      std::lock_guard lock(mutex_);
+      return other_user_ ? other_user_ : user;
     });
     REQUIRE(opened.ok());
     listener = std::move(*opened);
@@ -78,17 +80,25 @@ struct Head {
     transport.reset();
     std::filesystem::remove_all(folder);
   }
+  /// Of sessions that open from now on, instead of `user`.
+  void give_to(std::shared_ptr<SessionUser> other) {
+    std::lock_guard lock(mutex_);
+    other_user_ = std::move(other);
+  }
   std::string secret_file() const { return folder + "/secret"; }
   std::string address() const { return listener->address(); }
 
   std::string folder;
   Log notes;
   std::shared_ptr<User> user = std::make_shared<User>();
-  std::shared_ptr<SessionUser> other_user;  // instead, where there is one
   std::shared_ptr<SessionLink> link;
   std::unique_ptr<Transport> transport;
   std::optional<Sessions> sessions;
   std::unique_ptr<Listener> listener;
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<SessionUser> other_user_;
 };
 
 }  // namespace flow::cluster
