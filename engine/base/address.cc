@@ -28,4 +28,9 @@ std::string address_text(const Address& address) {
                     : fmt::format("{}:{}", address.host, address.port);
 }
 
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos);
+}
+
 }  // namespace flow

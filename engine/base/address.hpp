@@ -17,5 +17,7 @@ struct Address {
 Result<Address> parse_address(std::string_view text);
 /// With brackets where the host has colons.
 std::string address_text(const Address& address);
+/// Whether it names this machine to itself alone.
+bool is_loopback(std::string_view host);
 
 }  // namespace flow

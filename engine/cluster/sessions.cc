@@ -18,11 +18,6 @@ namespace {
 
 constexpr int64_t kTicksPerHeartbeat = 10;
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" ||
-         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
-}
-
 }  // namespace
 
 struct Sessions::Shared {

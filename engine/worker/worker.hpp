@@ -17,6 +17,7 @@ namespace flow {
 /// Everything an executor needs to run one attempt.
 struct AttemptOrder {
   core::AttemptId id;
+  std::string host;       // name of the worker that runs it; "" this machine's own
   std::string task;       // ctx.task
   std::string task_name;  // TaskDef::name
   TaskKind kind = TaskKind::lua;
@@ -120,6 +121,20 @@ class Worker {
   /// Logs of this cost wait nowhere any more.
   virtual void took_logs(size_t cost) = 0;
 };
+
+/// A worker of another machine, while it is connected. What it reports is numbered from 1 on, by it
+/// and over all its connections.
+class RemoteHost : public Worker {
+ public:
+  /// What it brought when it joined is decided on: what is not told to stop by now goes on, and of
+  /// its reports it gives those behind the first `taken`.
+  virtual void welcome(uint64_t taken) = 0;
+  /// Its reports up to this number are durable.
+  virtual void took_reports(uint64_t number) = 0;
+  /// Ends the connection. `why` is for people.
+  virtual void let_go(const std::string& why) = 0;
+};
+
 /// First kills what is left of attempts that the slot folders record (same boot id, process group
 /// and start time).
 Result<std::unique_ptr<Worker>> make_worker(const WorkerOptions& options,

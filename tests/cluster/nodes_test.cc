@@ -1,7 +1,9 @@
 // A worker of another machine behind messages: what goes in at one end comes out at the other, and
 // what is no message is refused.
 #include <catch2/catch.hpp>
+#include <filesystem>
 
+#include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/agent.hpp"
 
 using namespace flow;
@@ -42,29 +44,77 @@ class Recorder final : public Worker {
   Told& told_;
 };
 
-/// A head and a worker whose messages arrive at once.
+/// Nothing that these tests do needs content.
+class NoLink final : public Link {
+ public:
+  void send(std::string) override {}
+  size_t unsent_bytes() const override { return 0; }
+  void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
+  void give_up(uint64_t) override {}
+  void put(uint64_t, Region, std::function<void(Status)>) override {}
+  void close(int64_t) override {}
+  std::string description() const override { return "nowhere"; }
+};
+
+/// A head and a worker whose messages arrive at once, while there is a session.
 struct Wire {
-  core::HostInfo joined;
+  Joining joined;
   std::vector<Report> reports;
+  std::vector<uint64_t> numbers;
   std::vector<std::string> pieces;  // that went to the worker
+  std::string let_go;
   Told told;
-  bool took_all = true;
-  RemoteWorker head;
+  bool took_all = true, is_admitted = true;
+  std::string folder = "/tmp/flow-nodes-" + random_name();
+  std::unique_ptr<RemoteWorker> head;
   std::unique_ptr<Agent> agent;
 
-  explicit Wire(const core::HostInfo& host)
-      : head([this](std::string_view piece) { to_worker(piece); },
-             [this](core::HostInfo info) { joined = std::move(info); },
-             [this](std::vector<Report> all) {
-               for (Report& report : all) reports.push_back(std::move(report));
-             }) {
+  explicit Wire(const core::HostInfo& host) {
+    start(host);
+    connect();
+    head->welcome(0);
+  }
+  ~Wire() {
+    agent.reset();
+    std::filesystem::remove_all(folder);
+  }
+  void start(const core::HostInfo& host) {
+    Agent::Options options;
+    options.spool_dir = folder + "/spool";
+    auto store = ContentStore::open(folder, 0);
+    REQUIRE(store.ok());
+    options.store = *store;
+    options.host = host;
     auto made = Agent::start(
-        [this](std::string_view piece) { took_all = head.on_message(piece) && took_all; }, host,
-        [this](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {
+        std::move(options), [this](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {
           return std::unique_ptr<Worker>(new Recorder(told, std::move(on_report)));
         });
     REQUIRE(made.ok());
     agent = std::move(*made);
+  }
+  void connect() {
+    FromRemote heard;
+    heard.on_join = [this](Joining joining) {
+      joined = std::move(joining);
+      return is_admitted;
+    };
+    heard.on_report = [this](Report report, uint64_t number) {
+      reports.push_back(std::move(report));
+      numbers.push_back(number);
+    };
+    heard.on_order = [](const AttemptOrder&) {};
+    heard.on_content = [](std::string_view) { return true; };
+    head = std::make_unique<RemoteWorker>([this](std::string_view piece) { to_worker(piece); },
+                                          std::move(heard),
+                                          [this](const std::string& why) { let_go = why; });
+    agent->connect(
+        [this](std::string_view piece) { took_all = head->on_message(piece) && took_all; },
+        std::make_shared<NoLink>(), "the head");
+  }
+  void disconnect() {
+    agent->disconnect(environment_error("cut"));
+    reports.clear();
+    numbers.clear();
   }
   void to_worker(std::string_view piece) {
     pieces.emplace_back(piece);
@@ -88,7 +138,7 @@ AttemptOrder full_order() {
   order.bundle_bytes = std::make_shared<const std::string>("the bundle");
   order.bundle = sha256(*order.bundle_bytes);
   order.ordinal = 4;
-  order.args = std::string("args\0\xff", 6);
+  order.args = encode_value(Value::list({"args", std::string("\0\xff", 2)}));
   order.blobs = {{sha256("small"), "small"}};
   order.key = sha256("key");
   order.seed = UINT64_MAX - 1;
@@ -147,31 +197,31 @@ Report finished() {
 
 TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   Wire wire(big_host());
-  CHECK(wire.joined.cpus_milli == 64'000);
-  CHECK(wire.joined.memory_bytes == int64_t{1} << 40);
-  CHECK(wire.joined.gpus == big_host().gpus);
-  CHECK(wire.joined.name.empty());  // the session's to say
+  CHECK(wire.joined.host.cpus_milli == 64'000);
+  CHECK(wire.joined.host.memory_bytes == int64_t{1} << 40);
+  CHECK(wire.joined.host.gpus == big_host().gpus);
+  CHECK(wire.joined.host.name.empty());  // the session's to say
 
-  wire.head.stage({full_order(), full_order()}, 9);
+  AttemptOrder second = full_order();
+  second.id.unit++;
+  wire.head->stage({full_order(), second}, 9);
   REQUIRE(wire.told.orders.size() == 2);
   CHECK(wire.told.commits == std::vector<uint64_t>{9, 9});
-  for (const AttemptOrder& order : wire.told.orders)
-    CHECK(text_of(order, 9) == text_of(full_order(), 9));
-  // The bundle and the environment went once.
-  CHECK(wire.pieces.size() == 4);
+  CHECK(text_of(wire.told.orders[0], 9) == text_of(full_order(), 9));
+  CHECK(text_of(wire.told.orders[1], 9) == text_of(second, 9));
+  // The bundle and the environment went once, behind the welcome; and no attempt twice.
+  CHECK(wire.pieces.size() == 5);
 
-  wire.head.release(9);
+  wire.head->release(9);
   core::AttemptId id = full_order().id;
-  wire.head.stop(id, false);
-  wire.head.stop(id, true);
-  wire.head.interrupt(id);
-  wire.head.ack_saved(id, "step", true);
-  wire.head.ack_saved(id, "", false);
-  wire.head.took_logs(5'000'000'000);
-  CHECK(wire.told.releases == std::vector<uint64_t>{9});
+  wire.head->stop(id, false);
+  wire.head->stop(id, true);
+  wire.head->interrupt(id);
+  wire.head->ack_saved(id, "step", true);
+  wire.head->ack_saved(id, "", false);
+  CHECK(wire.told.releases == std::vector<uint64_t>{0, 9});
   CHECK(wire.told.calls == std::vector<std::string>{"stop run-1", "kill run-1", "interrupt run-1",
-                                                    "saved run-1 step yes", "saved run-1  no",
-                                                    "took 5000000000"});
+                                                    "saved run-1 step yes", "saved run-1  no"});
   CHECK(wire.took_all);
 }
 
@@ -214,7 +264,8 @@ TEST_CASE("reports arrive as they were said, with the content that is what it sa
   CHECK(wire.reports[0].text == log.text);
   CHECK(wire.reports[0].stream == 2);
   CHECK(wire.reports[0].at == 1000);
-  CHECK(wire.reports[0].cost == 71);
+  CHECK(wire.numbers == std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7});
+  CHECK(wire.told.calls == std::vector<std::string>{"took 71"});  // it is on the worker's disk
   CHECK(wire.reports[1].number == 0.5);
   CHECK(wire.reports[1].step == -3);
   CHECK(wire.reports[2].kind == Report::Kind::returned);
@@ -235,12 +286,12 @@ TEST_CASE("reports arrive as they were said, with the content that is what it sa
 TEST_CASE("a long message goes in pieces, between which no other comes") {
   Wire wire(big_host());
   AttemptOrder order = full_order();
-  order.args = std::string(5 * kPieceBytes / 2, 'a');
-  wire.head.stage({order}, 1);
+  order.args = encode_value(Value(std::string(5 * kPieceBytes / 2, 'a')));
+  wire.head->stage({order}, 1);
   REQUIRE(wire.told.orders.size() == 1);
   CHECK(wire.told.orders[0].args == order.args);
   for (const std::string& piece : wire.pieces) CHECK(piece.size() <= kPieceBytes + 1);
-  CHECK(wire.pieces.size() == 5);
+  CHECK(wire.pieces.size() == 6);
 
   Joiner joiner;
   std::string message;
@@ -256,24 +307,42 @@ TEST_CASE("what is no message of the peer's is refused") {
     return std::string(1, '\0') + message.SerializeAsString();
   };
   Wire wire(big_host());
+  Joining joining{big_host(), "", "process", "spool", {{"run-1", 7, 2, 3 << 16}}};
   nodes::FromWorker join;
-  put_host(big_host(), *join.mutable_join());
-  CHECK_FALSE(wire.head.on_message(piece(join)));  // it has joined
-  CHECK_FALSE(wire.head.on_message(std::string("\0\xff\xff\xff", 4)));
-  CHECK_FALSE(wire.head.on_message(piece(nodes::FromWorker())));
-  RemoteWorker fresh([](std::string_view) {}, [](core::HostInfo) {}, [](std::vector<Report>) {});
+  put_joining(joining, *join.mutable_join());
+  CHECK_FALSE(wire.head->on_message(piece(join)));  // it has joined
+  CHECK_FALSE(wire.head->on_message(std::string("\0\xff\xff\xff", 4)));
+  CHECK_FALSE(wire.head->on_message(piece(nodes::FromWorker())));
+  Joining heard;
+  std::vector<uint64_t> numbers;
+  FromRemote told;
+  told.on_join = [&](Joining each) {
+    heard = std::move(each);
+    return true;
+  };
+  told.on_report = [&](Report, uint64_t number) { numbers.push_back(number); };
+  told.on_order = [](const AttemptOrder&) {};
+  told.on_content = [](std::string_view) { return false; };
+  RemoteWorker fresh([](std::string_view) {}, told, [](const std::string&) {});
   nodes::FromWorker said;
-  put_report(finished(), *said.mutable_said());
+  put_report(finished(), 5, *said.mutable_said());
   CHECK_FALSE(fresh.on_message(piece(said)));  // before it joined
-  for (auto spoil : {+[](nodes::Join& m) { m.set_cpus_milli(-1); },
-                     +[](nodes::Join& m) { m.set_memory_bytes(-1); },
-                     +[](nodes::Join& m) { m.mutable_gpus(1)->set_uuid("GPU-a"); },
-                     +[](nodes::Join& m) { m.mutable_gpus(0)->set_uuid(""); }}) {
+  for (auto spoil :
+       {+[](nodes::Join& m) { m.set_cpus_milli(-1); },
+        +[](nodes::Join& m) { m.set_memory_bytes(-1); }, +[](nodes::Join& m) { m.clear_process(); },
+        +[](nodes::Join& m) { m.set_spool(std::string(65, 's')); },
+        +[](nodes::Join& m) { m.mutable_gpus(1)->set_uuid("GPU-a"); },
+        +[](nodes::Join& m) { m.mutable_gpus(0)->set_uuid(""); }}) {
     nodes::FromWorker bad = join;
     spoil(*bad.mutable_join());
     CHECK_FALSE(fresh.on_message(piece(bad)));
   }
   CHECK(fresh.on_message(piece(join)));
+  CHECK(heard.attempts == joining.attempts);
+  CHECK(heard.spool == "spool");
+  CHECK(fresh.on_message(piece(said)));
+  CHECK_FALSE(fresh.on_message(piece(said)));  // numbers grow
+  CHECK(numbers == std::vector<uint64_t>{5});
 
   nodes::ToWorker order;
   put_order(full_order(), 1, *order.mutable_order());
@@ -283,7 +352,7 @@ TEST_CASE("what is no message of the peer's is refused") {
   bundle.mutable_bundle()->set_bundle("that");
   CHECK_FALSE(wire.agent->on_message(piece(bundle)));
   CHECK_FALSE(wire.agent->on_message(piece(nodes::ToWorker())));
-  wire.head.stage({full_order()}, 1);
+  wire.head->stage({full_order()}, 1);
   REQUIRE(wire.told.orders.size() == 1);
   for (auto spoil :
        {+[](nodes::Order& m) { m.set_timeout_ms(-1); },
@@ -297,6 +366,115 @@ TEST_CASE("what is no message of the peer's is refused") {
     spoil(*bad.mutable_order());
     CHECK_FALSE(wire.agent->on_message(piece(bad)));
   }
+  order.mutable_order()->mutable_start()->mutable_id()->set_unit(99);
   CHECK(wire.agent->on_message(piece(order)));
   CHECK(wire.told.orders.size() == 2);
+  nodes::ToWorker welcome;
+  welcome.mutable_welcome();
+  CHECK_FALSE(wire.agent->on_message(piece(welcome)));  // it is welcome already
+}
+
+namespace {
+
+Report ended(uint32_t unit) {
+  Report report = finished();
+  report.id.unit = unit;
+  return report;
+}
+
+AttemptOrder order_of(uint32_t unit) {
+  AttemptOrder order = full_order();
+  order.id.unit = unit;
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("what happens while there is no head is told to the next one, once") {
+  Wire wire(big_host());
+  wire.head->stage({order_of(1), order_of(2), order_of(3)}, 5);
+  wire.head->release(5);
+  wire.told.say({ended(1)});
+  CHECK(wire.numbers == std::vector<uint64_t>{1});
+  wire.head->took_reports(1);
+  wire.disconnect();
+  CHECK(wire.agent->attempts() == 2);
+
+  Report log{};
+  log.kind = Report::Kind::log;
+  log.id = ended(2).id;
+  log.text = "alone";
+  wire.told.say({log, ended(2)});
+  CHECK(wire.reports.empty());
+
+  wire.connect();
+  CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(2).id, ended(3).id});
+  CHECK(wire.reports.empty());  // before it is welcome
+  wire.head->welcome(1);
+  CHECK(wire.numbers == std::vector<uint64_t>{2, 3});
+  CHECK(wire.reports[0].text == "alone");
+  // The connection is cut before the head says that it has them: it has, and knows.
+  wire.disconnect();
+  wire.connect();
+  CHECK(wire.joined.attempts.size() == 2);
+  wire.head->welcome(3);
+  CHECK(wire.reports.empty());
+  CHECK(wire.agent->attempts() == 1);
+  wire.told.say({ended(3)});
+  CHECK(wire.numbers == std::vector<uint64_t>{4});
+  wire.head->took_reports(4);
+  CHECK(wire.agent->attempts() == 0);
+}
+
+TEST_CASE("what was not released when the head died begins when the next one welcomes it") {
+  Wire wire(big_host());
+  wire.head->stage({order_of(1)}, 7);
+  wire.disconnect();
+  wire.told.releases.clear();
+  wire.connect();
+  // The next head counts its commits anew: none of them lets begin what it does not know.
+  wire.head->stage({order_of(2)}, 1);
+  wire.head->release(1);
+  CHECK(wire.told.commits == std::vector<uint64_t>{7, 8});
+  CHECK(wire.told.releases.empty());
+  wire.head->stop(order_of(1).id, true);
+  wire.head->welcome(0);
+  CHECK(wire.told.calls == std::vector<std::string>{"kill run-1"});
+  CHECK(wire.told.releases == std::vector<uint64_t>{7, 8});
+}
+
+TEST_CASE("a worker's process that died tells what it had finished") {
+  Wire wire(big_host());
+  wire.disconnect();
+  wire.head->stage({}, 0);
+  wire.connect();
+  wire.head->welcome(0);
+  wire.head->stage({order_of(1), order_of(2)}, 1);
+  wire.told.say({ended(1)});
+  wire.disconnect();
+  std::string process = wire.joined.process, spool = wire.joined.spool;
+  wire.agent.reset();
+
+  wire.start(big_host());
+  wire.connect();
+  CHECK(wire.joined.process != process);
+  CHECK(wire.joined.spool == spool);
+  CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(1).id});
+  wire.head->welcome(0);
+  REQUIRE(wire.reports.size() == 1);
+  CHECK(wire.reports[0].id == ended(1).id);
+}
+
+TEST_CASE("a head that lags gets no more than so much at a time") {
+  Wire wire(big_host());
+  Report log{};
+  log.kind = Report::Kind::log;
+  log.id = ended(1).id;
+  log.text = std::string(kOnWayBytesMax / 4, 'x');
+  for (int i = 0; i < 10; i++) wire.told.say({log});
+  CHECK(wire.reports.size() == 4);
+  wire.head->took_reports(3);
+  CHECK(wire.reports.size() == 7);
+  wire.head->took_reports(7);
+  CHECK(wire.reports.size() == 10);
 }

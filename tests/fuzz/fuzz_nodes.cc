@@ -2,6 +2,9 @@
 // was read, and content is what its digest says.
 #include <google/protobuf/stubs/logging.h>
 
+#include <filesystem>
+
+#include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/agent.hpp"
 
 namespace {
@@ -32,22 +35,44 @@ class Checker final : public Worker {
   void took_logs(size_t) override {}
 };
 
+class NoLink final : public Link {
+ public:
+  void send(std::string) override {}
+  size_t unsent_bytes() const override { return 0; }
+  void expect(uint64_t, Region, std::function<void(Result<size_t>)> done) override {
+    done(Result<size_t>(environment_error("nowhere")));
+  }
+  void give_up(uint64_t) override {}
+  void put(uint64_t, Region, std::function<void(Status)> done) override {
+    done(environment_error("nowhere"));
+  }
+  void close(int64_t) override {}
+  std::string description() const override { return "nowhere"; }
+};
+
 }  // namespace
 
 // The input is pieces, each behind its length in two bytes: to the worker, and to the head.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
-  auto agent =
-      Agent::start([](std::string_view) {}, {},
-                   [](Worker::OnReport) {
-                     return Result<std::unique_ptr<Worker>>(std::unique_ptr<Worker>(new Checker));
-                   });
-  RemoteWorker head([](std::string_view) {}, [](core::HostInfo) {},
-                    [](std::vector<Report> reports) {
-                      for (const Report& report : reports)
-                        for (const auto& [digest, bytes] : report.blobs)
-                          FLOW_CHECK(sha256(bytes) == digest);
-                    });
+  Agent::Options options;
+  static const std::string folder = "/dev/shm/flow-fuzz-nodes-" + random_name();
+  std::filesystem::remove_all(folder);
+  options.spool_dir = folder + "/spool";
+  options.store = *ContentStore::open(folder, 0);
+  auto agent = Agent::start(std::move(options), [](Worker::OnReport) {
+    return Result<std::unique_ptr<Worker>>(std::unique_ptr<Worker>(new Checker));
+  });
+  (*agent)->connect([](std::string_view) {}, std::make_shared<NoLink>(), "the head");
+  FromRemote told;
+  told.on_join = [](Joining) { return true; };
+  told.on_order = [](const AttemptOrder&) {};
+  told.on_content = [](std::string_view) { return true; };
+  told.on_report = [](Report report, uint64_t number) {
+    FLOW_CHECK(number > 0);
+    for (const auto& [digest, bytes] : report.blobs) FLOW_CHECK(sha256(bytes) == digest);
+  };
+  RemoteWorker head([](std::string_view) {}, told, [](const std::string&) {});
   bool worker_takes = true, head_takes = true;
   while (rest.size() >= 2) {
     auto length =

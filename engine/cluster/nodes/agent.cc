@@ -1,25 +1,129 @@
 #include "engine/cluster/nodes/agent.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "engine/base/cbor.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/cluster/nodes/places.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow::cluster {
 
-Result<std::unique_ptr<Agent>> Agent::start(Send send, const core::HostInfo& host,
-                                            const MakeWorker& make) {
-  std::unique_ptr<Agent> agent(new Agent(std::move(send)));
-  nodes::FromWorker join;
-  put_host(host, *join.mutable_join());
-  agent->send(join);
-  auto worker = make([self = agent.get()](std::vector<Report> reports) {
-    for (Report& report : reports) {
-      nodes::FromWorker message;
-      put_report(std::move(report), *message.mutable_said());
-      self->send(message);
-    }
-  });
+namespace {
+
+constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // of one session
+constexpr int kContentThreads = 2;
+
+}  // namespace
+
+Agent::Agent(Options options)
+    : options_(std::move(options)), process_(random_name()), jobs_(kContentThreads) {}
+
+Agent::~Agent() {
+  disconnect(environment_error("this worker ends"));
+  worker_.reset();
+}
+
+Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& make) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(options)));
+  auto spool = Spool::open(agent->options_.spool_dir);
+  FLOW_TRY(spool);
+  agent->spool_ = std::move(*spool);
+  agent->take_up_spool();
+  auto worker = make(
+      [self = agent.get()](std::vector<Report> reports) { self->on_reports(std::move(reports)); });
   FLOW_TRY(worker);
   agent->worker_ = std::move(*worker);
   return agent;
+}
+
+// What an earlier process of this worker had finished is still to be told.
+void Agent::take_up_spool() {
+  while (auto entry = spool_->next()) {
+    nodes::FromWorker message;
+    Report report{};
+    bool is_said = message.ParseFromString(entry->bytes) && message.has_said() &&
+                   message.said().number() == entry->number &&
+                   get_report(*message.mutable_said(), report);
+    if (!is_said) continue;
+    keep_content(report);
+    note_end(report, entry->number);
+  }
+}
+
+void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& peer) {
+  std::vector<StagedPtr> again;
+  {
+    std::lock_guard lock(mutex_);
+    send_ = std::move(send);
+    is_welcome_ = false;
+    on_way_.clear();
+    on_way_bytes_ = 0;
+    first_.assign(1, join_message());
+    TransferOptions transfer;
+    transfer.store = options_.store;
+    transfer.jobs = &jobs_;
+    transfer.link = std::move(link);
+    transfer.send = [this](std::string_view message) { send_content(message); };
+    transfer.peer = peer;
+    transfer_ = std::make_shared<ContentTransfer>(transfer);
+    for (auto& [id, staged] : staged_) {
+      auto fresh = std::make_shared<Staged>(*staged);
+      fresh->missing = 0;
+      fresh->problem.reset();
+      staged = fresh;
+      again.push_back(fresh);
+    }
+  }
+  joiner_ = {};
+  commits_.base = commits_.last;
+  held_release_ = 0;
+  bundles_.clear();
+  environments_.clear();
+  pump();
+  for (const StagedPtr& staged : again) fetch(staged);
+}
+
+void Agent::send_content(std::string_view content) {
+  nodes::FromWorker message;
+  message.set_content(std::string(content));
+  {
+    std::lock_guard lock(mutex_);
+    if (!send_) return;
+    first_.push_back(message.SerializeAsString());
+  }
+  pump();
+}
+
+std::string Agent::join_message() {
+  Joining joining;
+  joining.host = options_.host;
+  joining.process = process_;
+  joining.spool = spool_->id();
+  for (const auto& [id, end] : attempts_) joining.attempts.push_back(id);
+  nodes::FromWorker message;
+  put_joining(joining, *message.mutable_join());
+  return message.SerializeAsString();
+}
+
+// Orders whose content was on its way wait for the next session.
+void Agent::disconnect(const Error& why) {
+  std::shared_ptr<ContentTransfer> transfer;
+  {
+    std::lock_guard lock(mutex_);
+    send_ = nullptr;
+    first_.clear();
+    transfer = std::exchange(transfer_, nullptr);
+  }
+  if (transfer) transfer->end(why);
+}
+
+size_t Agent::attempts() const {
+  std::lock_guard lock(mutex_);
+  return attempts_.size();
 }
 
 bool Agent::on_message(std::string_view piece) {
@@ -34,21 +138,15 @@ bool Agent::take(nodes::ToWorker& message) {
   switch (message.kind_case()) {
     case nodes::ToWorker::kBundle:
       return take_bundle(message.bundle());
-    case nodes::ToWorker::kEnvironment: {
-      Environment environment;
-      for (const wire::EnvVar& variable : message.environment().vars())
-        environment.emplace_back(variable.name(), variable.value());
-      environments_[message.environment().run()] =
-          std::make_shared<const Environment>(std::move(environment));
-      return true;
-    }
+    case nodes::ToWorker::kEnvironment:
+      return take_environment(message.environment());
     case nodes::ToWorker::kOrder:
       return take_order(*message.mutable_order());
     case nodes::ToWorker::kRelease:
-      worker_->release(message.release().commit());
-      return true;
+      return take_release(message.release().commit());
     case nodes::ToWorker::kStop: {
       core::AttemptId id = attempt_id(message.stop().id());
+      if (stop_staged(id)) return true;
       if (message.stop().gentle()) {
         worker_->interrupt(id);
       } else {
@@ -60,9 +158,19 @@ bool Agent::take(nodes::ToWorker& message) {
       worker_->ack_saved(attempt_id(message.saved().id()), message.saved().name(),
                          message.saved().ok());
       return true;
-    case nodes::ToWorker::kTookLogs:
-      worker_->took_logs(message.took_logs());
+    case nodes::ToWorker::kTook:
+      take_taken(message.took());
       return true;
+    case nodes::ToWorker::kWelcome:
+      return take_welcome(message.welcome().taken());
+    case nodes::ToWorker::kContent: {
+      std::shared_ptr<ContentTransfer> transfer;
+      {
+        std::lock_guard lock(mutex_);
+        transfer = transfer_;
+      }
+      return transfer && transfer->on_message(message.content());
+    }
     default:
       return false;
   }
@@ -75,24 +183,230 @@ bool Agent::take_bundle(const wire::LoadBundle& load) {
   return true;
 }
 
+bool Agent::take_environment(const wire::Environment& sent) {
+  Environment environment;
+  for (const wire::EnvVar& variable : sent.vars())
+    environment.emplace_back(variable.name(), variable.value());
+  environments_[sent.run()] = std::make_shared<const Environment>(std::move(environment));
+  return true;
+}
+
 bool Agent::take_order(nodes::Order& in) {
   AttemptOrder order;
-  if (!get_order(in, order)) return false;
+  if (!get_order(in, order) || in.start().commit() > kCommitsMax) return false;
   auto bundle = bundles_.find(order.bundle);
   auto environment = environments_.find(order.id.run);
   if (bundle == bundles_.end() || environment == environments_.end()) return false;
   order.bundle_bytes = bundle->second;
   order.environment = environment->second;
-  uint64_t commit = in.start().commit();
-  std::vector<AttemptOrder> orders;
-  orders.push_back(std::move(order));
-  worker_->stage(std::move(orders), commit);
+  if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
+  auto staged = std::make_shared<Staged>();
+  staged->commit = commits_.local(in.start().commit());
+  staged->needed = needed_content(order);
+  staged->order = std::move(order);
+  {
+    std::lock_guard lock(mutex_);
+    if (!attempts_.emplace(staged->order.id, 0).second) return true;  // it is here already
+    if (!staged->needed.empty()) staged_[staged->order.id] = staged;
+  }
+  std::vector<Digest> digests;
+  for (const Needed& each : staged->needed) digests.push_back(each.content.digest);
+  options_.store->pin(owner_of(staged->order.id), digests);
+  if (staged->needed.empty()) {
+    begin(staged);
+  } else {
+    fetch(staged);
+  }
   return true;
 }
 
-void Agent::send(const nodes::FromWorker& message) {
-  std::lock_guard lock(sending_);
-  for (const std::string& piece : pieces_of(message.SerializeAsString())) send_(piece);
+void Agent::fetch(const StagedPtr& staged) {
+  std::shared_ptr<ContentTransfer> transfer;
+  {
+    std::lock_guard lock(mutex_);
+    transfer = transfer_;
+    staged->missing = staged->needed.size();
+  }
+  if (!transfer) return;
+  for (const Needed& each : staged->needed)
+    transfer->fetch(each.content, [this, staged, transfer](const Status& status) {
+      on_fetched(staged, transfer, status);
+    });
+}
+
+void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
+                       const Status& status) {
+  const core::AttemptId& id = staged->order.id;
+  {
+    std::lock_guard lock(mutex_);
+    if (!status.ok() && !staged->problem) staged->problem = status.error();
+    if (--staged->missing > 0 || from != transfer_) return;
+    auto found = staged_.find(id);
+    if (found == staged_.end() || found->second != staged) return;  // it was stopped
+    staged_.erase(found);
+  }
+  for (const Needed& each : staged->needed) {
+    if (staged->problem || each.file.empty()) continue;
+    auto placed = place_checkpoint(*options_.store, each);
+    if (!placed.ok()) staged->problem = placed.error();
+  }
+  if (staged->problem) return fail(id, staged->problem->message);
+  begin(staged);
+}
+
+void Agent::begin(const StagedPtr& staged) {
+  std::vector<AttemptOrder> orders;
+  orders.push_back(std::move(staged->order));
+  worker_->stage(std::move(orders), staged->commit);
+}
+
+void Agent::fail(const core::AttemptId& id, const std::string& why) {
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.id = id;
+  report.outcome = Report::Outcome::failed;
+  report.failure.cause = core::Cause::staging;
+  report.failure.message = "what it takes could not be fetched to its worker: " + why;
+  on_reports({report});
+}
+
+bool Agent::stop_staged(const core::AttemptId& id) {
+  {
+    std::lock_guard lock(mutex_);
+    if (staged_.erase(id) == 0) return false;
+  }
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.id = id;
+  report.outcome = Report::Outcome::stopped;
+  on_reports({report});
+  return true;
+}
+
+bool Agent::take_release(uint64_t commit) {
+  if (commit > kCommitsMax) return false;
+  uint64_t local = commits_.local(commit);
+  {
+    // What is older than this session is the welcome's to release.
+    std::lock_guard lock(mutex_);
+    if (!is_welcome_) held_release_ = std::max(held_release_, local);
+    if (!is_welcome_) return true;
+  }
+  worker_->release(local);
+  return true;
+}
+
+// What was staged in an earlier session and is not stopped by now is what the head has assigned.
+bool Agent::take_welcome(uint64_t taken) {
+  {
+    std::lock_guard lock(mutex_);
+    if (is_welcome_) return false;
+    spool_->take(taken);
+    forget_ended(taken);
+    spool_->rewind();
+    is_welcome_ = true;
+  }
+  worker_->release(commits_.base);
+  if (held_release_ > 0) worker_->release(held_release_);
+  pump();
+  return true;
+}
+
+void Agent::take_taken(uint64_t number) {
+  size_t logs = 0;
+  {
+    std::lock_guard lock(mutex_);
+    while (!on_way_.empty() && on_way_.front().first <= number) {
+      on_way_bytes_ -= on_way_.front().second;
+      on_way_.pop_front();
+    }
+    spool_->take(number);
+    forget_ended(number);
+    if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(owed_logs_, 0);
+  }
+  if (logs > 0) worker_->took_logs(logs);
+  pump();
+}
+
+void Agent::forget_ended(uint64_t number) {
+  while (!ends_.empty() && ends_.front().first <= number) {
+    attempts_.erase(ends_.front().second);
+    options_.store->unpin(owner_of(ends_.front().second));
+    ends_.pop_front();
+  }
+}
+
+// What a report names stays here until the head has it.
+void Agent::keep_content(const Report& report) {
+  auto needed = needed_content(report);
+  if (!needed.ok() || needed->empty()) return;  // the head says what is wrong with it
+  std::vector<Digest> digests;
+  for (const Needed& each : *needed)
+    if (each.file.empty()) digests.push_back(each.content.digest);
+  options_.store->pin(owner_of(report.id), digests);
+  lend(*options_.store, report.id, *needed);
+}
+
+void Agent::note_end(const Report& report, uint64_t number) {
+  if (!tells_end(report)) return;
+  attempts_[report.id] = number;
+  ends_.emplace_back(number, report.id);
+}
+
+void Agent::on_reports(std::vector<Report> reports) {
+  size_t logs = 0;
+  std::string problem;
+  {
+    std::lock_guard lock(mutex_);
+    for (Report& report : reports) {
+      owed_logs_ += report.cost;
+      uint64_t number = spool_->last() + 1;
+      keep_content(report);
+      note_end(report, number);
+      nodes::FromWorker message;
+      put_report(std::move(report), number, *message.mutable_said());
+      spool_->append(message.SerializeAsString());
+    }
+    if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(owed_logs_, 0);
+    if (spool_->problem() != noted_problem_) problem = noted_problem_ = spool_->problem();
+  }
+  if (logs > 0) worker_->took_logs(logs);
+  if (!problem.empty())
+    options_.on_note(
+        "what attempts report is kept in memory alone, and would be lost with this "
+        "process: " +
+        problem);
+  pump();
+}
+
+void Agent::pump() {
+  std::unique_lock lock(mutex_);
+  if (is_pumping_) return;
+  is_pumping_ = true;
+  std::string message;
+  while (next_message(message)) {
+    Send send = send_;
+    lock.unlock();
+    for (const std::string& piece : pieces_of(message)) send(piece);
+    lock.lock();
+  }
+  is_pumping_ = false;
+}
+
+bool Agent::next_message(std::string& message) {
+  if (!send_) return false;
+  if (!first_.empty()) {
+    message = std::move(first_.front());
+    first_.pop_front();
+    return true;
+  }
+  if (!is_welcome_ || on_way_bytes_ >= kOnWayBytesMax) return false;
+  auto entry = spool_->next();
+  if (!entry) return false;
+  message = std::move(entry->bytes);
+  on_way_.emplace_back(entry->number, message.size());
+  on_way_bytes_ += message.size();
+  return true;
 }
 
 }  // namespace flow::cluster

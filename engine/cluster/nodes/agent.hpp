@@ -1,43 +1,128 @@
 // The other end of a RemoteWorker: takes the head's orders to this machine's own worker and its
-// reports back.
+// reports back. It outlives its sessions: while there is none, attempts go on and their reports
+// wait in the spool.
 #pragma once
+#include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "engine/cluster/content/needed.hpp"
+#include "engine/cluster/content/transfer.hpp"
 #include "engine/cluster/nodes/remote_worker.hpp"
+#include "engine/cluster/nodes/spool.hpp"
 
 namespace flow::cluster {
 
+/// Reports on their way to the head; beyond that they wait in the spool.
+constexpr uint64_t kOnWayBytesMax = 8u << 20;
+/// Beyond so much of what the head has not taken, attempts that write logs wait.
+constexpr uint64_t kSpoolLogsMax = uint64_t{1} << 30;
+
+/// Thread-safe.
 class Agent {
  public:
   /// Makes the worker whose reports go to the head.
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(Worker::OnReport)>;
-  /// Tells the head of `host`. `send` may be called until this is destroyed, which ends what runs.
-  static Result<std::unique_ptr<Agent>> start(Send send, const core::HostInfo& host,
-                                              const MakeWorker& make);
+  struct Options {
+    std::string spool_dir;
+    std::shared_ptr<ContentStore> store;  // of the worker's own folder
+    core::HostInfo host;
+    /// Told of what somebody should read in a log, on any thread; it must not block.
+    std::function<void(std::string)> on_note = [](std::string) {};
+  };
+  static Result<std::unique_ptr<Agent>> start(Options options, const MakeWorker& make);
+  ~Agent();  // ends what runs
 
+  /// A session with a head is open: joins it. `send` may be called a little longer than until
+  /// disconnect().
+  void connect(Send send, std::shared_ptr<Link> link, const std::string& peer);
+  void disconnect(const Error& why);
   /// What the head sent. False where that is no message of a head's: the session is to end.
   bool on_message(std::string_view piece);
+  /// Attempts that run here or whose end the head has not taken yet.
+  size_t attempts() const;
 
  private:
-  explicit Agent(Send send) : send_(std::move(send)) {}
+  /// In the head's numbers a commit is one of its session's; the worker's go on over all of them.
+  struct Commits {
+    uint64_t base = 0, last = 0;
+    /// 0 is none.
+    uint64_t local(uint64_t number) {
+      if (number == 0) return 0;
+      last = std::max(last, base + number);
+      return base + number;
+    }
+  };
+  explicit Agent(Options options);
+  void take_up_spool();
   bool take(nodes::ToWorker& message);
   bool take_bundle(const wire::LoadBundle& load);
+  bool take_environment(const wire::Environment& environment);
   bool take_order(nodes::Order& in);
-  void send(const nodes::FromWorker& message);
+  bool take_welcome(uint64_t taken);
+  bool take_release(uint64_t commit);
+  void take_taken(uint64_t number);
+  /// The order begins when what it needs is here.
+  struct Staged {
+    AttemptOrder order;
+    uint64_t commit = 0;
+    std::vector<Needed> needed;
+    size_t missing = 0;
+    std::optional<Error> problem;
+  };
+  using StagedPtr = std::shared_ptr<Staged>;
+  void send_content(std::string_view content);
+  void fetch(const StagedPtr& staged);
+  void on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
+                  const Status& status);
+  void begin(const StagedPtr& staged);
+  void fail(const core::AttemptId& id, const std::string& why);
+  /// Of an order that has not begun; false where it has.
+  bool stop_staged(const core::AttemptId& id);
+  void keep_content(const Report& report);
+  void on_reports(std::vector<Report> reports);
+  void note_end(const Report& report, uint64_t number);
+  void forget_ended(uint64_t number);
+  std::string join_message();
+  /// Sends what may be sent, in its order, on one thread at a time.
+  void pump();
+  bool next_message(std::string& message);
 
   using Environment = std::vector<std::pair<std::string, std::string>>;
-  const Send send_;
-  std::mutex sending_;
+  const Options options_;
+  const std::string process_;
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<Spool> spool_;
+  std::map<core::AttemptId, uint64_t> attempts_;  // and the number of what told its end; 0: it runs
+  std::deque<std::pair<uint64_t, core::AttemptId>> ends_;
+  std::map<core::AttemptId, StagedPtr> staged_;
+  std::shared_ptr<ContentTransfer> transfer_;  // of this session
+  Send send_;                                  // null while there is no session
+  std::deque<std::string> first_;              // messages that go before reports
+  bool is_welcome_ = false;
+  std::deque<std::pair<uint64_t, size_t>> on_way_;  // reports that were sent: number and bytes
+  uint64_t on_way_bytes_ = 0;
+  bool is_pumping_ = false;
+  size_t owed_logs_ = 0;  // cost of logs that the worker was not told to be taken
+  std::string noted_problem_;
+
+  // Of the thread that tells messages:
   Joiner joiner_;
+  Commits commits_;
+  uint64_t held_release_ = 0;  // that came before the welcome
   std::map<Digest, std::shared_ptr<const std::string>> bundles_;
   std::map<std::string, std::shared_ptr<const Environment>> environments_;
+
+  Jobs jobs_;
   std::unique_ptr<Worker> worker_;  // last: its reports use the others
 };
 

@@ -1,5 +1,6 @@
 #include "engine/cluster/nodes/messages.hpp"
 
+#include "engine/cluster/content/needed.hpp"
 #include "engine/core/gpus.hpp"
 #include "engine/executor/wire.hpp"
 #include "engine/worker/slot.hpp"
@@ -11,10 +12,13 @@ namespace {
 // The first byte of a piece.
 constexpr char kLast = 0, kMore = 1;
 
+constexpr size_t kNameBytesMax = 64;  // of a process or a spool
+
 }  // namespace
 
 void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out) {
   fill_start(order, "", *out.mutable_start());
+  out.mutable_start()->set_args(without_origins(order.args));
   out.mutable_start()->set_commit(commit);
   out.set_timeout_ms(order.timeout_ms);
   out.set_cpus_milli(order.resources.cpus_milli);
@@ -28,31 +32,42 @@ bool get_order(nodes::Order& in, AttemptOrder& order) {
   return ok;
 }
 
-void put_report(Report report, nodes::Said& out) {
+void put_report(Report report, uint64_t number, nodes::Said& out) {
   out.set_pid(report.pid);
-  out.set_cost(report.cost);
+  out.set_number(number);
   fill_report(std::move(report), *out.mutable_report());
 }
 
 bool get_report(nodes::Said& in, Report& report) {
   if (!in.has_report() || !to_report(*in.mutable_report(), report)) return false;
   report.pid = in.pid();
-  report.cost = in.cost();
   return true;
 }
 
-void put_host(const core::HostInfo& host, nodes::Join& out) {
-  out.set_cpus_milli(host.cpus_milli);
-  out.set_memory_bytes(host.memory_bytes);
-  for (const Gpu& gpu : host.gpus) put_gpu(gpu, *out.add_gpus());
+bool tells_end(const Report& report) {
+  return report.kind == Report::Kind::finished || report.kind == Report::Kind::returned;
 }
 
-bool get_host(const nodes::Join& in, core::HostInfo& host) {
+void put_joining(const Joining& joining, nodes::Join& out) {
+  out.set_cpus_milli(joining.host.cpus_milli);
+  out.set_memory_bytes(joining.host.memory_bytes);
+  for (const Gpu& gpu : joining.host.gpus) put_gpu(gpu, *out.add_gpus());
+  out.set_process(joining.process);
+  out.set_spool(joining.spool);
+  for (const core::AttemptId& id : joining.attempts) *out.add_attempts() = wire_name(id);
+}
+
+bool get_joining(const nodes::Join& in, Joining& joining) {
+  core::HostInfo& host = joining.host;
   host.cpus_milli = in.cpus_milli();
   host.memory_bytes = in.memory_bytes();
-  host.gpus.clear();
   for (const wire::Gpu& gpu : in.gpus()) host.gpus.push_back(get_gpu(gpu));
-  return host.cpus_milli >= 0 && host.memory_bytes >= 0 && core::are_sound(host.gpus);
+  joining.process = in.process();
+  joining.spool = in.spool();
+  for (const wire::AttemptName& name : in.attempts()) joining.attempts.push_back(attempt_id(name));
+  bool is_named = !joining.process.empty() && joining.process.size() <= kNameBytesMax &&
+                  !joining.spool.empty() && joining.spool.size() <= kNameBytesMax;
+  return is_named && host.cpus_milli >= 0 && host.memory_bytes >= 0 && core::are_sound(host.gpus);
 }
 
 std::vector<std::string> pieces_of(std::string_view message) {

@@ -12,20 +12,31 @@
 namespace flow::cluster {
 
 /// What the messages hold, as a session's greeting tells it: both sides have the same.
-constexpr uint32_t kMessagesSchema = 1;
+constexpr uint32_t kMessagesSchema = 2;
 
 /// All but the bundle's bytes and the environment, which go ahead of it.
 void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out);
 /// False where it is no order.
 bool get_order(nodes::Order& in, AttemptOrder& order);
 
-void put_report(Report report, nodes::Said& out);
+void put_report(Report report, uint64_t number, nodes::Said& out);
 /// False where it is no report. Content that is not what its digest says is left out.
 bool get_report(nodes::Said& in, Report& report);
 
-void put_host(const core::HostInfo& host, nodes::Join& out);
-/// All but the name, which the session proves.
-bool get_host(const nodes::Join& in, core::HostInfo& host);
+/// Nothing is said of an attempt after that.
+bool tells_end(const Report& report);
+
+/// What a worker says of itself first.
+struct Joining {
+  core::HostInfo host;  // its name is the session's to know
+  std::string address;  // where it came from, for people; the session's too
+  std::string process;  // this life of the worker
+  std::string spool;    // whose numbers its reports have
+  std::vector<core::AttemptId> attempts;
+};
+void put_joining(const Joining& joining, nodes::Join& out);
+/// False where that can't be.
+bool get_joining(const nodes::Join& in, Joining& joining);
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kWholeBytesMax = size_t{512} << 20;

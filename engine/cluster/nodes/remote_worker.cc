@@ -6,8 +6,9 @@
 
 namespace flow::cluster {
 
-RemoteWorker::RemoteWorker(Send send, OnJoin on_join, OnReport on_report)
-    : send_(std::move(send)), on_join_(std::move(on_join)), on_report_(std::move(on_report)) {}
+RemoteWorker::RemoteWorker(Send send, FromRemote told,
+                           std::function<void(const std::string&)> let_go)
+    : send_(std::move(send)), told_(std::move(told)), let_go_(std::move(let_go)) {}
 
 bool RemoteWorker::on_message(std::string_view piece) {
   std::string bytes;
@@ -15,18 +16,27 @@ bool RemoteWorker::on_message(std::string_view piece) {
   if (joined != Joiner::Outcome::whole) return joined == Joiner::Outcome::more;
   nodes::FromWorker message;
   if (!message.ParseFromString(bytes) || message.has_join() == joined_) return false;
-  if (message.has_join()) {
-    core::HostInfo host;
-    if (!get_host(message.join(), host)) return false;
-    joined_ = true;
-    on_join_(std::move(host));
-    return true;
+  switch (message.kind_case()) {
+    case nodes::FromWorker::kJoin: {
+      Joining joining;
+      if (!get_joining(message.join(), joining)) return false;
+      joined_ = told_.on_join(std::move(joining));
+      return joined_;
+    }
+    case nodes::FromWorker::kSaid:
+      return take_said(*message.mutable_said());
+    case nodes::FromWorker::kContent:
+      return told_.on_content(message.content());
+    default:
+      return false;
   }
+}
+
+bool RemoteWorker::take_said(nodes::Said& said) {
   Report report{};
-  if (!message.has_said() || !get_report(*message.mutable_said(), report)) return false;
-  std::vector<Report> reports;
-  reports.push_back(std::move(report));
-  on_report_(std::move(reports));
+  if (said.number() <= last_number_ || !get_report(said, report)) return false;
+  last_number_ = said.number();
+  told_.on_report(std::move(report), last_number_);
   return true;
 }
 
@@ -34,6 +44,7 @@ void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   std::lock_guard lock(sending_);
   for (const AttemptOrder& order : orders) {
     send_ahead(order);
+    told_.on_order(order);
     nodes::ToWorker message;
     put_order(order, commit, *message.mutable_order());
     send_locked(message);
@@ -84,9 +95,21 @@ void RemoteWorker::ack_saved(const core::AttemptId& id, const std::string& name,
   send(message);
 }
 
-void RemoteWorker::took_logs(size_t cost) {
+void RemoteWorker::welcome(uint64_t taken) {
   nodes::ToWorker message;
-  message.set_took_logs(cost);
+  message.mutable_welcome()->set_taken(taken);
+  send(message);
+}
+
+void RemoteWorker::took_reports(uint64_t number) {
+  nodes::ToWorker message;
+  message.set_took(number);
+  send(message);
+}
+
+void RemoteWorker::send_content(std::string_view content) {
+  nodes::ToWorker message;
+  message.set_content(std::string(content));
   send(message);
 }
 

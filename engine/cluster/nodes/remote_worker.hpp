@@ -16,36 +16,54 @@ namespace flow::cluster {
 /// is told elsewhere.
 using Send = std::function<void(std::string_view message)>;
 
-class RemoteWorker final : public Worker {
+/// What a RemoteWorker tells, on the thread that calls on_message.
+struct FromRemote {
+  /// Once, before any report; false where it can't join: nothing of it is taken then.
+  std::function<bool(Joining)> on_join;
+  /// Numbers grow.
+  std::function<void(Report, uint64_t number)> on_report;
+  /// An order goes out.
+  std::function<void(const AttemptOrder&)> on_order;
+  /// A message about content. False where it is none.
+  std::function<bool(std::string_view message)> on_content;
+};
+
+/// For one session.
+class RemoteWorker final : public RemoteHost {
  public:
-  using OnJoin = std::function<void(core::HostInfo)>;
-  /// `on_join` is called once, before any report; both on the thread that calls on_message.
-  RemoteWorker(Send send, OnJoin on_join, OnReport on_report);
+  /// `let_go` ends the session.
+  RemoteWorker(Send send, FromRemote told, std::function<void(const std::string& why)> let_go);
 
   /// What the peer sent. False where that is no message of a worker's: the session is to end.
   bool on_message(std::string_view piece);
+  void send_content(std::string_view message);
 
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
   void release(uint64_t commit) override;
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
-  void took_logs(size_t cost) override;
+  void took_logs(size_t) override {}  // took_reports says it
+  void welcome(uint64_t taken) override;
+  void took_reports(uint64_t number) override;
+  void let_go(const std::string& why) override { let_go_(why); }
 
  private:
+  bool take_said(nodes::Said& said);
   void send_stop(const core::AttemptId& id, bool gentle, bool kill);
   void send(const nodes::ToWorker& message);
   void send_locked(const nodes::ToWorker& message);
   void send_ahead(const AttemptOrder& order);
 
   const Send send_;
-  const OnJoin on_join_;
-  const OnReport on_report_;
+  const FromRemote told_;
+  const std::function<void(const std::string&)> let_go_;
   std::mutex sending_;
   std::set<Digest> bundles_;  // that the peer has
   std::set<std::string> environments_;
   Joiner joiner_;
   bool joined_ = false;
+  uint64_t last_number_ = 0;
 };
 
 }  // namespace flow::cluster

@@ -1,0 +1,80 @@
+// What a worker has to tell that its head has not taken yet: numbered, in files that outlive the
+// worker's process, so that what its attempts came to while no head was there is not lost.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "flow/result.hpp"
+
+namespace flow::cluster {
+
+/// One thread at a time. Numbers go from 1 on over the folder's whole life.
+class Spool {
+ public:
+  /// Takes up what an earlier process left in `dir`. What that one was writing as it died, or what
+  /// is damaged, and all behind that, is dropped.
+  static Result<std::unique_ptr<Spool>> open(const std::string& dir);
+  ~Spool();
+  Spool(const Spool&) = delete;
+  Spool& operator=(const Spool&) = delete;
+
+  /// Of the numbers: those of another id count other reports.
+  const std::string& id() const { return id_; }
+  /// Its number. Where it can't be written it is kept in memory, and `problem` says why.
+  uint64_t append(std::string bytes);
+  /// Up to this number nothing is needed any more. Numbers that were never given are ignored.
+  void take(uint64_t number);
+  /// From the first that is not taken on.
+  void rewind() { next_ = first_; }
+  struct Entry {
+    uint64_t number = 0;
+    std::string bytes;
+  };
+  /// The next one, where there is one.
+  std::optional<Entry> next();
+  bool has_next() const { return next_ < first_ + entries_.size(); }
+  /// Bytes that are not taken.
+  uint64_t bytes() const { return bytes_; }
+  uint64_t last() const { return first_ + entries_.size() - 1; }
+  /// What went wrong with its files last, or "".
+  const std::string& problem() const { return problem_; }
+
+ private:
+  /// Where one lies. A few recent ones are in memory too.
+  struct Place {
+    uint64_t file = 0;  // number of its first entry; 0: in memory alone
+    uint64_t offset = 0;
+    uint32_t size = 0;
+    std::optional<std::string> bytes;
+  };
+  explicit Spool(std::string dir) : dir_(std::move(dir)) {}
+  std::string path_of(uint64_t file) const;
+  std::string id_path() const;
+  Status read_id();
+  Status renew_id();
+  Status load();
+  Status load_file(uint64_t file);
+  Status begin_file();
+  bool write(std::string_view bytes, Place& place);
+  void drop_files();
+  Result<std::string> read(const Place& place) const;
+
+  const std::string dir_;
+  std::string id_;
+  std::deque<Place> entries_;  // those that are not taken
+  uint64_t first_ = 1;         // number of the first of them, or of the one to come
+  uint64_t next_ = 1;
+  uint64_t bytes_ = 0;
+  size_t held_bytes_ = 0;  // of those in memory
+  std::deque<uint64_t> files_;
+  int descriptor_ = -1;  // of the last file
+  uint64_t end_ = 0;     // of the last file
+  bool is_damaged_ = false;
+  std::string problem_;
+};
+
+}  // namespace flow::cluster

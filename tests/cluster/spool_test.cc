@@ -1,0 +1,130 @@
+// A spool gives what was put in, once more after a restart, until it is taken; and numbers that it
+// gave are never given again.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/base/ids.hpp"
+#include "engine/cluster/nodes/spool.hpp"
+
+using namespace flow;
+using namespace flow::cluster;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  std::string path = "/tmp/flow-spool-" + random_name();
+  ~Folder() { fs::remove_all(path); }
+};
+
+std::unique_ptr<Spool> open(const Folder& folder) {
+  auto spool = Spool::open(folder.path);
+  REQUIRE(spool.ok());
+  return std::move(*spool);
+}
+
+std::vector<std::string> all(Spool& spool) {
+  std::vector<std::string> found;
+  spool.rewind();
+  while (auto entry = spool.next())
+    found.push_back(std::to_string(entry->number) + ":" + entry->bytes);
+  return found;
+}
+
+using Entries = std::vector<std::string>;
+
+fs::path newest_file(const Folder& folder) {
+  fs::path newest;
+  for (const auto& each : fs::directory_iterator(folder.path))
+    if (each.path().extension() == ".reports") newest = std::max(newest, each.path());
+  return newest;
+}
+
+}  // namespace
+
+TEST_CASE("a spool gives again what was not taken, also after a restart") {
+  Folder folder;
+  auto spool = open(folder);
+  std::string id = spool->id();
+  CHECK(spool->append("a") == 1);
+  CHECK(spool->append(std::string("b\0\xff", 3)) == 2);
+  CHECK(spool->append("") == 3);
+  CHECK(all(*spool) == Entries{"1:a", std::string("2:b\0\xff", 5), "3:"});
+  CHECK_FALSE(spool->has_next());
+  spool->take(1);
+  CHECK(spool->bytes() == 3);
+  spool.reset();
+
+  spool = open(folder);
+  CHECK(spool->id() == id);
+  // Of what was taken a file still knows; whoever took it knows better.
+  CHECK(all(*spool).size() == 3);
+  spool->take(2);
+  CHECK(all(*spool) == Entries{"3:"});
+  CHECK(spool->append("d") == 4);
+  spool->take(4);
+  CHECK(spool->bytes() == 0);
+  spool.reset();
+
+  spool = open(folder);
+  CHECK(spool->append("e") == 5);
+  spool->take(99);
+  CHECK(spool->append("f") == 6);
+  CHECK(spool->id() == id);
+}
+
+TEST_CASE("files that nothing needs go, and numbers go on") {
+  Folder folder;
+  auto spool = open(folder);
+  std::string big(5u << 20, 'x');
+  for (int i = 0; i < 40; i++) spool->append(big);  // 200 MiB: four files
+  auto count = [&] {
+    return std::distance(fs::directory_iterator(folder.path), fs::directory_iterator());
+  };
+  CHECK(count() == 1 + 4);
+  CHECK(spool->bytes() == 40 * big.size());
+  spool->rewind();
+  for (uint64_t number = 1; number <= 40; number++) {
+    auto entry = spool->next();
+    REQUIRE(entry);
+    CHECK(entry->number == number);
+    CHECK(entry->bytes == big);
+  }
+  spool->take(39);
+  CHECK(count() == 1 + 1);
+  spool.reset();
+  spool = open(folder);
+  spool->take(40);
+  CHECK(spool->append("next") == 41);
+  CHECK(spool->problem().empty());
+}
+
+TEST_CASE("what was being written at a crash is dropped, and its numbers with it") {
+  Folder folder;
+  auto spool = open(folder);
+  std::string id = spool->id();
+  for (const char* text : {"one", "two", "three"}) spool->append(text);
+  spool.reset();
+  SECTION("cut") { fs::resize_file(newest_file(folder), fs::file_size(newest_file(folder)) - 1); }
+  SECTION("changed") {
+    std::fstream file(newest_file(folder), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-2, std::ios::end);
+    file << '#';
+  }
+  spool = open(folder);
+  CHECK(all(*spool) == Entries{"1:one", "2:two"});
+  CHECK(spool->id() != id);
+  CHECK(spool->append("other") == 3);
+  CHECK(all(*spool) == Entries{"1:one", "2:two", "3:other"});
+  spool.reset();
+  CHECK(all(*open(folder)) == Entries{"1:one", "2:two", "3:other"});
+}
+
+TEST_CASE("a spool of another boot has other numbers") {
+  Folder folder;
+  std::string id = open(folder)->id();
+  std::ofstream(folder.path + "/id") << id << "\nanother-boot";
+  CHECK(open(folder)->id() != id);
+}
