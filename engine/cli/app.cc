@@ -36,6 +36,7 @@ std::unique_ptr<CLI::App> make_app(Session& session) {
   add_gc(*app, session);
   add_head(*app, session);
   add_worker(*app, session);
+  add_nodes(*app, session);
   add_doctor(*app, session);
   add_init(*app, session);
   add_repl(*app, session);

@@ -27,10 +27,11 @@ int exit_code(ErrorKind kind) {
   return kUnreachable;
 }
 
-EngineOptions Session::engine(int32_t jobs) const {
+EngineOptions Session::engine(int32_t jobs, int32_t workers) const {
   EngineOptions options;
   options.state = state;
   options.jobs = jobs;
+  options.workers = workers;
   return options;
 }
 

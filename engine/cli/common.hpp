@@ -32,7 +32,7 @@ struct Session {
   std::function<int()> action;
   const CLI::App* app = nullptr;
 
-  EngineOptions engine(int32_t jobs = 0) const;
+  EngineOptions engine(int32_t jobs = 0, int32_t workers = 0) const;
 };
 
 /// Adds a verb with --state and --json; `action` runs after the whole line was parsed.

@@ -15,6 +15,7 @@ void add_resume(CLI::App& app, Session& session) {
       ->type_name("new")
       ->check(one_of("--code", {"new"}));
   add_jobs_option(verb, *arguments);
+  add_workers_option(verb, *arguments);
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, selector, code] {
     session.action = [&session, arguments, selector, code] {
@@ -26,7 +27,7 @@ void add_resume(CLI::App& app, Session& session) {
         return int{kDone};
       }
       Interrupts interrupts;
-      Engine engine(session.engine(options.jobs));
+      Engine engine(session.engine(options.jobs, arguments->workers));
       Run run = engine.resume(before.id, options, *code == "new");
       return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
     };

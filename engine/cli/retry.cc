@@ -14,12 +14,13 @@ void add_retry(CLI::App& app, Session& session) {
   add_run_argument(verb, *selector, true);
   verb->add_option("task", *task, "a task, also one that succeeded")->type_name("TASK");
   add_jobs_option(verb, *arguments);
+  add_workers_option(verb, *arguments);
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, selector, task] {
     session.action = [&session, arguments, selector, task] {
       RunOptions options = run_options(*arguments);
       Interrupts interrupts;
-      Engine engine(session.engine(options.jobs));
+      Engine engine(session.engine(options.jobs, arguments->workers));
       Run run = engine.retry(*selector, *task, options);
       return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
     };

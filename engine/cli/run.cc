@@ -14,6 +14,7 @@ void add_run(CLI::App& app, Session& session) {
       ->required();
   add_parameter_options(verb, *arguments);
   add_jobs_option(verb, *arguments);
+  add_workers_option(verb, *arguments);
   verb->add_flag("--fail-fast", arguments->fail_fast, "start nothing more after the first failure");
   verb->add_option("--name", arguments->name, "a name for this run")->type_name("NAME");
   verb->add_option("--out", arguments->out, "copy the result into this folder")->type_name("DIR");
@@ -23,7 +24,7 @@ void add_run(CLI::App& app, Session& session) {
       RunOptions options = run_options(*arguments);
       std::string script = script_path(*file);
       Interrupts interrupts;
-      Engine engine(session.engine(options.jobs));
+      Engine engine(session.engine(options.jobs, arguments->workers));
       Run run = engine.run(script, {}, options);
       return watch(engine, run, session, {options.grace_ms, arguments->out}, interrupts);
     };

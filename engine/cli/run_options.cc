@@ -13,6 +13,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kJobsMax = 100'000;
+constexpr int kWorkersMax = 256;
 
 std::string nearest_file(const fs::path& path) {
   std::vector<std::string> names;
@@ -59,6 +60,13 @@ void add_jobs_option(CLI::App* verb, RunArguments& arguments) {
                    "CPU slots (default: the CPUs this process may use)")
       ->type_name("N")
       ->check(whole_number("--jobs", 1, kJobsMax));
+}
+
+void add_workers_option(CLI::App* verb, RunArguments& arguments) {
+  verb->add_option("--workers", arguments.workers,
+                   "start so many workers on this machine, which share its CPUs and GPUs")
+      ->type_name("N")
+      ->check(whole_number("--workers", 1, kWorkersMax));
 }
 
 void add_watch_options(CLI::App* verb, Session& session, RunArguments& arguments) {

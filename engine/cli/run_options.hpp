@@ -10,12 +10,13 @@ namespace flow::cli {
 struct RunArguments {
   std::vector<std::string> params;  // k=v
   std::string params_file, name, out, serve_for, grace;
-  int32_t jobs = 0;
+  int32_t jobs = 0, workers = 0;
   bool fresh = false, fail_fast = false;
 };
 
 void add_parameter_options(CLI::App* verb, RunArguments& arguments);  // --param --params --fresh
 void add_jobs_option(CLI::App* verb, RunArguments& arguments);
+void add_workers_option(CLI::App* verb, RunArguments& arguments);
 void add_watch_options(CLI::App* verb, Session& session,
                        RunArguments& arguments);  // --serve-for --grace --quiet
 

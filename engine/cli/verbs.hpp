@@ -25,6 +25,7 @@ void add_repl(CLI::App& app, Session& session);
 void add_completion(CLI::App& app, Session& session);
 void add_head(CLI::App& app, Session& session);
 void add_worker(CLI::App& app, Session& session);
+void add_nodes(CLI::App& app, Session& session);
 
 /// What `flow show` prints, as text or as the JSON object.
 void print_run(const RunInfo& run, bool json);

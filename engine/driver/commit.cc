@@ -54,7 +54,7 @@ void Driver::commit(bool may_leave) {
   }
   Commit commit = take_pending();
   Status written = write(commit);
-  if (written.ok() && worker_) worker_->release(number);
+  if (written.ok() && fleet_.has_own()) fleet_.release(number);
   finish(std::move(commit), written);
 }
 
@@ -84,7 +84,7 @@ Status Driver::write(Commit& commit) {
     done = store_->commit(batch, commit.is_durable);
   }
   if (commit.is_durable) failpoint("turn-after-commit");
-  if (commit.log_cost > 0 && worker_) worker_->took_logs(commit.log_cost);
+  if (commit.log_cost > 0 && fleet_.has_own()) fleet_.took_logs(commit.log_cost);
   return done;
 }
 
@@ -136,7 +136,7 @@ void Driver::write_loop() {
     flight_ended_ = written;
     flight_ = Flight::landed;
     lock.unlock();
-    if (written.ok()) worker_->release(number);
+    if (written.ok()) fleet_.release(number);
     landed_.notify_one();
     wake_.notify_all();
     lock.lock();
@@ -154,6 +154,7 @@ void Driver::finish(Commit commit, const Status& written) {
   tell(std::move(commit.events));
   for (auto& [done, admitted] : commit.outcomes) done(admitted);
   perform(commit.acts);
+  for (const auto& act : std::exchange(after_acts_, {})) act();
 }
 
 bool Driver::is_snapshot_due() const {

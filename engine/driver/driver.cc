@@ -38,12 +38,12 @@ Result<std::unique_ptr<Driver>> Driver::start(const DriverOptions& options,
   WorkerOptions worker;
   worker.state_dir = options.state_dir;
   worker.executor = options.executor;
-  worker.executors_max = options.jobs;
+  worker.executors_max = std::max(1, options.jobs);
   Driver* self = driver.get();
   auto made =
       make_worker(worker, [self](std::vector<Report> r) { self->on_reports(std::move(r)); });
   FLOW_TRY(made);
-  driver->worker_ = std::move(*made);
+  driver->fleet_.set_own(std::move(*made));
   driver->write_thread_ = engine_thread([self] { self->write_loop(); });
   driver->thread_ = engine_thread([self] { self->loop(); });
   return driver;
@@ -95,7 +95,7 @@ void Driver::shut_down() {
   }
   launched_.notify_all();
   if (write_thread_.joinable()) write_thread_.join();
-  worker_.reset();  // ends every child
+  fleet_.end_own();  // ends every child
 }
 
 Result<MachineGpus> Driver::gpus() {
@@ -296,7 +296,7 @@ void Driver::interrupt(const RunId& run, bool kill) {
       for (core::UnitId unit = 0; unit < found->second.units.size(); unit++) {
         const core::Unit& u = found->second.units[unit];
         if (u.status != core::UnitStatus::running) continue;
-        pending_.acts.push_back(core::StopAttempt{{run, unit, u.attempts, u.epoch}, true});
+        pending_.acts.push_back(core::StopAttempt{{run, unit, u.attempts, u.epoch}, true, u.host});
       }
     };
   }

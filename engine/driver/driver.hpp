@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "engine/core/core.hpp"
+#include "engine/driver/fleet.hpp"
 #include "engine/driver/native.hpp"
 #include "engine/driver/resolver.hpp"
 #include "engine/store/rows.hpp"
@@ -60,7 +61,8 @@ struct RunMeta {
 struct DriverOptions {
   std::string state_dir;
   std::string executor;
-  int32_t jobs = 1;
+  int32_t jobs = 1;                  // CPU slots of this machine
+  bool leads_cluster = false;        // others run what this machine has no slots for
   std::shared_ptr<Builder> builder;  // null: one is made
 };
 
@@ -106,6 +108,22 @@ class Driver {
                                          const Submission& submission);
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
+
+  // hosts.cc: workers of other machines. None of these blocks.
+  Fleet& fleet() { return fleet_; }
+  /// `decided` is called when it is committed and what follows from it was told, or with false
+  /// where it is refused.
+  void host_joined(core::HostJoined event, std::function<void(bool admitted)> decided);
+  /// Nothing where no worker of that name is up, or awaited.
+  void host_away(const std::string& name, std::string why);
+  void host_lost(const std::string& name, std::string why);
+  /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
+  /// was taken, and `durable` is called.
+  void host_reported(const std::string& name, Report report,
+                     std::pair<std::string, std::string> row,
+                     std::function<void(bool admitted)> decided, std::function<void()> durable);
+  /// In a `durable` only: called when all that the commit holds was told.
+  void after_acts(std::function<void()> act) { after_acts_.push_back(std::move(act)); }
 
   /// This machine's GPUs, which the core knows too when this returns. They are looked for when this
   /// is first called, and again while none is found. Blocks.
@@ -199,6 +217,7 @@ class Driver {
   void turn(std::vector<Input> inputs, bool may_leave);
   void record(core::Event event, core::Time now);
   void stage(const Digest& digest, std::string bytes);
+  uint64_t next_log(const core::AttemptId& id);
   void remember(const core::AttemptSucceeded& event);
   void settle(core::Time now);
   struct Resolved {
@@ -229,13 +248,18 @@ class Driver {
   void stage_starts(uint64_t commit);
   bool can_stage(const core::AttemptId& id) const;
   bool is_interrupted(const core::StopAttempt& stop) const;
+  void stop(const core::StopAttempt& stop);
+  std::string host_name(core::HostId host) const;
+  void record_of_host(const std::string& name,
+                      const std::function<core::Event(core::HostId)>& event_of);
   void perform(const std::vector<core::Command>& acts);
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
   void attach_content(AttemptOrder& order);
   void attach_progress(const core::Run& run, const core::Unit& unit, AttemptOrder& order);
   void attach_value(const std::string& bytes, AttemptOrder& order);
   void on_reports(std::vector<Report> reports);
-  void save(Report report, Input& input);
+  Input input_of(Report report, const std::string& host);
+  void save(Report report, const std::string& host, Input& input);
   void finish(Report report, Input& input);
   void observe(const Report& report);
   void notify_unit(const RunId& run, core::UnitId unit);
@@ -252,7 +276,7 @@ class Driver {
   Blobs blobs_;
   Resolver resolver_;
   uint64_t lock_inode_ = 0;  // when the state was opened; no other file gets it meanwhile
-  std::unique_ptr<Worker> worker_;
+  Fleet fleet_;
   std::shared_ptr<Builder> builder_;
   NativeRunner native_;
   std::map<std::string, std::string> operations_;  // library by name, under mutex_
@@ -264,6 +288,7 @@ class Driver {
   /// Is being written: batch and records are the writing thread's, what it holds of content and of
   /// cache entries is read by turns.
   Commit flying_;
+  std::vector<std::function<void()>> after_acts_;  // of the commit that is being finished
   std::vector<core::AttemptId> starting_;  // set aside: their orders are made beside the commit
   bool computes_ahead_ = false;            // of those some compute until they are durable
   std::vector<core::Command> commands_;    // of the events applied since they were last drained

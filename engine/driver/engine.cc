@@ -56,6 +56,10 @@ uint32_t Engine::client_runs() const { return impl_->client_runs(); }
 
 void Engine::wait_for_clients() { impl_->wait_for_clients(); }
 
+std::string Engine::address() const { return impl_->address(); }
+
+std::vector<NodeInfo> Engine::nodes() const { return impl_->nodes(); }
+
 bool Engine::is_writer() const { return impl_->is_writer(); }
 
 }  // namespace flow

@@ -7,8 +7,9 @@ namespace {
 constexpr char kNamesBlob = '@';  // no snapshot begins with it
 }
 
-Result<std::string> freeze(const core::Run& run, Blobs& blobs, Batch& batch) {
-  std::string bytes = encode_snapshot_of(run);
+Result<std::string> freeze(const core::State& state, const core::Run& run, Blobs& blobs,
+                           Batch& batch) {
+  std::string bytes = encode_snapshot_of(state, run);
   if (bytes.size() <= kInlineBlobMax) return bytes;
   auto digest = blobs.put(bytes, batch);
   FLOW_TRY(digest);

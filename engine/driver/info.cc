@@ -20,6 +20,12 @@ uint64_t retries_of(const core::Unit& unit) {
   return std::min<uint64_t>(failures, unit.attempts - 1);
 }
 
+/// "local" is the engine's own machine, or one that a state that was left behind no longer names.
+std::string worker_name(const core::State* state, core::HostId host) {
+  bool is_known = state != nullptr && host > 0 && host < state->hosts.size();
+  return is_known ? state->hosts[host].info.name : "local";
+}
+
 TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {
   const core::Unit& u = run.units[unit];
   TaskInfo info;
@@ -30,7 +36,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   info.cached = u.cached;
   info.started_ms = u.started;
   info.finished_ms = u.finished;
-  if (u.attempts > 0) info.worker = "local";
+  if (u.attempts > 0) info.worker = worker_name(state, u.host);
   info.gpus = core::gpus_of(u);
   if (const TaskDef* def = Resolver::def_of(run, unit)) info.ranks = def->resources.ranks;
   if (u.extra) {
@@ -47,6 +53,31 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
 }
 
 }  // namespace
+
+std::vector<NodeInfo> nodes_of(const core::State& state) {
+  std::vector<NodeInfo> nodes;
+  for (const core::Host& host : state.hosts) {
+    NodeInfo node;
+    node.name = host.info.name;
+    node.status = host.is_up ? "up" : host.is_awaited ? "away" : "lost";
+    node.cpus = host.info.cpus_milli / 1000.0;
+    if (!host.is_lost())
+      node.cpus_used = (host.info.cpus_milli - host.room.cpus_free_milli) / 1000.0;
+    node.memory_bytes = host.info.memory_bytes;
+    node.gpus = host.info.gpus;
+    node.labels = host.info.labels;
+    nodes.push_back(std::move(node));
+  }
+  for (const auto& [id, run] : state.runs) {
+    if (run.phase_count(core::Phase::running) == 0) continue;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      const core::Unit& u = run.units[unit];
+      if (u.phase == core::Phase::running)
+        nodes[u.host].tasks.push_back(id + " " + Resolver::unit_name(run, unit));
+    }
+  }
+  return nodes;
+}
 
 RunInfo info_of_row(const RunRow& row) {
   RunInfo info;

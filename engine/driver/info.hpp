@@ -14,6 +14,7 @@ RunInfo info_of_row(const RunRow& row);
 /// With the result.
 RunInfo summary_of_row(const RunRow& row, Resolver& resolver);
 /// The whole, with tasks. `state` may be null; with it waiting tasks say what they wait for.
+std::vector<NodeInfo> nodes_of(const core::State& state);
 RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
                     const core::State* state);
 RunInfo summary_of_run(const core::Run& run, const RunRow& row,

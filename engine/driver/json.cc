@@ -56,6 +56,23 @@ std::string RunInfo::json() const {
   return json + "]}";
 }
 
+std::string NodeInfo::json() const {
+  std::string listed;
+  for (const Gpu& gpu : gpus) {
+    listed += fmt::format(R"({}{{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{}}})",
+                          listed.empty() ? "" : ",", text_or_null(gpu.uuid), quoted(gpu.name),
+                          gpu.memory_bytes, gpu.numa, gpu.is_mig);
+  }
+  std::string named, running;
+  for (const auto& [label, value] : labels)
+    named += fmt::format("{}{}:{}", named.empty() ? "" : ",", quoted(label), quoted(value));
+  for (const std::string& task : tasks) running += (running.empty() ? "" : ",") + quoted(task);
+  return fmt::format(
+      R"({{"node":{},"status":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"tasks":[{}]}})",
+      text_or_null(name), quoted(status), text_or_null(address), cpus, cpus_used, memory_bytes,
+      listed, named, running);
+}
+
 std::string Event::json() const {
   std::string json = fmt::format(R"({{"event":{},"at":{},"run":{})", quoted(type),
                                  quoted(format_time(at_ms)), quoted(run));

@@ -65,13 +65,13 @@ Result<sockaddr_un> address_of(const std::string& path, int& folder) {
 
 }  // namespace
 
-Link::~Link() { ::close(descriptor_); }
+SocketLink::~SocketLink() { ::close(descriptor_); }
 
-void Link::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
+void SocketLink::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
 
 std::string socket_path(const std::string& state_dir) { return state_dir + "/socket"; }
 
-Result<std::unique_ptr<Link>> Link::connect(const std::string& path) {
+Result<std::unique_ptr<SocketLink>> SocketLink::connect(const std::string& path) {
   int folder = -1;
   auto address = address_of(path, folder);
   FLOW_TRY(address);
@@ -87,7 +87,7 @@ Result<std::unique_ptr<Link>> Link::connect(const std::string& path) {
         fmt::format("cannot reach the process that writes this state through `{}`: {}", path,
                     std::strerror(failed)));
   }
-  return std::make_unique<Link>(descriptor);
+  return std::make_unique<SocketLink>(descriptor);
 }
 
 Result<int> listen_at(const std::string& path) {
@@ -107,7 +107,7 @@ Result<int> listen_at(const std::string& path) {
   return environment_error(fmt::format("cannot listen at `{}`: {}", path, std::strerror(failed)));
 }
 
-bool Link::send(const Value& frame) {
+bool SocketLink::send(const Value& frame) {
   std::string bytes = encode_value(frame);
   if (bytes.size() > kLinkFrameMax) return false;
   uint32_t size = static_cast<uint32_t>(bytes.size());
@@ -116,7 +116,7 @@ bool Link::send(const Value& frame) {
   return send_all(descriptor_, bytes.data(), bytes.size());
 }
 
-Result<Value> Link::receive(int64_t within_ms) {
+Result<Value> SocketLink::receive(int64_t within_ms) {
   std::optional<Deadline> deadline;
   if (within_ms >= 0)
     deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
@@ -141,6 +141,13 @@ int64_t integer_field(const Value& table, std::string_view name, int64_t otherwi
   const Value* found = table.find(name);
   return found != nullptr && found->kind() == Value::Kind::integer ? found->as_integer()
                                                                    : otherwise;
+}
+
+double number_field(const Value& table, std::string_view name) {
+  const Value* found = table.find(name);
+  bool is_number = found != nullptr &&
+                   (found->kind() == Value::Kind::number || found->kind() == Value::Kind::integer);
+  return is_number ? found->as_number() : 0;
 }
 
 bool flag_field(const Value& table, std::string_view name) {
@@ -170,10 +177,7 @@ Event event_from_value(const Value& value) {
   event.attempt = static_cast<uint32_t>(integer_field(value, "attempt"));
   event.status = text_field(value, "status");
   event.cached = flag_field(value, "cached");
-  const Value* fraction = value.find("fraction");
-  if (fraction != nullptr &&
-      (fraction->kind() == Value::Kind::number || fraction->kind() == Value::Kind::integer))
-    event.fraction = fraction->as_number();
+  event.fraction = number_field(value, "fraction");
   event.text = text_field(value, "text");
   if (const Value* data = value.find("data")) event.data = *data;
   event.at_ms = integer_field(value, "at");
@@ -319,6 +323,66 @@ PlanInfo plan_from_value(const Value& value) {
                           strings_from_value(node.find("after"))});
   }
   return plan;
+}
+
+Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
+  std::vector<Value> items;
+  for (const NodeInfo& node : nodes) {
+    std::vector<Value> gpus;
+    for (const Gpu& gpu : node.gpus)
+      gpus.push_back(Value::map({{"index", int64_t{gpu.index}},
+                                 {"uuid", gpu.uuid},
+                                 {"name", gpu.name},
+                                 {"memory", gpu.memory_bytes},
+                                 {"numa", int64_t{gpu.numa}},
+                                 {"is_mig", gpu.is_mig}}));
+    items.push_back(Value::map({{"name", node.name},
+                                {"status", node.status},
+                                {"address", node.address},
+                                {"cpus", node.cpus},
+                                {"cpus_used", node.cpus_used},
+                                {"memory", node.memory_bytes},
+                                {"gpus", Value::list(std::move(gpus))},
+                                {"labels", pairs_to_value(node.labels)},
+                                {"tasks", strings_to_value(node.tasks)}}));
+  }
+  return Value::list(std::move(items));
+}
+
+namespace {
+
+Gpu gpu_from_value(const Value& value) {
+  Gpu gpu;
+  gpu.index = static_cast<uint32_t>(integer_field(value, "index"));
+  gpu.uuid = text_field(value, "uuid");
+  gpu.name = text_field(value, "name");
+  gpu.memory_bytes = integer_field(value, "memory");
+  gpu.numa = static_cast<int32_t>(integer_field(value, "numa", -1));
+  gpu.is_mig = flag_field(value, "is_mig");
+  return gpu;
+}
+
+}  // namespace
+
+std::vector<NodeInfo> nodes_from_value(const Value& value) {
+  std::vector<NodeInfo> nodes;
+  if (value.kind() != Value::Kind::table) return nodes;
+  for (const Value& item : value.as_table().list) {
+    NodeInfo node;
+    node.name = text_field(item, "name");
+    node.status = text_field(item, "status");
+    node.address = text_field(item, "address");
+    node.cpus = number_field(item, "cpus");
+    node.cpus_used = number_field(item, "cpus_used");
+    node.memory_bytes = integer_field(item, "memory");
+    const Value* gpus = item.find("gpus");
+    if (gpus != nullptr && gpus->kind() == Value::Kind::table)
+      for (const Value& gpu : gpus->as_table().list) node.gpus.push_back(gpu_from_value(gpu));
+    node.labels = pairs_from_value(item.find("labels"));
+    node.tasks = strings_from_value(item.find("tasks"));
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
 }
 
 }  // namespace flow

@@ -17,14 +17,14 @@ constexpr uint32_t kLinkFrameMax = 64u << 20;
 constexpr uint32_t kLinkVersion = 1;
 
 /// One connection. Sending is thread-safe; one thread receives.
-class Link {
+class SocketLink {
  public:
-  explicit Link(int descriptor) : descriptor_(descriptor) {}
-  ~Link();
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  explicit SocketLink(int descriptor) : descriptor_(descriptor) {}
+  ~SocketLink();
+  SocketLink(const SocketLink&) = delete;
+  SocketLink& operator=(const SocketLink&) = delete;
 
-  static Result<std::unique_ptr<Link>> connect(const std::string& path);
+  static Result<std::unique_ptr<SocketLink>> connect(const std::string& path);
   bool send(const Value& frame);  // false when the other side is gone
   /// Error (environment) when the other side is gone, talks nonsense, or sent no whole frame within
   /// the given time; -1 waits for ever.
@@ -51,10 +51,13 @@ Value counts_to_value(const Counts& counts);
 Counts counts_from_value(const Value& value);
 Value plan_to_value(const PlanInfo& plan);
 PlanInfo plan_from_value(const Value& value);
+Value nodes_to_value(const std::vector<NodeInfo>& nodes);
+std::vector<NodeInfo> nodes_from_value(const Value& value);
 
 // Fields of a table from outside, with what stands in for a missing or mistyped one.
 std::string text_field(const Value& table, std::string_view name);
 int64_t integer_field(const Value& table, std::string_view name, int64_t otherwise = 0);
+double number_field(const Value& table, std::string_view name);
 bool flag_field(const Value& table, std::string_view name);
 
 }  // namespace flow

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <poll.h>
+
 #include <filesystem>
 
 #include "engine/base/clock.hpp"
@@ -11,6 +13,7 @@
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/keys.hpp"
+#include "engine/worker/gpus.hpp"
 
 namespace flow {
 
@@ -25,7 +28,12 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   auto executor = find_executor(options);
   FLOW_TRY(executor);
   driver.executor = *executor;
-  driver.jobs = jobs_of(options);
+  driver.leads_cluster = leads_cluster(options);
+  if (options.workers > 0) {
+    driver.jobs = 0;  // they are the workers' to share
+  } else {
+    driver.jobs = driver.leads_cluster ? options.jobs : jobs_of(options);
+  }
   driver.builder = std::make_shared<Builder>(driver.executor);
   driver.builder->start_ahead();  // while the state opens
   auto store = open_store(dir);
@@ -33,14 +41,88 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   auto started = Driver::start(driver, std::move(*store));
   FLOW_TRY(started);
   engine->driver_ = std::move(*started);
+  FLOW_TRY(engine->lead(dir));
   auto server = Server::start(*engine, dir);
   FLOW_TRY(server);
   engine->server_ = std::move(*server);
   return engine;
 }
 
+// What workers of an engine that died still run is for this one to adopt, where it leads them.
+Status LocalEngine::lead(const std::string& dir) {
+  if (!leads_cluster(options_)) {
+    std::vector<std::string> awaited;
+    driver_->inspect([&](const core::State& state, Resolver&) {
+      for (const core::Host& host : state.hosts)
+        if (host.is_awaited) awaited.push_back(host.info.name);
+    });
+    for (const std::string& name : awaited)
+      driver_->host_lost(name, "the engine was started again without workers");
+    return {};
+  }
+  ClusterOptions cluster;
+  cluster.state_dir = dir;
+  cluster.listen = options_.listen.empty() ? "127.0.0.1:0" : options_.listen;
+  cluster.secret_file = options_.secret_file;
+  // Its own workers died with it.
+  cluster.adopt_ms = options_.listen.empty() ? 0 : options_.adopt_ms;
+  auto started = Cluster::start(*driver_, cluster);
+  FLOW_TRY(started);
+  cluster_ = std::move(*started);
+  return options_.workers > 0 ? start_workers(dir) : Status();
+}
+
+Status LocalEngine::start_workers(const std::string& dir) {
+  const std::string& executor = driver_->options().executor;
+  auto program = find_program(options_, executor);
+  FLOW_TRY(program);
+  LocalWorkersOptions workers;
+  workers.program = *program;
+  workers.head = cluster_->address();
+  workers.secret_file = options_.secret_file.empty() ? secret_path(dir) : options_.secret_file;
+  workers.folder = dir + "/workers";
+  workers.count = options_.workers;
+  workers.jobs = jobs_of(options_);
+  workers.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  for (const Gpu& gpu : find_gpus(executor).gpus) workers.gpus.push_back(gpu.uuid);
+  auto started = LocalWorkers::start(workers);
+  FLOW_TRY(started);
+  workers_ = std::move(*started);
+  return await_workers();
+}
+
+// So that what is run first knows what there is.
+Status LocalEngine::await_workers() {
+  constexpr int kTries = 1'000;
+  constexpr int kPauseMs = 20;
+  std::string missing;
+  for (int attempt = 0; attempt < kTries; attempt++) {
+    if (attempt > 0) ::poll(nullptr, 0, kPauseMs);
+    missing.clear();
+    for (int32_t number = options_.workers; number > 0; number--) {
+      if (cluster_->address_of(local_worker_name(number)).empty())
+        missing = workers_->log_of(number);
+    }
+    if (missing.empty()) return {};
+  }
+  return environment_error(
+      fmt::format("a worker on this machine did not come up within {} s: `{}` says why",
+                  kTries * kPauseMs / 1000, missing));
+}
+
+std::vector<NodeInfo> LocalEngine::nodes() const {
+  std::vector<NodeInfo> nodes;
+  driver_->inspect([&](const core::State& state, Resolver&) { nodes = nodes_of(state); });
+  if (!cluster_) return nodes;
+  for (NodeInfo& node : nodes)
+    if (!node.name.empty()) node.address = cluster_->address_of(node.name);
+  return nodes;
+}
+
 LocalEngine::~LocalEngine() {
   server_.reset();
+  workers_.reset();
+  cluster_.reset();
   driver_.reset();
 }
 
@@ -84,7 +166,7 @@ RunInfo LocalEngine::look(const RunId& id, bool tasks) {
   if (!tasks) return summary_of_row(row, resolver);
   LoadedRun loaded = value_or_throw(load_run(driver->store(), driver->blobs(), row));
   if (loaded.run == nullptr) return info_of_row(row);
-  describe(*loaded.run, row, resolver, nullptr);
+  describe(*loaded.run, row, resolver, loaded.state.get());
   return info;
 }
 

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <string>
 
+#include "engine/driver/cluster.hpp"
+#include "engine/driver/local_workers.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/run_state.hpp"
 #include "engine/driver/server.hpp"
@@ -35,6 +37,8 @@ class LocalEngine final : public detail::EngineImpl {
               const std::string& json) override;
   PlanInfo plan(const std::string& script, const RunOptions& options) override;
   uint64_t gc(uint32_t keep) override;
+  std::string address() const override { return cluster_ ? cluster_->address() : ""; }
+  std::vector<NodeInfo> nodes() const override;
   bool is_writer() const override { return true; }
   uint64_t state_bytes() const override { return driver_->store().bytes(); }
   uint32_t client_runs() const override { return server_->client_runs(); }
@@ -52,12 +56,17 @@ class LocalEngine final : public detail::EngineImpl {
   LocalEngine() = default;
   std::shared_ptr<detail::RunState> watch(const RunId& id);
   std::shared_ptr<detail::RunState> find_request(const Submission& submission);
+  Status lead(const std::string& dir);
+  Status start_workers(const std::string& dir);
+  Status await_workers();
   RunInfo look(const RunId& id, bool tasks);
   Submission here(const RunOptions& options) const;
 
   EngineOptions options_;
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<Driver> driver_;
+  std::unique_ptr<Cluster> cluster_;  // of a head
+  std::unique_ptr<LocalWorkers> workers_;
   std::unique_ptr<Server> server_;
 };
 

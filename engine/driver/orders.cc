@@ -20,6 +20,7 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   const TaskDef& def = *Resolver::def_of(run, id.unit);
   AttemptOrder order;
   order.id = id;
+  order.host = host_name(unit.host);
   order.task = Resolver::unit_name(run, id.unit);
   order.task_name = def.name;
   order.kind = def.kind;

@@ -21,7 +21,7 @@ bool Driver::can_stage(const core::AttemptId& id) const {
 }
 
 void Driver::set_starts_aside(size_t acts_before) {
-  if (!worker_) return;
+  if (!fleet_.has_own()) return;
   auto is_set_aside = [this](const core::Command& act) {
     const auto* start = std::get_if<core::StartAttempt>(&act);
     if (start == nullptr || !can_stage(start->id)) return false;
@@ -43,7 +43,7 @@ void Driver::stage_starts(uint64_t commit) {
   }
   starting_.clear();
   computes_ahead_ = false;
-  if (!orders.empty()) worker_->stage(std::move(orders), commit);
+  if (!orders.empty()) fleet_.stage(std::move(orders), commit);
 }
 
 /// An interrupted run's attempts may come to a point where they can be taken up again; a cancelled
@@ -56,21 +56,29 @@ bool Driver::is_interrupted(const core::StopAttempt& stop) const {
          Resolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
 }
 
+void Driver::stop(const core::StopAttempt& stop) {
+  std::string host = host_name(stop.host);
+  if (host.empty()) native_.stop(stop.id);
+  if (is_interrupted(stop)) {
+    fleet_.interrupt(host, stop.id);
+  } else {
+    fleet_.stop(host, stop.id, stop.kill);
+  }
+}
+
 void Driver::perform(const std::vector<core::Command>& acts) {
   std::vector<AttemptOrder> orders;
   std::vector<RunId> ended;
   for (const core::Command& act : acts) {
     if (const auto* start = std::get_if<core::StartAttempt>(&act)) {
       if (auto order = make_order(start->id)) orders.push_back(std::move(*order));
-    } else if (const auto* stop = std::get_if<core::StopAttempt>(&act)) {
-      native_.stop(stop->id);
-      if (is_interrupted(*stop)) {
-        worker_->interrupt(stop->id);
-      } else {
-        worker_->stop(stop->id, stop->kill);
-      }
+    } else if (const auto* stopped = std::get_if<core::StopAttempt>(&act)) {
+      stop(*stopped);
     } else if (const auto* saved = std::get_if<core::AckSaved>(&act)) {
-      worker_->ack_saved(saved->id, saved->name, true);
+      auto run = state_.runs.find(saved->id.run);
+      if (run == state_.runs.end() || saved->id.unit >= run->second.units.size()) continue;
+      std::string host = host_name(run->second.units[saved->id.unit].host);
+      fleet_.ack_saved(host, saved->id, saved->name, true);
     } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {
       timers_.emplace(timer->at, *timer);
     } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
@@ -85,7 +93,7 @@ void Driver::perform(const std::vector<core::Command>& acts) {
     if (is_native(order)) native_.start(order, order.task_name);
   }
   std::erase_if(orders, is_native);
-  if (!orders.empty()) worker_->start(std::move(orders));
+  if (!orders.empty()) fleet_.stage(std::move(orders), 0);
   for (const RunId& run : ended) {
     // Its rows and its frozen form are committed: it leaves the state, and its watchers may go.
     Input drop;
@@ -138,7 +146,7 @@ void Driver::fold(const RunId& run) {
   auto found = state_.runs.find(run);
   if (found == state_.runs.end()) return;
   write_row(run);
-  auto frozen = freeze(found->second, blobs_, pending_.batch);
+  auto frozen = freeze(state_, found->second, blobs_, pending_.batch);
   if (!frozen.ok()) return fail(frozen.error());
   pending_.batch.put(Family::kv, folded_key(run), std::move(*frozen));
   log_counts_.erase(log_counts_.lower_bound({run, 0}), log_counts_.upper_bound({run, UINT32_MAX}));

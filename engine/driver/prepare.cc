@@ -127,6 +127,21 @@ int32_t jobs_of(const EngineOptions& options) {
   return std::max(1, CPU_COUNT(&set));
 }
 
+bool leads_cluster(const EngineOptions& options) {
+  return !options.listen.empty() || options.workers > 0;
+}
+
+Result<std::string> find_program(const EngineOptions& options, const std::string& executor) {
+  fs::path place = options.program;
+  if (place.empty()) place = fs::path(executor).parent_path() / "flow";
+  if (access(place.c_str(), X_OK) == 0) return fs::absolute(place).lexically_normal().string();
+  return environment_error(
+      fmt::format("there is no program `{}` to start workers with: install `flow` beside "
+                  "flow-executor, or name "
+                  "it by the option `program`",
+                  place.string()));
+}
+
 namespace {
 
 Result<fs::path> find_script(const Submission& submission) {
@@ -179,16 +194,65 @@ void check_shell(const TaskDef& def, const std::string& where, const Environment
 
 }  // namespace
 
+int32_t Machine::cpus_milli() const {
+  int32_t most = 0;
+  for (const core::HostInfo& host : hosts) most = std::max(most, host.cpus_milli);
+  return most;
+}
+
 Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   Machine machine;
-  machine.cpus = driver.options().jobs;
-  machine.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (purpose == Purpose::look || !may_ask_for_gpus(plan)) return machine;
-  auto gpus = driver.gpus();
-  FLOW_TRY(gpus);
-  machine.gpus = std::move(*gpus);
+  machine.is_cluster = driver.options().leads_cluster;
+  if (machine.is_cluster) {
+    driver.inspect([&](const core::State& state, Resolver&) {
+      for (const core::Host& host : state.hosts) {
+        if (!host.is_lost() && host.info.cpus_milli > 0) machine.hosts.push_back(host.info);
+      }
+    });
+    return machine;
+  }
+  core::HostInfo own;
+  own.cpus_milli = driver.options().jobs * 1000;
+  own.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (purpose != Purpose::look && may_ask_for_gpus(plan)) {
+    auto gpus = driver.gpus();
+    FLOW_TRY(gpus);
+    machine.gpus = std::move(*gpus);
+    own.gpus = machine.gpus.gpus;
+  }
+  machine.hosts.push_back(std::move(own));
   return machine;
 }
+
+namespace {
+
+/// What nobody has that a task of this asks for. Where no worker is there yet, one with all of it
+/// may come.
+void check_resources(const Resources& resources, const std::string& where, const Machine& machine,
+                     std::vector<Error>& errors) {
+  int64_t memory = 0;
+  std::string gpu_lack;
+  bool has_gpus = false;
+  for (const core::HostInfo& host : machine.hosts) {
+    memory = std::max(memory, host.memory_bytes);
+    std::string why_none = machine.is_cluster ? "its driver told of none" : machine.gpus.why_none;
+    std::string lack = gpu_lack_of(resources, host.gpus, why_none);
+    has_gpus = has_gpus || lack.empty();
+    if (machine.is_cluster && !lack.empty()) lack += fmt::format(" (the worker `{}`)", host.name);
+    if (gpu_lack.empty()) gpu_lack = lack;
+  }
+  if (machine.hosts.empty()) return;
+  if (resources.memory_bytes > memory) {
+    errors.push_back(user_error(fmt::format(
+        "{} asks for {} of memory, and {} has {}: ask for less, or run it where there is more",
+        where, format_bytes(static_cast<uint64_t>(resources.memory_bytes)),
+        machine.is_cluster ? "the largest of the workers" : "this machine",
+        format_bytes(static_cast<uint64_t>(memory)))));
+  }
+  if (!has_gpus) errors.push_back(user_error(where + " " + gpu_lack));
+}
+
+}  // namespace
 
 std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
                                const Machine& machine, std::vector<std::string>& warnings) {
@@ -196,32 +260,27 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
   for (const std::string& problem : machine.gpus.problems) {
     if (!machine.gpus.gpus.empty()) warnings.push_back(problem);
   }
+  if (machine.hosts.empty())
+    warnings.push_back("no worker has joined this head yet: tasks wait for one");
   std::vector<bool> is_called(plan.defs.size());
   for (const Node& node : plan.nodes) {
     if (node.kind != NodeKind::when) is_called[node.def] = true;
   }
+  int32_t cpus_milli = machine.cpus_milli();
   for (const TaskDef& def : plan.defs) {
     std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
     check_environment(def, where, environment, errors);
     check_shell(def, where, environment, errors);
     // One that a dynamic task may call is looked at when it is called.
     if (!is_called[static_cast<size_t>(&def - plan.defs.data())]) continue;
-    if (def.resources.cpus_milli > machine.cpus * 1000) {
+    if (def.resources.cpus_milli > cpus_milli && cpus_milli > 0) {
       warnings.push_back(
           fmt::format("{} asks for cpus = {}, but there are {} CPU slots: it runs with {}", where,
-                      def.resources.cpus_milli / 1000.0, machine.cpus, machine.cpus));
+                      def.resources.cpus_milli / 1000.0, cpus_milli / 1000, cpus_milli / 1000));
     }
-    if (def.resources.memory_bytes > machine.memory_bytes) {
-      errors.push_back(user_error(
-          fmt::format("{} asks for {} of memory, and this machine has {}: ask for less, or run it "
-                      "where there is more",
-                      where, format_bytes(static_cast<uint64_t>(def.resources.memory_bytes)),
-                      format_bytes(static_cast<uint64_t>(machine.memory_bytes)))));
-    }
-    std::vector<std::string> lacks = lacks_of(def.resources);
-    std::string gpu_lack = gpu_lack_of(def.resources, machine.gpus.gpus, machine.gpus.why_none);
-    if (!gpu_lack.empty()) lacks.insert(lacks.begin(), std::move(gpu_lack));
-    for (const std::string& lack : lacks) errors.push_back(user_error(where + " " + lack));
+    check_resources(def.resources, where, machine, errors);
+    for (const std::string& lack : lacks_of(def.resources))
+      errors.push_back(user_error(where + " " + lack));
   }
   return errors;
 }

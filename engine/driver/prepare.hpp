@@ -37,6 +37,10 @@ std::shared_ptr<const Environment> process_environment();
 Submission submission_here(const EngineOptions& options, const RunOptions& run);
 /// The CPU slots that `options` ask for, else the CPUs that this process may use.
 int32_t jobs_of(const EngineOptions& options);
+/// Whether an engine of these options is the head of a cluster.
+bool leads_cluster(const EngineOptions& options);
+/// `flow`: the option, else beside the executor.
+Result<std::string> find_program(const EngineOptions& options, const std::string& executor);
 
 /// A run's name is printed on a line and picks the run: no control characters, neither `last` nor
 /// the form of an id.
@@ -61,11 +65,12 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
 Result<Prepared> prepare(Driver& driver, const Submission& submission,
                          Purpose purpose = Purpose::run);
 
-/// What a run may have of this machine.
+/// What a run may have: of this machine, or of the workers of a cluster.
 struct Machine {
-  int32_t cpus = 0;
-  int64_t memory_bytes = 0;
-  MachineGpus gpus;
+  std::vector<core::HostInfo> hosts;
+  MachineGpus gpus;         // this machine's
+  bool is_cluster = false;  // hosts are its workers, of which others may come
+  int32_t cpus_milli() const;
 };
 /// Looks for GPUs only where the plan may ask for one.
 Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose = Purpose::run);

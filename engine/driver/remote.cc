@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <atomic>
+
+#include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/driver/local.hpp"
@@ -44,7 +47,7 @@ Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& opt
       FLOW_TRY(local);
       return std::unique_ptr<detail::EngineImpl>(std::move(*local));
     }
-    auto link = Link::connect(socket_path(dir));
+    auto link = SocketLink::connect(socket_path(dir));
     if (link.ok())
       return std::unique_ptr<detail::EngineImpl>(std::make_unique<RemoteEngine>(options, dir));
     last = link.error().message;
@@ -83,6 +86,24 @@ bool RemoteEngine::is_writer() const {
   return successor_ && successor_->is_writer();
 }
 
+std::optional<Value> RemoteEngine::look(const Value& request) const {
+  auto link = SocketLink::connect(socket_path(dir_));
+  if (!link.ok() || !(*link)->send(request)) return std::nullopt;
+  auto answer = (*link)->receive();
+  return answer.ok() ? std::optional(std::move(*answer)) : std::nullopt;
+}
+
+std::string RemoteEngine::address() const {
+  auto answer = look(request_of("nodes", {}));
+  return answer ? text_field(*answer, "address") : "";
+}
+
+std::vector<NodeInfo> RemoteEngine::nodes() const {
+  auto answer = look(request_of("nodes", {}));
+  const Value* nodes = answer ? answer->find("nodes") : nullptr;
+  return nodes == nullptr ? std::vector<NodeInfo>() : nodes_from_value(*nodes);
+}
+
 uint64_t RemoteEngine::state_bytes() const {
   EngineOptions options = options_;
   options.state = dir_;
@@ -109,12 +130,12 @@ Submission RemoteEngine::here(const RunOptions& options) const {
 
 // A writer may end between the look at its lock and its answer: then we ask who came after it, or
 // are that ourselves.
-std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Link>& link) {
+std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<SocketLink>& link) {
   for (int attempt = 0; attempt < kOpenTries; attempt++) {
     if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
     std::lock_guard lock(mutex_);
     if (successor_) return std::nullopt;
-    auto connected = Link::connect(socket_path(dir_));
+    auto connected = SocketLink::connect(socket_path(dir_));
     if (connected.ok()) {
       link = std::move(*connected);
       auto reply = link->send(request) ? link->receive()
@@ -133,7 +154,7 @@ std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Lin
 }
 
 std::optional<Value> RemoteEngine::ask(const Value& request) {
-  std::shared_ptr<Link> link;
+  std::shared_ptr<SocketLink> link;
   return ask(request, link);
 }
 
@@ -198,7 +219,7 @@ uint64_t RemoteEngine::gc(uint32_t keep) {
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOptions& options) {
-  std::shared_ptr<Link> link;
+  std::shared_ptr<SocketLink> link;
   auto reply = ask(request, link);
   if (!reply) return nullptr;
   auto state = std::make_shared<detail::RunState>();
@@ -208,44 +229,103 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOp
   state->info = [options_copy, id = state->id] { return Reader(options_copy).show(id); };
   state->summary = state->info;
   state->counts = [this, id = state->id]() -> Counts {
-    auto link = Link::connect(socket_path(dir_));  // a look: nobody becomes the writer for it
-    if (!link.ok() || !(*link)->send(request_of("counts", {{"run", id}}))) return Counts{};
-    auto answer = (*link)->receive();
-    if (!answer.ok()) return Counts{};
-    const Value* counts = answer->find("counts");
+    auto answer = look(request_of("counts", {{"run", id}}));
+    const Value* counts = answer ? answer->find("counts") : nullptr;
     return counts == nullptr ? Counts{} : counts_from_value(*counts);
   };
-  state->interrupt = [link](bool kill) {
-    link->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
-  };
-  state->cancel = [link] { link->send(Value::map({{"verb", "cancel"}})); };
-  state->end_serving = [link] { link->send(Value::map({{"verb", "end_serving"}})); };
+  steer(*state, link);
+  bool leads = flag_field(*reply, "leads");
   std::lock_guard lock(mutex_);
   links_.push_back(link);
   followers_.push_back(
-      engine_thread([this, state, link, options] { follow(state, link, options); }));
+      engine_thread([this, state, link, leads, options] { follow(state, link, leads, options); }));
   return state;
 }
 
-void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<Link> link,
-                          const RunOptions& options) {
+void RemoteEngine::steer(detail::RunState& state, const std::shared_ptr<SocketLink>& link) const {
+  std::lock_guard lock(state.mutex);
+  state.interrupt = [link](bool kill) {
+    link->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
+  };
+  state.cancel = [link] { link->send(Value::map({{"verb", "cancel"}})); };
+  state.end_serving = [link] { link->send(Value::map({{"verb", "end_serving"}})); };
+}
+
+bool RemoteEngine::follow_link(detail::RunState& state, SocketLink& link) {
   while (true) {
-    auto frame = link->receive();
-    if (!frame.ok()) break;
+    auto frame = link.receive();
+    if (!frame.ok()) return false;
     std::string kind = text_field(*frame, "frame");
     if (kind == "event") {
-      state->on_event(event_from_value(*frame));
+      state.on_event(event_from_value(*frame));
     } else if (kind == "error") {
-      return state->fail(error_from_value(*frame));
+      state.fail(error_from_value(*frame));
+      return true;
     } else if (kind == "end") {
-      return state->on_end();
+      state.on_end();
+      return true;
     }
   }
-  {
-    std::lock_guard lock(mutex_);
-    if (quit_) return state->on_end();
+}
+
+void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<SocketLink> link,
+                          bool leads, const RunOptions& options) {
+  while (!follow_link(*state, *link)) {
+    {
+      std::lock_guard lock(mutex_);
+      if (quit_) return state->on_end();
+    }
+    if (!leads) return take_over(state, options);
+    link = await_head(*state, options);
+    if (!link) return;
   }
-  take_over(state, options);
+}
+
+std::shared_ptr<SocketLink> RemoteEngine::await_head(detail::RunState& state,
+                                                     const RunOptions& options) {
+  constexpr int kPauseMs = 200;
+  auto given_up = std::make_shared<std::atomic<bool>>(false);
+  {
+    std::lock_guard lock(state.mutex);
+    state.interrupt = [given_up](bool) { *given_up = true; };
+    state.cancel = state.end_serving = [] {};
+  }
+  Event event;
+  event.type = "warning";
+  event.run = state.id;
+  event.text = fmt::format(
+      "the head of `{}` is gone: its workers go on with what they run, and this waits until a "
+      "`flow head` is there again. Ctrl-C leaves the run for `flow resume {}`",
+      dir_, state.id);
+  event.at_ms = now_ms();
+  state.on_event(std::move(event));
+  Value request = request_of(
+      "resume",
+      {{"run", state.id}, {"new_code", false}, {"submission", submission_to_value(here(options))}});
+  while (!*given_up) {
+    ::poll(nullptr, 0, kPauseMs);
+    std::unique_lock lock(mutex_);
+    if (quit_) break;
+    auto link = SocketLink::connect(socket_path(dir_));
+    if (!link.ok()) continue;
+    std::shared_ptr<SocketLink> connected = std::move(*link);
+    links_.push_back(connected);
+    lock.unlock();
+    auto reply = connected->send(request) ? connected->receive()
+                                          : Result<Value>(environment_error("it is gone"));
+    if (!reply.ok()) continue;
+    if (text_field(*reply, "frame") == "error") {
+      state.fail(error_from_value(*reply));
+      return nullptr;
+    }
+    steer(state, connected);
+    return connected;
+  }
+  state.fail({ErrorKind::interrupted,
+              fmt::format("the run {} was left while its head was gone; `flow resume {}` takes it "
+                          "up where that one runs again",
+                          state.id, state.id)});
+  return nullptr;
 }
 
 // The writer died with our run in it. Whoever gets the lock first writes; the others become its

@@ -9,45 +9,45 @@ namespace flow {
 void Driver::on_reports(std::vector<Report> reports) {
   std::vector<Input> inputs;
   inputs.reserve(reports.size());
-  for (Report& report : reports) {
-    Input input;
-    switch (report.kind) {
-      case Report::Kind::log:
-        input.has_event = false;
-        input.is_log = true;
-        input.log_id = report.id;
-        input.stream = report.stream;
-        input.at = report.at;
-        input.text = std::move(report.text);
-        input.log_cost = report.cost;
-        break;
-      case Report::Kind::progress:
-      case Report::Kind::metric:
-        input.has_event = false;
-        input.reads_store = false;
-        input.control = [this, report = std::move(report)](Batch&, core::State&) {
-          observe(report);
-        };
-        break;
-      case Report::Kind::saved:
-        save(std::move(report), input);
-        break;
-      case Report::Kind::returned:
-        input.event = core::AttemptReturned{report.id};
-        break;
-      case Report::Kind::ready:
-        input.event = core::ServiceReady{report.id, report.text};
-        break;
-      case Report::Kind::finished:
-        finish(std::move(report), input);
-        break;
-    }
-    inputs.push_back(std::move(input));
-  }
+  for (Report& report : reports) inputs.push_back(input_of(std::move(report), ""));
   post_or_turn(std::move(inputs));
 }
 
-void Driver::save(Report report, Input& input) {
+Driver::Input Driver::input_of(Report report, const std::string& host) {
+  Input input;
+  switch (report.kind) {
+    case Report::Kind::log:
+      input.has_event = false;
+      input.is_log = true;
+      input.log_id = report.id;
+      input.stream = report.stream;
+      input.at = report.at;
+      input.text = std::move(report.text);
+      input.log_cost = report.cost;
+      break;
+    case Report::Kind::progress:
+    case Report::Kind::metric:
+      input.has_event = false;
+      input.reads_store = false;
+      input.control = [this, report = std::move(report)](Batch&, core::State&) { observe(report); };
+      break;
+    case Report::Kind::saved:
+      save(std::move(report), host, input);
+      break;
+    case Report::Kind::returned:
+      input.event = core::AttemptReturned{report.id};
+      break;
+    case Report::Kind::ready:
+      input.event = core::ServiceReady{report.id, report.text};
+      break;
+    case Report::Kind::finished:
+      finish(std::move(report), input);
+      break;
+  }
+  return input;
+}
+
+void Driver::save(Report report, const std::string& host, Input& input) {
   Digest digest = sha256(report.value);
   if (report.text.empty()) {
     input.event = core::CheckpointSaved{report.id, digest};
@@ -70,8 +70,8 @@ void Driver::save(Report report, Input& input) {
       batch.put(Family::kv, step_prefix(id.run, task, unit.key) + name, std::move(value));
     }
   };
-  input.done = [this, id = report.id, name = report.text](bool admitted) {
-    if (!admitted && worker_) worker_->ack_saved(id, name, false);
+  input.done = [this, host, id = report.id, name = report.text](bool admitted) {
+    if (!admitted) fleet_.ack_saved(host, id, name, false);
   };
 }
 

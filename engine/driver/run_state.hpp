@@ -54,6 +54,8 @@ struct EngineImpl {
                       const std::string& json) = 0;
   virtual PlanInfo plan(const std::string& script, const RunOptions& options) = 0;
   virtual uint64_t gc(uint32_t keep) = 0;
+  virtual std::string address() const = 0;
+  virtual std::vector<NodeInfo> nodes() const = 0;
   virtual bool is_writer() const = 0;
   virtual uint64_t state_bytes() const = 0;
   virtual uint32_t client_runs() const = 0;

@@ -64,7 +64,7 @@ void Server::accept_clients() {
       it->thread.join();
       it = connections_.erase(it);
     }
-    auto link = std::make_unique<Link>(descriptor);
+    auto link = std::make_unique<SocketLink>(descriptor);
     if (!has_room()) {
       link->send(error_to_value(environment_error(
           "the writer of this state has too many clients; try again when some ended")));
@@ -157,6 +157,11 @@ Value Server::answer(const Value& request) {
   if (verb == "counts") {
     return Value::map({{"frame", "done"}, {"counts", counts_to_value(engine_.counts(run))}});
   }
+  if (verb == "nodes") {
+    return Value::map({{"frame", "done"},
+                       {"address", engine_.address()},
+                       {"nodes", nodes_to_value(engine_.nodes())}});
+  }
   throw Failed(environment_error("the writer does not know the request `" + verb + "`"));
 }
 
@@ -172,7 +177,8 @@ void Server::carry_out(Connection& connection, const Value& request) {
                           flag_field(request, "new_code"), submission);
   }
   failpoint("client-before-answer");
-  connection.link->send(Value::map({{"frame", "started"}, {"run", run->id}}));
+  connection.link->send(
+      Value::map({{"frame", "started"}, {"run", run->id}, {"leads", !engine_.address().empty()}}));
   std::thread listener = engine_thread([&] {
     while (true) {
       auto frame = connection.link->receive();
@@ -182,7 +188,10 @@ void Server::carry_out(Connection& connection, const Value& request) {
       if (asked == "cancel") run->cancel();
       if (asked == "end_serving") run->end_serving();
     }
-    run->interrupt(false);  // the client's death interrupts its run; nothing where it has ended
+    // The client's death interrupts its run; nothing where it has ended. What workers run goes on
+    // when their head ends, and the client finds the next one.
+    if (quit_ && !engine_.address().empty()) return run->on_end();
+    run->interrupt(false);
   });
   while (auto event = run->next()) {
     if (!connection.link->send(event_to_value(*event))) break;

@@ -25,7 +25,7 @@ class Server {
  private:
   class Counted;
   struct Connection {
-    std::unique_ptr<Link> link;
+    std::unique_ptr<SocketLink> link;
     std::thread thread;
     std::atomic<bool> done{false};
     bool heard = false;     // its request is here; under mutex_

@@ -1,6 +1,7 @@
 // How runs come in: new, taken up again, or going on with other code.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "engine/base/clock.hpp"
@@ -122,6 +123,30 @@ void Driver::forget(const RunId& run, Batch& batch) {
   if (!scanned.ok()) fail(scanned.error());
 }
 
+namespace {
+
+/// What a run that comes back says of workers is said of those of the same name now; of those that
+/// there are no more it is forgotten.
+void rename_hosts(core::Run& run, const std::vector<core::Host>& old,
+                  const std::vector<core::Host>& now) {
+  auto renamed = [&](core::HostId host) -> core::HostId {
+    if (host == 0 || host >= old.size()) return 0;
+    auto same = std::find_if(now.begin() + 1, now.end(), [&](const core::Host& each) {
+      return each.info.name == old[host].info.name;
+    });
+    return same == now.end() ? core::HostId{0} : static_cast<core::HostId>(same - now.begin());
+  };
+  for (core::Unit& unit : run.units) {
+    unit.host = renamed(unit.host);
+    if (!unit.extra || unit.extra->others.empty()) continue;
+    auto extra = std::make_shared<core::UnitExtra>(*unit.extra);
+    for (core::Placement& rank : extra->others) rank.host = renamed(rank.host);
+    unit.extra = std::move(extra);
+  }
+}
+
+}  // namespace
+
 Status Driver::revive(RunMeta meta, const std::string& task) {
   RunId id = meta.row.id;
   std::string request = meta.request;
@@ -141,6 +166,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
       if (again.ok()) old = std::move(*again);
     }
     if (old && !state.runs.contains(id)) {
+      rename_hosts(old->runs.at(id), old->hosts, state.hosts);
       state.runs.emplace(id, std::move(old->runs.at(id)));
       core::rebuild_derived(state);
       batch.erase(Family::kv, folded_key(id));
@@ -152,7 +178,9 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
       return;
     }
     core::RunStatus status = run->second.status;
-    if (!core::is_final(status) && status != core::RunStatus::interrupted) {
+    // What workers still run of an engine that died goes on, and the run waits for who takes it up.
+    bool is_left = run->second.stopping && !metas_.contains(id);
+    if (!core::is_final(status) && status != core::RunStatus::interrupted && !is_left) {
       problem = goes_on_already(run->second);
       return;
     }

@@ -43,6 +43,23 @@ std::string executor_program(const EngineOptions& options) {
   return value_or_throw(find_executor(options));
 }
 
+ClusterInfo cluster_info(const EngineOptions& options) {
+  std::string dir = state_directory(options);
+  auto link = SocketLink::connect(socket_path(dir));
+  Value request = Value::map({{"version", int64_t{kLinkVersion}}, {"verb", "nodes"}});
+  auto answer = link.ok() && (*link)->send(request)
+                    ? (*link)->receive()
+                    : Result<Value>(environment_error("nobody listens"));
+  if (!answer.ok())
+    throw Failed(environment_error(fmt::format(
+        "no flow is at work on the state `{}`: `flow head` or `flow run` has to run there", dir)));
+  if (text_field(*answer, "frame") == "error") throw Failed(error_from_value(*answer));
+  ClusterInfo info;
+  info.address = text_field(*answer, "address");
+  if (const Value* nodes = answer->find("nodes")) info.nodes = nodes_from_value(*nodes);
+  return info;
+}
+
 MachineGpus machine_gpus(const EngineOptions& options) {
   return find_gpus(executor_program(options));
 }

@@ -68,7 +68,7 @@ void Driver::decide(std::vector<Input> inputs) {
     bool admitted = true;
     if (input.is_log) {
       pending_.log_cost += input.log_cost;
-      uint64_t n = log_counts_[{input.log_id.run, input.log_id.unit}]++;
+      uint64_t n = next_log(input.log_id);
       pending_.batch.put(Family::logs,
                          log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),
                          encode_log({input.log_id.attempt, input.stream, input.at, input.text}));
@@ -146,6 +146,13 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.is_file = bytes != staged.end() && bytes->second.size() > kInlineBlobMax;
   pending_.batch.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
   pending_.cached[unit.key] = std::move(entry);
+}
+
+// An attempt of another machine goes on when this engine's successor numbers its lines.
+uint64_t Driver::next_log(const core::AttemptId& id) {
+  constexpr int kLinesBits = 40;
+  auto [count, is_new] = log_counts_.try_emplace({id.run, id.unit}, state_.epoch << kLinesBits);
+  return count->second++;
 }
 
 void Driver::settle(core::Time now) {

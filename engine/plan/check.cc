@@ -263,13 +263,13 @@ std::vector<std::string> lacks_of(const Resources& needs) {
   std::vector<std::string> lacks;
   if (!needs.where.empty()) {
     lacks.push_back(
-        fmt::format("asks for a machine where `{}`: choosing one needs a cluster, which this "
-                    "version does not have; remove `where`",
+        fmt::format("asks for a machine where `{}`: this version does not choose machines by their "
+                    "labels yet; remove `where`",
                     needs.where));
   }
   if (needs.is_gang()) {
     lacks.push_back(
-        fmt::format("asks for ranks = {}: gangs need a cluster, which this version does not have; "
+        fmt::format("asks for ranks = {}: this version does not start tasks of several ranks yet; "
                     "use ranks = 1",
                     std::max(needs.ranks, needs.ranks_max)));
   }

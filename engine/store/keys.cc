@@ -53,6 +53,8 @@ std::string checkpoint_key(const std::string& run, const std::string& task, cons
 
 std::string request_key(const std::string& request) { return joined({"request", request}); }
 
+std::string spool_key(const std::string& worker) { return joined({"spool", worker}); }
+
 std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
 
 std::optional<std::string> run_of_key(Family family, std::string_view key) {

@@ -20,7 +20,9 @@ std::string folded_key(const std::string& run);  // kv: a finished run, frozen
 /// kv: steps are step_prefix + name.
 std::string step_prefix(const std::string& run, const std::string& task, const Digest& key);
 std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key);
-std::string request_key(const std::string& request);    // kv: the run that a request came to
+std::string request_key(const std::string& request);  // kv: the run that a request came to
+/// kv: how far the reports of this worker are committed: its spool's id, a newline, a number.
+std::string spool_key(const std::string& worker);
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 
 /// The run that a kv or logs key belongs to; nothing for keys of no run.

@@ -396,8 +396,17 @@ std::string encode_snapshot(const core::State& state) {
   return bytes;
 }
 
-std::string encode_snapshot_of(const core::Run& run) {
-  std::string bytes = encode_header({}, has_gang(run));
+std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
+  core::State alone;
+  size_t named = 1;
+  for (const core::Unit& unit : run.units)
+    for (core::HostId host : core::hosts_of(unit)) named = std::max(named, size_t{host} + 1);
+  for (size_t i = 1; i < std::min(named, state.hosts.size()); i++) {
+    core::Host& host = alone.hosts.emplace_back();
+    host.info.name = state.hosts[i].info.name;
+    host.is_up = false;
+  }
+  std::string bytes = encode_header(alone, has_gang(run));
   append_run(run, bytes);
   seal(bytes);
   return bytes;

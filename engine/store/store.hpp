@@ -95,7 +95,8 @@ std::string encode_records(const std::vector<core::Record>& records);
 Result<std::vector<core::Record>> decode_records(std::string_view bytes, const FindPlan& plan,
                                                  const FindFragment& fragment);
 std::string encode_snapshot(const core::State& state);
-std::string encode_snapshot_of(const core::Run& run);  // a state that holds this run alone
+/// A state that holds this run of `state` alone, and the names of the workers that it ran on.
+std::string encode_snapshot_of(const core::State& state, const core::Run& run);
 Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan,
                                     const FindFragment& fragment);
 

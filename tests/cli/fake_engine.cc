@@ -275,6 +275,31 @@ bool Engine::is_writer() const { return true; }
 uint64_t Engine::state_bytes() const { return 1'258'291; }
 uint32_t Engine::client_runs() const { return 0; }
 void Engine::wait_for_clients() {}
+std::string Engine::address() const { return "127.0.0.1:7117"; }
+std::vector<NodeInfo> Engine::nodes() const { return {}; }
+ClusterInfo cluster_info(const EngineOptions&) {
+  NodeInfo head, worker;
+  head.status = worker.status = "up";
+  worker.name = "w1";
+  worker.cpus = 8;
+  worker.cpus_used = 1.5;
+  worker.memory_bytes = int64_t{64} << 30;
+  worker.address = "10.0.0.2:41231 (tcp)";
+  worker.gpus.push_back({0, "GPU-a", "NVIDIA H200", "", int64_t{140} << 30, 0, false});
+  worker.labels = {{"rack", "a"}};
+  worker.tasks = {"20261121-051700-k3f9x2 train"};
+  return {"127.0.0.1:7117", {head, worker}};
+}
+NodeInfo describe_worker(const WorkerNodeOptions& options) {
+  NodeInfo node = cluster_info({}).nodes[1];
+  if (!options.name.empty()) node.name = options.name;
+  return node;
+}
+std::string NodeInfo::json() const { return "{\"node\":\"" + name + "\"}"; }
+struct WorkerNode::Impl {};
+WorkerNode::WorkerNode(WorkerNodeOptions) {}
+WorkerNode::~WorkerNode() = default;
+bool WorkerNode::is_connected() const { return false; }
 
 Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
   impl_->dir = options.state;

@@ -43,6 +43,14 @@ struct EngineOptions {
   int32_t jobs = 0;  ///< CPU slots; 0 is the affinity mask
   std::string executor{};  ///< path of flow-executor; "" looks beside the library and the program
   std::string working_directory{};  ///< relative paths start here; "" is the process's
+
+  // The head of a cluster, where one of these two is given. It runs `jobs` of what its workers
+  // could run itself, and with 0 nothing but what must run there: native tasks and services.
+  std::string listen{};       ///< "HOST:PORT" where workers join; port 0 is chosen
+  int32_t workers = 0;        ///< so many workers are started on this machine, which share its CPUs
+  std::string secret_file{};  ///< the cluster's; "": STATE/secret. Made where there is none
+  std::string program{};      ///< path of `flow`, for the workers; "" looks beside the executor
+  int64_t adopt_ms = 30'000;  ///< workers of an engine that died have so long to come to this one
 };
 
 struct RunOptions {
@@ -222,6 +230,19 @@ class Reader {
   std::unique_ptr<struct ReaderImpl> impl_;
 };
 
+/// A machine of a cluster, as its head has it.
+struct NodeInfo {
+  std::string name;     ///< "" the head's own
+  std::string status;   ///< up, away (its connection is gone, it may be back), lost
+  std::string address;  ///< where it came from; "" where it is not connected
+  double cpus = 0, cpus_used = 0;
+  int64_t memory_bytes = 0;
+  std::vector<Gpu> gpus;
+  std::vector<std::pair<std::string, std::string>> labels;  ///< names and values
+  std::vector<std::string> tasks;                           ///< what runs on it: "RUN TASK"
+  std::string json() const;
+};
+
 /// Runs pipelines over one state: as its writer, or, where another process is the writer, as that
 /// one's client.
 class Engine {
@@ -253,10 +274,58 @@ class Engine {
   uint32_t client_runs() const;
   /// Blocks until client_runs() is 0.
   void wait_for_clients();
+  /// Where workers join this head, or the head that writes this state; "" where it has none.
+  std::string address() const;
+  /// The machines of this head, its own first.
+  std::vector<NodeInfo> nodes() const;
 
  private:
   std::unique_ptr<detail::EngineImpl> impl_;
 };
+
+/// The cluster whose head writes the state of `options`. Throws Failed (environment) where nobody
+/// writes it. Becomes no writer itself.
+struct ClusterInfo {
+  std::string address;
+  std::vector<NodeInfo> nodes;
+};
+ClusterInfo cluster_info(const EngineOptions& options = {});
+
+struct WorkerNodeOptions {
+  std::string head{};         ///< "HOST:PORT"
+  std::string secret_file{};  ///< the cluster's
+  /// Of scratch, content, and reports that the head has not taken; "" is
+  /// /var/tmp/flow-worker-UID-NAME.
+  std::string directory{};
+  std::string name{};    ///< in the cluster, where no other has it; "" is this machine's
+  int32_t jobs = 0;      ///< CPU slots; 0 is the affinity mask
+  std::string memory{};  ///< that attempts may have, "64GiB"; "" is the machine's
+  /// Of content that it may keep, "200GiB"; "" is no limit. What its head has too goes when room is
+  /// needed.
+  std::string content_max{};
+  std::string executor{};  ///< as EngineOptions::executor
+  std::vector<std::pair<std::string, std::string>> labels{};
+  std::function<void(const std::string&)> on_note{};  ///< what changed, in words; on any thread
+};
+
+/// A worker of a cluster. It joins its head, and joins it again whenever it has lost it; what runs
+/// goes on meanwhile.
+class WorkerNode {
+ public:
+  /// Throws Failed where the options are wrong or the directory can't be used, not where there is
+  /// no head.
+  explicit WorkerNode(WorkerNodeOptions options);
+  ~WorkerNode();  ///< leaves the head, and ends what runs
+  WorkerNode(const WorkerNode&) = delete;
+  WorkerNode& operator=(const WorkerNode&) = delete;
+  bool is_connected() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+/// What a worker of these options would tell its head that it has. Asks the driver of its GPUs.
+NodeInfo describe_worker(const WorkerNodeOptions& options);
 
 /// The graph of a script, from a child process as always; no state is opened. Verdicts are empty.
 PlanInfo build_graph(const std::string& script, const EngineOptions& options = {},

@@ -1,0 +1,232 @@
+#include "engine/driver/cluster.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "engine/base/engine_thread.hpp"
+#include "engine/driver/peer.hpp"
+#include "engine/store/keys.hpp"
+
+namespace flow {
+
+std::string secret_path(const std::string& state_dir) { return state_dir + "/secret"; }
+
+namespace {
+
+/// What is small lies in the database.
+std::optional<Result<cluster::Source>> inline_content(Driver& driver, const Digest& digest) {
+  auto row = driver.store().get(Family::blobs, digest.view());
+  if (!row.ok()) return Result<cluster::Source>(row.error());
+  if (!row->has_value()) return std::nullopt;
+  return Result<cluster::Source>(cluster::Source::of_bytes(std::move(**row)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOptions& options) {
+  std::unique_ptr<Cluster> made(new Cluster(driver));
+  std::string path =
+      options.secret_file.empty() ? secret_path(options.state_dir) : options.secret_file;
+  auto session = session_options(cluster::Role::head, machine_name(), path, true);
+  FLOW_TRY(session);
+  driver.inspect([&](const core::State& state, Resolver&) { session->epoch = state.epoch; });
+  auto transport = transport_for(options.listen, *session);
+  FLOW_TRY(transport);
+  made->transport_ = std::move(*transport);
+  made->await_earlier(options.adopt_ms);
+  made->thread_ = engine_thread([self = made.get()] { self->loop(); });
+  cluster::HeadOptions head_options;
+  head_options.session = *session;
+  head_options.listen = options.listen;
+  head_options.state_dir = options.state_dir;
+  head_options.resolve = [&driver](const Digest& digest) { return inline_content(driver, digest); };
+  head_options.on_note = [](const std::string& text) {
+    std::fprintf(stderr, "flow: %s\n", text.c_str());
+  };
+  auto head = cluster::Head::start(*made->transport_, head_options, *made);
+  FLOW_TRY(head);
+  made->head_ = std::move(*head);
+  return made;
+}
+
+// What its workers run goes on, for the next engine.
+Cluster::~Cluster() {
+  {
+    std::lock_guard lock(mutex_);
+    quit_ = true;
+    wake_.notify_all();
+  }
+  head_.reset();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Cluster::await_earlier(int64_t adopt_ms) {
+  std::vector<std::string> names;
+  driver_.inspect([&](const core::State& state, Resolver&) {
+    for (const core::Host& host : state.hosts)
+      if (host.is_awaited) names.push_back(host.info.name);
+  });
+  std::lock_guard lock(mutex_);
+  for (const std::string& name : names) {
+    members_[name];
+    wait_for(
+        name, 0, adopt_ms,
+        fmt::format("it did not come back within {} s of the engine's restart", adopt_ms / 1000.0));
+  }
+}
+
+std::string Cluster::address_of(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  auto found = members_.find(name);
+  return found != members_.end() && found->second.host ? found->second.address : "";
+}
+
+uint64_t Cluster::committed_of(const std::string& name, const std::string& spool) const {
+  auto row = driver_.store().get(Family::kv, spool_key(name));
+  if (!row.ok() || !row->has_value() || !(*row)->starts_with(spool + "\n")) return 0;
+  std::string_view digits = std::string_view(**row).substr(spool.size() + 1);
+  uint64_t number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
+}
+
+std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) {
+  const std::string name = joining.host.name;
+  uint64_t taken = committed_of(name, joining.spool);
+  std::shared_ptr<RemoteHost> former;
+  {
+    std::lock_guard lock(mutex_);
+    Member& member = members_[name];
+    if (member.host && member.process != joining.process)
+      return fmt::format(
+          "a worker named `{}` is here already, from {}: give this one another name "
+          "with --name",
+          name, member.address);
+    former = std::exchange(member.host, host);
+    if (member.spool == joining.spool) taken = std::max(taken, member.taken);
+    member.address = joining.address;
+    member.process = joining.process;
+    member.spool = joining.spool;
+    member.taken = member.durable = taken;
+    member.is_told = true;
+    member.serial++;
+    driver_.fleet().attach(name, host);
+  }
+  if (former) {
+    driver_.host_away(name, "it came by another connection");
+    former->let_go("this worker came by another connection");
+  }
+  auto decided = [host, taken](bool admitted) {
+    if (admitted) return host->welcome(taken);
+    host->let_go(
+        "the head can't take this worker: it has as many as it can have, or what this "
+        "worker says of itself can't be");
+  };
+  driver_.host_joined({std::move(joining.host), std::move(joining.attempts)}, decided);
+  return "";
+}
+
+std::map<std::string, Cluster::Member>::iterator Cluster::find(const RemoteHost& host) {
+  return std::find_if(members_.begin(), members_.end(),
+                      [&](const auto& each) { return each.second.host.get() == &host; });
+}
+
+namespace {
+
+/// Files that nothing names: those that the report made so, or where it was refused its own.
+void remove_files(const std::vector<std::string>& files) {
+  for (const std::string& file : files) ::unlink(file.c_str());
+}
+
+}  // namespace
+
+void Cluster::on_report(RemoteHost& host, cluster::TakenReport taken) {
+  uint64_t number = taken.number;
+  std::string name, row;
+  uint64_t serial = 0;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = find(host);
+    if (found == members_.end()) return;
+    Member& member = found->second;
+    if (number <= member.taken) return;  // it came before its connection was cut
+    member.taken = number;
+    name = found->first;
+    serial = member.serial;
+    row = fmt::format("{}\n{}", member.spool, number);
+  }
+  auto decided = [placed = std::move(taken.placed), obsolete = std::move(taken.obsolete)](
+                     bool admitted) { remove_files(admitted ? obsolete : placed); };
+  driver_.host_reported(name, std::move(taken.report), {spool_key(name), std::move(row)}, decided,
+                        [this, name, serial, number] { on_durable(name, serial, number); });
+}
+
+// Of many in a commit the last is told.
+void Cluster::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
+  std::lock_guard lock(mutex_);
+  Member& member = members_[name];
+  if (member.serial != serial) return;
+  member.durable = number;
+  if (!std::exchange(member.is_told, false)) return;
+  driver_.after_acts([this, name, serial] { tell_durable(name, serial); });
+}
+
+void Cluster::tell_durable(const std::string& name, uint64_t serial) {
+  std::shared_ptr<RemoteHost> host;
+  uint64_t number = 0;
+  {
+    std::lock_guard lock(mutex_);
+    Member& member = members_[name];
+    if (member.serial != serial) return;
+    member.is_told = true;
+    host = member.host;
+    number = member.durable;
+  }
+  if (host) host->took_reports(number);
+}
+
+void Cluster::on_gone(RemoteHost& host, bool is_for_good, const std::string& why) {
+  std::lock_guard lock(mutex_);
+  auto found = find(host);
+  if (found == members_.end()) return;  // another connection took its place
+  auto& [name, member] = *found;
+  member.host.reset();
+  driver_.fleet().detach(name, host);
+  if (quit_) return;
+  if (is_for_good) return driver_.host_lost(name, why);
+  driver_.host_away(name, why);
+  wait_for(name, member.serial, kRejoinMs, why);
+}
+
+// Under the lock.
+void Cluster::wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why) {
+  leases_.emplace(Clock::now() + std::chrono::milliseconds(ms),
+                  Lease{name, serial, std::move(why)});
+  wake_.notify_all();
+}
+
+void Cluster::loop() {
+  std::unique_lock lock(mutex_);
+  while (!quit_) {
+    if (leases_.empty()) {
+      wake_.wait(lock);
+      continue;
+    }
+    auto first = leases_.begin();
+    if (first->first > Clock::now()) {
+      wake_.wait_until(lock, first->first);
+      continue;
+    }
+    Lease lease = std::move(first->second);
+    leases_.erase(first);
+    const Member& member = members_[lease.name];
+    bool is_gone = !member.host && member.serial == lease.serial;
+    if (is_gone) driver_.host_lost(lease.name, lease.why);
+  }
+}
+
+}  // namespace flow

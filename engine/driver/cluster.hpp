@@ -1,0 +1,81 @@
+// The engine as the head of a cluster: which workers are there, what of their reports is committed,
+// and how long one that is gone is waited for.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/cluster/nodes/head.hpp"
+#include "engine/driver/driver.hpp"
+#include "flow/transport.hpp"
+
+namespace flow {
+
+/// Whose link was cut has so long to be back before it counts as lost: a process that was killed
+/// never is, and one that lives is back at once.
+constexpr int64_t kRejoinMs = 700;
+
+struct ClusterOptions {
+  std::string state_dir;
+  std::string listen;         // "HOST:PORT"
+  std::string secret_file;    // "": the state's own
+  int64_t adopt_ms = 30'000;  // workers of an engine that died have so long to come to this one
+};
+
+/// The secret that a state's own workers share with it.
+std::string secret_path(const std::string& state_dir);
+
+/// Thread-safe.
+class Cluster final : private cluster::HeadUser {
+ public:
+  static Result<std::unique_ptr<Cluster>> start(Driver& driver, const ClusterOptions& options);
+  ~Cluster() override;
+
+  std::string address() const { return head_->address(); }
+  /// Where a worker of this name came from; "" where none is connected.
+  std::string address_of(const std::string& name) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Member {
+    std::shared_ptr<RemoteHost> host;  // null: gone
+    std::string address, process, spool;
+    uint64_t taken = 0;    // of its reports: is in the inbox,
+    uint64_t durable = 0;  // is committed
+    bool is_told = true;   // and it was told so, or is about to be
+    uint64_t serial = 0;   // of its connections
+  };
+  explicit Cluster(Driver& driver) : driver_(driver) {}
+  void await_earlier(int64_t adopt_ms);
+  uint64_t committed_of(const std::string& name, const std::string& spool) const;
+  std::string on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) override;
+  void on_report(RemoteHost& host, cluster::TakenReport taken) override;
+  void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) override;
+  void on_durable(const std::string& name, uint64_t serial, uint64_t number);
+  void tell_durable(const std::string& name, uint64_t serial);
+  std::map<std::string, Member>::iterator find(const RemoteHost& host);
+  void wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why);
+  void loop();
+
+  struct Lease {
+    std::string name;
+    uint64_t serial = 0;
+    std::string why;
+  };
+  Driver& driver_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool quit_ = false;
+  std::map<std::string, Member> members_;
+  std::multimap<Clock::time_point, Lease> leases_;
+  std::thread thread_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<cluster::Head> head_;  // last: it tells the others
+};
+
+}  // namespace flow

@@ -1,0 +1,49 @@
+// Where attempts run: the worker of this process, and those of other machines while they are
+// connected.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/worker/worker.hpp"
+
+namespace flow {
+
+/// Thread-safe. What is for a worker that is not connected goes nowhere: when it joins again the
+/// core finds what it lacks.
+class Fleet {
+ public:
+  /// Before anything else.
+  void set_own(std::unique_ptr<Worker> own) { own_ = std::move(own); }
+  bool has_own() const { return own_ != nullptr; }
+  /// Ends every child of this process.
+  void end_own() { own_.reset(); }
+
+  void attach(const std::string& name, std::shared_ptr<RemoteHost> host);
+  void detach(const std::string& name, const RemoteHost& host);
+
+  /// To the workers that the orders name.
+  void stage(std::vector<AttemptOrder> orders, uint64_t commit);
+  void release(uint64_t commit);
+  void took_logs(size_t cost) { own_->took_logs(cost); }
+  void stop(const std::string& name, const core::AttemptId& id, bool kill);
+  void interrupt(const std::string& name, const core::AttemptId& id);
+  void ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,
+                 bool ok);
+
+ private:
+  struct Remote {
+    std::shared_ptr<RemoteHost> host;
+    uint64_t first_staged = 0, last_staged = 0;  // commits that it waits for; 0: none
+  };
+  template <typename Call>
+  void call(const std::string& name, Call&& with);
+
+  std::unique_ptr<Worker> own_;
+  std::mutex mutex_;
+  std::map<std::string, Remote> remotes_;
+};
+
+}  // namespace flow

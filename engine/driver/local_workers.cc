@@ -1,0 +1,184 @@
+#include "engine/driver/local_workers.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/engine_thread.hpp"
+#include "engine/base/files.hpp"
+
+extern char** environ;
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kSoonMs = 5'000;  // whose death comes so soon has something wrong with it:
+constexpr int64_t kPauseMs = 200;   // it is started again after this, doubled each time,
+constexpr int kDoublingsMax = 8;
+constexpr int64_t kEndWithinMs = 5'000;
+
+std::string share_of(const std::vector<std::string>& all, int32_t number, int32_t count) {
+  std::string share;
+  for (size_t i = static_cast<size_t>(number - 1); i < all.size(); i += static_cast<size_t>(count))
+    share += (share.empty() ? "" : ",") + all[i];
+  return share;
+}
+
+/// What posix_spawn is given, freed whatever happens.
+struct SpawnSetup {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  SpawnSetup() {
+    ::posix_spawn_file_actions_init(&files);
+    ::posix_spawnattr_init(&attributes);
+  }
+  ~SpawnSetup() {
+    ::posix_spawn_file_actions_destroy(&files);
+    ::posix_spawnattr_destroy(&attributes);
+  }
+  SpawnSetup(const SpawnSetup&) = delete;
+  SpawnSetup& operator=(const SpawnSetup&) = delete;
+};
+
+}  // namespace
+
+std::string local_worker_name(int32_t number) { return fmt::format("local-{}", number); }
+
+std::string LocalWorkers::log_of(int32_t number) const {
+  return options_.folder + "/" + local_worker_name(number) + "/log";
+}
+
+Result<std::unique_ptr<LocalWorkers>> LocalWorkers::start(const LocalWorkersOptions& options) {
+  std::unique_ptr<LocalWorkers> workers(new LocalWorkers(options));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return environment_error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  workers->stdin_read_ = ends[0];
+  workers->stdin_write_ = ends[1];
+  workers->wake_ = ::eventfd(0, EFD_CLOEXEC);
+  workers->processes_.resize(static_cast<size_t>(options.count));
+  for (int32_t number = 1; number <= options.count; number++) FLOW_TRY(workers->spawn(number));
+  workers->thread_ = engine_thread([self = workers.get()] { self->loop(); });
+  return workers;
+}
+
+LocalWorkers::~LocalWorkers() {
+  if (stdin_write_ >= 0) ::close(stdin_write_);
+  if (thread_.joinable()) {
+    uint64_t one = 1;
+    (void)!::write(wake_, &one, sizeof one);
+    thread_.join();
+  }
+  int64_t until = now_ms() + kEndWithinMs;
+  for (Process& process : processes_) {
+    if (process.pid == 0) continue;
+    pollfd ended{process.pidfd, POLLIN, 0};
+    ::poll(&ended, 1, static_cast<int>(std::max<int64_t>(0, until - now_ms())));
+    if (ended.revents == 0) ::kill(process.pid, SIGKILL);
+    bury(process);
+  }
+  for (int descriptor : {stdin_read_, wake_}) {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+}
+
+std::vector<std::string> LocalWorkers::arguments_of(int32_t number) const {
+  int32_t jobs =
+      options_.jobs / options_.count + (number <= options_.jobs % options_.count ? 1 : 0);
+  std::string name = local_worker_name(number);
+  return {options_.program, "worker",
+          "--join",         options_.head,
+          "--secret-file",  options_.secret_file,
+          "--name",         name,
+          "--dir",          options_.folder + "/" + name,
+          "--jobs",         std::to_string(std::max(1, jobs)),
+          "--memory",       std::to_string(options_.memory_bytes / options_.count),
+          "--until-eof"};
+}
+
+Status LocalWorkers::spawn(int32_t number) {
+  Process& process = processes_[static_cast<size_t>(number - 1)];
+  FLOW_TRY(make_dirs(options_.folder + "/" + local_worker_name(number)));
+  SpawnSetup setup;
+  std::string log = log_of(number);
+  ::posix_spawn_file_actions_adddup2(&setup.files, stdin_read_, 0);
+  ::posix_spawn_file_actions_addopen(&setup.files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
+                                     0600);
+  ::posix_spawn_file_actions_adddup2(&setup.files, 1, 2);
+  // A group of its own: Ctrl-C is for the head, which tells what follows from it.
+  sigset_t none;
+  sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&setup.attributes, &none);
+  ::posix_spawnattr_setpgroup(&setup.attributes, 0);
+  ::posix_spawnattr_setflags(&setup.attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  std::vector<std::string> arguments = arguments_of(number);
+  std::vector<char*> argv, variables;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::string gpus = "CUDA_VISIBLE_DEVICES=" + share_of(options_.gpus, number, options_.count);
+  for (char** variable = environ; *variable != nullptr; variable++) {
+    bool is_replaced =
+        !options_.gpus.empty() && std::string_view(*variable).starts_with("CUDA_VISIBLE_DEVICES=");
+    if (!is_replaced) variables.push_back(*variable);
+  }
+  if (!options_.gpus.empty()) variables.push_back(gpus.data());
+  variables.push_back(nullptr);
+  int failed = ::posix_spawn(&process.pid, options_.program.c_str(), &setup.files,
+                             &setup.attributes, argv.data(), variables.data());
+  if (failed != 0) {
+    process.pid = 0;
+    return environment_error(
+        fmt::format("cannot start the worker `{}`: {}", options_.program, std::strerror(failed)));
+  }
+  process.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
+  process.started_ms = now_ms();
+  return {};
+}
+
+void LocalWorkers::bury(Process& process) {
+  siginfo_t how{};
+  ::waitid(P_PID, static_cast<id_t>(process.pid), &how, WEXITED);
+  ::close(process.pidfd);
+  process.pid = 0;
+  process.pidfd = -1;
+}
+
+void LocalWorkers::loop() {
+  while (true) {
+    std::vector<pollfd> watched{{wake_, POLLIN, 0}};
+    int64_t now = now_ms(), next = INT64_MAX;
+    for (size_t i = 0; i < processes_.size(); i++) {
+      Process& process = processes_[i];
+      bool is_due = process.pid == 0 && process.start_at_ms <= now;
+      if (is_due && !spawn(static_cast<int32_t>(i) + 1)) process.start_at_ms = now + kSoonMs;
+      if (process.pid == 0) next = std::min(next, process.start_at_ms);
+      watched.push_back({process.pidfd, POLLIN, 0});  // one below 0 is passed over
+    }
+    int timeout =
+        next == INT64_MAX ? -1 : static_cast<int>(std::clamp<int64_t>(next - now, 0, 60'000));
+    if (::poll(watched.data(), watched.size(), timeout) < 0 && errno != EINTR) return;
+    if (watched[0].revents != 0) return;
+    for (size_t i = 0; i < processes_.size(); i++) {
+      Process& process = processes_[i];
+      if (process.pid == 0 || watched[i + 1].revents == 0) continue;
+      bury(process);
+      now = now_ms();
+      process.deaths = now - process.started_ms < kSoonMs ? process.deaths + 1 : 0;
+      process.start_at_ms = now + (kPauseMs << std::min(process.deaths, kDoublingsMax));
+    }
+  }
+}
+
+}  // namespace flow

@@ -1,0 +1,55 @@
+// Workers of a cluster on the head's own machine, as processes that the head starts, and starts
+// again when one dies. They end with it.
+#pragma once
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flow/result.hpp"
+
+namespace flow {
+
+struct LocalWorkersOptions {
+  std::string program;  // flow
+  std::string head, secret_file;
+  std::string folder;  // each has one of its name in it, with its log
+  int32_t count = 0;
+  int32_t jobs = 0;               // of all together; each has one at least
+  int64_t memory_bytes = 0;       // of all together
+  std::vector<std::string> gpus;  // UUIDs, shared out
+};
+
+/// `local-1`, `local-2`, …
+std::string local_worker_name(int32_t number);
+
+class LocalWorkers {
+ public:
+  static Result<std::unique_ptr<LocalWorkers>> start(const LocalWorkersOptions& options);
+  ~LocalWorkers();  // ends them and waits
+  std::string log_of(int32_t number) const;
+
+ private:
+  struct Process {
+    pid_t pid = 0;
+    int pidfd = -1;
+    int64_t started_ms = 0;
+    int deaths = 0;  // in a row, each soon after its start
+    int64_t start_at_ms = 0;
+  };
+  explicit LocalWorkers(LocalWorkersOptions options) : options_(std::move(options)) {}
+  Status spawn(int32_t number);
+  std::vector<std::string> arguments_of(int32_t number) const;
+  void loop();
+  void bury(Process& process);
+
+  const LocalWorkersOptions options_;
+  int stdin_read_ = -1, stdin_write_ = -1;  // they end when nobody can write to it
+  int wake_ = -1;
+  std::vector<Process> processes_;
+  std::thread thread_;
+};
+
+}  // namespace flow

@@ -1,0 +1,22 @@
+// What the head and the workers of a cluster have in common: how their sessions are, and over what
+// they run.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "engine/cluster/session.hpp"
+#include "flow/transport.hpp"
+
+namespace flow {
+
+/// This machine's name, as one that a node can have.
+std::string machine_name();
+/// Of this process as a node of that name. With the secret of the file, which is made where there
+/// is none and `makes_secret`.
+Result<cluster::SessionOptions> session_options(cluster::Role role, const std::string& name,
+                                                const std::string& secret_file, bool makes_secret);
+/// Over UCX. Where `address` is this machine's alone, nothing listens beyond it.
+Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
+                                                 const cluster::SessionOptions& session);
+
+}  // namespace flow

@@ -1,0 +1,122 @@
+// flow::WorkerNode: a worker's process over the node of engine/cluster.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/base/units.hpp"
+#include "engine/cluster/nodes/node.hpp"
+#include "engine/driver/peer.hpp"
+#include "engine/driver/prepare.hpp"
+#include "engine/driver/throwing.hpp"
+#include "engine/store/lock.hpp"
+#include "engine/worker/gpus.hpp"
+
+namespace flow {
+
+namespace {
+
+EngineOptions engine_options(const WorkerNodeOptions& options) {
+  EngineOptions engine;
+  engine.jobs = options.jobs;
+  engine.executor = options.executor;
+  return engine;
+}
+
+Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& problems) {
+  auto executor = find_executor(engine_options(options));
+  FLOW_TRY(executor);
+  core::HostInfo host;
+  host.name = options.name.empty() ? machine_name() : options.name;
+  host.cpus_milli = jobs_of(engine_options(options)) * 1000;
+  host.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (!options.memory.empty()) {
+    auto memory = parse_bytes(options.memory);
+    if (!memory.ok() || *memory <= 0)
+      return user_error(fmt::format("`{}` is no size of a worker's memory: write for example 64GiB",
+                                    options.memory));
+    host.memory_bytes = *memory;
+  }
+  MachineGpus gpus = find_gpus(*executor);
+  for (const std::string& problem : gpus.problems) problems += problem + "\n";
+  host.gpus = std::move(gpus.gpus);
+  host.labels = options.labels;
+  return host;
+}
+
+/// On this machine, and there again when the worker comes back.
+std::string directory_of(const WorkerNodeOptions& options, const std::string& name) {
+  std::string dir = options.directory;
+  if (dir.empty()) dir = fmt::format("/var/tmp/flow-worker-{}-{}", ::getuid(), name);
+  return std::filesystem::absolute(dir).lexically_normal().string();
+}
+
+uint64_t content_max_of(const WorkerNodeOptions& options) {
+  if (options.content_max.empty()) return 0;
+  auto bytes = parse_bytes(options.content_max);
+  if (!bytes.ok() || *bytes <= 0)
+    throw Failed(user_error(
+        fmt::format("`{}` is no size of what a worker may keep: write for example 200GiB",
+                    options.content_max)));
+  return static_cast<uint64_t>(*bytes);
+}
+
+}  // namespace
+
+struct WorkerNode::Impl {
+  std::unique_ptr<StateLock> lock;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<cluster::Node> node;
+};
+
+NodeInfo describe_worker(const WorkerNodeOptions& options) {
+  std::string problems;
+  core::HostInfo host = value_or_throw(host_of(options, problems));
+  NodeInfo info;
+  info.name = host.name;
+  info.cpus = host.cpus_milli / 1000.0;
+  info.memory_bytes = host.memory_bytes;
+  info.gpus = host.gpus;
+  info.labels = host.labels;
+  info.status = "here";
+  return info;
+}
+
+WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>()) {
+  cluster::NodeOptions node;
+  std::string problems;
+  node.agent.host = value_or_throw(host_of(options, problems));
+  node.session = value_or_throw(
+      session_options(cluster::Role::worker, node.agent.host.name, options.secret_file, false));
+  node.head = options.head;
+  if (options.on_note) node.agent.on_note = node.on_note = options.on_note;
+  if (!problems.empty() && options.on_note) options.on_note(problems);
+  std::string dir = directory_of(options, node.agent.host.name);
+  ok_or_throw(make_dirs(dir));
+  ok_or_throw(own_state(dir));
+  impl_->lock = value_or_throw(StateLock::acquire(dir));
+  if (!impl_->lock)
+    throw Failed(environment_error(
+        fmt::format("the folder `{}` is in use by {}: give this worker another with --dir", dir,
+                    lock_holder(dir))));
+  node.agent.spool_dir = dir + "/spool";
+  node.agent.store = value_or_throw(cluster::ContentStore::open(dir, content_max_of(options)));
+  WorkerOptions worker;
+  worker.state_dir = dir;
+  worker.executor = value_or_throw(find_executor(engine_options(options)));
+  worker.executors_max = jobs_of(engine_options(options));
+  impl_->transport = value_or_throw(transport_for(options.head, node.session));
+  auto make = [worker](Worker::OnReport on_report) {
+    return make_worker(worker, std::move(on_report));
+  };
+  impl_->node = value_or_throw(cluster::Node::start(*impl_->transport, std::move(node), make));
+}
+
+WorkerNode::~WorkerNode() {
+  impl_->node.reset();  // before what it uses
+}
+
+bool WorkerNode::is_connected() const { return impl_->node->is_connected(); }
+
+}  // namespace flow
