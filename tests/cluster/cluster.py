@@ -146,6 +146,21 @@ class Cluster(place.Place):
         other = {"a": "b", "b": "a"}[where[0]]
         self.assertEqual(run["tasks"][0]["worker"], other)
 
+    def test_the_language_model_ends_with_the_same_weights(self):
+        example = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "gpt")
+        small = [word for pair in ("steps=600", "every=20", "batch=8", "context=32", "width=64", "layers=2",
+                                   "letters=20") for word in ("--param", pair)]
+        alone = self.result("run", example, *small, "--state", "alone")
+        client = self.start("run", example, *small, "--workers", "3", "--json")
+        self.until("a checkpoint", lambda: self.saved_steps() >= 1)
+        where = [name for name, node in self.nodes().items() if any("train" in task for task in node["tasks"])]
+        self.assertEqual(len(where), 1, "it had ended")
+        with open(self.path(".flow", "workers", where[0], "lock")) as lock:
+            os.kill(int(lock.read().split()[1]), signal.SIGKILL)
+        run = json.loads(self.exits(0, self.end(client)).out.splitlines()[-1])
+        self.assertEqual(run["result"], alone)
+        self.assertEqual({task["name"]: task["attempts"] for task in run["tasks"]}["train"], 2)
+
     def saved_steps(self):
         folder = self.path(".flow", "checkpoints")
         names = [name for _, _, files in os.walk(folder) for name in files]
