@@ -43,30 +43,37 @@ bool is_on(const Unit& unit, HostId host) {
                                    [host](const Placement& rank) { return rank.host == host; });
 }
 
-int32_t take_ranks(State& state, const Run& run, UnitId unit) {
-  const Unit& u = run.units[unit];
+namespace {
+
+/// Calls `change(host, held, gpus)` for what each rank holds of its host; the CPUs of all.
+template <typename Change>
+int32_t for_each_held(State& state, const Run& run, UnitId unit, Change change) {
   int32_t cpus_milli = 0;
-  for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
+  for_each_rank(run.units[unit], [&](HostId at, const std::vector<std::string>& gpus) {
     Host& host = state.hosts[at];
     ReadyClass held = held_on(host.info, run, unit);
-    take(host.room, held, u.expected_us);
-    take_gpus(host.info.gpus, host.room, held.gpu, gpus);
+    change(host, held, gpus);
     cpus_milli += held.cpus_milli;
   });
   return cpus_milli;
 }
 
-int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
-  const Unit& u = run.units[unit];
-  int32_t cpus_milli = 0;
-  for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
-    Host& host = state.hosts[at];
-    ReadyClass held = held_on(host.info, run, unit);
-    give_back(host.room, held, u.expected_us);
-    give_back_gpus(host.info.gpus, host.room, held.gpu, gpus);
-    cpus_milli += held.cpus_milli;
+}  // namespace
+
+int32_t take_ranks(State& state, const Run& run, UnitId unit) {
+  uint32_t expected_us = run.units[unit].expected_us;
+  return for_each_held(state, run, unit, [&](Host& host, const ReadyClass& held, const auto& gpus) {
+    take(host.room, held, expected_us);
+    take_gpus(host.info.gpus, host.room, held.gpu, gpus);
   });
-  return cpus_milli;
+}
+
+int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
+  uint32_t expected_us = run.units[unit].expected_us;
+  return for_each_held(state, run, unit, [&](Host& host, const ReadyClass& held, const auto& gpus) {
+    give_back(host.room, held, expected_us);
+    give_back_gpus(host.info.gpus, host.room, held.gpu, gpus);
+  });
 }
 
 uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass& needs,
