@@ -400,7 +400,9 @@ std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
   core::State alone;
   size_t named = 1;
   for (const core::Unit& unit : run.units)
-    for (core::HostId host : core::hosts_of(unit)) named = std::max(named, size_t{host} + 1);
+    core::for_each_rank(unit, [&](core::HostId host, const std::vector<std::string>&) {
+      named = std::max(named, size_t{host} + 1);
+    });
   for (size_t i = 1; i < std::min(named, state.hosts.size()); i++) {
     core::Host& host = alone.hosts.emplace_back();
     host.info.name = state.hosts[i].info.name;

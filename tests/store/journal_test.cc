@@ -218,16 +218,22 @@ TEST_CASE("bytes of version 4, of gangs, replay") {
   }
 }
 
+namespace {
+
+void record(core::State& live, core::Event event) {
+  std::vector<core::Command> ignored;
+  REQUIRE(core::admit(live, event));
+  core::apply(live, {live.sequence + 1, 1000, std::move(event)}, ignored);
+}
+
+}  // namespace
+
 TEST_CASE("a snapshot keeps the ranks of a gang, and refuses one with a rank that is nowhere") {
   auto plan = std::make_shared<Plan>(*small_plan());
   plan->defs[0].resources.ranks = 3;
   FindPlan find_plan = [&](const Digest&) { return plan; };
   core::State live;
-  std::vector<core::Command> commands;
-  auto feed = [&](core::Event event) {
-    REQUIRE(core::admit(live, event));
-    core::apply(live, {live.sequence + 1, 1000, std::move(event)}, commands);
-  };
+  auto feed = [&](core::Event event) { record(live, std::move(event)); };
   feed(core::EngineStarted{1, 2000, 1 << 30});
   feed(core::HostJoined{{"w1", 1000, 0, {}}});
   feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
@@ -253,11 +259,7 @@ TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is re
   auto plan = small_plan();
   FindPlan find_plan = [&](const Digest&) { return plan; };
   core::State live;
-  std::vector<core::Command> commands;
-  auto feed = [&](core::Event event) {
-    REQUIRE(core::admit(live, event));
-    core::apply(live, {live.sequence + 1, 1000, std::move(event)}, commands);
-  };
+  auto feed = [&](core::Event event) { record(live, std::move(event)); };
   feed(core::EngineStarted{1, 2000, 1 << 30});
   feed(core::HostJoined{{"gone", 1000, 0, {}}});
   feed(of_awaited_hosts()[0].event);
@@ -295,11 +297,7 @@ TEST_CASE(
   plan->defs[0].resources.gpus_milli = 500;
   FindPlan find_plan = [&](const Digest&) { return plan; };
   core::State live;
-  std::vector<core::Command> commands;
-  auto feed = [&](core::Event event) {
-    REQUIRE(core::admit(live, event));
-    core::apply(live, {live.sequence + 1, 1000, std::move(event)}, commands);
-  };
+  auto feed = [&](core::Event event) { record(live, std::move(event)); };
   feed(core::EngineStarted{1, 2000, 1 << 30});
   feed(of_gpus()[0].event);
   feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
