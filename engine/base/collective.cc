@@ -136,4 +136,10 @@ size_t piece_bytes(const CollectiveCall& call) {
   return static_cast<size_t>(call.count) * dtype_size(call.dtype);
 }
 
+Status check_rank(int rank, int ranks) {
+  if (ranks >= 1 && ranks <= kRanksMax && rank >= 0 && rank < ranks) return {};
+  return user_error(
+      fmt::format("no rank {} of {}: a gang has 1 to {} ranks", rank, ranks, kRanksMax));
+}
+
 }  // namespace flow

@@ -14,6 +14,8 @@
 
 #include "tests/bench/bench.hpp"
 #include "tests/bench/collectives_loop.hpp"
+#include "tests/bench/floors.hpp"
+#include "tests/transports/collective/meeting.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/ucx/ucx.hpp"
 
@@ -25,24 +27,6 @@ extern "C" char** environ;
 namespace {
 
 using Times = std::map<size_t, double>;  // us, by bytes
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// Ranks of the benchmark give each other their addresses in a folder.
-std::vector<std::string> swap_addresses(const std::string& folder, int rank, int ranks,
-                                        const std::string& own) {
-  std::string path = folder + "/" + std::to_string(rank);
-  write_text(path + ".new", own);
-  std::filesystem::rename(path + ".new", path);
-  std::vector<std::string> all(static_cast<size_t>(ranks));
-  for (int i = 0; i < ranks; i++)
-    while ((all[static_cast<size_t>(i)] = read_file(folder + "/" + std::to_string(i))).empty())
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  return all;
-}
 
 /// --rank RANK RANKS FOLDER shm|ucx
 int be_rank(char** arguments) {
@@ -85,16 +69,6 @@ int be_rank(char** arguments) {
   };
   time_all_reduce(options.rank, reduce, last);
   return 0;
-}
-
-std::string output_of(const std::string& command) {
-  std::string text;
-  FILE* pipe = ::popen((command + " 2>/dev/null").c_str(), "r");
-  if (pipe == nullptr) return text;
-  char buffer[4096];
-  while (size_t got = std::fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, got);
-  ::pclose(pipe);
-  return text;
 }
 
 void keep_best(const std::string& output, Times& best) {

@@ -218,10 +218,7 @@ Result<std::unique_ptr<Communicator>> GangRendezvous::join(
 }  // namespace collective
 
 Result<std::unique_ptr<Rendezvous>> make_rendezvous(const GangOptions& options) {
-  if (options.ranks < 1 || options.ranks > kRanksMax || options.rank < 0 ||
-      options.rank >= options.ranks)
-    return user_error(fmt::format("no rank {} of {}: a gang has 1 to {} ranks", options.rank,
-                                  options.ranks, kRanksMax));
+  FLOW_TRY(check_rank(options.rank, options.ranks));
   auto segment = collective::Segment::make(sha256(options.gang), options.rank, options.ranks);
   if (!segment.ok()) return segment.error();
   auto made = std::make_unique<collective::GangRendezvous>(options, std::move(*segment));

@@ -83,10 +83,7 @@ Result<std::unique_ptr<Communicator>> NcclRendezvous::join(
 }  // namespace nccl
 
 Result<std::unique_ptr<Rendezvous>> make_nccl_rendezvous(const NcclOptions& options) {
-  if (options.ranks < 1 || options.ranks > kRanksMax || options.rank < 0 ||
-      options.rank >= options.ranks)
-    return user_error(fmt::format("no rank {} of {}: a gang has 1 to {} ranks", options.rank,
-                                  options.ranks, kRanksMax));
+  FLOW_TRY(check_rank(options.rank, options.ranks));
   auto version = nccl_version();
   if (!version.ok()) return version.error();
   auto made = std::make_unique<nccl::NcclRendezvous>(options);

@@ -108,5 +108,7 @@ class Rendezvous {
 };
 
 constexpr int kRanksMax = 4096;
+/// A user's mistake in them.
+Status check_rank(int rank, int ranks);
 
 }  // namespace flow

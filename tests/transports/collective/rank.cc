@@ -8,35 +8,17 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/transports/collective/meeting.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/ucx/ucx.hpp"
 
 using namespace flow;
 
 namespace {
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<std::string> swap_addresses(const std::string& folder, int rank, int ranks,
-                                        const std::string& own) {
-  std::string path = folder + "/" + std::to_string(rank);
-  std::ofstream(path + ".new", std::ios::binary) << own;
-  std::filesystem::rename(path + ".new", path);
-  std::vector<std::string> all(static_cast<size_t>(ranks));
-  for (int i = 0; i < ranks; i++)
-    while ((all[static_cast<size_t>(i)] = read_file(folder + "/" + std::to_string(i))).empty())
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  return all;
-}
 
 int say(const Status& status) {
   std::printf("%s\n", status.ok() ? "ok" : status.error().message.c_str());
