@@ -16,7 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kJobsMax = 100'000;
 constexpr const char* kListenDefault = "127.0.0.1:7117";
 
 /// Until a signal comes, or `ended` is told.

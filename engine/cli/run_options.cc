@@ -12,7 +12,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kJobsMax = 100'000;
 constexpr int kWorkersMax = 256;
 
 std::string nearest_file(const fs::path& path) {

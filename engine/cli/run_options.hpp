@@ -7,6 +7,8 @@
 
 namespace flow::cli {
 
+constexpr int kJobsMax = 100'000;
+
 struct RunArguments {
   std::vector<std::string> params;  // k=v
   std::string params_file, name, out, serve_for, grace;

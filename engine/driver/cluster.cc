@@ -65,11 +65,7 @@ Cluster::~Cluster() {
 }
 
 void Cluster::await_earlier(int64_t adopt_ms) {
-  std::vector<std::string> names;
-  driver_.inspect([&](const core::State& state, Resolver&) {
-    for (const core::Host& host : state.hosts)
-      if (host.is_awaited) names.push_back(host.info.name);
-  });
+  std::vector<std::string> names = driver_.awaited_hosts();
   std::lock_guard lock(mutex_);
   for (const std::string& name : names) {
     members_[name];

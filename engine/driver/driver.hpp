@@ -109,8 +109,10 @@ class Driver {
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
-  // hosts.cc: workers of other machines. None of these blocks.
+  // hosts.cc: workers of other machines. Only awaited_hosts blocks.
   Fleet& fleet() { return fleet_; }
+  /// Those that an engine before this one had, and that may be back.
+  std::vector<std::string> awaited_hosts();
   /// `decided` is called when it is committed and what follows from it was told, or with false
   /// where it is refused.
   void host_joined(core::HostJoined event, std::function<void(bool admitted)> decided);

@@ -10,6 +10,15 @@ std::string Driver::host_name(core::HostId host) const {
   return host < state_.hosts.size() ? state_.hosts[host].info.name : "";
 }
 
+std::vector<std::string> Driver::awaited_hosts() {
+  std::vector<std::string> names;
+  inspect([&](const core::State& state, Resolver&) {
+    for (const core::Host& host : state.hosts)
+      if (host.is_awaited) names.push_back(host.info.name);
+  });
+  return names;
+}
+
 // What it brought that it is to stop is told so before it is welcome: the rest of it goes on then.
 void Driver::host_joined(core::HostJoined event, std::function<void(bool)> decided) {
   Input input;

@@ -107,6 +107,13 @@ Result<int> listen_at(const std::string& path) {
   return environment_error(fmt::format("cannot listen at `{}`: {}", path, std::strerror(failed)));
 }
 
+Result<Value> SocketLink::ask(const std::string& path, const Value& request) {
+  auto link = connect(path);
+  FLOW_TRY(link);
+  if (!(*link)->send(request)) return environment_error("the other side is gone");
+  return (*link)->receive();
+}
+
 bool SocketLink::send(const Value& frame) {
   std::string bytes = encode_value(frame);
   if (bytes.size() > kLinkFrameMax) return false;

@@ -30,6 +30,8 @@ class SocketLink {
   /// the given time; -1 waits for ever.
   Result<Value> receive(int64_t within_ms = -1);
   void shut_down();  // wakes a thread that receives
+  /// The one answer of whoever listens at `path`.
+  static Result<Value> ask(const std::string& path, const Value& request);
 
  private:
   int descriptor_;

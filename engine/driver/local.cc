@@ -51,12 +51,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
 // What workers of an engine that died still run is for this one to adopt, where it leads them.
 Status LocalEngine::lead(const std::string& dir) {
   if (!leads_cluster(options_)) {
-    std::vector<std::string> awaited;
-    driver_->inspect([&](const core::State& state, Resolver&) {
-      for (const core::Host& host : state.hosts)
-        if (host.is_awaited) awaited.push_back(host.info.name);
-    });
-    for (const std::string& name : awaited)
+    for (const std::string& name : driver_->awaited_hosts())
       driver_->host_lost(name, "the engine was started again without workers");
     return {};
   }

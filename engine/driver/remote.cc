@@ -87,9 +87,7 @@ bool RemoteEngine::is_writer() const {
 }
 
 std::optional<Value> RemoteEngine::look(const Value& request) const {
-  auto link = SocketLink::connect(socket_path(dir_));
-  if (!link.ok() || !(*link)->send(request)) return std::nullopt;
-  auto answer = (*link)->receive();
+  auto answer = SocketLink::ask(socket_path(dir_), request);
   return answer.ok() ? std::optional(std::move(*answer)) : std::nullopt;
 }
 

@@ -45,11 +45,8 @@ std::string executor_program(const EngineOptions& options) {
 
 ClusterInfo cluster_info(const EngineOptions& options) {
   std::string dir = state_directory(options);
-  auto link = SocketLink::connect(socket_path(dir));
   Value request = Value::map({{"version", int64_t{kLinkVersion}}, {"verb", "nodes"}});
-  auto answer = link.ok() && (*link)->send(request)
-                    ? (*link)->receive()
-                    : Result<Value>(environment_error("nobody listens"));
+  auto answer = SocketLink::ask(socket_path(dir), request);
   if (!answer.ok())
     throw Failed(environment_error(fmt::format(
         "no flow is at work on the state `{}`: `flow head` or `flow run` has to run there", dir)));
