@@ -7,6 +7,8 @@
 
 #include "engine/base/units.hpp"
 #include "kernels/tensor/runtime.hpp"
+#include "lua/comm.hpp"
+#include "lua/gradient_hooks.hpp"
 #include "lua/lib.hpp"
 #include "lua/state.hpp"
 #include "lua/tensor_budget.hpp"
@@ -67,8 +69,23 @@ void State::begin_attempt(const AttemptRequest& request, AttemptHost& host) {
     memory_.limit = memory_.used + memory_.tensors + static_cast<size_t>(request.memory_bytes);
 }
 
+// The others hear why this rank failed; and nothing uses its tensors any more.
+void State::end_comm(AttemptOutcome& outcome) {
+  std::shared_ptr<Comm> comm = std::exchange(context_.comm, nullptr);
+  if (comm == nullptr) return;
+  bool has_failed = outcome.kind == AttemptOutcome::Kind::failed;
+  outcome.lost_gang = has_failed && comm->has_failed();
+  if (has_failed) comm->abort(context_.host->hidden(outcome.message));
+  if (outcome.kind != AttemptOutcome::Kind::succeeded) return comm->leave();
+  Status finished = comm->finish();
+  if (finished.ok()) return;
+  outcome = failed(finished.error().message);
+  outcome.lost_gang = true;
+}
+
 void State::end_attempt() {
   memory_.limit = 0;
+  end_gradient_hooks(L_);
   lua_settop(L_, 0);
   end_loaders();
   close_files(L_);
@@ -210,6 +227,7 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
     outcome.lost_gpu = lost;
   }
   bool serves = is_service && outcome.kind == AttemptOutcome::Kind::succeeded;
+  if (!serves) end_comm(outcome);
   if (serves) {
     lua_settop(L_, 0);
     flush_output(L_);

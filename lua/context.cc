@@ -41,13 +41,6 @@ VmContext& attempt_context(lua_State* L, const char* method) {
   return ctx;
 }
 
-[[noreturn]] void unwind(lua_State* L, Sandbox::Unwind why) {
-  sandbox(L).unwind = why;
-  lua_pushlightuserdata(L, const_cast<char*>(&kUnwindKey));
-  lua_error(L);
-  std::abort();
-}
-
 // Whatever a step's function calls is named below it.
 class StepScope {
  public:
@@ -139,10 +132,8 @@ int context_index(lua_State* L) {  // upvalue 1: names to methods and to numbers
       lua_pushinteger(L, request.ranks);
       break;
     case kComm:
-      raise(
-          L,
-          "ctx.comm talks to the other ranks of a gang, and this task runs alone: gangs come with "
-          "a cluster build; leave the call out where ctx.ranks == 1");
+      push_comm(L);
+      break;
     case kDevice:
       lua_pushstring(L, request.gpus > 0 ? "cuda:0" : "cpu");
       break;
@@ -410,6 +401,13 @@ void push_context_metatable(lua_State* L) {
 }
 
 }  // namespace
+
+void unwind(lua_State* L, Sandbox::Unwind why) {
+  sandbox(L).unwind = why;
+  lua_pushlightuserdata(L, const_cast<char*>(&kUnwindKey));
+  lua_error(L);
+  std::abort();
+}
 
 void push_task_context(lua_State* L) {
   lua_newuserdatauv(L, 0, 0);

@@ -201,18 +201,8 @@ std::string next_name(GraphBuilder& graph, const std::string& name) {
   return full;
 }
 
-// What a graph calls is checked before anything runs; what a dynamic task calls, when it does.
-void refuse_lacking(lua_State* L, const TaskDef& def) {
-  std::vector<std::string> lacks = lacks_of(def.resources);
-  if (lacks.empty()) return;
-  raise(L, fmt::format("the task `{}` ({}:{}) {}", def.name, def.file, def.line, lacks.front()));
-}
-
 uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task) {
-  if (context(L).phase == Phase::task) {
-    refuse_lacking(L, task.def);
-    return task.def.ordinal;
-  }
+  if (context(L).phase == Phase::task) return task.def.ordinal;
   auto [found, is_new] = graph.def_of.emplace(&task, static_cast<uint32_t>(graph.plan.defs.size()));
   if (is_new) graph.plan.defs.push_back(task.def);
   return found->second;

@@ -14,7 +14,9 @@ namespace flow::lua {
 /// Everything that belongs to one lua_State; at `context(L)`.
 struct VmContext;
 struct GraphBuilder;
-struct Sandbox;  // sandbox.hpp
+struct Sandbox;       // sandbox.hpp
+class Comm;           // comm.hpp
+class GradientHooks;  // gradient_hooks.hpp
 
 enum class Phase : uint8_t { loading, building, task };
 
@@ -27,6 +29,8 @@ struct VmContext {
   std::map<std::string, File> input_files;  // in a task: absolute path -> the file it is
   Sandbox* sandbox = nullptr;
   bool answers = false;  // a service's predict runs: its result outlives what it was read from
+  std::shared_ptr<Comm> comm;            // in a task that has used ctx.comm
+  std::shared_ptr<GradientHooks> hooks;  // in a task that has set one
 };
 VmContext& context(lua_State* L);
 /// Before anything that lasts or that others can see: returns once the attempt's start is durable.
@@ -172,5 +176,10 @@ std::string library_name(lua_State* L, int index);
 /// Pushes the ctx of an attempt. ctx:wait and a stop at ctx:step/checkpoint unwind with a private
 /// error value that is recognised even through the script's pcall.
 void push_task_context(lua_State* L);
+
+// ---- comm_calls.cc
+// ---------------------------------------------------------------------------------------------------
+/// Pushes ctx.comm.
+void push_comm(lua_State* L);
 
 }  // namespace flow::lua

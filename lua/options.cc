@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "engine/base/units.hpp"
+#include "engine/plan/where.hpp"
+#include "flow/collective.hpp"
 #include "lua/graph.hpp"
 
 namespace flow::lua {
@@ -13,7 +15,7 @@ namespace flow::lua {
 namespace {
 
 constexpr double kCpusMax = 100'000, kGpusMax = 10'000;
-constexpr lua_Integer kRetriesMax = 1'000'000, kRanksMax = 65'536, kBatchMax = 1'000'000;
+constexpr lua_Integer kRetriesMax = 1'000'000, kBatchMax = 1'000'000;
 constexpr size_t kTextMax = 10'000;  // bytes of an option's text; a command has no such bound
 
 constexpr uint8_t bit(TaskKind kind) { return static_cast<uint8_t>(1u << static_cast<int>(kind)); }
@@ -164,7 +166,10 @@ void read_gpu(const Option& option) {
   option.def.resources.gpu_model = std::move(pattern);
 }
 void read_where(const Option& option) {
-  option.def.resources.where = option.text("a label expression in a string");
+  std::string text = option.text("a label expression in a string");
+  auto parsed = Where::parse(text);
+  if (!parsed.ok()) option.wrong("\"disk == ssd and not shared\": it " + parsed.error().message);
+  option.def.resources.where = std::move(text);
 }
 void read_ranks(const Option& option) {
   constexpr const char* kForm = "a whole number from 1, or { min =, max = }";

@@ -163,6 +163,10 @@ bool reaches_modules(std::string_view library_name);
 /// Names of the globals that the script defined, sorted.
 std::vector<std::string> script_globals(lua_State* L);
 
+// ---- context.cc
+/// Ends the attempt with the private error.
+[[noreturn]] void unwind(lua_State* L, Sandbox::Unwind why);
+
 // ---- error_value.cc
 /// Pushes the text of an error whose value, at `index`, is no string.
 void push_error_text(lua_State* L, int index);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/plan/plan.hpp"
+#include "flow/collective.hpp"
 #include "flow/gpu.hpp"
 
 namespace flow {
@@ -72,6 +73,11 @@ class AttemptHost {
   virtual std::string env(const std::string& name, bool& found) = 0;  // the submitter's environment
   /// The text as it may be kept and shown: a value of flow.env in it is ***.
   virtual std::string hidden(std::string text) const = 0;
+  /// What joins this rank to the others of its gang. Asked for when the script first uses ctx.comm,
+  /// once at most; let go of before run() returns. Null: this rank is alone, of one.
+  virtual Result<std::shared_ptr<Communicator>> communicator() {
+    return std::shared_ptr<Communicator>();
+  }
 };
 
 struct WaitState {  // of one ctx:wait, by its name ("approved", "approved#2")
@@ -103,6 +109,7 @@ struct AttemptOutcome {
   bool waited = false;                   // ctx:wait was called: its answer is this run's
   bool reached_outside = false;          // through io or os.execute: programs may be left
   bool lost_gpu = false;                 // this process can do nothing more on it
+  bool lost_gang = false;  // failed, but first a collective did: the cause may be another rank
   // failed
   bool out_of_memory = false;
   bool bad_result = false;         // cannot cross an edge

@@ -71,6 +71,7 @@ class State {
   void keep_service(const AttemptRequest& request, const TaskObject& task, AttemptOutcome& out);
   AttemptOutcome attempt(const AttemptRequest& request, AttemptHost& host, bool is_service);
   void begin_attempt(const AttemptRequest& request, AttemptHost& host);
+  void end_comm(AttemptOutcome& outcome);
   void end_attempt();
   void take_snapshots();
 

@@ -6,6 +6,7 @@
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
 #include "kernels/tensor/fusion.hpp"
+#include "lua/gradient_hooks.hpp"
 #include "lua/sandbox.hpp"
 #include "lua/tensor.hpp"
 
@@ -21,7 +22,7 @@ int backward(lua_State* L) {  // x:backward([gradient])
   Tensor gradient = lua_isnoneornil(L, 2)
                         ? Tensor()
                         : check_object(L, 2, "the gradient of x:backward").detached();
-  tensors::backward(root, gradient);
+  backward_with_hooks(L, root, gradient);
   return 0;
 }
 
@@ -228,7 +229,9 @@ Tensor called_again(lua_State* L, Tensor out, int arguments, const std::vector<T
       if (to.wants(i) && leaves[i].gradient()) to.set(i, leaves[i].gradient());
     lua_settop(L, top);
   };
-  return tensors::record("checkpoint", std::move(out), operands, std::move(again));
+  Tensor made = tensors::record("checkpoint", std::move(out), operands, std::move(again));
+  made.node()->set_reaches_any();
+  return made;
 }
 
 // flow.checkpoint(f, …): what f returns, one tensor, without keeping what its operations keep: its
@@ -372,7 +375,9 @@ int call_custom(lua_State* L) {
     }
     lua_settop(L, top);
   };
-  push_object(L, tensors::record("custom_gradient", out, operands, std::move(back)));
+  Tensor made = tensors::record("custom_gradient", out, operands, std::move(back));
+  made.node()->set_reaches_any();
+  push_object(L, made);
   return 1;
 }
 
@@ -426,6 +431,7 @@ void open_tensor_gradients(lua_State* L, int flow_table) {
                           {"fuse", guarded<fuse>},
                           {"custom_gradient", guarded<custom_gradient>},
                           {"clip_grad_norm", guarded<clip_norm>},
+                          {"gradient_hook", guarded<push_gradient_hook>},
                           {nullptr, nullptr}};
   lua_pushvalue(L, flow_table);
   luaL_setfuncs(L, functions, 0);

@@ -2,7 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <memory>
 
 namespace flow {
 
@@ -26,6 +33,35 @@ std::string address_text(const Address& address) {
   bool has_colons = address.host.find(':') != std::string::npos;
   return has_colons ? fmt::format("[{}]:{}", address.host, address.port)
                     : fmt::format("{}:{}", address.host, address.port);
+}
+
+// A datagram's socket that is connected sends nothing, and has the address it would send from.
+Result<std::string> own_host_towards(const Address& there) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  constexpr const char* kAnyPort = "9";
+  int code = ::getaddrinfo(there.host.c_str(), kAnyPort, &hints, &found);
+  if (code != 0)
+    return environment_error(
+        fmt::format("no address of `{}`: {}", there.host, ::gai_strerror(code)));
+  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> freed(found, ::freeaddrinfo);
+  std::string why = "no way there";
+  for (addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    int descriptor = ::socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) continue;
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    auto* own_address = reinterpret_cast<sockaddr*>(&own);
+    char host[NI_MAXHOST];
+    bool ok = ::connect(descriptor, each->ai_addr, each->ai_addrlen) == 0 &&
+              ::getsockname(descriptor, own_address, &size) == 0 &&
+              ::getnameinfo(own_address, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+    if (!ok) why = std::strerror(errno);
+    ::close(descriptor);
+    if (ok) return std::string(host);
+  }
+  return environment_error(fmt::format("no way to `{}`: {}", there.host, why));
 }
 
 bool is_loopback(std::string_view host) {

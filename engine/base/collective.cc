@@ -59,8 +59,9 @@ Status check_peer(const CollectiveCall& call, int rank, int ranks) {
 }  // namespace
 
 const char* collective_name(Collective what) {
-  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                    "all_to_all", "barrier",        "send",       "recv"};
+  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                    "broadcast",  "all_to_all",     "barrier",
+                                    "send",       "recv",           "leave"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -104,6 +105,13 @@ CollectiveCall all_to_all(const void* from, void* to, int64_t count, DType dtype
 
 CollectiveCall barrier() { return {}; }
 
+CollectiveCall leave(bool waits) {
+  CollectiveCall call;
+  call.what = Collective::leave;
+  call.count = waits ? 1 : 0;
+  return call;
+}
+
 CollectiveCall send(const void* from, int64_t count, DType dtype, int to_rank) {
   return moving(Collective::send, from, nullptr, count, dtype, to_rank);
 }
@@ -125,6 +133,7 @@ Status check(const CollectiveCall& call, int rank, int ranks) {
 std::string collective_text(const CollectiveCall& call) {
   std::string text = collective_name(call.what);
   if (call.what == Collective::barrier) return text;
+  if (call.what == Collective::leave) return call.count > 0 ? "wait" : text;
   if (reduces(call.what)) text += fmt::format("({})", reduce_op_name(call.op));
   text += fmt::format(" of {} {}", call.count, dtype_name(call.dtype));
   if (call.what == Collective::send) return text + fmt::format(" to rank {}", call.peer);

@@ -7,10 +7,10 @@ void add_cancel(CLI::App& app, Session& session) {
   auto selector = std::make_shared<std::string>();
   CLI::App* verb = add_verb(app, session, "cancel", "end a run for good");
   add_run_argument(verb, *selector, true);
+  add_head_options(verb, session);
   verb->callback([&session, selector] {
     session.action = [&session, selector] {
-      Reader reader(session.engine());
-      std::string run = reader.show(*selector).id;
+      std::string run = find_run(session, *selector).id;
       Engine engine(session.engine());
       engine.cancel(run);
       if (session.json) {

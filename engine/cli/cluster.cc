@@ -1,7 +1,11 @@
 // flow head, flow worker, flow nodes: a cluster of machines.
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <climits>
 #include <condition_variable>
+#include <csignal>
 #include <filesystem>
 #include <mutex>
 #include <sstream>
@@ -17,25 +21,36 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kListenDefault = "127.0.0.1:7117";
+constexpr int64_t kDrainMs = 30'000;
+constexpr int64_t kLookMs = 500;
 
-/// Until a signal comes, or `ended` is told.
+/// For signals, and for an end that is told.
 class Wait {
  public:
-  Wait() : signals_([this](int) { end(); }) {}
-  void end() {
-    std::lock_guard lock(mutex_);
-    is_over_ = true;
-    over_.notify_all();
-  }
-  void wait() {
+  explicit Wait(int also = 0) : signals_([this](int count) { note(count); }, also) {}
+  void end() { note(kEnd); }
+  /// Until so many signals came, or it is the end.
+  void wait(int signals) {
     std::unique_lock lock(mutex_);
-    over_.wait(lock, [this] { return is_over_; });
+    came_.wait(lock, [&] { return count_ >= signals; });
+  }
+  /// The same, for a time; false where neither was.
+  bool wait_for(int signals, int64_t ms) {
+    std::unique_lock lock(mutex_);
+    return came_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return count_ >= signals; });
   }
 
  private:
+  static constexpr int kEnd = INT_MAX;
+  void note(int count) {
+    std::lock_guard lock(mutex_);
+    count_ = std::max(count_, count);
+    came_.notify_all();
+  }
+
   std::mutex mutex_;
-  std::condition_variable over_;
-  bool is_over_ = false;
+  std::condition_variable came_;
+  int count_ = 0;
   Signals signals_;
 };
 
@@ -66,15 +81,17 @@ int lead(const Session& session, const HeadArguments& arguments) {
     print_line("the head of `" + state_directory(options) + "` listens at " + engine.address());
     print_line("workers join it with: flow worker --join " + engine.address() + " --secret-file " +
                secret);
-    print_line("runs start on it with: flow run FILE --state " + state_directory(options));
+    print_line("runs start on it with: flow run FILE --state " + state_directory(options) +
+               ", or from another machine: flow run FILE --head " + engine.address() +
+               " --secret-file " + secret);
   }
   flush_output();
-  wait.wait();
+  wait.wait(1);
   return kDone;
 }
 
 struct WorkerArguments {
-  std::string join, secret_file, name, dir, memory, content_max;
+  std::string join, secret_file, name, dir, memory, content_max, drain, head_timeout;
   int32_t jobs = 0;
   std::vector<std::string> labels;
   bool show = false, until_eof = false;
@@ -119,7 +136,9 @@ void print_node(const NodeInfo& node) {
   for (const Gpu& gpu : node.gpus)
     print_line("gpu     " + gpu.uuid + "  " + gpu.name + "  " +
                format_bytes(static_cast<uint64_t>(gpu.memory_bytes)) +
-               (gpu.numa < 0 ? "" : "  NUMA node " + std::to_string(gpu.numa)));
+               (gpu.numa < 0 ? "" : "  NUMA node " + std::to_string(gpu.numa)) +
+               (gpu.nvlink < 0 ? "" : "  NVLink " + std::to_string(gpu.nvlink)) +
+               (gpu.fabric.empty() ? "" : "  fabric " + gpu.fabric));
   for (const auto& [name, value] : node.labels) print_line("label   " + name + "=" + value);
 }
 
@@ -131,6 +150,19 @@ void end_with_stdin(Wait& wait) {
     }
     wait.end();
   }).detach();
+}
+
+/// Until nothing is left of what ran, the time is over, or a second signal comes.
+void drain(WorkerNode& node, Wait& wait, int64_t within_ms,
+           const std::function<void(const std::string&)>& note) {
+  constexpr int64_t kPauseMs = 20;
+  int64_t until = now_ms() + within_ms;
+  node.drain(within_ms, "it was asked to end");
+  if (!node.is_drained())
+    note("leaving: what runs has " + format_duration(within_ms) +
+         " to save its state; once more to end it now");
+  while (!node.is_drained() && now_ms() < until && !wait.wait_for(2, kPauseMs)) {
+  }
 }
 
 int work(const Session& session, const WorkerArguments& arguments) {
@@ -156,10 +188,20 @@ int work(const Session& session, const WorkerArguments& arguments) {
     print_line(local_time(now_ms()) + "  " + text);
     flush_output();
   };
-  Wait wait;
+  Wait wait(SIGUSR2);  // what a batch system sends before its time limit
   if (arguments.until_eof) end_with_stdin(wait);
+  int64_t drain_ms = kDrainMs, alone_max_ms = INT64_MAX;
+  if (!arguments.drain.empty()) drain_ms = parse_duration("--drain", arguments.drain);
+  if (!arguments.head_timeout.empty())
+    alone_max_ms = parse_duration("--head-timeout", arguments.head_timeout);
   WorkerNode node(options);
-  wait.wait();
+  while (!wait.wait_for(1, kLookMs)) {
+    if (node.without_head_ms() < alone_max_ms) continue;
+    options.on_note("there has been no head for " + format_duration(alone_max_ms) +
+                    ", which is as long as this worker waits for one (--head-timeout)");
+    return kDone;
+  }
+  if (!wait.wait_for(2, 0)) drain(node, wait, drain_ms, options.on_note);
   return kDone;
 }
 
@@ -170,6 +212,17 @@ std::vector<std::string> row_of(const NodeInfo& node) {
           format_bytes(static_cast<uint64_t>(node.memory_bytes)),
           node.gpus.empty() ? "" : plural(node.gpus.size(), "GPU"),
           node.address};
+}
+
+/// "" where nothing was moved.
+std::string moved_text(const NodeInfo& node) {
+  auto part = [](const MovedContent& moved, const char* where) {
+    if (moved.pieces == 0) return std::string();
+    return ", " + format_bytes(moved.bytes) + " (" + std::to_string(moved.pieces) + ") " + where;
+  };
+  std::string text = part(node.from_head, "from the head") +
+                     part(node.from_workers, "from workers") + part(node.to_workers, "to workers");
+  return text.empty() ? "" : "content: " + text.substr(2);
 }
 
 /// A line a machine, and below it what runs there.
@@ -188,6 +241,8 @@ int list_nodes(const Session& session) {
   for (size_t i = 0; std::getline(lines, line); i++) {
     print_line(line);
     for (const std::string& task : cluster.nodes[i].tasks) print_line("    " + task);
+    std::string moved = moved_text(cluster.nodes[i]);
+    if (!moved.empty()) print_line("    " + moved);
   }
   return kDone;
 }
@@ -234,6 +289,12 @@ void add_worker(CLI::App& app, Session& session) {
                    "CPU slots (default: the CPUs this process may use)")
       ->type_name("N")
       ->check(whole_number("--jobs", 1, kJobsMax));
+  verb->add_option("--drain", arguments->drain,
+                   "time to save after SIGTERM, before it leaves (30s); a second one ends it")
+      ->type_name("TIME");
+  verb->add_option("--head-timeout", arguments->head_timeout,
+                   "end when there has been no head for so long (never)")
+      ->type_name("TIME");
   verb->add_flag("--show", arguments->show, "print what this machine has, and end");
   verb->add_flag("--until-eof", arguments->until_eof, "end when the standard input does");
   verb->callback([&session, arguments] {
@@ -243,6 +304,7 @@ void add_worker(CLI::App& app, Session& session) {
 
 void add_nodes(CLI::App& app, Session& session) {
   CLI::App* verb = add_verb(app, session, "nodes", "list a cluster's machines and what runs there");
+  add_head_options(verb, session);
   verb->callback([&session] { session.action = [&session] { return list_nodes(session); }; });
 }
 

@@ -28,8 +28,22 @@ int exit_code(ErrorKind kind) {
 }
 
 EngineOptions Session::engine(int32_t jobs, int32_t workers) const {
+  if (head.empty() && !secret_file.empty())
+    fail("--secret-file is for --head HOST:PORT, the head of another machine: give both.");
+  if (!head.empty() && !state.empty())
+    fail("--head means the state of the head at " + head +
+         ", and --state one on this machine: give one of them.");
+  if (!head.empty() && secret_file.empty())
+    fail(
+        "--head needs --secret-file FILE, the cluster's secret: `flow head` makes it and prints "
+        "where. Copy it to this machine, readable by you alone.");
+  if (!head.empty() && workers > 0)
+    fail("--workers starts workers on this machine, and the run is for the head at " + head +
+         ", which has its own: give one of them.");
   EngineOptions options;
   options.state = state;
+  options.head = head;
+  options.secret_file = secret_file;
   options.jobs = jobs;
   options.workers = workers;
   return options;
@@ -41,6 +55,19 @@ CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
   verb->add_option("--state", session.state, "the state's folder")->type_name("DIR");
   verb->add_flag("--json", session.json, "print JSON, one object a line");
   return verb;
+}
+
+void add_head_options(CLI::App* verb, Session& session) {
+  verb->add_option("--head", session.head,
+                   "ask the head that listens there, on any machine, in place of a state here")
+      ->type_name("HOST:PORT");
+  verb->add_option("--secret-file", session.secret_file, "with --head: the cluster's secret")
+      ->type_name("FILE");
+}
+
+RunInfo find_run(const Session& session, const std::string& selector) {
+  if (session.head.empty()) return Reader(session.engine()).show(selector);
+  return Engine(session.engine()).show(selector);
 }
 
 void add_run_argument(CLI::App* verb, std::string& run, bool required) {

@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -59,7 +60,9 @@ std::string json_of(const Gpu& gpu) {
   json += ",\"uuid\":" + json_text(gpu.uuid) + ",\"name\":" + json_text(gpu.name);
   json += ",\"memory_bytes\":" + std::to_string(gpu.memory_bytes);
   json += ",\"pci\":" + json_text(gpu.pci) + ",\"mig\":" + (gpu.is_mig ? "true" : "false");
-  return json + ",\"numa\":" + (gpu.numa < 0 ? "null" : std::to_string(gpu.numa)) + "}";
+  json += ",\"numa\":" + (gpu.numa < 0 ? "null" : std::to_string(gpu.numa));
+  json += ",\"nvlink\":" + (gpu.nvlink < 0 ? "null" : std::to_string(gpu.nvlink));
+  return json + ",\"fabric\":" + (gpu.fabric.empty() ? "null" : json_text(gpu.fabric)) + "}";
 }
 
 /// A line a GPU, one for each thing that does not work, and one a library that GPUs are used with.
@@ -75,6 +78,8 @@ std::vector<Check> check_gpus(const EngineOptions& options) {
     std::string text = gpu.name + ", " + format_bytes(static_cast<uint64_t>(gpu.memory_bytes)) +
                        ", " + gpu.uuid + ", PCI " + gpu.pci;
     if (gpu.numa >= 0) text += ", NUMA node " + std::to_string(gpu.numa);
+    if (gpu.nvlink >= 0) text += ", NVLink " + std::to_string(gpu.nvlink);
+    if (!gpu.fabric.empty()) text += ", fabric " + gpu.fabric;
     checks.push_back({Verdict::ok, "GPU " + std::to_string(gpu.index), text, json_of(gpu)});
   }
   for (const std::string& problem : machine.problems)
@@ -173,10 +178,21 @@ Check check_bash() {
           "not found: shell tasks need it, or `shell = { \"sh\", \"-eu\", \"-c\" }`."};
 }
 
+/// What is found where GPUs use it says more than how this was built.
+Check check_nccl(std::vector<Check>& gpus) {
+  auto found = std::find_if(gpus.begin(), gpus.end(),
+                            [](const Check& check) { return check.name == "NCCL"; });
+  if (found == gpus.end()) return {Verdict::ok, "NCCL", FLOW_BUILD_NCCL};
+  Check check = std::move(*found);
+  gpus.erase(found);
+  return check;
+}
+
 std::vector<Check> all_checks(const EngineOptions& options) {
   utsname system{};
   uname(&system);
   std::string dir = state_directory(options);
+  std::vector<Check> gpus = check_gpus(options);
   std::vector<Check> checks = {
       {Verdict::ok, "flow",
        std::string(version()) + ", " + FLOW_BUILD_TYPE + ", " + FLOW_BUILD_COMPILER},
@@ -190,10 +206,10 @@ std::vector<Check> all_checks(const EngineOptions& options) {
       check_open_files(),
       check_bash(),
       {Verdict::ok, "CUDA", FLOW_BUILD_CUDA},
-      {Verdict::ok, "NCCL", FLOW_BUILD_NCCL},
+      check_nccl(gpus),
       {Verdict::ok, "UCX", FLOW_BUILD_UCX},
   };
-  for (Check& check : check_gpus(options)) checks.push_back(std::move(check));
+  for (Check& check : gpus) checks.push_back(std::move(check));
   return checks;
 }
 

@@ -1,5 +1,6 @@
-// flow logs [RUN] [TASK[@ATTEMPT]] [-f]
+// flow logs [RUN] [TASK[@ATTEMPT]] [--rank N] [-f]
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "engine/cli/verbs.hpp"
@@ -21,16 +22,25 @@ const char* stream_name(int stream) {
   }
 }
 
-void print_log(const LogLine& line, bool json, bool named) {
+/// What is said before each line.
+struct Names {
+  bool task = false;
+  std::set<std::string> gangs;  // tasks whose lines say their rank
+};
+
+void print_log(const LogLine& line, bool json, const Names& names) {
   if (json) {
-    print_line(
-        "{\"task\":" + json_text(line.task) + ",\"attempt\":" + std::to_string(line.attempt) +
-        ",\"stream\":" + json_text(stream_name(line.stream)) +
-        ",\"at\":" + json_text(iso_time(line.at_ms)) + ",\"text\":" + json_text(line.text) + "}");
+    print_line("{\"task\":" + json_text(line.task) + ",\"attempt\":" +
+               std::to_string(line.attempt) + ",\"rank\":" + std::to_string(line.rank) +
+               ",\"stream\":" + json_text(stream_name(line.stream)) + ",\"at\":" +
+               json_text(iso_time(line.at_ms)) + ",\"text\":" + json_text(line.text) + "}");
     return;
   }
-  std::string label = line.task + (line.attempt > 1 ? "@" + std::to_string(line.attempt) : "");
-  print_raw((named ? label + " | " + line.text : line.text) + "\n");
+  std::string label;
+  if (names.task) label = line.task + (line.attempt > 1 ? "@" + std::to_string(line.attempt) : "");
+  if (line.rank > 0 || names.gangs.contains(line.task))
+    label += (label.empty() ? "rank " : " rank ") + std::to_string(line.rank);
+  print_raw((label.empty() ? line.text : label + " | " + line.text) + "\n");
 }
 
 bool goes_on(const std::string& status) {
@@ -40,19 +50,22 @@ bool goes_on(const std::string& status) {
 /// Prints what came after the first `printed` lines of each task and attempt; counts them.
 class Printer {
  public:
-  Printer(bool json, bool named) : json_(json), named_(named) {}
-  void print(const std::vector<LogLine>& lines) {
+  Printer(bool json, int rank) : json_(json), rank_(rank) {}
+  void print(const std::vector<LogLine>& lines, const Names& names) {
     std::map<std::pair<std::string, uint32_t>, size_t> seen;
     for (const LogLine& line : lines) {
       std::pair<std::string, uint32_t> source(line.task, line.attempt);
-      if (++seen[source] > printed_[source]) print_log(line, json_, named_);
+      bool is_new = ++seen[source] > printed_[source];
+      bool is_asked = rank_ < 0 || line.rank == static_cast<uint32_t>(rank_);
+      if (is_new && is_asked) print_log(line, json_, names);
     }
     for (const auto& [source, count] : seen) printed_[source] = std::max(printed_[source], count);
     flush_output();
   }
 
  private:
-  bool json_, named_;
+  bool json_;
+  int rank_;  // -1: all
   std::map<std::pair<std::string, uint32_t>, size_t> printed_;
 };
 
@@ -62,21 +75,29 @@ void add_logs(CLI::App& app, Session& session) {
   auto selector = std::make_shared<std::string>();
   auto task = std::make_shared<std::string>();
   auto follow = std::make_shared<bool>(false);
+  auto rank = std::make_shared<int>(-1);
   CLI::App* verb = add_verb(app, session, "logs", "print what tasks logged and printed");
   add_run_argument(verb, *selector);
   verb->add_option("task", *task, "a task, or one attempt of it: train@2")
       ->type_name("TASK[@ATTEMPT]");
   verb->add_flag("-f,--follow", *follow, "go on until the run ends");
-  verb->callback([&session, selector, task, follow] {
-    session.action = [&session, selector, task, follow] {
+  verb->add_option("--rank", *rank, "only what this rank of a gang printed")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  verb->callback([&session, selector, task, follow, rank] {
+    session.action = [&session, selector, task, follow, rank] {
       EngineOptions options = session.engine();
       std::string run = Reader(options).show(*selector).id;
-      Printer printer(session.json, task->empty());
+      Printer printer(session.json, *rank);
       for (;;) {
         // A reader sees the state as it was when it was opened.
         Reader reader(options);
-        bool more = *follow && goes_on(reader.show(run).status);
-        printer.print(reader.logs(run, *task));
+        RunInfo now = reader.show(run);
+        bool more = *follow && goes_on(now.status);
+        Names names{task->empty(), {}};
+        for (const TaskInfo& each : now.tasks)
+          if (each.ranks > 1) names.gangs.insert(each.name);
+        printer.print(reader.logs(run, *task), names);
         if (!more || output_error() != 0) return int{kDone};
         std::this_thread::sleep_for(kFollowEvery);
       }

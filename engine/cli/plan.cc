@@ -30,6 +30,17 @@ void print_plan(const PlanInfo& plan, bool json) {
              count("runs") + " to run, " + count("unknown") + " unknown");
 }
 
+/// What `flow run` with the same options would ask Slurm.
+void print_request(const SlurmRequest& request, bool json) {
+  if (json)
+    return print_line("{\"command\":" + json_text(request.command) +
+                      ",\"script\":" + json_text(request.script) + "}");
+  print_line("");
+  print_line("Slurm would be asked: " + request.command);
+  print_line("with the script:");
+  print_text(request.script);
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, Session& session) {
@@ -41,14 +52,20 @@ void add_plan(CLI::App& app, Session& session) {
       ->required();
   add_parameter_options(verb, *arguments);
   add_jobs_option(verb, *arguments);
+  add_slurm_options(verb, *arguments);
+  add_head_options(verb, session);
   verb->callback([&session, arguments, file] {
     session.action = [&session, arguments, file] {
       RunOptions options = run_options(*arguments);
+      EngineOptions engine = engine_options(session, *arguments);
       std::string script = script_path(*file);
-      PlanInfo plan = Reader(session.engine(options.jobs)).plan(script, options);
+      PlanInfo plan = session.head.empty()
+                          ? Reader(session.engine(options.jobs)).plan(script, options)
+                          : Engine(engine).plan(script, options);
       for (const std::string& line : plan.printed) print_printed(line);
       for (const std::string& warning : plan.warnings) print_warning(warning);
       print_plan(plan, session.json);
+      if (engine.slurm) print_request(slurm_request(engine), session.json);
       return int{kDone};
     };
   });

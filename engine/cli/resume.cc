@@ -16,18 +16,21 @@ void add_resume(CLI::App& app, Session& session) {
       ->check(one_of("--code", {"new"}));
   add_jobs_option(verb, *arguments);
   add_workers_option(verb, *arguments);
+  add_slurm_options(verb, *arguments);
+  add_head_options(verb, session);
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, selector, code] {
     session.action = [&session, arguments, selector, code] {
       RunOptions options = run_options(*arguments);
+      EngineOptions asked = engine_options(session, *arguments);
       // A run that succeeded is only shown: no engine, no lock.
-      RunInfo before = Reader(session.engine()).show(*selector);
+      RunInfo before = find_run(session, *selector);
       if (before.status == "succeeded" && code->empty()) {
         if (session.json || !session.quiet) print_run(before, session.json);
         return int{kDone};
       }
       Interrupts interrupts;
-      Engine engine(session.engine(options.jobs, arguments->workers));
+      Engine engine(asked);
       Run run = engine.resume(before.id, options, *code == "new");
       return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
     };

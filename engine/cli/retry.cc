@@ -15,12 +15,15 @@ void add_retry(CLI::App& app, Session& session) {
   verb->add_option("task", *task, "a task, also one that succeeded")->type_name("TASK");
   add_jobs_option(verb, *arguments);
   add_workers_option(verb, *arguments);
+  add_slurm_options(verb, *arguments);
+  add_head_options(verb, session);
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, selector, task] {
     session.action = [&session, arguments, selector, task] {
       RunOptions options = run_options(*arguments);
+      EngineOptions asked = engine_options(session, *arguments);
       Interrupts interrupts;
-      Engine engine(session.engine(options.jobs, arguments->workers));
+      Engine engine(asked);
       Run run = engine.retry(*selector, *task, options);
       return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
     };

@@ -15,6 +15,8 @@ void add_run(CLI::App& app, Session& session) {
   add_parameter_options(verb, *arguments);
   add_jobs_option(verb, *arguments);
   add_workers_option(verb, *arguments);
+  add_slurm_options(verb, *arguments);
+  add_head_options(verb, session);
   verb->add_flag("--fail-fast", arguments->fail_fast, "start nothing more after the first failure");
   verb->add_option("--name", arguments->name, "a name for this run")->type_name("NAME");
   verb->add_option("--out", arguments->out, "copy the result into this folder")->type_name("DIR");
@@ -22,9 +24,10 @@ void add_run(CLI::App& app, Session& session) {
   verb->callback([&session, arguments, file] {
     session.action = [&session, arguments, file] {
       RunOptions options = run_options(*arguments);
+      EngineOptions asked = engine_options(session, *arguments);
       std::string script = script_path(*file);
       Interrupts interrupts;
-      Engine engine(session.engine(options.jobs, arguments->workers));
+      Engine engine(asked);
       Run run = engine.run(script, {}, options);
       return watch(engine, run, session, {options.grace_ms, arguments->out}, interrupts);
     };

@@ -14,16 +14,21 @@ struct RunArguments {
   std::string params_file, name, out, serve_for, grace;
   int32_t jobs = 0, workers = 0;
   bool fresh = false, fail_fast = false;
+  std::string on, elastic, idle, listen;
+  SlurmOptions slurm;
 };
 
 void add_parameter_options(CLI::App* verb, RunArguments& arguments);  // --param --params --fresh
 void add_jobs_option(CLI::App* verb, RunArguments& arguments);
 void add_workers_option(CLI::App* verb, RunArguments& arguments);
+void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --nodes --elastic …
 void add_watch_options(CLI::App* verb, Session& session,
                        RunArguments& arguments);  // --serve-for --grace --quiet
 
 /// Checked and converted; what is wrong ends with exit 2.
 RunOptions run_options(const RunArguments& arguments);
+/// The engine that these ask for; what is wrong ends with exit 2.
+EngineOptions engine_options(const Session& session, const RunArguments& arguments);
 /// The script that FILE|DIR means; a missing one ends with exit 2.
 std::string script_path(const std::string& file_or_dir);
 

@@ -11,6 +11,7 @@ void add_signal(CLI::App& app, Session& session) {
   add_run_argument(verb, *selector, true);
   verb->add_option("name", *name, "the signal's name")->type_name("NAME")->required();
   verb->add_option("json", *json, "its value as JSON; `true` without")->type_name("JSON");
+  add_head_options(verb, session);
   verb->callback([&session, selector, name, json] {
     session.action = [&session, selector, name, json] {
       if (name->empty()) fail("a signal needs a name: the one that the task gives to ctx:wait.");
@@ -21,8 +22,7 @@ void add_signal(CLI::App& app, Session& session) {
                ". A string needs its quotes: flow signal RUN NAME '\"text\"'.");
         }
       }
-      Reader reader(session.engine());
-      std::string run = reader.show(*selector).id;
+      std::string run = find_run(session, *selector).id;
       Engine engine(session.engine());
       engine.signal(run, *name, *json);
       if (session.json) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <iterator>
 #include <utility>
 
 #include "engine/cli/common.hpp"
@@ -36,13 +37,16 @@ std::thread begin_thread(std::function<void()> run) {
   sigset_t handled, before;
   sigemptyset(&handled);
   for (int number : kHandled) sigaddset(&handled, number);
+  sigaddset(&handled, SIGUSR2);  // where a verb takes that too
   pthread_sigmask(SIG_BLOCK, &handled, &before);
   std::thread thread(std::move(run));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }
 
-Signals::Signals(std::function<void(int)> on_signal) : on_signal_(std::move(on_signal)) {
+Signals::Signals(std::function<void(int)> on_signal, int also)
+    : on_signal_(std::move(on_signal)), handled_(std::begin(kHandled), std::end(kHandled)) {
+  if (also != 0) handled_.push_back(also);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     fail_environment("cannot make a pipe for signals: too many open files");
@@ -52,7 +56,7 @@ Signals::Signals(std::function<void(int)> on_signal) : on_signal_(std::move(on_s
   struct sigaction action {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
-  for (int number : kHandled) {
+  for (int number : handled_) {
     struct sigaction old {};
     sigaction(number, nullptr, &old);
     // nohup stays nohup. The other two count even where a script's shell ignores them for us.
@@ -64,7 +68,7 @@ Signals::Signals(std::function<void(int)> on_signal) : on_signal_(std::move(on_s
 Signals::~Signals() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
-  for (int number : kHandled) {
+  for (int number : handled_) {
     struct sigaction old {};
     sigaction(number, nullptr, &old);
     if (old.sa_handler == handle) sigaction(number, &action, nullptr);

@@ -1,7 +1,9 @@
-// SIGINT, SIGTERM and SIGHUP as calls on an ordinary thread. At most one Signals lives at a time.
+// SIGINT, SIGTERM and SIGHUP, or one more, as calls on an ordinary thread. At most one Signals
+// lives at a time.
 #pragma once
 #include <functional>
 #include <thread>
+#include <vector>
 
 namespace flow::cli {
 
@@ -10,8 +12,9 @@ std::thread begin_thread(std::function<void()> run);
 
 class Signals {
  public:
-  /// `on_signal(n)` is called for the n-th signal, from 1, on a thread of its own.
-  explicit Signals(std::function<void(int count)> on_signal);
+  /// `on_signal(n)` is called for the n-th signal, from 1, on a thread of its own. `also` is one
+  /// more that counts.
+  explicit Signals(std::function<void(int count)> on_signal, int also = 0);
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
@@ -19,6 +22,7 @@ class Signals {
  private:
   void loop();
   std::function<void(int)> on_signal_;
+  std::vector<int> handled_;
   int read_end_ = -1;
   std::thread thread_;
 };

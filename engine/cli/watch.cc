@@ -145,7 +145,12 @@ class Screen {
   std::thread ticker_;  // last: uses the rest
 };
 
-void print_failures(const RunInfo& run) {
+/// What only a machine with the state can do.
+std::string beside_the_state(const Session& session) {
+  return session.head.empty() ? "" : " on the head's machine";
+}
+
+void print_failures(const RunInfo& run, const Session& session) {
   size_t shown = 0, failed = 0;
   for (const TaskInfo& task : run.tasks) {
     if (task.status != "failed" || ++failed > kErrorsShownMax) continue;
@@ -154,8 +159,8 @@ void print_failures(const RunInfo& run) {
     print_error("`" + task.name + "` failed" + attempts + ": " + task.error);
   }
   if (failed > shown) {
-    print_error(plural(failed - shown, "more task") + " failed: `flow show " + run.id +
-                "` lists them.");
+    print_error(plural(failed - shown, "more task") + " failed: `flow show " + run.id + "`" +
+                beside_the_state(session) + " lists them.");
   }
 }
 
@@ -165,30 +170,32 @@ int code_of(const std::string& status) {
   return kInterrupted;
 }
 
-void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms, bool quiet,
-               bool shown) {
+void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms,
+               const Session& session, bool shown) {
+  const bool quiet = session.quiet;
   bool has_failures = summary.status == "failed" || summary.counts.failed > 0;
   RunInfo whole = has_failures ? run.info() : summary;
-  if (summary.status == "failed") print_failures(whole);
+  if (summary.status == "failed") print_failures(whole, session);
   if (summary.status == "failed" && !quiet) {
     std::fprintf(
         stderr,
-        "\n`flow logs %s TASK` shows a task's log; `flow resume %s` tries what failed again.\n",
-        summary.id.c_str(), summary.id.c_str());
+        "\n`flow logs %s TASK`%s shows a task's log; `flow resume %s%s` tries what failed again.\n",
+        summary.id.c_str(), beside_the_state(session).c_str(), summary.id.c_str(),
+        session.there().c_str());
   }
   if (summary.status == "cancelled") print_error("the run " + summary.id + " was cancelled.");
   if (code_of(summary.status) == kInterrupted) {
     print_error("the run " + summary.id + " is " + summary.status + ": `flow resume " + summary.id +
-                "` takes it up again.");
+                session.there() + "` takes it up again.");
   }
   if (quiet) return;
   if (!summary.result.is_nil() && !shown) print_line("result: " + result_text(summary.result));
   print_line(summary.status + ": " + summary_line(whole, took_ms, engine.state_bytes()));
 }
 
-void copy_out(const Session& session, const std::string& run, const std::string& out) {
-  Reader reader(session.engine());
-  for (const std::string& path : reader.get(run, "", out)) {
+void copy_out(Engine& engine, const Session& session, const std::string& run,
+              const std::string& out) {
+  for (const std::string& path : engine.get(run, "", out)) {
     if (!session.json && !session.quiet) print_line("wrote " + path);
   }
 }
@@ -269,13 +276,13 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
 
   RunInfo summary = run.summary();
   int code = code_of(summary.status);
-  if (code == kDone && !options.out.empty()) copy_out(session, summary.id, options.out);
+  if (code == kDone && !options.out.empty()) copy_out(engine, session, summary.id, options.out);
   if (session.json) {
     RunInfo whole = run.info();
-    if (whole.status == "failed") print_failures(whole);
+    if (whole.status == "failed") print_failures(whole, session);
     print_line(whole.json());
   } else {
-    print_end(engine, run, summary, now_ms() - began_ms, session.quiet, shown);
+    print_end(engine, run, summary, now_ms() - began_ms, session, shown);
   }
   flush_output();
 

@@ -29,6 +29,13 @@ std::string range(uint16_t min, uint16_t max) {
   return min == max ? fmt::format("{}", min) : fmt::format("{} to {}", min, max);
 }
 
+/// Whether those of the second role open sessions with those of the first.
+bool leads(Role first, Role second) {
+  return (first == Role::head && second == Role::worker) ||
+         (first == Role::head && second == Role::client) ||
+         (first == Role::worker && second == Role::peer);
+}
+
 std::string encode(const Greeting& greeting) {
   std::string out(1, static_cast<char>(Frame::hello));
   out += kMagic;
@@ -48,7 +55,10 @@ std::string encode(const Greeting& greeting) {
 
 }  // namespace
 
-const char* role_name(Role role) { return role == Role::head ? "head" : "worker"; }
+const char* role_name(Role role) {
+  constexpr const char* kNames[] = {"head", "worker", "peer", "client"};
+  return kNames[static_cast<int>(role) - 1];
+}
 
 bool is_node_name(std::string_view name) {
   return !name.empty() && name.size() <= kNodeBytesMax &&
@@ -97,8 +107,8 @@ Result<Greeting> Handshake::read_hello(std::string_view frame) {
   theirs.nonce = in.take(kNonceBytes);
   theirs.key = in.take(kKeyBytes);
   // A later version that speaks this one too may say more behind it.
-  if (in.failed() || has_secret > 1 || !is_node_name(theirs.node) ||
-      (theirs.role != Role::head && theirs.role != Role::worker))
+  if (in.failed() || has_secret > 1 || !is_node_name(theirs.node) || theirs.role < Role::head ||
+      theirs.role > Role::client)
     return no_handshake("what came");
   return theirs;
 }
@@ -124,6 +134,11 @@ Status Handshake::check(const Greeting& theirs) const {
   if (theirs.role == ours_.role)
     return environment_error(
         fmt::format("it is a {} as this is: a worker joins a head", role_name(theirs.role)));
+  if (!leads(ours_.role, theirs.role) && !leads(theirs.role, ours_.role))
+    return environment_error(fmt::format(
+        "it is a {} and this is a {}: a worker joins a head, a client asks one, and a peer "
+        "asks a worker",
+        role_name(theirs.role), role_name(ours_.role)));
   if (theirs.has_secret != ours_.has_secret)
     return environment_error(
         fmt::format("it has {} secret and this has {}: give both the same file with --secret-file",
@@ -141,14 +156,15 @@ bool Handshake::make_keys(std::string_view their_hello, const Greeting& theirs) 
   bool agreed = exchange_->agree(theirs.key, shared);
   exchange_.reset();
   if (!agreed) return false;
-  bool is_head = ours_.role == Role::head;
-  std::string_view of_head = is_head ? hello_ : their_hello;
-  std::string_view of_worker = is_head ? their_hello : hello_;
+  bool is_first = leads(ours_.role, theirs.role);
+  std::string_view of_first = is_first ? hello_ : their_hello;
+  std::string_view of_second = is_first ? their_hello : hello_;
   Key origin = keyed_hash(secret_ != nullptr ? *secret_ : Key{},
-                          {kPurpose, of_head, of_worker, shared.view()});
+                          {kPurpose, of_first, of_second, shared.view()});
   secret_ = nullptr;
-  // Numbers of the head's keys are odd, of the worker's even.
-  uint64_t out = is_head ? 0 : 1, in = 1 - out;
+  // Numbers of a head's keys are odd, of its worker's or client's even; a worker's odd, of its
+  // peer's even.
+  uint64_t out = is_first ? 0 : 1, in = 1 - out;
   keys_ = SessionKeys{subkey(origin, 1 + out), subkey(origin, 1 + in),  subkey(origin, 3 + out),
                       subkey(origin, 3 + in),  subkey(origin, 5 + out), subkey(origin, 5 + in)};
   return true;

@@ -1,5 +1,5 @@
-// How two processes of a cluster prove to each other that they hold its secret. Pure but for the
-// random numbers of a Greeting.
+// How two processes of a cluster prove to each other that they hold its secret: a worker to its
+// head, a peer to a worker, a client to a head. Pure but for the random numbers of a Greeting.
 //
 // Both send a HELLO at once: versions, role, name, a nonce, and a key of X25519 made for this
 // session alone. What both said and what the exchange comes to, hashed under the secret, gives the
@@ -25,7 +25,8 @@ constexpr size_t kNodeBytesMax = 128, kVersionBytesMax = 64;
 
 enum class Frame : uint8_t { hello = 1, proof, message, heartbeat, goodbye };
 
-enum class Role : uint8_t { head = 1, worker = 2 };
+/// A peer is a worker that wants content of another one; a client gives a head runs.
+enum class Role : uint8_t { head = 1, worker = 2, peer = 3, client = 4 };
 const char* role_name(Role role);
 
 /// What a HELLO says.

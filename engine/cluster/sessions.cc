@@ -20,6 +20,18 @@ constexpr int64_t kTicksPerHeartbeat = 10;
 
 }  // namespace
 
+void AwaitedLink::attach(std::shared_ptr<SessionLink> link) {
+  std::lock_guard lock(mutex_);
+  link_ = std::move(link);
+  attached_.notify_all();
+}
+
+std::shared_ptr<SessionLink> AwaitedLink::get() {
+  std::unique_lock lock(mutex_);
+  attached_.wait(lock, [this] { return link_ != nullptr; });
+  return link_;
+}
+
 struct Sessions::Shared {
   SessionOptions options;
   std::function<void(std::string)> on_note;
@@ -131,10 +143,13 @@ Result<std::unique_ptr<Listener>> Sessions::listen(const std::string& address,
 }
 
 Result<std::shared_ptr<SessionLink>> Sessions::connect(const std::string& address,
-                                                       std::shared_ptr<SessionUser> user) {
+                                                       std::shared_ptr<SessionUser> user,
+                                                       std::optional<Role> as) {
   FLOW_TRY(shared_->check_address(address));
+  SessionOptions options = shared_->options;
+  options.role = as.value_or(options.role);
   auto session = std::make_shared<SessionLink>(
-      shared_->options, fmt::format("{} ({})", address, transport_.name()), std::move(user));
+      options, fmt::format("{} ({})", address, transport_.name()), std::move(user));
   auto link = transport_.connect(address, session);
   FLOW_TRY(link);
   session->attach(*link);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -14,6 +15,19 @@ namespace flow::cluster {
 
 /// Peers that have not proven themselves yet; more are turned away until these are through.
 constexpr int kHandshakesMax = 256;
+
+/// The session that connect() returns, for its user, who may be told of it before that.
+class AwaitedLink {
+ public:
+  void attach(std::shared_ptr<SessionLink> link);
+  /// Waits for it.
+  std::shared_ptr<SessionLink> get();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable attached_;
+  std::shared_ptr<SessionLink> link_;
+};
 
 /// Thread-safe. The transport outlives it, and has a deadline of lost_after_ms or more: a peer that
 /// hangs is then told by its session, as lost, and not by its link. Its destructor, on no thread of
@@ -31,9 +45,10 @@ class Sessions {
   /// `accept` is asked once a peer is proven, and never for another. Without a secret both this and
   /// connect are for loopback alone.
   Result<std::unique_ptr<Listener>> listen(const std::string& address, SessionLink::Accept accept);
-  /// What comes of it the user is told.
+  /// What comes of it the user is told. `as`: in another role than the options'.
   Result<std::shared_ptr<SessionLink>> connect(const std::string& address,
-                                               std::shared_ptr<SessionUser> user);
+                                               std::shared_ptr<SessionUser> user,
+                                               std::optional<Role> as = std::nullopt);
 
  private:
   struct Shared;

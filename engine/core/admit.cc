@@ -138,6 +138,15 @@ struct Door {
   }
   bool operator()(const StepSaved& e) const { return is_current(state, e.id) && !e.name.empty(); }
   bool operator()(const CheckpointSaved& e) const { return is_current(state, e.id); }
+  bool operator()(const GrowthRequested& e) const {
+    if (!is_current(state, e.id)) return false;
+    const Run& run = *find_run(state, e.id.run);
+    const Resources& asked = def_of(run, e.id.unit)->resources;
+    const auto& extra = run.units[e.id.unit].extra;
+    bool is_wound_down = run.stopping || run.cancelling || run.ending;
+    return !is_wound_down && extra && !extra->is_growing && e.ranks <= asked.ranks_max &&
+           e.ranks > extra->others.size() + 1;
+  }
   bool operator()(const SignalReceived& e) const {
     const Run* run = find_run(state, e.run);
     return run != nullptr && !is_final(run->status) && !e.name.empty() &&
@@ -196,6 +205,9 @@ struct Door {
   }
   bool operator()(const HostLost& e) const {
     return e.host > 0 && e.host < state.hosts.size() && !state.hosts[e.host].is_lost();
+  }
+  bool operator()(const HostDraining& e) const {
+    return e.host > 0 && e.host < state.hosts.size() && state.hosts[e.host].takes_attempts();
   }
 };
 

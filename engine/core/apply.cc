@@ -1,5 +1,6 @@
 // What is told about units and attempts.
 #include "engine/core/gangs.hpp"
+#include "engine/core/hosts.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/retry.hpp"
 
@@ -49,6 +50,7 @@ void Machine::on(const InputsResolved& event) {
   if (r.stopping) return to_held(r, event.unit);
   const TaskDef& def = *def_of(r, event.unit);
   std::string lack = gpu_lack_of(state_, def);
+  if (lack.empty()) lack = where_lack_of(state_, def);
   if (lack.empty()) lack = gang_lack_of(state_, def);
   if (!lack.empty()) {
     lack = "`" + unit_name(r, event.unit) + "` " + lack;
@@ -119,12 +121,16 @@ void Machine::on(const Assigned& event) {
   u.expected_us = expected_short_us(r, unit);
   if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang()) {
     auto extra = copy_of(u);
+    bool grew = extra->is_growing && event.others.size() > extra->others.size();
+    extra->grew_from = grew ? static_cast<uint32_t>(extra->others.size() + 1) : 0;
+    extra->is_growing = false;
     extra->gpus = event.gpus;
     extra->others = event.others;
     extra->share = event.share;
     u.extra = std::move(extra);
   }
   r.cpus_used_milli += take_ranks(state_, r, unit);
+  note_change(r, unit);
   if (UnitId map = limited_map_of(r, unit); map != kNoNode) r.map_running[map]++;
   move(r, unit, Phase::running, UnitStatus::running);
   emit(StartAttempt{event.id});
@@ -151,7 +157,7 @@ void Machine::on(const AttemptSucceeded& event) {
     attempt_over(r, unit);
     return retry_or_fail(r, unit, failure);
   }
-  attempt_over(r, unit);
+  attempt_over(r, unit, false);
   if (service) return end_service(r, unit);
   learn_duration(r, unit, event.duration_us);
   if (event.waited) keep_to_own_run(r, unit);
@@ -213,6 +219,16 @@ void Machine::on(const StepSaved& event) { emit(AckSaved{event.id, event.name});
 
 void Machine::on(const CheckpointSaved& event) { emit(AckSaved{event.id, ""}); }
 
+// As with a run that is stopped it ends with its state saved, and costs no retry.
+void Machine::on(const GrowthRequested& event) {
+  Run& r = run(event.id.run);
+  Unit& u = r.units[event.id.unit];
+  auto extra = copy_of(u);
+  extra->is_growing = true;
+  u.extra = std::move(extra);
+  stop_attempt(r, event.id.unit);
+}
+
 void Machine::on(const SignalReceived& event) {
   Run& r = run(event.run);
   touch(r);
@@ -241,11 +257,11 @@ void Machine::on(const TimerFired& event) {
 
 // ---- ends of attempts
 
-void Machine::attempt_over(Run& run, UnitId unit) {
+void Machine::attempt_over(Run& run, UnitId unit, bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
   leave(run, unit);
-  if (def_of(run, unit)->resources.is_gang()) kill_ranks(run, unit);
+  if (def_of(run, unit)->resources.is_gang()) end_ranks(run, unit, kills);
 }
 
 // A service of a run that ends: it did what it was there for, unless a task failed.

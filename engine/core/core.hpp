@@ -15,6 +15,7 @@
 #include "engine/core/types.hpp"
 #include "engine/core/unit_set.hpp"
 #include "engine/plan/gpus.hpp"
+#include "engine/plan/where.hpp"
 
 namespace flow::core {
 
@@ -113,6 +114,8 @@ struct UnitExtra {
   // Of a gang's newest attempt. Rank 0 is where the unit says.
   std::vector<Placement> others;
   Share share;
+  bool is_growing = false;  // it was asked to stop, to begin again with more ranks
+  uint32_t grew_from = 0;   // it did so: as many ranks as this had the attempt before; else 0
 };
 
 /// Of counted units (see is_counted): what a run's JSON counts.
@@ -139,6 +142,7 @@ struct ReadyClass {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   GpuNeeds gpu;
+  std::string where;  // label expression
   UnitId limited_map = kNoNode;
   bool is_home = false;               // runs on the engine's own machine only
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each asks for the above
@@ -243,9 +247,12 @@ struct Room {
 struct Host {
   HostInfo info;
   bool is_up = true;
-  bool is_awaited = false;  // and not up
-  Room room;                // derived
+  bool is_awaited = false;   // and not up
+  bool is_draining = false;  // it is about to leave, and not lost
+  Time changed = 0;          // when something last began or ended there, or it came
+  Room room;                 // derived
   bool is_lost() const { return !is_up && !is_awaited; }
+  bool takes_attempts() const { return is_up && !is_draining; }
 };
 constexpr size_t kHostsMax = 4096;
 constexpr size_t kOffersMax = 65'536;  // attempts of a worker that joins

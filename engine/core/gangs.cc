@@ -71,6 +71,9 @@ int32_t take_ranks(State& state, const Run& run, UnitId unit) {
 int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
   return for_each_held(state, run, unit, [&](Host& host, const ReadyClass& held, const auto& gpus) {
+#ifdef FLOW_MUTANT_OTHER_RANKS_HOLD_ON
+    if (&host != &state.hosts[run.units[unit].host]) return;
+#endif
     give_back(host.room, held, expected_us);
     give_back_gpus(host.info.gpus, host.room, held.gpu, gpus);
   });
@@ -78,6 +81,7 @@ int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
 
 uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass& needs,
                         uint32_t most) {
+  if (!suits_where(needs.where, host.labels)) return 0;
   int64_t ranks = most;
   if (needs.cpus_milli > 0)
     ranks = std::min<int64_t>(ranks, std::max(room.cpus_free_milli, 0) / needs.cpus_milli);
@@ -140,12 +144,14 @@ std::string gang_lack_of(const State& state, const TaskDef& def) {
   ReadyClass each;
   each.memory_bytes = def.resources.memory_bytes;
   each.gpu = gpu_needs_of(def.resources);
+  each.where = def.resources.where;
   uint64_t ranks = ranks_in_all(state, each, def.resources.ranks);
   if (ranks >= def.resources.ranks) return "";
   std::string what;
   if (each.memory_bytes > 0)
     what = " of " + format_bytes(static_cast<uint64_t>(each.memory_bytes)) + " of memory";
   if (each.gpu.milli > 0) what += (what.empty() ? " with " : " and ") + words_of(each.gpu);
+  if (!each.where.empty()) what += " where `" + each.where + "`";
   return "asks for " + std::to_string(def.resources.ranks) + " ranks" + what +
          " each, and there is room for " + std::to_string(ranks) +
          ": ask for less, or run it where there is more";

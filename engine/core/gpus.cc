@@ -1,6 +1,9 @@
 #include "engine/core/gpus.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 
 namespace flow::core {
 
@@ -13,14 +16,69 @@ bool has_free(const GpuRoom& room, const GpuNeeds& needs) {
   return room.milli_free >= milli_of(needs) && room.memory_free_bytes >= needs.memory_bytes;
 }
 
-/// The fullest first for a share, the smallest for whole ones; then as the machine numbers them.
-bool goes_before(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs, size_t a,
-                 size_t b) {
-  if (!needs.is_share()) {
-    return std::tie(gpus[a].memory_bytes, a) < std::tie(gpus[b].memory_bytes, b);
+using Devices = std::vector<size_t>;  // by their place on the machine
+
+Devices fitting_of(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs) {
+  Devices fitting;
+  for (size_t i = 0; i < gpus.size(); i++)
+    if (suits(needs, gpus[i]) && has_free(room.gpus[i], needs)) fitting.push_back(i);
+  return fitting;
+}
+
+/// Of these, those that NVLink joins.
+std::map<int32_t, Devices> islands_of(const std::vector<Gpu>& gpus, const Devices& devices) {
+  std::map<int32_t, Devices> islands;
+  for (size_t i : devices)
+    if (gpus[i].nvlink >= 0) islands[gpus[i].nvlink].push_back(i);
+  std::erase_if(islands, [](const auto& island) { return island.second.size() < 2; });
+  return islands;
+}
+
+/// The fullest first, as the machine numbers them.
+Devices share_of(Devices fitting, const Room& room) {
+  auto by = [&](size_t i) {
+    return std::tuple(room.gpus[i].milli_free, room.gpus[i].memory_free_bytes, i);
+  };
+  return {*std::min_element(fitting.begin(), fitting.end(),
+                            [&](size_t a, size_t b) { return by(a) < by(b); })};
+}
+
+/// `count` of as few islands as may be: what an island has room for goes to the smallest that has,
+/// and one that is left over to whom NVLink joins to no other. Of each the smallest.
+Devices whole_of(const std::vector<Gpu>& gpus, Devices fitting, size_t count) {
+  std::map<int32_t, Devices> islands = islands_of(gpus, fitting);
+  auto size_of = [&](size_t i) {
+    auto island = islands.find(gpus[i].nvlink);
+    return island == islands.end() ? 0 : island->second.size();
+  };
+  auto by = [&](size_t i) {
+    return std::tuple(count > 1 ? size_t{0} : size_of(i), gpus[i].memory_bytes, i);
+  };
+  std::sort(fitting.begin(), fitting.end(), [&](size_t a, size_t b) { return by(a) < by(b); });
+  for (auto& [number, island] : islands)
+    std::sort(island.begin(), island.end(), [&](size_t a, size_t b) { return by(a) < by(b); });
+  std::set<size_t> chosen;
+  while (count - chosen.size() > 1 && !islands.empty()) {
+    size_t left = count - chosen.size();
+    auto price = [left](const auto& island) {  // enough before too few; of these the most
+      size_t size = island.second.size();
+      return size >= left ? std::pair(0, size) : std::pair(1, SIZE_MAX - size);
+    };
+    auto best = std::min_element(islands.begin(), islands.end(),
+                                 [&](const auto& a, const auto& b) { return price(a) < price(b); });
+    const Devices& island = best->second;
+    chosen.insert(island.begin(),
+                  island.begin() + static_cast<std::ptrdiff_t>(std::min(left, island.size())));
+    islands.erase(best);
   }
-  return std::tie(room.gpus[a].milli_free, room.gpus[a].memory_free_bytes, a) <
-         std::tie(room.gpus[b].milli_free, room.gpus[b].memory_free_bytes, b);
+  // What is in no island any more comes first: each of it is alone.
+  std::stable_sort(fitting.begin(), fitting.end(),
+                   [&](size_t a, size_t b) { return size_of(a) < size_of(b); });
+  for (size_t i : fitting) {
+    if (chosen.size() == count) break;
+    chosen.insert(i);
+  }
+  return {chosen.begin(), chosen.end()};
 }
 
 void change(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
@@ -67,7 +125,8 @@ bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked) {
 bool are_sound(const std::vector<Gpu>& gpus) {
   std::set<std::string> uuids;
   return std::all_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
-    return !gpu.uuid.empty() && gpu.memory_bytes >= 0 && uuids.insert(gpu.uuid).second;
+    return !gpu.uuid.empty() && gpu.memory_bytes >= 0 && gpu.nvlink >= -1 &&
+           uuids.insert(gpu.uuid).second;
   });
 }
 
@@ -91,18 +150,20 @@ std::vector<GpuRoom> free_gpus(const std::vector<Gpu>& gpus) {
 
 std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const Room& room,
                                      const GpuNeeds& needs) {
-  std::vector<size_t> fitting;
-  for (size_t i = 0; i < gpus.size(); i++) {
-    if (suits(needs, gpus[i]) && has_free(room.gpus[i], needs)) fitting.push_back(i);
-  }
+  Devices fitting = fitting_of(gpus, room, needs);
   if (fitting.size() < needs.count()) return {};
-  std::sort(fitting.begin(), fitting.end(),
-            [&](size_t a, size_t b) { return goes_before(gpus, room, needs, a, b); });
-  fitting.resize(needs.count());
-  std::sort(fitting.begin(), fitting.end());
+  Devices chosen = needs.is_share() ? share_of(std::move(fitting), room)
+                                    : whole_of(gpus, std::move(fitting), needs.count());
   std::vector<std::string> uuids;
-  for (size_t i : fitting) uuids.push_back(gpus[i].uuid);
+  for (size_t i : chosen) uuids.push_back(gpus[i].uuid);
   return uuids;
+}
+
+bool has_island_for(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs) {
+  if (needs.count() < 2) return true;
+  auto islands = islands_of(gpus, fitting_of(gpus, room, needs));
+  return std::any_of(islands.begin(), islands.end(),
+                     [&](const auto& island) { return island.second.size() >= needs.count(); });
 }
 
 bool may_take_gpus(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs,

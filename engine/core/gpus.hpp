@@ -9,10 +9,13 @@
 namespace flow::core {
 
 /// UUIDs of the devices that an attempt of these needs gets of what is free, or none where they do
-/// not fit. A share goes to the device that has the least left of those that it fits on; whole ones
-/// are those of the least memory that will do.
+/// not fit. A share goes to the device that has the least left of those that it fits on. Several
+/// whole ones are such as NVLink joins, of the fewest free ones that will do; one is such as it
+/// joins to the fewest; then those of the least memory.
 std::vector<std::string> choose_gpus(const std::vector<Gpu>& gpus, const Room& room,
                                      const GpuNeeds& needs);
+/// Whether NVLink joins as many as are asked for, of what is free.
+bool has_island_for(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs);
 /// Whether these devices suit the needs, are as many as those ask for, and have that much free.
 bool may_take_gpus(const std::vector<Gpu>& gpus, const Room& room, const GpuNeeds& needs,
                    const std::vector<std::string>& uuids);

@@ -33,6 +33,9 @@ bool take_held(const HostInfo& host, HostId at, Room& room, const ReadyClass& he
   return is_all_there;
 }
 
+/// Who said that it leaves has not died under what it ran.
+Cause cause_of_loss(const Host& host) { return host.is_draining ? Cause::preempted : Cause::lost; }
+
 bool is_offered([[maybe_unused]] const std::set<AttemptId>& offered,
                 [[maybe_unused]] const AttemptId& id) {
 #ifdef FLOW_MUTANT_KEEPS_WHAT_IS_NOT_OFFERED
@@ -72,6 +75,19 @@ bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels) {
   return labels.size() <= kLabelsMax;
 }
 
+std::string where_lack_of(const State& state, const TaskDef& def) {
+  const std::string& where = def.resources.where;
+  bool may_be_yet_to_join = state.hosts[0].info.cpus_milli == 0;
+  if (where.empty() || may_be_yet_to_join) return "";
+  bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(), [&](const Host& host) {
+    return !host.is_lost() && suits_where(where, host.info.labels);
+  });
+  if (is_there) return "";
+  return "runs where `" + where +
+         "`, and this machine has no such labels: they are given to workers, by `flow worker "
+         "--label`";
+}
+
 /// Visits the units that run on the host.
 template <typename Visit>
 void Machine::for_each_on(HostId host, Visit visit) {
@@ -98,22 +114,23 @@ void Machine::on(const HostJoined& event) {
 void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered) {
   Room room = empty_room(info);
   std::string came_back = "the worker `" + info.name + "`, which ran it, came back ";
+  Cause cause = cause_of_loss(state_.hosts[at]);
   std::vector<Loss> losses;
   for_each_on(at, [&](Run& run, UnitId unit) {
     const Unit& u = run.units[unit];
     if (!is_offered(offered, current_attempt(run, unit))) {
-      losses.push_back({&run, unit, came_back + "without it"});
+      losses.push_back({&run, unit, came_back + "without it", cause});
       return;
     }
     if (!take_held(info, at, room, held_on(info, run, unit), u))
-      losses.push_back({&run, unit, came_back + "with less than it holds"});
+      losses.push_back({&run, unit, came_back + "with less than it holds", cause});
   });
   for (const Loss& loss : losses) lose(loss);
   for_each_on(at, [&](Run& run, UnitId unit) {
     int32_t before = held_on(state_.hosts[at].info, run, unit).cpus_milli;
     run.cpus_used_milli += held_on(info, run, unit).cpus_milli - before;
   });
-  state_.hosts[at] = {info, true, false, std::move(room)};
+  state_.hosts[at] = {info, true, false, false, at_, std::move(room)};
 }
 
 // The worker may have missed that an attempt was to stop, and that it is nobody's any more.
@@ -125,7 +142,9 @@ void Machine::answer_offer(HostId at, const AttemptId& id) {
     const Unit& u = run.units[id.unit];
     bool goes_on = u.phase == Phase::running && is_on(u, at) && current_attempt(run, id.unit) == id;
     if (goes_on) {
-      if (run.cancelling || run.ending || run.stop_asked) emit(StopAttempt{id, false, at});
+      bool is_growing = u.extra && u.extra->is_growing;
+      if (run.cancelling || run.ending || run.stop_asked || is_growing)
+        emit(StopAttempt{id, false, at});
       return;
     }
   }
@@ -138,22 +157,36 @@ void Machine::on(const HostAway& event) {
   state_.hosts[event.host].is_awaited = true;
 }
 
+// It asks its own attempts to stop; of a gang the ranks elsewhere are asked here.
+void Machine::on(const HostDraining& event) {
+  state_.hosts[event.host].is_draining = true;
+  for_each_on(event.host, [&](Run& run, UnitId unit) {
+    for (HostId at : hosts_of(run.units[unit])) {
+      bool is_asked = at != event.host && state_.hosts[at].is_up;
+      if (is_asked) emit(StopAttempt{current_attempt(run, unit), false, at});
+    }
+  });
+}
+
 // What is reported of its attempts from now on finds them fenced.
 void Machine::on(const HostLost& event) {
   Host& host = state_.hosts[event.host];
+  Cause cause = cause_of_loss(host);
   host.is_up = false;  // first: nothing is said to it any more
   host.is_awaited = true;
   std::string why = "the worker `" + host.info.name + "`, which ran it, was lost: " + event.why;
   std::vector<Loss> losses;
-  for_each_on(event.host, [&](Run& run, UnitId unit) { losses.push_back({&run, unit, why}); });
+  for_each_on(event.host, [&](Run& run, UnitId unit) {
+    losses.push_back({&run, unit, why, cause});
+  });
   for (const Loss& loss : losses) lose(loss);
-  host.is_awaited = false;
+  host.is_awaited = host.is_draining = false;
   rebuild_reach(state_);
 }
 
 void Machine::lose(const Loss& loss) {
   attempt_over(*loss.run, loss.unit);
-  retry_or_fail(*loss.run, loss.unit, {Cause::lost, loss.why, "", 0});
+  retry_or_fail(*loss.run, loss.unit, {loss.cause, loss.why, "", 0});
 }
 
 // An engine that starts has heard of no worker yet.
@@ -174,10 +207,18 @@ void Machine::stop_attempt(const Run& run, UnitId unit) {
     if (state_.hosts[host].is_up) emit(StopAttempt{current_attempt(run, unit), false, host});
 }
 
-// What is left of a gang when one rank has ended its attempt.
-void Machine::kill_ranks(const Run& run, UnitId unit) {
+void Machine::note_change(const Run& run, UnitId unit) {
+  for_each_rank(run.units[unit], [&](HostId at, const auto&) { state_.hosts[at].changed = at_; });
+}
+
+// What is left of a gang when one rank has ended its attempt: after a success the others are at
+// their own end.
+void Machine::end_ranks(const Run& run, UnitId unit, bool kills) {
+#ifdef FLOW_MUTANT_OTHER_RANKS_RUN_ON
+  return (void)run, (void)unit, (void)kills;
+#endif
   for (HostId host : hosts_of(run.units[unit]))
-    if (state_.hosts[host].is_up) emit(StopAttempt{current_attempt(run, unit), true, host});
+    if (state_.hosts[host].is_up) emit(StopAttempt{current_attempt(run, unit), kills, host});
 }
 
 }  // namespace flow::core

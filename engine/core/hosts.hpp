@@ -14,5 +14,8 @@ std::optional<HostId> place_for(const State& state, const std::string& name);
 bool is_named_by_unit(const State& state, HostId host);
 /// Labels are sorted, and each has a name of its own.
 bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels);
+/// That no host has the labels that the task asks for, as a clause, or "". As with GPUs, a head
+/// that runs nothing itself waits for who may be yet to join.
+std::string where_lack_of(const State& state, const TaskDef& def);
 
 }  // namespace flow::core

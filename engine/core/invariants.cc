@@ -83,6 +83,8 @@ class Checker {
       expect(gpu_needs_of(def.resources).count() == gpus.size(),
              name + "holds more or fewer GPUs than it asks for");
     });
+    expect(!u.extra || !u.extra->is_growing || ranks < def.resources.ranks_max,
+           name + "is to grow beyond what it asks for");
     expect(ranks >= def.resources.ranks &&
                ranks <= std::max(def.resources.ranks, def.resources.ranks_max),
            name + "runs as more or fewer ranks than it asks for");
@@ -136,6 +138,7 @@ class Checker {
     std::set<std::string> names;
     for (const Host& host : state_.hosts) {
       expect(!host.is_up || !host.is_awaited, "a host is awaited and up");
+      expect(!host.is_draining || !host.is_lost(), "a host that is lost is draining");
       expect(names.insert(host.info.name).second, "two hosts have one name");
     }
   }

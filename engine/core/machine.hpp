@@ -34,6 +34,7 @@ class Machine {
   void on(const ServiceReady& event);
   void on(const StepSaved& event);
   void on(const CheckpointSaved& event);
+  void on(const GrowthRequested& event);
   void on(const SignalReceived& event);
   void on(const TimerFired& event);
   // runs.cc: what is told about runs
@@ -48,6 +49,7 @@ class Machine {
   void on(const HostJoined& event);  // hosts.cc
   void on(const HostAway& event);
   void on(const HostLost& event);
+  void on(const HostDraining& event);
 
   /// Skips what must be skipped and brings the touched runs' own status up to date.
   void settle();
@@ -81,7 +83,7 @@ class Machine {
   void fail(Run& run, UnitId unit, Failure failure);
   /// An attempt ended without a result; its budgets say whether there is another.
   void retry_or_fail(Run& run, UnitId unit, const Failure& failure);
-  void attempt_over(Run& run, UnitId unit);
+  void attempt_over(Run& run, UnitId unit, bool kills = true);
   void end_service(Run& run, UnitId unit);
   void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task
   bool has_room_for(Run& run, UnitId unit, size_t more);
@@ -115,13 +117,15 @@ class Machine {
     Run* run;
     UnitId unit;
     std::string why;
+    Cause cause = Cause::lost;
   };
   void lose(const Loss& loss);
   void take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered);
   void answer_offer(HostId at, const AttemptId& id);
   void await_hosts();
   void stop_attempt(const Run& run, UnitId unit);
-  void kill_ranks(const Run& run, UnitId unit);
+  void end_ranks(const Run& run, UnitId unit, bool kills);
+  void note_change(const Run& run, UnitId unit);
   template <typename Visit>
   void for_each_on(HostId host, Visit visit);
 

@@ -62,14 +62,16 @@ Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   if (is_home(def)) return {own.cpus_milli, own.memory_bytes};
   const Resources& asked = def.resources;
   const Reach& reach = state.reach;
-  bool fits_each = asked.gpus_milli == 0 && asked.cpus_milli <= reach.cpus_least_milli &&
+  bool fits_each = asked.gpus_milli == 0 && asked.where.empty() &&
+                   asked.cpus_milli <= reach.cpus_least_milli &&
                    memory_bytes <= reach.memory_least_bytes;
   if (fits_each) return {reach.cpus_least_milli, reach.memory_least_bytes};
   auto may_run = [&](const Host& host) {
     return !host.is_lost() && (host.info.cpus_milli > 0 || asked.cpus_milli == 0);
   };
   auto has_them = [&](const Host& host) {
-    return may_run(host) && has_gpus(host.info.gpus, asked);
+    return may_run(host) && suits_where(asked.where, host.info.labels) &&
+           has_gpus(host.info.gpus, asked);
   };
   bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(), has_them);
   if (is_there) return largest(state, memory_bytes, has_them);
@@ -96,6 +98,7 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
   needs.memory_bytes = std::min(memory_bytes, most.memory_bytes);
   needs.is_home = is_home(def);
   if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
+  needs.where = def.resources.where;
   needs.limited_map = limited_map_of(run, unit);
   return needs;
 }
@@ -143,7 +146,8 @@ uint32_t expected_short_us(const Run& run, UnitId unit) {
   const TaskDef& def = run.plan->defs[node.def];
   const Resources& asked = def.resources;
   bool plain = def.kind != TaskKind::service && asked.cpus_milli == 1000 &&
-               asked.memory_bytes == 0 && asked.gpus_milli == 0 && !asked.is_gang();
+               asked.memory_bytes == 0 && asked.gpus_milli == 0 && asked.where.empty() &&
+               !asked.is_gang();
   if (!plain || node.def >= run.durations_us.size()) return 0;
   uint32_t usual = run.durations_us[node.def];
   return usual < kShortUs ? usual : 0;
@@ -163,8 +167,9 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
 bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us) {
   const Host& host = state.hosts[at];
-  if (!host.is_up || (needs.is_home && at != 0)) return false;
+  if (!host.takes_attempts() || (needs.is_home && at != 0)) return false;
   if (needs.memory_bytes > room.memory_free_bytes) return false;
+  if (!suits_where(needs.where, host.info.labels)) return false;
   if (needs.gpu.milli > 0 && choose_gpus(host.info.gpus, room, needs.gpu).empty()) return false;
   if (needs.cpus_milli == 0 || needs.cpus_milli <= room.cpus_free_milli) return true;
 

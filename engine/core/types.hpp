@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/plan/plan.hpp"
+#include "engine/plan/where.hpp"
 #include "flow/gpu.hpp"
 
 namespace flow::core {
@@ -194,6 +195,12 @@ struct RunDeleted {
 struct GpusFound {
   std::vector<Gpu> gpus;
 };
+/// There has been room for more ranks of an elastic gang, which has just saved a checkpoint: it is
+/// asked to stop, and begins again as so many.
+struct GrowthRequested {
+  AttemptId id;
+  uint32_t ranks = 0;
+};
 
 /// A machine that runs attempts, as it describes itself.
 struct HostInfo {
@@ -201,7 +208,7 @@ struct HostInfo {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
-  std::vector<std::pair<std::string, std::string>> labels{};  // "rack" to "a", sorted by name
+  Labels labels{};  // "rack" to "a", sorted by name
 };
 /// A worker came, or one of that name came back.
 struct HostJoined {
@@ -215,18 +222,23 @@ struct HostAway {
   HostId host = 0;
   std::string why;
 };
+/// A worker is to leave: it is given nothing new, and asks what it runs to stop.
+struct HostDraining {
+  HostId host = 0;
+  std::string why;
+};
 /// A worker is gone, and with it what it ran.
 struct HostLost {
   HostId host = 0;
   std::string why;
 };
 
-using Event =
-    std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
-                 WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
-                 AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
-                 CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
-                 ServeEnded, RetryRequested, RunDeleted, GpusFound, HostJoined, HostAway, HostLost>;
+using Event = std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
+                           WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
+                           AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
+                           CheckpointSaved, SignalReceived, TimerFired, CancelRequested,
+                           StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound,
+                           HostJoined, HostAway, HostLost, HostDraining, GrowthRequested>;
 
 /// An event as the journal holds it.
 struct Record {

@@ -52,6 +52,7 @@ void Machine::leave(Run& run, UnitId unit) {
       return dequeue_ready(state_, run, unit);
     case Phase::running: {
       run.cpus_used_milli -= give_back_ranks(state_, run, unit);
+      note_change(run, unit);
       u.expected_us = 0;
       UnitId map = limited_map_of(run, unit);
       if (map != kNoNode && --run.map_running[map] == 0) run.map_running.erase(map);

@@ -43,9 +43,14 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
   head_options.session = *session;
   head_options.listen = options.listen;
   head_options.state_dir = options.state_dir;
+  head_options.holders = driver.holders();
   head_options.resolve = [&driver](const Digest& digest) { return inline_content(driver, digest); };
   head_options.on_note = [](const std::string& text) {
     std::fprintf(stderr, "flow: %s\n", text.c_str());
+  };
+  head_options.accept_client = [self = made.get()](const cluster::Peer& peer,
+                                                   std::shared_ptr<cluster::SessionLink> link) {
+    return self->on_client(peer, link);
   };
   auto head = cluster::Head::start(*made->transport_, head_options, *made);
   FLOW_TRY(head);
@@ -62,6 +67,29 @@ Cluster::~Cluster() {
   }
   head_.reset();
   if (thread_.joinable()) thread_.join();
+}
+
+void Cluster::serve_clients(std::function<void(std::shared_ptr<FrameLink>)> take) {
+  std::lock_guard lock(clients_mutex_);
+  take_client_ = std::move(take);
+}
+
+std::shared_ptr<cluster::SessionUser> Cluster::on_client(
+    const cluster::Peer& peer, const std::shared_ptr<cluster::SessionLink>& link) {
+  if (peer.version != version()) {
+    link->end(fmt::format("this head is flow {} and its client flow {}: install one flow on both",
+                          version(), peer.version));
+    return nullptr;
+  }
+  auto channel = std::make_shared<cluster::Channel>();
+  channel->attach(link);
+  std::lock_guard lock(clients_mutex_);
+  if (!take_client_) {
+    link->end("this head is starting or ending");
+    return nullptr;
+  }
+  take_client_(std::make_shared<ChannelLink>(channel));
+  return channel;
 }
 
 void Cluster::await_earlier(int64_t adopt_ms) {
@@ -110,7 +138,7 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
     member.taken = member.durable = taken;
     member.is_told = true;
     member.serial++;
-    driver_.fleet().attach(name, host);
+    driver_.fleet().attach(name, host, member.address);
   }
   if (former) {
     driver_.host_away(name, "it came by another connection");
@@ -129,6 +157,12 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
 std::map<std::string, Cluster::Member>::iterator Cluster::find(const RemoteHost& host) {
   return std::find_if(members_.begin(), members_.end(),
                       [&](const auto& each) { return each.second.host.get() == &host; });
+}
+
+void Cluster::on_draining(RemoteHost& host, const std::string& why) {
+  std::lock_guard lock(mutex_);
+  auto found = find(host);
+  if (found != members_.end()) driver_.host_draining(found->first, why);
 }
 
 namespace {
@@ -160,6 +194,9 @@ void Cluster::on_report(RemoteHost& host, cluster::TakenReport taken) {
   driver_.host_reported(name, std::move(taken.report), {spool_key(name), std::move(row)}, decided,
                         [this, name, serial, number] { on_durable(name, serial, number); });
 }
+
+// What is no worker's any more, of an attempt that is over, is found so in the turn.
+void Cluster::on_meeting(Report report) { driver_.rank_met(std::move(report)); }
 
 // Of many in a commit the last is told.
 void Cluster::on_durable(const std::string& name, uint64_t serial, uint64_t number) {

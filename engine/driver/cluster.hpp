@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "engine/cluster/nodes/head.hpp"
 #include "engine/driver/driver.hpp"
+#include "engine/driver/frame_link.hpp"
 #include "flow/transport.hpp"
 
 namespace flow {
@@ -39,6 +41,9 @@ class Cluster final : private cluster::HeadUser {
   std::string address() const { return head_->address(); }
   /// Where a worker of this name came from; "" where none is connected.
   std::string address_of(const std::string& name) const;
+  /// Clients that come to this head are given to this, which must not block; null: they are sent
+  /// away. Waits for calls under way.
+  void serve_clients(std::function<void(std::shared_ptr<FrameLink>)> take);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -54,7 +59,9 @@ class Cluster final : private cluster::HeadUser {
   void await_earlier(int64_t adopt_ms);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
   std::string on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) override;
+  void on_draining(RemoteHost& host, const std::string& why) override;
   void on_report(RemoteHost& host, cluster::TakenReport taken) override;
+  void on_meeting(Report report) override;
   void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) override;
   void on_durable(const std::string& name, uint64_t serial, uint64_t number);
   void tell_durable(const std::string& name, uint64_t serial);
@@ -62,12 +69,17 @@ class Cluster final : private cluster::HeadUser {
   void wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why);
   void loop();
 
+  std::shared_ptr<cluster::SessionUser> on_client(
+      const cluster::Peer& peer, const std::shared_ptr<cluster::SessionLink>& link);
+
   struct Lease {
     std::string name;
     uint64_t serial = 0;
     std::string why;
   };
   Driver& driver_;
+  std::mutex clients_mutex_;
+  std::function<void(std::shared_ptr<FrameLink>)> take_client_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;

@@ -18,10 +18,12 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cluster/nodes/holders.hpp"
 #include "engine/core/core.hpp"
 #include "engine/driver/fleet.hpp"
 #include "engine/driver/native.hpp"
 #include "engine/driver/resolver.hpp"
+#include "engine/sched/sched.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
 #include "engine/worker/worker.hpp"
@@ -61,10 +63,15 @@ struct RunMeta {
 struct DriverOptions {
   std::string state_dir;
   std::string executor;
-  int32_t jobs = 1;                  // CPU slots of this machine
-  bool leads_cluster = false;        // others run what this machine has no slots for
+  int32_t jobs = 1;             // CPU slots of this machine
+  bool leads_cluster = false;   // others run what this machine has no slots for
+  bool asks_for_nodes = false;  // of a scheduler: what those have is not known before
+  core::Time grow_after_ms = core::kGrowAfterMs;
   std::shared_ptr<Builder> builder;  // null: one is made
 };
+
+/// DriverOptions::grow_after_ms as the environment has it.
+Result<int64_t> grow_after_ms();
 
 class Driver {
  public:
@@ -111,6 +118,8 @@ class Driver {
 
   // hosts.cc: workers of other machines. Only awaited_hosts blocks.
   Fleet& fleet() { return fleet_; }
+  /// Which of them have large content.
+  const std::shared_ptr<cluster::Holders>& holders() const { return holders_; }
   /// Those that an engine before this one had, and that may be back.
   std::vector<std::string> awaited_hosts();
   /// `decided` is called when it is committed and what follows from it was told, or with false
@@ -118,9 +127,14 @@ class Driver {
   void host_joined(core::HostJoined event, std::function<void(bool admitted)> decided);
   /// Nothing where no worker of that name is up, or awaited.
   void host_away(const std::string& name, std::string why);
+  void host_draining(const std::string& name, std::string why);
   void host_lost(const std::string& name, std::string why);
+  /// Keeps a row that no event belongs to, or takes it away where it is "".
+  void keep_row(std::string key, std::string value);
   /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
   /// was taken, and `durable` is called.
+  /// A rank on a worker says how it is reached.
+  void rank_met(Report report);
   void host_reported(const std::string& name, Report report,
                      std::pair<std::string, std::string> row,
                      std::function<void(bool admitted)> decided, std::function<void()> durable);
@@ -155,10 +169,25 @@ class Driver {
     std::function<void(bool admitted)> done;  // after the commit
     bool is_log = false;
     core::AttemptId log_id;
+    uint32_t log_rank = 0;
     uint32_t stream = 0;
     std::string text;
     core::Time at = 0;
     size_t log_cost = 0;
+    /// No event: `what` alone, which reads nothing of the store.
+    void only(std::function<void(Batch&, core::State&)> what) {
+      has_event = false;
+      reads_store = false;
+      control = std::move(what);
+    }
+  };
+
+  /// What the ranks of an attempt said of how they are reached.
+  struct Gang {
+    core::AttemptId id;
+    std::vector<std::string> whereabouts;  // "": not yet
+    std::string noticed;                   // how the first rank that saw another one end tells it
+    std::optional<core::Failure> death;    // of a rank, before that was told
   };
 
   using Outcome = std::pair<std::function<void(bool)>, bool>;  // `done`, and whether admitted
@@ -222,6 +251,7 @@ class Driver {
   uint64_t next_log(const core::AttemptId& id);
   void remember(const core::AttemptSucceeded& event);
   void settle(core::Time now);
+  std::vector<core::Event> next_growth();
   struct Resolved {
     RunId run;
     core::UnitId unit;
@@ -256,12 +286,23 @@ class Driver {
                       const std::function<core::Event(core::HostId)>& event_of);
   void perform(const std::vector<core::Command>& acts);
   std::optional<AttemptOrder> make_order(const core::AttemptId& id);
+  /// One for each rank of the attempt.
+  void add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& orders);
   void attach_content(AttemptOrder& order);
   void attach_progress(const core::Run& run, const core::Unit& unit, AttemptOrder& order);
   void attach_value(const std::string& bytes, AttemptOrder& order);
   void on_reports(std::vector<Report> reports);
   Input input_of(Report report, const std::string& host);
   void save(Report report, const std::string& host, Input& input);
+  // gangs.cc
+  void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
+  /// The gang whose newest attempt is this one; null where it is none, or over.
+  Gang* gang_of(const core::AttemptId& id, uint32_t rank);
+  void note_meeting(const Report& report);
+  void note_death(const core::AttemptId& id, uint32_t rank, core::Failure failure);
+  void note_noticed(const Report& report);
+  void record_death(Gang& gang);
+  void finish_rank(Report report, Input& input);
   void finish(Report report, Input& input);
   void observe(const Report& report);
   void notify_unit(const RunId& run, core::UnitId unit);
@@ -279,6 +320,7 @@ class Driver {
   Resolver resolver_;
   uint64_t lock_inode_ = 0;  // when the state was opened; no other file gets it meanwhile
   Fleet fleet_;
+  const std::shared_ptr<cluster::Holders> holders_ = std::make_shared<cluster::Holders>();
   std::shared_ptr<Builder> builder_;
   NativeRunner native_;
   std::map<std::string, std::string> operations_;  // library by name, under mutex_
@@ -295,8 +337,11 @@ class Driver {
   bool computes_ahead_ = false;            // of those some compute until they are durable
   std::vector<core::Command> commands_;    // of the events applied since they were last drained
   std::deque<core::Command> questions_;
+  std::vector<core::AttemptId> saved_;  // of this turn: whose checkpoints
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
+  std::map<std::pair<RunId, core::UnitId>, Gang> gangs_;    // of newest attempts
+  std::multimap<core::Time, core::AttemptId> gang_deaths_;  // that are told by then
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;

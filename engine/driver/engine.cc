@@ -1,7 +1,8 @@
 // flow::Engine: the writer of a state where its lock is free, else a client of the process that
-// holds it.
+// holds it; or a client of a head on another machine.
 #include <fmt/format.h>
 
+#include "engine/driver/away.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/remote.hpp"
 #include "engine/store/lock.hpp"
@@ -9,6 +10,10 @@
 namespace flow {
 
 Engine::Engine(EngineOptions options) {
+  if (!options.head.empty()) {
+    impl_ = value_or_throw(AwayEngine::open(options));
+    return;
+  }
   std::string dir = value_or_throw(find_state(options));
   impl_ = value_or_throw(open_engine(options, dir));
 }
@@ -46,6 +51,13 @@ void Engine::signal(const std::string& selector, const std::string& name, const 
 
 PlanInfo Engine::plan(const std::string& script, const RunOptions& options) {
   return impl_->plan(script, options);
+}
+
+RunInfo Engine::show(const std::string& selector) { return impl_->show(selector); }
+
+std::vector<std::string> Engine::get(const std::string& selector, const std::string& part,
+                                     const std::string& directory) {
+  return impl_->get(selector, part, directory);
 }
 
 uint64_t Engine::gc(uint32_t keep) { return impl_->gc(keep); }

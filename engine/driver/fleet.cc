@@ -5,9 +5,9 @@
 
 namespace flow {
 
-void Fleet::attach(const std::string& name, std::shared_ptr<RemoteHost> host) {
+void Fleet::attach(const std::string& name, std::shared_ptr<RemoteHost> host, std::string address) {
   std::lock_guard lock(mutex_);
-  remotes_[name] = {std::move(host), 0, 0};
+  remotes_[name] = {std::move(host), address.substr(0, address.find(' ')), 0, 0};
 }
 
 void Fleet::detach(const std::string& name, const RemoteHost& host) {
@@ -79,6 +79,17 @@ void Fleet::stop(const std::string& name, const core::AttemptId& id, bool kill) 
 
 void Fleet::interrupt(const std::string& name, const core::AttemptId& id) {
   call(name, [&](Worker& worker) { worker.interrupt(id); });
+}
+
+void Fleet::meet(const std::string& name, const core::AttemptId& id,
+                 const std::vector<std::string>& whereabouts) {
+  call(name, [&](Worker& worker) { worker.meet(id, whereabouts); });
+}
+
+std::string Fleet::address_of(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  auto found = remotes_.find(name);
+  return found == remotes_.end() ? "" : found->second.address;
 }
 
 void Fleet::ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,

@@ -21,8 +21,11 @@ class Fleet {
   /// Ends every child of this process.
   void end_own() { own_.reset(); }
 
-  void attach(const std::string& name, std::shared_ptr<RemoteHost> host);
+  void attach(const std::string& name, std::shared_ptr<RemoteHost> host, std::string address);
   void detach(const std::string& name, const RemoteHost& host);
+
+  /// "HOST:PORT" that a connected worker came from; else "".
+  std::string address_of(const std::string& name);
 
   /// To the workers that the orders name.
   void stage(std::vector<AttemptOrder> orders, uint64_t commit);
@@ -30,12 +33,15 @@ class Fleet {
   void took_logs(size_t cost) { own_->took_logs(cost); }
   void stop(const std::string& name, const core::AttemptId& id, bool kill);
   void interrupt(const std::string& name, const core::AttemptId& id);
+  void meet(const std::string& name, const core::AttemptId& id,
+            const std::vector<std::string>& whereabouts);
   void ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,
                  bool ok);
 
  private:
   struct Remote {
     std::shared_ptr<RemoteHost> host;
+    std::string address;
     uint64_t first_staged = 0, last_staged = 0;  // commits that it waits for; 0: none
   };
   template <typename Call>

@@ -34,6 +34,10 @@ void Driver::host_away(const std::string& name, std::string why) {
   record_of_host(name, [why](core::HostId host) { return core::HostAway{host, why}; });
 }
 
+void Driver::host_draining(const std::string& name, std::string why) {
+  record_of_host(name, [why](core::HostId host) { return core::HostDraining{host, why}; });
+}
+
 void Driver::host_lost(const std::string& name, std::string why) {
   record_of_host(name, [why](core::HostId host) { return core::HostLost{host, why}; });
 }
@@ -42,17 +46,26 @@ void Driver::host_lost(const std::string& name, std::string why) {
 void Driver::record_of_host(const std::string& name,
                             const std::function<core::Event(core::HostId)>& event_of) {
   Input input;
-  input.has_event = false;
-  input.reads_store = false;
-  input.control = [this, name, event_of](Batch&, core::State& state) {
+  input.only([this, name, event_of](Batch&, core::State& state) {
     for (size_t host = 1; host < state.hosts.size(); host++) {
       if (state.hosts[host].info.name != name) continue;
       record_if_admitted(event_of(static_cast<core::HostId>(host)), now_ms());
       return;
     }
-  };
+  });
   post(std::move(input));
 }
+
+void Driver::keep_row(std::string key, std::string value) {
+  Input input;
+  input.only([key = std::move(key), value = std::move(value)](Batch& batch, core::State&) {
+    if (value.empty()) return batch.erase(Family::kv, key);
+    batch.put(Family::kv, key, value);
+  });
+  post(std::move(input));
+}
+
+void Driver::rank_met(Report report) { post(input_of(std::move(report), "")); }
 
 void Driver::host_reported(const std::string& name, Report report,
                            std::pair<std::string, std::string> row,
@@ -65,11 +78,9 @@ void Driver::host_reported(const std::string& name, Report report,
     decided(admitted);
   };
   Input taken;
-  taken.has_event = false;
-  taken.reads_store = false;
-  taken.control = [row = std::move(row)](Batch& batch, core::State&) {
+  taken.only([row = std::move(row)](Batch& batch, core::State&) {
     batch.put(Family::kv, row.first, row.second);
-  };
+  });
   taken.done = [durable = std::move(durable)](bool admitted) {
     if (admitted) durable();
   };

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/sched/sched.hpp"
 
 namespace flow {
@@ -36,10 +36,18 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   info.cached = u.cached;
   info.started_ms = u.started;
   info.finished_ms = u.finished;
-  if (u.attempts > 0) info.worker = worker_name(state, u.host);
-  info.gpus = core::gpus_of(u);
   if (const TaskDef* def = Resolver::def_of(run, unit)) info.ranks = def->resources.ranks;
+  if (u.attempts > 0) {
+    for (core::HostId host : core::hosts_of(u))
+      info.worker += (info.worker.empty() ? "" : ", ") + worker_name(state, host);
+  }
+  core::for_each_rank(u, [&](core::HostId, const std::vector<std::string>& gpus) {
+    info.gpus.insert(info.gpus.end(), gpus.begin(), gpus.end());
+  });
+  if (u.extra && !u.extra->others.empty())  // of an elastic gang what its newest attempt had
+    info.ranks = static_cast<uint32_t>(u.extra->others.size()) + 1;
   if (u.extra) {
+    info.grew_from = u.extra->grew_from;
     info.error = u.extra->failure.message;
     if (core::is_final(u.status) && !u.extra->failure.evidence.empty()) {
       info.error += "\n" + u.extra->failure.evidence;
@@ -54,12 +62,22 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
 
 }  // namespace
 
+namespace {
+
+const char* status_of(const core::Host& host) {
+  if (host.is_lost()) return "lost";
+  if (host.is_draining) return "draining";
+  return host.is_up ? "up" : "away";
+}
+
+}  // namespace
+
 std::vector<NodeInfo> nodes_of(const core::State& state) {
   std::vector<NodeInfo> nodes;
   for (const core::Host& host : state.hosts) {
     NodeInfo node;
     node.name = host.info.name;
-    node.status = host.is_up ? "up" : host.is_awaited ? "away" : "lost";
+    node.status = status_of(host);
     node.cpus = host.info.cpus_milli / 1000.0;
     if (!host.is_lost())
       node.cpus_used = (host.info.cpus_milli - host.room.cpus_free_milli) / 1000.0;
@@ -72,8 +90,13 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
     if (run.phase_count(core::Phase::running) == 0) continue;
     for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
       const core::Unit& u = run.units[unit];
-      if (u.phase == core::Phase::running)
-        nodes[u.host].tasks.push_back(id + " " + Resolver::unit_name(run, unit));
+      if (u.phase != core::Phase::running) continue;
+      std::string name = id + " " + Resolver::unit_name(run, unit);
+      uint32_t rank = 0;
+      core::for_each_rank(u, [&](core::HostId host, const auto&) {
+        nodes[host].tasks.push_back(rank == 0 ? name : name + " rank " + std::to_string(rank));
+        rank++;
+      });
     }
   }
   return nodes;

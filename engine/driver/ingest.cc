@@ -26,10 +26,10 @@ std::string fingerprint(const struct stat& info) {
                      info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
 }
 
-class Ingest {
+/// Puts what `take` makes of each file that has no digest in its place.
+class Replacer {
  public:
-  Ingest(Store& store, Blobs& blobs, const OperationsLibrary& library_of)
-      : store_(store), blobs_(blobs), library_of_(library_of) {}
+  explicit Replacer(const TakeFile& take) : take_(take) {}
 
   Result<Value> value(const Value& given) {
     if (given.kind() == Value::Kind::file) {
@@ -37,7 +37,7 @@ class Ingest {
       if (!file.digest.is_zero() || file.origin.empty()) return given;
       auto done = known_.find(file.origin);
       if (done == known_.end()) {
-        auto taken = take(file);
+        auto taken = take_(file);
         FLOW_TRY(taken);
         done = known_.emplace(file.origin, std::move(*taken)).first;
       }
@@ -73,89 +73,66 @@ class Ingest {
     return false;
   }
 
-  Batch& batch() { return batch_; }
   bool found_any() const { return !known_.empty(); }
 
  private:
-  static Error unreadable(const std::string& path, int error) {
-    return user_error(fmt::format("cannot read the file `{}`: {}", path, std::strerror(error)));
-  }
+  const TakeFile& take_;
+  std::map<std::string, File> known_;
+};
 
-  // flow.native_operations("filters"): the library that the embedding program defined.
-  Status find_library(File& file) {
-    std::string name = file.origin.substr(kOperationsOrigin.size());
-    file.origin = library_of_(name);
-    if (!file.origin.empty()) return {};
-    return user_error(
-        fmt::format("the operations `{}` are not defined by this program: the embedding program "
-                    "calls engine.define_operations(\"{}\", library)",
-                    name, name));
-  }
+Error unreadable(const std::string& path, int error) {
+  return user_error(fmt::format("cannot read the file `{}`: {}", path, std::strerror(error)));
+}
 
-  Result<File> take(File file) {
-    if (file.origin.starts_with(kOperationsOrigin)) FLOW_TRY(find_library(file));
+Result<File> read_folder(File file, uint64_t copy_max, const DigestOf& digest_of) {
+  file.is_folder = true;
+  std::vector<std::pair<std::string, struct stat>> found;
+  std::error_code failed;
+  fs::recursive_directory_iterator walk(file.origin, failed), end;
+  for (; !failed && walk != end; walk.increment(failed)) {
     struct stat info {};
-    if (::stat(file.origin.c_str(), &info) != 0) return unreadable(file.origin, errno);
-    if (S_ISDIR(info.st_mode)) return take_folder(std::move(file));
+    if (::stat(walk->path().c_str(), &info) != 0) return unreadable(walk->path().string(), errno);
+    std::error_code unknown;
+    if (S_ISDIR(info.st_mode) && !walk->is_symlink(unknown)) continue;
+    std::string name = walk->path().lexically_relative(file.origin).string();
     if (!S_ISREG(info.st_mode)) {
       return user_error(
-          fmt::format("`{}` is neither a file nor a folder, so it can't be an input", file.origin));
+          fmt::format("`{}` in the folder `{}` is no file, no folder, and no link to a file, so "
+                      "the folder can't be an input",
+                      name, file.origin));
     }
-    file.executable = (info.st_mode & S_IXUSR) != 0;
-    file.size = static_cast<uint64_t>(info.st_size);
-    bool copy = file.size <= kCopyMax;
-    auto digest = digest_of(file.origin, info, copy);
+    found.emplace_back(std::move(name), info);
+    file.size += static_cast<uint64_t>(info.st_size);
+    if (found.size() > kFolderFilesMax) {
+      return user_error(fmt::format(
+          "the folder `{}` has more than {} files, which is more than an input may have",
+          file.origin, kFolderFilesMax));
+    }
+  }
+  if (failed)
+    return user_error(
+        fmt::format("cannot read the folder `{}`: {}", file.origin, failed.message()));
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  bool copy = file.size <= copy_max;
+  Sha256 listing;
+  for (const auto& [path, info] : found) {
+    auto digest = digest_of((fs::path(file.origin) / path).string(), info, copy);
     FLOW_TRY(digest);
-    file.digest = *digest;
-    if (copy) file.origin.clear();
-    return file;
+    File::Entry entry{path, (info.st_mode & S_IXUSR) != 0, static_cast<uint64_t>(info.st_size),
+                      *digest};
+    listing.update(
+        fmt::format("{} {} {}\n", entry.digest.hex(), entry.executable ? 1 : 0, entry.path));
+    file.entries.push_back(std::move(entry));
   }
+  file.digest = listing.finish();
+  if (copy) file.origin.clear();
+  return file;
+}
 
-  Result<File> take_folder(File file) {
-    file.is_folder = true;
-    std::vector<std::pair<std::string, struct stat>> found;
-    std::error_code failed;
-    fs::recursive_directory_iterator walk(file.origin, failed), end;
-    for (; !failed && walk != end; walk.increment(failed)) {
-      struct stat info {};
-      if (::stat(walk->path().c_str(), &info) != 0) return unreadable(walk->path().string(), errno);
-      std::error_code unknown;
-      if (S_ISDIR(info.st_mode) && !walk->is_symlink(unknown)) continue;
-      std::string name = walk->path().lexically_relative(file.origin).string();
-      if (!S_ISREG(info.st_mode)) {
-        return user_error(
-            fmt::format("`{}` in the folder `{}` is no file, no folder, and no link to a file, so "
-                        "the folder can't be an input",
-                        name, file.origin));
-      }
-      found.emplace_back(std::move(name), info);
-      file.size += static_cast<uint64_t>(info.st_size);
-      if (found.size() > kFolderFilesMax) {
-        return user_error(fmt::format(
-            "the folder `{}` has more than {} files, which is more than an input may have",
-            file.origin, kFolderFilesMax));
-      }
-    }
-    if (failed)
-      return user_error(
-          fmt::format("cannot read the folder `{}`: {}", file.origin, failed.message()));
-    std::sort(found.begin(), found.end(),
-              [](const auto& a, const auto& b) { return a.first < b.first; });
-    bool copy = file.size <= kCopyMax;
-    Sha256 listing;
-    for (const auto& [path, info] : found) {
-      auto digest = digest_of((fs::path(file.origin) / path).string(), info, copy);
-      FLOW_TRY(digest);
-      File::Entry entry{path, (info.st_mode & S_IXUSR) != 0, static_cast<uint64_t>(info.st_size),
-                        *digest};
-      listing.update(
-          fmt::format("{} {} {}\n", entry.digest.hex(), entry.executable ? 1 : 0, entry.path));
-      file.entries.push_back(std::move(entry));
-    }
-    file.digest = listing.finish();
-    if (copy) file.origin.clear();
-    return file;
-  }
+class Ingest {
+ public:
+  Ingest(Store& store, Blobs& blobs) : store_(store), blobs_(blobs) {}
 
   Result<Digest> digest_of(const std::string& path, const struct stat& info, bool copy) {
     std::string row = param_digest_key(path);
@@ -188,21 +165,50 @@ class Ingest {
     return digest;
   }
 
+  Batch& batch() { return batch_; }
+
+ private:
   Store& store_;
   Blobs& blobs_;
-  const OperationsLibrary& library_of_;
   Batch batch_;
-  std::map<std::string, File> known_;
 };
+
+// flow.native_operations("filters"): the library that the embedding program defined.
+Status find_library(File& file, const OperationsLibrary& library_of) {
+  std::string name = file.origin.substr(kOperationsOrigin.size());
+  file.origin = library_of(name);
+  if (!file.origin.empty()) return {};
+  return user_error(
+      fmt::format("the operations `{}` are not defined by this program: the embedding program "
+                  "calls engine.define_operations(\"{}\", library)",
+                  name, name));
+}
 
 }  // namespace
 
-Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
-                          const OperationsLibrary& library_of) {
-  Ingest ingest(store, blobs, library_of);
+Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of) {
+  struct stat info {};
+  if (::stat(file.origin.c_str(), &info) != 0) return unreadable(file.origin, errno);
+  if (S_ISDIR(info.st_mode)) return read_folder(std::move(file), copy_max, digest_of);
+  if (!S_ISREG(info.st_mode)) {
+    return user_error(
+        fmt::format("`{}` is neither a file nor a folder, so it can't be an input", file.origin));
+  }
+  file.executable = (info.st_mode & S_IXUSR) != 0;
+  file.size = static_cast<uint64_t>(info.st_size);
+  bool copy = file.size <= copy_max;
+  auto digest = digest_of(file.origin, info, copy);
+  FLOW_TRY(digest);
+  file.digest = *digest;
+  if (copy) file.origin.clear();
+  return file;
+}
+
+Result<bool> replace_files(Plan& plan, const TakeFile& take) {
+  Replacer replacer(take);
   auto replace = [&](Value& value) -> Status {
-    if (!Ingest::holds_file(value)) return {};
-    auto done = ingest.value(value);
+    if (!Replacer::holds_file(value)) return {};
+    auto done = replacer.value(value);
     FLOW_TRY(done);
     value = std::move(*done);
     return {};
@@ -215,8 +221,24 @@ Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
     FLOW_TRY(replace(node.then_value));
     FLOW_TRY(replace(node.else_value));
   }
+  return replacer.found_any();
+}
+
+Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
+                          const OperationsLibrary& library_of) {
+  Ingest ingest(store, blobs);
+  auto digest_of = [&](const std::string& path, const struct stat& info, bool copy) {
+    return ingest.digest_of(path, info, copy);
+  };
+  auto take = [&](const File& given) -> Result<File> {
+    File file = given;
+    if (file.origin.starts_with(kOperationsOrigin)) FLOW_TRY(find_library(file, library_of));
+    return read_input(std::move(file), kCopyMax, digest_of);
+  };
+  auto found_any = replace_files(plan, take);
+  FLOW_TRY(found_any);
   if (!ingest.batch().writes.empty()) FLOW_TRY(store.commit(ingest.batch()));
-  return ingest.found_any();
+  return found_any;
 }
 
 }  // namespace flow

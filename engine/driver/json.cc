@@ -35,6 +35,7 @@ std::string json_of(const TaskInfo& task) {
   for (size_t i = 0; i < task.gpus.size(); i++)
     json += (i == 0 ? ",\"gpus\":[" : ",") + quoted(task.gpus[i]);
   if (!task.gpus.empty()) json += "]";
+  if (task.grew_from > 0) json += fmt::format(",\"grew_from\":{}", task.grew_from);
   if (!task.waits_for.empty()) json += ",\"waits_for\":" + quoted(task.waits_for);
   return json + "}";
 }
@@ -56,21 +57,31 @@ std::string RunInfo::json() const {
   return json + "]}";
 }
 
+namespace {
+
+std::string moved_json(const MovedContent& moved) {
+  return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.pieces, moved.bytes);
+}
+
+}  // namespace
+
 std::string NodeInfo::json() const {
   std::string listed;
   for (const Gpu& gpu : gpus) {
-    listed += fmt::format(R"({}{{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{}}})",
-                          listed.empty() ? "" : ",", text_or_null(gpu.uuid), quoted(gpu.name),
-                          gpu.memory_bytes, gpu.numa, gpu.is_mig);
+    listed += fmt::format(
+        R"({}{{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{}}})",
+        listed.empty() ? "" : ",", text_or_null(gpu.uuid), quoted(gpu.name), gpu.memory_bytes,
+        gpu.numa, gpu.is_mig, gpu.nvlink, text_or_null(gpu.fabric));
   }
   std::string named, running;
   for (const auto& [label, value] : labels)
     named += fmt::format("{}{}:{}", named.empty() ? "" : ",", quoted(label), quoted(value));
   for (const std::string& task : tasks) running += (running.empty() ? "" : ",") + quoted(task);
   return fmt::format(
-      R"({{"node":{},"status":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"tasks":[{}]}})",
+      R"({{"node":{},"status":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"tasks":[{}],"content":{{"from_head":{},"from_workers":{},"to_workers":{}}}}})",
       text_or_null(name), quoted(status), text_or_null(address), cpus, cpus_used, memory_bytes,
-      listed, named, running);
+      listed, named, running, moved_json(from_head), moved_json(from_workers),
+      moved_json(to_workers));
 }
 
 std::string Event::json() const {

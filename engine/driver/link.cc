@@ -1,143 +1,11 @@
-// The frames of link.hpp.
+// The values of link.hpp.
 #include "engine/driver/link.hpp"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
+#include <utility>
 
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <filesystem>
-#include <optional>
-
-#include "engine/base/wait.hpp"
+#include "engine/driver/built_away.hpp"
 
 namespace flow {
-
-namespace {
-
-bool send_all(int descriptor, const char* data, size_t size) {
-  while (size > 0) {
-    ssize_t sent = ::send(descriptor, data, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    data += sent;
-    size -= static_cast<size_t>(sent);
-  }
-  return true;
-}
-
-bool read_all(int descriptor, char* data, size_t size, const std::optional<Deadline>& deadline) {
-  while (size > 0) {
-    if (deadline && !wait_ready(descriptor, POLLIN, *deadline)) return false;
-    ssize_t got = ::recv(descriptor, data, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    data += got;
-    size -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
-/// The address of `path`; a long one goes through /proc/self/fd of its folder, whose descriptor is
-/// returned in `folder`.
-Result<sockaddr_un> address_of(const std::string& path, int& folder) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::string name = path;
-  folder = -1;
-  if (name.size() >= sizeof address.sun_path) {
-    std::filesystem::path whole(path);
-    folder = ::open(whole.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0)
-      return environment_error(
-          fmt::format("cannot open `{}`: {}", whole.parent_path().string(), std::strerror(errno)));
-    name = fmt::format("/proc/self/fd/{}/{}", folder, whole.filename().string());
-  }
-  std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
-  return address;
-}
-
-}  // namespace
-
-SocketLink::~SocketLink() { ::close(descriptor_); }
-
-void SocketLink::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
-
-std::string socket_path(const std::string& state_dir) { return state_dir + "/socket"; }
-
-Result<std::unique_ptr<SocketLink>> SocketLink::connect(const std::string& path) {
-  int folder = -1;
-  auto address = address_of(path, folder);
-  FLOW_TRY(address);
-  int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  int failed = descriptor < 0 ? errno : 0;
-  if (failed == 0 &&
-      ::connect(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) != 0)
-    failed = errno;
-  if (folder >= 0) ::close(folder);
-  if (failed != 0) {
-    if (descriptor >= 0) ::close(descriptor);
-    return environment_error(
-        fmt::format("cannot reach the process that writes this state through `{}`: {}", path,
-                    std::strerror(failed)));
-  }
-  return std::make_unique<SocketLink>(descriptor);
-}
-
-Result<int> listen_at(const std::string& path) {
-  constexpr int kBacklog = 64;
-  int folder = -1;
-  auto address = address_of(path, folder);
-  FLOW_TRY(address);
-  ::unlink(path.c_str());  // the lock is ours: whoever left it is gone
-  int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  bool ok = descriptor >= 0 && ::fchmod(descriptor, 0600) == 0 &&
-            ::bind(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) == 0 &&
-            ::chmod(path.c_str(), 0600) == 0 && ::listen(descriptor, kBacklog) == 0;
-  int failed = errno;
-  if (folder >= 0) ::close(folder);
-  if (ok) return descriptor;
-  if (descriptor >= 0) ::close(descriptor);
-  return environment_error(fmt::format("cannot listen at `{}`: {}", path, std::strerror(failed)));
-}
-
-Result<Value> SocketLink::ask(const std::string& path, const Value& request) {
-  auto link = connect(path);
-  FLOW_TRY(link);
-  if (!(*link)->send(request)) return environment_error("the other side is gone");
-  return (*link)->receive();
-}
-
-bool SocketLink::send(const Value& frame) {
-  std::string bytes = encode_value(frame);
-  if (bytes.size() > kLinkFrameMax) return false;
-  uint32_t size = static_cast<uint32_t>(bytes.size());
-  bytes.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
-  std::lock_guard lock(sending_);
-  return send_all(descriptor_, bytes.data(), bytes.size());
-}
-
-Result<Value> SocketLink::receive(int64_t within_ms) {
-  std::optional<Deadline> deadline;
-  if (within_ms >= 0)
-    deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
-  uint32_t size = 0;
-  if (!read_all(descriptor_, reinterpret_cast<char*>(&size), sizeof size, deadline))
-    return environment_error("the other side is gone");
-  if (size > kLinkFrameMax)
-    return environment_error(
-        fmt::format("a frame of {} bytes is over the limit of {}", size, kLinkFrameMax));
-  std::string bytes(size, '\0');
-  if (!read_all(descriptor_, bytes.data(), size, deadline))
-    return environment_error("the other side is gone");
-  return decode_value(bytes);
-}
 
 std::string text_field(const Value& table, std::string_view name) {
   const Value* found = table.find(name);
@@ -224,6 +92,8 @@ std::vector<std::pair<std::string, std::string>> pairs_from_value(const Value* v
   return out;
 }
 
+}  // namespace
+
 Value strings_to_value(const std::vector<std::string>& strings) {
   std::vector<Value> items(strings.begin(), strings.end());
   return Value::list(std::move(items));
@@ -238,13 +108,13 @@ std::vector<std::string> strings_from_value(const Value* value) {
   return out;
 }
 
-}  // namespace
-
 Value submission_to_value(const Submission& submission) {
   const RunOptions& o = submission.options;
+  Value built = submission.built ? built_to_value(*submission.built) : Value();
   return Value::map({{"script", submission.script},
                      {"directory", submission.working_directory},
                      {"params", submission.params},
+                     {"built", std::move(built)},
                      {"environment", pairs_to_value(*submission.environment)},
                      {"name", o.name},
                      {"request", o.request},
@@ -265,6 +135,11 @@ Result<Submission> submission_from_value(const Value& value) {
   if (submission.working_directory.empty() || submission.working_directory[0] != '/')
     return user_error("a request without an absolute working directory");
   if (const Value* params = value.find("params")) submission.params = *params;
+  if (const Value* away = value.find("built")) {
+    auto built = built_from_value(*away);
+    FLOW_TRY(built);
+    submission.built = std::make_shared<const BuiltAway>(std::move(*built));
+  }
   submission.environment =
       std::make_shared<const Environment>(pairs_from_value(value.find("environment")));
   RunOptions& o = submission.options;
@@ -332,6 +207,24 @@ PlanInfo plan_from_value(const Value& value) {
   return plan;
 }
 
+namespace {
+
+Value moved_to_value(const MovedContent& moved) {
+  return Value::list({static_cast<int64_t>(moved.pieces), static_cast<int64_t>(moved.bytes)});
+}
+
+MovedContent moved_from_value(const Value* value) {
+  if (value == nullptr || value->kind() != Value::Kind::table) return {};
+  const auto& list = value->as_table().list;
+  auto is_count = [](const Value& each) {
+    return each.kind() == Value::Kind::integer && each.as_integer() >= 0;
+  };
+  if (list.size() != 2 || !std::all_of(list.begin(), list.end(), is_count)) return {};
+  return {static_cast<uint64_t>(list[0].as_integer()), static_cast<uint64_t>(list[1].as_integer())};
+}
+
+}  // namespace
+
 Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
   std::vector<Value> items;
   for (const NodeInfo& node : nodes) {
@@ -342,7 +235,9 @@ Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
                                  {"name", gpu.name},
                                  {"memory", gpu.memory_bytes},
                                  {"numa", int64_t{gpu.numa}},
-                                 {"is_mig", gpu.is_mig}}));
+                                 {"is_mig", gpu.is_mig},
+                                 {"nvlink", int64_t{gpu.nvlink}},
+                                 {"fabric", gpu.fabric}}));
     items.push_back(Value::map({{"name", node.name},
                                 {"status", node.status},
                                 {"address", node.address},
@@ -351,7 +246,10 @@ Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
                                 {"memory", node.memory_bytes},
                                 {"gpus", Value::list(std::move(gpus))},
                                 {"labels", pairs_to_value(node.labels)},
-                                {"tasks", strings_to_value(node.tasks)}}));
+                                {"tasks", strings_to_value(node.tasks)},
+                                {"from_head", moved_to_value(node.from_head)},
+                                {"from_workers", moved_to_value(node.from_workers)},
+                                {"to_workers", moved_to_value(node.to_workers)}}));
   }
   return Value::list(std::move(items));
 }
@@ -366,6 +264,8 @@ Gpu gpu_from_value(const Value& value) {
   gpu.memory_bytes = integer_field(value, "memory");
   gpu.numa = static_cast<int32_t>(integer_field(value, "numa", -1));
   gpu.is_mig = flag_field(value, "is_mig");
+  gpu.nvlink = static_cast<int32_t>(integer_field(value, "nvlink", -1));
+  gpu.fabric = text_field(value, "fabric");
   return gpu;
 }
 
@@ -387,6 +287,9 @@ std::vector<NodeInfo> nodes_from_value(const Value& value) {
       for (const Value& gpu : gpus->as_table().list) node.gpus.push_back(gpu_from_value(gpu));
     node.labels = pairs_from_value(item.find("labels"));
     node.tasks = strings_from_value(item.find("tasks"));
+    node.from_head = moved_from_value(item.find("from_head"));
+    node.from_workers = moved_from_value(item.find("from_workers"));
+    node.to_workers = moved_from_value(item.find("to_workers"));
     nodes.push_back(std::move(node));
   }
   return nodes;

@@ -1,47 +1,18 @@
-// Frames between a client and the writer of a state, over a unix socket in the state: a length and
-// a canonical value. Both sides are the same user's (the socket is 0600); what comes in is parsed
-// strictly all the same.
+// What a client and the writer of a state say to each other, as values in frames. Both sides are
+// the same user's, or hold one cluster's secret; what comes in is parsed strictly all the same.
 #pragma once
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "engine/driver/driver.hpp"
+#include "engine/driver/frame_link.hpp"
 #include "engine/driver/prepare.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
 
-constexpr uint32_t kLinkFrameMax = 64u << 20;
 constexpr uint32_t kLinkVersion = 1;
-
-/// One connection. Sending is thread-safe; one thread receives.
-class SocketLink {
- public:
-  explicit SocketLink(int descriptor) : descriptor_(descriptor) {}
-  ~SocketLink();
-  SocketLink(const SocketLink&) = delete;
-  SocketLink& operator=(const SocketLink&) = delete;
-
-  static Result<std::unique_ptr<SocketLink>> connect(const std::string& path);
-  bool send(const Value& frame);  // false when the other side is gone
-  /// Error (environment) when the other side is gone, talks nonsense, or sent no whole frame within
-  /// the given time; -1 waits for ever.
-  Result<Value> receive(int64_t within_ms = -1);
-  void shut_down();  // wakes a thread that receives
-  /// The one answer of whoever listens at `path`.
-  static Result<Value> ask(const std::string& path, const Value& request);
-
- private:
-  int descriptor_;
-  std::mutex sending_;
-};
-
-std::string socket_path(const std::string& state_dir);
-/// Listens at `path` (0600). Unix socket names hold 107 bytes; a longer path is bound through its
-/// folder's descriptor.
-Result<int> listen_at(const std::string& path);
 
 Value event_to_value(const Event& event);
 Event event_from_value(const Value& value);
@@ -51,10 +22,18 @@ Value submission_to_value(const Submission& submission);
 Result<Submission> submission_from_value(const Value& value);
 Value counts_to_value(const Counts& counts);
 Counts counts_from_value(const Value& value);
+/// Without its tasks, which go in frames of their own: a run may have a million.
+Value info_to_value(const RunInfo& info);
+RunInfo info_from_value(const Value& value);
+Value tasks_to_value(const std::vector<TaskInfo>& tasks, size_t from, size_t count);
+void add_tasks(const Value& value, std::vector<TaskInfo>& tasks);
 Value plan_to_value(const PlanInfo& plan);
 PlanInfo plan_from_value(const Value& value);
 Value nodes_to_value(const std::vector<NodeInfo>& nodes);
 std::vector<NodeInfo> nodes_from_value(const Value& value);
+
+Value strings_to_value(const std::vector<std::string>& strings);
+std::vector<std::string> strings_from_value(const Value* value);
 
 // Fields of a table from outside, with what stands in for a missing or mistyped one.
 std::string text_field(const Value& table, std::string_view name);

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "engine/base/clock.hpp"
+#include "engine/driver/copy_out.hpp"
 #include "engine/driver/gc.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
@@ -29,11 +30,15 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   FLOW_TRY(executor);
   driver.executor = *executor;
   driver.leads_cluster = leads_cluster(options);
-  if (options.workers > 0) {
+  driver.asks_for_nodes = options.slurm.has_value();
+  if (options.workers > 0 || options.slurm) {
     driver.jobs = 0;  // they are the workers' to share
   } else {
     driver.jobs = driver.leads_cluster ? options.jobs : jobs_of(options);
   }
+  auto grow_after = grow_after_ms();
+  FLOW_TRY(grow_after);
+  driver.grow_after_ms = *grow_after;
   driver.builder = std::make_shared<Builder>(driver.executor);
   driver.builder->start_ahead();  // while the state opens
   auto store = open_store(dir);
@@ -45,11 +50,16 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   auto server = Server::start(*engine, dir);
   FLOW_TRY(server);
   engine->server_ = std::move(*server);
+  if (engine->cluster_)
+    engine->cluster_->serve_clients(
+        [&to = *engine->server_](std::shared_ptr<FrameLink> link) { to.take_in(std::move(link)); });
   return engine;
 }
 
 // What workers of an engine that died still run is for this one to adopt, where it leads them.
 Status LocalEngine::lead(const std::string& dir) {
+  auto told = driver_->store().get(Family::kv, launcher_key());
+  if (told.ok() && told->has_value()) driver_->keep_row(launcher_key(), "");
   if (!leads_cluster(options_)) {
     for (const std::string& name : driver_->awaited_hosts())
       driver_->host_lost(name, "the engine was started again without workers");
@@ -57,13 +67,20 @@ Status LocalEngine::lead(const std::string& dir) {
   }
   ClusterOptions cluster;
   cluster.state_dir = dir;
-  cluster.listen = options_.listen.empty() ? "127.0.0.1:0" : options_.listen;
+  auto listen = address_to_listen_at(dir);
+  FLOW_TRY(listen);
+  cluster.listen = listen->first;
   cluster.secret_file = options_.secret_file;
   // Its own workers died with it.
-  cluster.adopt_ms = options_.listen.empty() ? 0 : options_.adopt_ms;
+  cluster.adopt_ms = options_.listen.empty() && !options_.slurm ? 0 : options_.adopt_ms;
   auto started = Cluster::start(*driver_, cluster);
+  if (!started.ok() && !listen->second.empty()) {
+    cluster.listen = listen->second;
+    started = Cluster::start(*driver_, cluster);
+  }
   FLOW_TRY(started);
   cluster_ = std::move(*started);
+  if (options_.slurm) return start_slurm(dir);
   return options_.workers > 0 ? start_workers(dir) : Status();
 }
 
@@ -109,13 +126,22 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
   std::vector<NodeInfo> nodes;
   driver_->inspect([&](const core::State& state, Resolver&) { nodes = nodes_of(state); });
   if (!cluster_) return nodes;
-  for (NodeInfo& node : nodes)
-    if (!node.name.empty()) node.address = cluster_->address_of(node.name);
+  for (NodeInfo& node : nodes) {
+    if (node.name.empty()) continue;
+    node.address = cluster_->address_of(node.name);
+    cluster::Traffic traffic = driver_->holders()->traffic_of(node.name);
+    for (auto [moved, to] : {std::pair(traffic.from_head, &node.from_head),
+                             std::pair(traffic.from_workers, &node.from_workers),
+                             std::pair(traffic.to_workers, &node.to_workers)})
+      *to = {moved.pieces, moved.bytes};
+  }
   return nodes;
 }
 
 LocalEngine::~LocalEngine() {
+  if (cluster_) cluster_->serve_clients(nullptr);
   server_.reset();
+  give_nodes_back();
   workers_.reset();
   cluster_.reset();
   driver_.reset();
@@ -175,6 +201,9 @@ std::shared_ptr<detail::RunState> LocalEngine::watch(const RunId& id) {
   state->interrupt = [driver, id](bool kill) { driver->interrupt(id, kill); };
   state->cancel = [driver, id] { (void)driver->post_and_wait(core::CancelRequested{id}); };
   state->end_serving = [driver, id] { (void)driver->post_and_wait(core::ServeEnded{id}); };
+  std::lock_guard lock(watched_mutex_);
+  std::erase_if(watched_, [](const auto& watched) { return watched.expired(); });
+  watched_.push_back(state);
   return state;
 }
 
@@ -278,6 +307,10 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     again.params = value_or_throw(decode_value(row.params));
     again.options.fresh = row.fresh;
     again.options.fail_fast = row.fail_fast;
+    if (!row.script.starts_with("/") && !again.built)
+      throw Failed(user_error(fmt::format(
+          "the run {} was started on another machine, from `{}`: take it up with new code there",
+          row.id, row.script)));
     Prepared prepared = value_or_throw(prepare(*driver_, again));
     prepared.meta.row.id = row.id;
     prepared.meta.row.name = row.name;
@@ -381,6 +414,32 @@ Counts LocalEngine::counts(const RunId& id) {
   if (counts) return *counts;
   auto row = row_of(driver_->store(), id);  // a run that is over has left the state
   return row ? row->counts : Counts{};
+}
+
+RunInfo LocalEngine::show(const std::string& selector, bool tasks) {
+  return look(value_or_throw(select_row(driver_->store(), selector)).id, tasks);
+}
+
+Value LocalEngine::value(const std::string& selector, const std::string& part) const {
+  EngineOptions options = options_;
+  options.state = driver_->options().state_dir;
+  return Reader(options).value(selector, part);
+}
+
+std::vector<std::string> LocalEngine::get(const std::string& selector, const std::string& part,
+                                          const std::string& directory) {
+  return copy_out(driver_->blobs(), value(selector, part), part, directory);
+}
+
+Result<cluster::Source> LocalEngine::open_content(const Digest& digest,
+                                                  const std::string& origin) const {
+  auto row = driver_->store().get(Family::blobs, digest.view());
+  FLOW_TRY(row);
+  if (row->has_value()) return cluster::Source::of_bytes(std::move(**row));
+  std::string path = driver_->blobs().path_of(digest);
+  if (origin.empty() || ::access(path.c_str(), R_OK) == 0)
+    return cluster::Source::of_file(path, false);
+  return cluster::Source::of_file(origin, true);
 }
 
 uint64_t LocalEngine::gc(uint32_t keep) { return value_or_throw(collect_garbage(*driver_, keep)); }

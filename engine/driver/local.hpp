@@ -5,12 +5,15 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "engine/cluster/content/source.hpp"
 #include "engine/driver/cluster.hpp"
 #include "engine/driver/local_workers.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/run_state.hpp"
 #include "engine/driver/server.hpp"
+#include "engine/driver/slurm_nodes.hpp"
 #include "engine/driver/throwing.hpp"
 #include "engine/store/lock.hpp"
 
@@ -37,6 +40,9 @@ class LocalEngine final : public detail::EngineImpl {
               const std::string& json) override;
   PlanInfo plan(const std::string& script, const RunOptions& options) override;
   uint64_t gc(uint32_t keep) override;
+  RunInfo show(const std::string& selector) override { return show(selector, true); }
+  std::vector<std::string> get(const std::string& selector, const std::string& part,
+                               const std::string& directory) override;
   std::string address() const override { return cluster_ ? cluster_->address() : ""; }
   std::vector<NodeInfo> nodes() const override;
   bool is_writer() const override { return true; }
@@ -50,6 +56,11 @@ class LocalEngine final : public detail::EngineImpl {
                                             bool new_code, const Submission& from);
   PlanInfo plan_for(const Submission& submission);
   Counts counts(const RunId& run);
+  RunInfo show(const std::string& selector, bool tasks);
+  /// As Reader::value.
+  Value value(const std::string& selector, const std::string& part) const;
+  /// Content of this state, or what is read in place at `origin`.
+  Result<cluster::Source> open_content(const Digest& digest, const std::string& origin) const;
   Driver& driver() { return *driver_; }
 
  private:
@@ -58,6 +69,14 @@ class LocalEngine final : public detail::EngineImpl {
   std::shared_ptr<detail::RunState> find_request(const Submission& submission);
   Status lead(const std::string& dir);
   Status start_workers(const std::string& dir);
+  // slurm.cc
+  /// Where to listen, and where else if that can't be; "" nowhere.
+  Result<std::pair<std::string, std::string>> address_to_listen_at(const std::string& dir) const;
+  Status start_slurm(const std::string& dir);
+  slurm::View look_at_nodes();
+  void warn_all(const std::string& text);
+  void give_up(const Error& why);
+  void give_nodes_back();
   Status await_workers();
   RunInfo look(const RunId& id, bool tasks);
   Submission here(const RunOptions& options) const;
@@ -67,6 +86,10 @@ class LocalEngine final : public detail::EngineImpl {
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Cluster> cluster_;  // of a head
   std::unique_ptr<LocalWorkers> workers_;
+  core::HostInfo like_;  // what a node of Slurm has
+  std::mutex watched_mutex_;
+  std::vector<std::weak_ptr<detail::RunState>> watched_;
+  std::unique_ptr<SlurmNodes> slurm_;
   std::unique_ptr<Server> server_;
 };
 

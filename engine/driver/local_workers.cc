@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,6 +16,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
+#include "engine/driver/spawn_setup.hpp"
 
 extern char** environ;
 
@@ -35,22 +35,6 @@ std::string share_of(const std::vector<std::string>& all, int32_t number, int32_
     share += (share.empty() ? "" : ",") + all[i];
   return share;
 }
-
-/// What posix_spawn is given, freed whatever happens.
-struct SpawnSetup {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  SpawnSetup() {
-    ::posix_spawn_file_actions_init(&files);
-    ::posix_spawnattr_init(&attributes);
-  }
-  ~SpawnSetup() {
-    ::posix_spawn_file_actions_destroy(&files);
-    ::posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSetup(const SpawnSetup&) = delete;
-  SpawnSetup& operator=(const SpawnSetup&) = delete;
-};
 
 }  // namespace
 
@@ -117,12 +101,7 @@ Status LocalWorkers::spawn(int32_t number) {
   ::posix_spawn_file_actions_addopen(&setup.files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
                                      0600);
   ::posix_spawn_file_actions_adddup2(&setup.files, 1, 2);
-  // A group of its own: Ctrl-C is for the head, which tells what follows from it.
-  sigset_t none;
-  sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&setup.attributes, &none);
-  ::posix_spawnattr_setpgroup(&setup.attributes, 0);
-  ::posix_spawnattr_setflags(&setup.attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  setup.set_apart();
   std::vector<std::string> arguments = arguments_of(number);
   std::vector<char*> argv, variables;
   for (std::string& argument : arguments) argv.push_back(argument.data());

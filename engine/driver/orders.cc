@@ -20,7 +20,6 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   const TaskDef& def = *Resolver::def_of(run, id.unit);
   AttemptOrder order;
   order.id = id;
-  order.host = host_name(unit.host);
   order.task = Resolver::unit_name(run, id.unit);
   order.task_name = def.name;
   order.kind = def.kind;
@@ -32,7 +31,6 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   core::ReadyClass needs = core::held_by(state_, run, id.unit);
   order.resources.cpus_milli = needs.cpus_milli;
   order.resources.memory_bytes = needs.memory_bytes;
-  if (needs.gpu.milli > 0) order.gpus = core::gpus_of(unit);
   order.timeout_ms = def.timeout_ms;
   order.grace_ms = run_meta->grace_ms;
   order.stage_copy = def.stage_copy;
@@ -69,6 +67,18 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
     if (bytes.ok()) order.signals.emplace_back(name, std::move(*bytes));
   }
   return order;
+}
+
+void Driver::add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& orders) {
+  auto order = make_order(id);
+  if (!order) return;
+  const core::Run& run = state_.runs.at(id.run);
+  const core::Unit& unit = run.units[id.unit];
+  if (Resolver::def_of(run, id.unit)->resources.is_gang())
+    return split(std::move(*order), run, orders);
+  order->host = host_name(unit.host);
+  if (order->resources.gpus_milli > 0) order->gpus = core::gpus_of(unit);
+  orders.push_back(std::move(*order));
 }
 
 // The small blobs that the arguments need travel with the order; large ones are files the executor

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/base/clock.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
@@ -39,20 +40,26 @@ void Driver::stage_starts(uint64_t commit) {
   std::vector<AttemptOrder> orders;
   orders.reserve(starting_.size());
   for (const core::AttemptId& id : starting_) {
-    if (auto order = make_order(id)) orders.push_back(std::move(*order));
+    add_orders(id, orders);
   }
   starting_.clear();
   computes_ahead_ = false;
   if (!orders.empty()) fleet_.stage(std::move(orders), commit);
 }
 
-/// An interrupted run's attempts may come to a point where they can be taken up again; a cancelled
-/// run's, and those that only a service's end is asked of, are told to end.
+/// Attempts of an interrupted run, and of a gang with a rank on a worker that is to leave, may come
+/// to a point where they can be taken up again; a cancelled run's, and those that only a service's
+/// end is asked of, are told to end.
 bool Driver::is_interrupted(const core::StopAttempt& stop) const {
   auto run = state_.runs.find(stop.id.run);
   if (stop.kill || run == state_.runs.end() || stop.id.unit >= run->second.units.size())
     return false;
-  return run->second.stopping && !run->second.cancelling &&
+  const core::Unit& unit = run->second.units[stop.id.unit];
+  bool grows = unit.extra && unit.extra->is_growing;
+  auto hosts = core::hosts_of(unit);
+  bool leaves = std::any_of(hosts.begin(), hosts.end(),
+                            [&](core::HostId host) { return state_.hosts[host].is_draining; });
+  return (run->second.stopping || leaves || grows) && !run->second.cancelling &&
          Resolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
 }
 
@@ -71,7 +78,7 @@ void Driver::perform(const std::vector<core::Command>& acts) {
   std::vector<RunId> ended;
   for (const core::Command& act : acts) {
     if (const auto* start = std::get_if<core::StartAttempt>(&act)) {
-      if (auto order = make_order(start->id)) orders.push_back(std::move(*order));
+      add_orders(start->id, orders);
     } else if (const auto* stopped = std::get_if<core::StopAttempt>(&act)) {
       stop(*stopped);
     } else if (const auto* saved = std::get_if<core::AckSaved>(&act)) {
@@ -123,6 +130,14 @@ std::vector<Driver::Input> Driver::due_timers(core::Time now) {
     due.push_back(std::move(input));
     serve_ends_.erase(serve_ends_.begin());
   }
+  while (!gang_deaths_.empty() && gang_deaths_.begin()->first <= now) {
+    Input input;
+    input.only([this, id = gang_deaths_.begin()->second](Batch&, core::State&) {
+      if (Gang* gang = gang_of(id, 0)) record_death(*gang);
+    });
+    due.push_back(std::move(input));
+    gang_deaths_.erase(gang_deaths_.begin());
+  }
   return due;
 }
 
@@ -150,6 +165,7 @@ void Driver::fold(const RunId& run) {
   if (!frozen.ok()) return fail(frozen.error());
   pending_.batch.put(Family::kv, folded_key(run), std::move(*frozen));
   log_counts_.erase(log_counts_.lower_bound({run, 0}), log_counts_.upper_bound({run, UINT32_MAX}));
+  gangs_.erase(gangs_.lower_bound({run, 0}), gangs_.upper_bound({run, UINT32_MAX}));
 }
 
 }  // namespace flow

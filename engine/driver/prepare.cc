@@ -18,6 +18,9 @@
 #include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
 #include "engine/base/utf8.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/core/hosts.hpp"
+#include "engine/driver/built_away.hpp"
 #include "engine/plan/gpus.hpp"
 #include "lua/script.hpp"
 
@@ -128,7 +131,7 @@ int32_t jobs_of(const EngineOptions& options) {
 }
 
 bool leads_cluster(const EngineOptions& options) {
-  return !options.listen.empty() || options.workers > 0;
+  return !options.listen.empty() || options.workers > 0 || options.slurm;
 }
 
 Result<std::string> find_program(const EngineOptions& options, const std::string& executor) {
@@ -203,6 +206,8 @@ int32_t Machine::cpus_milli() const {
 Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   Machine machine;
   machine.is_cluster = driver.options().leads_cluster;
+  machine.is_asked_for = driver.options().asks_for_nodes;
+  if (machine.is_asked_for) return machine;
   if (machine.is_cluster) {
     driver.inspect([&](const core::State& state, Resolver&) {
       for (const core::Host& host : state.hosts) {
@@ -252,6 +257,44 @@ void check_resources(const Resources& resources, const std::string& where, const
   if (!has_gpus) errors.push_back(user_error(where + " " + gpu_lack));
 }
 
+/// The machine as the core sees it.
+core::State state_of(const Machine& machine) {
+  core::State state;
+  state.hosts.front().info = machine.hosts.front();
+  return state;
+}
+
+/// Labels are a worker's; of a cluster others may come.
+void check_where(const TaskDef& def, const std::string& where, const Machine& machine,
+                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
+  const std::string& asked = def.resources.where;
+  if (asked.empty() || machine.hosts.empty()) return;
+  if (!machine.is_cluster) {
+    std::string lack = core::where_lack_of(state_of(machine), def);
+    if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
+    return;
+  }
+  bool is_there =
+      std::any_of(machine.hosts.begin(), machine.hosts.end(),
+                  [&](const core::HostInfo& host) { return suits_where(asked, host.labels); });
+  if (!is_there)
+    warnings.push_back(fmt::format(
+        "{} runs where `{}`, and no worker has such labels yet: it waits for one", where, asked));
+}
+
+/// Of a cluster others may come.
+void check_gang(const TaskDef& def, const std::string& where, const Machine& machine,
+                std::vector<Error>& errors, std::vector<std::string>& warnings) {
+  if (!def.resources.is_gang() || machine.is_cluster) return;
+  std::string lack = core::gang_lack_of(state_of(machine), def);
+  if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
+  int64_t asked = int64_t{def.resources.cpus_milli} * def.resources.ranks;
+  if (asked <= machine.cpus_milli()) return;
+  warnings.push_back(fmt::format(
+      "{} asks for {} ranks of cpus = {}, and there are {} CPU slots: they share them", where,
+      def.resources.ranks, def.resources.cpus_milli / 1000.0, machine.cpus_milli() / 1000));
+}
+
 }  // namespace
 
 std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
@@ -260,7 +303,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
   for (const std::string& problem : machine.gpus.problems) {
     if (!machine.gpus.gpus.empty()) warnings.push_back(problem);
   }
-  if (machine.hosts.empty())
+  if (machine.hosts.empty() && !machine.is_asked_for)
     warnings.push_back("no worker has joined this head yet: tasks wait for one");
   std::vector<bool> is_called(plan.defs.size());
   for (const Node& node : plan.nodes) {
@@ -279,8 +322,8 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
                       def.resources.cpus_milli / 1000.0, cpus_milli / 1000, cpus_milli / 1000));
     }
     check_resources(def.resources, where, machine, errors);
-    for (const std::string& lack : lacks_of(def.resources))
-      errors.push_back(user_error(where + " " + lack));
+    check_gang(def, where, machine, errors, warnings);
+    check_where(def, where, machine, errors, warnings);
   }
   return errors;
 }
@@ -381,7 +424,7 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
 Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose,
                          Blobs& intake) {
   FLOW_TRY(check_name(submission.options.name));
-  auto built = build(submission, driver.builder());
+  auto built = submission.built ? take_in(*submission.built) : build(submission, driver.builder());
   FLOW_TRY(built);
   Plan* plan = &built->plan;
   size_t warnings_built = plan->warnings.size();
@@ -414,6 +457,10 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
     return driver.operations_library(name);
   });
   FLOW_TRY(has_files);
+  if (submission.built && purpose == Purpose::run && !lacking(*plan, driver.blobs()).empty())
+    return environment_error(
+        "files that came with this run were removed from the state again before it began: start "
+        "it once more");
   is_as_built = is_as_built && !*has_files && plan->warnings.size() == warnings_built;
 
   Prepared prepared;

@@ -1,14 +1,23 @@
 // From a script and parameters to something that can be submitted: build in a child, check, read
 // files, bind natives.
 #pragma once
+#include <sys/stat.h>
 #include <functional>
 #include <memory>
+
 #include <string>
 #include <vector>
 
 #include "engine/driver/driver.hpp"
 
 namespace flow {
+
+/// A graph, its code and its parameters as a client on another machine made them: files by content.
+struct BuiltAway {
+  std::string machine;  // whose the paths in it are
+  std::string plan, bundle;
+  std::vector<std::string> printed;  // lines, by the script
+};
 
 /// What `flow run` was asked for, wherever it was typed: this process, or a client that sent it.
 struct Submission {
@@ -18,6 +27,8 @@ struct Submission {
   RunOptions options;
   std::shared_ptr<const Environment> environment;
   std::shared_ptr<const Bundle> pinned;  // build from this code
+  /// It was built where it was typed, on a machine whose disk this one does not see.
+  std::shared_ptr<const BuiltAway> built;
 };
 
 struct Prepared {
@@ -68,8 +79,9 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission,
 /// What a run may have: of this machine, or of the workers of a cluster.
 struct Machine {
   std::vector<core::HostInfo> hosts;
-  MachineGpus gpus;         // this machine's
-  bool is_cluster = false;  // hosts are its workers, of which others may come
+  MachineGpus gpus;           // this machine's
+  bool is_cluster = false;    // hosts are its workers, of which others may come
+  bool is_asked_for = false;  // there will be some when there is work
   int32_t cpus_milli() const;
 };
 /// Looks for GPUs only where the plan may ask for one.
@@ -80,8 +92,19 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
 
 /// The library of operations that the embedding program defined, or "".
 using OperationsLibrary = std::function<std::string(const std::string& name)>;
+/// What a file is, for one whose origin alone is known.
+using TakeFile = std::function<Result<File>(const File&)>;
+/// Puts that in the place of every file of the plan that has no digest yet. Says whether there was
+/// any, which changes the plan.
+Result<bool> replace_files(Plan& plan, const TakeFile& take);
+/// Of the content at `path`; with `copy` it is kept where that is done.
+using DigestOf =
+    std::function<Result<Digest>(const std::string& path, const struct stat& info, bool copy)>;
+/// The file or folder at `file.origin`, which is forgotten where all of it is copied: up to so many
+/// bytes.
+Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of);
 /// Reads every file of the plan that has no digest yet: content up to 64 MiB into the state, larger
-/// in place. Says whether there was any, which changes the plan.
+/// in place. Says whether there was any.
 Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
                           const OperationsLibrary& library_of);
 

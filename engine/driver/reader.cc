@@ -258,7 +258,7 @@ std::vector<LogLine> Reader::logs(const std::string& selector,
     auto row = decode_log(value);
     if (!row.ok() || (attempt != 0 && row->attempt != attempt)) return;
     lines.push_back({Resolver::unit_name(*loaded.run, unit), row->attempt,
-                     static_cast<int>(row->stream), row->at, std::move(row->text)});
+                     static_cast<int>(row->stream), row->at, std::move(row->text), row->rank});
   };
   for (core::UnitId unit : units) {
     std::string prefix = log_prefix(loaded.run->id, unit);

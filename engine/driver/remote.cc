@@ -6,9 +6,8 @@
 
 #include <atomic>
 
-#include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
-#include "engine/base/ids.hpp"
+#include "engine/driver/client.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/lock.hpp"
@@ -19,19 +18,6 @@ namespace {
 
 constexpr int kOpenTries = 100;  // a writer that just took the lock is not listening yet
 constexpr int kOpenPauseMs = 50;
-
-Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields) {
-  fields.emplace_back("version", int64_t{kLinkVersion});
-  fields.emplace_back("verb", verb);
-  return Value::map(std::move(fields));
-}
-
-/// The request has a name, so that whoever answers it in the end knows whether another already did.
-RunOptions asked_once(RunOptions options) {
-  constexpr size_t kNameLength = 24;
-  if (options.request.empty()) options.request = random_name(kNameLength);
-  return options;
-}
 
 }  // namespace
 
@@ -108,6 +94,19 @@ uint64_t RemoteEngine::state_bytes() const {
   return Reader(options).state_bytes();
 }
 
+RunInfo RemoteEngine::show(const std::string& selector) {
+  EngineOptions options = options_;
+  options.state = dir_;
+  return Reader(options).show(selector);
+}
+
+std::vector<std::string> RemoteEngine::get(const std::string& selector, const std::string& part,
+                                           const std::string& directory) {
+  EngineOptions options = options_;
+  options.state = dir_;
+  return Reader(options).get(selector, part, directory);
+}
+
 uint32_t RemoteEngine::client_runs() const {
   std::lock_guard lock(mutex_);
   return successor_ ? successor_->client_runs() : 0;
@@ -128,7 +127,7 @@ Submission RemoteEngine::here(const RunOptions& options) const {
 
 // A writer may end between the look at its lock and its answer: then we ask who came after it, or
 // are that ourselves.
-std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<SocketLink>& link) {
+std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<FrameLink>& link) {
   for (int attempt = 0; attempt < kOpenTries; attempt++) {
     if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
     std::lock_guard lock(mutex_);
@@ -152,7 +151,7 @@ std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Soc
 }
 
 std::optional<Value> RemoteEngine::ask(const Value& request) {
-  std::shared_ptr<SocketLink> link;
+  std::shared_ptr<FrameLink> link;
   return ask(request, link);
 }
 
@@ -217,7 +216,7 @@ uint64_t RemoteEngine::gc(uint32_t keep) {
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOptions& options) {
-  std::shared_ptr<SocketLink> link;
+  std::shared_ptr<FrameLink> link;
   auto reply = ask(request, link);
   if (!reply) return nullptr;
   auto state = std::make_shared<detail::RunState>();
@@ -240,35 +239,9 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOp
   return state;
 }
 
-void RemoteEngine::steer(detail::RunState& state, const std::shared_ptr<SocketLink>& link) const {
-  std::lock_guard lock(state.mutex);
-  state.interrupt = [link](bool kill) {
-    link->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
-  };
-  state.cancel = [link] { link->send(Value::map({{"verb", "cancel"}})); };
-  state.end_serving = [link] { link->send(Value::map({{"verb", "end_serving"}})); };
-}
-
-bool RemoteEngine::follow_link(detail::RunState& state, SocketLink& link) {
-  while (true) {
-    auto frame = link.receive();
-    if (!frame.ok()) return false;
-    std::string kind = text_field(*frame, "frame");
-    if (kind == "event") {
-      state.on_event(event_from_value(*frame));
-    } else if (kind == "error") {
-      state.fail(error_from_value(*frame));
-      return true;
-    } else if (kind == "end") {
-      state.on_end();
-      return true;
-    }
-  }
-}
-
-void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<SocketLink> link,
+void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<FrameLink> link,
                           bool leads, const RunOptions& options) {
-  while (!follow_link(*state, *link)) {
+  while (!follow_link(*state, *link, nullptr)) {
     {
       std::lock_guard lock(mutex_);
       if (quit_) return state->on_end();
@@ -279,24 +252,16 @@ void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_p
   }
 }
 
-std::shared_ptr<SocketLink> RemoteEngine::await_head(detail::RunState& state,
-                                                     const RunOptions& options) {
+std::shared_ptr<FrameLink> RemoteEngine::await_head(detail::RunState& state,
+                                                    const RunOptions& options) {
   constexpr int kPauseMs = 200;
   auto given_up = std::make_shared<std::atomic<bool>>(false);
-  {
-    std::lock_guard lock(state.mutex);
-    state.interrupt = [given_up](bool) { *given_up = true; };
-    state.cancel = state.end_serving = [] {};
-  }
-  Event event;
-  event.type = "warning";
-  event.run = state.id;
-  event.text = fmt::format(
-      "the head of `{}` is gone: its workers go on with what they run, and this waits until a "
-      "`flow head` is there again. Ctrl-C leaves the run for `flow resume {}`",
-      dir_, state.id);
-  event.at_ms = now_ms();
-  state.on_event(std::move(event));
+  steer_nowhere(state, [given_up] { *given_up = true; });
+  warn(state,
+       fmt::format(
+           "the head of `{}` is gone: its workers go on with what they run, and this waits until a "
+           "`flow head` is there again. Ctrl-C leaves the run for `flow resume {}`",
+           dir_, state.id));
   Value request = request_of(
       "resume",
       {{"run", state.id}, {"new_code", false}, {"submission", submission_to_value(here(options))}});
@@ -306,7 +271,7 @@ std::shared_ptr<SocketLink> RemoteEngine::await_head(detail::RunState& state,
     if (quit_) break;
     auto link = SocketLink::connect(socket_path(dir_));
     if (!link.ok()) continue;
-    std::shared_ptr<SocketLink> connected = std::move(*link);
+    std::shared_ptr<FrameLink> connected = std::move(*link);
     links_.push_back(connected);
     lock.unlock();
     auto reply = connected->send(request) ? connected->receive()

@@ -34,6 +34,9 @@ class RemoteEngine final : public detail::EngineImpl {
               const std::string& json) override;
   PlanInfo plan(const std::string& script, const RunOptions& options) override;
   uint64_t gc(uint32_t keep) override;
+  RunInfo show(const std::string& selector) override;
+  std::vector<std::string> get(const std::string& selector, const std::string& part,
+                               const std::string& directory) override;
   std::string address() const override;
   std::vector<NodeInfo> nodes() const override;
   bool is_writer() const override;
@@ -45,28 +48,24 @@ class RemoteEngine final : public detail::EngineImpl {
   Submission here(const RunOptions& options) const;
   /// The writer's answer, over `link`; nothing where this process has become the writer's
   /// successor.
-  std::optional<Value> ask(const Value& request, std::shared_ptr<SocketLink>& link);
+  std::optional<Value> ask(const Value& request, std::shared_ptr<FrameLink>& link);
   std::optional<Value> ask(const Value& request);
   /// The answer where somebody writes: nobody becomes the writer for a look.
   std::optional<Value> look(const Value& request) const;
   detail::EngineImpl& successor() const;
   /// The run, or null where the successor is to be asked.
   std::shared_ptr<detail::RunState> start(Value request, const RunOptions& options);
-  /// What the state's watchers may do goes over `link`.
-  void steer(detail::RunState& state, const std::shared_ptr<SocketLink>& link) const;
-  /// Until the run's end, or that of the writer: false.
-  bool follow_link(detail::RunState& state, SocketLink& link);
-  void follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<SocketLink> link, bool leads,
+  void follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<FrameLink> link, bool leads,
               const RunOptions& options);
   /// The writer led a cluster: its successor is the next head, and no client.
-  std::shared_ptr<SocketLink> await_head(detail::RunState& state, const RunOptions& options);
+  std::shared_ptr<FrameLink> await_head(detail::RunState& state, const RunOptions& options);
   void take_over(std::shared_ptr<detail::RunState> state, const RunOptions& options);
 
   EngineOptions options_;
   std::string dir_;
   mutable std::mutex mutex_;
   std::unique_ptr<detail::EngineImpl> successor_;  // after the writer died
-  std::list<std::weak_ptr<SocketLink>> links_;
+  std::list<std::weak_ptr<FrameLink>> links_;
   std::list<std::thread> followers_;
   bool quit_ = false;
 };

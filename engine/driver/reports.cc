@@ -20,6 +20,7 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
       input.has_event = false;
       input.is_log = true;
       input.log_id = report.id;
+      input.log_rank = report.rank;
       input.stream = report.stream;
       input.at = report.at;
       input.text = std::move(report.text);
@@ -27,12 +28,18 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
       break;
     case Report::Kind::progress:
     case Report::Kind::metric:
-      input.has_event = false;
-      input.reads_store = false;
-      input.control = [this, report = std::move(report)](Batch&, core::State&) { observe(report); };
+      input.only([this, report = std::move(report)](Batch&, core::State&) { observe(report); });
       break;
     case Report::Kind::saved:
       save(std::move(report), host, input);
+      break;
+    case Report::Kind::meeting:
+      input.only(
+          [this, report = std::move(report)](Batch&, core::State&) { note_meeting(report); });
+      break;
+    case Report::Kind::noticed:
+      input.only(
+          [this, report = std::move(report)](Batch&, core::State&) { note_noticed(report); });
       break;
     case Report::Kind::returned:
       input.event = core::AttemptReturned{report.id};
@@ -41,7 +48,11 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
       input.event = core::ServiceReady{report.id, report.text};
       break;
     case Report::Kind::finished:
-      finish(std::move(report), input);
+      if (report.rank > 0) {
+        finish_rank(std::move(report), input);
+      } else {
+        finish(std::move(report), input);
+      }
       break;
   }
   return input;
@@ -57,13 +68,12 @@ void Driver::save(Report report, const std::string& host, Input& input) {
   input.blobs = std::move(report.blobs);
   // The rows are keyed by the unit's name and key, which only a turn may look up.
   input.reads_store = false;
-  input.control = [id = report.id, name = report.text, value = std::move(report.value)](
-                      Batch& batch, core::State& state) mutable {
-    auto run = state.runs.find(id.run);
-    if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
-    const core::Unit& unit = run->second.units[id.unit];
-    if (unit.attempts != id.attempt || unit.epoch != id.epoch) return;
-    std::string task = Resolver::unit_name(run->second, id.unit);
+  input.control = [event = input.event, id = report.id, name = report.text,
+                   value = std::move(report.value)](Batch& batch, core::State& state) mutable {
+    if (!core::admit(state, event)) return;  // nor is its content kept
+    const core::Run& run = state.runs.at(id.run);
+    const core::Unit& unit = run.units[id.unit];
+    std::string task = Resolver::unit_name(run, id.unit);
     if (name.empty()) {
       batch.put(Family::kv, checkpoint_key(id.run, task, unit.key), std::move(value));
     } else {
@@ -103,6 +113,11 @@ void Driver::finish(Report report, Input& input) {
       return;
     }
     case Report::Outcome::failed:
+      if (report.failure.cause == core::Cause::signal) {
+        input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure)](
+                       Batch&, core::State&) mutable { note_death(id, rank, std::move(failure)); });
+        return;
+      }
       input.event = core::AttemptFailed{report.id, std::move(report.failure)};
       return;
     case Report::Outcome::waiting: {

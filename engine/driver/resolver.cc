@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/base/cbor.hpp"
+#include "engine/cluster/content/needed.hpp"
 
 namespace flow {
 
@@ -14,6 +15,7 @@ namespace {
 constexpr size_t kValueCacheBytes = 64 << 20;
 constexpr size_t kKnownBytes = 128;  // of a value's place there, about
 constexpr size_t kTextMax = 120;
+constexpr size_t kInputsMax = 16'384, kInputsOfOneMax = 32;
 
 void hash_part(Sha256& hash, const KeyPart& part) {
   uint64_t length = part.name.size();
@@ -317,7 +319,27 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
         "`{}` is called with a table nested too deep: what its arguments hold nests to {} at most",
         unit_name(run, unit), kTableDepthMax));
   }
-  return sha256(text + (may_differ ? encode_value_for_key(*args) : *bytes));
+  Digest key = sha256(text + (may_differ ? encode_value_for_key(*args) : *bytes));
+  if (may_differ) note_inputs(key, *args);
+  return key;
+}
+
+void Resolver::note_inputs(const Digest& key, const Value& args) {
+  std::vector<cluster::Content> contents = cluster::contents_in(args);
+  std::erase_if(contents, [](const auto& each) { return *each.size < cluster::kLargeBytes; });
+  if (contents.empty()) return;
+  if (contents.size() > kInputsOfOneMax) {
+    std::ranges::sort(contents, std::greater(), [](const auto& each) { return *each.size; });
+    contents.resize(kInputsOfOneMax);
+  }
+  if (inputs_.size() >= kInputsMax) inputs_.clear();
+  inputs_[key] = std::move(contents);
+}
+
+const std::vector<cluster::Content>* Resolver::inputs(const Digest& key) const {
+  if (inputs_.empty()) return nullptr;
+  auto found = inputs_.find(key);
+  return found == inputs_.end() ? nullptr : &found->second;
 }
 
 Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::UnitId unit) {

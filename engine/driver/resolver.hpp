@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/cluster/content/store.hpp"
 #include "engine/core/core.hpp"
 #include "engine/driver/short_bytes.hpp"
 #include "flow/value.hpp"
@@ -33,6 +34,9 @@ class Resolver {
   Result<std::string> arguments(const core::Run& run, core::UnitId unit);
   /// Of the unit's definition and arguments. An Error also where these nest too deep.
   Result<Digest> key(const core::Run& run, core::UnitId unit);
+  /// The large content in the arguments that this key was made of, or null: there is none, or it
+  /// was long ago.
+  const std::vector<cluster::Content>* inputs(const Digest& key) const;
   /// The parts of the unit's key, in the order they are hashed.
   Result<std::vector<KeyPart>> key_parts(const core::Run& run, core::UnitId unit);
   /// A map's items: their count.
@@ -60,6 +64,7 @@ class Resolver {
   Result<Value> follow(const core::Run& run, const Ref& ref);
   Result<Value> argument_list(const core::Run& run, core::UnitId unit);
   Status append_argument(const core::Run& run, const Value& argument, std::string& out);
+  void note_inputs(const Digest& key, const Value& args);
   const Digest& def_digest(const core::Run& run, uint32_t def);
 
   Content content_;
@@ -75,6 +80,7 @@ class Resolver {
   ShortBytes<size_t{1} << 10, 95> taken_;
   std::unordered_map<Digest, Known, DigestHash> values_;
   size_t values_bytes_ = 0;
+  std::unordered_map<Digest, std::vector<cluster::Content>, DigestHash> inputs_;  // by key
   std::unordered_map<const TaskDef*, Digest>
       def_digests_;  // of the parts that do not depend on arguments
   std::unordered_map<const TaskDef*, std::shared_ptr<const Plan>>

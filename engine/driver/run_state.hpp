@@ -54,6 +54,9 @@ struct EngineImpl {
                       const std::string& json) = 0;
   virtual PlanInfo plan(const std::string& script, const RunOptions& options) = 0;
   virtual uint64_t gc(uint32_t keep) = 0;
+  virtual RunInfo show(const std::string& selector) = 0;
+  virtual std::vector<std::string> get(const std::string& selector, const std::string& part,
+                                       const std::string& directory) = 0;
   virtual std::string address() const = 0;
   virtual std::vector<NodeInfo> nodes() const = 0;
   virtual bool is_writer() const = 0;

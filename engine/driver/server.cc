@@ -2,6 +2,7 @@
 #include "engine/driver/server.hpp"
 #include "engine/base/failpoint.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +10,9 @@
 #include <algorithm>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/driver/built_away.hpp"
+#include "engine/driver/content_frames.hpp"
+#include "engine/driver/get_away.hpp"
 #include "engine/driver/local.hpp"
 
 namespace flow {
@@ -38,7 +42,11 @@ Server::~Server() {
   if (thread_.joinable()) thread_.join();
   ::close(descriptor_);
   ::unlink(path_.c_str());
-  for (Connection& connection : connections_) connection.link->shut_down();
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [name, carried] : carried_) carried->quit(!engine_.address().empty());
+    for (Connection& connection : connections_) connection.link->shut_down();
+  }
   for (Connection& connection : connections_) connection.thread.join();
 }
 
@@ -55,28 +63,32 @@ void Server::accept_clients() {
       if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, 100);
       continue;
     }
-    std::lock_guard lock(mutex_);
-    for (auto it = connections_.begin(); it != connections_.end();) {
-      if (!it->done) {
-        ++it;
-        continue;
-      }
-      it->thread.join();
-      it = connections_.erase(it);
-    }
-    auto link = std::make_unique<SocketLink>(descriptor);
-    if (!has_room()) {
-      link->send(error_to_value(environment_error(
-          "the writer of this state has too many clients; try again when some ended")));
+    take_in(std::make_shared<SocketLink>(descriptor));
+  }
+}
+
+void Server::take_in(std::shared_ptr<FrameLink> link) {
+  std::lock_guard lock(mutex_);
+  if (quit_) return;
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    if (!it->done) {
+      ++it;
       continue;
     }
-    Connection& connection = connections_.emplace_back();
-    connection.link = std::move(link);
-    connection.thread = engine_thread([this, &connection] {
-      serve(connection);
-      connection.done = true;
-    });
+    it->thread.join();
+    it = connections_.erase(it);
   }
+  if (!has_room()) {
+    link->send(error_to_value(environment_error(
+        "the writer of this state has too many clients; try again when some ended")));
+    return;
+  }
+  Connection& connection = connections_.emplace_back();
+  connection.link = std::move(link);
+  connection.thread = engine_thread([this, &connection] {
+    serve(connection);
+    connection.done = true;
+  });
 }
 
 /// Where all places are taken, the oldest client that has asked nothing yet loses its own.
@@ -108,29 +120,68 @@ class Server::Counted {
 };
 
 void Server::serve(Connection& connection) {
-  auto request = connection.link->receive(kRequestWithinMs);
-  if (!request.ok() || quit_) return connection.link->shut_down();  // it asks the next writer
-  {
-    std::lock_guard lock(mutex_);
-    if (connection.given_up) return;
-    connection.heard = true;
-  }
-  try {
-    if (integer_field(*request, "version") != kLinkVersion) {
-      throw Failed(environment_error(
-          "the process that writes this state is another version of flow: wait until it ends"));
+  FrameLink& link = *connection.link;
+  while (true) {
+    auto request = link.receive(kRequestWithinMs);
+    if (!request.ok() || quit_) break;  // it asks the next writer, or again
+    {
+      std::lock_guard lock(mutex_);
+      if (connection.given_up) return;
+      connection.heard = true;
     }
-    std::string verb = text_field(*request, "verb");
-    if (verb == "run" || verb == "resume" || verb == "retry") {
-      Counted counted(*this);
-      carry_out(connection, *request);
-    } else {
-      connection.link->send(answer(*request));
+    bool may_ask_more = false;
+    try {
+      if (integer_field(*request, "version") != kLinkVersion) {
+        throw Failed(environment_error(
+            "the process that writes this state is another version of flow: wait until it ends"));
+      }
+      std::string verb = text_field(*request, "verb");
+      bool is_run = verb == "run" || verb == "resume" || verb == "retry";
+      may_ask_more = !is_run;
+      if (is_run) {
+        Counted counted(*this);
+        carry_out(connection, *request);
+      } else if (verb == "info") {
+        answer_info(link, *request);
+      } else if (verb == "get") {
+        answer_get(link, *request);
+      } else {
+        link.send(answer(*request));
+      }
+    } catch (const Failed& failed) {
+      link.send(error_to_value(failed.error));
     }
-  } catch (const Failed& failed) {
-    connection.link->send(error_to_value(failed.error));
+    if (!may_ask_more) break;
   }
-  connection.link->shut_down();
+  link.shut_down();
+}
+
+// What is large goes in pieces.
+void Server::answer_info(FrameLink& link, const Value& request) {
+  constexpr size_t kTasksInFrame = 10'000;
+  bool with_tasks = flag_field(request, "tasks");
+  RunInfo info = engine_.show(text_field(request, "run"), with_tasks);
+  for (size_t at = 0; at < info.tasks.size(); at += kTasksInFrame)
+    link.send(
+        Value::map({{"frame", "tasks"}, {"tasks", tasks_to_value(info.tasks, at, kTasksInFrame)}}));
+  bool fits = link.send(Value::map({{"frame", "done"},
+                                    {"info", info_to_value(info)},
+                                    {"bytes", static_cast<int64_t>(engine_.state_bytes())}}));
+  if (!fits)
+    throw Failed(environment_error(
+        fmt::format("what the run {} came to is more than goes to a client at once: `flow show` on "
+                    "the head's machine prints it",
+                    info.id)));
+}
+
+// The content first, each once, then the value that names it.
+void Server::answer_get(FrameLink& link, const Value& request) {
+  Value value = engine_.value(text_field(request, "run"), text_field(request, "part"));
+  for (const auto& [digest, origin] : content_of(value)) {
+    link.send(Value::map({{"frame", "comes"}, {"digest", digest.view()}}));
+    if (!send_content(link, digest, engine_.open_content(digest, origin)).ok()) return;
+  }
+  link.send(Value::map({{"frame", "done"}, {"value", by_content(value)}}));
 }
 
 Value Server::answer(const Value& request) {
@@ -165,9 +216,33 @@ Value Server::answer(const Value& request) {
   throw Failed(environment_error("the writer does not know the request `" + verb + "`"));
 }
 
-void Server::carry_out(Connection& connection, const Value& request) {
-  const Value* body = request.find("submission");
-  Submission submission = value_or_throw(submission_from_value(body == nullptr ? Value() : *body));
+void Server::bring(FrameLink& link, const Submission& submission) {
+  if (!submission.built) return;
+  Built built = value_or_throw(flow::take_in(*submission.built));
+  std::vector<Digest> missing = lacking(built.plan, engine_.driver().blobs());
+  if (missing.empty()) return;
+  std::vector<Value> names;
+  for (const Digest& digest : missing) names.emplace_back(digest.view());
+  link.send(Value::map({{"frame", "lacks"}, {"digests", Value::list(std::move(names))}}));
+  for (const Digest& digest : missing)
+    ok_or_throw(receive_content(link, digest, engine_.driver().options().state_dir));
+}
+
+/// Of a client that is back; one that nobody waits for any more asks anew.
+std::shared_ptr<Carried> Server::find(const std::string& request) {
+  std::shared_ptr<Carried> found;
+  {
+    std::lock_guard lock(mutex_);
+    auto known = carried_.find(request);
+    if (request.empty() || known == carried_.end()) return nullptr;
+    found = known->second;
+  }
+  if (!found->is_left()) return found;
+  found->wait_over();
+  return nullptr;
+}
+
+std::shared_ptr<Carried> Server::start(const Value& request, const Submission& submission) {
   std::string verb = text_field(request, "verb");
   std::shared_ptr<detail::RunState> run;
   if (verb == "run") {
@@ -176,36 +251,43 @@ void Server::carry_out(Connection& connection, const Value& request) {
     run = engine_.take_up(text_field(request, "run"), text_field(request, "task"),
                           flag_field(request, "new_code"), submission);
   }
-  failpoint("client-before-answer");
-  connection.link->send(
-      Value::map({{"frame", "started"}, {"run", run->id}, {"leads", !engine_.address().empty()}}));
-  std::thread listener = engine_thread([&] {
-    while (true) {
-      auto frame = connection.link->receive();
-      if (!frame.ok()) break;
-      std::string asked = text_field(*frame, "verb");
-      if (asked == "interrupt") run->interrupt(flag_field(*frame, "kill"));
-      if (asked == "cancel") run->cancel();
-      if (asked == "end_serving") run->end_serving();
-    }
-    // The client's death interrupts its run; nothing where it has ended. What workers run goes on
-    // when their head ends, and the client finds the next one.
-    if (quit_ && !engine_.address().empty()) return run->on_end();
-    run->interrupt(false);
-  });
-  while (auto event = run->next()) {
-    if (!connection.link->send(event_to_value(*event))) break;
-  }
-  bool failed = false;
+  return std::make_shared<Carried>(std::move(run), flag_field(request, "tells"));
+}
+
+/// Nothing where that can't be had: the run goes on all the same.
+Value Server::first_look(const std::string& run) {
   try {
-    run->wait_end();
-  } catch (const Failed& failure) {
-    failed = true;
-    connection.link->send(error_to_value(failure.error));
+    return info_to_value(engine_.show(run, false));
+  } catch (const Failed&) {
+    return Value();
   }
-  if (!failed && !quit_) connection.link->send(Value::map({{"frame", "end"}}));
-  connection.link->shut_down();
-  listener.join();
+}
+
+void Server::carry_out(Connection& connection, const Value& request) {
+  const Value* body = request.find("submission");
+  Submission submission = value_or_throw(submission_from_value(body == nullptr ? Value() : *body));
+  const std::string& name = submission.options.request;
+  std::shared_ptr<Carried> carried = find(name);
+  bool goes_on = carried != nullptr;
+  if (!goes_on) {
+    bring(*connection.link, submission);
+    carried = start(request, submission);
+    std::lock_guard lock(mutex_);
+    carried_.emplace(name, carried);
+    if (quit_) carried->quit(!engine_.address().empty());
+  }
+  Value info = flag_field(request, "tells") ? first_look(carried->run()) : Value();
+  failpoint("client-before-answer");
+  connection.link->send(Value::map({{"frame", "started"},
+                                    {"run", carried->run()},
+                                    {"goes_on", goes_on},
+                                    {"info", std::move(info)},
+                                    {"leads", !engine_.address().empty()}}));
+  auto heard = static_cast<uint64_t>(goes_on ? integer_field(request, "heard") : 0);
+  if (!carried->serve(connection.link, heard)) return;
+  carried->wait_over();
+  std::lock_guard lock(mutex_);
+  std::erase_if(carried_, [&](const auto& each) { return each.second == carried; });
 }
 
 }  // namespace flow

@@ -1,13 +1,15 @@
-// The writer's ear: other processes of the same user ask it to run, resume, cancel, signal, through
-// the state's socket.
+// The writer's ear: others ask it to run, resume, cancel, signal; processes of the same user
+// through the state's socket, and those that hold the cluster's secret by a session with its head.
 #pragma once
 #include <atomic>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "engine/driver/carried.hpp"
 #include "engine/driver/link.hpp"
 
 namespace flow {
@@ -21,11 +23,13 @@ class Server {
   /// Runs carried out for clients now.
   uint32_t client_runs() const { return client_runs_; }
   void wait_for_clients();
+  /// Serves whoever is at the other end. Does not block.
+  void take_in(std::shared_ptr<FrameLink> link);
 
  private:
   class Counted;
   struct Connection {
-    std::unique_ptr<SocketLink> link;
+    std::shared_ptr<FrameLink> link;
     std::thread thread;
     std::atomic<bool> done{false};
     bool heard = false;     // its request is here; under mutex_
@@ -37,7 +41,14 @@ class Server {
   bool has_room();
   void serve(Connection& connection);
   Value answer(const Value& request);
+  void answer_info(FrameLink& link, const Value& request);
+  void answer_get(FrameLink& link, const Value& request);
   void carry_out(Connection& connection, const Value& request);
+  /// The files that this machine lacks come from the client first.
+  void bring(FrameLink& link, const Submission& submission);
+  std::shared_ptr<Carried> start(const Value& request, const Submission& submission);
+  Value first_look(const std::string& run);
+  std::shared_ptr<Carried> find(const std::string& request);
 
   LocalEngine& engine_;
   int descriptor_;
@@ -46,6 +57,7 @@ class Server {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Connection> connections_;
+  std::multimap<std::string, std::shared_ptr<Carried>> carried_;  // by the name of the request
   std::atomic<uint32_t> client_runs_{0};
   std::atomic<bool> quit_{false};
 };

@@ -160,6 +160,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   Input load;
   load.has_event = false;
   core::UnitId unit = kNoNode;
+  bool was_over = false;
   load.control = [&, this](Batch& batch, core::State& state) {
     if (!old && !state.runs.contains(id)) {  // it ended meanwhile
       auto again = folded_run(id);
@@ -178,6 +179,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
       return;
     }
     core::RunStatus status = run->second.status;
+    was_over = core::is_final(status);
     // What workers still run of an engine that died goes on, and the run waits for who takes it up.
     bool is_left = run->second.stopping && !metas_.contains(id);
     if (!core::is_final(status) && status != core::RunStatus::interrupted && !is_left) {
@@ -212,6 +214,8 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   if (!request.empty()) kv.emplace_back(request_key(request), id);
   auto admitted = post_and_wait(event, {}, std::move(kv));
   FLOW_TRY(admitted);
+  // Of one that came to its end in between, the listener hears so.
+  if (!*admitted && task.empty() && !was_over) return {};
   if (!*admitted) {
     return user_error(
         task.empty()

@@ -9,6 +9,7 @@
 #include "engine/driver/reader_impl.hpp"
 #include "engine/worker/gpus.hpp"
 #include "lua/script.hpp"
+#include "transports/nccl/nccl.hpp"
 
 namespace flow {
 
@@ -44,6 +45,10 @@ std::string executor_program(const EngineOptions& options) {
 }
 
 ClusterInfo cluster_info(const EngineOptions& options) {
+  if (!options.head.empty()) {
+    Engine client(options);
+    return {client.address(), client.nodes()};
+  }
   std::string dir = state_directory(options);
   Value request = Value::map({{"version", int64_t{kLinkVersion}}, {"verb", "nodes"}});
   auto answer = SocketLink::ask(socket_path(dir), request);
@@ -61,12 +66,20 @@ MachineGpus machine_gpus(const EngineOptions& options) {
   return find_gpus(executor_program(options));
 }
 
-std::vector<GpuLibrary> gpu_libraries() { return script_gpu_libraries(); }
+std::vector<GpuLibrary> gpu_libraries() {
+  std::vector<GpuLibrary> libraries = script_gpu_libraries();
+  if (libraries.empty()) return libraries;  // this build does nothing on GPUs
+  auto nccl = nccl_version();
+  libraries.push_back(
+      {"NCCL", nccl.ok(), nccl.ok() ? *nccl : road_through_hosts(nccl.error().message)});
+  return libraries;
+}
 
 const char* version() { return FLOW_VERSION; }
 
 std::string changed_sources(const Bundle& bundle) {
   std::string names;
+  if (!bundle.root.starts_with("/")) return names;  // another machine's
   for (const auto& [path, text] : bundle.files) {
     auto now = read_file((fs::path(bundle.root) / path).string());
     if (now.ok() && *now == text) continue;

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/base/cbor.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
+#include "engine/driver/input_places.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/keys.hpp"
 
@@ -69,9 +71,9 @@ void Driver::decide(std::vector<Input> inputs) {
     if (input.is_log) {
       pending_.log_cost += input.log_cost;
       uint64_t n = next_log(input.log_id);
-      pending_.batch.put(Family::logs,
-                         log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),
-                         encode_log({input.log_id.attempt, input.stream, input.at, input.text}));
+      pending_.batch.put(
+          Family::logs, log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),
+          encode_log({input.log_id.attempt, input.stream, input.at, input.text, input.log_rank}));
     } else if (input.has_event) {
       admitted = core::admit(state_, input.event);
       if (admitted) {
@@ -108,6 +110,8 @@ void Driver::record(core::Event event, core::Time now) {
   record.at = now;
   record.event = std::move(event);
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
+  if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))
+    saved_.push_back(saved->id);
   core::apply(state_, record, commands_);
   pending_.records.push_back(std::move(record));
 }
@@ -157,6 +161,7 @@ uint64_t Driver::next_log(const core::AttemptId& id) {
 
 void Driver::settle(core::Time now) {
   size_t answered = 0;
+  KnownInputs inputs(state_, resolver_, *holders_);
   while (true) {
     for (core::Command& command : commands_) {
       if (is_question(command)) {
@@ -179,10 +184,21 @@ void Driver::settle(core::Time now) {
       answer(question, now);
       continue;
     }
-    std::vector<core::Event> proposals = core::schedule(state_, kProposalsMax);
+    std::vector<core::Event> proposals = core::schedule(state_, kProposalsMax, &inputs);
+    if (proposals.empty()) proposals = next_growth();
     if (proposals.empty()) return;
     for (core::Event& proposal : proposals) record_if_admitted(std::move(proposal), now);
   }
+}
+
+// Asked for when all is placed that is ready. A gang that has just saved its state loses least.
+std::vector<core::Event> Driver::next_growth() {
+  while (!saved_.empty()) {
+    auto growth = core::growth(state_, saved_.back(), options_.grow_after_ms);
+    saved_.pop_back();
+    if (growth) return {*growth};
+  }
+  return {};
 }
 
 const std::string* Driver::staged(const Digest& digest) const {

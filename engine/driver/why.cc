@@ -8,6 +8,7 @@
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/sched/sched.hpp"
+#include "engine/store/keys.hpp"
 
 namespace flow {
 
@@ -75,6 +76,12 @@ std::string explain_when(const core::Run& run, core::UnitId when) {
   const char* taken = run.units[when].side == core::Side::then_side ? "its first" : "its second";
   return fmt::format("`{}` is a flow.when: it took {} branch.", Resolver::unit_name(run, when),
                      taken);
+}
+
+/// Of whoever is to give the nodes that it waits for.
+std::string launcher_text(const Store& store) {
+  auto row = store.get(Family::kv, launcher_key());
+  return row.ok() && row->has_value() ? "\n" + **row : "";
 }
 
 }  // namespace
@@ -161,11 +168,15 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
     case core::UnitStatus::running:
       text = fmt::format("`{}` is running: attempt {} since {}.", name, u.attempts,
                          format_time(u.started));
+      if (def != nullptr && def->resources.is_gang())
+        text += " I" + core::explain_wait(*loaded.state, run.id, unit).substr(1) + ".";
       break;
     case core::UnitStatus::pending:
     case core::UnitStatus::ready:
     case core::UnitStatus::waiting:
       text = fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded.state, run.id, unit));
+      if (u.phase == core::Phase::ready || u.phase == core::Phase::held)
+        text += launcher_text(store);
       break;
     case core::UnitStatus::succeeded:
       if (run.node(u.node).kind == NodeKind::when) return explain_when(run, unit);

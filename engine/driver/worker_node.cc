@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "engine/base/files.hpp"
 #include "engine/base/units.hpp"
 #include "engine/cluster/nodes/node.hpp"
+#include "engine/core/hosts.hpp"
 #include "engine/driver/peer.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/throwing.hpp"
@@ -42,6 +44,10 @@ Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& pr
   for (const std::string& problem : gpus.problems) problems += problem + "\n";
   host.gpus = std::move(gpus.gpus);
   host.labels = options.labels;
+  std::sort(host.labels.begin(), host.labels.end());
+  if (!core::are_sound(host.labels))
+    return user_error(
+        fmt::format("a worker has at most {} labels, each of another name", core::kLabelsMax));
   return host;
 }
 
@@ -116,6 +122,15 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
 WorkerNode::~WorkerNode() {
   impl_->node.reset();  // before what it uses
 }
+
+void WorkerNode::drain(int64_t within_ms, const std::string& why) {
+  constexpr int64_t kEndMs = 2'500;  // from SIGTERM to SIGKILL, and what is told of it
+  impl_->node->drain(std::max<int64_t>(0, within_ms - kEndMs), why);
+}
+
+bool WorkerNode::is_drained() const { return impl_->node->agent().attempts() == 0; }
+
+int64_t WorkerNode::without_head_ms() const { return impl_->node->alone_ms(); }
 
 bool WorkerNode::is_connected() const { return impl_->node->is_connected(); }
 

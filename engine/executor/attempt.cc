@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/base/clock.hpp"
+#include "engine/executor/processes.hpp"
 
 namespace flow {
 
@@ -59,6 +60,11 @@ Attempt::Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints,
 
 void Attempt::begin() { began_us_ = monotonic_us(); }
 
+void Attempt::reach_outside() {
+  keep_descriptors();
+  session_.wait_until_taken();
+}
+
 void Attempt::wait_durable() {
   if (std::exchange(is_durable_, true)) return;
   int64_t before = monotonic_us();
@@ -107,6 +113,7 @@ void Attempt::log_piece(std::string& line) {
 }
 
 void Attempt::progress(double fraction, const Value& metrics) {
+  if (!is_first()) return;
   int64_t now = monotonic_us();
   if (now - last_progress_us_ < kProgressUs && fraction < 1) return;
   last_progress_us_ = now;
@@ -119,6 +126,7 @@ void Attempt::progress(double fraction, const Value& metrics) {
 }
 
 void Attempt::metric(const std::string& name, double value, int64_t step) {
+  if (!is_first()) return;
   wire::FromExecutor message;
   *message.mutable_metric()->mutable_id() = start_.id();
   message.mutable_metric()->set_name(name);
@@ -128,6 +136,8 @@ void Attempt::metric(const std::string& name, double value, int64_t step) {
 }
 
 Status Attempt::save_checkpoint(Value value) {
+  if (!is_first()) return {};
+  restored_.reset();
   if (holds_tensors(value)) wait_durable();  // a file is begun
   std::vector<Digest> needed;
   collect_blobs(files_in(value), needed);
@@ -135,6 +145,7 @@ Status Attempt::save_checkpoint(Value value) {
 }
 
 Result<std::optional<Value>> Attempt::newest_checkpoint() {
+  if (restored_) return *restored_;
   FLOW_TRY(noted_write(checkpoints_.finish()));
   return noted(checkpoints_.newest());
 }
@@ -153,6 +164,7 @@ bool Attempt::settle_checkpoints(AttemptOutcome::Kind kind) {
 }
 
 Status Attempt::save_step(const std::string& name, const Value& value) {
+  if (!is_first()) return {};
   FLOW_TRY(noted_write(checkpoints_.error()));
   wire::FromExecutor message;
   *message.mutable_save()->mutable_id() = start_.id();
@@ -180,7 +192,7 @@ void Attempt::service_ready(const std::string& url) {
 }
 
 Status Attempt::store_tensor(const Tensor& tensor) {
-  if (serving_) return {};  // an answer over HTTP is nobody's input
+  if (serving_ || !is_first()) return {};  // an answer over HTTP is nobody's input
   wait_durable();
   return noted(blobs_.store(tensor.digest, *tensor.data));
 }
@@ -194,7 +206,8 @@ std::map<std::string, std::string> Attempt::environment() const {
 }
 
 std::string Attempt::visible_gpus() const {
-  return fmt::format("{}", fmt::join(start_.gpus(), ","));
+  return fmt::format("{}",
+                     fmt::join(start_.visible_size() > 0 ? start_.visible() : start_.gpus(), ","));
 }
 
 bool Attempt::decides_gpus() const {
@@ -243,8 +256,20 @@ std::string Attempt::too_large(const char* verb, size_t size) const {
       start_.task(), verb, size >> 20, kValueMax >> 20);
 }
 
+Status Attempt::hold_checkpoint() {
+  if (!start_.has_checkpoint()) return {};
+  auto newest = newest_checkpoint();
+  FLOW_TRY(newest);
+  restored_ = std::move(*newest);
+  return {};
+}
+
 void Attempt::finish(const Value& result, const PlanFragment* fragment, bool waited) {
   wire::Finished& finished = report(0);
+  if (!is_first()) {
+    finished.set_value(encode_value(Value()));
+    return session_.send(message_, true);
+  }
   finished.set_value(encode_value(result));
   finished.set_waited(waited);
   if (fragment != nullptr) finished.set_fragment(encode_fragment(*fragment));

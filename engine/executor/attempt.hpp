@@ -33,7 +33,7 @@ class Attempt final : public AttemptHost {
   void service_ready(const std::string& url) override;
   /// What is waited here is not the attempt's time.
   void wait_durable() override;
-  void reach_outside() override { session_.wait_until_taken(); }
+  void reach_outside() override;
   Status make_scratch() override;
   Result<Bytes> blob(const Digest& digest) override { return noted(blobs_.read(digest)); }
   Result<std::string> file_path(const File& file) override;
@@ -44,12 +44,18 @@ class Attempt final : public AttemptHost {
   Status store_tensor(const Tensor& tensor) override;
   std::string env(const std::string& name, bool& found) override;
   std::string hidden(std::string text) const override;
+  Result<std::shared_ptr<Communicator>> communicator() override { return communicator_; }
 
   void log_stream(uint32_t stream, std::string_view text);
   /// Hides what is in `text`, whose end is yet to come; returns what comes before the rest of it.
   std::string hide_begun(std::string& text) const { return secrets_.hide_begun(text); }
   BlobFiles& blobs() { return blobs_; }
   void set_serving() { serving_ = true; }
+  void set_communicator(std::shared_ptr<Communicator> communicator) {
+    communicator_ = std::move(communicator);
+  }
+  /// Of a gang's ranks the first: what is kept is what it says.
+  bool is_first() const { return start_.id().rank() == 0; }
   std::map<std::string, std::string> environment() const;  // what a program of this attempt sees
   const wire::Start& start() const { return start_; }
   Session& session() { return session_; }
@@ -57,6 +63,9 @@ class Attempt final : public AttemptHost {
   /// Puts an input at inputs/N/NAME of the scratch folder; copies where the task wants to write to
   /// it.
   Result<std::string> stage(const File& file, bool copy);
+  /// The state of the earlier checkpoint is read, so that the file may go: rank 0 may save the next
+  /// one before another has restored it.
+  Status hold_checkpoint();
   Status check_inputs();  // none was changed by the attempt
   void remove_scratch() const;
 
@@ -112,6 +121,8 @@ class Attempt final : public AttemptHost {
   int64_t last_progress_us_ = 0;
   Secrets secrets_;
   bool serving_ = false;
+  std::shared_ptr<Communicator> communicator_;
+  std::optional<std::optional<Value>> restored_;  // what was held
   bool has_scratch_ = false;
   bool is_durable_ = false;  // its start
   std::vector<Staged> staged_;
@@ -121,7 +132,8 @@ class Attempt final : public AttemptHost {
 };
 
 /// Runs the command of a shell task to its end and reports.
-void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args);
+/// Of a gang's ranks each runs one; `gang` is null where there is one.
+void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, class Gang* gang);
 /// Serves until told to stop, and reports.
 void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request);
 

@@ -15,6 +15,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/executor/attempt.hpp"
+#include "engine/executor/gang.hpp"
 #include "engine/executor/nvml.hpp"
 #include "engine/executor/processes.hpp"
 #include "engine/executor/repl.hpp"
@@ -56,6 +57,8 @@ AttemptRequest request_of(const wire::Start& start, const std::string& state_dir
   request.run = start.id().run();
   request.task = start.task();
   request.attempt = start.id().attempt();
+  request.rank = start.id().rank();
+  request.ranks = std::max(1u, start.ranks());
   request.dir = start.dir();
   request.state_dir = state_dir;
   request.seed = start.seed();
@@ -99,6 +102,43 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
   ::_exit(kLostGpu);
 }
 
+/// The gang that this attempt's ranks are, and true; false where they did not meet, which is
+/// reported.
+bool meet(Attempt& attempt, std::unique_ptr<Gang>& gang) {
+  if (attempt.start().ranks() <= 1) return true;
+  if (Status held = attempt.hold_checkpoint(); !held.ok()) {
+    attempt.fail(core::Cause::staging, held.error().message, "");
+    return false;
+  }
+  auto met = Gang::meet(attempt);
+  if (met.ok()) {
+    gang = std::move(*met);
+    attempt.set_communicator(gang->communicator());
+  } else if (met.error().kind == ErrorKind::interrupted) {
+    attempt.stopped();
+  } else {
+    fail_after_others(attempt, met.error(),
+                      "its ranks did not come together: " + met.error().message, "");
+  }
+  return met.ok();
+}
+
+/// The end of this rank's function is that of all; false where it is not, which is reported.
+bool part(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
+  if (gang == nullptr || outcome.kind == AttemptOutcome::Kind::stopped) return true;
+  bool has_failed = outcome.kind == AttemptOutcome::Kind::failed;
+  bool waits = outcome.kind == AttemptOutcome::Kind::waiting;
+  if (has_failed && !outcome.lost_gang) {
+    gang->fail(outcome.message);
+    return true;
+  }
+  Status parted = has_failed ? gang->communicator()->state() : gang->part(attempt, waits);
+  if (parted.ok()) return true;
+  fail_after_others(attempt, parted.error(), has_failed ? outcome.message : parted.error().message,
+                    outcome.traceback);
+  return false;
+}
+
 void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoints& checkpoints,
                  const SlotFile& slot, const std::string& state_dir, const wire::Start& start) {
   blobs.clear();
@@ -111,14 +151,19 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
   auto kind = static_cast<TaskKind>(start.kind());
   if (kind == TaskKind::shell) {
     attempt.wait_durable();
+    std::unique_ptr<Gang> gang;
+    if (!meet(attempt, gang)) return;
     attempt.begin();
-    return run_shell(attempt, slot, args);
+    return run_shell(attempt, slot, args, gang.get());
   }
   auto vm = scripts.find(start.bundle(), session);
   AttemptRequest request = request_of(start, state_dir, std::move(args));
   // Others compute before: they wait where they first touch what lies outside.
   if (kind == TaskKind::service) attempt.wait_durable();
+  std::unique_ptr<Gang> gang;
+  if (!meet(attempt, gang)) return;
   attempt.begin();
+  if (gang) gang->tell_road(attempt);
   if (!vm.ok())
     return attempt.fail(core::Cause::internal,
                         "the script can't be loaded again: " + vm.error().message, "");
@@ -137,6 +182,8 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
     bool is_spoilt = ended && !inputs.ok();
     bool is_settled =
         attempt.settle_checkpoints(is_spoilt ? AttemptOutcome::Kind::failed : outcome.kind);
+    if (is_spoilt && gang) gang->fail(inputs.error().message);
+    if (!is_spoilt && !part(attempt, gang.get(), outcome)) return;
     if (is_spoilt) {
       attempt.fail(core::Cause::input_changed, inputs.error().message, "");
     } else if (is_settled) {
@@ -150,7 +197,7 @@ int serve_attempts(const std::string& state_dir) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // A terminal's Ctrl-C, and what ends a whole group or service, are for the head, which tells us.
   // Handlers: what is ignored would stay ignored in the commands that a task starts.
-  for (int number : {SIGPIPE, SIGINT, SIGTERM}) ::signal(number, [](int) {});
+  for (int number : {SIGPIPE, SIGINT, SIGTERM, SIGUSR2}) ::signal(number, [](int) {});
   Session session;
   Scripts scripts;
   BlobFiles blobs(state_dir);

@@ -7,6 +7,8 @@
 #include <cctype>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 
 namespace flow {
 
@@ -22,6 +24,18 @@ struct PciInfo {
 struct Memory {
   unsigned long long total, free, used;
 };
+struct FabricInfo {
+  unsigned version;
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state;
+  unsigned health;
+};
+constexpr unsigned kFabricVersion = sizeof(FabricInfo) | 2u << 24;
+constexpr unsigned char kFabricJoined = 3;
+constexpr unsigned kLinksMax = 18;
+constexpr int kSwitch = 2;
 constexpr int kSuccess = 0, kNotFound = 6;
 constexpr unsigned kTextMax = 96;
 constexpr const char* kLibrary = "libnvidia-ml.so.1";
@@ -39,6 +53,11 @@ struct Calls {
   int (*mig_mode)(Device, unsigned*, unsigned*) = nullptr;
   int (*mig_count)(Device, unsigned*) = nullptr;
   int (*mig_device)(Device, unsigned, Device*) = nullptr;
+  // of drivers that know NVLink, NVSwitch, and NVLink between machines
+  int (*link_state)(Device, unsigned, unsigned*) = nullptr;
+  int (*link_end)(Device, unsigned, PciInfo*) = nullptr;
+  int (*link_end_type)(Device, unsigned, int*) = nullptr;
+  int (*fabric)(Device, FabricInfo*) = nullptr;
 };
 
 template <typename Call>
@@ -64,6 +83,10 @@ std::string load(void* library, Calls& calls) {
   find(library, "nvmlDeviceGetMigMode", calls.mig_mode);
   find(library, "nvmlDeviceGetMaxMigDeviceCount", calls.mig_count);
   find(library, "nvmlDeviceGetMigDeviceHandleByIndex", calls.mig_device);
+  find(library, "nvmlDeviceGetNvLinkState", calls.link_state);
+  find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", calls.link_end);
+  find(library, "nvmlDeviceGetNvLinkRemoteDeviceType", calls.link_end_type);
+  find(library, "nvmlDeviceGetGpuFabricInfoV", calls.fabric);
   return lacks;
 }
 
@@ -97,6 +120,7 @@ class Machine {
       what_ = fmt::format("GPU {}: ", index);
       add(index);
     }
+    join();
     if (!found_.gpus.empty()) return std::move(found_);
     found_.why_none = count == 0                ? "the NVIDIA driver knows no GPU"
                       : found_.problems.empty() ? "its GPUs are in MIG mode and have no instance"
@@ -126,7 +150,11 @@ class Machine {
     bool knows_mig = calls_.mig_mode && calls_.mig_count && calls_.mig_device;
     // What has no MIG mode says that it does not support it.
     if (!knows_mig || calls_.mig_mode(device, &is_mig, &pending) != kSuccess) is_mig = 0;
-    if (is_mig == 0) return add_device(device, std::move(gpu));
+    if (is_mig == 0) {  // NVLink is not for instances
+      gpu.fabric = fabric_of(device);
+      ends_[gpu.index] = link_ends(device);
+      return add_device(device, std::move(gpu));
+    }
     gpu.is_mig = true;
     unsigned instances_max = 0;
     if (!succeeds("count its instances", calls_.mig_count(device, &instances_max))) return;
@@ -151,8 +179,69 @@ class Machine {
     found_.gpus.push_back(std::move(gpu));
   }
 
+  /// Where its links go that are up: PCI names of GPUs, or what stands for the switches.
+  std::set<std::string> link_ends(Device device) const {
+    std::set<std::string> ends;
+    if (!calls_.link_state || !calls_.link_end) return ends;
+    for (unsigned link = 0; link < kLinksMax; link++) {
+      unsigned is_up = 0;
+      int type = -1;
+      PciInfo pci{};
+      if (calls_.link_state(device, link, &is_up) != kSuccess || is_up == 0) continue;
+      if (calls_.link_end_type) calls_.link_end_type(device, link, &type);
+      if (type == kSwitch) {
+        ends.insert(kSwitches);
+        continue;
+      }
+      if (calls_.link_end(device, link, &pci) != kSuccess) continue;
+      pci.id[sizeof pci.id - 1] = '\0';
+      ends.insert(sysfs_name(pci.id));
+    }
+    return ends;
+  }
+
+  std::string fabric_of(Device device) const {
+    FabricInfo info{};
+    info.version = kFabricVersion;
+    bool is_joined = calls_.fabric && calls_.fabric(device, &info) == kSuccess &&
+                     info.state == kFabricJoined && info.status == kSuccess;
+    std::string cluster;
+    for (unsigned char byte : info.cluster) cluster += fmt::format("{:02x}", byte);
+    // A machine whose switches are its own has no cluster.
+    bool is_any = cluster.find_first_not_of('0') != std::string::npos;
+    return is_joined && is_any ? fmt::format("{}/{}", cluster, info.clique) : "";
+  }
+
+  bool are_joined(const Gpu& a, const Gpu& b) const {
+    if (a.is_mig || b.is_mig) return false;
+    if (!a.fabric.empty() && a.fabric == b.fabric) return true;
+    const std::set<std::string>&from_a = ends_.at(a.index), &from_b = ends_.at(b.index);
+    if (from_a.contains(b.pci) || from_b.contains(a.pci)) return true;
+    return from_a.contains(kSwitches) && from_b.contains(kSwitches);
+  }
+
+  /// Those that reach each other, if only by others, get the number of the first of them.
+  void join() {
+    std::vector<Gpu>& gpus = found_.gpus;
+    for (size_t first = 0; first < gpus.size(); first++) {
+      if (gpus[first].nvlink >= 0) continue;
+      std::vector<size_t> island{first};
+      for (size_t i = 0; i < island.size(); i++) {
+        for (size_t other = 0; other < gpus.size(); other++) {
+          bool is_in = std::find(island.begin(), island.end(), other) != island.end();
+          if (!is_in && are_joined(gpus[island[i]], gpus[other])) island.push_back(other);
+        }
+      }
+      if (island.size() == 1) continue;
+      for (size_t at : island) gpus[at].nvlink = static_cast<int32_t>(gpus[first].index);
+    }
+  }
+
+  static constexpr const char* kSwitches = "switches";
+
   const Calls& calls_;
   std::string what_;
+  std::map<uint32_t, std::set<std::string>> ends_;  // by index of the GPU
   MachineGpus found_;
 };
 

@@ -52,4 +52,9 @@ int kill_children();
 /// before it hears of the attempt's end: then it knows whose it is.
 void wait_until_read();
 
+/// What this process has open now stays its own: programs that a task starts without our help
+/// inherit 0, 1 and 2 alone. Libraries open sockets that would else live as long as such a program
+/// does.
+void keep_descriptors();
+
 }  // namespace flow

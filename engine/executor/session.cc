@@ -155,6 +155,10 @@ void Session::handle(wire::ToExecutor& message) {
       saved_[message.saved().name()] = message.saved().ok();
       saved_changed_.notify_all();
       break;
+    case wire::ToExecutor::kPeers:
+      if (!same_attempt(message.peers().id(), current_)) break;
+      peers_.assign(message.peers().whereabouts().begin(), message.peers().whereabouts().end());
+      break;
     case wire::ToExecutor::kReturnQueued: {
       wire::FromExecutor reply;
       for (const Queued& queued : queue_) *reply.mutable_returned()->add_ids() = queued.start.id();
@@ -209,6 +213,7 @@ wire::Start Session::next() {
   began_us_ = monotonic_us();
   stopping_ = terminated_ = false;
   saved_.clear();
+  peers_.clear();
   if (attendant_sleeps_) {
     attendant_sleeps_ = false;
     attempt_began_.notify_one();
@@ -281,6 +286,20 @@ bool Session::wait_saved(const std::string& name) {
   bool ok = saved_[name];
   saved_.erase(name);
   return ok;
+}
+
+// The attendant reads the wire meanwhile.
+std::optional<std::vector<std::string>> Session::wait_peers(int64_t limit_ms) {
+  flush();
+  int64_t until_us = monotonic_us() + limit_ms * 1000;
+  std::unique_lock lock(mutex_);
+  while (peers_.empty() && !stopping() && monotonic_us() < until_us) {
+    lock.unlock();
+    std::this_thread::sleep_for(kTick);
+    lock.lock();
+  }
+  if (peers_.empty() || stopping()) return std::nullopt;
+  return peers_;
 }
 
 bool Session::wait_saved_beside(const wire::AttemptName& id, const std::string& name) {

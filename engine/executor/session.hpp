@@ -42,6 +42,10 @@ class Session {
   /// The same on another thread than the main one, while the attempt of this name runs.
   bool wait_saved_beside(const wire::AttemptName& id, const std::string& name);
 
+  /// What all ranks said of how they are reached, in their order; nothing where this one is to
+  /// stop before that, or that is not known within `limit_ms`.
+  std::optional<std::vector<std::string>> wait_peers(int64_t limit_ms);
+
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
   /// A program of the attempt was told to end, not only asked to stop when it can.
   bool terminated() const { return terminated_.load(std::memory_order_relaxed); }
@@ -87,6 +91,7 @@ class Session {
   std::map<std::string, std::map<std::string, std::string>> environments_;
   wire::AttemptName current_;
   std::map<std::string, bool> saved_;
+  std::vector<std::string> peers_;  // of the current attempt's gang; empty: not told yet
   std::condition_variable saved_changed_;
   std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false};
   std::atomic<int> group_{0};

@@ -16,6 +16,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/executor/attempt.hpp"
+#include "engine/executor/gang.hpp"
 #include "engine/executor/processes.hpp"
 
 namespace flow {
@@ -224,8 +225,8 @@ std::map<std::string, std::string> builtins(const wire::Start& start) {
   return {{"cpus", std::to_string(start.cpus())},
           {"memory", std::to_string(start.memory_bytes())},
           {"gpus", fmt::format("{}", start.gpus_milli() / 1000.0)},
-          {"rank", "0"},
-          {"ranks", "1"},
+          {"rank", std::to_string(start.id().rank())},
+          {"ranks", std::to_string(std::max(1u, start.ranks()))},
           {"seed", std::to_string(start.seed())},
           {"attempt", std::to_string(start.id().attempt())}};
 }
@@ -244,7 +245,18 @@ void remove_scratch(const std::string& dir) {
   fs::remove_all(dir, ignored);
 }
 
-std::map<std::string, std::string> environment_of(const Attempt& attempt) {
+/// As torchrun sets it.
+void add_ranks(const wire::Start& start, const Gang::Meeting& meeting,
+               std::map<std::string, std::string>& variables) {
+  variables["RANK"] = std::to_string(start.id().rank());
+  variables["WORLD_SIZE"] = std::to_string(std::max(1u, start.ranks()));
+  variables["LOCAL_RANK"] = std::to_string(start.local_rank());
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(std::max(1u, start.local_ranks()));
+  variables["MASTER_ADDR"] = meeting.host;
+  variables["MASTER_PORT"] = std::to_string(meeting.port);
+}
+
+std::map<std::string, std::string> environment_of(const Attempt& attempt, const Gang* gang) {
   const wire::Start& start = attempt.start();
   std::map<std::string, std::string> variables = attempt.environment();
   variables["FLOW_RUN"] = start.id().run();
@@ -254,14 +266,17 @@ std::map<std::string, std::string> environment_of(const Attempt& attempt) {
   if (const char* slot = std::getenv("FLOW_SLOT")) variables["FLOW_SLOT"] = slot;
   variables["PWD"] = start.dir();
   variables.erase("OLDPWD");
+  bool is_alone = gang == nullptr && !start.gang_key().empty();
+  if (is_alone) add_ranks(start, Gang::meeting_alone(), variables);
+  if (gang != nullptr) add_ranks(start, gang->meeting(), variables);
   return variables;
 }
 
 /// One plain command is executed directly. What can't be is the shell's to say, in its own words.
-Result<Child> start_command(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
-                            const std::string& command) {
+Result<Child> start_command(Attempt& attempt, const Gang* gang, const SlotFile& slot,
+                            const ShellSpec& spec, const std::string& command) {
   Spawn what;
-  what.environment = environment_of(attempt);
+  what.environment = environment_of(attempt, gang);
   what.directory = attempt.start().dir();
   int failed_errno = 0;
   what.words = plain_words(command);
@@ -341,7 +356,7 @@ std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
 
 }  // namespace
 
-void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
+void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* gang) {
   const wire::Start& start = attempt.start();
   const std::string& dir = start.dir();
   if (Status made = make_scratch(dir); !made.ok())
@@ -365,7 +380,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
   started.mutable_started()->set_where(attempt.hidden(again));
   bool now = start.memory_bytes() > 0;
   session.send(started, now);  // before the command can take more memory than it may
-  auto child = start_command(attempt, slot, spec, *command);
+  auto child = start_command(attempt, gang, slot, spec, *command);
   if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
   session.set_group(child->pid);
   if (session.terminated()) ::kill(-child->pid, SIGTERM);
@@ -378,11 +393,21 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args) {
   std::string evidence = err.tail().empty() ? out.tail() : err.tail();
   // What a program leaves when it is told to end is no result, whatever it says.
   if (session.terminated()) return attempt.stopped(evidence);
-  if (auto failure = failure_of(attempt, status, again))
+  if (auto failure = failure_of(attempt, status, again)) {
+    if (gang != nullptr) gang->fail(failure->message);
     return attempt.fail(failure->cause, failure->message, evidence, failure->code);
+  }
   if (Status same = attempt.check_inputs(); !same.ok())
     return attempt.fail(core::Cause::input_changed, same.error().message + again, "");
+  if (gang != nullptr) {
+    if (Status parted = gang->part(attempt); !parted.ok())
+      return fail_after_others(attempt, parted.error(), parted.error().message + again, evidence);
+  }
   std::vector<std::pair<Value, Value>> result;
+  if (!attempt.is_first()) {
+    attempt.finish(Value(), nullptr, false);
+    return remove_scratch(dir);
+  }
   if (auto failure = gather(attempt, spec, again, result))
     return attempt.fail(failure->cause, failure->message, evidence);
   result.emplace_back(Value("stdout"), Value(out.kept()));

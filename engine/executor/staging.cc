@@ -134,7 +134,9 @@ Status Attempt::place(const std::string& source, const std::string& target, cons
 
 Status Attempt::make_scratch() {
   wait_durable();
-  has_scratch_ = true;
+  // A run that goes on with other code counts its attempts from 1 again.
+  std::error_code ignored;
+  if (!std::exchange(has_scratch_, true)) fs::remove_all(start_.dir(), ignored);
   return noted(make_dirs(start_.dir()));
 }
 

@@ -69,11 +69,14 @@ void put_gpu(const Gpu& gpu, wire::Gpu& to) {
   to.set_memory_bytes(gpu.memory_bytes);
   to.set_numa(gpu.numa);
   to.set_is_mig(gpu.is_mig);
+  to.set_nvlink(static_cast<uint32_t>(gpu.nvlink + 1));
+  to.set_fabric(gpu.fabric);
 }
 
 Gpu get_gpu(const wire::Gpu& from) {
-  return {from.index(),        from.uuid(), from.name(),  from.pci(),
-          from.memory_bytes(), from.numa(), from.is_mig()};
+  return {from.index(),        from.uuid(), from.name(),   from.pci(),
+          from.memory_bytes(), from.numa(), from.is_mig(), static_cast<int32_t>(from.nvlink() - 1),
+          from.fabric()};
 }
 
 }  // namespace flow

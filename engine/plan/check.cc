@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "engine/plan/plan.hpp"
+#include "engine/plan/where.hpp"
+#include "flow/collective.hpp"
 
 namespace flow {
 namespace {
@@ -14,7 +16,6 @@ constexpr size_t kErrorsMax = 50;
 constexpr size_t kTaskNameMax = 100;
 constexpr size_t kNodeNameMax = 1000;  // of inlined pipelines within each other
 constexpr size_t kCycleShown = 12;
-constexpr uint32_t kRanksMax = 65'536;
 
 void add_refs(const Value& value, std::vector<uint32_t>& out) {
   for_each_ref(value, [&](uint32_t node) { out.push_back(node); });
@@ -75,6 +76,12 @@ class Checker {
     if (needs.cpus_milli <= 0) problem(where(def), "asks for no CPU: `cpus` is above 0");
     if (needs.memory_bytes < 0 || needs.gpu_memory_bytes < 0 || needs.gpus_milli < 0)
       problem(where(def), "asks for less than nothing: memory and GPUs are 0 or more");
+    bool is_single = def.kind == TaskKind::native || def.kind == TaskKind::service ||
+                     def.kind == TaskKind::dynamic;
+    if (needs.is_gang() && is_single)
+      problem(where(def),
+              "asks for several ranks: a service, a dynamic and a native task have one");
+    if (!needs.where.empty()) placement(def);
     if (needs.ranks < 1 || needs.ranks > kRanksMax)
       problem(where(def),
               fmt::format("asks for {} ranks: `ranks` is 1 to {}", needs.ranks, kRanksMax));
@@ -96,6 +103,18 @@ class Checker {
                           "`gpus = 1` in its options, or give the kernel a `fallback`, a function "
                           "that does the same on the CPU",
                           def.gpu_kernel));
+  }
+
+  void placement(const TaskDef& def) {
+    const std::string& text = def.resources.where;
+    if (auto parsed = Where::parse(text); !parsed.ok())
+      problem(where(def), fmt::format("has `where = \"{}\"`, which {}: write for example "
+                                      "\"disk == ssd and not shared\"",
+                                      text, parsed.error().message));
+    if (def.kind == TaskKind::native || def.kind == TaskKind::service)
+      problem(where(def),
+              "has `where`: a service and a native task run on the engine's own "
+              "machine alone; remove it");
   }
 
   // ---- names
@@ -257,23 +276,6 @@ std::vector<uint32_t> data_dependencies(const Node& node) {
   for_each_data_ref(node, [&](uint32_t other) { nodes.push_back(other); });
   sort_once_each(nodes);
   return nodes;
-}
-
-std::vector<std::string> lacks_of(const Resources& needs) {
-  std::vector<std::string> lacks;
-  if (!needs.where.empty()) {
-    lacks.push_back(
-        fmt::format("asks for a machine where `{}`: this version does not choose machines by their "
-                    "labels yet; remove `where`",
-                    needs.where));
-  }
-  if (needs.is_gang()) {
-    lacks.push_back(
-        fmt::format("asks for ranks = {}: this version does not start tasks of several ranks yet; "
-                    "use ranks = 1",
-                    std::max(needs.ranks, needs.ranks_max)));
-  }
-  return lacks;
 }
 
 std::vector<Error> check_plan(const Plan& plan) { return Checker(plan).run(); }

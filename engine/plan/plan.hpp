@@ -193,10 +193,6 @@ std::vector<uint32_t> data_dependencies(const Node& node);
 /// The nodes a value's refs name, ascending, once each.
 std::vector<uint32_t> refs_of(const Value& value);
 
-/// What this version can't give a task, a clause each: "asks for ranks = 2: …". Of GPUs:
-/// gpu_lack_of.
-std::vector<std::string> lacks_of(const Resources& needs);
-
 /// One check of everything: names, cycles (also through after), indices, limits. Every problem is a
 /// paragraph.
 std::vector<Error> check_plan(const Plan& plan);

@@ -120,10 +120,21 @@ std::string why_no_gpu(const State& state, HostId at, const GpuNeeds& needs) {
   return others == 0 ? text : text + "; and so " + std::to_string(others) + " more";
 }
 
+/// "it runs where `disk == ssd`, and the labels there are rack=a"
+std::string why_not_where(const HostInfo& host, const std::string& where) {
+  std::string labels;
+  for (const auto& [name, value] : host.labels)
+    labels += (labels.empty() ? "" : ", ") + name + (value.empty() ? "" : "=" + value);
+  return "it runs where `" + where + "`, and " +
+         (labels.empty() ? "there are no labels" : "the labels are " + labels);
+}
+
 /// What binds on the host, or "" where the unit fits.
 std::string why_not_on(const State& state, HostId at, const ReadyClass& needs) {
   const Host& host = state.hosts[at];
   const Room& room = host.room;
+  if (host.is_draining) return "that worker is about to leave, and takes nothing new";
+  if (!suits_where(needs.where, host.info.labels)) return why_not_where(host.info, needs.where);
   if (needs.memory_bytes > room.memory_free_bytes) {
     return "it asks for " + std::to_string(needs.memory_bytes >> 20) + " MiB of memory; " +
            std::to_string(room.memory_free_bytes >> 20) + " MiB are free, the rest is held by " +
@@ -167,6 +178,7 @@ std::string why_no_gang(const State& state, const ReadyClass& needs) {
   if (needs.memory_bytes > 0)
     each += " and " + format_bytes(static_cast<uint64_t>(needs.memory_bytes));
   if (needs.gpu.milli > 0) each += " and " + words_of(needs.gpu);
+  if (!needs.where.empty()) each += " where `" + needs.where + "`";
   std::string text;
   uint64_t room = 0;
   size_t others = 0, shown = 0;
@@ -174,14 +186,17 @@ std::string why_no_gang(const State& state, const ReadyClass& needs) {
     auto at = static_cast<HostId>(i);
     const Host& host = state.hosts[i];
     if (host.is_lost() || !is_for(state, at, needs)) continue;
-    uint32_t ranks = host.is_up ? ranks_that_fit(host.info, host.room, needs, needs.ranks_max) : 0;
+    uint32_t ranks =
+        host.takes_attempts() ? ranks_that_fit(host.info, host.room, needs, needs.ranks_max) : 0;
     room += ranks;
     if (++shown > kHostsShownMax) {
       others++;
       continue;
     }
     text += (text.empty() ? "" : ", ") + name_of(state, at) + " " +
-            (host.is_up ? std::to_string(ranks) : "is waited for to come back");
+            (!host.is_up        ? "is waited for to come back"
+             : host.is_draining ? "is about to leave"
+                                : std::to_string(ranks));
   }
   if (room >= needs.ranks) return why_not_yet(state, needs);
   if (others > 0) text += ", and so on " + std::to_string(others) + " more";
@@ -258,7 +273,12 @@ std::string why_running(const State& state, const Unit& u) {
       return "it runs on " + name_of(state, host) +
              ", which nothing is heard of: it goes on if that comes back in time";
   }
-  return "it runs";
+  if (!u.extra || u.extra->others.empty()) return "it runs";
+  std::string text = "it runs as " + std::to_string(u.extra->others.size() + 1) + " ranks";
+  if (u.extra->is_growing) return text + ", and was asked to stop, to begin again with more";
+  if (u.extra->grew_from == 0) return text;
+  return text + ": it began again when there was room for more than " +
+         std::to_string(u.extra->grew_from);
 }
 
 }  // namespace

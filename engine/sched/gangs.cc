@@ -21,9 +21,8 @@ struct Stand {
 };
 
 std::string rack_of(const HostInfo& host) {
-  for (const auto& [name, value] : host.labels)
-    if (name == "rack") return value;
-  return "";
+  const std::string* rack = label_of(host.labels, "rack");
+  return rack == nullptr ? "" : *rack;
 }
 
 bool has_gpus_to_spare(const State& state, HostId host, const ReadyClass& needs) {
@@ -32,7 +31,7 @@ bool has_gpus_to_spare(const State& state, HostId host, const ReadyClass& needs)
 
 uint32_t room_on(const State& state, HostId at, const Room& room, const ReadyClass& needs) {
   const Host& host = state.hosts[at];
-  bool is_open = host.is_up && (host.info.cpus_milli > 0 || needs.cpus_milli == 0);
+  bool is_open = host.takes_attempts() && (host.info.cpus_milli > 0 || needs.cpus_milli == 0);
   return is_open ? ranks_that_fit(host.info, room, needs, needs.ranks_max) : 0;
 }
 
@@ -93,6 +92,91 @@ std::vector<Stand> on_racks(const State& state, const std::vector<Stand>& stands
   return best;
 }
 
+/// GPUs that NVLink joins, on one machine or on several: each with only those of it free.
+using Domain = std::map<HostId, Room>;
+
+std::vector<Domain> domains_of(const State& state, const std::vector<Room>& rooms,
+                               const std::vector<Stand>& stands) {
+  std::map<std::tuple<std::string, HostId, int32_t>, Domain> domains;
+  for (const Stand& stand : stands) {
+    const Room& room = rooms[stand.host];
+    Room without = room;
+    for (GpuRoom& gpu : without.gpus) gpu = {};
+    const std::vector<Gpu>& gpus = state.hosts[stand.host].info.gpus;
+    for (size_t i = 0; i < gpus.size(); i++) {
+      bool is_joined = gpus[i].nvlink >= 0 || !gpus[i].fabric.empty();
+      if (!is_joined) continue;
+      bool is_of_one = gpus[i].fabric.empty();
+      std::tuple key(gpus[i].fabric, is_of_one ? stand.host : HostId{0},
+                     is_of_one ? gpus[i].nvlink : -1);
+      domains[key].try_emplace(stand.host, without).first->second.gpus[i] = room.gpus[i];
+    }
+  }
+  std::vector<Domain> all;
+  for (auto& [key, domain] : domains) all.push_back(std::move(domain));
+  return all;
+}
+
+size_t free_in(const Domain& domain) {
+  size_t count = 0;
+  for (const auto& [host, room] : domain)
+    for (const GpuRoom& gpu : room.gpus) count += gpu.milli_free == kWholeGpuMilli;
+  return count;
+}
+
+/// Where NVLink joins the GPUs of all ranks: on the fewest machines, then where the least is free.
+/// `rooms` of the chosen machines has only those GPUs free then. None where there is no such.
+std::vector<Stand> on_nvlink(const State& state, std::vector<Room>& rooms,
+                             const std::vector<Stand>& stands, uint32_t ranks,
+                             const ReadyClass& needs) {
+  std::vector<Stand> best;
+  if (needs.gpu.milli < kWholeGpuMilli) return best;
+  std::vector<Domain> domains = domains_of(state, rooms, stands);
+  const Domain* of_best = nullptr;
+  std::pair<size_t, size_t> least;
+  for (const Domain& domain : domains) {
+    std::vector<Stand> within;
+    for (const auto& [host, room] : domain)
+      within.push_back({host, room_on(state, host, room, needs), room.cpus_free_milli});
+    if (room_of(within) < ranks) continue;
+    std::vector<Stand> chosen = on_one(state, within, ranks, needs);
+    if (chosen.empty()) chosen = fewest(std::move(within), ranks);
+    std::pair price(chosen.size(), free_in(domain));
+    if (of_best != nullptr && least <= price) continue;
+    of_best = &domain;
+    least = price;
+    best = std::move(chosen);
+  }
+  for (const Stand& stand : best) rooms[stand.host] = of_best->at(stand.host);
+  return best;
+}
+
+/// What each of so many ranks on a host gets: all at once where each gets one, or NVLink joins all,
+/// so that they share islands; else one rank after the other.
+std::vector<std::vector<std::string>> devices_of(const std::vector<Gpu>& gpus, Room left,
+                                                 const GpuNeeds& needs, uint32_t ranks) {
+  std::vector<std::vector<std::string>> devices(ranks);
+  if (needs.milli == 0) return devices;
+  GpuNeeds all = needs;
+  all.milli *= static_cast<int32_t>(ranks);
+  std::vector<std::string> uuids;
+  bool is_at_once = !needs.is_share() && (needs.count() == 1 || has_island_for(gpus, left, all));
+  if (is_at_once) uuids = choose_gpus(gpus, left, all);
+  std::stable_sort(uuids.begin(), uuids.end(), [&](const std::string& a, const std::string& b) {
+    return gpus[*find_gpu(gpus, a)].nvlink < gpus[*find_gpu(gpus, b)].nvlink;
+  });
+  for (uint32_t rank = 0; rank < ranks; rank++) {
+    auto first = uuids.begin() + static_cast<std::ptrdiff_t>(rank * needs.count());
+    if (!uuids.empty()) {
+      devices[rank].assign(first, first + static_cast<std::ptrdiff_t>(needs.count()));
+      continue;
+    }
+    devices[rank] = choose_gpus(gpus, left, needs);
+    take_gpus(gpus, left, needs, devices[rank]);
+  }
+  return devices;
+}
+
 /// Ranks of one host come one after the other, hosts in their order.
 std::vector<Placement> placed(const State& state, const std::vector<Room>& rooms,
                               std::vector<Stand> stands, const ReadyClass& needs) {
@@ -101,13 +185,8 @@ std::vector<Placement> placed(const State& state, const std::vector<Room>& rooms
   std::vector<Placement> placements;
   for (const Stand& stand : stands) {
     const std::vector<Gpu>& gpus = state.hosts[stand.host].info.gpus;
-    Room left = rooms[stand.host];
-    for (uint32_t i = 0; i < stand.ranks; i++) {
-      Placement rank{stand.host};
-      if (needs.gpu.milli > 0) rank.gpus = choose_gpus(gpus, left, needs.gpu);
-      take_gpus(gpus, left, needs.gpu, rank.gpus);
-      placements.push_back(std::move(rank));
-    }
+    for (auto& devices : devices_of(gpus, rooms[stand.host], needs.gpu, stand.ranks))
+      placements.push_back({stand.host, std::move(devices)});
   }
   return placements;
 }
@@ -167,7 +246,7 @@ std::vector<Running> all_running(const State& state, const std::vector<Event>& p
 
 }  // namespace
 
-std::optional<std::vector<Placement>> place_gang(const State& state, const std::vector<Room>& rooms,
+std::optional<std::vector<Placement>> place_gang(const State& state, std::vector<Room> rooms,
                                                  const ReadyClass& needs) {
   std::vector<Stand> stands;
   for (size_t i = 0; i < rooms.size(); i++) {
@@ -178,7 +257,8 @@ std::optional<std::vector<Placement>> place_gang(const State& state, const std::
   uint64_t room = room_of(stands);
   if (room < needs.ranks) return std::nullopt;
   auto ranks = static_cast<uint32_t>(std::min<uint64_t>(room, needs.ranks_max));
-  std::vector<Stand> chosen = on_one(state, stands, ranks, needs);
+  std::vector<Stand> chosen = on_nvlink(state, rooms, stands, ranks, needs);
+  if (chosen.empty()) chosen = on_one(state, stands, ranks, needs);
   if (chosen.empty()) chosen = on_racks(state, stands, ranks);
   return placed(state, rooms, std::move(chosen), needs);
 }

@@ -8,10 +8,10 @@
 namespace flow::core {
 
 /// A place for each rank, as many as find room from needs.ranks to needs.ranks_max, or none where
-/// too few do. On one host if that has room for all; else on few hosts with one `rack` label; else
-/// on few racks. Hosts without the label are one rack. (Which of a host's GPUs are joined by NVLink
-/// is not known here.)
-std::optional<std::vector<Placement>> place_gang(const State& state, const std::vector<Room>& rooms,
+/// too few do. Whole GPUs are such as NVLink joins, on one host if one has them for all, or on few
+/// hosts of one clique; else on one host if that has room for all; else on few hosts with one
+/// `rack` label; else on few racks. Hosts without the label are one rack.
+std::optional<std::vector<Placement>> place_gang(const State& state, std::vector<Room> rooms,
                                                  const ReadyClass& needs);
 
 /// Whether an attempt that starts now is known to end by `at`. Of what has not ended yet nothing is

@@ -1,13 +1,16 @@
 // Proposes the best ready units for what is free. Looks at one unit of each class of needs, so a
 // long queue behind a unit that does not fit costs nothing.
 #include <algorithm>
-#include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "engine/core/gpus.hpp"
 #include "engine/core/room.hpp"
 #include "engine/sched/gangs.hpp"
 #include "engine/sched/sched.hpp"
+#include "engine/sched/tally.hpp"
 
 namespace flow::core {
 
@@ -15,13 +18,19 @@ namespace {
 
 /// Classes that did not fit, looked at in one call. What lies behind them waits for the next.
 constexpr size_t kBlockedMax = 64;
+/// Units behind one whose inputs lie elsewhere that may go before it.
+constexpr size_t kAheadMax = 32;
 
 /// Which host a unit goes to, of those that it fits on: the least of these. A free slot comes
-/// before one that will be free; who needs no GPU leaves those that have some to others; the
-/// engine's own machine has the inputs; then the fullest, so that a wide unit still finds room.
+/// before one that will be free; who needs no GPU leaves those that have some to others, and who
+/// needs some goes where NVLink joins as many, then where the fewest are free; then where most of
+/// the inputs lie; the engine's own machine has them all; then the fullest, so that a wide unit
+/// still finds room.
 struct Price {
   bool waits_for_slot, blocks_gpus;
+  bool is_split;  // NVLink joins no such GPUs there
   size_t gpus_left;
+  uint64_t mib_elsewhere;  // of the inputs, beyond the host that has most; less is not worth a move
   bool is_away;
   int32_t cpus_left_milli;
   auto operator<=>(const Price&) const = default;
@@ -46,53 +55,68 @@ Room least_of(const Room& a, const Room& b) {
   return least;
 }
 
+using UnitNames = std::set<std::pair<RunId, UnitId>>;
+
 /// What the proposals so far would take, on top of the state.
 class Plans {
  public:
-  explicit Plans(const State& state) : state_(state) {
+  Plans(const State& state, const InputPlaces* inputs) : state_(state), inputs_(inputs) {
     for (const Host& host : state.hosts) rooms_.push_back(host.room);
   }
 
   /// Where the unit, or each of its ranks, goes; nowhere where it does not fit.
   std::optional<Assigned> propose(const Run& run, UnitId unit, const ReadyClass& needs) {
-    if (!may_start(state_, run, needs, run_cpus(run), map_running(run, needs))) return std::nullopt;
+    if (!tally_.may_start(state_, run, needs)) return std::nullopt;
     if (needs.cpus_milli > 0 && drained_.contains(run.id)) return std::nullopt;
-    bool is_late = reservation_ && !ends_by(state_, run, unit, reservation_->at);
+    bool is_late = ends_late(run, unit);
     auto assigned =
         needs.is_gang() ? gang(run, unit, needs, is_late) : one(run, unit, needs, is_late);
     if (!assigned) return std::nullopt;
     take_all(*assigned, needs, expected_short_us(run, unit), is_late);
-    run_cpus(run) += needs.cpus_milli * static_cast<int32_t>(assigned->others.size() + 1);
-    if (needs.limited_map != kNoNode) map_running(run, needs)++;
+    tally_.start(run, needs, static_cast<uint32_t>(assigned->others.size() + 1));
     return assigned;
+  }
+
+  /// Of a class the first unit, or, where that one's inputs would have to be moved, one behind it
+  /// whose inputs lie where it would go. Those that went ahead of it before are `ahead`.
+  UnitId next_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) {
+    find_inputs(run, head.unit);
+    if (most_mib_ == 0 || head.what.is_gang()) return head.unit;
+    auto at = best_host(run, head.unit, head.what, ends_late(run, head.unit));
+    if (!at || mib_at(*at) == most_mib_) return head.unit;
+    const UnitSet& ready = run.ready.at(head.what);
+    UnitId unit = head.unit;
+    for (size_t looked = 0; looked < kAheadMax; looked++) {
+      unit = ready.after(unit);
+      if (unit == kNoNode) break;
+      if (ahead.contains({run.id, unit})) continue;
+      find_inputs(run, unit);
+      bool is_there = most_mib_ > 0 && mib_at(*at) == most_mib_;
+      uint32_t expected_us = expected_short_us(run, unit);
+      if (is_there && has_room(*at, head.what, expected_us, ends_late(run, unit))) return unit;
+    }
+    return head.unit;
   }
 
   /// A gang was passed over. What it waits for is kept for the first one: only what ends before it
   /// can start, or leaves it room, may still go where it will. Where its run's own slots bind,
   /// nothing more of that run takes one.
   void keep_for(const Run& run, const ReadyClass& needs, const std::vector<Event>& proposals) {
-    if (!may_start(state_, run, needs, run_cpus(run), map_running(run, needs))) {
-      if (may_start(state_, run, needs, 0, map_running(run, needs))) drained_.insert(run.id);
+    if (!tally_.may_start(state_, run, needs)) {
+      if (may_start(state_, run, needs, 0, tally_.map_running(run, needs))) drained_.insert(run.id);
       return;
     }
+#ifdef FLOW_MUTANT_NOTHING_IS_KEPT_FOR_A_GANG
+    (void)proposals;
+#else
     if (!reservation_) reservation_ = reserve(state_, rooms_, proposals, needs);
+#endif
   }
 
  private:
   std::optional<Assigned> one(const Run& run, UnitId unit, const ReadyClass& needs, bool is_late) {
-    uint32_t expected_us = expected_short_us(run, unit);
-    std::optional<HostId> best;
-    Price least{};
-    for (size_t i = 0; i < rooms_.size(); i++) {
-      auto at = static_cast<HostId>(i);
-      if (!fits(state_, at, rooms_[i], needs, expected_us)) continue;
-      if (is_late && !fits(state_, at, least_of(rooms_[i], reservation_->rooms[i]), needs, 0))
-        continue;
-      Price price = price_of(i, needs);
-      if (best && !(price < least)) continue;
-      best = at;
-      least = price;
-    }
+    find_inputs(run, unit);
+    auto best = best_host(run, unit, needs, is_late);
     if (!best) return std::nullopt;
     Assigned assigned{next_attempt(state_, run, unit), {}, *best};
     if (needs.gpu.milli > 0)
@@ -118,7 +142,31 @@ class Plans {
   }
   bool may_be_of(const Run& run, ReadyClass needs, uint32_t ranks) {
     needs.ranks = ranks;
-    return may_start(state_, run, needs, run_cpus(run), map_running(run, needs));
+    return tally_.may_start(state_, run, needs);
+  }
+
+  bool ends_late(const Run& run, UnitId unit) const {
+    return reservation_ && !ends_by(state_, run, unit, reservation_->at);
+  }
+  bool has_room(HostId at, const ReadyClass& needs, uint32_t expected_us, bool is_late) const {
+    if (!fits(state_, at, rooms_[at], needs, expected_us)) return false;
+    return !is_late || fits(state_, at, least_of(rooms_[at], reservation_->rooms[at]), needs, 0);
+  }
+  /// With its inputs found.
+  std::optional<HostId> best_host(const Run& run, UnitId unit, const ReadyClass& needs,
+                                  bool is_late) const {
+    uint32_t expected_us = expected_short_us(run, unit);
+    std::optional<HostId> best;
+    Price least{};
+    for (size_t i = 0; i < rooms_.size(); i++) {
+      auto at = static_cast<HostId>(i);
+      if (!has_room(at, needs, expected_us, is_late)) continue;
+      Price price = price_of(i, needs);
+      if (best && !(price < least)) continue;
+      best = at;
+      least = price;
+    }
+    return best;
   }
 
   Room room_for(size_t host, bool is_late) const {
@@ -143,34 +191,43 @@ class Plans {
   Price price_of(size_t host, const ReadyClass& needs) const {
     const Room& room = rooms_[host];
     bool needs_gpu = needs.gpu.milli > 0;
-    return {needs.cpus_milli > room.cpus_free_milli, !needs_gpu && !room.gpus.empty(),
-            needs_gpu ? free_whole(room) : 0, host != 0, room.cpus_free_milli};
+    return {needs.cpus_milli > room.cpus_free_milli,
+            !needs_gpu && !room.gpus.empty(),
+            needs_gpu && !has_island_for(state_.hosts[host].info.gpus, room, needs.gpu),
+            needs_gpu ? free_whole(room) : 0,
+            most_mib_ - mib_at(host),
+            host != 0,
+            room.cpus_free_milli};
   }
-  int32_t& run_cpus(const Run& run) {
-    return run_cpus_.try_emplace(run.id, run.cpus_used_milli).first->second;
+  void find_inputs(const Run& run, UnitId unit) {
+    places_.clear();
+    most_mib_ = 0;
+    if (inputs_ != nullptr && rooms_.size() > 1) places_ = inputs_->of(run, unit);
+    for (auto& [host, bytes] : places_) most_mib_ = std::max(most_mib_, bytes >>= 20);
   }
-  uint32_t& map_running(const Run& run, const ReadyClass& needs) {
-    if (needs.limited_map == kNoNode) return none_ = 0;
-    auto found = run.map_running.find(needs.limited_map);
-    uint32_t running = found == run.map_running.end() ? 0 : found->second;
-    return map_running_.try_emplace({run.id, needs.limited_map}, running).first->second;
+  uint64_t mib_at(size_t host) const {
+    for (const auto& [at, mib] : places_)
+      if (at == host) return mib;
+    return 0;
   }
 
   const State& state_;
+  const InputPlaces* const inputs_;
+  std::vector<std::pair<HostId, uint64_t>> places_;  // of the unit that is looked at, in MiB
+  uint64_t most_mib_ = 0;
   std::vector<Room> rooms_;
   std::optional<Reservation> reservation_;
   std::set<RunId> drained_;
-  std::map<RunId, int32_t> run_cpus_;
-  std::map<std::pair<RunId, UnitId>, uint32_t> map_running_;
-  uint32_t none_ = 0;
+  Tally tally_;
 };
 
 }  // namespace
 
-std::vector<Event> schedule(const State& state, size_t limit) {
+std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces* inputs) {
   std::vector<Event> proposals;
-  Plans plans(state);
+  Plans plans(state, inputs);
   std::set<ReadyHead> next;  // of classes whose first ones were proposed
+  UnitNames ahead;
   auto head = state.ready.begin();
   size_t blocked = 0;
   while (proposals.size() < limit && blocked < kBlockedMax) {
@@ -183,17 +240,22 @@ std::vector<Event> schedule(const State& state, size_t limit) {
       best = *head++;
     }
     const Run& run = state.runs.at(best.run);
-    auto proposal = plans.propose(run, best.unit, best.what);
+    UnitId unit = plans.next_of(run, best, ahead);
+    auto proposal = plans.propose(run, unit, best.what);
     if (!proposal) {
       if (best.what.is_gang()) plans.keep_for(run, best.what, proposals);
       blocked++;
       continue;
     }
     proposals.push_back(std::move(*proposal));
-    UnitId follower = run.ready.at(best.what).after(best.unit);
-    if (follower == kNoNode) continue;
-    best.unit = follower;
-    next.insert(std::move(best));
+    if (unit != best.unit) {
+      ahead.emplace(best.run, unit);
+    } else {
+      const UnitSet& ready = run.ready.at(best.what);
+      do best.unit = ready.after(best.unit);
+      while (best.unit != kNoNode && ahead.contains({best.run, best.unit}));
+    }
+    if (best.unit != kNoNode) next.insert(std::move(best));
   }
   return proposals;
 }

@@ -11,7 +11,8 @@ void put_failure(const core::Failure& failure, journal::Failure& m);
 bool get_failure(const journal::Failure& m, core::Failure& failure);
 /// The newest that this program reads. What names no GPU is written as 1, which older ones read.
 /// Of what tells of workers 3 was the last that let go of them when an engine starts.
-constexpr uint32_t kGpusSchema = 2, kHostsSchema = 4, kSchema = 4;
+constexpr uint32_t kGpusSchema = 2, kHostsSchema = 4, kDrainSchema = 5, kGrowthSchema = 6,
+                   kNvlinkSchema = 7, kSchema = 7;
 void put_gpu(const Gpu& gpu, journal::Gpu& m);
 /// False where they can't be a machine's.
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);
@@ -19,7 +20,6 @@ void put_ranks(const std::vector<core::Placement>& ranks,
                google::protobuf::RepeatedPtrField<journal::Placement>& to);
 bool get_ranks(const google::protobuf::RepeatedPtrField<journal::Placement>& from,
                std::vector<core::Placement>& ranks);
-using Labels = std::vector<std::pair<std::string, std::string>>;
 void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to);
 bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, Labels& labels);
 Error newer_schema(uint32_t schema, const char* what);

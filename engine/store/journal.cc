@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <google/protobuf/arena.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/core/gpus.hpp"
@@ -182,6 +183,15 @@ struct Writer {
     m.set_text(e.why);
     return plain(journal::HOST_LOST, kNone);
   }
+  const std::string& operator()(const core::HostDraining& e) {
+    m.set_number(e.host);
+    m.set_text(e.why);
+    return plain(journal::HOST_DRAINING, kNone);
+  }
+  const std::string& operator()(const core::GrowthRequested& e) {
+    m.set_number(e.ranks);
+    return attempt(journal::GROWTH_REQUESTED, e.id);
+  }
 
   const std::string& attempt(journal::Type type, const core::AttemptId& id) {
     m.set_type(type);
@@ -220,13 +230,15 @@ void put_gpu(const Gpu& gpu, journal::Gpu& m) {
   m.set_memory_bytes(gpu.memory_bytes);
   m.set_numa(gpu.numa);
   m.set_is_mig(gpu.is_mig);
+  m.set_nvlink(static_cast<uint32_t>(gpu.nvlink + 1));
+  m.set_fabric(gpu.fabric);
 }
 
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from,
               std::vector<Gpu>& gpus) {
   for (const journal::Gpu& m : from)
-    gpus.push_back(
-        {m.index(), m.uuid(), m.name(), m.pci(), m.memory_bytes(), m.numa(), m.is_mig()});
+    gpus.push_back({m.index(), m.uuid(), m.name(), m.pci(), m.memory_bytes(), m.numa(), m.is_mig(),
+                    static_cast<int32_t>(m.nvlink() - 1), m.fabric()});
   return core::are_sound(gpus);
 }
 
@@ -270,8 +282,17 @@ Error newer_schema(uint32_t schema, const char* what) {
 
 namespace {
 
+bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
+  return std::any_of(gpus.begin(), gpus.end(), [](const journal::Gpu& gpu) {
+    return gpu.nvlink() > 0 || !gpu.fabric().empty();
+  });
+}
+
 /// The first that knew what the record tells.
 uint32_t schema_of(const journal::Record& m) {
+  if (has_joined(m.machine_gpus())) return kNvlinkSchema;
+  if (m.type() == journal::GROWTH_REQUESTED) return kGrowthSchema;
+  if (m.type() == journal::HOST_DRAINING) return kDrainSchema;
   bool is_of_host = m.type() == journal::HOST_JOINED || m.type() == journal::HOST_AWAY ||
                     m.type() == journal::HOST_LOST ||
                     (m.type() == journal::ASSIGNED && m.number() > 0);
@@ -326,7 +347,7 @@ class RecordReader {
     std::string run;
     bool is_of_run = m.type() != journal::ENGINE_STARTED && m.type() != journal::GPUS_FOUND &&
                      m.type() != journal::HOST_JOINED && m.type() != journal::HOST_AWAY &&
-                     m.type() != journal::HOST_LOST;
+                     m.type() != journal::HOST_LOST && m.type() != journal::HOST_DRAINING;
     if (is_of_run) {
       if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
       run = batch_.runs(static_cast<int>(m.run()) - 1);
@@ -476,6 +497,18 @@ class RecordReader {
       case journal::HOST_LOST: {
         core::HostLost e{0, m.text()};
         bool ok = keep(m.number(), e.host);
+        record.event = std::move(e);
+        return ok;
+      }
+      case journal::HOST_DRAINING: {
+        core::HostDraining e{0, m.text()};
+        bool ok = keep(m.number(), e.host);
+        record.event = std::move(e);
+        return ok;
+      }
+      case journal::GROWTH_REQUESTED: {
+        core::GrowthRequested e{id};
+        bool ok = keep(m.number(), e.ranks);
         record.event = std::move(e);
         return ok;
       }

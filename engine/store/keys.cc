@@ -55,6 +55,8 @@ std::string request_key(const std::string& request) { return joined({"request", 
 
 std::string spool_key(const std::string& worker) { return joined({"spool", worker}); }
 
+std::string launcher_key() { return "launcher"; }
+
 std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
 
 std::optional<std::string> run_of_key(Family family, std::string_view key) {

@@ -23,6 +23,8 @@ std::string checkpoint_key(const std::string& run, const std::string& task, cons
 std::string request_key(const std::string& request);  // kv: the run that a request came to
 /// kv: how far the reports of this worker are committed: its spool's id, a newline, a number.
 std::string spool_key(const std::string& worker);
+std::string
+launcher_key();  // kv: what nodes are had of whom, in words; "" where none are asked for
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 
 /// The run that a kv or logs key belongs to; nothing for keys of no run.

@@ -108,13 +108,14 @@ std::string encode_log(const LogRow& l) {
   m.set_stream(l.stream);
   m.set_at(l.at);
   m.set_text(l.text);
+  m.set_rank(l.rank);
   return m.SerializeAsString();
 }
 
 Result<LogRow> decode_log(std::string_view bytes) {
   row::Log m;
   if (!parse(m, bytes)) return damaged("log line");
-  return LogRow{m.attempt(), m.stream(), m.at(), m.text()};
+  return LogRow{m.attempt(), m.stream(), m.at(), m.text(), m.rank()};
 }
 
 }  // namespace flow

@@ -37,6 +37,7 @@ struct LogRow {
   uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr
   int64_t at = 0;       // milliseconds since the Unix epoch
   std::string text;
+  uint32_t rank = 0;  // of a gang
 };
 
 std::string encode_run_row(const RunRow& row);

@@ -123,6 +123,8 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
   put_ranks(e.others, *m.mutable_others());
   m.set_share_cpus_milli(e.share.cpus_milli);
   m.set_share_memory_bytes(e.share.memory_bytes);
+  m.set_is_growing(e.is_growing);
+  m.set_grew_from(e.grew_from);
 }
 
 bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
@@ -140,6 +142,8 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
   e.computed_by = m.computed_by() == 0 ? kNoNode : m.computed_by() - 1;
   e.gpus.assign(m.gpus().begin(), m.gpus().end());
   e.share = {m.share_cpus_milli(), m.share_memory_bytes()};
+  e.is_growing = m.is_growing();
+  e.grew_from = m.grew_from();
   return get_ranks(m.others(), e.others) && e.share.cpus_milli >= 0 && e.share.memory_bytes >= 0;
 }
 
@@ -345,7 +349,10 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
     host.info = {worker.name(), worker.cpus_milli(), worker.memory_bytes(), {}};
     host.is_awaited = worker.is_awaited();
     host.is_up = !worker.is_lost() && !worker.is_awaited();
-    bool ok = !worker.name().empty() && worker.cpus_milli() >= 0 && worker.memory_bytes() >= 0 &&
+    host.is_draining = worker.is_draining();
+    host.changed = worker.changed();
+    bool ok = !worker.name().empty() && !(worker.is_draining() && worker.is_lost()) &&
+              worker.cpus_milli() >= 0 && worker.memory_bytes() >= 0 &&
               get_gpus(worker.gpus(), host.info.gpus) &&
               get_labels(worker.labels(), host.info.labels) && hosts.size() < core::kHostsMax;
     if (!ok) return false;
@@ -354,22 +361,41 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
   return true;
 }
 
-bool has_gang(const core::Run& run) {
-  return std::any_of(run.units.begin(), run.units.end(), [](const core::Unit& unit) {
-    return unit.extra && (!unit.extra->others.empty() || unit.extra->share != core::Share{});
-  });
+/// The first that knew what is told of the run.
+uint32_t schema_of(const core::Run& run) {
+  uint32_t schema = 1;
+  for (const core::Unit& unit : run.units) {
+    if (!unit.extra) continue;
+    if (unit.extra->is_growing) return kGrowthSchema;
+    bool is_gang = !unit.extra->others.empty() || unit.extra->share != core::Share{};
+    if (is_gang) schema = kHostsSchema;
+  }
+  return schema;
 }
 
-std::string encode_header(const core::State& state, bool has_gangs) {
+uint32_t schema_of(const std::vector<core::Host>& hosts) {
+  auto is_joined = [](const Gpu& gpu) { return gpu.nvlink >= 0 || !gpu.fabric.empty(); };
+  bool is_any_joined = std::any_of(hosts.begin(), hosts.end(), [&](const core::Host& host) {
+    return std::any_of(host.info.gpus.begin(), host.info.gpus.end(), is_joined);
+  });
+  if (is_any_joined) return kNvlinkSchema;
+  bool is_any_draining = std::any_of(hosts.begin(), hosts.end(),
+                                     [](const core::Host& host) { return host.is_draining; });
+  if (is_any_draining) return kDrainSchema;
+  if (hosts.size() > 1) return kHostsSchema;
+  return hosts[0].info.gpus.empty() ? 1 : kGpusSchema;
+}
+
+std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
   journal::Snapshot m;
   const core::HostInfo& own = state.hosts[0].info;
-  bool has_workers = state.hosts.size() > 1;
-  m.set_schema(has_workers || has_gangs ? kHostsSchema : own.gpus.empty() ? 1 : kGpusSchema);
+  m.set_schema(std::max(schema_of(state.hosts), schema_of_runs));
   m.set_epoch(state.epoch);
   m.set_sequence(state.sequence);
   m.set_at(state.at);
   m.set_cpus_milli(own.cpus_milli);
   m.set_memory_bytes(own.memory_bytes);
+  m.set_changed(state.hosts[0].changed);
   for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
   for (size_t i = 1; i < state.hosts.size(); i++) {
     const core::HostInfo& info = state.hosts[i].info;
@@ -381,6 +407,8 @@ std::string encode_header(const core::State& state, bool has_gangs) {
     put_labels(info.labels, *worker.mutable_labels());
     worker.set_is_lost(state.hosts[i].is_lost());
     worker.set_is_awaited(state.hosts[i].is_awaited);
+    worker.set_is_draining(state.hosts[i].is_draining);
+    worker.set_changed(state.hosts[i].changed);
   }
   return m.SerializeAsString();
 }
@@ -388,9 +416,9 @@ std::string encode_header(const core::State& state, bool has_gangs) {
 }  // namespace
 
 std::string encode_snapshot(const core::State& state) {
-  bool has_gangs = std::any_of(state.runs.begin(), state.runs.end(),
-                               [](const auto& run) { return has_gang(run.second); });
-  std::string bytes = encode_header(state, has_gangs);
+  uint32_t schema = 1;
+  for (const auto& [id, run] : state.runs) schema = std::max(schema, schema_of(run));
+  std::string bytes = encode_header(state, schema);
   for (const auto& [id, run] : state.runs) append_run(run, bytes);
   seal(bytes);
   return bytes;
@@ -408,7 +436,7 @@ std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
     host.info.name = state.hosts[i].info.name;
     host.is_up = false;
   }
-  std::string bytes = encode_header(alone, has_gang(run));
+  std::string bytes = encode_header(alone, schema_of(run));
   append_run(run, bytes);
   seal(bytes);
   return bytes;
@@ -428,6 +456,7 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.epoch = m->epoch();
   state.sequence = m->sequence();
   state.at = m->at();
+  state.hosts[0].changed = m->changed();
   if (!get_machine(*m, state.hosts[0].info))
     return environment_error("a snapshot has a machine of less than nothing, or a damaged GPU");
   if (!get_workers(*m, state.hosts)) return environment_error("a snapshot has a damaged worker");

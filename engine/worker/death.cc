@@ -36,9 +36,15 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
   return failure;
 }
 
+core::Failure of_rank(const AttemptOrder& order, core::Failure failure) {
+  if (order.ranks > 1)
+    failure.message = fmt::format("rank {} of {}: {}", order.rank, order.ranks, failure.message);
+  return failure;
+}
+
 core::Failure death_of(const Slot& slot, const Running& front, int wait_status) {
   std::string tail;
-  for (const std::string& line : slot.errors_tail) tail += line + "\n";
+  for (const std::string& line : front.errors_tail) tail += line + "\n";
   if (front.timed_out) return timeout_failure(front, tail);
   if (front.over_memory) return memory_failure(slot, front, tail);
   core::Failure failure;

@@ -20,7 +20,7 @@ constexpr size_t kRememberedMax = 64;  // runs and bundles of one executor: then
 
 bool LocalWorker::is_alone(const AttemptOrder& order) {
   return order.kind == TaskKind::service || order.timeout_ms > 0 ||
-         order.resources.memory_bytes > 0 || !order.gpus.empty();
+         order.resources.memory_bytes > 0 || !order.gpus.empty() || order.ranks > 1;
 }
 
 int32_t LocalWorker::cpus_in_use() const {
@@ -42,6 +42,7 @@ bool LocalWorker::dispatch(bool may_spawn) {
 
 bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<Pending>& waiting) {
   take_in();
+  if (drain_by_us_ > 0) give_all_back();
   if (pending_.empty()) return false;
   int32_t used = cpus_in_use();
   int32_t all = options_.executors_max * 1000;
@@ -86,6 +87,17 @@ bool LocalWorker::dispatch_pending(bool may_spawn, std::deque<Pending>& waiting)
   return false;
 }
 
+void LocalWorker::give_all_back() {
+  for (Pending& pending : pending_) {
+    Report report{};
+    report.kind = Report::Kind::returned;
+    report.id = pending.order.id;
+    report.rank = pending.order.rank;
+    reports_.push_back(std::move(report));
+  }
+  pending_.clear();
+}
+
 bool LocalWorker::have_let_go(const std::vector<std::string>& gpus, const Slot* kept) {
   bool all = true;
   for (Slot& slot : slots_) {
@@ -122,7 +134,8 @@ Slot* LocalWorker::new_slot() {
     core::Failure failure;
     failure.cause = core::Cause::staging;
     failure.message = process.error().message;
-    report_end(pending_.front().order.id, Report::Outcome::failed, std::move(failure));
+    report_end(pending_.front().order.rank_id(), Report::Outcome::failed,
+               of_rank(pending_.front().order, std::move(failure)));
     pending_.pop_front();
     return nullptr;
   }
@@ -184,7 +197,8 @@ void LocalWorker::send(Slot& slot, Pending pending) {
 std::string LocalWorker::safe_name(const AttemptOrder& order) {
   std::string name = order.task;
   std::replace(name.begin(), name.end(), '/', '_');
-  return fmt::format("{}.{}", name, order.id.unit);
+  name = fmt::format("{}.{}", name, order.id.unit);
+  return order.ranks > 1 ? fmt::format("{}.rank{}", name, order.rank) : name;
 }
 
 void LocalWorker::write_slot(Slot& slot) {

@@ -21,15 +21,14 @@ constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of what
 }  // namespace
 
 void LocalWorker::stop_attempt(const core::AttemptId& id, bool kill, bool gentle) {
-  for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
-    if (pending->order.id != id) continue;
-    report_end(id, Report::Outcome::stopped, {});
-    pending_.erase(pending);
-    return;
-  }
+  std::erase_if(pending_, [&](const Pending& pending) {
+    if (pending.order.id != id) return false;
+    report_end(pending.order.rank_id(), Report::Outcome::stopped, {});
+    return true;
+  });
   for (Slot& slot : slots_) {
     for (Running& running : slot.queue) {
-      if (running.order.id == id) return stop_running(slot, running, kill, gentle);
+      if (running.order.id == id) stop_running(slot, running, kill, gentle);
     }
   }
 }
@@ -38,7 +37,7 @@ void LocalWorker::stop_running(Slot& slot, Running& running, bool kill, bool gen
   running.stopped = true;
   bool is_first = &running == &slot.queue.front();
   if (kill && is_first) return kill_slot(slot);
-  send_stop(slot, running.order.id, gentle);
+  send_stop(slot, running.order.rank_id(), gentle);
   int64_t now = monotonic_us(), grace_us = kill ? 0 : running.order.grace_ms * 1000;
   if (gentle) {
     running.terminate_at_us = now + grace_us;
@@ -47,13 +46,29 @@ void LocalWorker::stop_running(Slot& slot, Running& running, bool kill, bool gen
   }
 }
 
+void LocalWorker::drain_slot(Slot& slot) {
+  Running& front = slot.queue.front();
+  if (!front.stopped) {
+    stop_running(slot, front, false, true);
+    front.terminate_at_us = drain_by_us_;
+  }
+  if (slot.queue.size() > 1 && !slot.recalled) recall(slot);
+}
+
+void LocalWorker::recall(Slot& slot) {
+  wire::ToExecutor message;
+  message.mutable_return_queued();
+  append_frame(slot.out, message);
+  slot.recalled = true;
+}
+
 void LocalWorker::kill_by(Running& running, int64_t at_us) {
   if (running.kill_at_us == 0 || at_us < running.kill_at_us) running.kill_at_us = at_us;
 }
 
-void LocalWorker::send_stop(Slot& slot, const core::AttemptId& id, bool gentle) {
+void LocalWorker::send_stop(Slot& slot, const RankId& id, bool gentle) {
   wire::ToExecutor message;
-  *message.mutable_stop()->mutable_id() = wire_name(id);
+  *message.mutable_stop()->mutable_id() = wire_name(id.attempt, id.rank);
   message.mutable_stop()->set_gentle(gentle);
   append_frame(slot.out, message);
 }
@@ -108,15 +123,16 @@ void LocalWorker::bury(Slot& slot) {
   if (!slot.queue.empty() && (by_itself || was_ended(slot.queue.front()))) {
     const Running& front = slot.queue.front();
     if (front.stopped) {
-      report_end(front.order.id, Report::Outcome::stopped, {});
+      report_end(front.order.rank_id(), Report::Outcome::stopped, {});
     } else {
-      report_end(front.order.id, Report::Outcome::failed, death_of(slot, front, status));
+      report_end(front.order.rank_id(), Report::Outcome::failed,
+                 of_rank(front.order, death_of(slot, front, status)));
     }
     slot.queue.pop_front();
   }
   for (size_t i = slot.queue.size(); i > 0; i--) {
     if (slot.queue[i - 1].stopped) {
-      report_end(slot.queue[i - 1].order.id, Report::Outcome::stopped, {});
+      report_end(slot.queue[i - 1].order.rank_id(), Report::Outcome::stopped, {});
     } else {
       Running& running = slot.queue[i - 1];
       pending_.push_front({std::move(running.order), running.commit});
@@ -134,27 +150,23 @@ void LocalWorker::tick() {
       continue;
     }
     if (slot.queue.empty()) continue;
+    if (drain_by_us_ > 0) drain_slot(slot);
     Running& front = slot.queue.front();
     int64_t timeout_us = front.order.timeout_ms * 1000;
     if (timeout_us > 0 && !front.timed_out && front.runs_longer_than(timeout_us, now)) {
       front.timed_out = true;
-      send_stop(slot, front.order.id);
+      send_stop(slot, front.order.rank_id());
       kill_by(front, now + front.order.grace_ms * 1000);
     }
     if (front.terminate_at_us > 0 && now >= front.terminate_at_us) {
       front.terminate_at_us = 0;
-      send_stop(slot, front.order.id);
+      send_stop(slot, front.order.rank_id());
       kill_by(front, now + kTerminatedUs);
     }
     if (front.kill_at_us > 0 && now >= front.kill_at_us) kill_slot(slot);
     if (check_memory && front.order.resources.memory_bytes > 0) watch_memory(slot, front);
     bool blocks = slot.queue.size() > 1 && !slot.recalled && front.runs_longer_than(kSlowUs, now);
-    if (blocks) {
-      wire::ToExecutor message;
-      message.mutable_return_queued();
-      append_frame(slot.out, message);
-      slot.recalled = true;
-    }
+    if (blocks) recall(slot);
   }
 }
 

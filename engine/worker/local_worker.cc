@@ -75,6 +75,18 @@ void LocalWorker::release(uint64_t commit) {
   }
 }
 
+void LocalWorker::meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) {
+  wire::ToExecutor message;
+  for (const std::string& each : whereabouts) message.mutable_peers()->add_whereabouts(each);
+  std::lock_guard lock(mutex_);
+  for (Slot& slot : slots_) {
+    if (slot.queue.empty() || slot.queue.front().order.id != id) continue;
+    *message.mutable_peers()->mutable_id() = wire_name(id, slot.queue.front().order.rank);
+    append_frame(slot.out, message);
+    write_slot(slot);
+  }
+}
+
 void LocalWorker::stop(const core::AttemptId& id, bool kill) {
   std::lock_guard lock(mutex_);
   take_in();
@@ -89,9 +101,16 @@ void LocalWorker::interrupt(const core::AttemptId& id) {
   act();
 }
 
+void LocalWorker::drain(int64_t grace_ms) {
+  std::lock_guard lock(mutex_);
+  drain_by_us_ = monotonic_us() + grace_ms * 1000;
+  act();
+  wake();
+}
+
 void LocalWorker::ack_saved(const core::AttemptId& id, const std::string& name, bool ok) {
   std::lock_guard lock(mutex_);
-  Slot* slot = slot_of(id);
+  Slot* slot = slot_of({id, 0});
   if (slot == nullptr) return;
   wire::ToExecutor message;
   *message.mutable_saved()->mutable_id() = wire_name(id);
@@ -209,6 +228,7 @@ void LocalWorker::bury_dead() {
 }
 
 bool LocalWorker::needs_tick() const {
+  if (drain_by_us_ > 0) return true;
   return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
     if (slot.dying_since_us > 0) return true;
     if (slot.queue.empty()) return false;
@@ -218,10 +238,10 @@ bool LocalWorker::needs_tick() const {
   });
 }
 
-Slot* LocalWorker::slot_of(const core::AttemptId& id) {
+Slot* LocalWorker::slot_of(const RankId& id) {
   for (Slot& slot : slots_) {
     for (const Running& running : slot.queue) {
-      if (running.order.id == id) return &slot;
+      if (running.order.rank_id() == id) return &slot;
     }
   }
   return nullptr;

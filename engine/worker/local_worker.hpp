@@ -24,8 +24,10 @@ class LocalWorker final : public Worker {
   ~LocalWorker() override;
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
   void release(uint64_t commit) override;
+  void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) override;
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
+  void drain(int64_t grace_ms) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void took_logs(size_t cost) override;
 
@@ -54,11 +56,15 @@ class LocalWorker final : public Worker {
   void handle_event(void* who, uint32_t events);
   void bury_dead();
   bool needs_tick() const;
-  Slot* slot_of(const core::AttemptId& id);
+  Slot* slot_of(const RankId& id);
   void stop_attempt(const core::AttemptId& id, bool kill, bool gentle);
   void stop_running(Slot& slot, Running& running, bool kill, bool gentle);
+  /// Its attempt is asked to end; those behind it come back.
+  void drain_slot(Slot& slot);
+  /// What waits behind its attempt comes back.
+  static void recall(Slot& slot);
   static void kill_by(Running& running, int64_t at_us);
-  void send_stop(Slot& slot, const core::AttemptId& id, bool gentle = false);
+  void send_stop(Slot& slot, const RankId& id, bool gentle = false);
 
   // from executors:
   /// Reads what the slot says; false when its process is gone.
@@ -76,7 +82,7 @@ class LocalWorker final : public Worker {
   void end_errors(Slot& slot);
   void error_line(Slot& slot, std::string line);
   void report_log(Report report);
-  void report_end(const core::AttemptId& id, Report::Outcome outcome, core::Failure failure);
+  void report_end(const RankId& id, Report::Outcome outcome, core::Failure failure);
 
   // the end of an executor:
   /// Its attempt's program ends now. The executor sees its wire's end, kills what that program
@@ -104,6 +110,7 @@ class LocalWorker final : public Worker {
   /// Ends the idle executors but `kept` that hold memory of these GPUs; false where one is not gone
   /// yet.
   bool have_let_go(const std::vector<std::string>& gpus, const Slot* kept);
+  void give_all_back();
   /// Where none can start, the first order fails with the cause, and the next one tries again.
   Slot* new_slot();
   /// The slot with the shortest line whose running attempt is not known to be long.
@@ -123,6 +130,7 @@ class LocalWorker final : public Worker {
   std::mutex mutex_;  // of all that follows; taken before the other
   bool quit_ = false;
   bool waits_long_ = false;  // the thread wakes only when it is woken
+  int64_t drain_by_us_ = 0;  // then what still runs is told to end; 0 while nothing drains
   uint64_t released_ = 0;    // the newest commit that is durable
   std::deque<Pending> pending_;
   std::list<Slot> slots_;

@@ -59,8 +59,8 @@ bool LocalWorker::cut(Slot& slot) {
 void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   if (message.has_started()) {
     bool is_group = message.started().pid() > 1;  // to kill 1 is to kill everybody
-    bool is_first =
-        !slot.queue.empty() && slot.queue.front().order.id == attempt_id(message.started().id());
+    bool is_first = !slot.queue.empty() &&
+                    slot.queue.front().order.rank_id() == rank_id(message.started().id());
     if (is_first && is_group) slot.queue.front().program = message.started().pid();
     if (is_first) slot.queue.front().where = message.started().where();
     return;
@@ -72,12 +72,14 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   }
   Report report{};
   if (!to_report(message, report)) return;
-  auto running = std::find_if(slot.queue.begin(), slot.queue.end(),
-                              [&](const Running& r) { return r.order.id == report.id; });
+  auto running = std::find_if(slot.queue.begin(), slot.queue.end(), [&](const Running& r) {
+    return r.order.rank_id() == report.rank_id();
+  });
   if (running == slot.queue.end()) return;  // of an attempt that this slot does not have: a stray
   if (report.kind == Report::Kind::finished) {
     last_took_us_ = report.duration_us;
     adjust(slot, *running, report);
+    report.failure = of_rank(running->order, std::move(report.failure));
     bool was_first = running == slot.queue.begin();
     if (was_first) end_errors(slot);
     slot.queue.erase(running);
@@ -148,24 +150,26 @@ void LocalWorker::end_errors(Slot& slot) {
 }
 
 void LocalWorker::error_line(Slot& slot, std::string line) {
-  if (!slot.queue.empty()) line = slot.queue.front().secrets.hidden(std::move(line));
-  slot.errors_tail.push_back(line.substr(0, kTailLineMax));
-  if (slot.errors_tail.size() > kTailLines) slot.errors_tail.pop_front();
   if (slot.queue.empty()) return;
+  Running& front = slot.queue.front();
+  line = front.secrets.hidden(std::move(line));
+  front.errors_tail.push_back(line.substr(0, kTailLineMax));
+  if (front.errors_tail.size() > kTailLines) front.errors_tail.pop_front();
   Report report{};
   report.kind = Report::Kind::log;
-  report.id = slot.queue.front().order.id;
+  report.id = front.order.id;
+  report.rank = front.order.rank;
   report.stream = 2;
   report.text = std::move(line);
   report.at = now_ms();
   report_log(std::move(report));
 }
 
-void LocalWorker::report_end(const core::AttemptId& id, Report::Outcome outcome,
-                             core::Failure failure) {
+void LocalWorker::report_end(const RankId& id, Report::Outcome outcome, core::Failure failure) {
   Report report{};
   report.kind = Report::Kind::finished;
-  report.id = id;
+  report.id = id.attempt;
+  report.rank = id.rank;
   report.outcome = outcome;
   report.failure = std::move(failure);
   reports_.push_back(std::move(report));

@@ -28,6 +28,7 @@ struct Running {
   bool stopped = false;  // asked to end by the head
   int64_t memory_peak = 0;
   bool over_memory = false;
+  std::deque<std::string> errors_tail;  // its last lines on stderr
   std::string where;  // of a shell task: the lines that say in which folder what command runs
   pid_t program = 0;  // a shell task's process group, of one whose memory is watched
 
@@ -48,7 +49,6 @@ struct Slot {
   std::set<Digest> bundles;
   std::set<std::string> environments;
   std::string errors_partial;
-  std::deque<std::string> errors_tail;
   bool recalled = false;  // what was queued behind a long attempt was asked back
   int64_t dying_since_us = 0;
   bool broken = false;   // what it said was no message
@@ -59,12 +59,15 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
 /// The order back, but for what a Start does not hold: the bundle's bytes, the environment, the
 /// timeout, parts of a CPU. False where it is none.
 bool read_start(wire::Start& start, AttemptOrder& order);
-wire::AttemptName wire_name(const core::AttemptId& id);
+wire::AttemptName wire_name(const core::AttemptId& id, uint32_t rank = 0);
 core::AttemptId attempt_id(const wire::AttemptName& name);
+RankId rank_id(const wire::AttemptName& name);
 /// A message of an executor as a report; false for kinds that are the worker's own affair.
 bool to_report(wire::FromExecutor& message, Report& report);
 /// A report as an executor would have said it; `returned` too, of one attempt.
 void fill_report(Report report, wire::FromExecutor& message);
+/// Of a gang, with the rank that it was.
+core::Failure of_rank(const AttemptOrder& order, core::Failure failure);
 /// Why an executor's end was the end of the attempt that it ran.
 core::Failure death_of(const Slot& slot, const Running& front, int wait_status);
 core::Failure memory_failure(const Slot& slot, const Running& running, const std::string& evidence);

@@ -1,14 +1,16 @@
 // Orders and reports between the head's words and the wire's.
 #include "engine/worker/slot.hpp"
+#include "flow/collective.hpp"
 
 namespace flow {
 
-wire::AttemptName wire_name(const core::AttemptId& id) {
+wire::AttemptName wire_name(const core::AttemptId& id, uint32_t rank) {
   wire::AttemptName name;
   name.set_run(id.run);
   name.set_unit(id.unit);
   name.set_attempt(id.attempt);
   name.set_epoch(id.epoch);
+  name.set_rank(rank);
   return name;
 }
 
@@ -16,8 +18,18 @@ core::AttemptId attempt_id(const wire::AttemptName& name) {
   return {name.run(), name.unit(), name.attempt(), name.epoch()};
 }
 
+RankId rank_id(const wire::AttemptName& name) { return {attempt_id(name), name.rank()}; }
+
 void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Start& start) {
-  *start.mutable_id() = wire_name(order.id);
+  *start.mutable_id() = wire_name(order.id, order.rank);
+  if (!order.gang_key.empty()) {
+    start.set_ranks(order.ranks);
+    start.set_local_rank(order.local_rank);
+    start.set_local_ranks(order.local_ranks);
+    start.set_gang_key(order.gang_key);
+    start.set_towards(order.towards);
+    for (const std::string& uuid : order.visible) start.add_visible(uuid);
+  }
   start.set_task(order.task);
   start.set_task_name(order.task_name);
   start.set_kind(static_cast<uint32_t>(order.kind));
@@ -116,9 +128,16 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
             Digest::from_bytes(start.bundle(), order.bundle) &&
             Digest::from_bytes(start.key(), order.key) && start.port() <= UINT16_MAX &&
             start.memory_bytes() >= 0 && start.grace_ms() >= 0 &&
+            start.id().rank() < std::max(1u, start.ranks()) && start.ranks() <= kRanksMax &&
             shell.output_names_size() == shell.output_patterns_size();
   if (!ok) return false;
   order.id = attempt_id(start.id());
+  order.rank = start.id().rank();
+  order.ranks = std::max(1u, start.ranks());
+  order.local_rank = start.local_rank();
+  order.local_ranks = std::max(1u, start.local_ranks());
+  order.gang_key = start.gang_key();
+  order.visible.assign(start.visible().begin(), start.visible().end());
   order.task = start.task();
   order.task_name = start.task_name();
   order.kind = static_cast<TaskKind>(start.kind());
@@ -150,43 +169,47 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
 }
 
 bool to_report(wire::FromExecutor& message, Report& report) {
+  auto of = [&](const wire::AttemptName& name) {
+    report.id = attempt_id(name);
+    report.rank = name.rank();
+  };
   switch (message.kind_case()) {
     case wire::FromExecutor::kLog:
       report.kind = Report::Kind::log;
-      report.id = attempt_id(message.log().id());
+      of(message.log().id());
       report.stream = message.log().stream();
       report.text = std::move(*message.mutable_log()->mutable_text());
       report.at = message.log().at_ms();
       return true;
     case wire::FromExecutor::kProgress:
       report.kind = Report::Kind::progress;
-      report.id = attempt_id(message.progress().id());
+      of(message.progress().id());
       report.number = message.progress().fraction();
       report.value = std::move(*message.mutable_progress()->mutable_metrics());
       return true;
     case wire::FromExecutor::kMetric:
       report.kind = Report::Kind::metric;
-      report.id = attempt_id(message.metric().id());
+      of(message.metric().id());
       report.text = message.metric().name();
       report.number = message.metric().value();
       report.step = message.metric().step();
       return true;
     case wire::FromExecutor::kSave:
       report.kind = Report::Kind::saved;
-      report.id = attempt_id(message.save().id());
+      of(message.save().id());
       report.text = message.save().name();
       report.value = std::move(*message.mutable_save()->mutable_value());
       take_blobs(*message.mutable_save()->mutable_blobs(), report.blobs);
       return true;
     case wire::FromExecutor::kReady:
       report.kind = Report::Kind::ready;
-      report.id = attempt_id(message.ready().id());
+      of(message.ready().id());
       report.text = message.ready().url();
       return true;
     case wire::FromExecutor::kFinished: {
       wire::Finished& finished = *message.mutable_finished();
       report.kind = Report::Kind::finished;
-      report.id = attempt_id(finished.id());
+      of(finished.id());
       if (finished.outcome() > static_cast<uint32_t>(Report::Outcome::stopped)) return false;
       report.outcome = static_cast<Report::Outcome>(finished.outcome());
       report.value = std::move(*finished.mutable_value());
@@ -205,10 +228,20 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       report.duration_us = finished.duration_us();
       return true;
     }
+    case wire::FromExecutor::kMeeting:
+      report.kind = Report::Kind::meeting;
+      of(message.meeting().id());
+      report.text = std::move(*message.mutable_meeting()->mutable_whereabouts());
+      return true;
+    case wire::FromExecutor::kNoticed:
+      report.kind = Report::Kind::noticed;
+      of(message.noticed().id());
+      report.text = std::move(*message.mutable_noticed()->mutable_text());
+      return true;
     case wire::FromExecutor::kReturned:
       if (message.returned().ids_size() != 1) return false;  // a slot's own, of many
       report.kind = Report::Kind::returned;
-      report.id = attempt_id(message.returned().ids(0));
+      of(message.returned().ids(0));
       return true;
     default:
       return false;
@@ -216,7 +249,7 @@ bool to_report(wire::FromExecutor& message, Report& report) {
 }
 
 void fill_report(Report report, wire::FromExecutor& message) {
-  auto name = [&](auto* said) { *said->mutable_id() = wire_name(report.id); };
+  auto name = [&](auto* said) { *said->mutable_id() = wire_name(report.id, report.rank); };
   switch (report.kind) {
     case Report::Kind::log: {
       wire::Log* log = message.mutable_log();
@@ -246,8 +279,14 @@ void fill_report(Report report, wire::FromExecutor& message) {
       return put_blobs(report.blobs, *save->mutable_blobs());
     }
     case Report::Kind::returned:
-      *message.mutable_returned()->add_ids() = wire_name(report.id);
+      *message.mutable_returned()->add_ids() = wire_name(report.id, report.rank);
       return;
+    case Report::Kind::meeting:
+      name(message.mutable_meeting());
+      return message.mutable_meeting()->set_whereabouts(std::move(report.text));
+    case Report::Kind::noticed:
+      name(message.mutable_noticed());
+      return message.mutable_noticed()->set_text(std::move(report.text));
     case Report::Kind::ready:
       name(message.mutable_ready());
       return message.mutable_ready()->set_url(std::move(report.text));

@@ -14,9 +14,21 @@
 
 namespace flow {
 
+/// What one executor runs: an attempt, of a gang's one rank.
+struct RankId {
+  core::AttemptId attempt;
+  uint32_t rank = 0;
+  auto operator<=>(const RankId&) const = default;
+};
+
 /// Everything an executor needs to run one attempt.
 struct AttemptOrder {
   core::AttemptId id;
+  uint32_t rank = 0, ranks = 1;
+  uint32_t local_rank = 0, local_ranks = 1;  // among those on its host
+  std::string gang_key;                      // random: what a gang's ranks know each other by
+  bool is_spread = false;                    // ranks are on other hosts
+  std::string towards;    // where is_spread: an address in whose direction they are
   std::string host;       // name of the worker that runs it; "" this machine's own
   std::string task;       // ctx.task
   std::string task_name;  // TaskDef::name
@@ -29,7 +41,8 @@ struct AttemptOrder {
   Digest key;
   uint64_t seed = 0;
   Resources resources;
-  std::vector<std::string> gpus;  // UUIDs of those that it sees
+  std::vector<std::string> gpus;     // UUIDs of those that it is given
+  std::vector<std::string> visible;  // of a gang's programs: those of all ranks on its host
   int64_t timeout_ms = 0;
   int64_t grace_ms = 10'000;
   std::vector<std::pair<std::string, std::string>> steps, signals;  // name to canonical bytes
@@ -49,6 +62,7 @@ struct AttemptOrder {
   std::string place;                                     // of a shell task: "p.lua:3"
   bool stage_copy = false, named_args = false;
   ServiceSpec service;
+  RankId rank_id() const { return {id, rank}; }
 };
 
 /// Logs that are reported and not taken in; beyond it executors are not read, so who prints waits.
@@ -57,11 +71,23 @@ constexpr size_t kUntakenLogsMax = 32 << 20;
 /// What a worker reports. `value` and `blobs` are content the head commits with the event they
 /// belong to.
 struct Report {
-  enum class Kind : uint8_t { log, progress, metric, saved, finished, returned, ready } kind;
+  enum class Kind : uint8_t {
+    log,
+    progress,
+    metric,
+    saved,
+    finished,
+    returned,
+    ready,
+    meeting,
+    noticed
+  } kind;
   core::AttemptId id;
+  uint32_t rank = 0;  // of a gang
   // log
   uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr
-  std::string text;     // log line(s); url of ready; name of a step ("" checkpoint) or metric
+  std::string text;     // log line(s); url of ready; name of a step ("" checkpoint) or metric;
+                        // whereabouts of a rank; how it saw another one end
   core::Time at = 0;
   size_t cost = 0;  // for took_logs
   // progress, metric
@@ -79,6 +105,7 @@ struct Report {
   int64_t wait_timeout_ms = -1;
   int64_t duration_us = 0;
   int32_t pid = 0;
+  RankId rank_id() const { return {id, rank}; }
 };
 
 struct WorkerOptions {
@@ -112,11 +139,18 @@ class Worker {
   /// This commit and all before it are durable.
   virtual void release(uint64_t commit) = 0;
   void start(std::vector<AttemptOrder> orders) { stage(std::move(orders), 0); }
-  /// SIGTERM, after the order's grace SIGKILL; with `kill` SIGKILL at once. The report ends it.
+  /// To the ranks of a gang that are here, what all of them reported as their meeting, in their
+  /// order. It may come again.
+  virtual void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) = 0;
+  /// SIGTERM, after the order's grace SIGKILL; with `kill` SIGKILL at once. The report ends it; of
+  /// a gang those of all its ranks that are here.
   virtual void stop(const core::AttemptId& id, bool kill) = 0;
   /// ctx.stopping is true: the attempt may save and end, or come to its end. After the order's
   /// grace SIGTERM, a little later SIGKILL.
   virtual void interrupt(const core::AttemptId& id) { stop(id, false); }
+  /// Nothing begins any more: what has not begun is given back, the rest is interrupted and has so
+  /// long before SIGTERM.
+  virtual void drain(int64_t) {}
   virtual void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) = 0;
   /// Logs of this cost wait nowhere any more.
   virtual void took_logs(size_t cost) = 0;

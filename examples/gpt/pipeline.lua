@@ -2,6 +2,7 @@
 --
 --   flow run examples/gpt                                            a small model, a few minutes
 --   flow run examples/gpt --param text=mine.txt --param steps=2000   on your own text
+--   flow run examples/gpt --param ranks=2                            the same training, each batch split between two ranks
 --
 -- Kill it while it trains, then `flow resume`: it goes on from the last checkpoint and ends with the same weights.
 local flow = require "flow"
@@ -52,8 +53,14 @@ local function batch(tokens, hp, seed)
   return x, y
 end
 
-local train = flow.task("train", { retries = 2 }, function(ctx, data, hp)
-  local model = model_of(#data.letters, hp)
+local function train(ctx, data, hp)
+  if hp.batch % ctx.ranks ~= 0 then
+    error(("a batch of %d does not divide by %d ranks: pass another as --param batch=N"):format(hp.batch, ctx.ranks))
+  end
+  local part = hp.batch // ctx.ranks
+  local own = { ctx.rank * part + 1, (ctx.rank + 1) * part }
+  local seed = ctx.comm:broadcast(ctx.seed)                        -- of the batches: one for all ranks
+  local model = flow.nn.data_parallel(model_of(#data.letters, hp), ctx.comm)
   local opt = flow.optim.adamw(model, { lr = hp.lr, weight_decay = 0.1, beta2 = 0.99 })
   local rate = flow.optim.cosine { lr = hp.lr, warmup = hp.steps // 20, total = hp.steps + 1, min_lr = hp.lr / 10 }
   local state = ctx:restore()
@@ -63,22 +70,27 @@ local train = flow.task("train", { retries = 2 }, function(ctx, data, hp)
   end
   ctx:log("%d parameters", model:count())
   for step = state and state.step + 1 or 1, hp.steps do
-    math.randomseed(ctx.seed + step)                               -- dropout, too, is the step's
-    local x, y = batch(data.train, hp, ctx.seed + step)
-    local loss = model:loss(x, y)
+    math.randomseed(ctx.seed + step)                               -- dropout, too, is the step's, and each rank's own
+    local x, y = batch(data.train, hp, seed + step)
+    local loss = model:loss(x[own], y[own])
     opt:zero_grad()
     loss:backward()
     flow.optim.clip_grad_norm(model, 1)
     opt:set_lr(rate(step))
     opt:step()
     if step % 10 == 0 or step == hp.steps then
-      ctx:progress(step / hp.steps, { loss = loss:item() })
-      ctx:metric("loss", loss:item(), step)
+      local mean = ctx.comm:all_reduce(loss:item(), "mean")
+      ctx:progress(step / hp.steps, { loss = mean })
+      ctx:metric("loss", mean, step)
     end
     if step % hp.every == 0 then ctx:checkpoint { step = step, model = model:state(), opt = opt:state() } end
   end
   return model:state()
-end)
+end
+
+-- How many ranks a task has is written where it is made.
+local trainers = { flow.task("train", { retries = 2 }, train) }
+for ranks = 2, 8 do trainers[ranks] = flow.task("train_on_" .. ranks, { retries = 2, ranks = ranks }, train) end
 
 -- Bits a character on text that the training never saw: how well the model would compress it.
 local evaluate = flow.task("evaluate", function(ctx, data, weights, hp)
@@ -116,6 +128,7 @@ return flow.pipeline("gpt", {
   layers  = flow.param.int    { default = 3, min = 1 },
   dropout = flow.param.number { default = 0, min = 0, max = 1 },
   lr      = flow.param.number { default = 2e-3, min = 0 },
+  ranks   = flow.param.int    { default = 1, min = 1, max = #trainers, help = "that share the training" },
   every   = flow.param.int    { default = 50, min = 1, help = "steps from checkpoint to checkpoint" },
   letters = flow.param.int    { default = 300, min = 0, help = "of the sample" },
 }, function(p)
@@ -123,7 +136,7 @@ return flow.pipeline("gpt", {
     layers = p.layers, dropout = p.dropout, lr = p.lr, every = p.every }
   local size = { context = p.context, width = p.width, heads = p.heads, layers = p.layers, dropout = p.dropout }
   local data = ingest(p.text, p.context)
-  local weights = train(data, hp)
+  local weights = trainers[p.ranks](data, hp)
   return {
     weights = weights,
     report = evaluate(data, weights, size),

@@ -143,7 +143,17 @@ Status record_event(void* event, void* stream) {
 Status wait_for_event(void* event) {
   return status_of("do what it was given", cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
-
+Status follow_event(void* event, void* stream) {
+  return status_of("put an event before others",
+                   cudaStreamWaitEvent(native(stream), static_cast<cudaEvent_t>(event), 0));
+}
+Result<bool> has_come(void* event) {
+  cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (error == cudaSuccess) return true;
+  if (error != cudaErrorNotReady) return error_of("do what it was given", error);
+  cudaGetLastError();
+  return false;
+}
 Status free_event(void* event) {
   return status_of("end an event", cudaEventDestroy(static_cast<cudaEvent_t>(event)));
 }

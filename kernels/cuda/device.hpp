@@ -48,6 +48,10 @@ Status set_bytes(char* to, int value, size_t bytes, void* stream);
 Result<void*> new_event();
 Status record_event(void* event, void* stream);
 Status wait_for_event(void* event);
+/// What is put on the stream from now on comes after the event.
+Status follow_event(void* event, void* stream);
+/// Never waits.
+Result<bool> has_come(void* event);
 Status free_event(void* event);
 
 /// What went wrong on the device before, which no later call can mend: the process must end.

@@ -4,8 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <limits>
 #include <map>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "kernels/tensor/ops.hpp"
 
@@ -121,37 +125,119 @@ Tensor Saved::get() const {
   return tensor_;
 }
 
-void backward(const Tensor& root, const Tensor& given) {
-  if (!root.is_tracked())
-    throw Failure(
-        fmt::format("{} has no gradients to compute: nothing that it was computed from "
-                    "asked for one with x:requires_grad_(), or it was computed in "
-                    "flow.no_grad",
-                    text_of(root)));
-  Tensor start = given;
-  if (!start) {
-    if (root.count() != 1)
-      throw Failure(
-          fmt::format("backward starts from one number, such as a mean loss, not from "
-                      "{}: give the gradient of it as x:backward(gradient)",
-                      text_of(root)));
-    start = Tensor::full(root.dtype(), root.shape(), Number::of(int64_t{1}), root.device());
-  }
-  if (!(start.shape() == root.shape()) || start.dtype() != root.dtype())
-    throw Failure(fmt::format("the gradient {} does not fit {}", text_of(start), text_of(root)));
-  NoRecord off;
-  if (!root.node()) return add_to_leaf(*root.body(), start);
+// ---- leaves whose gradient is complete
 
+// Counts the uses of watched leaves that a backward has still to come by. A node that may reach any
+// leaf holds all of them back.
+class LeafCount {
+ public:
+  explicit LeafCount(LeafWatch& watch) : watch_(watch) {}
+
+  /// A use by the node numbered `order`; the smallest comes last.
+  void expect(const Ref<Body>& leaf, uint64_t order) {
+    if (!watch_.watches(*leaf)) return;
+    Leaf& expected = counted(leaf);
+    expected.uses++;
+    expected.last_use = std::min(expected.last_use, order);
+  }
+  void expect_any() { anywhere_++; }
+  void begin() {
+    std::vector<Leaf> sorted = leaves_;
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const Leaf& a, const Leaf& b) { return a.last_use > b.last_use; });
+    std::vector<Ref<Body>> bodies;
+    for (const Leaf& leaf : sorted) bodies.push_back(leaf.body);
+    watch_.begin(bodies);
+  }
+  /// By a backward inside this one.
+  void touch(const Ref<Body>& leaf) {
+    if (watch_.watches(*leaf)) counted(leaf);
+  }
+
+  void used(const Ref<Body>& leaf) {
+    auto found = places_.find(leaf.get());
+    if (found == places_.end()) return;
+    leaves_[found->second].uses--;
+    tell(found->second);
+  }
+  void used_any() {
+    if (--anywhere_ > 0) return;
+    for (size_t i = 0; i < leaves_.size(); i++) tell(i);
+  }
+  /// What the walk did not come by gets nothing.
+  void end() {
+    anywhere_ = 0;
+    for (size_t i = 0; i < leaves_.size(); i++) {
+      leaves_[i].uses = 0;
+      tell(i);
+    }
+  }
+
+ private:
+  struct Leaf {
+    Ref<Body> body;
+    int uses = 0;
+    bool is_told = false;
+    uint64_t last_use = std::numeric_limits<uint64_t>::max();
+  };
+
+  Leaf& counted(const Ref<Body>& body) {
+    auto [place, is_new] = places_.emplace(body.get(), leaves_.size());
+    if (is_new) leaves_.emplace_back().body = body;
+    return leaves_[place->second];
+  }
+  void tell(size_t place) {
+    Leaf& leaf = leaves_[place];
+    if (leaf.uses > 0 || anywhere_ > 0 || leaf.is_told) return;
+    leaf.is_told = true;
+    watch_.complete(leaf.body);
+  }
+
+  LeafWatch& watch_;
+  int anywhere_ = 0;
+  std::vector<Leaf> leaves_;  // in the order in which the walk meets them
+  std::unordered_map<const Body*, size_t> places_;
+};
+
+static thread_local LeafCount* counting = nullptr;  // of the outermost backward that runs
+
+// The nodes that wait for the rest of their gradient.
+class Walk {
+ public:
+  Walk(const Tensor& root, const Tensor& start, LeafCount* count) : count_(count) {
+    waiting_[root.node()->order_] = {root.node(), start};
+    if (count_ != nullptr) expect_leaves(root.node().get());
+  }
+  void run() {
+    while (!waiting_.empty()) {
+      auto last = std::prev(waiting_.end());
+      Waiting now = std::move(last->second);
+      waiting_.erase(last);
+      visit(std::move(now));
+    }
+  }
+
+ private:
   struct Waiting {
     Ref<Node> node;
     Tensor gradient;
   };
-  std::map<uint64_t, Waiting> waiting;
-  waiting[root.node()->order_] = {root.node(), start};
-  while (!waiting.empty()) {
-    auto last = std::prev(waiting.end());
-    Waiting now = std::move(last->second);
-    waiting.erase(last);
+
+  void expect_leaves(const Node* root) {
+    std::vector<const Node*> rest{root};
+    std::unordered_set<const Node*> seen{root};
+    while (!rest.empty()) {
+      const Node* node = rest.back();
+      rest.pop_back();
+      if (node->reaches_any()) count_->expect_any();
+      for (const Node::Operand& each : node->operands_) {
+        if (each.leaf) count_->expect(each.leaf, node->order_);
+        if (each.node && seen.insert(each.node.get()).second) rest.push_back(each.node.get());
+      }
+    }
+  }
+
+  void visit(Waiting now) {
     Node& node = *now.node;
     if (node.done_)
       throw Failure(fmt::format(
@@ -171,18 +257,76 @@ void backward(const Tensor& root, const Tensor& given) {
     std::vector<Node::Operand> operands = std::move(node.operands_);
     for (size_t i = 0; i < operands.size(); i++) {
       Tensor gradient = std::move(out.given_[i]);
-      if (!gradient || !out.wanted_[i]) continue;
-      check_gradient(node.name(), gradient, operands[i].dtype, operands[i].shape,
-                     operands[i].device);
-      if (operands[i].leaf) {
-        add_to_leaf(*operands[i].leaf, gradient);
-      } else {
-        Waiting& slot = waiting[operands[i].node->order_];
-        slot.node = operands[i].node;
-        add_up(slot.gradient, gradient);
-      }
+      if (!out.wanted_[i]) continue;
+      if (gradient) give(node, operands[i], gradient);
+      if (count_ != nullptr && operands[i].leaf) count_->used(operands[i].leaf);
+    }
+    if (count_ != nullptr && node.reaches_any()) count_->used_any();
+  }
+
+  void give(const Node& from, const Node::Operand& operand, const Tensor& gradient) {
+    check_gradient(from.name(), gradient, operand.dtype, operand.shape, operand.device);
+    if (operand.leaf) {
+      add_to_leaf(*operand.leaf, gradient);
+      if (count_ == nullptr && counting != nullptr) counting->touch(operand.leaf);
+    } else {
+      Waiting& slot = waiting_[operand.node->order_];
+      slot.node = operand.node;
+      add_up(slot.gradient, gradient);
     }
   }
+
+  LeafCount* count_;  // null: nobody watches, or a backward around this one does
+  std::map<uint64_t, Waiting> waiting_;
+};
+
+namespace {
+
+void walk_watched(const Tensor& root, const Tensor& start, LeafWatch& watch) {
+  struct Counting {
+    explicit Counting(LeafCount& count) { counting = &count; }
+    ~Counting() { counting = nullptr; }
+  };
+  LeafCount count(watch);
+  Counting scope(count);
+  Walk walk(root, start, &count);
+  count.begin();
+  walk.run();
+  count.end();
+}
+
+void add_to_root(const Tensor& root, const Tensor& start, LeafWatch* watch) {
+  add_to_leaf(*root.body(), start);
+  if (counting != nullptr) return counting->touch(root.body());
+  if (watch == nullptr || !watch->watches(*root.body())) return;
+  watch->begin({root.body()});
+  watch->complete(root.body());
+}
+
+}  // namespace
+
+void backward(const Tensor& root, const Tensor& given, LeafWatch* watch) {
+  if (!root.is_tracked())
+    throw Failure(
+        fmt::format("{} has no gradients to compute: nothing that it was computed from "
+                    "asked for one with x:requires_grad_(), or it was computed in "
+                    "flow.no_grad",
+                    text_of(root)));
+  Tensor start = given;
+  if (!start) {
+    if (root.count() != 1)
+      throw Failure(
+          fmt::format("backward starts from one number, such as a mean loss, not from "
+                      "{}: give the gradient of it as x:backward(gradient)",
+                      text_of(root)));
+    start = Tensor::full(root.dtype(), root.shape(), Number::of(int64_t{1}), root.device());
+  }
+  if (!(start.shape() == root.shape()) || start.dtype() != root.dtype())
+    throw Failure(fmt::format("the gradient {} does not fit {}", text_of(start), text_of(root)));
+  NoRecord off;
+  if (!root.node()) return add_to_root(root, start, watch);
+  if (watch != nullptr && counting == nullptr) return walk_watched(root, start, *watch);
+  Walk(root, start, nullptr).run();
 }
 
 }  // namespace flow::tensors

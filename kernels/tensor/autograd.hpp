@@ -22,7 +22,7 @@ class Gradients {
 
  private:
   friend class Node;
-  friend void backward(const Tensor& root, const Tensor& gradient);
+  friend class Walk;
   std::vector<bool> wanted_;
   std::vector<Tensor> given_;
 };
@@ -33,6 +33,9 @@ class Node : public Counted {
   explicit Node(const char* name) : name_(name), order_(next_order()) {}
   ~Node() override;
   const char* name() const { return name_; }
+  /// Its backward may go back to leaves that are no operands of it.
+  bool reaches_any() const { return reaches_any_; }
+  void set_reaches_any() { reaches_any_ = true; }
 
   /// `gradient` has the shape and type of the operation's result. Called once.
   virtual void backward(const Tensor& gradient, Gradients& out) = 0;
@@ -40,7 +43,7 @@ class Node : public Counted {
   virtual void release() = 0;
 
  private:
-  friend void backward(const Tensor& root, const Tensor& gradient);
+  friend class Walk;
   friend Tensor attach(Tensor result, std::initializer_list<Tensor> operands, Ref<Node> node);
   friend Tensor attach(Tensor result, const std::vector<Tensor>& operands, Ref<Node> node);
   static uint64_t next_order();
@@ -56,6 +59,7 @@ class Node : public Counted {
   const char* name_;
   uint64_t order_;  // operands come before results
   bool done_ = false;
+  bool reaches_any_ = false;
   std::vector<Operand> operands_;
 };
 
@@ -104,9 +108,23 @@ Tensor record(const char* name, Tensor result, const std::vector<Tensor>& operan
   return attach(std::move(result), operands, Ref<Node>(new CallNode<F>(name, std::move(call))));
 }
 
+/// Hears of leaves while a backward runs.
+class LeafWatch {
+ public:
+  virtual ~LeafWatch() = default;
+  virtual bool watches(const Body& leaf) const = 0;
+  /// Before the walk: the watched leaves that it will come by, in the order in which each is
+  /// complete.
+  virtual void begin(const std::vector<Ref<Body>>& leaves) = 0;
+  /// The backward adds nothing more to this watched leaf's gradient. Once of each that it reaches,
+  /// also where it came to no gradient, as soon as it is known.
+  virtual void complete(const Ref<Body>& leaf) = 0;
+};
+
 /// Adds the gradient of `root` with regard to every leaf that wants one to that leaf's gradient.
 /// `gradient` is of `root`'s shape; where it is empty, `root` has one element and it is 1. What the
 /// operations kept is let go: a second backward over them is a Failure.
-void backward(const Tensor& root, const Tensor& gradient);
+/// A watch hears of what a backward inside it did too, at its end at the latest.
+void backward(const Tensor& root, const Tensor& gradient, LeafWatch* watch = nullptr);
 
 }  // namespace flow::tensors

@@ -79,6 +79,10 @@ Staging& staging_of(const Device& device) {
 
 void (*check_operand)(const char* row, const View& operand) = nullptr;
 
+Runtime::~Runtime() {
+  if (cpu.scratch.data != nullptr) give_host_memory(cpu.scratch.data, cpu.scratch.bytes);
+}
+
 Runtime& runtime() {
   thread_local Runtime own;
   return own;
@@ -199,6 +203,8 @@ void wait_for(const Device& device) {
                                    reinterpret_cast<const char*>(stream.fault), sizeof fault,
                                    stream.native));
   check(device, cuda::wait_for(stream.native));
+  if (runtime().why_spoilt)
+    if (Status spoilt = runtime().why_spoilt(); !spoilt.ok()) throw Failure(spoilt.error().message);
   if (fault == 0) return;
   check(device,
         cuda::set_bytes(reinterpret_cast<char*>(stream.fault), 0, sizeof fault, stream.native));

@@ -1,10 +1,12 @@
 // What the operations of one thread run on: its budget, its threads, its streams, and how a row of
 // the table is called.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "flow/result.hpp"
 #include "kernels/table.hpp"
 #include "kernels/tensor/staging.hpp"
 #include "kernels/tensor/storage.hpp"
@@ -20,6 +22,11 @@ using kernels::View;
 constexpr int kDevicesMax = 64;
 
 struct Runtime {
+  Runtime() = default;
+  ~Runtime();  // a thread that ends gives back what it had beside its tensors on the host
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
   int threads = 1;  // of the CPU that one operation may use
   std::shared_ptr<Budget> budget;
   bool records = true;  // operations are recorded for backward
@@ -29,6 +36,8 @@ struct Runtime {
   std::vector<Stream> cuda;                       // by device
   std::vector<std::unique_ptr<Staging>> staging;  // by device
   int chosen = -1;                                // the GPU that CUDA's calls are about
+  /// Where set, it is asked after each wait for a GPU: why what came out there counts for nothing.
+  std::function<Status()> why_spoilt;
 };
 /// Of the calling thread.
 Runtime& runtime();

@@ -112,6 +112,9 @@ function Module:count()
   return total
 end
 
+-- Parameters and buffers, in their order.
+function Module:named_tensors() return named_tensors(self, "model:named_tensors") end
+
 -- Copies of parameters and buffers by name: what crosses an edge or goes into a checkpoint.
 function Module:state()
   local out = {}
@@ -722,5 +725,9 @@ end
 
 -- Without keeping what f's operations keep: backward calls f again.
 nn.checkpoint = flow.checkpoint
+
+-- ---- on several ranks
+
+nn.data_parallel = require "flow.nn.data_parallel"
 
 return nn

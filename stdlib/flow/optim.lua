@@ -259,6 +259,10 @@ function Sgd:load(state)
   return self
 end
 
+-- ---- on several ranks
+
+optim.sharded = require "flow.optim.sharded"
+
 -- ---- gradients
 
 -- Scales the gradients of a model or a list of tensors together so that their norm is at most `limit`; returns the norm

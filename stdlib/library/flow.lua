@@ -187,6 +187,7 @@ function params.list(options) end
 ---@field attempt integer 1 for the first
 ---@field rank integer from 0
 ---@field ranks integer
+---@field comm flow.comm what the ranks do together
 ---@field device flow.device "cuda:0" where `gpus` gave it one, else "cpu"
 ---@field dir string a folder of this attempt
 ---@field seed integer from the key; math.random starts from it
@@ -218,6 +219,53 @@ function context:wait(signal, options) end
 ---@param name string a file or folder below ctx.dir
 ---@return string file as a value
 function context:file(name) end
+
+---@class flow.underway
+local underway = {}
+---@return any result what the call would have given
+function underway:wait() end
+
+---@alias flow.reduce_op "sum"|"mean"|"max"|"min"
+---@alias flow.async { async: boolean } the call returns a flow.underway at once
+
+---@class flow.comm
+---@field rank integer from 0
+---@field ranks integer
+local comm = {}
+---@generic T: flow.tensor|table|number
+---@param x T tensors are changed in place
+---@param op? flow.reduce_op "sum"
+---@param options? flow.async
+---@return T x
+function comm:all_reduce(x, op, options) end
+---@param x flow.tensor
+---@param op? flow.reduce_op "sum"
+---@param options? flow.async
+---@return flow.tensor piece this rank's of the first dimension
+function comm:reduce_scatter(x, op, options) end
+---@param x any
+---@param options? flow.async
+---@return flow.tensor|any[] all
+function comm:all_gather(x, options) end
+---@param x any tensors are changed in place
+---@param root? integer whose x: 0
+---@param options? flow.async
+---@return any x
+function comm:broadcast(x, root, options) end
+---@param x flow.tensor
+---@param options? flow.async
+---@return flow.tensor
+function comm:all_to_all(x, options) end
+function comm:barrier() end
+---@param x any
+---@param rank integer to whom
+---@param options? flow.async
+function comm:send(x, rank, options) end
+---@param x flow.tensor|{ shape: integer[], dtype?: flow.dtype }|nil nil for what is no tensor
+---@param rank integer from whom
+---@param options? flow.async
+---@return any x
+function comm:recv(x, rank, options) end
 
 -- ---- data and helpers
 
@@ -616,6 +664,15 @@ function flow.fuse(f, ...) end
 ---@param backward fun(gradient: flow.tensor, ...): ...
 ---@return function
 function flow.custom_gradient(forward, backward) end
+---@class flow.gradient_hook
+local gradient_hook = {}
+function gradient_hook:remove() end
+---@param list flow.tensor[]
+---@param ready fun(i: integer) nothing more is added to list[i].grad
+---@param finished fun() after a backward that reached one of them
+---@param started? fun(order: integer[]) before a backward: the places in the list that it will come by
+---@return flow.gradient_hook
+function flow.gradient_hook(list, ready, finished, started) end
 ---@param tensors flow.tensor[]
 ---@param limit number
 ---@return number norm before
@@ -1017,6 +1074,8 @@ function module:forward(...) end
 function module:parameters() end
 ---@return { name: string, tensor: flow.tensor }[]
 function module:named_parameters() end
+---@return { name: string, tensor: flow.tensor }[] all buffers too
+function module:named_tensors() end
 ---@return flow.tensor[]
 function module:gradients() end
 ---@return flow.module
@@ -1043,8 +1102,20 @@ function module:requires_grad_(flag) end
 ---@return flow.module itself
 function module:apply(f) end
 
+---@class flow.data_parallel: flow.module the model itself, to whoever uses it
+local data_parallel = {}
+---@generic T
+---@param f fun(...): T backward in it shares no gradients
+---@return T
+function data_parallel:no_sync(f, ...) end
+
 ---@class flow.nn
 local nn = {}
+---@param model flow.module
+---@param comm flow.comm
+---@param options? { bucket?: integer, compression?: "bf16"|{ top_k: number } }
+---@return flow.data_parallel
+function nn.data_parallel(model, comm, options) end
 ---@param name string
 ---@return table
 function nn.class(name) end
@@ -1186,6 +1257,12 @@ function optim.adamw(model, options) end
 ---@param options? { lr?: number, momentum?: number, dampening?: number, weight_decay?: number, nesterov?: boolean }
 ---@return flow.optimizer
 function optim.sgd(model, options) end
+---@param comm flow.comm
+---@param make fun(model: any, options: table): flow.optimizer such as flow.optim.adamw
+---@param model flow.module|flow.tensor[]|table[]
+---@param options? table those of the optimizer
+---@return flow.optimizer
+function optim.sharded(comm, make, model, options) end
 ---@param model flow.module|flow.tensor[]
 ---@param limit number
 ---@return number norm before

@@ -42,6 +42,17 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
+/// A script of so many tasks that need nothing of each other.
+inline std::string independent(int count) {
+  return fmt::format(R"(local flow = require "flow"
+local number = flow.task("number", function(ctx, i) return i end)
+return flow.pipeline("independent", {{}}, function()
+  for i = 1, {} do number(i) end
+end)
+)",
+                     count);
+}
+
 /// "independent_task_us 31.2 floor 8.1 ratio 3.85"
 inline void figure(const std::string& name, double value, const std::string& floor_name,
                    double floor) {

@@ -12,13 +12,7 @@ namespace {
 
 double task_seconds(const Folder& folder, Engine& engine, int count) {
   std::string script = folder / fmt::format("tasks-{}.lua", count);
-  write_text(script, fmt::format(R"(local flow = require "flow"
-local number = flow.task("number", function(ctx, i) return i end)
-return flow.pipeline("tasks", {{}}, function()
-  for i = 1, {} do number(i) end
-end)
-)",
-                                 count));
+  write_text(script, independent(count));
   return run_seconds(engine, script, {.fresh = true}) / count;
 }
 

@@ -14,16 +14,6 @@ namespace {
 
 constexpr int kLayered = 5;  // runs, short ones: the middle one counts
 
-std::string independent(int count) {
-  return fmt::format(R"(local flow = require "flow"
-local number = flow.task("number", function(ctx, i) return i end)
-return flow.pipeline("independent", {{}}, function()
-  for i = 1, {} do number(i) end
-end)
-)",
-                     count);
-}
-
 std::string chain(int count) {
   return fmt::format(R"(local flow = require "flow"
 local add = flow.task("add", function(ctx, i) return i + 1 end)

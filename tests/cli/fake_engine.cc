@@ -270,6 +270,11 @@ Run Engine::retry(const std::string& selector, const std::string&, const RunOpti
 void Engine::cancel(const std::string&) {}
 void Engine::signal(const std::string&, const std::string&, const std::string&) {}
 PlanInfo Engine::plan(const std::string& script, const RunOptions&) { return plan_of(script); }
+RunInfo Engine::show(const std::string& selector) { return story_of_run(selector).info; }
+std::vector<std::string> Engine::get(const std::string& selector, const std::string& part,
+                                     const std::string& directory) {
+  return Reader().get(selector, part, directory);
+}
 uint64_t Engine::gc(uint32_t keep) { return keep * 1536ull; }
 bool Engine::is_writer() const { return true; }
 uint64_t Engine::state_bytes() const { return 1'258'291; }
@@ -288,6 +293,8 @@ ClusterInfo cluster_info(const EngineOptions&) {
   worker.gpus.push_back({0, "GPU-a", "NVIDIA H200", "", int64_t{140} << 30, 0, false});
   worker.labels = {{"rack", "a"}};
   worker.tasks = {"20261121-051700-k3f9x2 train"};
+  worker.from_head = {3, 1'258'291};
+  worker.to_workers = {12, uint64_t{9} << 30};
   return {"127.0.0.1:7117", {head, worker}};
 }
 NodeInfo describe_worker(const WorkerNodeOptions& options) {
@@ -296,10 +303,18 @@ NodeInfo describe_worker(const WorkerNodeOptions& options) {
   return node;
 }
 std::string NodeInfo::json() const { return "{\"node\":\"" + name + "\"}"; }
+SlurmRequest slurm_request(const EngineOptions& options) {
+  return {"sbatch --nodes=" + std::to_string(options.slurm->nodes) + " job.sh",
+          "#!/bin/bash\nsrun flow worker\n"};
+}
+
 struct WorkerNode::Impl {};
 WorkerNode::WorkerNode(WorkerNodeOptions) {}
 WorkerNode::~WorkerNode() = default;
 bool WorkerNode::is_connected() const { return false; }
+void WorkerNode::drain(int64_t, const std::string&) {}
+bool WorkerNode::is_drained() const { return true; }
+int64_t WorkerNode::without_head_ms() const { return 0; }
 
 Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
   impl_->dir = options.state;

@@ -4,11 +4,10 @@ import json
 import os
 import re
 import signal
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
-import place
+import cluster_place
+from cluster_place import place, train_script
 
 SCRIPT = place.HOLD + r'''
 local make = flow.task("make", function(ctx, n)
@@ -31,90 +30,9 @@ return flow.pipeline("content", { path = flow.param.path {} }, function(p)
   return { use(make(3), p.path), use(make(4), p.path), count(make(5).file).n }
 end)
 '''
-# Each step waits for a file of its name below `gate`, once there is none `gate`.free.
-TRAIN = r'''
-local flow = require "flow"
-local function is_there(path)
-  local file = io.open(path)
-  if file then file:close() end
-  return file ~= nil
-end
-local train = flow.task("train", function(ctx, gate, steps)
-  local state = ctx:restore()
-  local w = state and state.w or flow.zeros(50, 50)
-  for step = state and state.step + 1 or 1, steps do
-    while gate ~= "" and not is_there(gate .. step) do os.execute("sleep 0.05") end
-    w = w * 0.5 + step
-    ctx:checkpoint { step = step, w = w }
-    ctx:step("step" .. step, function() return step end)
-  end
-  return w
-end)
-return flow.pipeline("train", { gate = flow.param.string { default = "" } }, function(p) return train(p.gate, 6) end)
-'''
-HOLDS = place.HOLD + r'''
-return flow.pipeline("holds", { gate = flow.param.string {} }, function(p)
-  local all = {}
-  for i = 1, 4 do all[i] = hold(p.gate, "item" .. i).stdout end
-  return all
-end)
-'''
 
 
-class Cluster(place.Place):
-    def setUp(self):
-        super().setUp()
-        self.head_process = None
-        self.workers = {}
-        self.port = 0
-
-    def head(self, *words):
-        """Starts a head, on the port of the one before it."""
-        process = self.start("head", "--listen", "127.0.0.1:%d" % self.port, "--json", *words)
-        line = process.stdout.readline()
-        self.assertTrue(line, "no head: the rest of it is " + ("" if line else self.end(process).err))
-        told = json.loads(line)
-        self.port = int(told["address"].rsplit(":", 1)[1])
-        self.secret = told["secret_file"]
-        self.head_process = process
-        return process
-
-    def worker(self, name, *words, slots=2, secret=None):
-        process = self.start("worker", "--join", "127.0.0.1:%d" % self.port, "--secret-file", secret or self.secret,
-                             "--name", name, "--dir", self.path("worker-" + name), "--jobs", str(slots), *words)
-        self.workers[name] = process
-        return process
-
-    def nodes(self):
-        done = self.flow("nodes", "--json")
-        return {node["node"]: node for node in done.lines()} if done.code == 0 else {}
-
-    def until_status(self, name, status):
-        self.until("%s is %s" % (name, status), lambda: self.nodes().get(name, {}).get("status") == status)
-
-    def cluster(self, names, slots=2):
-        self.head()
-        for name in names:
-            self.worker(name, slots=slots)
-        for name in names:
-            self.until_status(name, "up")
-
-    def run_holds(self, gate="gate"):
-        self.write("holds.lua", HOLDS)
-        client = self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path(gate))
-        for i in range(1, 5):
-            self.until_holds("item%d" % i, gate)
-        return client
-
-    def ends_with_one_attempt_each(self, client):
-        done = self.exits(0, self.end(client))
-        tasks = json.loads(done.out.splitlines()[-1])["tasks"]
-        self.assertEqual([task["attempts"] for task in tasks], [1, 1, 1, 1], done)
-        self.assertEqual(len(self.read("gate.started").split()), 4)
-
-    def result(self, *words):
-        return json.loads(self.good(*words, "--json").out.splitlines()[-1])["result"]
-
+class Cluster(cluster_place.ClusterPlace):
     def test_content_goes_where_it_is_needed(self):
         self.write("content.lua", SCRIPT)
         with open(self.path("big.in"), "wb") as file:
@@ -128,23 +46,90 @@ class Cluster(place.Place):
         self.good("get", "last", "-o", "out")
 
     def test_a_killed_worker_loses_no_training(self):
-        self.write("train.lua", TRAIN)
-        alone = self.result("run", "train.lua", "--state", "alone")
+        alone = self.trains_alone()
         self.cluster(["a", "b"])
-        client = self.start("run", "train.lua", "--json", "--param", "gate=" + self.path("go"))
-        self.open("go1", "go2", "go3")
-        self.until("three steps", lambda: self.saved_steps() >= 3)
+        client = self.train_until(3)
         where = [name for name, node in self.nodes().items() if node["tasks"]]
         self.assertEqual(len(where), 1)
         self.kill(self.workers[where[0]])
         self.until_status(where[0], "lost")
-        self.open("go4", "go5", "go6")
+        self.open_steps(4, 6)
         done = self.exits(0, self.end(client))
-        run = json.loads(done.out.splitlines()[-1])
+        run = self.last_json(done)
         self.assertEqual(run["result"], alone)
         self.assertEqual(run["tasks"][0]["attempts"], 2)
         other = {"a": "b", "b": "a"}[where[0]]
         self.assertEqual(run["tasks"][0]["worker"], other)
+
+    def test_a_worker_that_is_asked_to_end_hands_over_what_it_runs(self):
+        alone = self.trains_alone()
+        self.cluster(["a", "b"])
+        client = self.train_until(3)
+        where = [name for name, node in self.nodes().items() if node["tasks"]][0]
+        self.workers[where].terminate()
+        self.until_status(where, "draining")
+        self.open("go4")
+        self.exits(0, self.end(self.workers[where]))
+        self.until_status(where, "lost")
+        self.open_steps(5, 6)
+        done = self.exits(0, self.end(client))
+        run = self.last_json(done)
+        self.assertEqual(run["result"], alone)
+        self.assertEqual((run["tasks"][0]["attempts"], run["tasks"][0]["worker"]), (2, {"a": "b", "b": "a"}[where]))
+        self.assertNotIn("preempted", done.out)
+        self.assertNotIn("a new attempt", done.out)
+
+    def test_checkpoints_that_are_alike_are_saved_each(self):
+        self.write("alike.lua", r"""
+local flow = require "flow"
+local a = flow.task("a", { retries = { infra = 0 } }, function(ctx, i)
+  for e = 1, 8 do ctx:checkpoint { x = flow.zeros(100) } os.execute("sleep 0.03") end
+  return ctx:restore().x:sum() + i
+end)
+return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] = a(i) end return all end)
+""")
+        for workers, slots in (("1", "2"), ("2", "4")):
+            self.assertEqual(self.result("run", "alike.lua", "--fresh", "--workers", workers, "--jobs", slots), [1, 2, 3, 4, 5, 6])
+
+    def test_what_a_dead_worker_saved_last_is_not_taken_in_part(self):
+        alone = self.trains_alone()
+        self.cluster(["a"])
+        client = self.train_until(2)
+        self.until("the step is kept", lambda: "step 2 is kept" in self.flow("logs", "last", "train").out)
+        self.head_process.send_signal(signal.SIGSTOP)
+        self.open("go3")
+        self.until("one more, on the worker", lambda: self.saved_steps("worker-a") >= 3)
+        time.sleep(0.3)  # until it is in the spool
+        self.kill(self.workers["a"])
+        self.worker("a")
+        time.sleep(0.5)
+        self.head_process.send_signal(signal.SIGCONT)
+        self.open_steps(4, 6)
+        done = self.exits(0, self.end(client))
+        self.assertEqual(json.loads(done.out.splitlines()[-1])["result"], alone)
+
+    def test_what_saves_nothing_begins_anew_when_its_worker_leaves(self):
+        self.cluster(["a"], slots=4)
+        client = self.run_holds()
+        self.worker("b", slots=4)
+        self.until_status("b", "up")
+        leaving = self.workers["a"]
+        leaving.terminate()
+        self.until_status("a", "draining")
+        leaving.terminate()
+        self.exits(0, self.end(leaving))
+        self.until("all run again", lambda: len(self.read("gate.started").split()) == 8)
+        self.open("gate")
+        run = self.last_json(self.exits(0, self.end(client)))
+        self.assertEqual([(task["attempts"], task["worker"]) for task in run["tasks"]], [(2, "b")] * 4)
+
+    def test_a_worker_without_a_head_ends_by_itself(self):
+        self.cluster([])
+        worker = self.worker("a", "--head-timeout", "1s")
+        self.until_status("a", "up")
+        self.kill(self.head_process)
+        done = self.exits(0, self.end(worker))
+        self.assertIn("--head-timeout", done.out)
 
     def test_the_language_model_ends_with_the_same_weights(self):
         example = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "gpt")
@@ -157,14 +142,9 @@ class Cluster(place.Place):
         self.assertEqual(len(where), 1, "it had ended")
         with open(self.path(".flow", "workers", where[0], "lock")) as lock:
             os.kill(int(lock.read().split()[1]), signal.SIGKILL)
-        run = json.loads(self.exits(0, self.end(client)).out.splitlines()[-1])
+        run = self.last_json(self.exits(0, self.end(client)))
         self.assertEqual(run["result"], alone)
         self.assertEqual({task["name"]: task["attempts"] for task in run["tasks"]}["train"], 2)
-
-    def saved_steps(self):
-        folder = self.path(".flow", "checkpoints")
-        names = [name for _, _, files in os.walk(folder) for name in files]
-        return max([int(re.search(r"-(\d+)\.safetensors$", name).group(1)) for name in names], default=0)
 
     def test_a_killed_head_loses_nothing_that_its_workers_run(self):
         self.cluster(["a", "b"])
@@ -184,6 +164,17 @@ class Cluster(place.Place):
         self.exits(0, self.end(self.head_process))
         self.head()
         self.open("gate")
+        self.ends_with_one_attempt_each(client)
+
+    def test_a_client_whose_run_ended_without_it_tells_how(self):
+        self.cluster(["a"], slots=4)
+        client = self.run_holds()
+        client.send_signal(signal.SIGSTOP)
+        self.kill(self.head_process)
+        self.open("gate")
+        self.head()
+        self.until("the run has ended", lambda: self.show()["status"] == "succeeded")
+        client.send_signal(signal.SIGCONT)
         self.ends_with_one_attempt_each(client)
 
     def test_what_ends_while_there_is_no_head_is_told_by_a_worker_that_dies_too(self):
@@ -217,7 +208,7 @@ class Cluster(place.Place):
         self.until_status("a", "up")
         self.open("gate")
         done = self.exits(0, self.end(client))
-        run = json.loads(done.out.splitlines()[-1])
+        run = self.last_json(done)
         self.assertEqual([(task["attempts"], task["worker"]) for task in run["tasks"]], [(2, "b")] * 4, done)
 
     def test_who_may_not_join_is_told_why(self):
@@ -237,15 +228,15 @@ class Cluster(place.Place):
                    str(self.port))
 
     def test_nothing_listens_beyond_this_machine(self):
-        self.cluster(["a"])
-        inodes = set()
-        for process in (self.head_process, self.workers["a"]):
+        self.cluster(["a", "b"])
+        inodes = {}
+        for process in (self.head_process, *self.workers.values()):
             folder = "/proc/%d/fd" % process.pid
             for name in os.listdir(folder):
                 found = re.match(r"socket:\[(\d+)\]", os.readlink(os.path.join(folder, name)))
                 if found:
-                    inodes.add(found.group(1))
-        listening = []
+                    inodes[found.group(1)] = process.pid
+        listening, by = [], set()
         for table in ("tcp", "tcp6", "udp", "udp6"):
             with open("/proc/net/" + table) as file:
                 for line in file.readlines()[1:]:
@@ -253,11 +244,30 @@ class Cluster(place.Place):
                     is_open = fields[3] == "0A" or table.startswith("udp")
                     if fields[9] in inodes and is_open:
                         listening.append((table, fields[1].split(":")[0]))
-        self.assertTrue(listening)
+                        by.add(inodes[fields[9]])
+        self.assertEqual(len(by), 3, "workers listen for each other")
         self.assertEqual({address for _, address in listening}, {"0100007F"}, listening)
 
+    def test_a_task_runs_where_its_labels_say(self):
+        self.write("where.lua", r"""
+local flow = require "flow"
+local on = flow.task("on", { where = "disk == ssd and not shared" }, function() return 1 end)
+return flow.pipeline("where", function() return on() end)
+""")
+        self.exits(2, self.flow("run", "where.lua", "--state", "alone"))
+        self.head()
+        self.worker("a", "--label", "disk=ssd", "--label", "shared=yes")
+        self.worker("b", "--label", "disk=hdd")
+        for name in "ab":
+            self.until_status(name, "up")
+        client = self.start("run", "where.lua", "--json")
+        self.until("it waits", lambda: "it runs where `disk == ssd and not shared`, and the labels are disk=hdd" in self.flow("why", "last", "on").out)
+        self.worker("c", "--label", "disk=ssd")
+        run = self.last_json(self.exits(0, self.end(client)))
+        self.assertEqual(run["tasks"][0]["worker"], "c")
+
     def test_tasks_wait_for_a_worker(self):
-        self.write("train.lua", TRAIN)
+        self.write("train.lua", train_script())
         self.head()
         client = self.start("run", "train.lua", "--json")
         self.until("it waits", lambda: "worker" in self.flow("why", "last", "train").out)

@@ -178,17 +178,49 @@ TEST_CASE("content is lent from elsewhere as long as somebody lends it") {
   auto source = store->open_source(digest_of(1));
   REQUIRE(source.ok());
   CHECK((all_of(*source) == piece(1)));
-  CHECK(source->place() == folder / "input");
-  store->unpin("a");
-  source = store->open_source(digest_of(1));
-  REQUIRE(source.ok());
   CHECK(source->place().empty());
   store->unpin("b");
+  source = store->open_source(digest_of(1));
+  REQUIRE(source.ok());
+  CHECK(source->place() == folder / "input");
+  store->unpin("a");
   CHECK_FALSE(store->open_source(digest_of(1)).ok());
   store->lend("c", digest_of(1), folder / "nothing", true);
   CHECK_THAT(store->open_source(digest_of(1)).error().message, Contains("nothing"));
   REQUIRE(take(*store, 1).ok());
   CHECK(store->open_source(digest_of(1)).ok());
+}
+
+TEST_CASE("content that is lent from several places is given from one that is still there") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  for (const char* name : {"first", "second", "third"})
+    REQUIRE(write_file_atomic(folder / name, piece(1)).ok());
+  store->lend("a", digest_of(1), folder / "first", true);
+  store->lend("b", digest_of(1), folder / "second", true);
+  std::filesystem::remove(folder / "second");
+  auto source = store->open_source(digest_of(1));
+  REQUIRE(source.ok());
+  CHECK(source->place() == folder / "first");
+  store->lend("a", digest_of(1), folder / "third", true);  // in place of the first
+  std::filesystem::remove(folder / "third");
+  CHECK_FALSE(store->open_source(digest_of(1)).ok());
+}
+
+TEST_CASE("what is fetched for several places stays an object until it is at the last") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  store->will_place(digest_of(1));
+  store->will_place(digest_of(1));
+  REQUIRE(take(*store, 1).ok());
+  REQUIRE(store->link_to(digest_of(1), "checkpoints/a").ok());
+  store->was_placed(digest_of(1));
+  REQUIRE(store->link_to(digest_of(1), "checkpoints/b").ok());
+  CHECK(store->has({digest_of(1), {}}));
+  store->was_placed(digest_of(1));
+  CHECK_FALSE(store->has({digest_of(1), {}}));
+  CHECK((*read_file(folder / "checkpoints/a") == piece(1)));
+  CHECK((*read_file(folder / "checkpoints/b") == piece(1)));
 }
 
 TEST_CASE("content has a second name where a checkpoint's file is looked for") {

@@ -237,5 +237,96 @@ TEST_CASE("when the session ends every fetch is told, and another session fetche
   CHECK((*read_file(story.store->path_of(large.digest)) == bytes));
 }
 
+/// A head that names others, and a worker that asks them.
+struct Elsewhere : Story {
+  using Story::Story;
+  void connect() {
+    TransferOptions a = options_of(state), b = options_of(store);
+    a.locate = [this](const Digest&) {
+      located++;
+      return named;
+    };
+    b.elsewhere = [this](const Content& content, const Addresses& from, OnFetched done) {
+      asked.set_value({content, from, std::move(done)});
+    };
+    b.on_moved = [this](bool is_out, const Content& content) {
+      if (!is_out) moved += *content.size;
+    };
+    pair.emplace(*transport, a, b);
+  }
+  struct Asked {
+    Content content;
+    Addresses from;
+    OnFetched done;
+  };
+  Addresses named{"10.0.0.1:1", "10.0.0.2:2"};
+  std::promise<Asked> asked;
+  std::atomic<int> located{0};
+  std::atomic<uint64_t> moved{0};
+};
+
+TEST_CASE("who is sent to others fetches there, once for all who want it, and not from the head") {
+  Elsewhere story;
+  std::string bytes = random_bytes_of(3 * kMib);
+  Content content = story.at_head(bytes);
+  story.connect();
+  auto first = story.worker().begin_fetch(content), second = story.worker().begin_fetch(content);
+  Elsewhere::Asked asked = story.asked.get_future().get();
+  CHECK(asked.content.digest == content.digest);
+  CHECK(asked.from == story.named);
+  story.at_worker(bytes);
+  asked.done({});
+  CHECK(first.get().ok());
+  CHECK(second.get().ok());
+  CHECK(story.located == 1);
+  CHECK(story.moved == 0);
+  CHECK(story.worker().transfer->counters().bytes_in == 0);
+  story.check_sound();
+}
+
+TEST_CASE("what the others do not give comes from the head after all") {
+  Elsewhere story;
+  Content content = story.at_head(random_bytes_of(3 * kMib));
+  story.connect();
+  auto fetch = story.worker().begin_fetch(content);
+  story.asked.get_future().get().done(environment_error("gone"));
+  CHECK(error_of(fetch.get()).empty());
+  CHECK(story.store->has(content));
+  CHECK(story.located == 1);
+  CHECK(story.moved == 3 * kMib);
+  story.check_sound();
+}
+
+TEST_CASE("a fetch that others are asked for ends with its session") {
+  Elsewhere story;
+  Content content = story.at_head(random_bytes_of(kMib));
+  story.connect();
+  auto fetch = story.worker().begin_fetch(content);
+  Elsewhere::Asked asked = story.asked.get_future().get();
+  story.worker().transfer->end(environment_error("cut"));
+  CHECK(error_of(fetch.get()) == "cut");
+  asked.done({});  // nobody waits for that
+}
+
+TEST_CASE("whoever knows of no others, and who was asked for more than the content, is the peer") {
+  Elsewhere story;
+  story.named.clear();
+  Content content = story.at_head(random_bytes_of(kMib)), up = story.at_worker("up");
+  story.connect();
+  CHECK(story.worker().fetch(content).ok());
+  CHECK(story.head().fetch(up).ok());
+  CHECK(story.located == 1);
+  content::Message named;
+  named.mutable_elsewhere()->set_id(1);
+  CHECK_FALSE(story.worker().transfer->on_message(named.SerializeAsString()));  // nobody
+  named.mutable_elsewhere()->add_addresses("10.0.0.1:1");
+  CHECK(story.worker().transfer->on_message(named.SerializeAsString()));  // it has ended
+  named.mutable_elsewhere()->set_id(2);
+  CHECK_FALSE(story.worker().transfer->on_message(named.SerializeAsString()));
+  named.mutable_elsewhere()->set_id(1);
+  named.mutable_elsewhere()->add_addresses(std::string(kAddressBytesMax + 1, 'a'));
+  CHECK_FALSE(story.worker().transfer->on_message(named.SerializeAsString()));
+}
+
 }  // namespace
 }  // namespace flow::cluster

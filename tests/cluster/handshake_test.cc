@@ -73,6 +73,26 @@ TEST_CASE("two of a role have no session") {
   pair.deliver();
   CHECK_THAT(refusal(pair.head), Contains("it is a head as this is: a worker joins a head"));
   CHECK_THAT(refusal(pair.worker), Contains("it is a head as this is"));
+  Pair workers(options_of(Role::worker), options_of(Role::worker));
+  workers.deliver();
+  CHECK_THAT(refusal(workers.head), Contains("it is a worker as this is"));
+}
+
+TEST_CASE("a worker that asks another one is its peer, and no head's") {
+  Pair workers(options_of(Role::worker), options_of(Role::peer));
+  workers.deliver();
+  CHECK(workers.head.news() == News{"opened peer w1 0.1.0 42 proven"});
+  CHECK(workers.worker.news() == News{"opened worker w1 0.1.0 42 proven"});
+  REQUIRE(workers.worker.send("want").ok());
+  REQUIRE(workers.head.send("have").ok());
+  workers.deliver();
+  CHECK(workers.head.news() == News{"message want"});
+  CHECK(workers.worker.news() == News{"message have"});
+
+  Pair astray(options_of(Role::head), options_of(Role::peer));
+  astray.deliver();
+  CHECK_THAT(refusal(astray.head), Contains("it is a peer and this is a head"));
+  CHECK_THAT(refusal(astray.worker), Contains("it is a head and this is a peer"));
 }
 
 TEST_CASE("what a side says and gets back is no peer") {

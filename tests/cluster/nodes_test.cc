@@ -1,10 +1,13 @@
 // A worker of another machine behind messages: what goes in at one end comes out at the other, and
 // what is no message is refused.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/agent.hpp"
+#include "tests/cluster/content_pair.hpp"
 
 using namespace flow;
 using namespace flow::cluster;
@@ -29,6 +32,9 @@ class Recorder final : public Worker {
     }
   }
   void release(uint64_t commit) override { told_.releases.push_back(commit); }
+  void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) override {
+    told_.calls.push_back("meet " + id.run + " " + std::to_string(whereabouts.size()));
+  }
   void stop(const core::AttemptId& id, bool kill) override {
     told_.calls.push_back((kill ? "kill " : "stop ") + id.run);
   }
@@ -37,6 +43,9 @@ class Recorder final : public Worker {
   }
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override {
     told_.calls.push_back("saved " + id.run + " " + name + (ok ? " yes" : " no"));
+  }
+  void drain(int64_t grace_ms) override {
+    told_.calls.push_back("drain " + std::to_string(grace_ms));
   }
   void took_logs(size_t cost) override { told_.calls.push_back("took " + std::to_string(cost)); }
 
@@ -62,10 +71,12 @@ struct Wire {
   std::vector<Report> reports;
   std::vector<uint64_t> numbers;
   std::vector<std::string> pieces;  // that went to the worker
-  std::string let_go;
+  std::vector<ContentNews> news;
+  std::string let_go, draining;
   Told told;
   bool took_all = true, is_admitted = true;
   std::string folder = "/tmp/flow-nodes-" + random_name();
+  std::shared_ptr<ContentStore> store;
   std::unique_ptr<RemoteWorker> head;
   std::unique_ptr<Agent> agent;
 
@@ -81,9 +92,10 @@ struct Wire {
   void start(const core::HostInfo& host) {
     Agent::Options options;
     options.spool_dir = folder + "/spool";
-    auto store = ContentStore::open(folder, 0);
-    REQUIRE(store.ok());
-    options.store = *store;
+    auto opened = ContentStore::open(folder, 0);
+    REQUIRE(opened.ok());
+    options.store = store = *opened;
+    options.serves_at = [] { return "10.0.0.7:7"; };
     options.host = host;
     auto made = Agent::start(
         std::move(options), [this](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {
@@ -102,7 +114,9 @@ struct Wire {
       reports.push_back(std::move(report));
       numbers.push_back(number);
     };
+    heard.on_draining = [this](const std::string& why) { draining = why; };
     heard.on_order = [](const AttemptOrder&) {};
+    heard.on_news = [this](const ContentNews& each) { news.push_back(each); };
     heard.on_content = [](std::string_view) { return true; };
     head = std::make_unique<RemoteWorker>([this](std::string_view piece) { to_worker(piece); },
                                           std::move(heard),
@@ -123,7 +137,7 @@ struct Wire {
 };
 
 core::HostInfo big_host() {
-  core::HostInfo host{"w1", 64'000, int64_t{1} << 40, {}};
+  core::HostInfo host{"w1", 64'000, int64_t{1} << 40, {}, {{"rack", "a"}, {"zone", "\xff"}}};
   host.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
   host.gpus.push_back({1, "MIG-b", "NVIDIA A100 MIG 1g.5gb", "", 5000, -1, true});
   return host;
@@ -200,7 +214,9 @@ TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   CHECK(wire.joined.host.cpus_milli == 64'000);
   CHECK(wire.joined.host.memory_bytes == int64_t{1} << 40);
   CHECK(wire.joined.host.gpus == big_host().gpus);
+  CHECK(wire.joined.host.labels == big_host().labels);
   CHECK(wire.joined.host.name.empty());  // the session's to say
+  CHECK(wire.joined.serves_at == "10.0.0.7:7");
 
   AttemptOrder second = full_order();
   second.id.unit++;
@@ -307,7 +323,7 @@ TEST_CASE("what is no message of the peer's is refused") {
     return std::string(1, '\0') + message.SerializeAsString();
   };
   Wire wire(big_host());
-  Joining joining{big_host(), "", "process", "spool", {{"run-1", 7, 2, 3 << 16}}};
+  Joining joining{big_host(), "", "process", "spool", {{"run-1", 7, 2, 3 << 16}}, ""};
   nodes::FromWorker join;
   put_joining(joining, *join.mutable_join());
   CHECK_FALSE(wire.head->on_message(piece(join)));  // it has joined
@@ -331,7 +347,9 @@ TEST_CASE("what is no message of the peer's is refused") {
        {+[](nodes::Join& m) { m.set_cpus_milli(-1); },
         +[](nodes::Join& m) { m.set_memory_bytes(-1); }, +[](nodes::Join& m) { m.clear_process(); },
         +[](nodes::Join& m) { m.set_spool(std::string(65, 's')); },
+        +[](nodes::Join& m) { m.set_serves_at(std::string(kAddressBytesMax + 1, 'a')); },
         +[](nodes::Join& m) { m.mutable_gpus(1)->set_uuid("GPU-a"); },
+        +[](nodes::Join& m) { m.mutable_labels(1)->set_name("rack"); },
         +[](nodes::Join& m) { m.mutable_gpus(0)->set_uuid(""); }}) {
     nodes::FromWorker bad = join;
     spoil(*bad.mutable_join());
@@ -477,4 +495,152 @@ TEST_CASE("a head that lags gets no more than so much at a time") {
   CHECK(wire.reports.size() == 7);
   wire.head->took_reports(7);
   CHECK(wire.reports.size() == 10);
+}
+
+TEST_CASE(
+    "a worker that drains says so first, gives back what comes, and tells what it cut short") {
+  Wire wire(big_host());
+  wire.head->stage({order_of(1), order_of(2)}, 5);
+  wire.head->release(5);
+  Report saved{};
+  saved.kind = Report::Kind::saved;
+  saved.id = order_of(1).id;
+  wire.told.say({saved});
+  wire.agent->drain(700, "maintenance");
+  CHECK(wire.draining == "maintenance");
+  CHECK(wire.told.calls.back() == "drain 700");
+  wire.head->stage({order_of(3)}, 6);
+  CHECK(wire.told.orders.size() == 2);
+  REQUIRE(wire.reports.size() == 2);
+  CHECK(wire.reports[1].kind == Report::Kind::returned);
+  CHECK(wire.reports[1].id == order_of(3).id);
+
+  Report stopped{};
+  stopped.kind = Report::Kind::finished;
+  stopped.outcome = Report::Outcome::stopped;
+  stopped.id = order_of(1).id;
+  wire.told.say({stopped});
+  CHECK(wire.reports.back().outcome == Report::Outcome::stopped);  // it goes on from what it saved
+  stopped.id = order_of(2).id;
+  wire.told.say({stopped});
+  CHECK(wire.reports.back().outcome == Report::Outcome::failed);
+  CHECK(wire.reports.back().failure.cause == core::Cause::preempted);
+  CHECK(wire.reports.back().failure.message.find("maintenance") != std::string::npos);
+  CHECK(wire.agent->attempts() == 3);  // until the head has it
+
+  // It is said again to a head that comes while it drains.
+  wire.draining.clear();
+  wire.disconnect();
+  wire.connect();
+  CHECK(wire.draining == "maintenance");
+  wire.head->welcome(0);
+  wire.head->took_reports(wire.numbers.back());
+  CHECK(wire.agent->attempts() == 0);
+  CHECK(wire.took_all);
+}
+
+TEST_CASE("who is ended by the signal that ends its worker has not failed by itself") {
+  Wire wire(big_host());
+  wire.head->stage({order_of(1), order_of(2), order_of(3), order_of(4)}, 5);
+  wire.head->release(5);
+  auto killed = [](uint32_t unit, core::Cause cause, int code) {
+    Report report = ended(unit);
+    report.failure = {cause, "killed", "", code};
+    return report;
+  };
+  // The worker is told a moment later.
+  std::thread teller([&] { wire.told.say({killed(1, core::Cause::signal, 15)}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  wire.agent->drain(700, "its time is over");
+  teller.join();
+  CHECK(wire.reports.back().failure.cause == core::Cause::preempted);
+  wire.told.say({killed(2, core::Cause::exit_code, 143)});
+  CHECK(wire.reports.back().failure.cause == core::Cause::preempted);
+  wire.told.say({killed(3, core::Cause::exit_code, 1)});
+  CHECK(wire.reports.back().failure.cause == core::Cause::exit_code);
+  wire.told.say({killed(4, core::Cause::signal, 11)});
+  CHECK(wire.reports.back().failure.cause == core::Cause::signal);
+
+  Wire other(big_host());
+  other.head->stage({order_of(1)}, 5);
+  other.told.say({killed(1, core::Cause::signal, 15)});  // by somebody else
+  CHECK(other.reports.back().failure.cause == core::Cause::signal);
+}
+
+TEST_CASE("a worker tells what large content it has, makes and loses, and how much it moved") {
+  Wire wire(big_host());
+  auto tensor_of = [](const std::string& bytes) {
+    Tensor tensor;
+    tensor.digest = sha256(bytes);
+    tensor.dtype = DType::u8;
+    tensor.shape = {static_cast<int64_t>(bytes.size())};
+    return tensor;
+  };
+  auto digests = [](const std::vector<Content>& contents) {
+    std::vector<Digest> found;
+    for (const Content& each : contents) found.push_back(each.digest);
+    return found;
+  };
+  std::string old(kLargeBytes, 'o'), small(kLargeBytes - 1, 's'), made(2 * kLargeBytes, 'm');
+  wire.agent.reset();
+  put_object(wire.folder, old);
+  put_object(wire.folder, small);
+  wire.start(big_host());
+  wire.news.clear();
+  wire.connect();
+  REQUIRE(wire.news.size() == 1);
+  CHECK(digests(wire.news[0].here) == std::vector<Digest>{sha256(old)});
+  CHECK(wire.news[0].here[0].size == kLargeBytes);
+  wire.head->welcome(0);
+
+  wire.head->stage({order_of(1)}, 1);
+  Report report = ended(1);
+  report.failure = {};
+  report.outcome = Report::Outcome::succeeded;
+  report.fragment.clear();
+  report.value = encode_value(Value::list({Value(tensor_of(small)), Value(tensor_of(made))}));
+  put_object(wire.folder, made);
+  wire.told.say({report});
+  REQUIRE(wire.news.size() == 2);
+  CHECK(digests(wire.news[1].here) == std::vector<Digest>{sha256(made)});
+
+  wire.agent->note_moved(&Traffic::from_workers, content_of(made));
+  wire.agent->note_moved(&Traffic::from_head, content_of(small));
+  wire.agent->note_moved(&Traffic::to_workers, content_of(made));
+  REQUIRE(wire.news.size() == 5);
+  CHECK(digests(wire.news[2].here) == std::vector<Digest>{sha256(made)});
+  CHECK(wire.news[3].here.empty());
+  CHECK(wire.news[4].here.empty());
+  CHECK(wire.news[4].traffic == Traffic{{1, small.size()}, {1, made.size()}, {1, made.size()}});
+
+  std::filesystem::remove(object_path(wire.folder, sha256(made)));
+  REQUIRE(write_file_atomic(object_path(wire.folder, sha256(made)), "damaged", 0400).ok());
+  wire.store->drop_if_damaged(sha256(made));
+  REQUIRE(wire.news.size() == 6);
+  CHECK(wire.news[5].gone == std::vector<Digest>{sha256(made)});
+  CHECK(wire.took_all);
+}
+
+TEST_CASE("news of content that can't be are refused") {
+  ContentNews news{{content_of("x")}, {sha256("y")}, {{1, 2}, {3, 4}, {5, 6}}};
+  nodes::ContentNews sound;
+  put_news(news, sound);
+  ContentNews back;
+  REQUIRE(get_news(sound, back));
+  CHECK(back.here[0].digest == news.here[0].digest);
+  CHECK(back.here[0].size == news.here[0].size);
+  CHECK(back.gone == news.gone);
+  CHECK(back.traffic == news.traffic);
+  for (auto spoil :
+       {+[](nodes::ContentNews& m) { m.mutable_here(0)->set_digest("short"); },
+        +[](nodes::ContentNews& m) { m.mutable_here(0)->set_size(kContentBytesMax + 1); },
+        +[](nodes::ContentNews& m) { m.set_gone(0, ""); },
+        +[](nodes::ContentNews& m) {
+          for (size_t i = 0; i < kNewsMax; i++) *m.add_here() = m.here(0);
+        }}) {
+    nodes::ContentNews bad = sound;
+    spoil(bad);
+    ContentNews taken;
+    CHECK_FALSE(get_news(bad, taken));
+  }
 }

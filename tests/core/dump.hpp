@@ -27,7 +27,8 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
       out << " rank at " << rank.host;
       for (const std::string& uuid : rank.gpus) out << " on " << uuid;
     }
-    out << " share " << e.share.cpus_milli << ' ' << e.share.memory_bytes;
+    out << " share " << e.share.cpus_milli << ' ' << e.share.memory_bytes
+        << (e.is_growing ? " growing" : "") << " grew from " << e.grew_from;
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }
@@ -43,7 +44,8 @@ inline std::string dump(const State& state) {
         << (host.is_up        ? ""
             : host.is_awaited ? " awaited"
                               : " lost")
-        << " cpus " << host.info.cpus_milli << " memory " << host.info.memory_bytes;
+        << (host.is_draining ? " draining" : "") << " cpus " << host.info.cpus_milli << " memory "
+        << host.info.memory_bytes << " changed " << host.changed;
     for (const Gpu& gpu : host.info.gpus)
       out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes;
     for (const auto& [name, value] : host.info.labels) out << ' ' << name << '=' << value;

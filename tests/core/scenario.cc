@@ -149,6 +149,7 @@ std::string Scenario::line(const std::string& text) {
     return check(words, head);
   }
   if (words[0] == "schedule" || words[0] == "go") return proposals(words, tail);
+  if (words[0] == "grow") return grow(words, tail);
   bool refused = words[0] == "refused";
   if (refused) words.erase(words.begin());
   Event event;
@@ -201,6 +202,7 @@ std::string Scenario::declare(const Words& words) {
     def.resources.gpu_memory_bytes = number(words, "gpu_memory", 0);
     def.resources.ranks = uint32_t(number(words, "ranks", 1));
     def.resources.ranks_max = uint32_t(number(words, "ranks_max", 0));
+    def.resources.where = option(words, "where");
     def.priority = int32_t(number(words, "priority", 0));
     def.cache = option(words, "cache") != "no";
     if (def.kind == TaskKind::shell && !has(words, "effect")) def.shell.outputs = {{"out", "out"}};
@@ -350,6 +352,8 @@ bool Scenario::parse(const Words& words, Event& event) {
     event = std::move(e);
   } else if (verb == "away") {
     event = HostAway{host(word(1)), word(2)};
+  } else if (verb == "drain") {
+    event = HostDraining{host(word(1)), word(2)};
   } else if (verb == "lost") {
     event = HostLost{host(word(1)), word(2)};
   } else if (verb == "signal") {
@@ -472,6 +476,18 @@ std::string Scenario::proposals(const Words& words, const std::string& expected)
     if (!problem.empty()) return problem;
   }
   for (const std::string& one : said) all += (all.empty() ? "" : "; ") + one;
+  return all == expected ? "" : "came out: " + all;
+}
+
+std::string Scenario::grow(const Words& words, const std::string& expected) {
+  std::string all;
+  if (auto asked = growth(state_, attempt(words[1]), number(words, "after", 0))) {
+    if (!admit(state_, *asked)) return "a proposal was refused";
+    std::vector<std::string> said{"ranks " + std::to_string(asked->ranks)};
+    std::string problem = step(*asked, said);
+    if (!problem.empty()) return problem;
+    for (const std::string& one : said) all += (all.empty() ? "" : "; ") + one;
+  }
   return all == expected ? "" : "came out: " + all;
 }
 

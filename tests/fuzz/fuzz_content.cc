@@ -113,6 +113,13 @@ class Story {
     options.peer = "the peer";
     if ((kind & 2) != 0) options.seal.emplace(key_, key_);
     options.encrypt = (kind & 6) == 6;
+    if ((kind & 32) != 0) {
+      options.elsewhere = [this](const Content& content, const Addresses& from, OnFetched done) {
+        FLOW_CHECK(!from.empty() && from.size() <= kAddressesMax);
+        errands_.push_back({content.digest, std::move(done)});
+      };
+    }
+    if ((kind & 64) != 0) options.locate = [](const Digest&) { return Addresses{"10.0.0.1:1"}; };
     transfer_.emplace(options);
     if ((kind & 8) != 0) store_content(1);
     if ((kind & 16) != 0) store_content(3);
@@ -120,6 +127,8 @@ class Story {
 
   void play(Input& in) {
     uint8_t what = in.byte();
+    if (what == 254) return hear(elsewhere(in));
+    if (what == 255) return answer_errand(in.byte());
     switch (what % 12) {
       case 0:
       case 1:
@@ -153,6 +162,7 @@ class Story {
     while (!link_->awaited.empty())
       link_->come(link_->awaited.begin()->first, environment_error("down"));
     while (!link_->puts.empty()) answer_put(1);
+    while (!errands_.empty()) answer_errand(1);
     jobs_.run_waiting();
     for (int told : told_) FLOW_CHECK(told == 1);
   }
@@ -220,8 +230,27 @@ class Story {
     uint8_t which = in.byte();
     std::string digest(sha256(known()[which % known().size()]).view());
     message.mutable_want()->set_digest(which < 250 ? digest : in.bytes(which));
-    message.mutable_want()->set_sealed((in.byte() & 1) != 0);
+    uint8_t how = in.byte();
+    message.mutable_want()->set_sealed((how & 1) != 0);
+    message.mutable_want()->set_anywhere((how & 2) != 0);
     return message.SerializeAsString();
+  }
+  std::string elsewhere(Input& in) {
+    content::Message message;
+    message.mutable_elsewhere()->set_id(number_of(in));
+    for (uint8_t count = in.byte() % 10; count > 0; count--)
+      message.mutable_elsewhere()->add_addresses(in.bytes(in.byte()));
+    return message.SerializeAsString();
+  }
+  /// Of another that was asked: it gave the content, or did not.
+  void answer_errand(uint8_t how) {
+    if (errands_.empty()) return;
+    auto [digest, done] = std::move(errands_.front());
+    errands_.pop_front();
+    for (size_t i = 0; how == 0 && i < known().size(); i++)
+      if (sha256(known()[i]) == digest) store_content(i);
+    bool is_here = how == 0 && store_->has({digest, std::nullopt});
+    done(is_here ? Status() : Status(environment_error("they do not have it")));
   }
   std::string ready(Input& in) {
     content::Message message;
@@ -278,6 +307,7 @@ class Story {
   std::shared_ptr<FakeLink> link_ = std::make_shared<FakeLink>();
   std::shared_ptr<ContentStore> store_;
   std::optional<ContentTransfer> transfer_;
+  std::deque<std::pair<Digest, OnFetched>> errands_;
   bool is_refused_ = false;
   std::vector<int> told_;
   std::map<uint64_t, std::string> wants_;

@@ -6,6 +6,7 @@
 
 #include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/agent.hpp"
+#include "engine/cluster/nodes/holders.hpp"
 
 namespace {
 
@@ -30,6 +31,7 @@ class Checker final : public Worker {
     }
   }
   void release(uint64_t) override {}
+  void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
   void took_logs(size_t) override {}
@@ -66,8 +68,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (*agent)->connect([](std::string_view) {}, std::make_shared<NoLink>(), "the head");
   FromRemote told;
   told.on_join = [](Joining) { return true; };
+  told.on_draining = [](const std::string&) {};
   told.on_order = [](const AttemptOrder&) {};
   told.on_content = [](std::string_view) { return true; };
+  Holders holders;
+  Holders::Member member = holders.enter(), other = holders.enter();
+  holders.join(member, "w", "127.0.0.1:1");
+  told.on_news = [&](const ContentNews& news) {
+    holders.take(member, news);
+    for (const Content& content : news.here)
+      FLOW_CHECK(holders.locate(other, content.digest) == Addresses{"127.0.0.1:1"});
+    FLOW_CHECK(holders.locate(member, sha256("")).empty());
+  };
   told.on_report = [](Report report, uint64_t number) {
     FLOW_CHECK(number > 0);
     for (const auto& [digest, bytes] : report.blobs) FLOW_CHECK(sha256(bytes) == digest);

@@ -1,7 +1,8 @@
-// Words of the command line and of scripts: sizes, durations, digests, base64 and parameters' JSON.
+// Words of the command line and of scripts: sizes, durations, base64, labels that machines have.
 // What is read is printed and read again as it was.
 #include "engine/base/base64.hpp"
 #include "engine/base/units.hpp"
+#include "engine/plan/where.hpp"
 #include "flow/value.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -16,6 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FLOW_CHECK(ms.ok() && *ms == *us / 1000 + (*us % 1000 != 0));
     FLOW_CHECK(*flow::parse_duration_us(std::to_string(*us) + "us") == *us);
     FLOW_CHECK(!flow::format_duration(*ms).empty());
+  }
+  if (auto where = flow::Where::parse(text); where.ok()) {
+    auto negated = flow::Where::parse("not (" + std::string(text) + ")");
+    flow::Labels labels{{"a", "b"}, {"c", ""}};
+    FLOW_CHECK(!negated.ok() || where->matches(labels) != negated->matches(labels));
   }
   std::string bytes;
   if (flow::base64_decode(text, bytes)) FLOW_CHECK(flow::base64_encode(bytes) == text);

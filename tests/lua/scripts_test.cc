@@ -2,7 +2,9 @@
 //   -- mode: task    the file is a task's function (the default); it runs twice, and alike
 //   -- mode: load    the file is a script; a pipeline is returned for it
 //   -- mode: script  the file is a whole script; then each task of its graph runs, in order
-//   -- expect: text        a line of output, in order
+//   -- ranks: 3            the task runs on so many ranks at once
+//   -- expect: text        a line of output, in order; of each rank
+//   -- expect rank 1: text a line of that rank alone
 //   -- expect error: text  the file ends with this error at this line
 #include <unistd.h>
 
@@ -13,7 +15,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "vm.hpp"
+#include "gang.hpp"
 
 using namespace flow;
 using namespace flow::test;
@@ -22,7 +24,8 @@ namespace {
 
 struct Script {
   std::string mode = "task", text, name, folder;
-  std::vector<std::string> output;
+  int ranks = 1;
+  std::vector<std::vector<std::string>> output{{}};  // by rank
   std::string error;
   size_t error_line = 0;
 };
@@ -44,8 +47,16 @@ Script read_script(const std::filesystem::path& path) {
     bool found;
     std::string rest = after(line, "-- mode: ", found);
     if (found) script.mode = rest;
+    rest = after(line, "-- ranks: ", found);
+    if (found) script.ranks = std::stoi(rest);
+    script.output.resize(static_cast<size_t>(script.ranks));
     rest = after(line, "-- expect: ", found);
-    if (found) script.output.push_back(rest);
+    for (size_t rank = 0; found && rank < script.output.size(); rank++)
+      script.output[rank].push_back(rest);
+    for (size_t rank = 0; rank < script.output.size(); rank++) {
+      rest = after(line, "-- expect rank " + std::to_string(rank) + ": ", found);
+      if (found) script.output[rank].push_back(rest);
+    }
     rest = after(line, "-- expect error: ", found);
     if (!found) continue;
     script.error = rest;
@@ -83,7 +94,7 @@ class CapturedStderr {
 };
 
 struct Outcome {
-  std::vector<std::string> lines;
+  std::vector<std::vector<std::string>> lines{{}};  // by rank
   std::string error;
 };
 
@@ -113,17 +124,41 @@ struct AttemptDir {
   ~AttemptDir() { std::filesystem::remove_all(path); }
 };
 
+// The error is that of the rank that the others only heard of.
+void run_ranks(const Script& script, const BuildResult& built, const std::string& dir,
+               Outcome& outcome) {
+  const Node& node = built.plan.nodes.at(0);
+  AttemptRequest request = attempt_of(built.plan.defs[node.def]);
+  request.args = node.args;
+  request.dir = dir;
+  CapturedStderr silenced;
+  auto all = run_gang(built.bundle, script.ranks, 2, request, [](int, GangHost&) {});
+  silenced.lines();
+  outcome.lines.clear();
+  for (size_t rank = 0; rank < all[0].size(); rank++) {
+    CHECK(all[0][rank].lines == all[1][rank].lines);
+    outcome.lines.push_back(all[0][rank].lines);
+    const AttemptOutcome& ended = all[0][rank].ended;
+    if (ended.kind != AttemptOutcome::Kind::failed) continue;
+    if (outcome.error.empty() || !ended.lost_gang) outcome.error = ended.message;
+  }
+}
+
 Outcome run(const Script& script, const std::string& dir) {
   Outcome outcome;
   Files files = sources_of(script);
   CapturedStderr captured;
   auto built = build(files);
-  outcome.lines = captured.lines();
+  outcome.lines[0] = captured.lines();
   if (!built.ok()) {
     outcome.error = built.error().message;
     return outcome;
   }
   if (script.mode == "load") return outcome;
+  if (script.ranks > 1) {
+    run_ranks(script, *built, dir, outcome);
+    return outcome;
+  }
   auto vm = make_script_vm();
   CapturedStderr silenced;
   Status loaded = vm->load(built->bundle);
@@ -145,7 +180,7 @@ Outcome run(const Script& script, const std::string& dir) {
       if (attempt == 2) CHECK(first == host.lines);
       if (ended.kind == AttemptOutcome::Kind::failed) outcome.error = ended.message;
     }
-    outcome.lines.insert(outcome.lines.end(), first.begin(), first.end());
+    outcome.lines[0].insert(outcome.lines[0].end(), first.begin(), first.end());
     if (!outcome.error.empty()) break;
   }
   return outcome;

@@ -12,6 +12,18 @@ using namespace flow::core;
 
 namespace {
 
+constexpr const char* kWheres[] = {"rack == a", "rack != a", "ssd or rack == b"};
+
+bool has_labels(const HostInfo& host, const std::string& where) {
+  auto has = [&](const char* name, const char* value) {
+    return std::find(host.labels.begin(), host.labels.end(),
+                     std::pair<std::string, std::string>(name, value)) != host.labels.end();
+  };
+  if (where == kWheres[0]) return has("rack", "a");
+  if (where == kWheres[1]) return !has("rack", "a");
+  return where.empty() || has("ssd", "") || has("rack", "b");
+}
+
 HostInfo random_host(sim::Random& random, const std::string& name) {
   HostInfo host{name, int32_t(random.below(9)) * 500, 200 * random.below(6), {}};
   for (uint32_t i = random.below(3); i > 0; i--) {
@@ -22,6 +34,8 @@ HostInfo random_host(sim::Random& random, const std::string& name) {
     gpu.memory_bytes = 80;
     host.gpus.push_back(gpu);
   }
+  if (random.one_in(2)) host.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
+  if (random.one_in(3)) host.labels.emplace_back("ssd", "");
   return host;
 }
 
@@ -36,6 +50,7 @@ Plan random_plan(sim::Random& random) {
     asked.memory_bytes = random.one_in(2) ? random.below(900) : 0;
     if (random.one_in(3)) asked.gpus_milli = random.one_in(2) ? 1000 : 400;
     if (asked.gpus_milli > 0 && random.one_in(3)) asked.gpu_model = "A";
+    if (random.one_in(4)) asked.where = kWheres[random.below(std::size(kWheres))];
     Node node;
     node.name = "n" + std::to_string(plan.nodes.size());
     node.def = uint32_t(plan.defs.size());
@@ -55,6 +70,7 @@ struct Left {
 /// Who asks for a CPU runs on no host without any.
 bool may_run(const Host& host, const Resources& asked) {
   if (host.is_lost() || (asked.cpus_milli > 0 && host.info.cpus_milli == 0)) return false;
+  if (!has_labels(host.info, asked.where)) return false;
   return asked.gpus_milli == 0 ||
          std::any_of(host.info.gpus.begin(), host.info.gpus.end(), [&](const Gpu& gpu) {
            return asked.gpu_model.empty() || asked.gpu_model == gpu.name;
@@ -91,6 +107,7 @@ class World {
     // Enough for whoever asks for a GPU to be let in.
     HostInfo all = random_host(random, "all");
     all.gpus = {{0, "GPU-0", "A", "", 80, -1, false}};
+    all.labels = {{"rack", "a"}, {"ssd", ""}};
     tell(HostJoined{all});
     for (uint32_t i = random.below(4); i > 0; i--) join();
     RunSubmitted e;
@@ -289,4 +306,93 @@ TEST_CASE("who needs no GPU leaves them to others, and who needs one takes the f
   CHECK(place_of(0, {2, 4}) == 0);
   CHECK(place_of(1000, {0, 4, 2}) == 0);
   CHECK(place_of(2000, {4, 2, 3}) == 2);
+}
+
+namespace {
+
+struct FakePlaces final : InputPlaces {
+  std::vector<std::pair<HostId, uint64_t>> of(const Run&, UnitId unit) const override {
+    auto found = places.find(unit);
+    return found == places.end() ? std::vector<std::pair<HostId, uint64_t>>{} : found->second;
+  }
+  std::map<UnitId, std::vector<std::pair<HostId, uint64_t>>> places;
+};
+
+using Places = std::map<UnitId, HostId>;
+
+/// Where each of so many units goes that begins at once, on workers with these slots and a head
+/// without; the last workers have a GPU.
+Places places_of(const FakePlaces& inputs, std::vector<int32_t> slots, size_t units,
+                 size_t with_gpu = 0, int32_t gpus_milli = 0) {
+  State state;
+  std::vector<Command> out;
+  auto tell = [&](Event event) {
+    REQUIRE(admit(state, event));
+    apply(state, {state.sequence + 1, 0, std::move(event)}, out);
+  };
+  tell(EngineStarted{1, 0, 100});
+  for (size_t i = 0; i < slots.size(); i++) {
+    HostInfo host{"w" + std::to_string(i), slots[i] * 1000, 100, {}};
+    if (i + with_gpu >= slots.size()) host.gpus.push_back({0, "GPU-0", "A", "", 80, -1, false});
+    tell(HostJoined{host});
+  }
+  Plan plan;
+  plan.defs.resize(1);
+  plan.defs[0].name = "t";
+  plan.defs[0].resources.cpus_milli = 1000;
+  plan.defs[0].resources.gpus_milli = gpus_milli;
+  plan.nodes.resize(units);
+  for (size_t i = 0; i < units; i++) {
+    plan.nodes[i].name = "n" + std::to_string(i);
+    plan.nodes[i].args = Value::list({});
+  }
+  RunSubmitted e;
+  e.run = "r";
+  e.plan = std::make_shared<const Plan>(plan);
+  tell(e);
+  for (UnitId unit = 0; unit < units; unit++)
+    tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+  Places places;
+  for (const Event& event : schedule(state, units, &inputs)) {
+    const auto& assigned = std::get<Assigned>(event);
+    tell(event);
+    places[assigned.id.unit] = assigned.host;
+  }
+  REQUIRE(schedule(state, units, &inputs).empty());
+  return places;
+}
+
+}  // namespace
+
+TEST_CASE("of the hosts where it can start now a unit goes to that with most of its inputs") {
+  constexpr uint64_t kMib = 1 << 20;
+  FakePlaces inputs;
+  inputs.places = {{0, {{2, 5 * kMib}}},
+                   {1, {{1, 9 * kMib}, {2, 7 * kMib}}},
+                   {2, {{3, 2 * kMib}, {1, kMib}}},
+                   {3, {{0, 90 * kMib}, {2, 9 * kMib}}}};
+  CHECK(places_of(inputs, {2, 2, 2}, 4) == Places{{0, 2}, {1, 1}, {2, 3}, {3, 2}});
+  // No slot is left idle for it, and nobody waits.
+  inputs.places = {{0, {{2, 5 * kMib}}}, {1, {{2, 5 * kMib}}}, {2, {{2, 5 * kMib}}}};
+  CHECK(places_of(inputs, {1, 1, 1}, 3) == Places{{0, 2}, {1, 1}, {2, 3}});
+  // What is little moves nothing.
+  inputs.places = {{0, {{1, 0}, {3, kMib - 1}}}};
+  CHECK(places_of(inputs, {2, 1, 2}, 1) == Places{{0, 2}});
+  // Who needs no GPU leaves those that have some to others, wherever its inputs lie.
+  inputs.places = {{0, {{2, 50 * kMib}}}};
+  CHECK(places_of(inputs, {1, 1}, 1, 1) == Places{{0, 1}});
+  CHECK(places_of(inputs, {1, 1}, 1, 2, 1000) == Places{{0, 2}});
+}
+
+TEST_CASE("one whose inputs lie where another would have to move its own goes before it") {
+  constexpr uint64_t kMib = 1 << 20;
+  FakePlaces inputs;
+  for (UnitId unit = 0; unit < 6; unit++) inputs.places[unit] = {{HostId(unit < 3 ? 2 : 1), kMib}};
+  CHECK(places_of(inputs, {2, 1}, 6) == Places{{0, 2}, {3, 1}, {4, 1}});
+  CHECK(places_of(inputs, {1, 2}, 6) == Places{{0, 2}, {1, 2}, {3, 1}});
+  CHECK(places_of(inputs, {4, 4}, 6) == Places{{0, 2}, {1, 2}, {2, 2}, {3, 1}, {4, 1}, {5, 1}});
+  CHECK(places_of(inputs, {5, 1}, 6) == Places{{0, 2}, {1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}});
+  // Who takes nothing large goes in its turn.
+  inputs.places.erase(1);
+  CHECK(places_of(inputs, {2, 1}, 6) == Places{{0, 2}, {1, 1}, {3, 1}});
 }

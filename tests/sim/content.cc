@@ -11,7 +11,6 @@ using core::Run;
 using core::Unit;
 using core::UnitId;
 
-constexpr uint32_t kRetries = 3;
 enum : uint32_t {
   kPlain,
   kFat,
@@ -39,7 +38,7 @@ std::vector<TaskDef> definitions() {
                          "gang",  "pair", "elastic",  "dyn",    "srv"};
   for (uint32_t i = 0; i < kDefs; i++) {
     defs[i].name = names[i];
-    defs[i].retry.max = kRetries;
+    defs[i].retry.max = kOwnFailuresMax;
     defs[i].retry.infra = 100'000;
     defs[i].retry.backoff_ms = i % 2 == 0 ? 0 : 5;
     defs[i].retry.cap_ms = 20;
@@ -224,7 +223,7 @@ Behaviour behaviour_of(const Digest& key) {
   if (kind == 0) b.kind = Behaviour::Kind::fails;
   if (kind == 1) b.kind = Behaviour::Kind::waits_for_signal;
   if (kind == 2) b.kind = Behaviour::Kind::waits_for_deadline;
-  if (kind >= 3 && kind <= 5) b.failures = 1 + random.below(kRetries);
+  if (kind >= 3 && kind <= 5) b.failures = 1 + random.below(kOwnFailuresMax);
   return b;
 }
 

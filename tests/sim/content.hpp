@@ -11,6 +11,9 @@ namespace flow::sim {
 
 /// A random graph of tasks, maps, whens, dynamic tasks and perhaps a service.
 std::shared_ptr<const Plan> random_plan(uint64_t seed);
+/// Three gangs, fixed and elastic, that begin in the middle of a crowd of small tasks. The widest
+/// need all the workers that `contest.cc` brings.
+std::shared_ptr<const Plan> contest_plan(uint64_t seed);
 /// Those of the machine that every head finds.
 std::vector<Gpu> machine_gpus();
 /// The calls of the dynamic task with this key.
@@ -26,6 +29,8 @@ struct Behaviour {
 Behaviour behaviour_of(const Digest& key);
 Digest result_of(const Digest& key);
 
+constexpr uint32_t kOwnFailuresMax = 3;  // as often every definition is tried again
+constexpr uint32_t kContestants = 4;     // workers for whom the gangs of a contest compete
 constexpr const char* kSignal = "go";
 constexpr core::Time kDeadline = 70;  // of a wait, from when it begins
 

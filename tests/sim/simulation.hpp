@@ -22,6 +22,10 @@ struct Weather {
   bool meddling = true;     // stop and resume, preemption, attempts given back, retries of tasks
 };
 
+/// What is submitted: random graphs to one machine and what joins it, or gangs that compete for
+/// four workers of one size, which all come back whenever they are lost.
+enum class Cast { anything, gangs };
+
 /// What must not depend on the weather.
 struct Outcome {
   core::RunStatus status = core::RunStatus::pending;
@@ -30,12 +34,14 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
+/// Whether the core believes it to run.
+bool is_current(const core::State& state, const core::AttemptId& id);
 /// Whose end the event tells, or null.
 const core::AttemptId* end_of(const core::Event& event);
 
 class Simulation {
  public:
-  Simulation(uint64_t seed, const Weather& weather);
+  Simulation(uint64_t seed, const Weather& weather, Cast cast = Cast::anything);
   /// "" or the promise that was broken.
   std::string run();
   const std::map<core::RunId, Outcome>& outcomes() const { return outcomes_; }
@@ -44,6 +50,9 @@ class Simulation {
   size_t away() const { return away_; }        // attempts that ran on one
   size_t adopted() const { return adopted_; }  // that went on when their worker was back
   size_t gangs() const { return gangs_; }      // that ran on several machines
+  size_t waits() const { return waits_; }      // of gangs for room that there would be
+  size_t grown() const { return grown_; }      // gangs that were asked to begin with more ranks
+  size_t drains() const { return drains_; }    // of workers
 
  private:
   struct Client {
@@ -78,8 +87,11 @@ class Simulation {
     std::string from;  // the worker, whose line may be cut; "": nobody's that can be
   };
 
-  // turn
+  bool is_contest() const { return cast_ == Cast::gangs; }
+  void choose_ways(Client& client, Random& plans);
+  // turn.cc
   void turn(std::vector<core::Event> inbox);
+  std::vector<core::Event> next_growth();
   bool step(core::Event event);
   void answer(const core::Command& question);
   void perform(const core::Command& act);
@@ -87,7 +99,7 @@ class Simulation {
   void crash();
   void recover();
   bool crash_here();
-  // world
+  // attempts.cc
   Attempt make_attempt(const core::Run& run, core::UnitId unit) const;
   void start_attempt(const core::AttemptId& id);
   void go_on(const core::AttemptId& id);
@@ -97,11 +109,16 @@ class Simulation {
   void say(core::Event event, core::Time delay, const std::string& from = "");
   void straggle(const core::AttemptId& id);
   bool drop_ranks(const core::AttemptId& id, const std::string& worker);
+  bool rank_breaks(const Attempt& attempt);
+  void check_ranks_ended();
   // workers.cc
   core::HostId host_of(const std::string& worker) const;
   bool is_connected(const std::string& worker) const;
   bool may_lose(core::HostId host) const;
   bool workers_act();
+  bool drain(const std::string& worker);
+  bool depart();
+  bool leave(const std::string& worker, bool dies, bool is_told);
   bool lines_act();
   std::vector<core::AttemptId> die(const std::string& worker);
   void come_back(const std::string& worker);
@@ -110,6 +127,11 @@ class Simulation {
   void note_ends();
   void check_adopted(const core::HostJoined& event, const core::State& before);
   void check_started_once(const core::AttemptId& id);
+  // contest.cc
+  void bring_workers();
+  void watch_gangs();
+  void note_overtaking(const core::Assigned& event);
+  // clients.cc
   bool clients_act();
   void check_seen();
   void check_outcomes();
@@ -118,17 +140,19 @@ class Simulation {
 
   Random random_;
   Weather weather_;
+  const Cast cast_;
   std::map<core::RunId, Client> clients_;
   std::map<core::RunId, Outcome> outcomes_;
   std::string problem_;
   core::Time now_ = 1000;
   size_t crash_count_ = 0, crashes_left_ = 0, meddling_left_ = 0, comings_left_ = 0;
-  size_t losses_ = 0, away_ = 0, adopted_ = 0, gangs_ = 0;
+  size_t losses_ = 0, away_ = 0, adopted_ = 0, gangs_ = 0, waits_ = 0, drains_ = 0, grown_ = 0;
 
   // The head's memory: lost in a crash.
   core::State state_;
   std::vector<core::Record> batch_;
   std::vector<core::Command> commands_, questions_, acts_;
+  std::vector<core::AttemptId> saved_;  // whose checkpoints, in this turn
   std::multimap<core::Time, core::TimerFired> timers_;
   std::multimap<core::Time, std::string> leases_;  // of workers that are awaited
   std::map<Digest, std::pair<Digest, std::shared_ptr<const PlanFragment>>> staged_cache_;
@@ -144,11 +168,17 @@ class Simulation {
   // The world outside.
   std::multimap<core::Time, Message> network_;
   std::map<std::string, Worker> workers_;
-  std::multimap<core::Time, std::string> returns_;  // when a worker next joins
+  std::multimap<core::Time, std::string> returns_;     // when a worker next joins
+  std::multimap<core::Time, std::string> departures_;  // of those that drain
   std::map<core::AttemptId, Attempt> attempts_;
   std::map<std::pair<core::RunId, Digest>, uint32_t> own_failures_;
   std::set<core::AttemptId> seen_starts_;
   std::set<std::pair<core::AttemptId, std::string>> seen_acks_;
+  /// The first gang in order that waits and would fit if nothing ran, whom it has to wait for, and
+  /// how many others went before it when those had ended.
+  std::optional<core::ReadyHead> waiting_;
+  std::set<core::AttemptId> before_;
+  size_t overtaken_ = 0;
 };
 
 }  // namespace flow::sim

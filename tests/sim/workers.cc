@@ -14,13 +14,6 @@ namespace {
 
 constexpr Time kLease = 50;
 
-bool is_current(const State& state, const AttemptId& id) {
-  auto found = state.runs.find(id.run);
-  if (found == state.runs.end() || id.unit >= found->second.units.size()) return false;
-  const Unit& u = found->second.units[id.unit];
-  return u.phase == Phase::running && current_attempt(found->second, id.unit) == id;
-}
-
 bool is_current_on(const State& state, const AttemptId& id, HostId host) {
   return is_current(state, id) && is_on(state.runs.at(id.run).units[id.unit], host);
 }
@@ -30,6 +23,13 @@ bool is_same(const HostInfo& a, const HostInfo& b) {
 }
 
 }  // namespace
+
+bool is_current(const State& state, const AttemptId& id) {
+  auto found = state.runs.find(id.run);
+  if (found == state.runs.end() || id.unit >= found->second.units.size()) return false;
+  const Unit& u = found->second.units[id.unit];
+  return u.phase == Phase::running && current_attempt(found->second, id.unit) == id;
+}
 
 const AttemptId* end_of(const Event& event) {
   if (const auto* e = std::get_if<AttemptSucceeded>(&event)) return &e->id;
@@ -75,7 +75,7 @@ std::vector<AttemptId> Simulation::die(const std::string& worker) {
 bool Simulation::workers_act() {
   if (comings_left_ == 0 || !random_.one_in(12)) return false;
   comings_left_--;
-  std::string name = "w" + std::to_string(1 + random_.below(3));
+  std::string name = "w" + std::to_string(1 + random_.below(is_contest() ? kContestants : 3));
   if (!is_connected(name)) {
     bool is_known = workers_.contains(name) && workers_[name].is_alive;
     HostId host = host_of(name);
@@ -87,12 +87,40 @@ bool Simulation::workers_act() {
     return false;
   }
   HostId host = host_of(name);
+  if (!state_.hosts[host].takes_attempts()) return false;
+  if (random_.one_in(3)) return drain(name);
   bool dies = may_lose(host) && random_.one_in(2);
+  bool is_told = dies && random_.one_in(2);  // it said goodbye
+  return leave(name, dies, is_told);
+}
+
+bool Simulation::drain(const std::string& name) {
+  drains_++;
+  turn({HostDraining{host_of(name), "it is to leave"}});
+  departures_.emplace(now_ + random_.below(60), name);
+  if (crashed_) recover();
+  return true;
+}
+
+// Those that drain go when their time has come.
+bool Simulation::depart() {
+  if (departures_.empty() || departures_.begin()->first > now_) return false;
+  std::string name = departures_.begin()->second;
+  departures_.erase(departures_.begin());
+  bool is_there = is_connected(name) && state_.hosts[host_of(name)].is_draining;
+  if (!is_there) return false;
+  bool dies = may_lose(host_of(name));
+  return leave(name, dies, dies);
+}
+
+// A worker that dies takes what it runs with it; one that is cut off comes back.
+bool Simulation::leave(const std::string& name, bool dies, bool is_told) {
+  HostId host = host_of(name);
   std::vector<AttemptId> gone;
   if (dies) gone = die(name);
-  if (!dies) returns_.emplace(now_ + random_.below(100), name);
-  bool is_told = dies && random_.one_in(2);  // it said goodbye
   losses_ += dies;
+  if (dies && is_contest()) workers_[name].is_alive = true;  // another process of that name
+  if (workers_[name].is_alive) returns_.emplace(now_ + random_.below(100), name);
   if (is_told) {
     turn({HostLost{host, "silent"}});
   } else {
@@ -104,8 +132,9 @@ bool Simulation::workers_act() {
   return true;
 }
 
-// True if the head took a turn for a lease that ended, or a worker that came back.
+// True if the head took a turn for a lease that ended, or a worker that left or came back.
 bool Simulation::lines_act() {
+  if (depart()) return true;
   if (!leases_.empty() && leases_.begin()->first <= now_) {
     std::string name = leases_.begin()->second;
     leases_.erase(leases_.begin());
@@ -134,14 +163,18 @@ void Simulation::come_back(const std::string& name) {
   HostInfo& info = workers_[name].info;
   HostId host = host_of(name);
   bool is_known = host < state_.hosts.size();
-  if (random_.one_in(8) && (!is_known || may_lose(host))) {
+  bool changes = !is_contest() && random_.one_in(8);
+  if (changes && (!is_known || may_lose(host))) {
     info.cpus_milli = int32_t(random_.below(4)) * 1000;
     info.memory_bytes = random_.below(1500);
   } else if (is_known && !may_lose(host)) {
     info = state_.hosts[host].info;
   }
   turn({HostJoined{info, held_by(name)}});
-  if (crashed_) return recover();
+  if (crashed_) {
+    returns_.emplace(now_ + random_.below(100), name);
+    return recover();
+  }
   say_again(name);
 }
 

@@ -67,8 +67,8 @@ class Place(unittest.TestCase):
         with open(self.path(name)) as file:
             return file.read()
 
-    def start(self, *words, **env):
-        process = subprocess.Popen([OPTIONS.flow, *words], cwd=self.folder, env=dict(self.env, **env),
+    def start(self, *words, before=(), **env):
+        process = subprocess.Popen([*before, OPTIONS.flow, *words], cwd=self.folder, env=dict(self.env, **env),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True)
         self.processes.append(process)

@@ -103,6 +103,23 @@ std::vector<core::Record> of_awaited_hosts() {
   return {{1, 1000, joined}, {2, 1001, core::HostAway{1, "its line was cut"}}};
 }
 
+std::vector<core::Record> of_draining_hosts() {
+  return {{1, 1000, core::HostJoined{{"w1", 4000, 0, {}}}},
+          {2, 1001, core::HostDraining{1, "it was asked to end"}}};
+}
+
+std::vector<core::Record> of_joined_gpus() {
+  core::HostInfo host{"w1", 4000, 0, {}};
+  host.gpus = {{0, "GPU-a", "A", "", 80, -1, false},
+               {1, "GPU-b", "A", "", 80, 1, false, 1, "ab/3"},
+               {2, "GPU-c", "A", "", 80, 1, false, 1}};
+  return {{1, 1000, core::HostJoined{host}}};
+}
+
+std::vector<core::Record> of_growing_gangs() {
+  return {{1, 1000, core::GrowthRequested{{"run-1", 1, 2, 3 << 16}, 3}}};
+}
+
 std::vector<core::Record> of_gangs() {
   core::Assigned assigned{{"run-1", 1, 2, 3 << 16}, {"GPU-a"}, 1};
   assigned.others = {{1, {"GPU-b"}}, {2, {"GPU-a"}}, {0, {"GPU-c"}}};
@@ -204,6 +221,39 @@ TEST_CASE("bytes of version 4, of workers that are awaited, replay") {
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x04"));  // schema 4
 }
 
+TEST_CASE("bytes of version 5, of workers that drain, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("5", of_draining_hosts(), sources);
+  const auto& draining = std::get<core::HostDraining>(back.at(1).event);
+  CHECK(draining.host == 1);
+  CHECK(draining.why == "it was asked to end");
+  CHECK(encode_records({back[1]}).substr(0, 2) == std::string("\x08\x05"));  // schema 5
+  CHECK(encode_records({back[0]}).substr(0, 2) == std::string("\x08\x04"));
+}
+
+TEST_CASE("bytes of version 7, of GPUs that NVLink joins, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("7", of_joined_gpus(), sources);
+  const auto& joined = std::get<core::HostJoined>(back.at(0).event);
+  CHECK(joined.host.gpus == std::get<core::HostJoined>(of_joined_gpus()[0].event).host.gpus);
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x07"));  // schema 7
+
+  core::State live;
+  live.hosts.emplace_back().info = joined.host;
+  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->hosts.at(1).info.gpus == joined.host.gpus);
+}
+
+TEST_CASE("bytes of version 6, of gangs that grow, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("6", of_growing_gangs(), sources);
+  const auto& growth = std::get<core::GrowthRequested>(back.at(0).event);
+  CHECK(growth.id == core::AttemptId{"run-1", 1, 2, 3 << 16});
+  CHECK(growth.ranks == 3);
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x06"));  // schema 6
+}
+
 TEST_CASE("bytes of version 4, of gangs, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("4-gangs", of_gangs(), sources);
@@ -284,6 +334,18 @@ TEST_CASE("a snapshot keeps the workers, and what runs on one that is gone is re
   CHECK_FALSE(awaited->hosts[2].is_up);
   CHECK(awaited->hosts[2].info.labels == live.hosts[2].info.labels);
   CHECK(core::check_invariants(*awaited) == "");
+  CHECK_FALSE(awaited->hosts[2].is_draining);
+
+  live.hosts[0].changed = 17;
+  live.hosts[2].changed = 18;
+  live.hosts[2].is_draining = true;
+  auto draining = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  if (!draining.ok()) FAIL(draining.error().message);
+  CHECK(draining->hosts[2].is_draining);
+  CHECK(draining->hosts[0].changed == 17);
+  CHECK(draining->hosts[2].changed == 18);
+  CHECK(core::check_invariants(*draining) == "");
+  live.hosts[2].is_draining = false;
 
   live.hosts[2].is_awaited = false;
   CHECK_FALSE(decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment).ok());
@@ -333,7 +395,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x05", 2);  // schema 5, nothing else
+  std::string newer("\x08\x08", 2);  // schema 8, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());

@@ -141,6 +141,17 @@ end)
         self.assertEqual(run["result"], list(range(1, 51)))
         self.assertEqual(run["counts"]["failed"], 1)
 
+    def test_last_words_are_the_attempts_own(self):
+        self.write("words.lua", HEAD + r'''
+local says = flow.task("says", function() os.execute("echo of another >&2") return 1 end)
+local dies = flow.task("dies", function(ctx, n) os.execute("echo its own >&2; kill -9 $PPID") end)
+return flow.pipeline("words", {}, function() return dies(says()) end)
+''')
+        self.exits(1, self.flow("run", "words.lua", "--jobs", "1"))
+        why = self.good("why", "last", "dies").out
+        self.assertIn("its own", why)
+        self.assertNotIn("of another", why)
+
     def test_output_is_whole_in_the_logs_and_cut_in_the_result(self):
         self.write("much.lua", HEAD + r'''
 local much = flow.shell("much", { command = [[seq 1 300000; echo to stderr >&2]] })

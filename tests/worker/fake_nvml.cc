@@ -4,6 +4,10 @@
 //   mig UUID MIB NAME             an instance of the GPU above, which is then in MIG mode
 //   empty-mig                     the GPU above is in MIG mode without an instance
 //   lost                          the GPU above can't be opened
+//   nvlink A B                    a link from the GPU A to the GPU B, by index, and back
+//   nvswitch                      the GPU above has a link to the machine's switches
+//   down                          the newest link of the GPU above is down
+//   fabric CLUSTER CLIQUE         the GPU above is in a clique of a cluster, named by a letter
 //   fail CALL STATUS              that call, as nvml.h names it, gives this status
 //   hang / crash                  nvmlInit_v2 does
 #include <unistd.h>
@@ -24,6 +28,13 @@ struct Device {
   unsigned long long mib = 0;
   unsigned index = 0;
   bool is_mig = false, is_lost = false;
+  struct Link {
+    int to = -1;  // a GPU's index; -1: a switch
+    bool is_up = true;
+  };
+  std::vector<Link> links;
+  char cluster = 0;
+  unsigned clique = 0;
   std::vector<Device> instances;
 };
 
@@ -51,6 +62,15 @@ struct Story {
       if (verb == "mig") gpus.back().instances.push_back(device);
     }
     if (verb == "mig" || verb == "empty-mig") gpus.back().is_mig = true;
+    if (verb == "nvlink") {
+      unsigned a = 0, b = 0;
+      words >> a >> b;
+      gpus.at(a).links.push_back({static_cast<int>(b)});
+      gpus.at(b).links.push_back({static_cast<int>(a)});
+    }
+    if (verb == "nvswitch") gpus.back().links.push_back({});
+    if (verb == "down") gpus.back().links.back().is_up = false;
+    if (verb == "fabric") words >> gpus.back().cluster >> gpus.back().clique;
     if (verb == "lost") gpus.back().is_lost = true;
     if (verb == "fail") words >> call >> fails[call];
     hangs = hangs || verb == "hang";
@@ -63,7 +83,7 @@ Story& story() {
   return told;
 }
 
-constexpr int kNotFound = 6, kTooSmall = 7, kLost = 15;
+constexpr int kNotSupported = 3, kNotFound = 6, kTooSmall = 7, kLost = 15;
 
 int status_of(const char* call) {
   auto failed = story().fails.find(call);
@@ -85,6 +105,14 @@ struct FakePci {
   char legacy_id[16];
   unsigned domain, bus, device, device_id, subsystem_id;
   char id[32];
+};
+struct FakeFabric {
+  unsigned version;
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state;
+  unsigned health;
 };
 struct FakeMemory {
   unsigned long long total, free, used;
@@ -122,6 +150,28 @@ int nvmlDeviceGetMemoryInfo(Device* device, FakeMemory* memory) {
 int nvmlDeviceGetPciInfo_v3(Device* device, FakePci* pci) {
   std::snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", 0xF0 + device->index);
   return status_of("nvmlDeviceGetPciInfo_v3");
+}
+int nvmlDeviceGetNvLinkState(Device* device, unsigned link, unsigned* is_up) {
+  if (link >= device->links.size()) return kNotSupported;
+  *is_up = device->links[link].is_up ? 1 : 0;
+  return status_of("nvmlDeviceGetNvLinkState");
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(Device* device, unsigned link, int* type) {
+  *type = device->links.at(link).to < 0 ? 2 : 0;
+  return status_of("nvmlDeviceGetNvLinkRemoteDeviceType");
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device* device, unsigned link, FakePci* pci) {
+  int to = device->links.at(link).to;
+  std::snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", to < 0 ? 0xA0 : 0xF0 + to);
+  return status_of("nvmlDeviceGetNvLinkRemotePciInfo_v2");
+}
+int nvmlDeviceGetGpuFabricInfoV(Device* device, FakeFabric* fabric) {
+  if (fabric->version != (sizeof(FakeFabric) | 2u << 24)) return kNotSupported;
+  std::memset(fabric->cluster, device->cluster, sizeof fabric->cluster);
+  fabric->status = 0;
+  fabric->clique = device->clique;
+  fabric->state = 3;
+  return status_of("nvmlDeviceGetGpuFabricInfoV");
 }
 int nvmlDeviceGetMigMode(Device* device, unsigned* current, unsigned* pending) {
   *current = *pending = device->is_mig ? 1 : 0;

@@ -109,11 +109,25 @@ local plain = flow.task("plain", look)
         self.machine(TWO + "gpu GPU-dd44 1 A\nlost\n")
         lines = {line["check"]: line for line in self.good("doctor", "--json").lines()}
         self.assertEqual(lines["GPU 1"]["gpu"], {"index": 1, "uuid": "GPU-bb22", "name": "NVIDIA H200", "pci": "0000:f1:00.0",
-                                                 "memory_bytes": 143771 << 20, "numa": None, "mig": False})
+                                                 "memory_bytes": 143771 << 20, "numa": None, "mig": False, "nvlink": None, "fabric": None})
         self.assertEqual(lines["GPUs"]["verdict"], "warning")
         self.assertIn("GPU 2: the NVIDIA driver's library can't open it", lines["GPUs"]["text"])
         self.machine("crash\n")
         self.assertIn("ended by signal 6", self.good("doctor").out)
+
+    def test_several_are_such_as_nvlink_joins(self):
+        self.machine("".join("gpu GPU-%d 81559 NVIDIA H100\n" % i for i in range(5)) + "nvlink 1 4\nnvlink 2 3\nnvlink 3 0\n")
+        self.pipeline('local pair = flow.shell("pair", { gpus = 2, command = "printenv CUDA_VISIBLE_DEVICES" })\n'
+                      'local three = flow.shell("three", { gpus = 3, args = { "after" }, command = "printenv CUDA_VISIBLE_DEVICES" })\n'
+                      'local ranks = flow.shell("ranks", { gpus = 1, ranks = 2, args = { "after" }, command = "printenv CUDA_VISIBLE_DEVICES" })\n',
+                      "local p = pair().stdout local t = three(p).stdout return { p, t, ranks(t).stdout }")
+        self.assertEqual(self.result("--jobs", "2"), ["GPU-1,GPU-4\n", "GPU-0,GPU-2,GPU-3\n", "GPU-1,GPU-4\n"])
+        lines = {line["check"]: line for line in self.good("doctor", "--json").lines()}
+        self.assertEqual([lines["GPU %d" % i]["gpu"]["nvlink"] for i in range(5)], [0, 1, 0, 0, 1])
+        shown = self.good("worker", "--show").out
+        self.assertIn("NVLink 1", shown)
+        self.machine(ONE + "fabric x 5\n")
+        self.assertIn("fabric " + "78" * 16 + "/5", self.good("doctor").out)
 
     def test_doctor_tells_what_gpus_are_used_with(self):
         def libraries(**env):

@@ -87,6 +87,42 @@ TEST_CASE("of a GPU in MIG mode its instances are told") {
   CHECK(empty.why_none == "its GPUs are in MIG mode and have no instance");
 }
 
+TEST_CASE("those that NVLink joins, directly, by others or by switches, have one number") {
+  auto islands = [](const std::string& story, const char* mask = nullptr) {
+    std::vector<int32_t> numbers;
+    for (const Gpu& gpu : told(story, mask).gpus) numbers.push_back(gpu.nvlink);
+    return numbers;
+  };
+  using Numbers = std::vector<int32_t>;
+  std::string six;
+  for (int i = 0; i < 6; i++) six += "gpu GPU-" + std::to_string(i) + " 40960 A\n";
+  CHECK(islands(six) == Numbers(6, -1));
+  CHECK(islands(six + "nvlink 1 4\nnvlink 4 5\nnvlink 0 2\n") == Numbers{0, 1, 0, -1, 1, 1});
+  CHECK(islands(six + "nvlink 1 4\nnvlink 4 5\n", "5,1,3") == Numbers{1, 1, -1});
+  CHECK(islands(six + "nvlink 1 5\nfail nvmlDeviceGetNvLinkState 3\n") == Numbers(6, -1));
+  CHECK(islands("gpu GPU-a 1 A\nnvswitch\ngpu GPU-b 1 A\ngpu GPU-c 1 A\nnvswitch\n"
+                "gpu GPU-d 1 A\nnvswitch\ndown\n") == Numbers{0, -1, 0, -1});
+  CHECK(islands("gpu GPU-a 1 A\nnvswitch\nmig MIG-1 1 A\ngpu GPU-b 1 A\nnvswitch\n") ==
+        Numbers{-1, -1});
+}
+
+TEST_CASE("a clique of NVLink between machines is named by its cluster") {
+  MachineGpus machine = told(
+      "gpu GPU-a 1 A\nfabric b 7\ngpu GPU-b 1 A\nfabric b 7\ngpu GPU-c 1 A\nfabric b 8\n"
+      "gpu GPU-d 1 A\n");
+  REQUIRE(machine.gpus.size() == 4);
+  CHECK(machine.problems.empty());
+  std::string cluster;
+  for (int i = 0; i < 16; i++) cluster += "62";
+  CHECK(machine.gpus[0].fabric == cluster + "/7");
+  CHECK(machine.gpus[1].fabric == cluster + "/7");
+  CHECK(machine.gpus[2].fabric == cluster + "/8");
+  CHECK(machine.gpus[3].fabric == "");
+  CHECK(machine.gpus[0].nvlink == 0);
+  CHECK(machine.gpus[1].nvlink == 0);
+  CHECK(machine.gpus[2].nvlink == -1);
+}
+
 TEST_CASE("a lost GPU is left out and told of") {
   MachineGpus machine = told("gpu GPU-a 1 A\nlost\ngpu GPU-b 1 A\n");
   CHECK(uuids(machine) == Uuids{"GPU-b"});

@@ -49,7 +49,7 @@ GangCommunicator::~GangCommunicator() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    is_amid = !is_idle() || has_work();
+    is_amid = unfinished_.load() > 0;
   }
   if (is_amid)
     core_.fail(environment_error(
@@ -62,7 +62,7 @@ GangCommunicator::~GangCommunicator() {
 
 Status GangCommunicator::check_call(const CollectiveCall& call) const {
   FLOW_TRY(check(call, rank(), ranks()));
-  if (call.is_device)
+  if (call.is_device && call.moves)
     return user_error(
         fmt::format("{}: this gang's collectives run on CPUs, and the tensor is on a "
                     "GPU: move it first",
@@ -103,7 +103,14 @@ std::shared_ptr<CollectiveWork> GangCommunicator::start(const CollectiveCall& ca
   return operation;
 }
 
+// Whoever is told may let go of the communicator at once.
+void GangCommunicator::finish(Operation& operation, Status status) {
+  unfinished_--;
+  operation.finish(std::move(status));
+}
+
 void GangCommunicator::submit(const Shared& operation) {
+  unfinished_++;
   {
     std::lock_guard lock(mutex_);
     if (is_message(operation->call)) {
@@ -137,6 +144,7 @@ bool GangCommunicator::has_work() const {
 Status GangCommunicator::execute(const CollectiveCall& call) {
   Signature signature = signature_of(call, ++number_);
   core_.enter(signature);
+  if (call.what == Collective::leave) core_.wait_without_limit();
   if (parts_.wire) parts_.wire->enter(signature);
   if (news_.load() > 0 || !posted_.empty()) pump();
   bool is_done = operations_.run(call, signature);
@@ -168,9 +176,9 @@ void GangCommunicator::pump() {
   if (news_.load(std::memory_order_seq_cst) > 0) take_messages();
   messages_.pump();
   if (posted_.empty()) return;
-  std::erase_if(posted_, [](const Shared& operation) {
+  std::erase_if(posted_, [this](const Shared& operation) {
     bool is_done = operation->transfer.is_done.load(std::memory_order_acquire);
-    if (is_done) operation->finish({});
+    if (is_done) finish(*operation, {});
     return is_done;
   });
   posted_count_ = static_cast<int>(posted_.size());
@@ -191,7 +199,7 @@ void GangCommunicator::run_thread() {
     lock.unlock();
     if (core_.has_failed()) finish_all();
     if (next)
-      next->finish(core_.has_failed() ? Status(core_.cause()) : execute(next->call));
+      finish(*next, core_.has_failed() ? Status(core_.cause()) : execute(next->call));
     else
       run_messages();
     if (core_.has_failed()) finish_all();
@@ -223,7 +231,13 @@ void GangCommunicator::finish_all() {
     news_ = 0;
   }
   Error cause = core_.cause();
-  for (Shared& operation : all) operation->finish(cause);
+  for (Shared& operation : all) finish(*operation, cause);
+}
+
+/// Sees too what no wait would see now: who has died.
+Status GangCommunicator::state() const {
+  core_.look_for_dead();
+  return core_.has_failed() ? Status(core_.cause()) : Status();
 }
 
 void GangCommunicator::abort(const std::string& reason) {

@@ -50,6 +50,7 @@ class GangCommunicator final : public Communicator {
   int ranks() const override { return core_.ranks(); }
   Status run(const CollectiveCall& call) override;
   std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
+  Status state() const override;
   void abort(const std::string& reason) override;
   std::string description() const override;
 
@@ -61,6 +62,7 @@ class GangCommunicator final : public Communicator {
   void number(Operation& operation);
   bool has_work() const;
   bool is_idle() const { return !is_running_ && queue_.empty(); }
+  void finish(Operation& operation, Status status);
   // By whoever runs:
   Status execute(const CollectiveCall& call);
   void take_messages();
@@ -85,6 +87,7 @@ class GangCommunicator final : public Communicator {
   std::vector<uint64_t> sent_, received_;  // by rank
   std::atomic<int> news_{0};               // both of these together: seen without the lock
   std::atomic<int> posted_count_{0};
+  std::atomic<int> unfinished_{0};  // started, and nobody has been told yet how they ended
   std::thread thread_;
 };
 

@@ -197,9 +197,9 @@ void Core::look_at_time(int missing_rank, int64_t waited_us) {
   if (tell_waits && waited_us > deadline_us / 4) tell_waits(waits);
   if (waited_us < deadline_us || (waits_itself(missing_rank) && waited_us < 2 * deadline_us))
     return;
-  fail(environment_error(fmt::format("rank {} has not come to {} for {}; {}", missing_rank,
-                                     call_text(), seconds_text(deadline_us),
-                                     record_of(missing_rank).text())));
+  fail({ErrorKind::task,
+        fmt::format("rank {} has not come to {} for {}; {}", missing_rank, call_text(),
+                    seconds_text(deadline_us), record_of(missing_rank).text())});
 }
 
 bool Core::waits_itself(int rank) const {
@@ -213,6 +213,7 @@ bool Core::waits_itself(int rank) const {
 }
 
 void Core::look_for_dead() {
+  if (has_failed() || take_failures()) return;
   for (const Member& member : members_) {
     if (!member.end.has_come()) continue;
     // What it said before it went comes first.

@@ -62,6 +62,8 @@ class Core {
   /// The call that is under way, for what is told of it.
   void enter(const Signature& call);
   void leave();
+  /// Nobody that is waited for from now on ends the communicator by being late.
+  void wait_without_limit() { deadline_ms_ = 0; }
   /// Waits until `missing` gives no rank any more, -1. False: the communicator has failed. What is
   /// to be moved meanwhile moves.
   template <typename Missing>
@@ -91,6 +93,8 @@ class Core {
 
   /// The first cause stays, and is told to all.
   void fail(const Error& cause);
+  /// Ranks of this node that have failed, or died before they left: the first of them is the cause.
+  void look_for_dead();
   bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
   Error cause() const;
   void ring_own() { ring(*control_); }
@@ -105,7 +109,6 @@ class Core {
   bool wait_long(int (*missing)(void*), void* context);
   void sleep(int (*missing)(void*), void* context);
   void look(int (*missing)(void*), void* context, int64_t waited_us);
-  void look_for_dead();
   void look_at_time(int missing_rank, int64_t waited_us);
   bool has_left(int rank) const;
   bool waits_itself(int rank) const;

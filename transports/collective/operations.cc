@@ -39,6 +39,7 @@ bool Operations::run(const CollectiveCall& call, const Signature& signature) {
   call_ = signature;
   all_.begin(signature);
   if (leaders_) leaders_->begin(signature);
+  if (!call.moves) return topology_.is_one_node() ? local().barrier() : barrier();
   return topology_.is_one_node() ? run_local(call) : run_spread(call);
 }
 
@@ -67,7 +68,7 @@ bool Operations::run_local(const CollectiveCall& call) {
 bool Operations::run_spread(const CollectiveCall& call) {
   size_t bytes = piece_bytes(call);
   bool meets_later = call.what == Collective::all_reduce || call.what == Collective::broadcast ||
-                     call.what == Collective::barrier;
+                     call.what == Collective::barrier || call.what == Collective::leave;
   if (!is_spread() && !meets_later && !local().barrier()) return false;
   switch (call.what) {
     case Collective::all_reduce:

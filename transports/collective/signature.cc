@@ -5,7 +5,7 @@
 namespace flow::collective {
 namespace {
 
-constexpr uint8_t kWhats = static_cast<uint8_t>(Collective::recv) + 1;
+constexpr uint8_t kWhats = static_cast<uint8_t>(Collective::leave) + 1;
 constexpr uint8_t kOps = static_cast<uint8_t>(ReduceOp::min) + 1;
 constexpr uint8_t kDtypes = static_cast<uint8_t>(DType::boolean) + 1;
 
@@ -19,9 +19,12 @@ Signature signature_of(const CollectiveCall& call, uint64_t number) {
   Signature signature;
   signature.number = number;
   signature.what = static_cast<uint8_t>(call.what);
-  if (call.what == Collective::barrier) return signature;
+  if (call.what == Collective::leave) signature.count = call.count;
+  if (call.what == Collective::barrier || call.what == Collective::leave) return signature;
   signature.count = call.count;
+  signature.shape = call.shape;
   signature.dtype = static_cast<uint8_t>(call.dtype);
+  signature.is_device = call.is_device ? 1 : 0;
   if (call.what == Collective::broadcast) signature.peer = call.peer;
   if (combines(call.what)) signature.op = static_cast<uint8_t>(call.op);
   return signature;
@@ -44,19 +47,28 @@ std::string text_of(const Signature& signature) {
   call.peer = signature.peer;
   if (call.what == Collective::send)
     return fmt::format("{} {}", call.count, dtype_name(call.dtype));
-  return collective_text(call);
+  return collective_text(call) + (signature.is_device != 0 ? " on a GPU" : "");
 }
 
 Error mismatch(int one_rank, const Signature& one, int other_rank, const Signature& other) {
+  Signature alike = other;
+  alike.shape = one.shape;
+  std::string_view lie = alike == one ? " that lie as another shape" : "";
   if (one.what == static_cast<uint8_t>(Collective::send) && other.what == one.what)
     return user_error(
         fmt::format("message #{0} from rank {1} to rank {2}: rank {1} sends {3}, rank "
-                    "{2} receives {4}",
-                    one.number, one_rank, other_rank, text_of(one), text_of(other)));
+                    "{2} receives {4}{5}",
+                    one.number, one_rank, other_rank, text_of(one), text_of(other), lie));
+  auto is_leave = [](const Signature& call) {
+    return call.what == static_cast<uint8_t>(Collective::leave);
+  };
   return user_error(fmt::format(
-      "collective #{}: rank {} called {}, rank {} called {}: all ranks must call the same in the "
-      "same order",
-      one.number, one_rank, text_of(one), other_rank, text_of(other)));
+      "collective #{}: rank {} called {}, rank {} called {}{}: all ranks must call the same in the "
+      "same order{}",
+      one.number, one_rank, text_of(one), other_rank, text_of(other), lie,
+      is_leave(one) || is_leave(other)
+          ? "; a rank that has come to its end calls leave, and one in ctx:wait calls wait"
+          : ""));
 }
 
 std::string Record::text() const {

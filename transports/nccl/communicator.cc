@@ -10,6 +10,7 @@ namespace flow::nccl {
 namespace {
 
 constexpr auto kLook = std::chrono::microseconds(200);
+constexpr auto kLookBeside = std::chrono::milliseconds(20);  // how often it is seen who has died
 constexpr auto kQueueLimit = std::chrono::seconds(60);  // connections are made at the first use
 
 int type_of(DType dtype) {
@@ -50,12 +51,12 @@ int op_of(ReduceOp op) {
 }  // namespace
 
 Code settled(const Calls& calls, Handle handle, Clock::time_point until,
-             const std::atomic<bool>* stop) {
+             const std::function<bool()>& stops) {
   while (true) {
     Code state = kSuccess;
     Code asked = calls.get_async_error(handle, &state);
     if (asked != kSuccess) return asked;
-    bool is_over = Clock::now() >= until || (stop != nullptr && *stop);
+    bool is_over = Clock::now() >= until || (stops && stops());
     if (state != kInProgress || is_over) return state;
     std::this_thread::sleep_for(kLook);
   }
@@ -96,7 +97,7 @@ NcclCommunicator::~NcclCommunicator() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
     if (!flying_.empty())
-      fail(environment_error(
+      give_up(environment_error(
           fmt::format("rank {} left while calls of its own were under way", rank())));
   }
   wake_.notify_all();
@@ -112,7 +113,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 Status NcclCommunicator::check_call(const CollectiveCall& call) const {
   FLOW_TRY(check(call, rank(), ranks()));
-  if (!call.is_device && call.what != Collective::barrier)
+  if (!call.is_device && call.what != Collective::barrier && call.what != Collective::leave)
     return user_error(
         fmt::format("{}: this gang's collectives run on GPUs, and the tensor is in "
                     "host memory: move it first",
@@ -131,13 +132,13 @@ std::shared_ptr<CollectiveWork> NcclCommunicator::start(const CollectiveCall& ca
   std::string text = fmt::format("{} (#{})", collective_text(call), ++number_);
   queued = queue(call, text);
   if (!queued.ok()) {
-    fail(queued.error());
+    give_up(queued.error());
     work->finish(state_);
     return work;
   }
   auto mark = options_.stream->mark();
   if (!mark.ok()) {
-    fail(mark.error());
+    give_up(mark.error());
     work->finish(state_);
     return work;
   }
@@ -156,7 +157,7 @@ Status NcclCommunicator::queue(const CollectiveCall& call, const std::string& te
 
 Status NcclCommunicator::settle(Code code, const std::string& text) {
   if (code == kInProgress)
-    code = settled(calls_, handle_, Clock::now() + kQueueLimit, &is_aborting_);
+    code = settled(calls_, handle_, Clock::now() + kQueueLimit, [this] { return is_ending(); });
   if (code == kSuccess) return {};
   if (code == kInProgress)
     return environment_error(
@@ -179,7 +180,8 @@ Code NcclCommunicator::call_nccl(const CollectiveCall& call) {
       return calls_.broadcast(call.to, call.to, count, type, call.peer, handle_, stream);
     case Collective::all_to_all:
       return exchange_all(call, type);
-    case Collective::barrier: {
+    case Collective::barrier:
+    case Collective::leave: {
       void* scratch = options_.stream->scratch();
       return calls_.all_reduce(scratch, scratch, 1, kInt32, kMax, handle_, stream);
     }
@@ -212,6 +214,11 @@ Code NcclCommunicator::exchange_all(const CollectiveCall& call, int type) {
 }
 
 /// Does not wait for a call that NCCL does not take.
+Status NcclCommunicator::state() const {
+  std::lock_guard lock(mutex_);
+  return state_;
+}
+
 void NcclCommunicator::abort(const std::string& reason) {
   {
     std::lock_guard lock(abort_mutex_);
@@ -221,6 +228,23 @@ void NcclCommunicator::abort(const std::string& reason) {
   }
   std::lock_guard lock(mutex_);
   fail(aborted_);
+}
+
+bool NcclCommunicator::is_ending() const {
+  return is_aborting_ || (options_.beside && !options_.beside->state().ok());
+}
+
+/// What NCCL says of a rank that has died is less than what is known of it on CPUs.
+void NcclCommunicator::give_up(const Error& cause) {
+  Status others = options_.beside ? options_.beside->state() : Status();
+  fail(others.ok() ? cause : others.error());
+  if (options_.beside) options_.beside->abort(state_.error().message);
+}
+
+void NcclCommunicator::look_beside() {
+  if (!options_.beside || Clock::now() < looked_beside_ + kLookBeside) return;
+  looked_beside_ = Clock::now();
+  if (Status others = options_.beside->state(); !others.ok()) fail(others.error());
 }
 
 /// What the abort of NCCL's ends is finished here, with the one cause.
@@ -241,18 +265,19 @@ void NcclCommunicator::look() {
   Code asked = calls_.get_async_error(handle_, &state);
   if (asked != kSuccess) state = asked;
   if (state != kSuccess && state != kInProgress)
-    return fail(nccl_error(calls_, rank(), state, flying_.front().text));
+    return give_up(nccl_error(calls_, rank(), state, flying_.front().text));
   while (!flying_.empty()) {
     Flying& first = flying_.front();
     auto passed = options_.stream->has_passed(first.mark);
-    if (!passed.ok()) return fail(passed.error());
+    if (!passed.ok()) return give_up(passed.error());
     if (!*passed) break;
     options_.stream->forget(first.mark);
     first.work->finish({});
     flying_.pop_front();
   }
-  if (flying_.empty() || Clock::now() < flying_.front().until) return;
-  fail(environment_error(
+  if (flying_.empty()) return;
+  if (Clock::now() < flying_.front().until) return look_beside();
+  give_up(environment_error(
       fmt::format("rank {}: {} has not ended for {} ms on its GPU: a rank has not "
                   "come to it, or hangs",
                   rank(), flying_.front().text, options_.deadline_ms)));
@@ -261,7 +286,7 @@ void NcclCommunicator::look() {
 void NcclCommunicator::watch() {
   Status selected = options_.stream->select();
   std::unique_lock lock(mutex_);
-  if (!selected.ok()) fail(selected.error());
+  if (!selected.ok()) give_up(selected.error());
   while (!stopping_) {
     if (flying_.empty()) {
       wake_.wait(lock, [this] { return stopping_ || !flying_.empty(); });
@@ -296,8 +321,9 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::shrink(const std::vector
   Code code = calls_.shrink(handle_, gone.data(), static_cast<int>(gone.size()), &fewer, &config,
                             kShrinkAbort);
   // The old one reports on the call, the new one on itself.
-  if (code == kInProgress) code = settled(calls_, handle_, until, &is_aborting_);
-  if (code == kSuccess && fewer != nullptr) code = settled(calls_, fewer, until, &is_aborting_);
+  if (code == kInProgress) code = settled(calls_, handle_, until, [this] { return is_ending(); });
+  if (code == kSuccess && fewer != nullptr)
+    code = settled(calls_, fewer, until, [this] { return is_ending(); });
   fail(environment_error(fmt::format("rank {} went on with fewer ranks", rank())));
   if (code == kSuccess && fewer != nullptr)
     return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(options, fewer));

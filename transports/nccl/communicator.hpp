@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,6 +41,7 @@ class NcclCommunicator final : public Communicator {
   int ranks() const override { return options_.ranks; }
   Status run(const CollectiveCall& call) override { return start(call)->wait(); }
   std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
+  Status state() const override;
   void abort(const std::string& reason) override;
   std::string description() const override;
   /// Of the ranks that are left; this one fails.
@@ -60,7 +62,10 @@ class NcclCommunicator final : public Communicator {
   Code exchange_all(const CollectiveCall& call, int type);
   Status settle(Code code, const std::string& text);
   void fail(const Error& cause);
+  void give_up(const Error& cause);
   void look();
+  void look_beside();
+  bool is_ending() const;  // of any thread
 
   void watch();
 
@@ -71,19 +76,20 @@ class NcclCommunicator final : public Communicator {
   Error aborted_;                         // set once, before:
   std::atomic<bool> is_aborting_{false};  // whoever waits under mutex_ stops
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   Handle handle_ = nullptr;  // null: aborted
   Status state_;             // its failure
   uint64_t number_ = 0;
   std::deque<Flying> flying_;
   bool stopping_ = false;
+  Clock::time_point looked_beside_;
   std::thread watcher_;
 };
 
-/// Asks until it is no longer in progress; kInProgress at the deadline, or where `stop` is set.
+/// Asks until it is no longer in progress; kInProgress at the deadline, or where `stops`.
 Code settled(const Calls& calls, Handle handle, Clock::time_point until,
-             const std::atomic<bool>* stop = nullptr);
+             const std::function<bool()>& stops = {});
 Error nccl_error(const Calls& calls, int rank, Code code, const std::string& what);
 
 }  // namespace flow::nccl

@@ -95,7 +95,10 @@ Library load(const std::string& path) {
 const Library& library() {
   static const Library loaded = [] {
     const char* named = std::getenv(kNcclVariable);
-    return load(named != nullptr ? named : "");
+    Library off;
+    off.problem = fmt::format("it is left out by {}", kNcclVariable);
+    bool is_off = named != nullptr && std::string_view(named) == "off";
+    return is_off ? off : load(named != nullptr ? named : "");
   }();
   return loaded;
 }

@@ -68,11 +68,16 @@ Result<std::unique_ptr<Communicator>> NcclRendezvous::join(
   auto until = Clock::now() + std::chrono::milliseconds(options_.join_ms);
   Code code = calls.init_rank(&handle, options_.ranks, *id, options_.rank, &config);
   if ((code == kSuccess || code == kInProgress) && handle != nullptr)
-    code = settled(calls, handle, until);
-  if (code == kSuccess)
-    return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(options_, handle));
+    code = settled(calls, handle, until, options_.stops);
+  if (code == kSuccess) {
+    NcclOptions joined = options_;
+    joined.stops = nullptr;
+    return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(joined, handle));
+  }
   if (handle != nullptr) calls.abort(handle);
   if (code != kInProgress) return nccl_error(calls, options_.rank, code, "joining the gang");
+  if (options_.stops && options_.stops())
+    return Error{ErrorKind::interrupted, "joining the gang was given up"};
   return environment_error(
       fmt::format("rank {}: NCCL has not joined the gang of {} ranks in {} ms: a "
                   "rank has not come, or cannot be reached",

@@ -12,7 +12,7 @@ namespace flow::cluster {
 
 namespace {
 
-enum class Step : uint8_t { waiting, looking, asked, opening, receiving, keeping, over };
+enum class Step : uint8_t { waiting, looking, asked, elsewhere, opening, receiving, keeping, over };
 
 Error changed(const std::string& place, const std::string& peer) {
   return user_error(
@@ -29,6 +29,7 @@ struct Fetching::Fetch {
   Step step = Step::waiting;
   uint64_t id = 0;  // 0: the peer has not been asked
   uint64_t size = 0;
+  bool is_anywhere = false;  // the peer may name others
   bool is_sealed = false;
   std::string place;
   uint64_t asked = 0, arrived = 0, taken = 0;  // bytes from the beginning
@@ -79,16 +80,22 @@ void Fetching::look(const FetchPtr& fetch) {
     line_->found++;
     return finish(fetch, {});
   }
+  ask(fetch, line_->elsewhere != nullptr);
+}
+
+void Fetching::ask(const FetchPtr& fetch, bool anywhere) {
   {
     std::lock_guard lock(mutex_);
     if (fetch->step == Step::over) return;
     fetch->step = Step::asked;
+    fetch->is_anywhere = anywhere;
     fetch->id = ++last_id_;
     asked_.emplace(fetch->id, fetch);
     content::Message message;
     message.mutable_want()->set_id(fetch->id);
     message.mutable_want()->set_digest(std::string(fetch->what.digest.view()));
     message.mutable_want()->set_sealed(line_->encrypt);
+    message.mutable_want()->set_anywhere(anywhere);
     line_->queue(std::move(message));
   }
   line_->flush();
@@ -100,6 +107,7 @@ bool Fetching::on_offer(const content::Offer& offer) {
   if (!is_sound) return false;
   FetchPtr fetch;
   bool is_other = false;
+  line_->heard++;
   {
     std::lock_guard lock(mutex_);
     if (offer.id() == 0 || offer.id() > last_id_) return false;
@@ -120,9 +128,38 @@ bool Fetching::on_offer(const content::Offer& offer) {
   return true;
 }
 
+// Whatever becomes of it there, the peer has it.
+bool Fetching::on_elsewhere(const content::Elsewhere& elsewhere) {
+  Addresses addresses(elsewhere.addresses().begin(), elsewhere.addresses().end());
+  bool is_sound = !addresses.empty() && addresses.size() <= kAddressesMax &&
+                  std::all_of(addresses.begin(), addresses.end(), [](const std::string& address) {
+                    return address.size() <= kAddressBytesMax;
+                  });
+  if (!is_sound) return false;
+  line_->heard++;
+  std::lock_guard lock(mutex_);
+  if (elsewhere.id() == 0 || elsewhere.id() > last_id_) return false;
+  auto found = asked_.find(elsewhere.id());
+  if (found == asked_.end()) return true;
+  FetchPtr fetch = found->second;
+  if (fetch->step != Step::asked || !fetch->is_anywhere) return false;
+  asked_.erase(found);
+  fetch->step = Step::elsewhere;
+  fetch->id = 0;
+  auto came = [self = shared_from_this(), fetch](const Status& status) {
+    if (status.ok()) return self->finish(fetch, {});
+    self->ask(fetch, false);
+  };
+  line_->jobs.post([self = shared_from_this(), fetch, came, addresses = std::move(addresses)] {
+    self->line_->elsewhere(fetch->what, addresses, came);
+  });
+  return true;
+}
+
 bool Fetching::on_missing(const content::Missing& missing) {
   if (missing.why().size() > kPlaceBytesMax) return false;
   FetchPtr fetch;
+  line_->heard++;
   {
     std::lock_guard lock(mutex_);
     if (missing.id() == 0 || missing.id() > last_id_) return false;
@@ -196,6 +233,7 @@ void Fetching::expect(const FetchPtr& fetch, const ChunkPtr& chunk) {
 // On the transport's thread.
 void Fetching::on_put(const FetchPtr& fetch, const ChunkPtr& chunk, const Result<size_t>& came) {
   std::optional<Error> wrong;
+  line_->heard++;
   {
     std::lock_guard lock(mutex_);
     fetch->tags.erase(chunk->tag);
@@ -263,6 +301,18 @@ void Fetching::let_go(const FetchPtr& fetch, const ChunkPtr& chunk) {
   ask_for_chunks();
 }
 
+bool Fetching::awaits() {
+  std::lock_guard lock(mutex_);
+  return std::any_of(asked_.begin(), asked_.end(), [](const auto& each) {
+    return each.second->step == Step::asked || !each.second->tags.empty();
+  });
+}
+
+bool Fetching::is_idle() {
+  std::lock_guard lock(mutex_);
+  return fetches_.empty();
+}
+
 bool Fetching::is_over(const FetchPtr& fetch) {
   std::lock_guard lock(mutex_);
   return fetch->step == Step::over;
@@ -279,6 +329,7 @@ void Fetching::keep(const FetchPtr& fetch) {
   bool is_right = incoming->is_right();
   Status kept = is_right ? incoming->keep() : Status(damaged(*fetch));
   if (kept.ok()) line_->fetched++;
+  if (kept.ok() && line_->on_moved) line_->on_moved(false, {fetch->what.digest, fetch->size});
   incoming.reset();  // what was not kept goes before it is told
   finish(fetch, kept, !is_right);
 }

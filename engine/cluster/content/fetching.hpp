@@ -12,10 +12,6 @@
 
 namespace flow::cluster {
 
-/// Told once, by any thread, whether the content is under objects/, verified and durable. It must
-/// not block.
-using OnFetched = std::function<void(Status)>;
-
 /// Thread-safe.
 class Fetching : public std::enable_shared_from_this<Fetching> {
  public:
@@ -25,8 +21,12 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   /// What the peer says. False where that is nothing that it may say.
   bool on_offer(const content::Offer& offer);
   bool on_missing(const content::Missing& missing);
+  bool on_elsewhere(const content::Elsewhere& elsewhere);
   /// Every `done` that was not called is called with this, and so are later ones.
   void end(const Error& why);
+  /// Whether the peer owes an answer or a put.
+  bool awaits();
+  bool is_idle();
 
  private:
   struct Fetch;
@@ -35,6 +35,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
 
   void start_waiting();
   void look(const FetchPtr& fetch);
+  void ask(const FetchPtr& fetch, bool anywhere);
   void receive(const FetchPtr& fetch, uint64_t size);
   void ask_for_chunks();
   void expect(const FetchPtr& fetch, const ChunkPtr& chunk);

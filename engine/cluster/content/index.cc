@@ -32,6 +32,16 @@ void ContentIndex::remove(const Digest& digest) {
   entries_.erase(found);
 }
 
+std::vector<std::pair<Digest, uint64_t>> ContentIndex::newest(uint64_t bytes_min,
+                                                              size_t count_max) const {
+  std::vector<std::pair<Digest, uint64_t>> found;
+  for (auto each = by_use_.rbegin(); each != by_use_.rend() && found.size() < count_max; ++each) {
+    uint64_t size = entries_.at(each->second).size;
+    if (size >= bytes_min) found.emplace_back(each->second, size);
+  }
+  return found;
+}
+
 void ContentIndex::pin(const std::string& owner, const std::vector<Digest>& digests,
                        int64_t now_ns) {
   Owner& own = owners_.try_emplace(owner, Owner{now_ns, {}, {}}).first->second;
@@ -44,13 +54,19 @@ void ContentIndex::pin(const std::string& owner, const std::vector<Digest>& dige
 void ContentIndex::lend(const std::string& owner, const Digest& digest, Place place,
                         int64_t now_ns) {
   pin(owner, {}, now_ns);
-  owners_[owner].lent.push_back(digest);
-  lent_[digest].emplace(owner, std::move(place));
+  std::vector<Lent>& places = lent_[digest];
+  bool is_again = std::erase_if(places, [&](const Lent& each) { return each.first == owner; }) > 0;
+  if (!is_again) owners_[owner].lent.push_back(digest);
+  places.emplace_back(owner, std::move(place));
 }
 
-const ContentIndex::Place* ContentIndex::lent(const Digest& digest) const {
+std::vector<ContentIndex::Place> ContentIndex::lent(const Digest& digest) const {
+  std::vector<Place> places;
   auto found = lent_.find(digest);
-  return found == lent_.end() ? nullptr : &found->second.begin()->second;
+  if (found == lent_.end()) return places;
+  for (auto each = found->second.rbegin(); each != found->second.rend(); ++each)
+    places.push_back(each->second);
+  return places;
 }
 
 void ContentIndex::unpin(const std::string& owner) {
@@ -62,8 +78,7 @@ void ContentIndex::unpin(const std::string& owner) {
   }
   for (const Digest& digest : found->second.lent) {
     auto places = lent_.find(digest);
-    if (places == lent_.end()) continue;  // it was lent twice
-    places->second.erase(owner);
+    std::erase_if(places->second, [&](const Lent& each) { return each.first == owner; });
     if (places->second.empty()) lent_.erase(places);
   }
   owners_.erase(found);

@@ -33,12 +33,16 @@ class ContentIndex {
   void remove(const Digest& digest);
   bool knows(const Digest& digest) const { return entries_.contains(digest); }
   uint64_t bytes() const { return bytes_; }
+  /// Of so many bytes or more, those used last first, with their sizes.
+  std::vector<std::pair<Digest, uint64_t>> newest(uint64_t bytes_min, size_t count_max) const;
 
   /// `owner` needs these too from now on; first seen at `now_ns`.
   void pin(const std::string& owner, const std::vector<Digest>& digests, int64_t now_ns);
-  /// Until unpin(owner) this content lies at `place` too.
+  /// Until unpin(owner) this content lies at `place` too, and no more where this owner lent it
+  /// before: of a checkpoint that is saved again as it was, the newest file stays.
   void lend(const std::string& owner, const Digest& digest, Place place, int64_t now_ns);
-  const Place* lent(const Digest& digest) const;
+  /// The newest first.
+  std::vector<Place> lent(const Digest& digest) const;
   void unpin(const std::string& owner);
   bool is_pinned(const Digest& digest) const { return pins_.contains(digest); }
   uint64_t pinned_bytes() const;
@@ -62,7 +66,8 @@ class ContentIndex {
   uint64_t last_use_ = uint64_t{1} << 63, first_use_ = last_use_;
   std::unordered_map<Digest, int, DigestHash> pins_;
   std::map<std::string, Owner> owners_;
-  std::unordered_map<Digest, std::multimap<std::string, Place>, DigestHash> lent_;  // by owner
+  using Lent = std::pair<std::string, Place>;  // by whom
+  std::unordered_map<Digest, std::vector<Lent>, DigestHash> lent_;
 };
 
 }  // namespace flow::cluster

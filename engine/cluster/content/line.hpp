@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/cluster/content/jobs.hpp"
 #include "engine/cluster/content/protocol.pb.h"
@@ -35,6 +36,12 @@ struct TransferCounters {
   uint64_t failed = 0, served = 0;       // of fetches; pieces that the peer took whole
 };
 
+/// Told once, by any thread, whether the content is under objects/, verified and durable. It must
+/// not block.
+using OnFetched = std::function<void(Status)>;
+using Addresses = std::vector<std::string>;
+constexpr size_t kAddressesMax = 8, kAddressBytesMax = 300;
+
 struct TransferOptions {
   std::shared_ptr<ContentStore> store;
   Jobs* jobs = nullptr;        // outlives the transfer
@@ -47,6 +54,15 @@ struct TransferOptions {
   std::optional<BulkSeal> seal;  // the session's
   /// What is put is sealed, and taken only so. Without it puts may be read on the way, not changed.
   bool encrypt = false;
+  /// Who has content that the peer would take from anybody, where it is not to come from here. Any
+  /// thread.
+  std::function<Addresses(const Digest&)> locate;
+  /// Fetches from one of those that the peer named; null: whatever is asked of it comes from it.
+  /// What fails comes from it too.
+  std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
+  /// Told of each piece of content that came over this session, or with `is_out` that the peer took
+  /// whole. Any thread; it must not block.
+  std::function<void(bool is_out, const Content&)> on_moved;
 };
 
 struct Line {
@@ -57,6 +73,9 @@ struct Line {
         peer(options.peer),
         seal(options.seal),
         encrypt(options.encrypt),
+        locate(options.locate),
+        elsewhere(options.elsewhere),
+        on_moved(options.on_moved),
         send_(options.send) {}
 
   /// Takes a message to be sent, in the order of the calls. A role calls it under its lock.
@@ -72,6 +91,10 @@ struct Line {
   const std::string peer;
   const std::optional<BulkSeal> seal;
   const bool encrypt;
+  const std::function<Addresses(const Digest&)> locate;
+  const std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
+  const std::function<void(bool is_out, const Content&)> on_moved;
+  std::atomic<uint64_t> heard{0};  // of what this side asked for: answers, and puts
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0}, fetched{0}, found{0}, failed{0}, served{0};
 
  private:

@@ -147,6 +147,14 @@ Result<std::vector<Needed>> needed_content(const Report& report) {
   return all.take();
 }
 
+std::vector<Content> contents_in(const Value& value) {
+  Collector all({});
+  (void)all.add(value);
+  std::vector<Content> contents;
+  for (Needed& each : all.take()) contents.push_back(each.content);
+  return contents;
+}
+
 std::string without_origins(std::string_view args) {
   if (!holds_tag(args)) return std::string(args);
   auto value = decode_value(args);

@@ -21,6 +21,9 @@ std::vector<Needed> needed_content(const AttemptOrder& order);
 /// The Error says what is wrong with a report.
 Result<std::vector<Needed>> needed_content(const Report& report);
 
+/// What tensors and files in a value are, each once, without those whose shape can't be.
+std::vector<Content> contents_in(const Value& value);
+
 /// The same arguments for a machine that has not what is read in place here: by content alone.
 std::string without_origins(std::string_view args);
 

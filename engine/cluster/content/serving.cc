@@ -15,7 +15,7 @@ constexpr size_t kWantsMax = 4 * kFetchesMax;
 struct Serving::Serve {
   uint64_t id = 0;
   Digest digest;
-  bool is_sealed = false;
+  bool is_sealed = false, is_anywhere = false;
   std::optional<Source> source;  // once it was offered
   std::shared_ptr<Strand> reading;
 };
@@ -24,6 +24,7 @@ bool Serving::on_want(const content::Want& want) {
   auto serve = std::make_shared<Serve>();
   serve->id = want.id();
   serve->is_sealed = want.sealed() || line_->encrypt;
+  serve->is_anywhere = want.anywhere() && line_->locate;
   serve->reading = std::make_shared<Strand>(line_->jobs);
   if (!Digest::from_bytes(want.digest(), serve->digest)) return false;
   if (serve->is_sealed && !line_->seal) return false;
@@ -37,6 +38,9 @@ bool Serving::on_want(const content::Want& want) {
 }
 
 void Serving::open(const ServePtr& serve) {
+  Addresses addresses;
+  if (serve->is_anywhere) addresses = line_->locate(serve->digest);
+  if (!addresses.empty()) return send_elsewhere(serve, addresses);
   auto source = line_->store->open_source(serve->digest);
   if (!source.ok()) return fail(serve, source.error());
   {
@@ -48,6 +52,19 @@ void Serving::open(const ServePtr& serve) {
     message.mutable_offer()->set_size(serve->source->size());
     message.mutable_offer()->set_sealed(serve->is_sealed);
     message.mutable_offer()->set_place(serve->source->place().substr(0, kPlaceBytesMax));
+    line_->queue(std::move(message));
+  }
+  line_->flush();
+}
+
+void Serving::send_elsewhere(const ServePtr& serve, const Addresses& addresses) {
+  {
+    std::lock_guard lock(mutex_);
+    if (serves_.erase(serve->id) == 0) return;
+    content::Message message;
+    message.mutable_elsewhere()->set_id(serve->id);
+    for (const std::string& address : addresses)
+      message.mutable_elsewhere()->add_addresses(address);
     line_->queue(std::move(message));
   }
   line_->flush();
@@ -112,7 +129,13 @@ bool Serving::on_done(const content::Done& done) {
   ServePtr serve = std::move(found->second);
   serves_.erase(found);
   if (is_over_) return true;
-  if (done.taken()) line_->served++;
+  if (done.taken() && serve->source) {
+    line_->served++;
+    if (line_->on_moved)
+      serve->reading->post([self = shared_from_this(), serve] {
+        self->line_->on_moved(true, {serve->digest, serve->source->size()});
+      });
+  }
   if (done.damaged())
     serve->reading->post(
         [self = shared_from_this(), serve] { self->line_->store->drop_if_damaged(serve->digest); });

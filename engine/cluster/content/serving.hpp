@@ -25,6 +25,7 @@ class Serving : public std::enable_shared_from_this<Serving> {
   using ServePtr = std::shared_ptr<Serve>;
 
   void open(const ServePtr& serve);
+  void send_elsewhere(const ServePtr& serve, const Addresses& addresses);
   void read(const ServePtr& serve, const ChunkPtr& chunk);
   void put(const ServePtr& serve, const ChunkPtr& chunk, size_t size);
   void fail(const ServePtr& serve, const Error& why);

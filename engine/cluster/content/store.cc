@@ -130,22 +130,31 @@ Result<Source> ContentStore::open_source(const Digest& digest) {
     return object;
   }
   if (::access(path_of(digest).c_str(), F_OK) == 0) return object.error();
-  std::optional<ContentIndex::Place> lent;
+  std::vector<ContentIndex::Place> lent;
   {
     std::lock_guard lock(mutex_);
-    if (const auto* place = index_.lent(digest)) lent = *place;
+    lent = index_.lent(digest);
   }
-  if (lent) return Source::of_file(lent->path, lent->may_change);
+  std::optional<Error> problem;
+  for (const ContentIndex::Place& place : lent) {
+    auto source = Source::of_file(place.path, place.may_change);
+    if (source.ok()) return source;
+    if (!problem) problem = source.error();
+  }
   auto elsewhere = resolve_ ? resolve_(digest) : std::nullopt;
   if (elsewhere) return std::move(*elsewhere);
+  if (problem) return *problem;
   return environment_error(
       fmt::format("the content {} is not here: it was collected or lost", digest.hex()));
 }
 
 void ContentStore::drop_if_damaged(const Digest& digest) {
   if (!remove_unless(path_of(digest), digest)) return;
-  std::lock_guard lock(mutex_);
-  index_.remove(digest);
+  {
+    std::lock_guard lock(mutex_);
+    index_.remove(digest);
+  }
+  tell_gone(digest);
 }
 
 void ContentStore::pin(const std::string& owner, const std::vector<Digest>& digests) {
@@ -159,12 +168,35 @@ void ContentStore::lend(const std::string& owner, const Digest& digest, const st
   index_.lend(owner, digest, {path, may_change}, file_clock_ns());
 }
 
+void ContentStore::will_place(const Digest& digest) {
+  std::lock_guard lock(mutex_);
+  placing_[digest]++;
+}
+
+void ContentStore::was_placed(const Digest& digest) {
+  {
+    std::lock_guard lock(mutex_);
+    auto found = placing_.find(digest);
+    if (found != placing_.end() && --found->second > 0) return;
+    if (found != placing_.end()) placing_.erase(found);
+    ::unlink(path_of(digest).c_str());
+    index_.remove(digest);
+  }
+  tell_gone(digest);
+}
+
 Status ContentStore::link_to(const Digest& digest, const std::string& file) {
   std::string target = dir_ + "/" + file, temporary = target + ".tmp-" + random_name();
   std::string folder = fs::path(target).parent_path().string();
   FLOW_TRY(make_dirs(folder));
-  bool is_linked = ::link(path_of(digest).c_str(), temporary.c_str()) == 0 &&
-                   ::rename(temporary.c_str(), target.c_str()) == 0;
+  // Of what is just replaced by the same content the file that was found has no name any more.
+  constexpr int kTries = 10;
+  bool is_linked = false;
+  for (int tries = 0; tries < kTries && !is_linked; tries++) {
+    is_linked = ::link(path_of(digest).c_str(), temporary.c_str()) == 0;
+    if (!is_linked && errno != ENOENT) break;
+  }
+  is_linked = is_linked && ::rename(temporary.c_str(), target.c_str()) == 0;
   int error = errno;
   ::unlink(temporary.c_str());  // a name of the same file is not renamed
   if (is_linked) return sync_dir(folder);
@@ -172,14 +204,48 @@ Status ContentStore::link_to(const Digest& digest, const std::string& file) {
       fmt::format("cannot link `{}` to `{}`: {}", path_of(digest), target, std::strerror(error)));
 }
 
-void ContentStore::unpin(const std::string& owner) {
+bool ContentStore::unpin(const std::string& owner) {
   std::lock_guard lock(mutex_);
   index_.unpin(owner);
+  return !has_room_for(0);
+}
+
+void ContentStore::note_made(const std::vector<Content>& contents) {
+  std::lock_guard lock(mutex_);
+  for (const Content& content : contents)
+    if (!index_.knows(content.digest)) index_.use(content.digest, *content.size);
+}
+
+void ContentStore::trim() {
+  std::vector<Gone> gone;
+  {
+    std::lock_guard lock(mutex_);
+    evict_for(0, gone);
+  }
+  remove(gone);
 }
 
 ContentStore::Usage ContentStore::usage() const {
   std::lock_guard lock(mutex_);
   return {index_.bytes(), index_.pinned_bytes(), bytes_max_, evicted_, evicted_bytes_};
+}
+
+std::vector<Content> ContentStore::large(size_t count_max) const {
+  std::vector<Content> contents;
+  std::lock_guard lock(mutex_);
+  for (const auto& [digest, size] : index_.newest(kLargeBytes, count_max))
+    contents.push_back({digest, size});
+  return contents;
+}
+
+void ContentStore::on_gone(std::function<void(const Digest&)> told) {
+  std::lock_guard lock(telling_);
+  on_gone_ = std::move(told);
+}
+
+void ContentStore::tell_gone(const Digest& digest) {
+  std::lock_guard lock(telling_);
+  if (on_gone_) on_gone_(digest);
 }
 
 Result<std::unique_ptr<Incoming>> ContentStore::begin(const Digest& digest, uint64_t size) {
@@ -192,21 +258,20 @@ Result<std::unique_ptr<Incoming>> ContentStore::begin(const Digest& digest, uint
 }
 
 Status ContentStore::reserve(uint64_t size) {
-  std::vector<std::string> moved;
+  std::vector<Gone> gone;
   bool has_room;
   {
     std::lock_guard lock(mutex_);
-    has_room = evict_for(size, moved);
+    has_room = evict_for(size, gone);
     if (has_room) reserved_ += size;
   }
   if (!has_room) {
     find_leftovers();
     std::lock_guard lock(mutex_);
-    has_room = evict_for(size, moved);
+    has_room = evict_for(size, gone);
     if (has_room) reserved_ += size;
   }
-  // Large ones take their time, so they were only moved away under the lock.
-  for (const std::string& path : moved) ::unlink(path.c_str());
+  remove(gone);
   if (has_room) return {};
   std::lock_guard lock(mutex_);
   return environment_error(fmt::format(
@@ -215,24 +280,32 @@ Status ContentStore::reserve(uint64_t size) {
       size, dir_, bytes_max_, index_.pinned_bytes(), reserved_));
 }
 
+// Large ones take their time, so they were only moved away under the lock.
+void ContentStore::remove(const std::vector<Gone>& gone) {
+  for (const Gone& each : gone) {
+    ::unlink(each.path.c_str());
+    if (each.size >= kLargeBytes) tell_gone(each.digest);
+  }
+}
+
 bool ContentStore::has_room_for(uint64_t size) const {
   uint64_t taken = index_.bytes() + reserved_;
   return bytes_max_ == 0 || (size <= bytes_max_ && taken <= bytes_max_ - size);
 }
 
-bool ContentStore::evict_for(uint64_t size, std::vector<std::string>& moved) {
+bool ContentStore::evict_for(uint64_t size, std::vector<Gone>& gone) {
   uint64_t used = 0;
   while (!has_room_for(size)) {
     const auto* next = index_.next_unpinned(used);
     if (next == nullptr) return false;
     used = next->second.used;
-    evict(next->first, next->second, moved);
+    evict(next->first, next->second, gone);
   }
   return true;
 }
 
 void ContentStore::evict(const Digest& digest, const ContentIndex::Entry& entry,
-                         std::vector<std::string>& moved) {
+                         std::vector<Gone>& gone) {
   std::string path = path_of(digest);
   auto now = facts_of(path);
   // What the store did not write, or was touched since, an attempt has made or found made already,
@@ -242,7 +315,7 @@ void ContentStore::evict(const Digest& digest, const ContentIndex::Entry& entry,
   if (now) {
     std::string away = dir_ + "/objects/tmp-" + random_name();
     if (::rename(path.c_str(), away.c_str()) != 0) return;
-    moved.push_back(away);
+    gone.push_back({digest, now->size, away});
     evicted_++;
     evicted_bytes_ += now->size;
   }

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/base/objects.hpp"
@@ -28,6 +29,9 @@ struct Content {
   Digest digest;
   std::optional<uint64_t> size;
 };
+
+/// Content that is worth to be had from whoever is nearest, and to be known of.
+constexpr uint64_t kLargeBytes = 256u << 10;
 
 class Incoming;
 
@@ -63,10 +67,25 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   /// `may_change`: others may write to it, as to an input that is read in place. No disk.
   void lend(const std::string& owner, const Digest& digest, const std::string& path,
             bool may_change);
-  void unpin(const std::string& owner);
+  /// Whether more is here now than may be, of which some may go: trim() is due. No disk.
+  bool unpin(const std::string& owner);
+  /// An attempt has made these, or found them made. No disk.
+  void note_made(const std::vector<Content>& contents);
+  /// Lets go of what is beyond the limit and may go.
+  void trim();
+  /// What is fetched to be linked to another place, and then is no object any more, is counted: the
+  /// same may be fetched for several. The last one's was_placed() removes the object.
+  void will_place(const Digest& digest);
+  void was_placed(const Digest& digest);
   /// What is under objects/ is at `file`, a path below the folder, too: durable, whatever was
   /// there.
   Status link_to(const Digest& digest, const std::string& file);
+
+  /// Large content that is here, what was used last first.
+  std::vector<Content> large(size_t count_max) const;
+  /// `told` is called of large content that goes, by whichever thread, and no more once another
+  /// was given.
+  void on_gone(std::function<void(const Digest&)> told);
 
   struct Usage {
     uint64_t bytes = 0, pinned_bytes = 0, bytes_max = 0;
@@ -81,9 +100,15 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   Status find_what_is_there();
   void find_leftovers();
   Status reserve(uint64_t size);
-  bool evict_for(uint64_t size, std::vector<std::string>& moved);
-  void evict(const Digest& digest, const ContentIndex::Entry& entry,
-             std::vector<std::string>& moved);
+  struct Gone {
+    Digest digest;
+    uint64_t size = 0;
+    std::string path;  // where it was moved to
+  };
+  bool evict_for(uint64_t size, std::vector<Gone>& gone);
+  void remove(const std::vector<Gone>& gone);
+  void evict(const Digest& digest, const ContentIndex::Entry& entry, std::vector<Gone>& gone);
+  void tell_gone(const Digest& digest);
   bool has_room_for(uint64_t size) const;
   void took(const Digest& digest, uint64_t size);
   void release(uint64_t size);
@@ -95,8 +120,11 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   SoundObjects sound_;
   mutable std::mutex mutex_;
   ContentIndex index_;
+  std::unordered_map<Digest, int, DigestHash> placing_;
   uint64_t reserved_ = 0;
   uint64_t evicted_ = 0, evicted_bytes_ = 0;
+  std::mutex telling_;
+  std::function<void(const Digest&)> on_gone_;
 };
 
 /// Content that comes in, piece after piece. write() and hash() each take every byte in order, and

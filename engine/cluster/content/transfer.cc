@@ -39,6 +39,8 @@ bool ContentTransfer::on_message(std::string_view bytes) {
       return fetching_->on_offer(message.offer());
     case content::Message::kMissing:
       return fetching_->on_missing(message.missing());
+    case content::Message::kElsewhere:
+      return fetching_->on_elsewhere(message.elsewhere());
     default:
       return false;
   }
@@ -48,6 +50,10 @@ void ContentTransfer::end(const Error& why) {
   serving_->end();
   fetching_->end(why);
   line_->end();
+}
+
+Progress ContentTransfer::progress() const {
+  return {line_->heard, fetching_->awaits(), fetching_->is_idle()};
 }
 
 TransferCounters ContentTransfer::counters() const {

@@ -14,6 +14,13 @@
 
 namespace flow::cluster {
 
+/// Of what this side fetches.
+struct Progress {
+  uint64_t heard = 0;   // grows with each answer and each put
+  bool awaits = false;  // the peer owes one
+  bool is_idle = true;  // nothing is fetched
+};
+
 /// Thread-safe.
 class ContentTransfer {
  public:
@@ -31,6 +38,7 @@ class ContentTransfer {
   /// Every fetch ends with this error, those to come too; nothing is served any more.
   void end(const Error& why);
 
+  Progress progress() const;
   TransferCounters counters() const;
 
  private:

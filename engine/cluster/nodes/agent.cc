@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 
 #include "engine/base/cbor.hpp"
 #include "engine/base/ids.hpp"
@@ -17,12 +19,24 @@ namespace {
 constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // of one session
 constexpr int kContentThreads = 2;
 
+/// By a signal that a batch system sends to all processes of a job.
+bool was_told_to_end(const Report& report) {
+  if (report.kind != Report::Kind::finished || report.outcome != Report::Outcome::failed)
+    return false;
+  constexpr int kShell = 128;  // what a shell says of a program that a signal ended
+  core::Cause cause = report.failure.cause;
+  int code = report.failure.code;
+  auto is = [code](int base) { return code == base + SIGTERM || code == base + SIGUSR2; };
+  return (cause == core::Cause::signal && is(0)) || (cause == core::Cause::exit_code && is(kShell));
+}
+
 }  // namespace
 
 Agent::Agent(Options options)
     : options_(std::move(options)), process_(random_name()), jobs_(kContentThreads) {}
 
 Agent::~Agent() {
+  options_.store->on_gone(nullptr);
   disconnect(environment_error("this worker ends"));
   worker_.reset();
 }
@@ -33,6 +47,8 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
   FLOW_TRY(spool);
   agent->spool_ = std::move(*spool);
   agent->take_up_spool();
+  agent->options_.store->on_gone(
+      [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
   auto worker = make(
       [self = agent.get()](std::vector<Report> reports) { self->on_reports(std::move(reports)); });
   FLOW_TRY(worker);
@@ -63,12 +79,21 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& pe
     on_way_.clear();
     on_way_bytes_ = 0;
     first_.assign(1, join_message());
+    if (!draining_.empty()) first_.push_back(draining_message());
+    for (const auto& [id, meeting] : meetings_) first_.push_back(meeting);
+    news_.here = options_.store->large(kNewsMax);
+    news_.gone.clear();
+    has_news_ = true;
     TransferOptions transfer;
     transfer.store = options_.store;
     transfer.jobs = &jobs_;
     transfer.link = std::move(link);
     transfer.send = [this](std::string_view message) { send_content(message); };
     transfer.peer = peer;
+    transfer.elsewhere = options_.elsewhere;
+    transfer.on_moved = [this](bool is_out, const Content& content) {
+      if (!is_out) note_moved(&Traffic::from_head, content);
+    };
     transfer_ = std::make_shared<ContentTransfer>(transfer);
     for (auto& [id, staged] : staged_) {
       auto fresh = std::make_shared<Staged>(*staged);
@@ -103,10 +128,69 @@ std::string Agent::join_message() {
   joining.host = options_.host;
   joining.process = process_;
   joining.spool = spool_->id();
-  for (const auto& [id, end] : attempts_) joining.attempts.push_back(id);
+  joining.serves_at = options_.serves_at();
+  for (const auto& [id, end] : attempts_) {
+    bool is_next = joining.attempts.empty() || joining.attempts.back() != id.attempt;
+    if (is_next) joining.attempts.push_back(id.attempt);
+  }
   nodes::FromWorker message;
   put_joining(joining, *message.mutable_join());
   return message.SerializeAsString();
+}
+
+std::string Agent::draining_message() const {
+  nodes::FromWorker message;
+  message.set_draining(draining_);
+  return message.SerializeAsString();
+}
+
+// First it is said: what comes back then does not come here again.
+void Agent::drain(int64_t grace_ms, const std::string& why) {
+  std::vector<RankId> unbegun;
+  {
+    std::lock_guard lock(mutex_);
+    draining_ = why;
+    drains_.notify_all();
+    if (send_) first_.push_back(draining_message());
+    for (const auto& [id, staged] : staged_) unbegun.push_back(id);
+    staged_.clear();
+  }
+  pump();
+  for (const RankId& id : unbegun) give_back(id);
+  worker_->drain(grace_ms);
+}
+
+void Agent::await_drain(const std::vector<Report>& reports) {
+  constexpr auto kWhile = std::chrono::milliseconds(200);
+  if (std::none_of(reports.begin(), reports.end(), was_told_to_end)) return;
+  std::unique_lock lock(mutex_);
+  drains_.wait_for(lock, kWhile, [this] { return !draining_.empty(); });
+}
+
+void Agent::give_back(const RankId& id) {
+  Report report{};
+  report.kind = Report::Kind::returned;
+  report.id = id.attempt;
+  report.rank = id.rank;
+  on_reports({report});
+}
+
+void Agent::tell_drained(Report& report) const {
+  bool is_cut_short = !draining_.empty() && report.kind == Report::Kind::finished &&
+                      (report.outcome == Report::Outcome::stopped || was_told_to_end(report));
+  if (!is_cut_short) return;
+  report.failure = {};
+  // Of a gang rank 0 is the one that saves, and whose end counts.
+  if (report.rank > 0 || saved_.contains(report.rank_id())) {
+    report.outcome = Report::Outcome::stopped;
+    return;
+  }
+  report.outcome = Report::Outcome::failed;
+  report.failure.cause = core::Cause::preempted;
+  report.failure.message = fmt::format(
+      "its worker `{}` had to leave ({}) before it came to its end, and it had saved "
+      "nothing: `ctx:checkpoint` and `ctx:step` keep what was done",
+      options_.host.name, draining_);
 }
 
 // Orders whose content was on its way wait for the next session.
@@ -158,6 +242,11 @@ bool Agent::take(nodes::ToWorker& message) {
       worker_->ack_saved(attempt_id(message.saved().id()), message.saved().name(),
                          message.saved().ok());
       return true;
+    case nodes::ToWorker::kPeers: {
+      const auto& peers = message.peers().whereabouts();
+      worker_->meet(attempt_id(message.peers().id()), {peers.begin(), peers.end()});
+      return true;
+    }
     case nodes::ToWorker::kTook:
       take_taken(message.took());
       return true;
@@ -199,19 +288,29 @@ bool Agent::take_order(nodes::Order& in) {
   if (bundle == bundles_.end() || environment == environments_.end()) return false;
   order.bundle_bytes = bundle->second;
   order.environment = environment->second;
+  if (order.is_spread) order.towards = options_.head;
   if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
   auto staged = std::make_shared<Staged>();
   staged->commit = commits_.local(in.start().commit());
   staged->needed = needed_content(order);
   staged->order = std::move(order);
+  bool is_refused = false;
   {
     std::lock_guard lock(mutex_);
-    if (!attempts_.emplace(staged->order.id, 0).second) return true;  // it is here already
-    if (!staged->needed.empty()) staged_[staged->order.id] = staged;
+    if (!attempts_.emplace(staged->order.rank_id(), 0).second) return true;  // it is here already
+    is_refused = !draining_.empty();
+    if (!is_refused && !staged->needed.empty()) staged_[staged->order.rank_id()] = staged;
+  }
+  if (is_refused) {
+    give_back(staged->order.rank_id());
+    return true;
   }
   std::vector<Digest> digests;
-  for (const Needed& each : staged->needed) digests.push_back(each.content.digest);
-  options_.store->pin(owner_of(staged->order.id), digests);
+  for (const Needed& each : staged->needed) {
+    digests.push_back(each.content.digest);
+    if (!each.file.empty()) options_.store->will_place(each.content.digest);
+  }
+  options_.store->pin(owner_of(staged->order.rank_id()), digests);
   if (staged->needed.empty()) {
     begin(staged);
   } else {
@@ -236,7 +335,7 @@ void Agent::fetch(const StagedPtr& staged) {
 
 void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
                        const Status& status) {
-  const core::AttemptId& id = staged->order.id;
+  const RankId id = staged->order.rank_id();
   {
     std::lock_guard lock(mutex_);
     if (!status.ok() && !staged->problem) staged->problem = status.error();
@@ -246,9 +345,12 @@ void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTra
     staged_.erase(found);
   }
   for (const Needed& each : staged->needed) {
-    if (staged->problem || each.file.empty()) continue;
-    auto placed = place_checkpoint(*options_.store, each);
-    if (!placed.ok()) staged->problem = placed.error();
+    if (each.file.empty()) continue;
+    if (!staged->problem) {
+      auto placed = place_checkpoint(*options_.store, each);
+      if (!placed.ok()) staged->problem = placed.error();
+    }
+    options_.store->was_placed(each.content.digest);
   }
   if (staged->problem) return fail(id, staged->problem->message);
   begin(staged);
@@ -260,10 +362,11 @@ void Agent::begin(const StagedPtr& staged) {
   worker_->stage(std::move(orders), staged->commit);
 }
 
-void Agent::fail(const core::AttemptId& id, const std::string& why) {
+void Agent::fail(const RankId& id, const std::string& why) {
   Report report{};
   report.kind = Report::Kind::finished;
-  report.id = id;
+  report.id = id.attempt;
+  report.rank = id.rank;
   report.outcome = Report::Outcome::failed;
   report.failure.cause = core::Cause::staging;
   report.failure.message = "what it takes could not be fetched to its worker: " + why;
@@ -271,16 +374,26 @@ void Agent::fail(const core::AttemptId& id, const std::string& why) {
 }
 
 bool Agent::stop_staged(const core::AttemptId& id) {
+  std::vector<Report> reports;
+  bool are_all = true;
   {
     std::lock_guard lock(mutex_);
-    if (staged_.erase(id) == 0) return false;
+    for (auto rank = attempts_.lower_bound({id, 0}); rank != attempts_.end(); ++rank) {
+      if (rank->first.attempt != id) break;
+      if (staged_.erase(rank->first) == 0) {
+        are_all = false;
+        continue;
+      }
+      Report& report = reports.emplace_back();
+      report.kind = Report::Kind::finished;
+      report.id = id;
+      report.rank = rank->first.rank;
+      report.outcome = Report::Outcome::stopped;
+    }
   }
-  Report report{};
-  report.kind = Report::Kind::finished;
-  report.id = id;
-  report.outcome = Report::Outcome::stopped;
-  on_reports({report});
-  return true;
+  bool was_staged = !reports.empty();
+  if (was_staged) on_reports(std::move(reports));
+  return was_staged && are_all;
 }
 
 bool Agent::take_release(uint64_t commit) {
@@ -329,11 +442,13 @@ void Agent::take_taken(uint64_t number) {
 }
 
 void Agent::forget_ended(uint64_t number) {
+  bool is_over_limit = false;
   while (!ends_.empty() && ends_.front().first <= number) {
     attempts_.erase(ends_.front().second);
-    options_.store->unpin(owner_of(ends_.front().second));
+    is_over_limit = options_.store->unpin(owner_of(ends_.front().second));
     ends_.pop_front();
   }
+  if (is_over_limit) jobs_.post([store = options_.store] { store->trim(); });
 }
 
 // What a report names stays here until the head has it.
@@ -341,26 +456,79 @@ void Agent::keep_content(const Report& report) {
   auto needed = needed_content(report);
   if (!needed.ok() || needed->empty()) return;  // the head says what is wrong with it
   std::vector<Digest> digests;
-  for (const Needed& each : *needed)
-    if (each.file.empty()) digests.push_back(each.content.digest);
-  options_.store->pin(owner_of(report.id), digests);
-  lend(*options_.store, report.id, *needed);
+  std::vector<Content> made;
+  for (const Needed& each : *needed) {
+    if (!each.file.empty()) continue;
+    digests.push_back(each.content.digest);
+    if (!each.origin.empty()) continue;
+    made.push_back(each.content);
+    tell_here(each.content);
+  }
+  options_.store->note_made(made);
+  options_.store->pin(owner_of(report.rank_id()), digests);
+  lend(*options_.store, report.rank_id(), *needed);
+}
+
+void Agent::note_moved(Moved Traffic::*way, const Content& content) {
+  {
+    std::lock_guard lock(mutex_);
+    Moved& moved = news_.traffic.*way;
+    moved.pieces++;
+    moved.bytes += *content.size;
+    has_news_ = true;
+    if (way != &Traffic::to_workers) tell_here(content);
+  }
+  pump();
+}
+
+// Under the lock. What is not told is fetched from elsewhere.
+void Agent::tell_here(const Content& content) {
+  if (!send_ || *content.size < kLargeBytes || news_.here.size() >= kNewsMax) return;
+  news_.here.push_back(content);
+  has_news_ = true;
+}
+
+void Agent::tell_gone(const Digest& digest) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!send_ || news_.gone.size() >= kNewsMax) return;
+    news_.gone.push_back(digest);
+    has_news_ = true;
+  }
+  pump();
+}
+
+void Agent::tell_meeting(const Report& report) {
+  nodes::FromWorker message;
+  *message.mutable_meeting()->mutable_id() = wire_name(report.id, report.rank);
+  message.mutable_meeting()->set_whereabouts(report.text);
+  std::string& bytes = meetings_[report.rank_id()] = message.SerializeAsString();
+  if (send_) first_.push_back(bytes);
 }
 
 void Agent::note_end(const Report& report, uint64_t number) {
   if (!tells_end(report)) return;
-  attempts_[report.id] = number;
-  ends_.emplace_back(number, report.id);
+  saved_.erase(report.rank_id());
+  attempts_[report.rank_id()] = number;
+  ends_.emplace_back(number, report.rank_id());
+  meetings_.erase(report.rank_id());
 }
 
 void Agent::on_reports(std::vector<Report> reports) {
+  await_drain(reports);
   size_t logs = 0;
   std::string problem;
   {
     std::lock_guard lock(mutex_);
     for (Report& report : reports) {
+      if (report.kind == Report::Kind::meeting) {
+        tell_meeting(report);
+        continue;
+      }
       owed_logs_ += report.cost;
       uint64_t number = spool_->last() + 1;
+      if (report.kind == Report::Kind::saved) saved_.insert(report.rank_id());
+      tell_drained(report);
       keep_content(report);
       note_end(report, number);
       nodes::FromWorker message;
@@ -398,6 +566,15 @@ bool Agent::next_message(std::string& message) {
   if (!first_.empty()) {
     message = std::move(first_.front());
     first_.pop_front();
+    return true;
+  }
+  if (has_news_) {
+    nodes::FromWorker news;
+    put_news(news_, *news.mutable_news());
+    message = news.SerializeAsString();
+    news_.here.clear();
+    news_.gone.clear();
+    has_news_ = false;
     return true;
   }
   if (!is_welcome_ || on_way_bytes_ >= kOnWayBytesMax) return false;

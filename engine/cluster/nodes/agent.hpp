@@ -3,12 +3,14 @@
 // wait in the spool.
 #pragma once
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +37,11 @@ class Agent {
     std::string spool_dir;
     std::shared_ptr<ContentStore> store;  // of the worker's own folder
     core::HostInfo host;
+    std::string head;  // address: in its direction are the ranks of other machines
+    /// Where other workers ask this one for content; "" nowhere.
+    std::function<std::string()> serves_at = [] { return std::string(); };
+    /// As TransferOptions::elsewhere.
+    std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
     /// Told of what somebody should read in a log, on any thread; it must not block.
     std::function<void(std::string)> on_note = [](std::string) {};
   };
@@ -47,6 +54,10 @@ class Agent {
   void disconnect(const Error& why);
   /// What the head sent. False where that is no message of a head's: the session is to end.
   bool on_message(std::string_view piece);
+  /// Begins nothing more, and asks what runs to stop within `grace_ms`. `why` is for people.
+  void drain(int64_t grace_ms, const std::string& why);
+  /// Content came from the head or from another worker, or went to one. The head is told.
+  void note_moved(Moved Traffic::*way, const Content& content);
   /// Attempts that run here or whose end the head has not taken yet.
   size_t attempts() const;
 
@@ -69,6 +80,11 @@ class Agent {
   bool take_order(nodes::Order& in);
   bool take_welcome(uint64_t taken);
   bool take_release(uint64_t commit);
+  /// Who ends this worker by a signal may have sent it to what runs here too, and that be first.
+  void await_drain(const std::vector<Report>& reports);
+  void give_back(const RankId& id);
+  /// What was cut short by a drain and had saved nothing is to begin anew elsewhere.
+  void tell_drained(Report& report) const;
   void take_taken(uint64_t number);
   /// The order begins when what it needs is here.
   struct Staged {
@@ -84,14 +100,19 @@ class Agent {
   void on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
                   const Status& status);
   void begin(const StagedPtr& staged);
-  void fail(const core::AttemptId& id, const std::string& why);
-  /// Of an order that has not begun; false where it has.
+  void fail(const RankId& id, const std::string& why);
+  /// Of orders that have not begun; false where one has.
   bool stop_staged(const core::AttemptId& id);
   void keep_content(const Report& report);
+  void tell_here(const Content& content);
+  void tell_gone(const Digest& digest);
+  /// The head that hears of it may die: it is said again to each, until the rank ends.
+  void tell_meeting(const Report& report);
   void on_reports(std::vector<Report> reports);
   void note_end(const Report& report, uint64_t number);
   void forget_ended(uint64_t number);
   std::string join_message();
+  std::string draining_message() const;
   /// Sends what may be sent, in its order, on one thread at a time.
   void pump();
   bool next_message(std::string& message);
@@ -102,12 +123,18 @@ class Agent {
 
   mutable std::mutex mutex_;
   std::unique_ptr<Spool> spool_;
-  std::map<core::AttemptId, uint64_t> attempts_;  // and the number of what told its end; 0: it runs
-  std::deque<std::pair<uint64_t, core::AttemptId>> ends_;
-  std::map<core::AttemptId, StagedPtr> staged_;
+  std::set<RankId> saved_;  // those that run and have saved something
+  std::condition_variable drains_;
+  std::string draining_;                 // why; "" while it takes orders
+  std::map<RankId, uint64_t> attempts_;  // and the number of what told its end; 0: it runs
+  std::deque<std::pair<uint64_t, RankId>> ends_;
+  std::map<RankId, StagedPtr> staged_;
+  std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
   std::shared_ptr<ContentTransfer> transfer_;  // of this session
   Send send_;                                  // null while there is no session
   std::deque<std::string> first_;              // messages that go before reports
+  ContentNews news_;                           // that are to be told
+  bool has_news_ = false;
   bool is_welcome_ = false;
   std::deque<std::pair<uint64_t, size_t>> on_way_;  // reports that were sent: number and bytes
   uint64_t on_way_bytes_ = 0;

@@ -1,9 +1,11 @@
-// The head's side of its workers: listens, and has a RemoteWorker for each session with one.
+// The head's side of its workers: listens, and has a RemoteWorker for each session with one. Its
+// clients come to the same place.
 #pragma once
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "engine/cluster/nodes/holders.hpp"
 #include "engine/cluster/nodes/intake.hpp"
 #include "engine/cluster/nodes/places.hpp"
 #include "engine/cluster/nodes/remote_worker.hpp"
@@ -17,7 +19,9 @@ class HeadUser {
   virtual ~HeadUser() = default;
   /// A worker asks to join, under the name in `joining`. Why it can't, or "".
   virtual std::string on_join(std::shared_ptr<RemoteHost> host, Joining joining) = 0;
+  virtual void on_draining(RemoteHost& host, const std::string& why) = 0;
   virtual void on_report(RemoteHost& host, TakenReport taken) = 0;
+  virtual void on_meeting(Report report) = 0;
   /// Once, last, of one that joined. `is_for_good`: it left, or nothing was heard of it for so long
   /// that it counts as lost; else it may be back at once.
   virtual void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) = 0;
@@ -29,6 +33,10 @@ struct HeadOptions {
   std::string state_dir;  // where content comes to
   /// Of content that is not under objects/, or null.
   ContentStore::Resolve resolve;
+  /// Which worker has what is noted there.
+  std::shared_ptr<Holders> holders = std::make_shared<Holders>();
+  /// Gives the user of a client's session; null ends it. Without this there are no clients.
+  SessionLink::Accept accept_client;
   /// Told of what somebody should read in a log.
   std::function<void(std::string)> on_note;
 };
@@ -47,6 +55,7 @@ class Head {
 
   Jobs jobs_;
   std::shared_ptr<ContentStore> store_;
+  const std::shared_ptr<Holders> holders_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Listener> listener_;
 };

@@ -10,10 +10,11 @@ namespace {
 
 // What was said can't be committed without its content.
 void make_failure(Report& report, const std::string& problem) {
-  core::AttemptId id = report.id;
+  RankId id = report.rank_id();
   bool was_end = report.kind == Report::Kind::finished;
   report = {};
-  report.id = id;
+  report.id = id.attempt;
+  report.rank = id.rank;
   report.kind = Report::Kind::finished;
   report.outcome = Report::Outcome::failed;
   report.failure.cause = core::Cause::staging;
@@ -38,6 +39,8 @@ void Intake::add(Report report, uint64_t number) {
   {
     std::lock_guard lock(mutex_);
     if (is_over_) return;
+    for (const Needed& each : waiting->needed)
+      if (!each.file.empty()) store_->will_place(each.content.digest);
     waiting_.push_back(waiting);
   }
   auto self = shared_from_this();
@@ -73,14 +76,17 @@ void Intake::deliver_ready() {
 void Intake::finish(Waiting& waiting) {
   TakenReport& taken = waiting.taken;
   for (const Needed& each : waiting.needed) {
-    if (each.file.empty() || !waiting.problem.empty()) continue;
-    auto others = place_checkpoint(*store_, each);
-    if (!others.ok()) {
-      waiting.problem = others.error().message;
-    } else {
-      taken.placed.push_back(store_->dir() + "/" + each.file);
-      taken.obsolete = std::move(*others);
+    if (each.file.empty()) continue;
+    if (waiting.problem.empty()) {
+      auto others = place_checkpoint(*store_, each);
+      if (!others.ok()) {
+        waiting.problem = others.error().message;
+      } else {
+        taken.placed.push_back(store_->dir() + "/" + each.file);
+        taken.obsolete = std::move(*others);
+      }
     }
+    store_->was_placed(each.content.digest);
   }
   taken.is_replaced = !waiting.problem.empty();
   if (taken.is_replaced) make_failure(taken.report, waiting.problem);
@@ -90,6 +96,9 @@ void Intake::finish(Waiting& waiting) {
 void Intake::end() {
   std::lock_guard lock(mutex_);
   is_over_ = true;
+  for (const auto& waiting : waiting_)
+    for (const Needed& each : waiting->needed)
+      if (!each.file.empty()) store_->was_placed(each.content.digest);
   waiting_.clear();
 }
 

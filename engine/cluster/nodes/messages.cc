@@ -2,6 +2,7 @@
 
 #include "engine/cluster/content/needed.hpp"
 #include "engine/core/gpus.hpp"
+#include "engine/core/hosts.hpp"
 #include "engine/executor/wire.hpp"
 #include "engine/worker/slot.hpp"
 
@@ -14,6 +15,13 @@ constexpr char kLast = 0, kMore = 1;
 
 constexpr size_t kNameBytesMax = 64;  // of a process or a spool
 
+void put_moved(const Moved& moved, nodes::Moved& out) {
+  out.set_pieces(moved.pieces);
+  out.set_bytes(moved.bytes);
+}
+
+Moved get_moved(const nodes::Moved& in) { return {in.pieces(), in.bytes()}; }
+
 }  // namespace
 
 void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out) {
@@ -22,6 +30,7 @@ void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out) {
   out.mutable_start()->set_commit(commit);
   out.set_timeout_ms(order.timeout_ms);
   out.set_cpus_milli(order.resources.cpus_milli);
+  out.set_is_spread(order.is_spread);
 }
 
 bool get_order(nodes::Order& in, AttemptOrder& order) {
@@ -29,6 +38,7 @@ bool get_order(nodes::Order& in, AttemptOrder& order) {
             read_start(*in.mutable_start(), order);
   order.timeout_ms = in.timeout_ms();
   order.resources.cpus_milli = in.cpus_milli();
+  order.is_spread = in.is_spread();
   return ok;
 }
 
@@ -52,9 +62,15 @@ void put_joining(const Joining& joining, nodes::Join& out) {
   out.set_cpus_milli(joining.host.cpus_milli);
   out.set_memory_bytes(joining.host.memory_bytes);
   for (const Gpu& gpu : joining.host.gpus) put_gpu(gpu, *out.add_gpus());
+  for (const auto& [name, value] : joining.host.labels) {
+    nodes::Label& label = *out.add_labels();
+    label.set_name(name);
+    label.set_value(value);
+  }
   out.set_process(joining.process);
   out.set_spool(joining.spool);
   for (const core::AttemptId& id : joining.attempts) *out.add_attempts() = wire_name(id);
+  out.set_serves_at(joining.serves_at);
 }
 
 bool get_joining(const nodes::Join& in, Joining& joining) {
@@ -62,12 +78,44 @@ bool get_joining(const nodes::Join& in, Joining& joining) {
   host.cpus_milli = in.cpus_milli();
   host.memory_bytes = in.memory_bytes();
   for (const wire::Gpu& gpu : in.gpus()) host.gpus.push_back(get_gpu(gpu));
+  for (const nodes::Label& label : in.labels())
+    host.labels.emplace_back(label.name(), label.value());
   joining.process = in.process();
   joining.spool = in.spool();
   for (const wire::AttemptName& name : in.attempts()) joining.attempts.push_back(attempt_id(name));
+  joining.serves_at = in.serves_at();
   bool is_named = !joining.process.empty() && joining.process.size() <= kNameBytesMax &&
                   !joining.spool.empty() && joining.spool.size() <= kNameBytesMax;
-  return is_named && host.cpus_milli >= 0 && host.memory_bytes >= 0 && core::are_sound(host.gpus);
+  return is_named && joining.serves_at.size() <= kAddressBytesMax && host.cpus_milli >= 0 &&
+         host.memory_bytes >= 0 && core::are_sound(host.gpus) && core::are_sound(host.labels);
+}
+
+void put_news(const ContentNews& news, nodes::ContentNews& out) {
+  for (const Content& content : news.here) {
+    nodes::Large& large = *out.add_here();
+    large.set_digest(std::string(content.digest.view()));
+    large.set_size(*content.size);
+  }
+  for (const Digest& digest : news.gone) out.add_gone(std::string(digest.view()));
+  put_moved(news.traffic.from_head, *out.mutable_from_head());
+  put_moved(news.traffic.from_workers, *out.mutable_from_workers());
+  put_moved(news.traffic.to_workers, *out.mutable_to_workers());
+}
+
+bool get_news(const nodes::ContentNews& in, ContentNews& news) {
+  auto count = [](const auto& list) { return static_cast<size_t>(list.size()); };
+  bool is_sound = count(in.here()) <= kNewsMax && count(in.gone()) <= kNewsMax;
+  for (const nodes::Large& large : in.here()) {
+    Content& content = news.here.emplace_back();
+    content.size = large.size();
+    is_sound = is_sound && large.size() <= kContentBytesMax &&
+               Digest::from_bytes(large.digest(), content.digest);
+  }
+  for (const std::string& digest : in.gone())
+    is_sound = is_sound && Digest::from_bytes(digest, news.gone.emplace_back());
+  news.traffic = {get_moved(in.from_head()), get_moved(in.from_workers()),
+                  get_moved(in.to_workers())};
+  return is_sound;
 }
 
 std::vector<std::string> pieces_of(std::string_view message) {

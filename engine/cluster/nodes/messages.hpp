@@ -6,13 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/cluster/content/line.hpp"
 #include "engine/cluster/nodes/protocol.pb.h"
 #include "engine/worker/worker.hpp"
 
 namespace flow::cluster {
 
 /// What the messages hold, as a session's greeting tells it: both sides have the same.
-constexpr uint32_t kMessagesSchema = 2;
+constexpr uint32_t kMessagesSchema = 5;
 
 /// All but the bundle's bytes and the environment, which go ahead of it.
 void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out);
@@ -33,10 +34,32 @@ struct Joining {
   std::string process;  // this life of the worker
   std::string spool;    // whose numbers its reports have
   std::vector<core::AttemptId> attempts;
+  std::string serves_at;  // where other workers ask it for content; "" nowhere
 };
 void put_joining(const Joining& joining, nodes::Join& out);
 /// False where that can't be.
 bool get_joining(const nodes::Join& in, Joining& joining);
+
+/// Pieces of content and their bytes.
+struct Moved {
+  uint64_t pieces = 0, bytes = 0;
+  bool operator==(const Moved&) const = default;
+};
+/// What a worker fetched, and what it gave to others, since it began.
+struct Traffic {
+  Moved from_head, from_workers, to_workers;
+  bool operator==(const Traffic&) const = default;
+};
+constexpr size_t kNewsMax = 4'096;  // contents in one message
+/// What changed of the large content that a worker has. Sizes are known.
+struct ContentNews {
+  std::vector<Content> here;
+  std::vector<Digest> gone;
+  Traffic traffic;
+};
+void put_news(const ContentNews& news, nodes::ContentNews& out);
+/// False where that can't be.
+bool get_news(const nodes::ContentNews& in, ContentNews& news);
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kWholeBytesMax = size_t{512} << 20;

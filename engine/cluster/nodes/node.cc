@@ -5,24 +5,27 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/base/address.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/ids.hpp"
 
 namespace flow::cluster {
+
+namespace {
+
+constexpr int kContentThreads = 2;
+
+}  // namespace
 
 /// One session with the head.
 class Node::Life final : public SessionUser {
  public:
   explicit Life(Node& node) : node_(node) {}
   /// Before anything is told.
-  void attach(const std::shared_ptr<SessionLink>& link) {
-    std::lock_guard lock(mutex_);
-    link_ = link;
-    attached_.notify_all();
-  }
+  void attach(std::shared_ptr<SessionLink> link) { link_.attach(std::move(link)); }
 
   void on_open(const Peer& peer) override {
-    auto link = this->link();
+    auto link = link_.get();
     {
       std::lock_guard lock(node_.mutex_);
       node_.is_open_ = true;
@@ -36,13 +39,14 @@ class Node::Life final : public SessionUser {
                           "node `" + peer.node + "` at " + link->link()->description());
   }
   void on_message(std::string message) override {
-    if (!node_.agent_->on_message(message)) link()->end("what came is no message of a head's");
+    if (!node_.agent_->on_message(message)) link_.get()->end("what came is no message of a head's");
   }
   void on_suspect(const std::string& why) override { node_.options_.on_note(why); }
   void on_heard_again() override { node_.options_.on_note("the head is heard again"); }
   void on_end(EndKind, const Error& why) override {
     node_.agent_->disconnect(why);
     std::lock_guard lock(node_.mutex_);
+    if (node_.is_open_) node_.alone_since_us_ = monotonic_us();
     node_.is_up_ = node_.is_open_ = false;
     // Who finds no head for a day says so once.
     if (!node_.quit_ && node_.last_note_ != why.message) {
@@ -53,26 +57,33 @@ class Node::Life final : public SessionUser {
   }
 
  private:
-  std::shared_ptr<SessionLink> link() {
-    std::unique_lock lock(mutex_);
-    attached_.wait(lock, [this] { return link_ != nullptr; });
-    return link_;
-  }
-
   Node& node_;
-  std::mutex mutex_;
-  std::condition_variable attached_;
-  std::shared_ptr<SessionLink> link_;
+  AwaitedLink link_;
 };
+
+Node::Node(NodeOptions options) : options_(std::move(options)), jobs_(kContentThreads) {}
 
 Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions options,
                                           const Agent::MakeWorker& make) {
   std::unique_ptr<Node> node(new Node(std::move(options)));
-  auto agent = Agent::start(node->options_.agent, make);
-  FLOW_TRY(agent);
-  node->agent_ = std::move(*agent);
   node->sessions_ =
       std::make_unique<Sessions>(transport, node->options_.session, node->options_.on_note);
+  FellowsOptions fellows;
+  fellows.store = node->options_.agent.store;
+  fellows.on_moved = [self = node.get()](bool is_out, const Content& content) {
+    self->agent_->note_moved(is_out ? &Traffic::to_workers : &Traffic::from_workers, content);
+  };
+  node->fellows_ = std::make_shared<Fellows>(*node->sessions_, node->jobs_, fellows);
+  Agent::Options agent_options = node->options_.agent;
+  agent_options.head = node->options_.head;
+  agent_options.serves_at = [fellows = node->fellows_] { return fellows->address(); };
+  agent_options.elsewhere = [fellows = node->fellows_](const Content& content, Addresses from,
+                                                       OnFetched done) {
+    fellows->fetch(content, std::move(from), std::move(done));
+  };
+  auto agent = Agent::start(std::move(agent_options), make);
+  FLOW_TRY(agent);
+  node->agent_ = std::move(*agent);
   node->thread_ = engine_thread([self = node.get()] { self->loop(); });
   return node;
 }
@@ -84,6 +95,7 @@ Node::~Node() {
     wake_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+  fellows_->end();
   sessions_.reset();
 }
 
@@ -92,10 +104,26 @@ bool Node::is_connected() const {
   return is_open_;
 }
 
+int64_t Node::alone_ms() const {
+  std::lock_guard lock(mutex_);
+  return is_open_ ? 0 : (monotonic_us() - alone_since_us_) / 1000;
+}
+
 int64_t Node::pause_ms(int tries) const {
   constexpr int kDoublings = 10;
   int64_t longest = std::min(kRetryLastMs, kRetryFirstMs << std::min(tries, kDoublings));
   return longest / 2 + static_cast<int64_t>(random_u64() % static_cast<uint64_t>(longest / 2 + 1));
+}
+
+// Where the head is this machine's alone, so are they; else at the address that others have on the
+// way here. There may be no way to the head yet.
+void Node::serve_fellows() {
+  if (!fellows_->address().empty()) return;
+  auto head = parse_address(options_.head);
+  auto own = head.ok() ? own_host_towards(*head) : Result<std::string>(head.error());
+  Status listens = own.ok() ? fellows_->listen(address_text({*own, 0})) : Status(own.error());
+  if (listens.ok() || std::exchange(told_unserved_, true)) return;
+  options_.on_note("other workers can't fetch content from this one: " + listens.error().message);
 }
 
 void Node::loop() {
@@ -103,6 +131,7 @@ void Node::loop() {
   while (!quit_) {
     is_up_ = true;
     lock.unlock();
+    serve_fellows();
     auto life = std::make_shared<Life>(*this);
     auto link = sessions_->connect(options_.head, life);
     if (link.ok()) life->attach(*link);

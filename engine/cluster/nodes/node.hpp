@@ -7,7 +7,9 @@
 #include <string>
 #include <thread>
 
+#include "engine/base/clock.hpp"
 #include "engine/cluster/nodes/agent.hpp"
+#include "engine/cluster/nodes/fellows.hpp"
 #include "engine/cluster/sessions.hpp"
 
 namespace flow::cluster {
@@ -33,23 +35,32 @@ class Node {
   ~Node();
 
   bool is_connected() const;
+  /// How long there has been no head; 0 while there is one.
+  int64_t alone_ms() const;
+  /// As Agent::drain.
+  void drain(int64_t grace_ms, const std::string& why) { agent_->drain(grace_ms, why); }
   const Agent& agent() const { return *agent_; }
 
  private:
   class Life;
-  explicit Node(NodeOptions options) : options_(std::move(options)) {}
+  explicit Node(NodeOptions options);
   void loop();
+  void serve_fellows();
   int64_t pause_ms(int tries) const;
 
   const NodeOptions options_;
   std::unique_ptr<Agent> agent_;
+  Jobs jobs_;  // of what moves between workers
   std::unique_ptr<Sessions> sessions_;
+  std::shared_ptr<Fellows> fellows_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;
   bool is_up_ = false, is_open_ = false;  // there is a session, and it is open
   int tries_ = 0;                         // since there was one
+  int64_t alone_since_us_ = monotonic_us();
   std::string last_note_;
+  bool told_unserved_ = false;
   std::thread thread_;
 };
 

@@ -9,11 +9,12 @@ namespace flow::cluster {
 
 namespace fs = std::filesystem;
 
-std::string owner_of(const core::AttemptId& id) {
-  return fmt::format("{} {} {} {}", id.run, id.unit, id.attempt, id.epoch);
+std::string owner_of(const RankId& id) {
+  const core::AttemptId& of = id.attempt;
+  return fmt::format("{} {} {} {} {}", of.run, of.unit, of.attempt, of.epoch, id.rank);
 }
 
-void lend(ContentStore& store, const core::AttemptId& id, const std::vector<Needed>& needed) {
+void lend(ContentStore& store, const RankId& id, const std::vector<Needed>& needed) {
   for (const Needed& each : needed) {
     if (!each.origin.empty()) store.lend(owner_of(id), each.content.digest, each.origin, true);
     if (!each.file.empty())
@@ -22,9 +23,8 @@ void lend(ContentStore& store, const core::AttemptId& id, const std::vector<Need
 }
 
 Result<std::vector<std::string>> place_checkpoint(ContentStore& store, const Needed& needed) {
-  FLOW_TRY(store.link_to(needed.content.digest, needed.file));
-  ::unlink(store.path_of(needed.content.digest).c_str());
   fs::path target = store.dir() + "/" + needed.file;
+  FLOW_TRY(store.link_to(needed.content.digest, needed.file));
   std::vector<std::string> others;
   std::error_code failed;
   for (fs::directory_iterator at(target.parent_path(), failed), end; !failed && at != end;

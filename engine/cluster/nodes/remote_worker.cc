@@ -25,6 +25,23 @@ bool RemoteWorker::on_message(std::string_view piece) {
     }
     case nodes::FromWorker::kSaid:
       return take_said(*message.mutable_said());
+    case nodes::FromWorker::kDraining:
+      told_.on_draining(message.draining());
+      return true;
+    case nodes::FromWorker::kMeeting: {
+      wire::FromExecutor said;
+      *said.mutable_meeting() = std::move(*message.mutable_meeting());
+      Report report{};
+      if (!said.meeting().has_id() || !to_report(said, report)) return false;
+      told_.on_meeting(std::move(report));
+      return true;
+    }
+    case nodes::FromWorker::kNews: {
+      ContentNews news;
+      if (!get_news(message.news(), news)) return false;
+      told_.on_news(news);
+      return true;
+    }
     case nodes::FromWorker::kContent:
       return told_.on_content(message.content());
     default:
@@ -73,6 +90,13 @@ void RemoteWorker::send_ahead(const AttemptOrder& order) {
 void RemoteWorker::release(uint64_t commit) {
   nodes::ToWorker message;
   message.mutable_release()->set_commit(commit);
+  send(message);
+}
+
+void RemoteWorker::meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) {
+  nodes::ToWorker message;
+  *message.mutable_peers()->mutable_id() = wire_name(id);
+  for (const std::string& each : whereabouts) message.mutable_peers()->add_whereabouts(each);
   send(message);
 }
 

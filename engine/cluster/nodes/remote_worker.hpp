@@ -22,8 +22,13 @@ struct FromRemote {
   std::function<bool(Joining)> on_join;
   /// Numbers grow.
   std::function<void(Report, uint64_t number)> on_report;
+  /// It is to leave.
+  std::function<void(const std::string& why)> on_draining;
+  /// How the others of its gang reach a rank: a report without a number, which may come again.
+  std::function<void(Report)> on_meeting;
   /// An order goes out.
   std::function<void(const AttemptOrder&)> on_order;
+  std::function<void(const ContentNews&)> on_news;
   /// A message about content. False where it is none.
   std::function<bool(std::string_view message)> on_content;
 };
@@ -40,6 +45,7 @@ class RemoteWorker final : public RemoteHost {
 
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
   void release(uint64_t commit) override;
+  void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) override;
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;

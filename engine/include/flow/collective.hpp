@@ -4,7 +4,8 @@
 // where they do not, all are told, and none waits for ever. Sends and receives stand beside that
 // order; those between two ranks match in the order of their calls. Whatever fails ends the
 // communicator on all ranks: what is under way and what is called later fails with the one cause,
-// which names the rank and the collective.
+// which names the rank and the collective. It is of kind user where ranks called what does not fit,
+// task where one was waited for too long, else environment.
 //
 // What all_reduce gives is the same to the bit on every rank, and in every run with the same ranks
 // on the same nodes: the order in which numbers are combined depends on nothing else. f16 and bf16
@@ -29,6 +30,7 @@ enum class Collective : uint8_t {
   barrier,
   send,
   recv,
+  leave,
 };
 const char* collective_name(Collective what);
 
@@ -44,8 +46,10 @@ struct CollectiveCall {
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::f32;
   bool is_device = false;  // a GPU's memory
+  bool moves = true;       // false: ranks only see that all call the same
   int peer = 0;            // broadcast: whose data; send and recv: the other rank
   int64_t count = 0;       // elements, of the shorter of the two
+  uint64_t shape = 0;      // compared between the ranks, and no more: a digest of what they lie as
   const void* from = nullptr;
   void* to = nullptr;
 };
@@ -63,6 +67,9 @@ CollectiveCall all_to_all(const void* from, void* to, int64_t count, DType dtype
 CollectiveCall barrier();
 CollectiveCall send(const void* from, int64_t count, DType dtype, int to_rank);
 CollectiveCall recv(void* to, int64_t count, DType dtype, int from_rank);
+/// The last call: until all ranks have come to it, however long that takes. A rank that ends to
+/// wait for a signal does so with the others or not at all.
+CollectiveCall leave(bool waits = false);
 
 /// A user's mistake in a call on `rank` of `ranks`.
 Status check(const CollectiveCall& call, int rank, int ranks);
@@ -76,8 +83,7 @@ class CollectiveWork {
  public:
   virtual ~CollectiveWork() = default;
   virtual bool is_done() const = 0;
-  /// Until it is done. On a GPU the memory may be used by what is queued on the same stream after
-  /// start() already.
+  /// Until it is done. Of a GPU's memory it may not wait: see the communicator that runs it.
   virtual Status wait() = 0;
 };
 
@@ -92,8 +98,12 @@ class Communicator {
   virtual Status run(const CollectiveCall& call) = 0;
   /// Goes on beside the caller. Its memory is used until it is done.
   virtual std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) = 0;
+  /// Why it has ended: a peer's doing or this rank's own.
+  virtual Status state() const { return {}; }
   /// Ends everything on all ranks, from any thread. Soon what is under way fails with `reason`.
   virtual void abort(const std::string& reason) = 0;
+  /// Calls on a GPU's memory run too: on that of the process's first GPU.
+  virtual bool takes_device() const { return false; }
   /// Over what it runs, for people.
   virtual std::string description() const = 0;
 };

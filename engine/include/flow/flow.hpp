@@ -37,6 +37,23 @@ class RunFailed : public Failed {
   using Failed::Failed;
 };
 
+/// Nodes of Slurm on which the head's workers run: `flow` has to be there by the same path, and the
+/// state's folder where the nodes see it.
+struct SlurmOptions {
+  int32_t nodes = 0;         ///< of the allocation; 0: those that this process is in
+  int32_t nodes_min = 0;     ///< where nodes_max > 0 it has so many at least,
+  int32_t nodes_max = 0;     ///< at most these, asked for when work is ready for them,
+  int64_t idle_ms = 60'000;  ///< and lets those go that did nothing for so long
+  int32_t gpus_per_node = 0;
+  std::string time{};  ///< "2h", or as Slurm writes it; "" is the partition's
+  std::string partition{}, account{}, qos{}, constraint{};
+  std::vector<std::string> arguments{};  ///< more of sbatch's
+};
+/// What Slurm would be asked: the command, and the script that each node runs.
+struct SlurmRequest {
+  std::string command, script;
+};
+
 struct EngineOptions {
   std::string
       state{};       ///< folder; "" is $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
@@ -44,11 +61,19 @@ struct EngineOptions {
   std::string executor{};  ///< path of flow-executor; "" looks beside the library and the program
   std::string working_directory{};  ///< relative paths start here; "" is the process's
 
-  // The head of a cluster, where one of these two is given. It runs `jobs` of what its workers
+  /// "HOST:PORT" of a head on any machine, whose client this engine is. It has no state then: it
+  /// reads scripts and their files, and all else is the head's.
+  std::string head{};
+
+  // The head of a cluster, where one of these three is given. It runs `jobs` of what its workers
   // could run itself, and with 0 nothing but what must run there: native tasks and services.
-  std::string listen{};       ///< "HOST:PORT" where workers join; port 0 is chosen
-  int32_t workers = 0;        ///< so many workers are started on this machine, which share its CPUs
-  std::string secret_file{};  ///< the cluster's; "": STATE/secret. Made where there is none
+  std::string listen{};  ///< "HOST:PORT" where workers join; port 0 is chosen
+  int32_t workers = 0;   ///< so many workers are started on this machine, which share its CPUs
+  /// Its workers run on nodes of Slurm. `listen` is then where those reach it; "" is this machine's
+  /// address, of a port that is chosen.
+  std::optional<SlurmOptions> slurm{};
+  /// The cluster's; "": STATE/secret. A head makes it where there is none, `head` needs one.
+  std::string secret_file{};
   std::string program{};      ///< path of `flow`, for the workers; "" looks beside the executor
   int64_t adopt_ms = 30'000;  ///< workers of an engine that died have so long to come to this one
 };
@@ -83,6 +108,8 @@ struct Event {
 struct TaskInfo {
   std::string name, key, status, worker, error;
   uint32_t attempts = 0, ranks = 1;
+  uint32_t grew_from =
+      0;  ///< ranks that its last attempt but one had, which ended to have more; or 0
   bool cached = false;
   int64_t started_ms = 0, finished_ms = 0;  ///< 0: not yet
   std::vector<std::string> gpus;            ///< UUIDs of what its newest attempt was given
@@ -198,6 +225,7 @@ struct LogLine {
   int stream = 0;
   int64_t at_ms = 0;
   std::string text;
+  uint32_t rank = 0;  ///< of a gang, which of its ranks said it
 };
 
 /// Reads a state beside its writer; needs no lock.
@@ -231,20 +259,28 @@ class Reader {
 };
 
 /// A machine of a cluster, as its head has it.
+/// Pieces of content (results, inputs) and their bytes.
+struct MovedContent {
+  uint64_t pieces = 0, bytes = 0;
+};
+
 struct NodeInfo {
   std::string name;     ///< "" the head's own
-  std::string status;   ///< up, away (its connection is gone, it may be back), lost
+  std::string status;   ///< up, draining (it is to leave), away (it may be back), lost
   std::string address;  ///< where it came from; "" where it is not connected
   double cpus = 0, cpus_used = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
   std::vector<std::pair<std::string, std::string>> labels;  ///< names and values
   std::vector<std::string> tasks;                           ///< what runs on it: "RUN TASK"
+  /// Content that it fetched from its head and from other workers, and that others fetched from it,
+  /// since it began. None where it is not connected.
+  MovedContent from_head, from_workers, to_workers;
   std::string json() const;
 };
 
 /// Runs pipelines over one state: as its writer, or, where another process is the writer, as that
-/// one's client.
+/// one's client; or over that of a head elsewhere.
 class Engine {
  public:
   explicit Engine(EngineOptions options = {});
@@ -266,6 +302,10 @@ class Engine {
   void signal(const std::string& selector, const std::string& name, const std::string& json = "");
   /// What would run and why; nothing runs.
   PlanInfo plan(const std::string& script, const RunOptions& options = {});
+  /// As Reader::show and Reader::get, of the state that this engine writes or is a client of.
+  RunInfo show(const std::string& selector);
+  std::vector<std::string> get(const std::string& selector, const std::string& part,
+                               const std::string& directory);
   /// Keeps the newest `keep` finished runs; returns bytes freed.
   uint64_t gc(uint32_t keep);
   bool is_writer() const;
@@ -283,8 +323,8 @@ class Engine {
   std::unique_ptr<detail::EngineImpl> impl_;
 };
 
-/// The cluster whose head writes the state of `options`. Throws Failed (environment) where nobody
-/// writes it. Becomes no writer itself.
+/// The cluster whose head writes the state of `options`, or is at its `head`. Throws Failed
+/// (environment) where nobody does. Becomes no writer itself.
 struct ClusterInfo {
   std::string address;
   std::vector<NodeInfo> nodes;
@@ -316,6 +356,11 @@ class WorkerNode {
   /// no head.
   explicit WorkerNode(WorkerNodeOptions options);
   ~WorkerNode();  ///< leaves the head, and ends what runs
+  /// It is to leave: it takes nothing new and asks what runs to stop, which then goes on elsewhere.
+  /// After `within_ms` nothing runs any more. `why` is for people.
+  void drain(int64_t within_ms, const std::string& why);
+  bool is_drained() const;          ///< nothing runs, and the head has all that came of it
+  int64_t without_head_ms() const;  ///< for how long by now
   WorkerNode(const WorkerNode&) = delete;
   WorkerNode& operator=(const WorkerNode&) = delete;
   bool is_connected() const;
@@ -324,6 +369,8 @@ class WorkerNode {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+/// What an engine of these options would ask of Slurm first. Throws Failed where it can't be asked.
+SlurmRequest slurm_request(const EngineOptions& options);
 /// What a worker of these options would tell its head that it has. Asks the driver of its GPUs.
 NodeInfo describe_worker(const WorkerNodeOptions& options);
 

@@ -15,6 +15,8 @@ struct Gpu {
   int64_t memory_bytes = 0;
   int32_t numa = -1;  ///< the NUMA node that it hangs on; -1: unknown
   bool is_mig = false;
+  int32_t nvlink = -1;   ///< NVLink joins those of a machine that have one number; -1: no other
+  std::string fabric{};  ///< NVLink joins those of one text on all machines: "CLUSTER/CLIQUE"
   bool operator==(const Gpu&) const = default;
 };
 

@@ -25,6 +25,8 @@ Status set_bytes(char*, int, size_t, void*) { return none(); }
 Result<void*> new_event() { return none(); }
 Status record_event(void*, void*) { return none(); }
 Status wait_for_event(void*) { return none(); }
+Status follow_event(void*, void*) { return none(); }
+Result<bool> has_come(void*) { return none(); }
 Status free_event(void*) { return none(); }
 Status last_fault() { return none(); }
 

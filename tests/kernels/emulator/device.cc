@@ -13,6 +13,7 @@
 
 #include "kernels/tensor/runtime.hpp"
 #include "tests/kernels/emulator/emulator.hpp"
+#include "tests/kernels/emulator/streams.hpp"
 
 namespace flow::cuda {
 namespace {
@@ -92,13 +93,11 @@ class Memory {
   std::map<size_t, size_t> free_, taken_;
 };
 
-void do_copies();
-
 Memory& memory() {
   static Memory* made = [] {
     auto* own = new Memory;
     emulator::device_memory = [](bool open) {
-      if (open) do_copies();
+      if (open) emulator::wait_for_kernels();
       memory().open(open);
     };
     // A kernel of the emulator could read the host's memory: a GPU's can't.
@@ -111,24 +110,17 @@ Memory& memory() {
   return *made;
 }
 
-// Copies that have to do with pinned memory are done as late as a GPU may do them: when something
-// else is put on the stream, or is waited for. So a piece that is used again too early shows.
-struct Copy {
-  char* to;
-  const char* from;
-  size_t bytes;
-};
-std::vector<Copy> under_way;
-std::map<const char*, size_t> pinned;
+emulator::Stream* stream_of(void* stream) { return static_cast<emulator::Stream*>(stream); }
+emulator::Event& event_of(void* event) { return *static_cast<emulator::Event*>(event); }
 
-void do_copies() {
-  std::vector<Copy> all = std::move(under_way);
-  under_way.clear();
-  if (all.empty()) return;
-  memory().open(true);
-  for (const Copy& each : all) std::memcpy(each.to, each.from, each.bytes);
-  memory().open(false);
-}
+class Open {
+ public:
+  Open() { memory().open(true); }
+  ~Open() { memory().open(false); }
+  Open(const Open&) = delete;
+};
+
+std::map<const char*, size_t> pinned;
 
 bool is_pinned(const char* data, size_t bytes) {
   auto next = pinned.upper_bound(data);
@@ -137,29 +129,23 @@ bool is_pinned(const char* data, size_t bytes) {
   return data + bytes <= piece->first + piece->second;
 }
 
-class Open {
- public:
-  Open() {
-    do_copies();
-    memory().open(true);
-  }
-  ~Open() { memory().open(false); }
-  Open(const Open&) = delete;
-};
-
-Status copy(char* to, bool to_device, const char* from, bool from_device, size_t bytes) {
+// Copies that have to do with pinned memory are done as late as a GPU may do them.
+Status copy(char* to, bool to_device, const char* from, bool from_device, size_t bytes,
+            void* stream) {
   if ((to_device && !memory().holds(to, bytes)) || (from_device && !memory().holds(from, bytes)))
     return environment_error("the GPU cannot copy: invalid argument");
   if (is_pinned(to_device ? from : to, bytes)) {
-    under_way.push_back({to, from, bytes});
+    emulator::put(stream_of(stream), [=] {
+      Open open;
+      std::memcpy(to, from, bytes);
+    });
     return {};
   }
+  emulator::wait_for(stream_of(stream));
   Open open;
   std::memcpy(to, from, bytes);
   return {};
 }
-
-int stream_mark;
 
 }  // namespace
 
@@ -169,6 +155,7 @@ Result<DeviceInfo> describe(int device) {
   DeviceInfo info;
   info.name = "emulated";
   info.id = "GPU-00000000-0000-0000-0000-000000000000";
+  emulator::wait_for_kernels();  // what was released is free then
   info.memory_free = memory().free_bytes();
   info.memory_total = kMemory;
   info.major = 9;
@@ -179,24 +166,48 @@ Status set_device(int device) {
   if (device == 0) return {};
   return environment_error("the GPU cannot be chosen: invalid device ordinal");
 }
-Result<void*> new_stream() { return static_cast<void*>(&stream_mark); }
-Status free_stream(void*) { return {}; }
-Status wait_for(void*) {
-  do_copies();
+Result<void*> new_stream() { return static_cast<void*>(emulator::new_stream()); }
+Status free_stream(void* stream) {
+  emulator::free_stream(stream_of(stream));
   return {};
 }
-Result<void*> new_event() { return static_cast<void*>(&stream_mark); }
-Status record_event(void*, void*) { return {}; }
-Status wait_for_event(void*) { return wait_for(nullptr); }
-Status free_event(void*) { return {}; }
-Result<char*> allocate(size_t bytes, void*) {
-  if (char* data = memory().take(bytes)) return data;
+Status wait_for(void* stream) {
+  emulator::wait_for(stream_of(stream));
+  return {};
+}
+Result<void*> new_event() { return static_cast<void*>(new emulator::Event); }
+Status record_event(void* event, void* stream) {
+  emulator::record(event_of(event), stream_of(stream));
+  return {};
+}
+Status wait_for_event(void* event) {
+  emulator::wait_for(event_of(event));
+  return {};
+}
+Status follow_event(void* event, void* stream) {
+  emulator::follow(event_of(event), stream_of(stream));
+  return {};
+}
+Result<bool> has_come(void* event) { return emulator::has_come(event_of(event)); }
+Status free_event(void* event) {
+  delete &event_of(event);
+  return {};
+}
+Result<char*> allocate(size_t bytes, void* stream) {
+  char* data = memory().take(bytes);
+  if (data == nullptr) {  // what is to be released there goes first
+    emulator::wait_for(stream_of(stream));
+    data = memory().take(bytes);
+  }
+  if (data != nullptr) return data;
   return environment_error("the GPU cannot allocate " + std::to_string(bytes) +
                            " bytes: out of memory");
 }
-Status release(char* data, void*) {
-  if (memory().give(data)) return {};
-  return environment_error("the GPU cannot release memory: invalid argument");
+Status release(char* data, void* stream) {
+  if (!memory().holds(data, 1))
+    return environment_error("the GPU cannot release memory: invalid argument");
+  emulator::put(stream_of(stream), [data] { memory().give(data); });
+  return {};
 }
 Result<char*> allocate_pinned(size_t bytes) {
   char* data = new char[bytes];
@@ -208,18 +219,19 @@ Status release_pinned(char* data) {
   delete[] data;
   return {};
 }
-Status copy_to_device(char* to, const char* from, size_t bytes, void*) {
-  return copy(to, true, from, false, bytes);
+Status copy_to_device(char* to, const char* from, size_t bytes, void* stream) {
+  return copy(to, true, from, false, bytes, stream);
 }
-Status copy_to_host(char* to, const char* from, size_t bytes, void*) {
-  return copy(to, false, from, true, bytes);
+Status copy_to_host(char* to, const char* from, size_t bytes, void* stream) {
+  return copy(to, false, from, true, bytes, stream);
 }
-Status copy_on_device(char* to, const char* from, size_t bytes, void*) {
-  return copy(to, true, from, true, bytes);
+Status copy_on_device(char* to, const char* from, size_t bytes, void* stream) {
+  return copy(to, true, from, true, bytes, stream);
 }
-Status set_bytes(char* to, int value, size_t bytes, void*) {
+Status set_bytes(char* to, int value, size_t bytes, void* stream) {
   if (!memory().holds(to, bytes))
     return environment_error("the GPU cannot fill memory: invalid argument");
+  emulator::wait_for(stream_of(stream));
   Open open;
   std::memset(to, value, bytes);
   return {};
@@ -227,3 +239,21 @@ Status set_bytes(char* to, int value, size_t bytes, void*) {
 Status last_fault() { return {}; }
 
 }  // namespace flow::cuda
+
+// For a library of the tests that puts work on a stream of its caller's.
+extern "C" __attribute__((visibility("default"), used)) void flow_emulator_put(void* stream,
+                                                                               void (*work)(void*),
+                                                                               void* argument) {
+  flow::emulator::put(flow::cuda::stream_of(stream), [=] { work(argument); });
+}
+// As a kernel would: false where what is to be the GPU's is not.
+extern "C" __attribute__((visibility("default"), used)) bool flow_emulator_copy(void* to,
+                                                                                const void* from,
+                                                                                size_t bytes,
+                                                                                bool to_device) {
+  auto* on_device = static_cast<const char*>(to_device ? to : from);
+  if (!flow::cuda::memory().holds(on_device, bytes)) return false;
+  flow::cuda::Open open;
+  std::memcpy(to, from, bytes);
+  return true;
+}

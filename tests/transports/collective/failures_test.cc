@@ -46,6 +46,19 @@ TEST_CASE("Ranks that call different things are all told, and none waits") {
                        ReduceOp::sum);
     said = "all_reduce(sum) of " + std::to_string(count) + " i32";
   }
+  SECTION("another shape") {
+    other = sum(others);
+    other.count = static_cast<int64_t>(count);
+    other.shape = 1;
+    said = "all_reduce(sum) of " + std::to_string(count) + " f32";
+  }
+  SECTION("the same on GPUs, which is told alone") {
+    other = sum(others);
+    other.count = static_cast<int64_t>(count);
+    other.is_device = true;
+    other.moves = false;
+    said = "all_reduce(sum) of " + std::to_string(count) + " f32 on a GPU";
+  }
   SECTION("a collective by messages") {
     other = all_gather(others.data(), others.data(), static_cast<int64_t>(count), DType::f32);
     other.from = others.data() + count;
@@ -210,6 +223,19 @@ TEST_CASE("A rank that ends with calls under way tells the others") {
   gang.drop(1);
   CHECK(text_of(work->wait()) == "rank 1 left while calls of its own were under way");
   CHECK(text_of(gang[0].run(barrier())) == "rank 1 left while calls of its own were under way");
+}
+
+TEST_CASE("A rank that has waited for all its calls may leave at once, and harms nobody") {
+  for (int turn = 0; turn < 300; turn++) {
+    Gang gang({"aaa"});
+    std::vector<std::string> said(3);
+    on_each(3, [&](int rank) {
+      std::vector<float> data(10);
+      said[static_cast<size_t>(rank)] = text_of(gang[rank].start(sum(data))->wait());
+      gang.drop(rank);
+    });
+    REQUIRE(said == std::vector<std::string>(3));
+  }
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "tests/transports/collective/gang.hpp"
 #include "tests/transports/nccl/fake_nccl.hpp"
 #include "transports/nccl/calls.hpp"
 #include "transports/nccl/nccl.hpp"
@@ -42,6 +43,12 @@ class TestStream final : public GpuStream {
     return stream_.done.load() >= reinterpret_cast<uint64_t>(mark);
   }
   void forget(void*) override { marks_--; }
+  Status follow() override { return {}; }
+  Status lead(void*) override {
+    leads++;
+    return {};
+  }
+  std::atomic<int> leads{0};
   int marks() const { return marks_; }
   std::atomic<bool> is_broken{false};
 
@@ -51,12 +58,13 @@ class TestStream final : public GpuStream {
   std::atomic<int> marks_{0};
 };
 
-struct GpuGang {
+struct NcclGang {
   std::vector<std::shared_ptr<TestStream>> streams;
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<std::string> problems;
 
-  explicit GpuGang(int ranks, int64_t deadline_ms = 0, int64_t join_ms = 10'000)
+  explicit NcclGang(int ranks, int64_t deadline_ms = 0, int64_t join_ms = 10'000,
+                    const std::shared_ptr<Communicator>& beside = nullptr)
       : communicators(static_cast<size_t>(ranks)), problems(communicators.size()) {
     std::vector<std::unique_ptr<Rendezvous>> meetings;
     std::vector<std::string> addresses;
@@ -68,6 +76,7 @@ struct GpuGang {
       options.stream = streams.emplace_back(std::make_shared<TestStream>());
       options.deadline_ms = deadline_ms;
       options.join_ms = join_ms;
+      options.beside = rank == 0 ? beside : nullptr;
       auto made = make_nccl_rendezvous(options);
       REQUIRE(made.ok());
       addresses.push_back((*made)->address());
@@ -131,7 +140,7 @@ const std::vector<std::string> kFine(3);
 TEST_CASE("Collectives by NCCL come to what they should, and end it in order") {
   Fresh fresh;
   {
-    GpuGang gang(3);
+    NcclGang gang(3);
     REQUIRE(gang.problems == kFine);
     CHECK(gang.communicators[1]->description() == "3 ranks by NCCL 2.28.9");
     CHECK(gang.run([](Communicator& comm) -> Status {
@@ -174,7 +183,7 @@ TEST_CASE("Collectives by NCCL come to what they should, and end it in order") {
 
 TEST_CASE("Sends and receives by NCCL") {
   Fresh fresh;
-  GpuGang gang(2);
+  NcclGang gang(2);
   CHECK(gang.run([](Communicator& comm) {
     int32_t data = comm.rank() == 0 ? 7 : 0;
     Status status = comm.run(
@@ -186,7 +195,7 @@ TEST_CASE("Sends and receives by NCCL") {
 TEST_CASE("A gang that does not come up is given up at the deadline") {
   Fresh fresh;
   fake().init_hangs = true;
-  GpuGang gang(2, 0, 50);
+  NcclGang gang(2, 0, 50);
   CHECK(gang.problems[1] ==
         "rank 1: NCCL has not joined the gang of 2 ranks in 50 ms: a rank has not come, or cannot "
         "be reached");
@@ -196,14 +205,14 @@ TEST_CASE("A gang that does not come up is given up at the deadline") {
 TEST_CASE("What NCCL refuses at once is told") {
   Fresh fresh;
   fake().init_error = 4;
-  GpuGang gang(2);
+  NcclGang gang(2);
   CHECK(gang.problems[0] == "rank 0: NCCL failed in joining the gang: invalid argument");
 }
 
 TEST_CASE("An asynchronous error ends what is under way, names it, and aborts") {
   Fresh fresh;
   fake().failing_call = 2;
-  GpuGang gang(3);
+  NcclGang gang(3);
   auto said = gang.run([](Communicator& comm) -> Status {
     float data = 1;
     FLOW_TRY(comm.run(barrier()));
@@ -220,7 +229,7 @@ TEST_CASE("An asynchronous error ends what is under way, names it, and aborts") 
 TEST_CASE("A collective that hangs on the GPU is ended at the deadline") {
   Fresh fresh;
   fake().hanging_call = 1;
-  GpuGang gang(2, 50);
+  NcclGang gang(2, 50);
   auto said = gang.run([](Communicator& comm) { return comm.run(barrier()); });
   CHECK(said[0] ==
         "rank 0: barrier (#1) has not ended for 50 ms on its GPU: a rank has not come to it, or "
@@ -231,7 +240,7 @@ TEST_CASE("A collective that hangs on the GPU is ended at the deadline") {
 TEST_CASE("A GPU that is lost is told as what it is") {
   Fresh fresh;
   fake().hanging_call = 1;
-  GpuGang gang(2);
+  NcclGang gang(2);
   gang.streams[1]->is_broken = true;
   auto work = gang.communicators[1]->start(barrier());
   CHECK(work->wait().error().message == "the GPU is lost (Xid 79)");
@@ -239,7 +248,7 @@ TEST_CASE("A GPU that is lost is told as what it is") {
 
 TEST_CASE("abort() ends a wait on a GPU from another thread") {
   Fresh fresh;
-  GpuGang gang(2);
+  NcclGang gang(2);
   auto work = gang.communicators[0]->start(barrier());
   std::thread([&] { gang.communicators[0]->abort("it was cancelled"); }).join();
   CHECK(work->wait().error().message == "rank 0 ended the gang: it was cancelled");
@@ -248,7 +257,7 @@ TEST_CASE("abort() ends a wait on a GPU from another thread") {
 
 TEST_CASE("abort() ends a call that NCCL does not take") {
   Fresh fresh;
-  GpuGang gang(2);
+  NcclGang gang(2);
   fake().queue_hangs = true;
   auto began = std::chrono::steady_clock::now();
   std::thread aborter([&] {
@@ -264,10 +273,10 @@ TEST_CASE("abort() ends a call that NCCL does not take") {
 
 TEST_CASE("Those that are left go on as a gang of fewer") {
   Fresh fresh;
-  GpuGang gang(3);
+  NcclGang gang(3);
   gang.communicators[1]->abort("it is gone");
   std::vector<std::unique_ptr<Communicator>> fewer(3);
-  GpuGang::each(3, [&](size_t rank) {
+  NcclGang::each(3, [&](size_t rank) {
     if (rank == 1) return;
     auto shrunk = shrink_nccl(*gang.communicators[rank], {1});
     if (shrunk.ok()) fewer[rank] = std::move(*shrunk);
@@ -284,7 +293,7 @@ TEST_CASE("Those that are left go on as a gang of fewer") {
 
 TEST_CASE("Host memory, and addresses of others, are refused") {
   Fresh fresh;
-  GpuGang gang(2);
+  NcclGang gang(2);
   float data = 1;
   CHECK_THAT(gang.communicators[0]->run(broadcast(&data, 1, DType::f32, 0)).error().message,
              Catch::Contains("the tensor is in host memory: move it first"));
@@ -298,6 +307,120 @@ TEST_CASE("Host memory, and addresses of others, are refused") {
         "the address of rank 1 is that of another rank, or of another version of flow");
   CHECK((*made)->join({"flow-nccl 1\n0\n2\nno id", "flow-nccl 1\n1\n2\n"}).error().message ==
         "the address of rank 0 holds no id of NCCL's");
+}
+
+TEST_CASE("Which GPUs can talk by NCCL is said with the rank that cannot") {
+  GpuPlace one{"GPU-a", "NCCL 2.28.9", ""}, other{"GPU-b", "NCCL 2.28.11", ""};
+  CHECK(nccl_hindrance({one, other}) == "");
+  CHECK(nccl_hindrance({one, other, one}) == "ranks 0 and 2 share GPU-a");
+  CHECK(nccl_hindrance({one, {"MIG-7", "NCCL 2.28.9", ""}}) ==
+        "rank 1 has a part of a GPU in MIG mode, MIG-7");
+  CHECK(nccl_hindrance({one, {"GPU-b", "NCCL 2.27.9", ""}}) ==
+        "rank 0 has NCCL 2.28.9 and rank 1 has NCCL 2.27.9");
+  CHECK(nccl_hindrance({one, {"GPU-b", "", "it is on strike"}}) == "rank 1: it is on strike");
+}
+
+namespace {
+
+/// Ranks on CPUs, of which a test says how they are.
+class Beside final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int ranks() const override { return 2; }
+  Status run(const CollectiveCall&) override { return {}; }
+  std::shared_ptr<CollectiveWork> start(const CollectiveCall&) override { return nullptr; }
+  Status state() const override {
+    if (is_fine) return {};
+    return environment_error("rank 1: its process 7 has ended");
+  }
+  void abort(const std::string& reason) override { heard = reason; }
+  std::string description() const override { return ""; }
+  std::atomic<bool> is_fine{true};
+  std::string heard;
+};
+
+/// A GPU each, of ranks that met on CPUs; rank 1's stream may be missing.
+std::vector<Result<GpuGang>> meet_on_gpus(flow::Gang& cpus, bool has_stream,
+                                          std::vector<std::shared_ptr<TestStream>>& streams) {
+  std::vector<Result<GpuGang>> all(2, internal_error("it did not come back"));
+  streams.assign(2, nullptr);
+  on_each(2, [&](int rank) {
+    auto at = static_cast<size_t>(rank);
+    NcclOptions options;
+    options.gang = "gang";
+    options.rank = rank;
+    options.ranks = 2;
+    options.beside = std::shared_ptr<Communicator>(&cpus[rank], [](Communicator*) {});
+    all[at] = join_gpus(options, {"GPU-" + std::to_string(rank), "NCCL 2.28.9", ""},
+                        [&]() -> Result<std::shared_ptr<GpuStream>> {
+                          if (rank == 1 && !has_stream) return environment_error("no GPU here");
+                          streams[at] = std::make_shared<TestStream>();
+                          return std::shared_ptr<GpuStream>(streams[at]);
+                        });
+  });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("A rank that dies is the cause on GPUs, whatever NCCL says of it") {
+  Fresh fresh;
+  bool says_first = GENERATE(true, false);
+  (says_first ? fake().failing_call : fake().hanging_call) = 1;
+  auto beside = std::make_shared<Beside>();
+  NcclGang gpus(2, 0, 10'000, beside);
+  beside->is_fine = false;
+  auto work = gpus.communicators[0]->start(on_gpu(barrier()));
+  CHECK(work->wait().error().message == "rank 1: its process 7 has ended");
+}
+
+TEST_CASE("What fails on GPUs alone is told on CPUs") {
+  Fresh fresh;
+  fake().failing_call = 1;
+  auto beside = std::make_shared<Beside>();
+  NcclGang gpus(2, 0, 10'000, beside);
+  std::string why = gpus.communicators[0]->run(on_gpu(barrier())).error().message;
+  CHECK_THAT(why, Catch::StartsWith("rank 0: NCCL failed in barrier (#1)"));
+  gpus.communicators.clear();  // whose watcher has told it by then
+  CHECK(beside->heard == why);
+}
+
+TEST_CASE("Ranks that have met use NCCL all or none") {
+  Fresh fresh;
+  flow::Gang cpus({one_node(2)});
+  std::vector<std::shared_ptr<TestStream>> streams;
+  SECTION("all") {
+    auto all = meet_on_gpus(cpus, true, streams);
+    REQUIRE(all[0].ok());
+    REQUIRE(all[1].ok());
+    CHECK(all[1]->road == "collectives between GPUs go by NCCL 2.28.9");
+    std::vector<std::string> said(2);
+    on_each(2, [&](int rank) {
+      auto at = static_cast<size_t>(rank);
+      Communicator& comm = *all[at]->communicator;
+      float data = 1, own = 2;
+      auto work = comm.start(on_gpu(all_reduce(&data, &data, 1, DType::f32, ReduceOp::sum)));
+      auto host = comm.run(all_reduce(&own, &own, 1, DType::f32, ReduceOp::sum));
+      said[at] += comm.takes_device() && host.ok() && own == 4 ? "" : "on CPUs; ";
+      said[at] += work->wait().ok() && streams[at]->leads == 1 ? "" : "kernels do not follow; ";
+      // Only when the GPU is through.
+      said[at] += comm.run(leave()).ok() && work->is_done() && data == 2 ? "" : "leaving; ";
+      said[at] += text_of(comm.run(on_gpu(send(&data, 1, DType::f32, 1 - rank))));
+    });
+    for (size_t rank = 0; rank < 2; rank++)
+      CHECK(said[rank] == "send of 1 f32 to rank " + std::to_string(1 - rank) +
+                              ": messages are of the host's memory: move it first");
+  }
+  SECTION("none") {
+    auto all = meet_on_gpus(cpus, false, streams);
+    for (auto& one : all) {
+      REQUIRE(one.ok());
+      CHECK(one->road ==
+            "tensors on GPUs go through the hosts' memory, not by NCCL: rank 1: no GPU here");
+      CHECK_FALSE(one->communicator->takes_device());
+    }
+    CHECK(fake().made == 0);
+  }
 }
 
 TEST_CASE("Libraries that must not be used are told with what to do") {

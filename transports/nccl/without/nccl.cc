@@ -19,4 +19,11 @@ Result<std::unique_ptr<Communicator>> shrink_nccl(Communicator&, const std::vect
   return left_out();
 }
 
+std::string nccl_hindrance(const std::vector<GpuPlace>&) { return left_out().message; }
+
+Result<GpuGang> join_gpus(const NcclOptions& options, const GpuPlace&,
+                          const std::function<Result<std::shared_ptr<GpuStream>>()>&) {
+  return GpuGang{options.beside, road_through_hosts(left_out().message)};
+}
+
 }  // namespace flow

@@ -1,0 +1,230 @@
+#include "engine/cluster/slurm/pool.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/units.hpp"
+
+namespace flow::slurm {
+
+namespace {
+
+std::string nodes_text(int32_t nodes) {
+  return fmt::format("{} node{}", nodes, nodes == 1 ? "" : "s");
+}
+
+std::string described(uint64_t job, int32_t nodes) {
+  return fmt::format("the allocation {} of {}", job, nodes_text(nodes));
+}
+
+std::string how_it_ended(const std::string& word, const std::string& reason) {
+  return reason.empty() ? word : word + " (" + reason + ")";
+}
+
+}  // namespace
+
+void Pool::adopt(uint64_t job, int32_t nodes, int64_t now) { asked(job, nodes, now); }
+
+void Pool::asked(uint64_t job, int32_t nodes, int64_t now) {
+  Allocation allocation;
+  allocation.nodes = allocation.alive = nodes;
+  allocation.asked_ms = allocation.seen_ms = now;
+  allocations_[job] = allocation;
+}
+
+void Pool::refused(const std::string& words, bool may_pass, int64_t now) {
+  is_final_ = !may_pass;
+  fail(words, now);
+}
+
+void Pool::fail(const std::string& why, int64_t now) {
+  last_failure_ = why;
+  failures_++;
+  std::string then = "; what is ready goes on with the nodes that are there";
+  if (!is_final_ && failures_ < kFailuresMax) {
+    int64_t pause = std::min(kBackoffFirstMs << std::min(failures_ - 1, 20u), kBackoffLastMs);
+    ask_at_ms_ = now + pause;
+    then = fmt::format("; it is asked again in {}", format_duration(pause));
+  }
+  is_final_ = is_final_ || failures_ >= kFailuresMax;
+  notes_.push_back(why + then);
+}
+
+void Pool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
+  for (const JobStatus& job : jobs) {
+    auto found = allocations_.find(job.id);
+    if (found == allocations_.end()) continue;
+    Allocation& allocation = found->second;
+    allocation.seen_ms = now;
+    bool is_news = allocation.reason != job.reason && job.state == JobState::pending &&
+                   !job.reason.empty() && job.reason != "Priority" && job.reason != "Resources";
+    if (is_news || (job.state == JobState::held && allocation.state != JobState::held))
+      notes_.push_back(fmt::format("{} waits: {}", described(job.id, allocation.nodes),
+                                   how_it_ended(job.word, job.reason)));
+    bool begins = job.state == JobState::running && allocation.began_ms == 0;
+    if (begins) allocation.began_ms = now;
+    if (job.state != JobState::unknown) allocation.state = job.state;
+    allocation.word = job.word;
+    allocation.reason = job.reason;
+  }
+  for (auto it = allocations_.begin(); it != allocations_.end();) {
+    Allocation& allocation = it->second;
+    bool is_absent = now - allocation.seen_ms > kAbsentMs;
+    if (is_absent) {
+      allocation.state = JobState::failed;
+      allocation.word = "gone: Slurm does not name it any more";
+      allocation.reason.clear();
+    }
+    if (!is_over(allocation.state)) {
+      ++it;
+      continue;
+    }
+    over(it->first, allocation, now);
+    it = allocations_.erase(it);
+  }
+}
+
+// Who had workers and ended in order, or was told to, begins the count of failures anew.
+void Pool::over(uint64_t job, Allocation& allocation, int64_t now) {
+  if (allocation.is_cancelled) return;
+  bool is_in_order = allocation.state == JobState::completed ||
+                     allocation.state == JobState::timed_out ||
+                     allocation.state == JobState::preempted;
+  std::string what = described(job, allocation.nodes) +
+                     " is over: " + how_it_ended(allocation.word, allocation.reason);
+  if (!(is_in_order && allocation.has_joined)) {
+    if (!allocation.has_joined) what += ", and no worker of it had joined";
+    if (!options_.logs.empty()) what += fmt::format("; its log is `{}/{}.log`", options_.logs, job);
+    return fail(what, now);
+  }
+  failures_ = 0;
+  notes_.push_back(what);
+}
+
+int32_t Pool::live() const {
+  int32_t nodes = 0;
+  for (const auto& [job, allocation] : allocations_)
+    if (!allocation.is_leaving && !allocation.is_cancelled) nodes += allocation.alive;
+  return nodes;
+}
+
+int32_t Pool::waiting() const {
+  int32_t nodes = 0;
+  for (const auto& [job, allocation] : allocations_)
+    if (!allocation.has_joined && !allocation.is_cancelled) nodes += allocation.nodes;
+  return nodes;
+}
+
+Steps Pool::decide(const View& view, int64_t now) {
+  Steps steps;
+  for (auto& [job, allocation] : allocations_) look_at(job, allocation, view, steps, now);
+  if (options_.is_elastic()) let_go_of_idle(view, steps, now);
+  if (view.has_work) ask(view, steps, now);
+  bool has_nodes = live() > 0 || std::any_of(view.nodes.begin(), view.nodes.end(),
+                                             [](const Node& node) { return node.is_up; });
+  bool is_hopeless = view.has_work && is_final_ && !has_nodes && steps.ask.empty();
+  if (is_hopeless && !given_up_) given_up_ = last_failure_;
+  return steps;
+}
+
+void Pool::look_at(uint64_t job, Allocation& allocation, const View& view, Steps& steps,
+                   int64_t now) {
+  if (allocation.is_cancelled) return;
+  int32_t up = 0, staying = 0;
+  bool is_busy = false;
+  for (const Node& node : view.nodes) {
+    if (node.job != job) continue;
+    up += node.is_up;
+    staying += node.is_up && !node.is_draining;
+    is_busy = is_busy || node.is_busy;
+  }
+  allocation.has_joined = allocation.has_joined || up > 0;
+  if (allocation.has_joined && allocation.began_ms == 0) allocation.began_ms = now;
+  bool is_young = allocation.began_ms == 0 || now - allocation.began_ms < options_.join_ms;
+  allocation.is_leaving = allocation.is_leaving || (up > 0 && staying == 0);
+  bool begins = is_young && up == staying && !allocation.is_leaving;
+  allocation.alive = begins ? allocation.nodes : staying;
+  if (is_busy || up == 0) {
+    allocation.idle_since_ms = 0;
+  } else if (allocation.idle_since_ms == 0) {
+    allocation.idle_since_ms = now;
+  }
+  bool waits_in_vain = allocation.state == JobState::pending && never_starts(allocation.reason);
+  bool is_mute =
+      allocation.state == JobState::running && !is_young && up == 0 && !allocation.is_leaving;
+  if (!waits_in_vain && !is_mute) return;
+  allocation.is_cancelled = true;
+  steps.cancel.push_back(job);
+  if (waits_in_vain) is_final_ = true;
+  fail(waits_in_vain
+           ? fmt::format("{} would never start: {}", described(job, allocation.nodes),
+                         how_it_ended(allocation.word, allocation.reason))
+           : fmt::format("{} has no worker, {} after it began", described(job, allocation.nodes),
+                         format_duration(now - allocation.began_ms)),
+       now);
+}
+
+// First nothing new is given to it: what was assigned just now is not lost.
+void Pool::let_go_of_idle(const View& view, Steps& steps, int64_t now) {
+  int32_t spare = view.more > 0 ? 0 : live() - options_.min;
+  for (auto& [job, allocation] : allocations_) {
+    bool is_idle = allocation.idle_since_ms > 0 && !allocation.is_cancelled;
+    if (!is_idle) continue;
+    if (allocation.is_leaving) {
+      allocation.is_cancelled = true;
+      steps.cancel.push_back(job);
+      continue;
+    }
+    if (spare <= 0 || now - allocation.idle_since_ms < options_.idle_ms) continue;
+    spare--;
+    for (const Node& node : view.nodes)
+      if (node.job == job) steps.drain.push_back(node.name);
+  }
+}
+
+int32_t Pool::wanted(const View& view) const {
+  if (!options_.is_elastic()) return options_.nodes;
+  int32_t first = has_begun_ ? 0 : options_.nodes;
+  int32_t helpful = live() + std::max(0, view.more - waiting());
+  return std::clamp(std::max(first, helpful), options_.min, options_.max);
+}
+
+void Pool::ask(const View& view, Steps& steps, int64_t now) {
+  if (is_final_ || now < ask_at_ms_) return;
+  int32_t missing = wanted(view) - live();
+  has_begun_ = true;
+  if (missing <= 0) return;
+  if (options_.is_elastic()) {
+    steps.ask.assign(static_cast<size_t>(std::min(missing, kAsksMax)), 1);
+  } else {
+    steps.ask.push_back(missing);
+  }
+}
+
+std::vector<std::string> Pool::take_notes() { return std::exchange(notes_, {}); }
+
+std::string Pool::status() const {
+  std::string text;
+  for (const auto& [job, allocation] : allocations_) {
+    if (allocation.is_cancelled) continue;
+    text += fmt::format("{}{} is {}", text.empty() ? "" : "; ", described(job, allocation.nodes),
+                        how_it_ended(allocation.word, allocation.reason));
+  }
+  if (failures_ > 0) text += (text.empty() ? "" : "; before that: ") + last_failure_;
+  return text;
+}
+
+std::vector<uint64_t> Pool::jobs() const {
+  std::vector<uint64_t> jobs;
+  for (const auto& [job, allocation] : allocations_) jobs.push_back(job);
+  return jobs;
+}
+
+int32_t Pool::nodes_of(uint64_t job) const {
+  auto found = allocations_.find(job);
+  return found == allocations_.end() ? 0 : found->second.nodes;
+}
+
+}  // namespace flow::slurm

@@ -1,0 +1,111 @@
+// The allocations that a head has of Slurm, and what to ask for next. Pure: it is told what is, and
+// says what to do.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/cluster/slurm/answers.hpp"
+
+namespace flow::slurm {
+
+/// Its workers have so long to join after the job began.
+constexpr int64_t kJoinMs = 120'000;
+/// Slurm forgets jobs that are over: one that it does not name for so long is gone.
+constexpr int64_t kAbsentMs = 30'000;
+/// After a failure it is asked again after the first of these, doubled each time up to the last,
+/// and so often in a row.
+constexpr int64_t kBackoffFirstMs = 1'000, kBackoffLastMs = 300'000;
+constexpr uint32_t kFailuresMax = 12;
+constexpr int32_t kAsksMax = 8;  // at once
+
+struct PoolOptions {
+  int32_t nodes = 1;  // that are kept while there is work; of an elastic one, that it begins with
+  int32_t min = 0, max = 0;  // elastic where max > 0: each allocation has one node
+  int64_t idle_ms = 60'000;  // a node beyond `min` that did nothing for so long goes back
+  int64_t join_ms = kJoinMs;
+  std::string logs{};  // where each job's is, by its number
+  bool is_elastic() const { return max > 0; }
+};
+
+/// A worker, as the head has it.
+struct Node {
+  std::string name;
+  uint64_t job = 0;
+  bool is_up = false;  // else it is away, or was lost
+  bool is_draining = false, is_busy = false;
+};
+
+struct View {
+  bool has_work = false;  // something runs or is ready to
+  int32_t more = 0;       // nodes beyond those that are up which what is ready would begin on
+  std::vector<Node> nodes;
+};
+
+/// What is to be done now.
+struct Steps {
+  std::vector<int32_t> ask;        // an allocation of so many nodes each
+  std::vector<std::string> drain;  // nodes
+  std::vector<uint64_t> cancel;    // jobs
+};
+
+class Pool {
+ public:
+  explicit Pool(PoolOptions options) : options_(options) {}
+
+  // ---- what happened
+  /// It is there from an earlier life of the head.
+  void adopt(uint64_t job, int32_t nodes, int64_t now);
+  void asked(uint64_t job, int32_t nodes, int64_t now);
+  /// `words` is the command and what was said to it.
+  void refused(const std::string& words, bool may_pass, int64_t now);
+  void polled(const std::vector<JobStatus>& jobs, int64_t now);
+
+  Steps decide(const View& view, int64_t now);
+
+  // ---- for people
+  /// What somebody should read, since the last call.
+  std::vector<std::string> take_notes();
+  /// What is had of Slurm now, and what went wrong last: for who asks why nothing starts.
+  std::string status() const;
+  /// Why nothing can be had any more, once there is no node left either.
+  std::optional<std::string> given_up() const { return given_up_; }
+  std::vector<uint64_t> jobs() const;
+  int32_t nodes_of(uint64_t job) const;
+
+ private:
+  struct Allocation {
+    int32_t nodes = 0;
+    int64_t asked_ms = 0, seen_ms = 0;  // `seen`: Slurm named it last
+    int64_t began_ms = 0;               // 0 while it waits
+    JobState state = JobState::pending;
+    std::string word = "PENDING", reason;
+    bool has_joined = false;    // a worker of it did
+    bool is_leaving = false;    // its workers drain
+    bool is_cancelled = false;  // by us
+    int64_t idle_since_ms = 0;  // 0: busy
+    int32_t alive = 0;          // of its nodes: those that have no worker yet count at first
+  };
+  void look_at(uint64_t job, Allocation& allocation, const View& view, Steps& steps, int64_t now);
+  void let_go_of_idle(const View& view, Steps& steps, int64_t now);
+  void ask(const View& view, Steps& steps, int64_t now);
+  int32_t wanted(const View& view) const;
+  int32_t live() const;
+  int32_t waiting() const;  // nodes that are asked for and not there yet
+  void over(uint64_t job, Allocation& allocation, int64_t now);
+  void fail(const std::string& why, int64_t now);
+
+  const PoolOptions options_;
+  std::map<uint64_t, Allocation> allocations_;
+  std::vector<std::string> notes_;
+  std::string last_failure_;
+  uint32_t failures_ = 0;  // in a row
+  int64_t ask_at_ms_ = 0;
+  bool is_final_ = false;   // asking again can't help
+  bool has_begun_ = false;  // of an elastic one: its first nodes were asked for
+  std::optional<std::string> given_up_;
+};
+
+}  // namespace flow::slurm

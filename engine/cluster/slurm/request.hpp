@@ -1,0 +1,50 @@
+// What Slurm is asked for, as command lines and the script of a job: on each of its nodes a worker.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "flow/flow.hpp"
+#include "flow/result.hpp"
+
+namespace flow::slurm {
+
+using Command = std::vector<std::string>;
+
+/// A worker that finds no head for so long ends, and its allocation with it.
+constexpr int64_t kHeadTimeoutMs = 30'000;
+
+/// Whom the workers of a job join, and with what.
+struct Place {
+  std::string program;      // flow, by a path that is the same on the nodes
+  std::string head;         // address
+  std::string secret_file;  // which the nodes can read
+  std::string folder;       // of scripts and logs, which the nodes can write
+  std::string name;         // of the state, among those of one user
+};
+/// A short name that tells a state from others.
+std::string name_of_state(const std::string& state_dir);
+std::string script_path(const Place& place);
+std::string log_path(const Place& place, uint64_t job);
+
+/// "2h" as Slurm writes it; what Slurm itself understands as it is.
+Result<std::string> slurm_time(const std::string& text);
+/// So long before its end a job is told: 2 minutes, of a short one a quarter.
+int64_t lead_seconds(const SlurmOptions& options);
+/// What can't be asked.
+Status check(const SlurmOptions& options);
+
+/// The job's script: a worker on each node.
+std::string job_script(const SlurmOptions& options, const Place& place);
+/// One allocation of so many nodes.
+Command sbatch_command(const SlurmOptions& options, const Place& place, int32_t nodes);
+/// The workers of an allocation that is there, which end when its standard input does.
+Command srun_command(const Place& place, const std::string& job, const std::string& nodes);
+/// All that is known of the state's jobs, a line each.
+Command squeue_command(const Place& place);
+Command scancel_command(const std::vector<uint64_t>& jobs);
+
+/// As somebody would type it.
+std::string text_of(const Command& command);
+
+}  // namespace flow::slurm

@@ -1,0 +1,72 @@
+#include "engine/driver/client.hpp"
+
+#include "engine/base/clock.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/driver/carried.hpp"
+#include "engine/driver/link.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr uint64_t kTellAfter = 64;  // frames heard
+static_assert(kTellAfter < kUnheardMax);
+
+void tell_heard(FrameLink& link, uint64_t count) {
+  link.send(Value::map({{"verb", "heard"}, {"count", static_cast<int64_t>(count)}}));
+}
+
+}  // namespace
+
+Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields) {
+  fields.emplace_back("version", int64_t{kLinkVersion});
+  fields.emplace_back("verb", verb);
+  return Value::map(std::move(fields));
+}
+
+RunOptions asked_once(RunOptions options) {
+  constexpr size_t kNameLength = 24;
+  if (options.request.empty()) options.request = random_name(kNameLength);
+  return options;
+}
+
+void steer(detail::RunState& state, const std::shared_ptr<FrameLink>& link) {
+  std::lock_guard lock(state.mutex);
+  state.interrupt = [link](bool kill) {
+    link->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
+  };
+  state.cancel = [link] { link->send(Value::map({{"verb", "cancel"}})); };
+  state.end_serving = [link] { link->send(Value::map({{"verb", "end_serving"}})); };
+}
+
+void steer_nowhere(detail::RunState& state, std::function<void()> give_up) {
+  std::lock_guard lock(state.mutex);
+  state.interrupt = [give_up = std::move(give_up)](bool) { give_up(); };
+  state.cancel = state.end_serving = [] {};
+}
+
+void warn(detail::RunState& state, std::string text) {
+  Event event;
+  event.type = "warning";
+  event.run = state.id;
+  event.text = std::move(text);
+  event.at_ms = now_ms();
+  state.on_event(std::move(event));
+}
+
+bool follow_link(detail::RunState& state, FrameLink& link, uint64_t* heard) {
+  while (true) {
+    auto frame = link.receive();
+    if (!frame.ok()) return false;
+    std::string kind = text_field(*frame, "frame");
+    bool is_last = kind == "error" || kind == "end";
+    if (heard != nullptr && ++*heard % kTellAfter == 0) tell_heard(link, *heard);
+    if (heard != nullptr && is_last) tell_heard(link, *heard);
+    if (kind == "event") state.on_event(event_from_value(*frame));
+    if (kind == "error") state.fail(error_from_value(*frame));
+    if (kind == "end") state.on_end();
+    if (is_last) return true;
+  }
+}
+
+}  // namespace flow

@@ -1,0 +1,26 @@
+// What every client of a writer does, however it reaches it: requests, and a run that is followed.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/driver/frame_link.hpp"
+#include "engine/driver/run_state.hpp"
+
+namespace flow {
+
+Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields);
+/// The request has a name, so that whoever answers it in the end knows whether another already did.
+RunOptions asked_once(RunOptions options);
+/// What the run's watchers may do goes over `link`.
+void steer(detail::RunState& state, const std::shared_ptr<FrameLink>& link);
+/// Nobody is there to be told: an interrupt calls `give_up`.
+void steer_nowhere(detail::RunState& state, std::function<void()> give_up);
+void warn(detail::RunState& state, std::string text);
+/// Until the run's end, or that of the writer: false. `heard` counts what came, where the writer is
+/// to be told of that; null where not.
+bool follow_link(detail::RunState& state, FrameLink& link, uint64_t* heard);
+
+}  // namespace flow

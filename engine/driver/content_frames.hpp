@@ -1,0 +1,17 @@
+// Content in frames between a client on another machine and the writer, sealed as all that they
+// say.
+#pragma once
+#include <string>
+
+#include "engine/cluster/content/source.hpp"
+#include "engine/driver/frame_link.hpp"
+#include "flow/digest.hpp"
+
+namespace flow {
+
+/// Where it can't be read the other side is told why, and nothing more comes.
+Status send_content(FrameLink& link, const Digest& digest, const Result<cluster::Source>& source);
+/// The next content that comes, which has to be this one: durable under objects/ of `dir` then.
+Status receive_content(FrameLink& link, const Digest& digest, const std::string& dir);
+
+}  // namespace flow

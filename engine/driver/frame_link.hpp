@@ -1,0 +1,83 @@
+// Frames between a client and the writer of a state: a length and a canonical value, over a unix
+// socket in the state or over a session between machines.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/base/wait.hpp"
+#include "engine/cluster/channel.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+constexpr uint32_t kLinkFrameMax = 64u << 20;
+
+/// One connection. Sending is thread-safe; one thread receives.
+class FrameLink {
+ public:
+  virtual ~FrameLink() = default;
+  bool send(const Value& frame);  // false when the other side is gone, or it is over the limit
+  /// Error (environment) when the other side is gone, talks nonsense, or sent no whole frame within
+  /// the given time; -1 waits for ever.
+  Result<Value> receive(int64_t within_ms = -1);
+  virtual void shut_down() = 0;  // wakes a thread that receives
+  /// Who was at the other end and has gone may be back within so long; 0 where it never is.
+  virtual int64_t may_return_ms() const { return 0; }
+
+ private:
+  virtual bool write(std::string_view bytes) = 0;
+  virtual bool read(char* to, size_t size, const std::optional<Deadline>& until) = 0;
+  std::mutex sending_;
+};
+
+/// The socket is 0600: both sides are the same user's.
+class SocketLink final : public FrameLink {
+ public:
+  explicit SocketLink(int descriptor) : descriptor_(descriptor) {}
+  ~SocketLink() override;
+  SocketLink(const SocketLink&) = delete;
+  SocketLink& operator=(const SocketLink&) = delete;
+
+  static Result<std::unique_ptr<SocketLink>> connect(const std::string& path);
+  void shut_down() override;
+  /// The one answer of whoever listens at `path`.
+  static Result<Value> ask(const std::string& path, const Value& request);
+
+ private:
+  bool write(std::string_view bytes) override;
+  bool read(char* to, size_t size, const std::optional<Deadline>& until) override;
+  int descriptor_;
+};
+
+/// A client whose connection broke has so long to be back: one that was killed never is, and one
+/// that lives is back at once, or when the network is.
+constexpr int64_t kBackAfterCutMs = 5'000;
+/// The same where nothing was heard of it for the session's lost_after_ms: the network is cut.
+constexpr int64_t kBackAfterLostMs = 50'000;
+
+/// Over a session; both sides hold one secret.
+class ChannelLink final : public FrameLink {
+ public:
+  explicit ChannelLink(std::shared_ptr<cluster::Channel> channel) : channel_(std::move(channel)) {}
+  ~ChannelLink() override { shut_down(); }
+  void shut_down() override { channel_->close("all is said"); }
+  int64_t may_return_ms() const override;
+
+ private:
+  bool write(std::string_view bytes) override { return channel_->write(bytes); }
+  bool read(char* to, size_t size, const std::optional<Deadline>& until) override {
+    return channel_->read(to, size, until);
+  }
+  const std::shared_ptr<cluster::Channel> channel_;
+};
+
+std::string socket_path(const std::string& state_dir);
+/// Listens at `path` (0600). Unix socket names hold 107 bytes; a longer path is bound through its
+/// folder's descriptor.
+Result<int> listen_at(const std::string& path);
+
+}  // namespace flow

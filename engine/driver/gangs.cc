@@ -1,0 +1,150 @@
+// Attempts of several ranks: an order for each, how they find each other, and what a rank's end is
+// the end of.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/units.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/driver/driver.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
+constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
+constexpr int64_t kNoticeMs = 300;                   // between ranks that see one end
+constexpr size_t kWhereaboutsMax = size_t{1} << 16;  // a rank's say a few hundred bytes
+
+/// One of its hosts drains: all ranks were asked to stop.
+bool is_leaving(const core::State& state, const core::Unit& unit) {
+  std::vector<core::HostId> hosts = core::hosts_of(unit);
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&](core::HostId host) { return state.hosts[host].is_draining; });
+}
+
+bool is_growing(const core::Unit& unit) { return unit.extra && unit.extra->is_growing; }
+
+}  // namespace
+
+Result<int64_t> grow_after_ms() {
+  const char* text = std::getenv(kGrowAfterVariable);
+  if (text == nullptr || *text == '\0') return core::kGrowAfterMs;
+  auto ms = parse_duration_ms(text);
+  if (ms.ok()) return ms;
+  return user_error(
+      fmt::format("{} is `{}`, and is how long a gang runs with fewer ranks before it may begin "
+                  "again with more, as \"30s\" or \"10m\"",
+                  kGrowAfterVariable, text));
+}
+
+void Driver::split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders) {
+  const core::Unit& unit = run.units[order.id.unit];
+  order.gang_key = random_name(kKeyLetters);
+  size_t first = orders.size();
+  std::map<core::HostId, uint32_t> on_host;
+  std::map<core::HostId, std::vector<std::string>> gpus_on_host;
+  uint32_t ranks = 0;
+  core::for_each_rank(unit, [&](core::HostId host, const std::vector<std::string>& gpus) {
+    AttemptOrder& rank = orders.emplace_back(order);
+    rank.rank = ranks++;
+    rank.local_rank = on_host[host]++;
+    rank.host = host_name(host);
+    rank.seed = Resolver::seed(run, order.id.unit, rank.rank);
+    if (order.resources.gpus_milli == 0) return;
+    rank.gpus = gpus;
+    std::vector<std::string>& here = gpus_on_host[host];
+    here.insert(here.end(), gpus.begin(), gpus.end());
+  });
+  std::string abroad;  // a machine that this one reaches
+  for (const auto& [host, count] : on_host) {
+    if (abroad.empty()) abroad = fleet_.address_of(host_name(host));
+  }
+  uint32_t at = 0;
+  core::for_each_rank(unit, [&](core::HostId host, const auto&) {
+    AttemptOrder& rank = orders[first + at++];
+    rank.ranks = ranks;
+    rank.local_ranks = on_host[host];
+    rank.is_spread = on_host.size() > 1;
+    // As torchrun gives them: LOCAL_RANK is the number of its device.
+    if (order.kind == TaskKind::shell) rank.visible = gpus_on_host[host];
+    if (rank.is_spread && rank.host.empty()) rank.towards = abroad;
+  });
+}
+
+Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {
+  auto run = state_.runs.find(id.run);
+  if (run == state_.runs.end() || id.unit >= run->second.units.size()) return nullptr;
+  const core::Unit& unit = run->second.units[id.unit];
+  bool is_current = unit.phase == core::Phase::running &&
+                    core::current_attempt(run->second, id.unit) == id && unit.extra &&
+                    !unit.extra->others.empty() && rank <= unit.extra->others.size();
+  if (!is_current) return nullptr;
+  Gang& gang = gangs_[{id.run, id.unit}];
+  if (gang.id != id) gang = {id, std::vector<std::string>(unit.extra->others.size() + 1), "", {}};
+  return &gang;
+}
+
+// When all are known each is told of all; of who comes back, and says it again, again.
+void Driver::note_meeting(const Report& report) {
+  const core::AttemptId& id = report.id;
+  Gang* gang = gang_of(id, report.rank);
+  bool is_sound = !report.text.empty() && report.text.size() <= kWhereaboutsMax;
+  if (gang == nullptr || !is_sound) return;
+  gang->whereabouts[report.rank] = report.text;
+  bool are_all = std::none_of(gang->whereabouts.begin(), gang->whereabouts.end(),
+                              [](const std::string& each) { return each.empty(); });
+  if (!are_all) return;
+  const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
+  for (core::HostId host : core::hosts_of(unit))
+    fleet_.meet(host_name(host), id, gang->whereabouts);
+}
+
+// What the dead rank did last, the others know.
+void Driver::note_death(const core::AttemptId& id, uint32_t rank, core::Failure failure) {
+  Gang* gang = gang_of(id, rank);
+  if (gang == nullptr)
+    return record_if_admitted(core::AttemptFailed{id, std::move(failure)}, now_ms());
+  if (gang->death) return;
+  gang->death = std::move(failure);
+  if (!gang->noticed.empty()) return record_death(*gang);
+  gang_deaths_.emplace(now_ms() + kNoticeMs, id);
+}
+
+void Driver::note_noticed(const Report& report) {
+  Gang* gang = gang_of(report.id, report.rank);
+  if (gang == nullptr || !gang->noticed.empty()) return;
+  gang->noticed = report.text;
+  record_death(*gang);
+}
+
+void Driver::record_death(Gang& gang) {
+  if (!gang.death) return;
+  core::Failure failure = std::move(*gang.death);
+  gang.death.reset();
+  if (!gang.noticed.empty()) failure.message += "\n" + gang.noticed;
+  record_if_admitted(core::AttemptFailed{gang.id, std::move(failure)}, now_ms());
+}
+
+// The result is rank 0's, who waits for all to come to their end. Others that were asked to end,
+// as it was, leave the word to it too.
+void Driver::finish_rank(Report report, Input& input) {
+  if (report.outcome == Report::Outcome::failed) return finish(std::move(report), input);
+  input.has_event = false;
+  input.reads_store = false;
+  if (report.outcome != Report::Outcome::stopped) return;
+  input.control = [this, id = report.id](Batch&, core::State& state) {
+    auto run = state.runs.find(id.run);
+    if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
+    bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_asked ||
+                     is_leaving(state, run->second.units[id.unit]) ||
+                     is_growing(run->second.units[id.unit]);
+    if (!was_asked) record_if_admitted(core::AttemptStopped{id}, now_ms());
+  };
+}
+
+}  // namespace flow

@@ -1,0 +1,248 @@
+// The engine as the head of workers on nodes of Slurm.
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+
+#include "engine/base/address.hpp"
+#include "engine/base/clock.hpp"
+#include "engine/base/files.hpp"
+#include "engine/core/room.hpp"
+#include "engine/driver/local.hpp"
+#include "engine/sched/sched.hpp"
+#include "engine/store/keys.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr const char* kJobLabel = "slurm_job";
+constexpr size_t kAddressMax = 1'024;
+
+std::string folder_of(const std::string& dir) { return dir + "/slurm"; }
+std::string address_path(const std::string& dir) { return folder_of(dir) + "/address"; }
+
+std::string text_of(const sockaddr* address, socklen_t size) {
+  char host[NI_MAXHOST] = {};
+  bool ok = ::getnameinfo(address, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+  return ok && !is_loopback(host) ? host : "";
+}
+
+/// What this machine's name stands for, where others can reach that.
+std::string address_of_name() {
+  char name[NI_MAXHOST] = {};
+  addrinfo hints{}, *all = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  bool ok =
+      ::gethostname(name, sizeof name - 1) == 0 && ::getaddrinfo(name, nullptr, &hints, &all) == 0;
+  std::string found;
+  for (addrinfo* each = ok ? all : nullptr; each != nullptr && found.empty(); each = each->ai_next)
+    found = text_of(each->ai_addr, each->ai_addrlen);
+  if (ok) ::freeaddrinfo(all);
+  return found;
+}
+
+/// From which this machine would speak to others.
+std::string address_of_route() {
+  auto own = own_host_towards({"192.0.2.1", 0});  // of a network that documentation has
+  return own.ok() && !is_loopback(*own) ? *own : "";
+}
+
+Result<std::string> own_address() {
+  std::string found = address_of_name();
+  if (found.empty()) found = address_of_route();
+  if (!found.empty()) return found;
+  return environment_error(
+      "no address was found at which nodes could reach this machine: its name stands for itself "
+      "alone. Say where with --listen HOST:PORT");
+}
+
+/// The job whose nodes are to be used: the one that this process is in, unless others are asked
+/// for.
+std::string job_inside(const SlurmOptions& options) {
+  bool asks = options.nodes > 0 || options.nodes_max > 0;
+  const char* job = std::getenv("SLURM_JOB_ID");
+  return asks || job == nullptr ? "" : job;
+}
+
+Status check_slurm(const SlurmOptions& options) {
+  FLOW_TRY(slurm::check(options));
+  bool asks = options.nodes > 0 || options.nodes_max > 0;
+  if (asks || !job_inside(options).empty()) return {};
+  return user_error(
+      "how many nodes? `--nodes N` asks Slurm for them, and `--elastic MIN:MAX` for as many as "
+      "there is work for; inside an allocation neither is needed, and this is none");
+}
+
+SlurmOptions with_first(SlurmOptions options) {
+  if (options.nodes_max > 0) options.nodes = std::max(options.nodes, options.nodes_min);
+  return options;
+}
+
+Result<slurm::Place> place_of(const EngineOptions& options, const std::string& dir,
+                              const std::string& head) {
+  auto executor = find_executor(options);
+  FLOW_TRY(executor);
+  auto program = find_program(options, *executor);
+  FLOW_TRY(program);
+  slurm::Place place;
+  place.program = *program;
+  place.head = head;
+  std::string secret = options.secret_file.empty() ? secret_path(dir) : options.secret_file;
+  place.secret_file = std::filesystem::absolute(secret).lexically_normal().string();
+  place.folder = std::filesystem::absolute(folder_of(dir)).lexically_normal().string();
+  place.name = slurm::name_of_state(place.folder);
+  return place;
+}
+
+uint64_t job_of(const core::HostInfo& info) {
+  uint64_t job = 0;
+  if (const std::string* label = label_of(info.labels, kJobLabel))
+    std::from_chars(label->data(), label->data() + label->size(), job);
+  return job;
+}
+
+}  // namespace
+
+SlurmRequest slurm_request(const EngineOptions& options) {
+  SlurmOptions asked = with_first(options.slurm.value_or(SlurmOptions{}));
+  ok_or_throw(check_slurm(asked));
+  std::string dir = value_or_throw(find_state(options));
+  std::string head =
+      options.listen.empty() ? address_text({value_or_throw(own_address()), 0}) : options.listen;
+  slurm::Place place = value_or_throw(place_of(options, dir, head));
+  std::string inside = job_inside(asked);
+  int32_t nodes = asked.nodes_max > 0 ? 1 : asked.nodes;
+  slurm::Command command =
+      inside.empty() ? slurm::sbatch_command(asked, place, nodes) : step_command(place, inside);
+  return {slurm::text_of(command), slurm::job_script(asked, place)};
+}
+
+// The address of the flow before this one, where that is free: the workers that it left find this
+// one there.
+Result<std::pair<std::string, std::string>> LocalEngine::address_to_listen_at(
+    const std::string& dir) const {
+  if (!options_.slurm)
+    return std::pair(options_.listen.empty() ? "127.0.0.1:0" : options_.listen, std::string());
+  FLOW_TRY(check_slurm(*options_.slurm));
+  Address address;
+  if (options_.listen.empty()) {
+    auto own = own_address();
+    FLOW_TRY(own);
+    address.host = *own;
+  } else {
+    auto given = parse_address(options_.listen);
+    FLOW_TRY(given);
+    address = *given;
+  }
+  std::string text = address_text(address);
+  auto earlier = read_file(address_path(dir), kAddressMax);
+  if (address.port != 0 || !earlier.ok()) return std::pair(text, std::string());
+  auto before = parse_address(*earlier);
+  bool may_listen_there = before.ok() && before->host == address.host;
+  return may_listen_there ? std::pair(*earlier, text) : std::pair(text, std::string());
+}
+
+Status LocalEngine::start_slurm(const std::string& dir) {
+  std::string head = cluster_->address();
+  auto address = parse_address(head);
+  FLOW_TRY(address);
+  bool is_everywhere = address->host == "0.0.0.0" || address->host == "::";
+  if (is_everywhere) {
+    auto own = own_address();
+    FLOW_TRY(own);
+    head = address_text({*own, address->port});
+  }
+  FLOW_TRY(make_dirs(folder_of(dir)));
+  FLOW_TRY(write_file_atomic(address_path(dir), head));
+  auto place = place_of(options_, dir, head);
+  FLOW_TRY(place);
+  NodesUser user;
+  user.look = [this] { return look_at_nodes(); };
+  user.drain = [this](const std::string& node) {
+    driver_->host_draining(node, "it had nothing to do");
+  };
+  user.note = [this](const std::string& text) { warn_all(text); };
+  user.status = [this](const std::string& text) { driver_->keep_row(launcher_key(), text); };
+  user.give_up = [this](const Error& why) { give_up(why); };
+  SlurmOptions asked = with_first(*options_.slurm);
+  auto started = SlurmNodes::start(asked, *place, job_inside(asked), std::move(user));
+  FLOW_TRY(started);
+  slurm_ = std::move(*started);
+  return {};
+}
+
+slurm::View LocalEngine::look_at_nodes() {
+  slurm::View view;
+  driver_->inspect([&](const core::State& state, Resolver&) {
+    view.has_work = std::any_of(state.ready.begin(), state.ready.end(),
+                                [](const core::ReadyHead& head) { return !head.what.is_home; });
+    for (size_t i = 1; i < state.hosts.size(); i++) {
+      const core::Host& host = state.hosts[i];
+      bool is_busy = !(host.room == core::empty_room(host.info));
+      view.has_work = view.has_work || is_busy;
+      uint64_t job = job_of(host.info);
+      if (job == 0) continue;
+      if (host.is_up) like_ = host.info;
+      view.nodes.push_back({host.info.name, job, host.is_up, host.is_draining, is_busy});
+    }
+    auto most = static_cast<uint32_t>(std::max(0, options_.slurm->nodes_max));
+    view.more = static_cast<int32_t>(core::hosts_that_would_help(state, like_, most));
+  });
+  return view;
+}
+
+// The next engine does not wait for them.
+void LocalEngine::give_nodes_back() {
+  if (!slurm_) return;
+  slurm_.reset();
+  for (const slurm::Node& node : look_at_nodes().nodes) {
+    driver_->host_draining(node.name, "the run is over");
+    driver_->host_lost(node.name, "its node was given back");
+  }
+  driver_->inspect([](const core::State&, Resolver&) {});  // until that is committed
+}
+
+void LocalEngine::warn_all(const std::string& text) {
+  std::lock_guard lock(watched_mutex_);
+  for (const auto& each : watched_) {
+    auto state = each.lock();
+    if (!state) continue;
+    Event event;
+    event.type = "warning";
+    event.run = state->id;
+    event.text = text;
+    event.at_ms = now_ms();
+    state->on_event(std::move(event));
+  }
+}
+
+// What ran is kept; who waits for a run hears why it does not go on.
+void LocalEngine::give_up(const Error& why) {
+  driver_->keep_row(launcher_key(), why.message);
+  std::vector<std::shared_ptr<detail::RunState>> states;
+  {
+    std::lock_guard lock(watched_mutex_);
+    for (const auto& each : watched_)
+      if (auto state = each.lock()) states.push_back(std::move(state));
+  }
+  for (const auto& state : states) {
+    bool is_over = false;
+    {
+      std::lock_guard lock(state->mutex);
+      is_over = state->ended;
+    }
+    if (is_over) continue;
+    Error error = why;
+    error.message += fmt::format("\nThe run {0} is kept: `flow resume {0}` takes it up", state->id);
+    state->fail(error);
+    driver_->interrupt(state->id, false);
+  }
+}
+
+}  // namespace flow

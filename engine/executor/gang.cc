@@ -1,0 +1,187 @@
+#include "engine/executor/gang.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "engine/base/address.hpp"
+#include "engine/base/units.hpp"
+#include "engine/executor/gang_gpus.hpp"
+#include "transports/collective/collective.hpp"
+#include "transports/ucx/ucx.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr const char* kTimeoutVariable = "FLOW_COLLECTIVE_TIMEOUT";
+constexpr int64_t kTimeoutMs = 600'000;
+constexpr int64_t kLinkDeadlineMs = 30'000;
+constexpr int64_t kOthersMs = 3'000;  // a lost worker is known to the head before that
+constexpr auto kLookEvery = std::chrono::milliseconds(20);
+
+Result<int64_t> timeout_of(Attempt& attempt) {
+  bool is_set = false;
+  std::string text = attempt.env(kTimeoutVariable, is_set);
+  if (!is_set || text.empty()) return kTimeoutMs;
+  auto ms = parse_duration_ms(text);
+  if (ms.ok() && *ms > 0) return *ms;
+  return user_error(
+      fmt::format("{} is `{}`, and is how long a collective waits for a rank, as "
+                  "\"30s\" or \"10m\"",
+                  kTimeoutVariable, text));
+}
+
+/// Of this machine's, when it was asked for.
+Result<uint16_t> free_port(const std::string& host) {
+  auto failed = [&] {
+    return environment_error(fmt::format("no free port on {}: {}", host, std::strerror(errno)));
+  };
+  bool is_v6 = host.find(':') != std::string::npos;
+  sockaddr_in6 six{};
+  sockaddr_in four{};
+  six.sin6_family = AF_INET6;
+  four.sin_family = AF_INET;
+  auto* address = is_v6 ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+  socklen_t size = is_v6 ? sizeof six : sizeof four;
+  void* number = is_v6 ? static_cast<void*>(&six.sin6_addr) : static_cast<void*>(&four.sin_addr);
+  if (::inet_pton(address->sa_family, host.c_str(), number) != 1) errno = EINVAL;
+  int descriptor = ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return failed();
+  bool ok =
+      ::bind(descriptor, address, size) == 0 && ::getsockname(descriptor, address, &size) == 0;
+  Error why = failed();
+  ::close(descriptor);
+  if (!ok) return why;
+  return ntohs(is_v6 ? six.sin6_port : four.sin_port);
+}
+
+/// This machine's address for ranks of others; "" where there are none.
+Result<std::string> host_of(const wire::Start& start) {
+  if (start.towards().empty()) return std::string();
+  auto there = parse_address(start.towards());
+  FLOW_TRY(there);
+  return own_host_towards(*there);
+}
+
+Result<std::unique_ptr<Transport>> transport_on(const std::string& host) {
+  if (host.empty()) return std::unique_ptr<Transport>();
+  TransportOptions options;
+  options.deadline_ms = kLinkDeadlineMs;
+  return make_ucx_transport(options, is_loopback(host));
+}
+
+std::string name_of(const wire::AttemptName& id) {
+  return fmt::format("{} {} {} {}", id.run(), id.unit(), id.attempt(), id.epoch());
+}
+
+Error damaged(size_t rank) {
+  return internal_error(fmt::format("what rank {} said of how it is reached is damaged", rank));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
+  const wire::Start& start = attempt.start();
+  if (start.ranks() <= 1) return std::unique_ptr<Gang>();
+  auto gang = std::make_unique<Gang>();
+  auto timeout_ms = timeout_of(attempt);
+  FLOW_TRY(timeout_ms);
+  auto host = host_of(start);
+  FLOW_TRY(host);
+  auto transport = transport_on(*host);
+  FLOW_TRY(transport);
+  gang->transport_ = std::move(*transport);
+  bool has_programs = start.kind() == static_cast<uint32_t>(TaskKind::shell);
+  GangOptions options;
+  options.gang = name_of(start.id());
+  options.rank = static_cast<int>(start.id().rank());
+  options.ranks = static_cast<int>(start.ranks());
+  options.key = start.gang_key();
+  options.transport = gang->transport_.get();
+  if (!host->empty()) options.listen = address_text({*host, 0});
+  options.deadline_ms = has_programs ? 0 : *timeout_ms;
+  auto rendezvous = make_rendezvous(options);
+  FLOW_TRY(rendezvous);
+
+  wire::Whereabouts own;
+  own.set_address((*rendezvous)->address());
+  if (has_programs && options.rank == 0) {
+    if (!host->empty()) gang->meeting_.host = *host;
+    auto port = free_port(gang->meeting_.host);
+    FLOW_TRY(port);
+    own.set_host(gang->meeting_.host);
+    own.set_port(*port);
+  }
+  wire::FromExecutor message;
+  *message.mutable_meeting()->mutable_id() = start.id();
+  message.mutable_meeting()->set_whereabouts(own.SerializeAsString());
+  attempt.session().send(message, true);
+  auto peers = attempt.session().wait_peers(*timeout_ms);
+  if (!peers && attempt.stopping()) return Error{ErrorKind::interrupted, "it was asked to stop"};
+  if (!peers)
+    return Error{ErrorKind::task, fmt::format("one is not there after {} s", *timeout_ms / 1000.0)};
+  std::vector<std::string> addresses;
+  for (const std::string& bytes : *peers) {
+    wire::Whereabouts whereabouts;
+    bool ok = whereabouts.ParseFromString(bytes) && whereabouts.port() <= UINT16_MAX;
+    if (!ok) return damaged(addresses.size());
+    if (addresses.empty())
+      gang->meeting_ = {whereabouts.host(), static_cast<uint16_t>(whereabouts.port())};
+    addresses.push_back(whereabouts.address());
+  }
+  auto communicator = (*rendezvous)->join(addresses);
+  FLOW_TRY(communicator);
+  gang->communicator_ = std::move(*communicator);
+  if (has_programs || start.gpus_size() == 0) return gang;
+  auto gpus = join_gang_gpus(attempt, gang->communicator_, options.gang, *timeout_ms);
+  FLOW_TRY(gpus);
+  gang->communicator_ = std::move(gpus->communicator);
+  gang->road_ = std::move(gpus->road);
+  return gang;
+}
+
+void Gang::tell_road(Attempt& attempt) const {
+  if (!road_.empty() && attempt.is_first()) attempt.log(road_);
+}
+
+Gang::Meeting Gang::meeting_alone() {
+  Meeting alone;
+  auto port = free_port(alone.host);
+  if (port.ok()) alone.port = *port;
+  return alone;
+}
+
+Status Gang::part(Attempt& attempt, bool waits) {
+  attempt.session().flush();  // what it said comes before its end, which others may tell
+  return communicator_->run(leave(waits));
+}
+
+void Gang::fail(const std::string& why) { communicator_->abort(why.substr(0, why.find('\n'))); }
+
+void fail_after_others(Attempt& attempt, const Error& cause, const std::string& message,
+                       const std::string& evidence) {
+  bool is_known = cause.kind != ErrorKind::environment;  // nobody else says more of it
+  if (!is_known) {
+    wire::FromExecutor noticed;
+    *noticed.mutable_noticed()->mutable_id() = attempt.start().id();
+    noticed.mutable_noticed()->set_text(attempt.hidden(cause.message));
+    attempt.session().send(noticed, true);
+  }
+  auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kOthersMs);
+  while (!is_known && !attempt.stopping() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kLookEvery);
+  if (attempt.stopping()) return attempt.stopped(message);
+  core::Cause kind = cause.kind == ErrorKind::user   ? core::Cause::user_error
+                     : cause.kind == ErrorKind::task ? core::Cause::timeout
+                                                     : core::Cause::lost;
+  attempt.fail(kind, message, evidence);
+}
+
+}  // namespace flow

@@ -1,0 +1,48 @@
+// A rank and the others of its gang: how they meet before its function runs, and part after it.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/executor/attempt.hpp"
+#include "flow/collective.hpp"
+#include "flow/transport.hpp"
+
+namespace flow {
+
+class Gang {
+ public:
+  /// Where the processes of a gang's ranks may meet: free a moment ago on rank 0's machine.
+  struct Meeting {
+    std::string host = "127.0.0.1";
+    uint16_t port = 0;
+  };
+
+  /// Null where the attempt has one rank. Blocks until all ranks are there. The Error of kind
+  /// interrupted: it was asked to stop before that.
+  static Result<std::unique_ptr<Gang>> meet(Attempt& attempt);
+  /// Says on the log by which road tensors on GPUs go, once for all ranks.
+  void tell_road(Attempt& attempt) const;
+
+  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+  const Meeting& meeting() const { return meeting_; }
+  /// Of an elastic gang that has one rank.
+  static Meeting meeting_alone();
+  /// After the function, which came to its end: waits until that of every rank has.
+  Status part(Attempt& attempt, bool waits = false);
+  /// Tells the others that this rank has failed, and why.
+  void fail(const std::string& why);
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<Communicator> communicator_;
+  std::string road_;  // empty: no GPUs
+  Meeting meeting_;
+};
+
+/// Reports a failure that another rank brought about. Where that one has ended its own word comes
+/// first: this waits for it, and ends with its process when it is heard.
+void fail_after_others(Attempt& attempt, const Error& cause, const std::string& message,
+                       const std::string& evidence);
+
+}  // namespace flow

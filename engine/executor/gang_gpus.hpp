@@ -1,0 +1,16 @@
+// The GPUs of a gang whose ranks have met: by NCCL where all of them can, on the first GPU of each.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "engine/executor/attempt.hpp"
+#include "transports/nccl/nccl.hpp"
+
+namespace flow {
+
+/// Called by all ranks, on the thread that their tensors are computed on. The Error of kind
+/// interrupted: the attempt was asked to stop.
+Result<GpuGang> join_gang_gpus(Attempt& attempt, const std::shared_ptr<Communicator>& cpus,
+                               const std::string& gang, int64_t deadline_ms);
+
+}  // namespace flow

@@ -1,0 +1,43 @@
+// `where`: which machines a task may run on, by their labels.
+//
+//   disk == ssd and (rack == "a 1" or not shared)
+//
+// A name alone is true of a machine that has the label. `==` (or `=`) and `!=` compare its value,
+// which a machine without the label does not have. `not` binds closest, then `and`, then `or`.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flow/result.hpp"
+
+namespace flow {
+
+using Labels = std::vector<std::pair<std::string, std::string>>;  // name to value
+
+/// Null where there is no label of that name.
+const std::string* label_of(const Labels& labels, std::string_view name);
+
+class Where {
+ public:
+  /// The Error is a clause that says what is wrong, and where in the text.
+  static Result<Where> parse(std::string_view text);
+  bool matches(const Labels& labels) const;
+
+ private:
+  enum class Op : uint8_t { has, equals, differs, negate, both, either };
+  struct Step {
+    Op op = Op::has;
+    std::string name, value;
+  };
+  friend class WhereParser;
+  std::vector<Step> steps_;  // each behind those that it combines
+};
+
+/// Whether a machine with these labels will do; any will where `where` is empty. What is no
+/// expression suits none: check_plan refuses it.
+bool suits_where(const std::string& where, const Labels& labels);
+
+}  // namespace flow

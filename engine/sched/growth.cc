@@ -1,0 +1,103 @@
+// When an elastic gang that began with fewer ranks than it could have begins again with more.
+#include <algorithm>
+
+#include "engine/core/gangs.hpp"
+#include "engine/core/room.hpp"
+#include "engine/sched/gangs.hpp"
+#include "engine/sched/sched.hpp"
+
+namespace flow::core {
+
+namespace {
+
+/// Looked at in one call: where more wait, somebody waits for room.
+constexpr size_t kClassesMax = 64;
+
+/// What is ready and not started waits for room, unless its run's own slots bind it or no machine
+/// that is there could ever give it enough.
+bool waits_for_room(const State& state, const ReadyHead& head) {
+  const ReadyClass& needs = head.what;
+  const Run& run = state.runs.at(head.run);
+  auto running = run.map_running.find(needs.limited_map);
+  uint32_t map_running = running == run.map_running.end() ? 0 : running->second;
+  if (!may_start(state, run, needs, run.cpus_used_milli, map_running)) return false;
+  uint64_t ranks = 0;
+  for (size_t i = 0; i < state.hosts.size(); i++) {
+    const Host& host = state.hosts[i];
+    Room empty = empty_room(host.info);
+    if (!fits(state, static_cast<HostId>(i), empty, needs, 0)) continue;
+    ranks += ranks_that_fit(host.info, empty, needs, needs.ranks);
+  }
+  return ranks >= needs.ranks;
+}
+
+bool somebody_waits(const State& state) {
+  size_t classes = 0;
+  return std::any_of(state.ready.begin(), state.ready.end(), [&](const ReadyHead& head) {
+    return ++classes > kClassesMax || waits_for_room(state, head);
+  });
+}
+
+/// One at a time: two would count on the same room.
+bool somebody_grows(const State& state) {
+  for (const auto& [id, run] : state.runs) {
+    if (run.phase_count(Phase::running) == 0) continue;
+    for (const Unit& u : run.units)
+      if (u.phase == Phase::running && u.extra && u.extra->is_growing) return true;
+  }
+  return false;
+}
+
+/// As if nothing of it were free: of a host where something began or ended of late.
+void fill(Room& room) {
+  room.cpus_free_milli = 0;
+  room.memory_free_bytes = 0;
+  for (GpuRoom& gpu : room.gpus) gpu = {};
+}
+
+}  // namespace
+
+std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, Time after_ms) {
+  auto found = state.runs.find(id.run);
+  bool is_unit = found != state.runs.end() && id.unit < found->second.units.size();
+  if (!is_unit) return std::nullopt;
+  const Run& run = found->second;
+  const Unit& u = run.units[id.unit];
+  if (!def_of(run, id.unit)->resources.is_gang()) return std::nullopt;
+  ReadyClass needs = needs_of(state, run, id.unit);
+  bool may_grow = u.phase == Phase::running && current_attempt(run, id.unit) == id && u.extra &&
+                  u.extra->others.size() + 1 < needs.ranks_max && !run.stopping &&
+                  !run.cancelling && !run.ending && state.at - u.assigned >= after_ms;
+  if (!may_grow) return std::nullopt;
+  for (HostId at : hosts_of(u))
+    if (!state.hosts[at].takes_attempts()) return std::nullopt;
+  if (somebody_waits(state) || somebody_grows(state)) return std::nullopt;
+
+  std::vector<Room> rooms;
+  for (const Host& host : state.hosts) {
+    rooms.push_back(host.room);
+    bool is_quiet = state.at - host.changed >= after_ms;
+    if (!is_quiet) fill(rooms.back());
+  }
+  int32_t cpus_of_others = run.cpus_used_milli;
+  for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
+    const HostInfo& host = state.hosts[at].info;
+    ReadyClass held = held_on(host, run, id.unit);
+    give_back(rooms[at], held, u.expected_us);
+    give_back_gpus(host.gpus, rooms[at], held.gpu, gpus);
+    cpus_of_others -= held.cpus_milli;
+  });
+  auto has_slots = [&](uint32_t ranks) {
+    ReadyClass all = needs;
+    all.ranks = ranks;
+    return may_start(state, run, all, cpus_of_others, 0);
+  };
+  needs.ranks = static_cast<uint32_t>(u.extra->others.size() + 2);
+  while (needs.ranks_max > needs.ranks && !has_slots(needs.ranks_max)) needs.ranks_max--;
+  if (!has_slots(needs.ranks)) return std::nullopt;
+  auto placements = place_gang(state, rooms, needs);
+  if (!placements) return std::nullopt;
+  return GrowthRequested{id, static_cast<uint32_t>(placements->size())};
+}
+
+}  // namespace flow::core

@@ -1,0 +1,107 @@
+// What more hosts would be good for.
+#include <algorithm>
+
+#include "engine/core/gangs.hpp"
+#include "engine/core/room.hpp"
+#include "engine/sched/sched.hpp"
+#include "engine/sched/tally.hpp"
+
+namespace flow::core {
+
+namespace {
+
+/// Looked at in one call: what lies behind them would need others still.
+constexpr size_t kClassesMax = 64, kUnitsLookedAtMax = 4'096;
+
+/// Hosts that are not there, filled with what waits.
+class Imagined {
+ public:
+  Imagined(const State& state, const HostInfo& like, uint32_t most)
+      : state_(state), like_(like), most_(most) {}
+
+  /// False where there is no room for it, or its run has none.
+  bool add(const Run& run, ReadyClass needs) {
+    // With more hosts its own slots bind, where now these are all that there is.
+    int64_t cpus = tally_.cpus_milli(run) + int64_t{needs.cpus_milli} * needs.ranks;
+    bool has_slots = run.jobs == 0 || needs.cpus_milli == 0 || cpus <= int64_t{run.jobs} * 1000;
+    if (!has_slots || !tally_.may_start(state_, run, needs)) return false;
+    std::vector<Room> before;
+    if (needs.ranks > 1) before = rooms_;
+    uint32_t ranks = needs.ranks;
+    if (needs.is_gang()) ranks -= std::min(ranks, ranks_that_find_room(needs));
+    fit_to_host(needs);
+    while (ranks > 0 && add_rank(needs)) ranks--;
+    if (ranks > 0) {
+      if (needs.ranks > 1) rooms_ = std::move(before);
+      return false;
+    }
+    tally_.start(run, needs, needs.ranks);
+    return true;
+  }
+  uint32_t count() const { return static_cast<uint32_t>(rooms_.size()); }
+
+ private:
+  /// What a host that comes would clamp it to.
+  void fit_to_host(ReadyClass& needs) const {
+    needs.cpus_milli = std::min(needs.cpus_milli, like_.cpus_milli);
+    bool is_bound_by_others = state_.reach.cpus_milli > 0;
+    if (!is_bound_by_others) needs.memory_bytes = std::min(needs.memory_bytes, like_.memory_bytes);
+  }
+
+  uint32_t ranks_that_find_room(const ReadyClass& needs) const {
+    uint32_t ranks = 0;
+    for (const Host& host : state_.hosts) {
+      bool may_run = host.takes_attempts() && host.info.cpus_milli > 0;
+      if (may_run) ranks += ranks_that_fit(host.info, host.room, needs, needs.ranks);
+    }
+    return ranks;
+  }
+
+  bool add_rank(const ReadyClass& needs) {
+    for (Room& room : rooms_)
+      if (take_rank(room, needs)) return true;
+    if (rooms_.size() >= most_) return false;
+    Room fresh = empty_room(like_);
+    if (!take_rank(fresh, needs)) return false;
+    rooms_.push_back(std::move(fresh));
+    return true;
+  }
+  bool take_rank(Room& room, const ReadyClass& needs) const {
+    if (ranks_that_fit(like_, room, needs, 1) == 0) return false;
+    std::vector<std::string> gpus;
+    if (needs.gpu.milli > 0) gpus = choose_gpus(like_.gpus, room, needs.gpu);
+    take(room, needs, 0);
+    take_gpus(like_.gpus, room, needs.gpu, gpus);
+    return true;
+  }
+
+  const State& state_;
+  const HostInfo& like_;
+  const uint32_t most_;
+  std::vector<Room> rooms_;
+  Tally tally_;
+};
+
+}  // namespace
+
+uint32_t hosts_that_would_help(const State& state, const HostInfo& like, uint32_t most) {
+  bool is_known = like.cpus_milli > 0;
+  Imagined imagined(state, like, most);
+  size_t classes = 0, units = 0;
+  for (const ReadyHead& head : state.ready) {
+    if (++classes > kClassesMax) break;
+    const Run& run = state.runs.at(head.run);
+    if (head.what.is_home) continue;
+    if (!is_known) {
+      bool may = may_start(state, run, head.what, run.cpus_used_milli, 0);
+      if (may) return std::min<uint32_t>(1, most);
+      continue;
+    }
+    for (UnitId unit = head.unit; unit != kNoNode && ++units <= kUnitsLookedAtMax;
+         unit = run.ready.at(head.what).after(unit))
+      if (!imagined.add(run, head.what)) break;
+  }
+  return imagined.count();
+}
+
+}  // namespace flow::core

@@ -1,0 +1,36 @@
+// What runs use of their own bounds, with what is only thought of on top of the state.
+#pragma once
+#include <map>
+#include <utility>
+
+#include "engine/core/core.hpp"
+
+namespace flow::core {
+
+class Tally {
+ public:
+  int32_t& cpus_milli(const Run& run) {
+    return cpus_.try_emplace(run.id, run.cpus_used_milli).first->second;
+  }
+  /// Instances of the map that bounds such a unit; of a unit that none bounds, nothing.
+  uint32_t& map_running(const Run& run, const ReadyClass& needs) {
+    if (needs.limited_map == kNoNode) return none_ = 0;
+    auto found = run.map_running.find(needs.limited_map);
+    uint32_t running = found == run.map_running.end() ? 0 : found->second;
+    return map_running_.try_emplace({run.id, needs.limited_map}, running).first->second;
+  }
+  bool may_start(const State& state, const Run& run, const ReadyClass& needs) {
+    return core::may_start(state, run, needs, cpus_milli(run), map_running(run, needs));
+  }
+  void start(const Run& run, const ReadyClass& needs, uint32_t ranks) {
+    cpus_milli(run) += needs.cpus_milli * static_cast<int32_t>(ranks);
+    map_running(run, needs)++;
+  }
+
+ private:
+  std::map<RunId, int32_t> cpus_;
+  std::map<std::pair<RunId, UnitId>, uint32_t> map_running_;
+  uint32_t none_ = 0;
+};
+
+}  // namespace flow::core

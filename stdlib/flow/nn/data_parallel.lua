@@ -1,0 +1,171 @@
+-- Training one model on all ranks of a task, each with its own part of every batch: after loss:backward() the gradients
+-- are the mean over the ranks, to the same bits on all of them.
+--
+--   local model = flow.nn.data_parallel(net, ctx.comm)
+--   opt:zero_grad(); flow.nn.cross_entropy(model(x), y):backward(); opt:step()
+--
+-- Gradients travel in buckets while backward computes the rest. A bucket sets out when the gradients in it are complete
+-- and all buckets before it have set out, so that every rank sends them in one order. Behind the gradients a bucket has
+-- a number for each parameter, above 0 where a rank has a gradient of it: a parameter that none used keeps none.
+local flow = require "flow"
+local buckets = require "flow.nn.buckets"
+
+local MIB = 1 << 20
+local known = { bucket = true, compression = true }
+
+local function read_options(options, level)
+  if options ~= nil and type(options) ~= "table" then
+    error("flow.nn.data_parallel takes its options as a table, { bucket = " .. 25 * MIB .. " }, not a " .. type(options),
+      level)
+  end
+  for name in pairs(options or {}) do
+    if not known[name] then
+      error("flow.nn.data_parallel has no option `" .. tostring(name) .. "`: there are bucket and compression", level)
+    end
+  end
+  local bytes = options and options.bucket or 25 * MIB
+  if math.type(bytes) ~= "integer" or bytes < 1 then
+    error("flow.nn.data_parallel: the option `bucket` is a number of bytes, 1 or more, not " .. tostring(bytes), level)
+  end
+  local compression = options and options.compression
+  local share = type(compression) == "table" and compression.top_k
+  local is_share = type(share) == "number" and share > 0 and share <= 1
+  if compression ~= nil and compression ~= "bf16" and not is_share then
+    error("flow.nn.data_parallel: the option `compression` is \"bf16\" or { top_k = 0.01 }, a share of the numbers", level)
+  end
+  return bytes, compression == "bf16" and "bf16" or nil, share or nil
+end
+
+-- Ranks whose models differ would add up what does not belong together.
+local function check_alike(model, comm, level)
+  local own = {}
+  for i, each in ipairs(model:named_tensors()) do
+    own[i] = each.name .. " " .. each.tensor.dtype .. " [" .. table.concat(each.tensor.shape, ", ") .. "]"
+  end
+  for rank, theirs in ipairs(comm:all_gather(table.concat(own, "\n"))) do
+    if theirs ~= table.concat(own, "\n") then
+      error("flow.nn.data_parallel: the models of rank " .. comm.rank .. " and rank " .. rank - 1
+        .. " have other parameters: make the same model on all ranks", level)
+    end
+  end
+end
+
+local Reducer = {}
+Reducer.__index = Reducer
+
+-- In the order in which the first backward will come by the parameters, as rank 0's graph has it; what is not in it comes
+-- last. It is the same in every attempt: between nodes, where a number lies in a bucket decides how its sum is rounded.
+function Reducer:arrange()
+  local order, there = self.comm:broadcast(self.order), {}
+  for _, i in ipairs(order) do there[i] = true end
+  for i = #self.parameters, 1, -1 do
+    if not there[i] then order[#order + 1] = i end
+  end
+  self.buckets = buckets.make(self.parameters, order, self.bytes, self.dtype, self.share)
+  self.bucket_of = {}
+  for _, bucket in ipairs(self.buckets) do
+    for _, i in ipairs(bucket.places) do self.bucket_of[i] = bucket end
+  end
+  self:begin()
+end
+
+function Reducer:begin()
+  self.taken, self.next = {}, 1
+  for _, bucket in ipairs(self.buckets) do bucket.missing = #bucket.places end
+end
+
+function Reducer:take(i)
+  if self.taken[i] then
+    error("the gradients of this flow.nn.data_parallel are half on their way: the backward before this one failed", 4)
+  end
+  if not self.buckets then self:arrange() end
+  self.taken[i] = true
+  local bucket = self.bucket_of[i]
+  bucket:take(i)
+  bucket.missing = bucket.missing - 1
+  while self.next <= #self.buckets and self.buckets[self.next].missing == 0 do
+    self.buckets[self.next]:set_out(self.comm)
+    self.next = self.next + 1
+  end
+end
+
+function Reducer:finish()
+  for i in ipairs(self.parameters) do
+    if not self.taken[i] then self:take(i) end
+  end
+  for _, bucket in ipairs(self.buckets) do bucket:give_back(self.comm) end
+  if self.buffers[1] then self.comm:broadcast(self.buffers) end
+  self:begin()
+end
+
+local function make_reducer(model, comm, bytes, dtype, share)
+  local self = setmetatable({ comm = comm, bytes = bytes, dtype = dtype, share = share, is_quiet = false,
+    taken = {} }, Reducer)
+  self.parameters, self.buffers = model:parameters(), {}
+  local is_parameter = {}
+  for _, parameter in ipairs(self.parameters) do is_parameter[parameter] = true end
+  for _, each in ipairs(model:named_tensors()) do
+    if not is_parameter[each.tensor] then self.buffers[#self.buffers + 1] = each.tensor end
+  end
+  local all = flow.table.copy(self.parameters)
+  for _, buffer in ipairs(self.buffers) do all[#all + 1] = buffer end
+  flow.no_grad(function() comm:broadcast(all) end)
+  flow.gradient_hook(self.parameters,
+    function(i) if not self.is_quiet then self:take(i) end end,
+    function() if not self.is_quiet then self:finish() end end,
+    function(order) self.order = order end)
+  return self
+end
+
+-- A module that is the model it wraps in all but this: what it is asked for that it lacks, the model has.
+local DataParallel = { __name = "DataParallel" }
+local own = {}
+
+DataParallel.__index = function(self, key)
+  local method = own[key]
+  if method ~= nil then return method end
+  return rawget(self, "_model")[key]
+end
+DataParallel.__newindex = function(self, key, value) rawget(self, "_model")[key] = value end
+DataParallel.__pairs = function(self) return pairs(rawget(self, "_model")) end
+DataParallel.__call = function(self, ...) return rawget(self, "_model")(...) end
+
+function own:forward(...) return rawget(self, "_model"):forward(...) end
+
+-- Backward inside f only adds up this rank's gradients; the next one outside shares the sums.
+function own:no_sync(f, ...)
+  local reducer = rawget(self, "_reducer")
+  if not reducer then return f(...) end
+  local before = reducer.is_quiet
+  reducer.is_quiet = true
+  local results = table.pack(pcall(f, ...))
+  reducer.is_quiet = before
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
+function own.to()
+  error("model:to is called before flow.nn.data_parallel takes the model: it shares the gradients of the tensors that the "
+    .. "model had then", 2)
+end
+
+function own.requires_grad_()
+  error("model:requires_grad_ is called before flow.nn.data_parallel takes the model: it shares the gradients that were "
+    .. "wanted then", 2)
+end
+
+return function(model, comm, options)
+  if type(model) ~= "table" or rawget(model, "__is_module") ~= true then
+    error("flow.nn.data_parallel takes a model, ctx.comm and options, not a " .. type(model), 2)
+  end
+  if type(comm) ~= "userdata" then
+    error("flow.nn.data_parallel takes a model and ctx.comm, not a " .. type(comm), 2)
+  end
+  local bytes, dtype, share = read_options(options, 3)
+  local reducer
+  if comm.ranks > 1 then
+    check_alike(model, comm, 3)
+    reducer = make_reducer(model, comm, bytes, dtype, share)
+  end
+  return setmetatable({ __is_module = true, _model = model, _reducer = reducer }, DataParallel)
+end

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Large content between workers: it goes straight from one that has it, tasks go to it, and a worker keeps no more of it than
+it may."""
+import json
+import os
+import re
+import signal
+
+import cluster_place
+from cluster_place import place
+
+MIB = 1 << 20
+# `make` and `use` each run where `at` says, or where they like; each tensor is of so many MiB.
+SCRIPT = r'''
+local flow = require "flow"
+local function numbers(n, mib) return flow.zeros(mib * 256, 1024) + n end
+local function on(name, where, body) return flow.task(name, { where = where }, body) end
+local makes, uses = {}, {}
+for _, at in ipairs { "a", "b", "c", "d", "e" } do
+  makes[at] = on("make_" .. at, "at == " .. at, function(ctx, n, mib) return numbers(n, mib) end)
+  uses[at] = on("use_" .. at, "at == " .. at, function(ctx, t, salt) return t:sum() end)
+end
+local use = flow.task("use", function(ctx, t, salt) return t:sum() end)
+return flow.pipeline("contents", { plan = flow.param.string {}, mib = flow.param.int { default = 4 } }, function(p)
+  local all = {}
+  -- "a1:bc" is number 1, made at a and used at b and c; "*" is anywhere.
+  for made, n, used in p.plan:gmatch("(%a)(%d+):([%a*]*)") do
+    local tensor = makes[made](tonumber(n), p.mib)
+    if used == "" then all[#all + 1] = tensor end
+    for at in used:gmatch(".") do all[#all + 1] = (at == "*" and use or uses[at])(tensor, p.plan) end
+  end
+  return all
+end)
+'''
+
+
+def size_of(path):
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:  # it has just gone
+        return 0
+
+
+class ContentsPlace(cluster_place.ClusterPlace):
+    def start_workers(self, names, *words, slots=2):
+        self.write("contents.lua", SCRIPT)
+        self.head()
+        for name in names:
+            self.worker(name, "--label", "at=" + name, *words, slots=slots)
+        for name in names:
+            self.until_status(name, "up")
+
+    def run_plan(self, plan, mib=4):
+        """Of each of its tasks, where it ran."""
+        done = self.good("run", "contents.lua", "--json", "--param", "plan=" + plan, "--param", "mib=%d" % mib)
+        run = json.loads(done.out.splitlines()[-1])
+        expected = []
+        for n, used in re.findall(r"[a-z](\d+):([a-z*]*)", plan):
+            expected += [int(n) * mib * 256 * 1024] * len(used)
+        self.assertEqual([value for value in run["result"] if isinstance(value, (int, float))], expected)
+        return [task["worker"] for task in run["tasks"] if task["name"].startswith("use")]
+
+    def moved(self, way):
+        """Pieces and MiB by worker, of those that moved any."""
+        nodes = {name: node["content"][way] for name, node in self.nodes().items() if name}
+        return {name: (each["pieces"], each["bytes"] // MIB) for name, each in nodes.items() if each["pieces"]}
+
+    def until_moved(self, way, moved):
+        """What a worker did is told a moment later."""
+        self.until("%s is %s" % (way, moved), lambda: self.moved(way) == moved)
+
+
+class Contents(ContentsPlace):
+    def test_content_goes_from_worker_to_worker_and_not_through_the_head(self):
+        self.start_workers("abc")
+        self.run_plan("a1:b a2:b")
+        self.until_moved("from_workers", {"b": (2, 8)})
+        self.until_moved("to_workers", {"a": (2, 8)})
+        self.assertEqual(self.moved("from_head"), {})
+        self.assertIn("8.0 MiB (2) from workers", self.flow("nodes").out)
+        self.run_plan("a1:b")  # it is there
+        self.run_plan("a1:c")
+        self.until_moved("from_workers", {"b": (2, 8), "c": (1, 4)})
+        self.assertEqual(self.moved("from_head"), {})
+
+    def test_what_all_want_is_given_on_by_those_that_have_it(self):
+        self.start_workers("abcde")
+        self.run_plan("a1:bcde")
+        self.until_moved("from_workers", {name: (1, 4) for name in "bcde"})
+        self.assertEqual(self.moved("from_head"), {})
+        self.assertEqual(sum(pieces for pieces, _ in self.moved("to_workers").values()), 4)
+
+    def test_a_task_goes_where_its_inputs_lie(self):
+        self.start_workers("ab")
+        self.run_plan("b1: a2: b3: a4:")
+        self.assertEqual(self.run_plan("b1:* a2:* b3:* a4:*"), ["b", "a", "b", "a"])
+        self.assertEqual((self.moved("from_head"), self.moved("from_workers")), ({}, {}))
+
+    def test_who_is_dead_or_hangs_holds_nobody_up(self):
+        self.start_workers("abc")
+        self.run_plan("a1: a2:")
+        self.workers["a"].send_signal(signal.SIGSTOP)
+        self.run_plan("a1:b")
+        self.until_moved("from_head", {"b": (1, 4)})
+        self.kill(self.workers["a"])
+        self.until_status("a", "lost")
+        self.run_plan("a2:b")
+        self.until_moved("from_head", {"b": (2, 8)})
+        self.run_plan("a1:c")
+        self.until_moved("from_workers", {"c": (1, 4)})
+
+    def test_a_worker_that_comes_back_and_a_new_head_know_what_lies_there(self):
+        self.start_workers("ab")
+        self.run_plan("a1: a2:")
+        self.kill(self.workers["a"])
+        self.until_status("a", "lost")
+        self.worker("a", "--label", "at=a")
+        self.until_status("a", "up")
+        self.run_plan("a1:b")
+        self.until_moved("from_workers", {"b": (1, 4)})
+        self.kill(self.head_process)
+        self.head()
+        for name in "ab":
+            self.until_status(name, "up")
+        self.run_plan("a2:b")
+        self.until_moved("from_workers", {"b": (2, 8)})
+        self.assertEqual(self.moved("from_head"), {})
+
+    def test_a_worker_keeps_what_fits_and_lets_go_of_what_was_used_longest_ago(self):
+        self.start_workers("abc", "--content-max", "10MiB")
+        def kept(name):
+            objects = os.walk(self.path("worker-" + name, "objects"))
+            return sum(size_of(os.path.join(folder, each)) for folder, _, names in objects for each in names) // MIB
+        for n in range(1, 5):
+            self.run_plan("a%d:b" % n)
+            self.assertLessEqual(kept("b"), 10)
+            self.until("a has let go", lambda: kept("a") <= 10)
+        self.assertEqual((kept("a"), kept("b")), (8, 8))
+        before = self.moved("from_workers")
+        self.run_plan("a4:b ")  # another run's task; what it takes was used last, and is there
+        self.assertEqual(self.moved("from_workers"), before)
+        # Of what a and b have let go of the head knows so, and gives it itself.
+        self.run_plan("a1:c")
+        self.until_moved("from_head", {"c": (1, 4)})
+        self.run_plan("a4:c")
+        self.until("c has two", lambda: self.moved("from_workers").get("c") == (1, 4))
+
+
+if __name__ == "__main__":
+    place.main()

@@ -1,0 +1,192 @@
+// Content between workers: from the first of those named that gives it, and nobody who fails at
+// that, in whatever way, is waited for.
+#include "engine/cluster/nodes/fellows.hpp"
+#include "tests/cluster/content_pair.hpp"
+#include "tests/cluster/pair.hpp"
+#include "transports/inproc/inproc.hpp"
+#include "transports/ucx/ucx.hpp"
+
+namespace flow::cluster {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::unique_ptr<Transport> transport_of(const std::string& name) {
+  if (name == "inproc") return make_inproc_transport();
+  auto made = make_ucx_transport({}, true);
+  REQUIRE(made.ok());
+  return std::move(*made);
+}
+
+/// A worker's process, as far as the others see it.
+struct Fellow {
+  explicit Fellow(Transport& transport, FellowsOptions options = {},
+                  std::shared_ptr<const Secret> secret = secret_of(7))
+      : sessions(std::make_unique<Sessions>(transport, options_of(Role::worker, secret), nullptr)) {
+    auto opened = ContentStore::open(folder.path, 0);
+    REQUIRE(opened.ok());
+    options.store = store = *opened;
+    options.on_moved = [this](bool is_out, const Content& content) {
+      (is_out ? bytes_out : bytes_in) += *content.size;
+    };
+    fellows = std::make_shared<Fellows>(*sessions, jobs, options);
+    listening = fellows->listen("127.0.0.1:0");
+  }
+  ~Fellow() {
+    fellows->end();
+    sessions.reset();
+  }
+  std::string fetch(const Content& content, Addresses from) {
+    std::promise<Status> ended;
+    fellows->fetch(content, std::move(from), [&](Status status) { ended.set_value(status); });
+    Status status = ended.get_future().get();
+    return status.ok() ? "" : status.error().message;
+  }
+  bool has(const Content& content) const { return store->has(content); }
+
+  TestFolder folder;
+  std::shared_ptr<ContentStore> store;
+  Jobs jobs{2};
+  std::unique_ptr<Sessions> sessions;
+  std::shared_ptr<Fellows> fellows;
+  Status listening;
+  std::atomic<uint64_t> bytes_in{0}, bytes_out{0};
+};
+
+/// Says that it has whatever it is asked for, and never gives it.
+struct Idler {
+  class User final : public SessionUser {
+   public:
+    explicit User(std::shared_ptr<SessionLink> link) : link_(std::move(link)) {}
+    void on_open(const Peer&) override {}
+    void on_message(std::string bytes) override {
+      content::Message said, offer;
+      if (!said.ParseFromString(bytes) || !said.has_want()) return;
+      offer.mutable_offer()->set_id(said.want().id());
+      offer.mutable_offer()->set_size(1 << 20);
+      (void)link_->send(offer.SerializeAsString());
+    }
+    void on_suspect(const std::string&) override {}
+    void on_heard_again() override {}
+    void on_end(EndKind, const Error&) override { link_.reset(); }
+
+   private:
+    std::shared_ptr<SessionLink> link_;
+  };
+  explicit Idler(Transport& transport) : sessions(transport, options_of(Role::worker), nullptr) {
+    auto opened =
+        sessions.listen("127.0.0.1:0", [](const Peer&, std::shared_ptr<SessionLink> link) {
+          return std::make_shared<User>(std::move(link));
+        });
+    REQUIRE(opened.ok());
+    listener = std::move(*opened);
+  }
+  Sessions sessions;
+  std::unique_ptr<Listener> listener;
+};
+
+const auto kNames =
+    FLOW_TEST_UCX ? std::vector<std::string>{"inproc", "ucx"} : std::vector<std::string>{"inproc"};
+
+TEST_CASE("content comes from a fellow, as much of it as is wanted, and both count it") {
+  auto transport = transport_of(GENERATE(from_range(kNames)));
+  Fellow holder(*transport), asker(*transport);
+  REQUIRE(holder.listening.ok());
+  std::vector<Content> contents;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < 40; i++) {
+    std::string made = random_bytes_of((i + 1) * 50'000, i);
+    contents.push_back(put_object(holder.folder.path, made));
+    bytes += made.size();
+  }
+  std::vector<std::future<Status>> fetches;
+  for (const Content& content : contents) {
+    auto ended = std::make_shared<std::promise<Status>>();
+    fetches.push_back(ended->get_future());
+    asker.fellows->fetch(content, {holder.fellows->address()},
+                         [ended](Status status) { ended->set_value(status); });
+  }
+  for (auto& fetch : fetches) CHECK(fetch.get().ok());
+  for (const Content& content : contents) CHECK(asker.has(content));
+  CHECK(asker.bytes_in == bytes);
+  while (holder.bytes_out < bytes) std::this_thread::yield();  // it is told a moment later
+  CHECK(holder.bytes_out == bytes);
+  CHECK(holder.bytes_in + asker.bytes_out == 0);
+}
+
+TEST_CASE("who is not there, has it not or has it damaged is passed over") {
+  auto transport = transport_of(GENERATE(from_range(kNames)));
+  Fellow without(*transport), spoiled(*transport), holder(*transport), asker(*transport);
+  std::string bytes = random_bytes_of(3 << 20);
+  Content content = put_object(holder.folder.path, bytes);
+  bytes[5]++;
+  std::string path = object_path(spoiled.folder.path, content.digest);
+  REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
+  REQUIRE(write_file_atomic(path, bytes, 0400).ok());
+  Fellow gone(*transport);
+  std::string nowhere = gone.fellows->address();
+  gone.fellows->end();
+  gone.sessions.reset();
+  CHECK(asker.fetch(content, {"no address", nowhere, without.fellows->address(),
+                              spoiled.fellows->address(), holder.fellows->address()}) == "");
+  CHECK(asker.has(content));
+  CHECK_FALSE(std::filesystem::exists(path));  // its holder heard of the damage
+  Content other = content_of("nobody has this");
+  CHECK_THAT(asker.fetch(other, {nowhere}), Contains("a moment ago"));
+  CHECK_THAT(asker.fetch(other, {without.fellows->address()}), Contains("is not here"));
+  CHECK_THAT(asker.fetch(other, {}), Contains("nobody was named"));
+}
+
+TEST_CASE("one that gives nothing more of what it began is left for the next, and then avoided") {
+  auto transport = make_inproc_transport();
+  FellowsOptions quick;
+  quick.stall_ms = 100;
+  Fellow holder(*transport), asker(*transport, quick);
+  Idler idler(*transport);
+  Content content = put_object(holder.folder.path, random_bytes_of(1 << 20));
+  Content other = put_object(holder.folder.path, random_bytes_of(1 << 20, 2));
+  CHECK(asker.fetch(content, {idler.listener->address(), holder.fellows->address()}) == "");
+  CHECK(asker.has(content));
+  CHECK_THAT(asker.fetch(other, {idler.listener->address()}), Contains("a moment ago"));
+  CHECK(asker.fetch(other, {holder.fellows->address()}) == "");
+}
+
+TEST_CASE("a session of which nothing is wanted ends, and the next fetch has another") {
+  auto transport = make_inproc_transport();
+  FellowsOptions quick;
+  quick.stall_ms = 20;
+  quick.idle_ms = 1;
+  Fellow holder(*transport), asker(*transport, quick);
+  for (uint64_t i = 0; i < 5; i++) {
+    Content content = put_object(holder.folder.path, random_bytes_of(1 << 20, i));
+    CHECK(asker.fetch(content, {holder.fellows->address()}) == "");
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  }
+}
+
+TEST_CASE("who ends lets go of what it fetches, and a stranger is given nothing") {
+  auto transport = make_inproc_transport();
+  Fellow holder(*transport), asker(*transport), stranger(*transport, {}, secret_of(9));
+  Idler idler(*transport);
+  Content content = put_object(holder.folder.path, random_bytes_of(1 << 20));
+  CHECK_THAT(stranger.fetch(content, {holder.fellows->address()}), Contains("secret"));
+  CHECK_FALSE(stranger.has(content));
+  std::promise<Status> ended;
+  asker.fellows->fetch(content, {idler.listener->address()},
+                       [&](Status status) { ended.set_value(status); });
+  asker.fellows->end();
+  CHECK_FALSE(ended.get_future().get().ok());
+  CHECK_THAT(asker.fetch(content, {holder.fellows->address()}), Contains("this worker ends"));
+}
+
+TEST_CASE("without a secret a worker is there for its own machine alone") {
+  auto transport = make_inproc_transport();
+  Fellow open(*transport, {}, nullptr);
+  CHECK(open.listening.ok());
+  Status wide = open.fellows->listen("10.0.0.7:0");
+  REQUIRE_FALSE(wide.ok());
+  CHECK_THAT(wide.error().message, Contains("without a secret"));
+}
+
+}  // namespace
+}  // namespace flow::cluster

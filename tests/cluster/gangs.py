@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Tasks of several ranks, on one machine and on workers: what a rank may lose is lost for all, and named."""
+import json
+import os
+import re
+import signal
+import time
+
+import cluster_place
+from cluster_place import IS_THERE, place, train_script
+
+# Each rank adds what it is, says so, and writes its process down.
+SUM = r'''
+local flow = require "flow"
+local sum = flow.task("sum", { ranks = 3 }, function(ctx, n)
+  ctx:log("rank %d of %d", ctx.rank, ctx.ranks)
+  local x = ctx.comm:all_reduce(flow.zeros(n) + ctx.rank, "sum")
+  local seeds = ctx.comm:all_gather(ctx.seed)
+  local differ = seeds[1] ~= seeds[2] and seeds[2] ~= seeds[3] and seeds[1] ~= seeds[3]
+  return { total = x:sum(), rank = ctx.rank, ranks = ctx.ranks, differ = differ, same = ctx.comm:broadcast(ctx.seed) == seeds[1] }
+end)
+return flow.pipeline("sums", function() return sum(1000) end)
+'''
+TORCHRUN = r'''
+local flow = require "flow"
+local show = flow.shell("show", { ranks = 3,
+  command = [[echo $RANK {rank} $WORLD_SIZE {ranks} $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT; echo x > {outputs.own}]],
+  outputs = { own = "own.txt" } })
+return flow.pipeline("shows", function() return show() end)
+'''
+# What programs that a rank starts have open.
+OPEN = r'''
+local flow = require "flow"
+local open = flow.task("open", { ranks = 2 }, function(ctx)
+  ctx.comm:all_reduce(1)
+  local pipe = io.popen("for fd in /proc/$$/fd/*; do echo ${fd##*/} $(readlink $fd); done")
+  local text = pipe:read("a")
+  pipe:close()
+  return ctx.comm:all_gather(text)
+end)
+return flow.pipeline("opens", function() return open() end)
+'''
+WAITS = r'''
+local flow = require "flow"
+local g = flow.task("g", { ranks = 2 }, function(ctx, who)
+  local answer = 0
+  if who == 2 or ctx.rank == who then answer = ctx:wait("approved") end
+  return who == 2 and ctx.comm:all_reduce(answer) or answer
+end)
+return flow.pipeline("waits", { who = flow.param.int {} }, function(p) return g(p.who) end)
+'''
+# Rank `who` does `what` when the file `gate` is there.
+BREAK = "local flow = require \"flow\"" + IS_THERE + r'''
+local work = flow.task("work", { ranks = 3, retries = 0, env = { FLOW_COLLECTIVE_TIMEOUT = "2s" } }, function(ctx, what, who, gate)
+  local file = io.open(gate .. ".pid" .. ctx.rank .. "." .. ctx.attempt, "w")
+  file:write(io.open("/proc/self/stat"):read("n"))
+  file:close()
+  local x = ctx.comm:all_reduce(flow.zeros(10) + 1)
+  while not is_there(gate) do os.execute("sleep 0.02") end
+  if ctx.rank == who and ctx.attempt == 1 then
+    if what == "error" then error("out of cheese") end
+    if what == "hang" then while true do os.execute("sleep 0.05") end end
+    if what == "differ" then ctx.comm:barrier() end
+    if what == "kill" then os.execute("kill -9 " .. tostring(io.open("/proc/self/stat"):read("n"))) end
+    if what == "leave" then return 0 end
+  end
+  return ctx.comm:all_reduce(x):sum()
+end)
+return flow.pipeline("breaks", { what = flow.param.string {}, who = flow.param.int { default = 1 }, gate = flow.param.string {} },
+  function(p) return work(p.what, p.who, p.gate) end)
+'''
+
+
+class Gangs(cluster_place.ClusterPlace):
+    def breaks(self, what, *words):
+        self.write("breaks.lua", BREAK)
+        return self.start("run", "breaks.lua", "--json", "--jobs", "3", "--param", "what=" + what, "--param", "gate=" + self.path("gate"), *words)
+
+    def cause(self, done):
+        self.exits(1, done)
+        why = json.loads(self.good("why", "last", "work", "--json").out)["why"]
+        return why.split("cause: ", 1)[1].split("\n", 1)
+
+    def test_ranks_of_one_machine(self):
+        self.write("sums.lua", SUM)
+        done = self.good("run", "sums.lua", "--json", "--jobs", "3")
+        self.assertEqual(self.last_json(done)["result"], {"total": 3000, "rank": 0, "ranks": 3, "differ": True, "same": True})
+        logs = [(line["rank"], line["text"]) for line in self.good("logs", "--json").lines()]
+        self.assertEqual(sorted(logs), [(rank, "rank %d of 3" % rank) for rank in range(3)])
+        self.assertIn("sum rank 2 | rank 2 of 3", self.good("logs").out)
+        self.assertIn("rank 0 | rank 0 of 3\n", self.good("logs", "last", "sum").out)
+        self.assertEqual(self.good("logs", "last", "sum", "--rank", "1").out, "rank 1 | rank 1 of 3\n")
+
+    def test_more_ranks_than_slots_share_them(self):
+        self.write("sums.lua", SUM)
+        done = self.good("run", "sums.lua", "--json", "--jobs", "2")
+        self.assertEqual(self.last_json(done)["result"]["total"], 3000)
+
+    def test_programs_find_what_torchrun_sets(self):
+        self.write("shows.lua", TORCHRUN)
+        done = self.good("run", "shows.lua", "--json", "--jobs", "3")
+        self.assertTrue(self.last_json(done)["result"]["stdout"].startswith("0 0 3 3 0 3 127.0.0.1 "))
+        lines = sorted(line["text"] for line in self.good("logs", "--json").lines())
+        self.assertEqual([line.rsplit(" ", 1)[0] for line in lines], ["%d %d 3 3 %d 3 127.0.0.1" % (r, r, r) for r in range(3)])
+        self.assertEqual(len({line.rsplit(" ", 1)[1] for line in lines}), 1)
+
+    def test_programs_inherit_nothing_that_the_ranks_have_open(self):
+        self.write("opens.lua", OPEN)
+        self.cluster(["a", "b"], slots=1)
+        for text in self.last_json(self.good("run", "opens.lua", "--json"))["result"]:
+            self.assertIn("pipe:", text)
+            self.assertEqual([line for line in text.splitlines() if "socket:" in line or "anon_inode:" in line], [])
+
+    def test_a_program_that_may_have_ranks_finds_that_it_has_one(self):
+        self.write("shows.lua", TORCHRUN.replace("ranks = 3", "ranks = { min = 1, max = 3 }"))
+        done = self.good("run", "shows.lua", "--json", "--jobs", "1")
+        self.assertTrue(self.last_json(done)["result"]["stdout"].startswith("0 0 1 1 0 1 127.0.0.1 "), done)
+
+    def test_ranks_wait_for_a_signal_together_or_not_at_all(self):
+        self.write("waits.lua", WAITS)
+        for who in "0", "1":
+            done = self.exits(1, self.flow("run", "waits.lua", "--jobs", "2", "--param", "who=" + who))
+            self.assertIn("rank %s called wait, rank %d called leave" % (who, 1 - int(who)) if who == "0" else "rank 1 called wait", done.err)
+        client = self.start("run", "waits.lua", "--jobs", "2", "--json", "--param", "who=2")
+        self.until_waits("g")
+        self.good("signal", "last", "approved", "7")
+        self.assertEqual(self.last_json(self.exits(0, self.end(client)))["result"], 14)
+
+    def test_the_rank_that_fails_is_the_cause(self):
+        self.open("gate")
+        for what, cause, words in [("error", "user_error", ["rank 1 of 3: ", "out of cheese"]),
+                                   ("kill", "signal", ["rank 1 of 3: ", "signal 9", "rank 1: its process", "it was last in all_reduce #1"]),
+                                   ("hang", "timeout", ["rank 1 has not come to all_reduce #2", "it was last in all_reduce #1"]),
+                                   ("differ", "user_error", ["rank 1 called barrier", "all_reduce(sum) of 10 f32"]),
+                                   ("leave", "user_error", ["rank 1 called leave", "calls leave"])]:
+            told, message = self.cause(self.end(self.breaks(what, "--fresh")))
+            self.assertEqual(told, cause, message)
+            for word in words:
+                self.assertIn(word, message, what)
+
+    def test_rank_0_is_a_rank_like_others(self):
+        self.open("gate")
+        told, message = self.cause(self.end(self.breaks("kill", "--param", "who=0")))
+        self.assertEqual(told, "signal", message)
+        self.assertIn("rank 0 of 3: ", message)
+
+    def test_a_lost_worker_ends_the_gang_which_goes_on_from_its_checkpoint(self):
+        alone = self.trains_alone(3)
+        self.cluster(["a", "b", "c"], slots=1)
+        client = self.train_until(3)
+        self.kill(self.workers["b"])
+        self.until_status("b", "lost")
+        self.worker("d", slots=1)
+        self.open_steps(4, 6)
+        done = self.exits(0, self.end(client))
+        task = self.last_json(done)["tasks"][0]
+        self.assertEqual((task["attempts"], self.last_json(done)["result"]), (2, alone), done)
+
+    def test_an_elastic_gang_goes_on_with_fewer(self):
+        self.write("train.lua", train_script("{ min = 2, max = 3 }").replace("  return w\n", "  return { ranks = ctx.ranks, all = ctx.comm:all_reduce(1) }\n"))
+        self.cluster(["a", "b", "c"], slots=1)
+        client = self.train_until(3)
+        self.assertEqual(sum(len(node["tasks"]) for node in self.nodes().values()), 3)
+        self.kill(self.workers["b"])
+        self.open_steps(4, 6)
+        done = self.exits(0, self.end(client))
+        self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, {"ranks": 2, "all": 2}), done)
+
+    def test_an_elastic_gang_grows_when_there_is_room_again(self):
+        script = train_script("{ min = 1, max = 3 }").replace("step * (ctx.rank + 1))", 'step, "mean")')
+        self.write("train.lua", script)
+        alone = self.result("run", "train.lua", "--state", "alone", "--jobs", "1")
+        self.env["FLOW_GROW_AFTER"] = "0s"
+        self.cluster(["a", "b", "c"], slots=1)
+        client = self.train_until(2)
+        self.kill(self.workers["b"])
+        self.until_status("b", "lost")
+        self.until("it goes on with two", lambda: self.tasks()["train"]["attempts"] == 2)
+        self.worker("d", slots=1)
+        self.until_status("d", "up")
+        self.open_steps(3, 5)
+        # It waits in its last step, or in the first of the attempt that has more ranks.
+        self.until("it grows", lambda: re.search("asked to stop|began again", self.flow("why", "last", "train").out))
+        self.open_steps(6, 6)
+        done = self.exits(0, self.end(client))
+        task = self.last_json(done)["tasks"][0]
+        self.assertEqual((task["attempts"], task["ranks"], task["grew_from"]), (3, 3, 2), done)
+        self.assertEqual(self.last_json(done)["result"], alone)
+        self.assertIn("began again with 3 ranks after 2", self.good("show").out)
+
+    def test_workers_that_flow_starts_run_a_gang(self):
+        self.write("sums.lua", SUM)
+        done = self.good("run", "sums.lua", "--json", "--workers", "3", "--jobs", "3")
+        self.assertEqual(self.last_json(done)["result"]["total"], 3000)
+
+    def test_a_killed_head_loses_no_gang(self):
+        alone = self.trains_alone(2)
+        self.cluster(["a", "b"], slots=1)
+        client = self.train_until(2)
+        self.kill(self.head_process)
+        self.open_steps(3, 4)
+        time.sleep(1)
+        self.head()
+        self.open_steps(5, 6)
+        done = self.exits(0, self.end(client))
+        task = self.last_json(done)["tasks"][0]
+        self.assertEqual((task["attempts"], self.last_json(done)["result"]), (1, alone), done)
+
+    def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(self):
+        alone = self.trains_alone(2)
+        client = self.train_until(2, "--jobs", "2")
+        client.send_signal(signal.SIGINT)
+        self.exits(3, self.end(client))
+        self.open_steps(3, 6)
+        self.assertEqual(self.last_json(self.good("resume", "last", "--json", "--jobs", "2"))["result"], alone)
+
+
+if __name__ == "__main__":
+    place.main()

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Machines that lose each other for a while."""
+import json
+import os
+import signal
+import time
+
+import contents
+import machines
+from cluster_place import train_script
+
+
+class Partition(machines.MachinesPlace):
+    def attempts(self, done):
+        run = self.last_json(self.exits(0, done))
+        return sorted(task["attempts"] for task in run["tasks"])
+
+    def test_one_that_heals_soon_costs_nothing(self):
+        self.cluster(["a", "b"])
+        client = self.run_holds()
+        self.machines.cut("a")
+        time.sleep(3)
+        self.machines.heal("a")
+        self.until_status("a", "up")
+        self.open("gate")
+        self.ends_with_one_attempt_each(client)
+
+    def test_what_ends_meanwhile_is_taken_when_it_heals(self):
+        self.cluster(["a", "b"])
+        client = self.run_holds()
+        self.machines.cut("a")
+        self.open("gate")
+        time.sleep(3)
+        self.machines.heal("a")
+        self.ends_with_one_attempt_each(client)
+
+    def test_one_that_lasts_moves_the_work_and_what_comes_of_it_then_is_fenced(self):
+        self.cluster(["a", "b"])
+        client = self.run_holds()
+        self.machines.cut("a")
+        self.until_status("a", "lost")
+        self.worker("c")
+        self.until("two run again", lambda: len(self.read("gate.started").split()) == 6)
+        self.machines.heal("a")
+        self.until_status("a", "up")
+        self.open("gate")
+        self.assertEqual(self.attempts(self.end(client)), [1, 1, 2, 2])
+        self.assertEqual(len(self.read("gate.started").split()), 6)
+
+    def test_ranks_on_two_machines_come_to_the_same_bits_as_on_one(self):
+        alone = self.trains_alone(2)
+        self.cluster(["a", "b"], slots=1)
+        done = self.good("run", "train.lua", "--json")
+        run = self.last_json(done)
+        self.assertEqual((run["tasks"][0]["worker"], run["result"]), ("a, b", alone), done)
+
+    def test_a_gang_goes_on_from_its_checkpoint_without_who_is_cut_off(self):
+        alone = self.trains_alone(2)
+        self.cluster(["a", "b"], slots=1)
+        client = self.train_until(3)
+        self.machines.cut("b")
+        self.until_status("b", "lost")
+        self.worker("c", slots=1)
+        self.machines.heal("b")
+        self.open_steps(4, 6)
+        done = self.exits(0, self.end(client))
+        run = self.last_json(done)
+        self.assertEqual((run["tasks"][0]["attempts"], run["result"]), (2, alone), done)
+
+    def test_a_second_head_on_the_state_is_refused_even_where_the_first_hangs(self):
+        self.cluster(["a", "b"])
+        client = self.run_holds()
+        self.head_process.send_signal(signal.SIGSTOP)
+        self.machines.join("other")
+        done = self.end(self.start_on("other", "head", "--listen", self.machines.address("other") + ":0"))
+        self.exits(4, done, "has a writer already")
+        self.head_process.send_signal(signal.SIGCONT)
+        self.open("gate")
+        self.ends_with_one_attempt_each(client)
+
+
+class Holders(machines.MachinesPlace, contents.ContentsPlace):
+    """Of content that is another worker's, which can't be had of it any more."""
+
+    def test_it_comes_from_the_head_where_the_way_to_its_holder_is_cut(self):
+        self.start_workers("ab")
+        self.run_plan("a1:b a2:")
+        self.until_moved("from_workers", {"b": (1, 4)})
+        self.machines.cut("a", "b")  # under the session that they have
+        self.run_plan("a2:b")
+        self.until_moved("from_head", {"b": (1, 4)})
+        self.assertEqual(self.moved("from_workers"), {"b": (1, 4)})
+        self.assertEqual(self.nodes()["a"]["status"], "up")
+
+    def test_it_comes_from_the_head_where_the_way_is_cut_while_it_is_coming(self):
+        self.start_workers("ab")
+        self.run_plan("a1:", mib=40)
+        if not self.machines.slow("a", "80mbit"):
+            self.skipTest("this kernel makes no network slow")
+        run = self.start("run", "contents.lua", "--json", "--param", "plan=a1:b", "--param", "mib=40")
+        objects = self.path("worker-b", "objects")
+
+        def coming():
+            found = [os.path.join(folder, name) for folder, _, names in os.walk(objects) for name in names]
+            return any("tmp-" in path and os.path.getsize(path) > 0 for path in found)
+        self.until("it is coming", coming)
+        self.machines.cut("a", "b")
+        done = self.exits(0, self.end(run))
+        self.assertEqual(json.loads(done.out.splitlines()[-1])["result"], [40 * 256 * 1024])
+        self.until_moved("from_head", {"b": (1, 40)})
+        self.assertEqual(self.moved("from_workers"), {})
+
+
+if __name__ == "__main__":
+    machines.main()

@@ -1,0 +1,175 @@
+// The stream of bytes that a client and its head make of their session.
+#include "engine/cluster/stream.hpp"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "engine/cluster/channel.hpp"
+#include "engine/cluster/sessions.hpp"
+#include "tests/cluster/pair.hpp"
+#include "transports/inproc/inproc.hpp"
+
+namespace flow::cluster {
+namespace {
+
+std::string taken(Stream& stream, size_t size) {
+  std::string bytes(size, '\0');
+  bytes.resize(stream.take(bytes.data(), size));
+  return bytes;
+}
+
+/// Sends until there is no room; how much that was.
+size_t fill(Stream& from, Stream& to) {
+  size_t sent = 0;
+  while (size_t room = from.room()) {
+    REQUIRE(to.on_message(from.put(std::string(room, 'x'))));
+    sent += room;
+  }
+  return sent;
+}
+
+TEST_CASE("bytes come in their order, in whatever pieces they are taken") {
+  Stream a, b;
+  REQUIRE(b.on_message(a.put("hello ")));
+  REQUIRE(b.on_message(a.put("there")));
+  CHECK(b.waiting() == 11);
+  CHECK(taken(b, 3) == "hel");
+  CHECK(taken(b, 100) == "lo there");
+  CHECK(taken(b, 100).empty());
+}
+
+TEST_CASE("who sends stops at the window and goes on when a part of it was taken") {
+  Stream a, b;
+  CHECK(fill(a, b) == kStreamWindow);
+  CHECK(b.waiting() == kStreamWindow);
+  taken(b, kStreamTellAfter - 1);
+  CHECK(b.tell_taken().empty());
+  CHECK(taken(b, 1).size() == 1);
+  REQUIRE(a.on_message(b.tell_taken()));
+  CHECK(b.tell_taken().empty());
+  CHECK(fill(a, b) == kStreamTellAfter);
+}
+
+TEST_CASE("more than the window, an empty piece, one too long and what is no message are refused") {
+  Stream a, b, other;
+  std::string more = other.put("y");
+  fill(a, b);
+  CHECK_FALSE(b.on_message(more));
+  CHECK(b.waiting() == kStreamWindow);
+  CHECK_FALSE(other.on_message(""));
+  CHECK_FALSE(other.on_message("\x01"));
+  CHECK_FALSE(other.on_message("\x01" + std::string(kStreamPieceMax + 1, 'x')));
+  CHECK(other.on_message("\x01" + std::string(kStreamPieceMax, 'x')));
+  CHECK_FALSE(other.on_message("\x03x"));
+}
+
+TEST_CASE("what was taken is told once, rises, and is never more than was sent") {
+  auto told = [](uint64_t number) {
+    std::string message(1, '\x02');
+    for (int i = 0; i < 8; i++) message += static_cast<char>(number >> (8 * i));
+    return message;
+  };
+  Stream a;
+  a.put("12345678");
+  CHECK_FALSE(a.on_message(told(9)));
+  CHECK_FALSE(a.on_message(told(0)));
+  CHECK(a.on_message(told(5)));
+  CHECK_FALSE(a.on_message(told(5)));
+  CHECK_FALSE(a.on_message(told(8) + "x"));
+  CHECK_FALSE(a.on_message(told(8).substr(0, 8)));
+  CHECK(a.on_message(told(8)));
+}
+
+TEST_CASE("a client has a session with a head, and with nobody else") {
+  SessionOptions client = options_of(Role::client);
+  Pair pair(options_of(Role::head), client);
+  pair.deliver();
+  CHECK(pair.head.news() == News{"opened client w1 0.1.0 42 proven"});
+  Pair others(options_of(Role::worker), client);
+  others.deliver();
+  CHECK(others.head.news() ==
+        News{"refused: no session with 10.0.0.2:41 (tcp): it is a client and this is a worker: a "
+             "worker joins a head, a client asks one, and a peer asks a worker"});
+  Pair clients(client, client);
+  clients.deliver();
+  CHECK(clients.head.session->has_ended());
+}
+
+/// Both ends of a session over links within the process.
+struct Channels {
+  Channels() {
+    auto listening = head.listen("127.0.0.1:0", [this](const Peer&, auto link) {
+      there->attach(link);
+      return there;
+    });
+    REQUIRE(listening.ok());
+    listener = std::move(*listening);
+    auto session = client.connect(listener->address(), here);
+    REQUIRE(session.ok());
+    here->attach(*session);
+    REQUIRE(here->wait_open().ok());
+    REQUIRE(there->wait_open().ok());
+  }
+  ~Channels() { listener.reset(); }
+  std::shared_ptr<Channel> here = std::make_shared<Channel>(), there = std::make_shared<Channel>();
+  std::unique_ptr<Transport> transport = make_inproc_transport();
+  Sessions head{*transport, options_of(Role::head), [](std::string) {}};
+  Sessions client{*transport, options_of(Role::client), [](std::string) {}};
+  std::unique_ptr<Listener> listener;
+};
+
+TEST_CASE("many times the window goes through a channel, both ways at once") {
+  constexpr size_t kBytes = 5 * kStreamWindow + 7;
+  Channels ends;
+  auto pattern = [](size_t i, char of) { return static_cast<char>(of + i % 251); };
+  auto write = [&](Channel& to, char of) {
+    std::string bytes(kBytes, '\0');
+    for (size_t i = 0; i < kBytes; i++) bytes[i] = pattern(i, of);
+    return to.write(bytes);
+  };
+  bool wrote[2] = {false, false};
+  std::thread writers[2] = {std::thread([&] { wrote[0] = write(*ends.here, 1); }),
+                            std::thread([&] { wrote[1] = write(*ends.there, 2); })};
+  size_t wrong[2] = {0, 0};
+  auto read = [&](Channel& from, char of, size_t& wrong) {
+    std::string bytes(kBytes, '\0');
+    if (!from.read(bytes.data(), kBytes, std::nullopt)) wrong++;
+    for (size_t i = 0; i < kBytes; i++) wrong += bytes[i] != pattern(i, of);
+  };
+  std::thread reader([&] { read(*ends.there, 1, wrong[0]); });
+  read(*ends.here, 2, wrong[1]);
+  reader.join();
+  for (std::thread& writer : writers) writer.join();
+  CHECK((wrote[0] && wrote[1]));
+  CHECK((wrong[0] == 0 && wrong[1] == 0));
+}
+
+TEST_CASE("an end wakes who writes and who reads, and what came before it is still read") {
+  Channels ends;
+  REQUIRE(ends.here->write("last"));
+  bool wrote = true;
+  std::thread writer([&] {
+    while (ends.there->write(std::string(kStreamWindow, 'x'))) {
+    }
+    wrote = false;
+  });
+  ends.here->close("enough");
+  writer.join();
+  CHECK_FALSE(wrote);
+  char bytes[5] = {};
+  REQUIRE(ends.there->read(bytes, 4, std::nullopt));
+  CHECK(std::string(bytes) == "last");
+  CHECK_FALSE(ends.there->read(bytes, 1, std::nullopt));
+  REQUIRE(ends.there->end().has_value());
+  CHECK(ends.there->end()->first == EndKind::left);
+}
+
+TEST_CASE("who reads does so until a time") {
+  Channels ends;
+  char byte = 0;
+  CHECK_FALSE(ends.here->read(&byte, 1, std::chrono::steady_clock::now()));
+  CHECK_FALSE(ends.here->end().has_value());
+}
+
+}  // namespace
+}  // namespace flow::cluster

@@ -1,0 +1,85 @@
+// Two ends of a stream, one of which is told whatever else too: neither holds more than the window,
+// and between two that are honest every byte comes, once and in its order.
+#include <algorithm>
+#include <deque>
+#include <string>
+
+#include "engine/cluster/stream.hpp"
+#include "flow/result.hpp"
+
+namespace {
+
+using namespace flow::cluster;
+
+/// Every byte is one more than that before it.
+const std::string& pattern() {
+  static const std::string bytes = [] {
+    std::string made(kStreamWindow + 256, '\0');
+    for (size_t i = 0; i < made.size(); i++) made[i] = static_cast<char>(i);
+    return made;
+  }();
+  return bytes;
+}
+
+struct Way {
+  Stream &from, &to;
+  std::deque<std::string> messages;  // on the way
+  uint8_t next_sent = 0, next_taken = 0;
+
+  void put(size_t size) {
+    size = std::min(size, from.room());
+    if (size == 0) return;
+    messages.push_back(from.put(std::string_view(pattern()).substr(next_sent, size)));
+    next_sent = static_cast<uint8_t>(next_sent + size);
+  }
+  void deliver() {
+    if (messages.empty()) return;
+    FLOW_CHECK(to.on_message(messages.front()));
+    messages.pop_front();
+    FLOW_CHECK(to.waiting() <= kStreamWindow);
+  }
+  void take(size_t size) {
+    std::string bytes(std::min(size, to.waiting()), '\0');
+    FLOW_CHECK(to.take(bytes.data(), size) == bytes.size());
+    FLOW_CHECK(bytes == std::string_view(pattern()).substr(next_taken, bytes.size()));
+    next_taken = static_cast<uint8_t>(next_taken + bytes.size());
+    std::string told = to.tell_taken();
+    if (!told.empty()) FLOW_CHECK(from.on_message(told));
+  }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Stream a, b, told;
+  Way there{a, b, {}}, back{b, a, {}};
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  while (rest.size() >= 2) {
+    uint8_t what = static_cast<uint8_t>(rest[0]), much = static_cast<uint8_t>(rest[1]);
+    rest.remove_prefix(2);
+    Way& way = (what & 1) == 0 ? there : back;
+    switch (what >> 1 & 3) {
+      case 0:
+        way.put(size_t{much} << 9);
+        break;
+      case 1:
+        way.deliver();
+        break;
+      case 2:
+        way.take(size_t{much} << 11);
+        break;
+      default: {
+        std::string_view message = rest.substr(0, much);
+        rest.remove_prefix(message.size());
+        size_t before = told.waiting();
+        bool is_taken = told.on_message(message);
+        FLOW_CHECK(is_taken || told.waiting() == before);
+        FLOW_CHECK(told.waiting() <= kStreamWindow && told.room() <= kStreamPieceMax);
+        char bytes[64];
+        told.take(bytes, much % sizeof bytes);
+        (void)told.tell_taken();
+      }
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,123 @@
+// How an attempt of one rank ends what the others wait for.
+#include "gang.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace flow;
+using namespace flow::test;
+
+namespace {
+
+using Kind = AttemptOutcome::Kind;
+
+Files task_of(const std::string& body) {
+  return {{"gang.lua", "local flow = require 'flow'\nlocal t = flow.task('t', function(ctx)\n" +
+                           body + "\nend)\nreturn flow.pipeline('p', {}, function() t() end)"}};
+}
+
+template <typename Prepare>
+std::vector<RankOutcome> run_on(int ranks, const std::string& body, Prepare prepare) {
+  auto built = build(task_of(body));
+  REQUIRE(built.ok());
+  AttemptRequest request = attempt_of(built->plan.defs.at(0));
+  return run_gang(built->bundle, ranks, 1, request, prepare).at(0);
+}
+
+std::vector<RankOutcome> run_on(int ranks, const std::string& body) {
+  return run_on(ranks, body, [](int, GangHost&) {});
+}
+
+}  // namespace
+
+TEST_CASE("A rank that fails tells the others why, and its outcome is the cause") {
+  auto all = run_on(3, "if ctx.rank == 1 then error('boom') end\nctx.comm:all_reduce(1)");
+  for (size_t rank = 0; rank < 3; rank++) {
+    const AttemptOutcome& ended = all[rank].ended;
+    CHECK(ended.kind == Kind::failed);
+    CHECK(ended.lost_gang == (rank != 1));
+    CHECK_THAT(ended.message, Catch::StartsWith(rank == 1 ? "gang.lua:3: boom" : "gang.lua:4: "));
+  }
+}
+
+TEST_CASE("After a failure nothing works between the ranks, and all name its cause") {
+  auto all = run_on(3, R"(
+    print(pcall(ctx.comm.send, ctx.comm, 1, ctx.rank))
+    if ctx.rank == 1 then error('boom') end
+    local ok, why = pcall(ctx.comm.all_reduce, ctx.comm, flow.zeros(10))
+    print(ok, why)
+    print(pcall(ctx.comm.barrier, ctx.comm))
+  )");
+  for (size_t rank : {0, 2}) {
+    CHECK(all[rank].ended.kind == Kind::succeeded);  // it took the error
+    REQUIRE(all[rank].lines.size() == 3);
+    CHECK_THAT(all[rank].lines[0], Catch::Contains("is this one"));  // which harms nobody
+    CHECK_THAT(all[rank].lines[1], Catch::Contains("rank 1 ended the gang: gang.lua:5: boom"));
+    CHECK_THAT(all[rank].lines[2], Catch::Contains("rank 1 ended the gang: gang.lua:5: boom"));
+  }
+  CHECK(all[1].ended.message == "gang.lua:5: boom");
+}
+
+TEST_CASE("What fails while backward shares gradients names the rank, the call and the line") {
+  auto all = run_on(3, R"(
+    local model = flow.nn.data_parallel(flow.nn.linear(4, 2), ctx.comm)
+    model(flow.ones(1, 4)):sum():backward()
+    if ctx.rank == 1 then
+      for _, rank in ipairs { 0, 2 } do ctx.comm:recv({ shape = { 1 } }, rank) end
+      error('boom')
+    end
+    ctx.comm:send(flow.ones(1), 1, { async = true })
+    model(flow.ones(1, 4)):sum():backward()
+  )");
+  for (int rank : {0, 2}) {
+    const AttemptOutcome& ended = all[static_cast<size_t>(rank)].ended;
+    CHECK(ended.lost_gang);
+    CHECK(ended.message ==
+          "gang.lua:11: ctx.comm:all_reduce: rank 1 ended the gang: gang.lua:8: boom");
+  }
+}
+
+TEST_CASE("A rank that stops ends those that wait for it") {
+  bool all_stop = GENERATE(true, false);
+  auto all = run_on(3, "if ctx.rank == 0 then ctx:checkpoint { 1 } end\nctx.comm:barrier()",
+                    [&](int rank, GangHost& host) { host.stops = rank == 0 || all_stop; });
+  CHECK(all[0].ended.kind == Kind::stopped);
+  for (size_t rank : {1, 2}) {
+    CHECK(all[rank].ended.kind == (all_stop ? Kind::stopped : Kind::failed));
+    CHECK(all[rank].ended.lost_gang == !all_stop);
+  }
+}
+
+TEST_CASE("What is under way when an attempt ends uses its tensors no more") {
+  bool fails = GENERATE(true, false);
+  auto all = run_on(3, std::string("local h = ctx.comm:all_reduce(flow.zeros(2000000), "
+                                   "{ async = true })\nif ctx.rank == 0 then ") +
+                           (fails ? "error('gone')" : "return 1") + " end\nh:wait()");
+  CHECK(all[0].ended.kind == (fails ? Kind::failed : Kind::succeeded));
+  CHECK_FALSE(all[0].ended.lost_gang);
+  for (size_t rank : {1, 2})
+    CHECK((all[rank].ended.kind == Kind::succeeded || (fails && all[rank].ended.lost_gang)));
+}
+
+TEST_CASE("Tensors of one size and other shapes are not added up") {
+  auto all = run_on(2, "ctx.comm:all_reduce(flow.zeros(2 + ctx.rank, 3 - ctx.rank))");
+  for (const RankOutcome& one : all)
+    CHECK_THAT(
+        one.ended.message,
+        Catch::StartsWith("gang.lua:3: ctx.comm:all_reduce: collective #1: ") &&
+            Catch::Contains("6 f32 that lie as another shape: all ranks must call the same"));
+}
+
+TEST_CASE("A tensor on one rank and a plain value on another is an error on both") {
+  auto all = run_on(2, "ctx.comm:broadcast(ctx.rank == 0 and flow.zeros({ 512 }, 'u8') or nil)");
+  for (const RankOutcome& one : all)
+    CHECK_THAT(one.ended.message, Catch::Contains("collective #1: rank "));
+}
+
+TEST_CASE("A rank that nothing joins to the others says so") {
+  auto lone = run_on(2, "print(ctx.comm.ranks)\nctx.comm:barrier()",
+                     [](int, GangHost& host) { host.joined = nullptr; });
+  for (const RankOutcome& one : lone) {
+    CHECK(one.lines == std::vector<std::string>{"2"});
+    CHECK(one.ended.message == "gang.lua:4: ctx.comm: nothing joins the 2 ranks of this task");
+  }
+}

@@ -1,0 +1,90 @@
+-- ranks: 3
+-- The optimizer whose moments are shared out over the ranks does what the plain one does, to the bit.
+local x, y = flow.randn({ 9, 5 }, { seed = 1 }), flow.randint(1, 3, { 9 }, { seed = 2 })
+local function make()
+  math.randomseed(3)
+  return flow.nn.sequential { flow.nn.linear(5, 7), flow.nn.tanh(), flow.nn.linear(7, 3) }
+end
+local function steps(model, opt, count)
+  for step = 1, count do
+    opt:zero_grad()
+    flow.nn.cross_entropy(model(x), y):backward()
+    opt:set_lr(0.1 / step)
+    opt:step(0.5)
+  end
+  return model, opt
+end
+local function is_same(a, b)
+  local same = true
+  for i, parameter in ipairs(a:parameters()) do same = same and parameter == b:parameters()[i] end
+  return same
+end
+local function is_same_state(a, b)
+  return flow.json.encode(flow.table.keys(a)) == flow.json.encode(flow.table.keys(b)) and a.steps == b.steps and a.lr == b.lr
+    and flow.json.encode(a.counts) == flow.json.encode(b.counts)
+    and #flow.table.filter(a.mean or a.momentum, function(each, i) return each ~= (b.mean or b.momentum)[i] end) == 0
+end
+
+local makers = { { flow.optim.adamw, { lr = 0.1 } }, { flow.optim.sgd, { lr = 0.1, momentum = 0.9 } }, { flow.optim.sgd, {} } }
+for _, each in ipairs(makers) do
+  local plain = make()
+  local plain_opt = each[1](plain, each[2])
+  steps(plain, plain_opt, 4)
+  local model = make()
+  local opt = flow.optim.sharded(ctx.comm, each[1], model, each[2])
+  steps(model, opt, 4)
+  print(is_same(model, plain), is_same_state(opt:state(), plain_opt:state()))
+  -- expect: true	true
+  -- expect: true	true
+  -- expect: true	true
+
+  -- A state goes from one to the other, and on.
+  local other = make()
+  other:load(plain:state())
+  local loaded = flow.optim.sharded(ctx.comm, each[1], other, each[2]):load(plain_opt:state())
+  local third = make()
+  third:load(model:state())
+  local back = each[1](third, each[2]):load(opt:state())
+  steps(plain, plain_opt, 2)
+  print(is_same(steps(other, loaded, 2), plain), is_same(steps(third, back, 2), plain))
+  -- expect: true	true
+  -- expect: true	true
+  -- expect: true	true
+end
+
+-- A third of the moments lies here.
+local model = make()
+local opt = flow.optim.sharded(ctx.comm, flow.optim.adamw, model)
+local held = 0
+for _, mean in ipairs(opt.inner.mean) do held = held + mean:count() end
+print(model:count(), held)
+-- expect rank 0: 66	22
+-- expect rank 1: 66	22
+-- expect rank 2: 66	22
+
+-- Groups, parameters without a gradient, and fewer numbers than ranks.
+local a, b = flow.ones(2):requires_grad_(), flow.ones(1):requires_grad_()
+local groups = flow.optim.sharded(ctx.comm, flow.optim.sgd, { { params = { a }, lr = 1 }, { params = { b }, lr = 0.5 } })
+a:sum():backward()
+groups:step()
+print(a:detach():sum(), b:detach():sum(), table.concat(groups:state().counts, " "))  -- expect: 0.0	1.0	1 0
+local one = flow.ones(1):requires_grad_()
+local small = flow.optim.sharded(ctx.comm, flow.optim.adamw, { one }, { lr = 1, weight_decay = 0 })
+one:sum():backward()
+small:step()
+print(("%.3f"):format(one:item()), small:state().mean[1]:count(), small:state().steps)  -- expect: 0.000	1	1
+print(pcall(function() opt:step() end))  -- expect: false	sharded.lua:76: opt:step: no parameter has a gradient: call loss:backward() before it
+print(pcall(function() opt:load { steps = 1, mean = { flow.ones(2) } } end))  -- expect: false	sharded.lua:77: opt:load takes what opt:state() of an optimizer of the same model gave
+print(pcall(function() flow.optim.sharded(ctx.comm, flow.optim.adamw, 3) end))  -- expect: false	sharded.lua:78: flow.optim.sharded takes ctx.comm, an optimizer, a model and options: flow.optim.sharded(ctx.comm, flow.optim.adamw, model, { lr = 1e-3 })
+
+-- Together with gradients that are shared.
+local whole = make()
+steps(whole, flow.optim.adamw(whole, { lr = 0.1 }), 5)
+x, y = x[{ ctx.rank * 3 + 1, ctx.rank * 3 + 3 }], y[{ ctx.rank * 3 + 1, ctx.rank * 3 + 3 }]
+local split = flow.nn.data_parallel(make(), ctx.comm)
+steps(split, flow.optim.sharded(ctx.comm, flow.optim.adamw, split, { lr = 0.1 }), 5)
+local distance = 0
+for i, parameter in ipairs(split:parameters()) do
+  distance = math.max(distance, (parameter:detach() - whole:parameters()[i]:detach()):abs():amax())
+end
+print(distance < 1e-5)  -- expect: true

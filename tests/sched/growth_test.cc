@@ -1,0 +1,123 @@
+// When an elastic gang is to begin again with more ranks, and when it is left alone.
+#include <catch2/catch.hpp>
+
+#include "engine/sched/sched.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+constexpr Time kAfter = 1000;
+
+/// An elastic gang of 2 to 6 ranks of a CPU each, which took the 2 CPUs that there were.
+struct World {
+  State state;
+  Time now = 0;
+  std::vector<Command> said;
+
+  explicit World(int32_t jobs = 0) {
+    tell(EngineStarted{1, 0, 0});
+    join("w1", 2);
+    Plan plan;
+    for (const char* name : {"gang", "other", "where"}) {
+      TaskDef def;
+      def.name = name;
+      def.resources.cpus_milli = 1000;
+      Node node;
+      node.name = name;
+      node.def = uint32_t(plan.defs.size());
+      node.args = Value::list({});
+      plan.defs.push_back(def);
+      plan.nodes.push_back(std::move(node));
+    }
+    plan.defs[0].resources.ranks = 2;
+    plan.defs[0].resources.ranks_max = 6;
+    plan.defs[2].resources.where = "nowhere";
+    plan.result = Value(true);
+    tell(RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), jobs, false,
+                      false});
+    resolve(0);
+    start_what_fits();
+  }
+  void tell(Event event) {
+    REQUIRE(admit(state, event));
+    apply(state, {state.sequence + 1, now, std::move(event)}, said);
+    REQUIRE(check_invariants(state) == "");
+  }
+  void join(const std::string& name, int32_t cpus) {
+    tell(HostJoined{{name, cpus * 1000, 0, {}, {}}});
+  }
+  void resolve(UnitId unit) {
+    tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+  }
+  void start_what_fits() {
+    for (Event& event : schedule(state, 1000)) tell(std::move(event));
+  }
+  /// So many ranks when it saves a checkpoint then; 0 where it is left alone.
+  uint32_t at(Time at) {
+    now = at;
+    tell(CheckpointSaved{gang(), sha256("state")});
+    auto asked = growth(state, gang(), kAfter);
+    if (!asked) return 0;
+    CHECK(admit(state, *asked));
+    return asked->ranks;
+  }
+  AttemptId gang() const { return current_attempt(state.runs.at("r"), 0); }
+};
+
+}  // namespace
+
+TEST_CASE("a gang grows into room that was there for as long as it ran") {
+  World world;
+  world.join("w2", 3);
+  CHECK(world.at(kAfter - 1) == 0);
+  CHECK(world.at(kAfter) == 5);
+  world.join("w3", 3);  // too fresh to be counted on
+  CHECK(world.at(kAfter) == 5);
+  CHECK(world.at(2 * kAfter) == 6);
+  World alone;
+  CHECK(alone.at(5 * kAfter) == 0);
+}
+
+TEST_CASE("what comes and goes is left alone, and so is room that somebody waits for") {
+  World flaps;
+  for (Time now = 0; now < 5 * kAfter; now += kAfter / 2) {
+    flaps.now = now;
+    flaps.tell(now == 0 ? Event(HostJoined{{"w2", 3000, 0, {}, {}}}) : Event(HostAway{2, "cut"}));
+    if (now > 0) flaps.join("w2", 3);
+    CHECK(flaps.at(now) == 0);
+  }
+  World leaves;
+  leaves.join("w2", 3);
+  leaves.tell(HostDraining{2, "maintenance"});
+  CHECK(leaves.at(2 * kAfter) == 0);
+  World waited;
+  waited.join("w2", 3);
+  waited.resolve(1);
+  CHECK(waited.at(2 * kAfter) == 0);
+  World unmet;  // no machine that is there could do it
+  unmet.join("w2", 3);
+  unmet.resolve(2);
+  CHECK(unmet.at(2 * kAfter) == 5);
+}
+
+TEST_CASE("a gang grows no further than its run's slots, and is asked once") {
+  World world(4);
+  world.join("w2", 3);
+  CHECK(world.at(kAfter) == 4);
+  world.tell(*growth(world.state, world.gang(), kAfter));
+  CHECK(world.at(2 * kAfter) == 0);
+  CHECK_FALSE(admit(world.state, GrowthRequested{world.gang(), 4}));
+  AttemptId first = world.gang();
+  world.tell(AttemptStopped{first});
+  world.start_what_fits();
+  const Unit& unit = world.state.runs.at("r").units[0];
+  CHECK(unit.phase == Phase::running);
+  CHECK(unit.extra->others.size() == 3);
+  CHECK(unit.extra->grew_from == 2);
+  CHECK(unit.extra->failures == 0);
+  CHECK_FALSE(growth(world.state, first, kAfter));
+  for (uint32_t ranks : {4u, 7u})
+    CHECK_FALSE(admit(world.state, GrowthRequested{world.gang(), ranks}));
+}

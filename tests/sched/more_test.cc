@@ -1,0 +1,111 @@
+// How many more hosts what is ready would begin on.
+#include <catch2/catch.hpp>
+
+#include "engine/sched/sched.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+struct Asked {
+  int32_t cpus = 1, gpus = 0;
+  int64_t memory = 0;
+  uint32_t ranks = 1;
+};
+
+struct World {
+  State state;
+  std::vector<Command> said;
+
+  World() { tell(EngineStarted{1, 0, 0}); }
+  void tell(Event event) {
+    REQUIRE(admit(state, event));
+    apply(state, {state.sequence + 1, 1000, std::move(event)}, said);
+  }
+  void submit(const std::vector<Asked>& tasks, int32_t jobs = 0) {
+    Plan plan;
+    for (const Asked& asked : tasks) {
+      TaskDef def;
+      def.name = "t";
+      def.resources.cpus_milli = asked.cpus * 1000;
+      def.resources.gpus_milli = asked.gpus * 1000;
+      def.resources.memory_bytes = asked.memory;
+      def.resources.ranks = asked.ranks;
+      Node node;
+      node.name = "n" + std::to_string(plan.nodes.size());
+      node.def = uint32_t(plan.defs.size());
+      node.args = Value::list({});
+      plan.defs.push_back(def);
+      plan.nodes.push_back(std::move(node));
+    }
+    plan.result = Value(true);
+    tell(RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), jobs, false,
+                      false});
+    for (uint32_t unit = 0; unit < tasks.size(); unit++)
+      tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+  }
+  void start_what_fits() {
+    for (Event& event : schedule(state, 1000)) tell(std::move(event));
+  }
+  uint32_t more(const HostInfo& like, uint32_t most = 100) const {
+    return hosts_that_would_help(state, like, most);
+  }
+};
+
+HostInfo host(const std::string& name, int32_t cpus, int32_t gpus = 0, int64_t memory = 100) {
+  HostInfo info{name, cpus * 1000, memory, {}, {}};
+  for (int32_t i = 0; i < gpus; i++)
+    info.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
+  return info;
+}
+
+}  // namespace
+
+TEST_CASE("as many hosts are wanted as what is ready fills, and no more than may be") {
+  World world;
+  CHECK(world.more(host("like", 4)) == 0);
+  world.submit(std::vector<Asked>(10, Asked{2}));
+  CHECK(world.more(host("like", 4)) == 5);
+  CHECK(world.more(host("like", 4), 3) == 3);
+  CHECK(world.more(host("like", 1)) == 10);  // it is clamped to what such a host has
+  CHECK(world.more(host("like", 64)) == 1);
+  CHECK(world.more(HostInfo{}) == 1);  // nobody knows yet what one has
+  CHECK(world.more(HostInfo{}, 0) == 0);
+  world.tell(HostJoined{host("w1", 4)});
+  world.start_what_fits();
+  CHECK(world.more(host("like", 4)) == 4);
+}
+
+TEST_CASE("a run's own slots bound it") {
+  World world;
+  world.tell(HostJoined{host("w1", 4)});
+  world.submit(std::vector<Asked>(10, Asked{1}), 4);
+  world.start_what_fits();
+  CHECK(world.more(host("like", 4)) == 0);
+}
+
+TEST_CASE("what such a host could not run is no reason for one") {
+  World world;
+  world.submit({{1, 2}, {1, 1}});
+  CHECK(world.more(host("like", 4)) == 0);
+  CHECK(world.more(host("like", 4, 1)) == 1);
+  CHECK(world.more(host("like", 4, 2)) == 2);
+  CHECK(world.more(host("like", 4, 4)) == 1);
+  World other;
+  other.tell(HostJoined{host("w1", 1, 0, 1000)});
+  other.submit({{1, 0, 1000}, {1, 0, 500}});
+  other.start_what_fits();
+  CHECK(other.more(host("like", 1, 0, 400)) == 0);
+  CHECK(other.more(host("like", 1, 0, 500)) == 1);
+}
+
+TEST_CASE("a gang wants all the hosts that its ranks lack, or none") {
+  World world;
+  world.tell(HostJoined{host("w1", 2, 1)});
+  world.submit({{2, 1, 0, 4}});
+  world.start_what_fits();
+  CHECK(world.more(host("like", 2, 1)) == 3);
+  CHECK(world.more(host("like", 2, 1), 2) == 0);
+  CHECK(world.more(host("like", 8, 8)) == 1);
+}

@@ -1,0 +1,239 @@
+// Who gets GPUs that NVLink joins, on made-up machines; what fits is never refused for that.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+
+#include "engine/core/gangs.hpp"
+#include "engine/core/gpus.hpp"
+#include "engine/core/room.hpp"
+#include "engine/sched/gangs.hpp"
+#include "engine/sched/sched.hpp"
+#include "tests/sim/random.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+using Uuids = std::vector<std::string>;
+
+/// "aabb-": two pairs that NVLink joins, and one alone.
+std::vector<Gpu> machine(const std::string& islands, const std::string& fabric = "") {
+  std::vector<Gpu> gpus;
+  for (char c : islands) {
+    Gpu gpu{uint32_t(gpus.size()), "GPU-" + std::to_string(gpus.size()), "A", "", 80, -1, false};
+    if (c != '-') gpu.nvlink = c - 'a';
+    if (c != '-') gpu.fabric = fabric;
+    gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+/// By their numbers: "" where they do not fit. `taken` are not free.
+std::string chosen(const std::string& islands, int32_t count, const std::set<size_t>& taken = {}) {
+  std::vector<Gpu> gpus = machine(islands);
+  Room room{0, 0, 0, 0, 0, free_gpus(gpus)};
+  for (size_t i : taken) room.gpus[i].milli_free = 0;
+  std::string numbers;
+  for (const std::string& uuid : choose_gpus(gpus, room, {count * 1000, 0, ""}))
+    numbers += uuid.substr(4);
+  return numbers;
+}
+
+/// How many islands a set of devices is of; each that is alone is one.
+size_t islands_in(const std::vector<Gpu>& gpus, const std::vector<size_t>& set) {
+  std::set<int32_t> islands;
+  size_t alone = 0;
+  for (size_t i : set) {
+    if (gpus[i].nvlink < 0) {
+      alone++;
+    } else {
+      islands.insert(gpus[i].nvlink);
+    }
+  }
+  return islands.size() + alone;
+}
+
+class Cluster {
+ public:
+  Cluster() { tell(EngineStarted{1, 0, 0}); }
+  void tell(Event event) {
+    REQUIRE(admit(state, event));
+    apply(state, {state.sequence + 1, 0, std::move(event)}, said_);
+    REQUIRE(check_invariants(state) == "");
+  }
+  void join(const std::string& name, const std::string& islands, const std::string& rack = "",
+            const std::string& fabric = "") {
+    HostInfo host{name, 64'000, 0, machine(islands, fabric), {}};
+    if (!rack.empty()) host.labels = {{"rack", rack}};
+    tell(HostJoined{host});
+  }
+  /// Where the ranks of such a gang would be, as "b:0 b:1", or "".
+  std::string places(uint32_t ranks, int32_t gpus = 1) const {
+    ReadyClass needs;
+    needs.cpus_milli = 1000;
+    needs.gpu = {gpus * 1000, 0, ""};
+    needs.ranks = needs.ranks_max = ranks;
+    std::vector<Room> rooms;
+    for (const Host& host : state.hosts) rooms.push_back(host.room);
+    auto placed = place_gang(state, rooms, needs);
+    std::string text;
+    if (!placed) return text;
+    for (const Placement& rank : *placed) {
+      text += (text.empty() ? "" : " ") + state.hosts[rank.host].info.name + ":";
+      for (const std::string& uuid : rank.gpus) text += uuid.substr(4);
+    }
+    return text;
+  }
+  void take(const std::string& name, const std::set<size_t>& devices) {
+    for (Host& host : state.hosts) {
+      for (size_t i : devices)
+        if (host.info.name == name) host.room.gpus[i].milli_free = 0;
+    }
+  }
+  State state;
+
+ private:
+  std::vector<Command> said_;
+};
+
+}  // namespace
+
+TEST_CASE("several whole GPUs are of one island, the smallest that will do, and one breaks none") {
+  CHECK(chosen("aabbbb", 2) == "01");
+  CHECK(chosen("bbbbaa", 2) == "45");
+  CHECK(chosen("-a-aa", 2) == "13");
+  CHECK(chosen("aabbbb", 3) == "234");
+  CHECK(chosen("aabbbb", 2, {0}) == "23");
+  CHECK(chosen("aabbbb", 1) == "0");
+  CHECK(chosen("aabbbb-", 1) == "6");
+  CHECK(chosen("aabb--", 4) == "0123");
+  CHECK(chosen("aabbb-", 4) == "2345");
+  CHECK(chosen("aabbb", 4) == "0234");
+  CHECK(chosen("----", 3) == "012");
+  CHECK(chosen("aabb", 5) == "");
+}
+
+TEST_CASE(
+    "whole GPUs are of as few islands as any set of them that is free, and refused to nobody") {
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    std::string islands;
+    for (uint32_t i = 1 + random.below(7); i > 0; i--) islands += "aabbc-"[random.below(6)];
+    std::vector<Gpu> gpus = machine(islands);
+    Room room{0, 0, 0, 0, 0, free_gpus(gpus)};
+    for (GpuRoom& gpu : room.gpus)
+      if (random.one_in(4)) gpu.milli_free = 500;
+    auto count = size_t(1 + random.below(5));
+    size_t fewest = SIZE_MAX;
+    for (uint32_t bits = 0; bits < 1u << gpus.size(); bits++) {
+      std::vector<size_t> set;
+      bool is_free = true;
+      for (size_t i = 0; i < gpus.size(); i++) {
+        if ((bits >> i & 1) == 0) continue;
+        set.push_back(i);
+        is_free = is_free && room.gpus[i].milli_free == 1000;
+      }
+      if (is_free && set.size() == count) fewest = std::min(fewest, islands_in(gpus, set));
+    }
+    GpuNeeds needs{int32_t(count) * 1000, 0, ""};
+    Uuids given = choose_gpus(gpus, room, needs);
+    INFO(islands << " for " << count);
+    CHECK(given.empty() == (fewest == SIZE_MAX));
+    if (given.empty()) continue;
+    CHECK(may_take_gpus(gpus, room, needs, given));
+    std::vector<size_t> set;
+    for (const std::string& uuid : given) set.push_back(*find_gpu(gpus, uuid));
+    CHECK(islands_in(gpus, set) == fewest);
+    CHECK(has_island_for(gpus, room, needs) == (count == 1 || (fewest == 1)));
+  }
+}
+
+TEST_CASE("a gang goes to one island, then one clique, then one host, then one rack") {
+  Cluster cluster;
+  cluster.join("pairs", "aabb");
+  cluster.join("plain", "--------", "r");
+  cluster.join("eight", "aaaaaaaa", "r");
+  cluster.join("x", "aaaa", "s", "c/1");
+  cluster.join("y", "aaaa", "s", "c/1");
+  cluster.join("z", "aaaa", "s", "c/2");
+  CHECK(cluster.places(2) == "pairs:0 pairs:1");
+  CHECK(cluster.places(3) == "z:0 z:1 z:2");
+  CHECK(cluster.places(2, 2) == "z:01 z:23");
+  CHECK(cluster.places(6) == "eight:0 eight:1 eight:2 eight:3 eight:4 eight:5");
+  cluster.take("eight", {0});
+  CHECK(cluster.places(8) == "x:0 x:1 x:2 x:3 y:0 y:1 y:2 y:3");
+  cluster.take("y", {2});
+  CHECK(cluster.places(8) == "plain:0 plain:1 plain:2 plain:3 plain:4 plain:5 plain:6 plain:7");
+  cluster.take("plain", {0, 1});
+  CHECK(cluster.places(9) ==
+        "plain:2 plain:3 eight:1 eight:2 eight:3 eight:4 eight:5 eight:6 eight:7");
+  CHECK(cluster.places(4, 2) == "plain:23 plain:45 plain:67 eight:12");
+  CHECK(cluster.places(28) != "");
+  CHECK(cluster.places(29) == "");
+}
+
+TEST_CASE("a task of several GPUs goes where NVLink joins as many") {
+  Cluster cluster;
+  cluster.join("plain", "--");
+  cluster.join("joined", "aaaa");
+  Plan plan;
+  TaskDef def;
+  def.name = "t";
+  def.resources.gpus_milli = 2000;
+  plan.defs.push_back(def);
+  Node node;
+  node.name = "n";
+  node.args = Value::list({});
+  plan.nodes.push_back(node);
+  cluster.tell(
+      RunSubmitted{"r", "", sha256("plan"), std::make_shared<const Plan>(plan), 0, false, false});
+  cluster.tell(InputsResolved{"r", 0, sha256("key"), false, {}, nullptr, {}});
+  auto host_of = [&] {
+    std::vector<Event> proposals = schedule(cluster.state, 10);
+    REQUIRE(proposals.size() == 1);
+    return cluster.state.hosts[std::get<Assigned>(proposals[0]).host].info.name;
+  };
+  CHECK(host_of() == "joined");
+  cluster.take("joined", {0, 1, 2});
+  CHECK(host_of() == "plain");
+}
+
+TEST_CASE("gangs find room wherever there is enough, however NVLink joins it") {
+  size_t placed = 0;
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Cluster cluster;
+    for (uint32_t i = 1 + random.below(4); i > 0; i--) {
+      std::string islands;
+      for (uint32_t j = random.below(6); j > 0; j--) islands += "aab--"[random.below(5)];
+      cluster.join("h" + std::to_string(i), islands, random.one_in(2) ? "r" : "",
+                   random.one_in(2) ? "c/1" : "");
+    }
+    auto each = int32_t(1 + random.below(2));
+    uint32_t room = 0;
+    for (const Host& host : cluster.state.hosts)
+      room += uint32_t(host.info.gpus.size()) / uint32_t(each);
+    for (uint32_t ranks = 2; ranks <= room + 1; ranks++) {
+      ReadyClass needs;
+      needs.gpu = {each * 1000, 0, ""};
+      needs.ranks = needs.ranks_max = ranks;
+      std::vector<Room> rooms;
+      for (const Host& host : cluster.state.hosts) rooms.push_back(host.room);
+      auto places = place_gang(cluster.state, rooms, needs);
+      REQUIRE(places.has_value() == (ranks <= room));
+      if (!places) continue;
+      CHECK(places->size() == ranks);
+      placed++;
+      for (const Placement& rank : *places) {
+        const std::vector<Gpu>& gpus = cluster.state.hosts[rank.host].info.gpus;
+        REQUIRE(may_take_gpus(gpus, rooms[rank.host], needs.gpu, rank.gpus));
+        take_gpus(gpus, rooms[rank.host], needs.gpu, rank.gpus);
+      }
+    }
+  }
+  CHECK(placed > 500);
+}

@@ -1,0 +1,121 @@
+// What Slurm is asked, word by word.
+#include <catch2/catch.hpp>
+
+#include "engine/cluster/slurm/request.hpp"
+
+using namespace flow;
+using namespace flow::slurm;
+
+namespace {
+
+Place a_place() {
+  return {"/opt/flow/bin/flow", "10.0.0.1:7117", "/home/me/my runs/.flow/secret",
+          "/home/me/my runs/.flow/slurm", "0123456789ab"};
+}
+
+bool has(const Command& command, const std::string& word) {
+  return std::find(command.begin(), command.end(), word) != command.end();
+}
+
+}  // namespace
+
+TEST_CASE("an allocation is asked for whole, with time to drain, and the user's words come last") {
+  SlurmOptions options;
+  options.time = "2h";
+  options.gpus_per_node = 8;
+  options.partition = "gpu";
+  options.account = "us";
+  options.qos = "high";
+  options.constraint = "h200&ib";
+  options.arguments = {"--reservation=today", "--exclude=n7"};
+  CHECK(sbatch_command(options, a_place(), 4) ==
+        Command{"sbatch",
+                "--parsable",
+                "--job-name=flow-0123456789ab",
+                "--nodes=4",
+                "--ntasks-per-node=1",
+                "--exclusive",
+                "--mem=0",
+                "--no-requeue",
+                "--no-kill",
+                "--open-mode=append",
+                "--signal=B:USR2@120",
+                "--output=/home/me/my runs/.flow/slurm/%j.log",
+                "--time=0-02:00:00",
+                "--gpus-per-node=8",
+                "--partition=gpu",
+                "--account=us",
+                "--qos=high",
+                "--constraint=h200&ib",
+                "--reservation=today",
+                "--exclude=n7",
+                "/home/me/my runs/.flow/slurm/job.sh"});
+  std::string typed = text_of(sbatch_command(options, a_place(), 4));
+  CHECK(typed.find(" --constraint='h200&ib' ") != std::string::npos);
+  CHECK(typed.find(" --time=0-02:00:00 ") != std::string::npos);
+
+  Command least = sbatch_command({}, a_place(), 1);
+  CHECK(least.size() == 13);
+  CHECK(has(least, "--nodes=1"));
+  CHECK(srun_command(a_place(), "17", "2").at(1) == "--jobid=17");
+  CHECK(squeue_command(a_place()).at(3) == "--name=flow-0123456789ab");
+  CHECK(scancel_command({3, 4}) == Command{"scancel", "3", "4"});
+}
+
+TEST_CASE("a script's secret is a file, and its words are words whatever they hold") {
+  std::string script = job_script({}, a_place());
+  CHECK(script.starts_with("#!/bin/bash\n"));
+  CHECK(script.find("--secret-file '/home/me/my runs/.flow/secret'") != std::string::npos);
+  CHECK(script.find("--join 10.0.0.1:7117") != std::string::npos);
+  CHECK(script.find("--drain 110s --head-timeout 30s") != std::string::npos);
+  CHECK(script.find("bash '/home/me/my runs/.flow/slurm/job.sh' \"$@\"") != std::string::npos);
+}
+
+TEST_CASE("a time limit is flow's or Slurm's, and a short one leaves less time to drain") {
+  auto time = [](const char* text) {
+    auto result = slurm_time(text);
+    return result.ok() ? *result : "";
+  };
+  CHECK(time("2h") == "0-02:00:00");
+  CHECK(time("36h") == "1-12:00:00");
+  CHECK(time("90s") == "0-00:01:30");
+  CHECK(time("90") == "90");
+  CHECK(time("1-12") == "1-12");
+  CHECK(time("2:30:00") == "2:30:00");
+  for (const char* wrong : {"", "soon", "0", "0s", "-1", "2 h later", ":"})
+    CHECK(time(wrong) == "");
+
+  auto lead = [](const char* text) {
+    SlurmOptions options;
+    options.time = text;
+    return lead_seconds(options);
+  };
+  CHECK(lead("") == 120);
+  CHECK(lead("8m") == 120);
+  CHECK(lead("4m") == 60);
+  CHECK(lead("4:00") == 60);
+  CHECK(lead("1") == 15);
+  CHECK(lead("1-0") == 120);
+  CHECK(lead("0:08:00") == 120);
+}
+
+TEST_CASE("what can't be asked is refused before Slurm is") {
+  auto is_ok = [](int32_t nodes, int32_t min, int32_t max, const char* time = "") {
+    SlurmOptions options;
+    options.nodes = nodes;
+    options.nodes_min = min;
+    options.nodes_max = max;
+    options.time = time;
+    return check(options).ok();
+  };
+  CHECK(is_ok(1, 0, 0));
+  CHECK(is_ok(0, 0, 8));
+  CHECK(is_ok(4'000, 0, 0));
+  CHECK(is_ok(4, 2, 8));
+  CHECK_FALSE(is_ok(4'001, 0, 0));
+  CHECK_FALSE(is_ok(-1, 0, 0));
+  CHECK_FALSE(is_ok(0, 3, 2));
+  CHECK_FALSE(is_ok(9, 2, 8));
+  CHECK_FALSE(is_ok(1, 2, 8));
+  CHECK_FALSE(is_ok(1, 0, 0, "soon"));
+}

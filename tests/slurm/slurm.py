@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Runs on nodes that a real Slurm gives: what is asked, what may be refused or taken away, and that nothing is left."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+import controller
+import place
+
+SKIPPED = 77
+SLURM = None
+
+# Each holds a node, which has two CPUs, until there is `gate`, or `gate` with its own name.
+HOLDS = r'''
+local flow = require "flow"
+local hold = flow.shell("hold", { args = { "path", "label" }, cpus = 2, command = [[
+  echo {label} >> {path}.started
+  while [ ! -e {path} ] && [ ! -e {path}.{label} ]; do sleep 0.05; done
+  echo {label}]] })
+return flow.pipeline("holds", { gate = flow.param.string {}, count = flow.param.int { default = 4 } }, function(p)
+  local all = {}
+  for i = 1, p.count do all[i] = hold(p.gate, "item" .. i).stdout end
+  return all
+end)
+'''
+# Goes on from its last step, wherever that was.
+STEPS = r'''
+local flow = require "flow"
+local steps = flow.task("steps", { cpus = 2 }, function(ctx, count)
+  local state = ctx:restore() or { step = 0 }
+  while state.step < count do
+    os.execute("sleep 0.5")
+    state.step = state.step + 1
+    ctx:checkpoint(state)
+  end
+  return state.step
+end)
+return flow.pipeline("steps", { count = flow.param.int {} }, function(p) return steps(p.count) end)
+'''
+
+
+def setUpModule():
+    global SLURM
+    SLURM = controller.Controller(tempfile.mkdtemp(prefix="flow-slurm-"))
+    try:
+        SLURM.start()
+    except BaseException:
+        tearDownModule()
+        raise
+
+
+def tearDownModule():
+    try:
+        SLURM.stop()
+    finally:
+        shutil.rmtree(SLURM.folder, ignore_errors=True)
+
+
+class Slurm(place.Place):
+    def setUp(self):
+        super().setUp()
+        self.until("the nodes are free", lambda: not SLURM.jobs() and SLURM.answer(
+            "sinfo", "--noheader", "--format=%T", "--partition=low").split() == ["idle"])
+        self.before = SLURM.jobs("all")
+        self.env = dict(self.env, FLOW_WORKER_DIR=self.path("workers"), SLURM_CONF=SLURM.conf,
+                        PATH=SLURM.env["PATH"])
+        os.mkdir(self.path("workers"))
+        self.write("holds.lua", HOLDS)
+        self.write("steps.lua", STEPS)
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                self.kill(process)
+        for job in SLURM.jobs():
+            SLURM.answer("scancel", str(job))
+
+    def on_slurm(self, *words):
+        return [*words, "--on", "slurm", "--listen", "127.0.0.1:0", "--json"]
+
+    def start_holds(self, count, *words):
+        return self.start(*self.on_slurm("run", "holds.lua", "--param", "gate=" + self.path("gate"), "--param",
+                                         "count=%d" % count, *words))
+
+    def until_started(self, count):
+        self.until("%d run" % count, lambda: os.path.exists(self.path("gate.started")) and
+                   len(self.read("gate.started").split()) >= count)
+
+    def new_jobs(self):
+        return [job for job in SLURM.jobs("all") if job not in self.before]
+
+    def until_no_job(self):
+        self.until("no job is left", lambda: not SLURM.jobs())
+
+    def run_of(self, done):
+        return json.loads(done.out.splitlines()[-1])
+
+    def workers_of(self, run):
+        return sorted(task["worker"] for task in run["tasks"])
+
+    def test_a_run_over_four_nodes_gives_them_back(self):
+        client = self.start_holds(4, "--nodes", "4", "--time", "10m")
+        self.until_started(4)
+        nodes = [json.loads(line) for line in self.good("nodes", "--json").out.splitlines()]
+        self.assertEqual(sorted(node["node"] for node in nodes if node["node"]), controller.NODES)
+        self.assertEqual({node["labels"]["slurm_job"] for node in nodes if node["node"]},
+                         {str(job) for job in self.new_jobs()})
+        self.open("gate")
+        run = self.run_of(self.exits(0, self.end(client)))
+        self.assertEqual(self.workers_of(run), controller.NODES)
+        self.assertEqual(len(self.new_jobs()), 1)
+        self.until_no_job()
+        self.until("the workers' folders are gone", lambda: not os.listdir(self.path("workers")))
+        done = self.end(self.start_holds(4, "--nodes", "4", "--fresh"))
+        self.assertEqual([task["attempts"] for task in self.run_of(self.exits(0, done))["tasks"]], [1] * 4)
+        self.assertNotIn("to come back", done.out)
+        self.assertNotIn("no worker has joined", done.out)
+
+    def test_what_slurm_refuses_is_told_in_its_words_and_the_run_is_kept(self):
+        done = self.end(self.start_holds(1, "--nodes", "2", "--partition", "nowhere"))
+        self.exits(4, done, "sbatch --parsable", "--partition=nowhere", "Invalid partition name specified",
+                   "flow resume")
+        self.assertEqual(self.show()["status"], "interrupted")
+        done = self.end(self.start(*self.on_slurm("resume", "--nodes", "1", "--slurm-arg=--begin=nonsense")))
+        self.exits(4, done, "Invalid --begin specification")
+        self.open("gate")
+        self.exits(0, self.end(self.start(*self.on_slurm("resume", "--nodes", "1"))))
+
+    def test_what_would_never_start_is_not_waited_for(self):
+        done = self.end(self.start_holds(1, "--nodes", "1", "--time", "9999"))
+        self.exits(4, done, "PartitionTimeLimit")
+        self.assertIn("PartitionTimeLimit", self.good("why", "last").out)
+        self.until_no_job()
+
+    def test_the_end_of_its_time_costs_nothing(self):
+        done = self.end(self.start(*self.on_slurm("run", "steps.lua", "--param", "count=100", "--nodes", "1", "--time",
+                                                  "1m")))
+        run = self.run_of(self.exits(0, done))
+        self.assertEqual(run["result"], 100)
+        self.assertGreaterEqual(len(self.new_jobs()), 2)
+        self.assertEqual(run["tasks"][0]["attempts"], len(self.new_jobs()), done)
+        self.assertNotIn("a new attempt", done.out)
+
+    def test_a_job_that_somebody_cancels_is_asked_for_again(self):
+        client = self.start_holds(1, "--nodes", "1")
+        self.until_started(1)
+        first = self.new_jobs()
+        SLURM.answer("scancel", str(first[0]))
+        self.until_started(2)
+        self.open("gate")
+        done = self.exits(0, self.end(client), "CANCELLED", "it is asked again")
+        self.assertEqual(self.run_of(done)["tasks"][0]["attempts"], 2)
+        self.assertEqual(len(self.new_jobs()), 2)
+
+    def test_nodes_taken_for_a_better_partition_are_asked_for_again(self):
+        client = self.start_holds(1, "--nodes", "4")
+        self.until_started(1)
+        better = subprocess.Popen(["srun", "--partition=high", "--nodes=4", "--exclusive", "sleep", "1"],
+                                  env=SLURM.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.assertEqual(better.wait(60), 0)
+        self.until_started(2)
+        self.open("gate")
+        self.exits(0, self.end(client))
+
+    def test_the_next_flow_finds_what_a_killed_one_left(self):
+        client = self.start_holds(2, "--nodes", "2")
+        self.until_started(2)
+        self.kill(client)
+        again = self.start(*self.on_slurm("resume"), "--nodes", "2")
+        self.until("it goes on", lambda: self.show()["status"] == "running")
+        self.open("gate")
+        run = self.run_of(self.exits(0, self.end(again)))
+        self.assertEqual([task["attempts"] for task in run["tasks"]], [1, 1])
+        self.assertEqual(len(self.new_jobs()), 1)
+        self.until_no_job()
+
+    def test_what_a_killed_flow_left_ends_by_itself(self):
+        client = self.start_holds(1, "--nodes", "1")
+        self.until_started(1)
+        self.kill(client)
+        self.until_no_job()
+        self.open("gate")
+        run = self.run_of(self.exits(0, self.end(self.start(*self.on_slurm("resume", "--nodes", "1")))))
+        self.assertEqual(run["status"], "succeeded")
+
+    def test_an_interrupted_run_gives_its_nodes_back(self):
+        client = self.start(*self.on_slurm("run", "steps.lua", "--param", "count=500", "--nodes", "1"))
+        self.until("it has begun", lambda: "steps" in self.flow("logs", "last").out or
+                   self.flow("show", "last").code == 0 and self.tasks().get("steps", {}).get("status") == "running")
+        client.send_signal(signal.SIGINT)
+        self.exits(3, self.end(client))
+        self.until_no_job()
+
+    def test_an_elastic_one_has_as_many_nodes_as_there_is_work_for(self):
+        client = self.start_holds(5, "--elastic", "0:3", "--idle", "2s")
+        self.until_started(3)
+        self.until("three nodes", lambda: len(SLURM.jobs("running")) == 3)
+        time.sleep(2)
+        self.assertEqual(len(self.new_jobs()), 3)
+        self.open("gate.item1", "gate.item2", "gate.item3", "gate.item4")
+        self.until("one node is left", lambda: len(SLURM.jobs("running")) == 1)
+        self.open("gate")
+        run = self.run_of(self.exits(0, self.end(client)))
+        self.assertEqual([task["attempts"] for task in run["tasks"]], [1] * 5)
+        self.assertEqual(len(self.new_jobs()), 3)
+        self.until_no_job()
+
+    def test_inside_an_allocation_its_nodes_are_used(self):
+        self.open("gate")
+        words = ["salloc", "--nodes=2", "--exclusive", "--mem=0", place.OPTIONS.flow]
+        words += self.on_slurm("run", "holds.lua", "--param", "gate=" + self.path("gate"))
+        done = subprocess.run(words, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = json.loads(done.stdout.splitlines()[-1])
+        self.assertLessEqual(set(self.workers_of(run)), {"n1", "n2"})
+        self.assertEqual(len(self.new_jobs()), 1)
+        self.exits(2, self.flow(*self.on_slurm("run", "holds.lua", "--param", "gate=x")), "--nodes")
+
+
+if __name__ == "__main__":
+    if controller.why_not():
+        print("skipped: " + controller.why_not())
+        sys.exit(SKIPPED)
+    place.main()

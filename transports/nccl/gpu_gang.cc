@@ -1,0 +1,236 @@
+// A gang's GPUs beside its CPUs: how the ranks agree on NCCL, and the communicator that has both.
+//
+// Each call on GPUs is told on the CPUs too, where nothing of it moves: ranks that call different
+// things, that do not come or that die are found there, as they are without GPUs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "transports/nccl/nccl.hpp"
+
+namespace flow {
+namespace {
+
+constexpr size_t kWordBytes = 1024;  // what a rank tells all others at once
+
+/// What each rank says, in their order.
+Result<std::vector<std::string>> tell_all(Communicator& ranks, const std::string& own) {
+  auto count = static_cast<size_t>(ranks.ranks());
+  std::string mine = own.substr(0, kWordBytes - 1), all(kWordBytes * count, '\0');
+  mine.resize(kWordBytes);
+  FLOW_TRY(
+      ranks.run(all_gather(mine.data(), all.data(), static_cast<int64_t>(kWordBytes), DType::u8)));
+  std::vector<std::string> said;
+  for (size_t i = 0; i < count; i++) said.emplace_back(all.c_str() + i * kWordBytes);
+  return said;
+}
+
+constexpr char kBetween = '\n';
+
+std::string word_of(const GpuPlace& place) {
+  std::string problem = place.problem;
+  std::replace(problem.begin(), problem.end(), kBetween, ' ');
+  return place.uuid + kBetween + place.nccl + kBetween + problem;
+}
+
+GpuPlace place_of(const std::string& word) {
+  GpuPlace place;
+  size_t first = word.find(kBetween), second = word.find(kBetween, first + 1);
+  if (first == std::string::npos || second == std::string::npos)
+    return {"", "", "it says nothing that can be read"};
+  place.uuid = word.substr(0, first);
+  place.nccl = word.substr(first + 1, second - first - 1);
+  place.problem = word.substr(second + 1);
+  return place;
+}
+
+/// "NCCL 2.28" of "NCCL 2.28.9": what must be the same everywhere.
+std::string line_of(const std::string& version) { return version.substr(0, version.rfind('.')); }
+
+/// A call on GPUs, for the thread that queues kernels there.
+class GpuWork final : public CollectiveWork {
+ public:
+  GpuWork(std::shared_ptr<CollectiveWork> work, std::shared_ptr<GpuStream> stream, void* mark)
+      : work_(std::move(work)), stream_(std::move(stream)), mark_(mark) {}
+  ~GpuWork() override { stream_->forget(mark_); }
+  bool is_done() const override { return work_->is_done(); }
+  Status wait() override {
+    if (work_->is_done()) FLOW_TRY(work_->wait());
+    return stream_->lead(mark_);
+  }
+
+ private:
+  const std::shared_ptr<CollectiveWork> work_;
+  const std::shared_ptr<GpuStream> stream_;
+  void* const mark_;
+};
+
+class EndedWork final : public CollectiveWork {
+ public:
+  explicit EndedWork(Status status) : status_(std::move(status)) {}
+  bool is_done() const override { return true; }
+  Status wait() override { return status_; }
+
+ private:
+  const Status status_;
+};
+
+class GpuGangCommunicator final : public Communicator {
+ public:
+  GpuGangCommunicator(std::shared_ptr<Communicator> cpus, std::unique_ptr<Communicator> gpus,
+                      std::shared_ptr<GpuStream> stream)
+      : cpus_(std::move(cpus)), stream_(std::move(stream)), gpus_(std::move(gpus)) {}
+
+  int rank() const override { return cpus_->rank(); }
+  int ranks() const override { return cpus_->ranks(); }
+  bool takes_device() const override { return true; }
+  Status run(const CollectiveCall& call) override;
+  std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
+  Status state() const override {
+    FLOW_TRY(gpus_->state());
+    return cpus_->state();
+  }
+  void abort(const std::string& reason) override {
+    cpus_->abort(reason);
+    gpus_->abort(reason);
+  }
+  std::string description() const override {
+    return cpus_->description() + "; their GPUs: " + gpus_->description();
+  }
+
+ private:
+  Status check_call(const CollectiveCall& call) const;
+  std::shared_ptr<CollectiveWork> give_up(const Error& cause);
+
+  const std::shared_ptr<Communicator> cpus_;
+  const std::shared_ptr<GpuStream> stream_;
+  const std::unique_ptr<Communicator> gpus_;  // goes first
+  std::mutex mutex_;                          // calls come in one order to both
+  std::shared_ptr<CollectiveWork> newest_;    // on the GPU
+};
+
+/// One stream runs what it is given one after the other: of two ranks that both send first, none
+/// would end.
+Status GpuGangCommunicator::check_call(const CollectiveCall& call) const {
+  FLOW_TRY(check(call, rank(), ranks()));
+  if (call.what != Collective::send && call.what != Collective::recv) return gpus_->state();
+  return user_error(collective_text(call) + ": messages are of the host's memory: move it first");
+}
+
+Status GpuGangCommunicator::run(const CollectiveCall& call) {
+  if (call.is_device) return start(call)->wait();
+  // Nobody leaves while its GPU is at what the others' wait for.
+  std::shared_ptr<CollectiveWork> newest;
+  if (call.what == Collective::leave) {
+    std::lock_guard lock(mutex_);
+    newest = newest_;
+  }
+  if (newest) FLOW_TRY(newest->wait());
+  return cpus_->run(call);
+}
+
+std::shared_ptr<CollectiveWork> GpuGangCommunicator::start(const CollectiveCall& call) {
+  if (!call.is_device) return cpus_->start(call);
+  std::lock_guard lock(mutex_);
+  if (Status checked = check_call(call); !checked.ok())
+    return std::make_shared<EndedWork>(checked.error());
+  CollectiveCall told = call;
+  told.moves = false;
+  auto heard = cpus_->start(told);
+  if (call.count == 0) return heard;
+  if (Status followed = stream_->follow(); !followed.ok()) return give_up(followed.error());
+  newest_ = gpus_->start(call);
+  auto mark = stream_->mark();
+  if (!mark.ok()) return give_up(mark.error());
+  return std::make_shared<GpuWork>(newest_, stream_, *mark);
+}
+
+/// The others were told of a call that does not come.
+std::shared_ptr<CollectiveWork> GpuGangCommunicator::give_up(const Error& cause) {
+  abort(cause.message);
+  return std::make_shared<EndedWork>(cause);
+}
+
+/// NCCL's communicator of this rank. `place` is this rank's own, and the rest was agreed on.
+struct Joined {
+  std::shared_ptr<GpuStream> stream;
+  std::unique_ptr<Communicator> gpus;
+  std::string problem;
+};
+
+/// The addresses of all, of which rank 0's holds the gang's id; they go between the ranks alone.
+Status join(NcclOptions options, Joined& out) {
+  std::unique_ptr<Rendezvous> rendezvous;
+  if (out.problem.empty()) {
+    options.stream = out.stream;
+    auto made = make_nccl_rendezvous(options);
+    if (made.ok())
+      rendezvous = std::move(*made);
+    else
+      out.problem = made.error().message;
+  }
+  auto addresses = tell_all(*options.beside, rendezvous ? rendezvous->address() : "");
+  FLOW_TRY(addresses);
+  bool all_can = std::none_of(addresses->begin(), addresses->end(),
+                              [](const std::string& address) { return address.empty(); });
+  if (!all_can) return {};
+  auto joined = rendezvous->join(*addresses);
+  if (joined.ok())
+    out.gpus = std::move(*joined);
+  else
+    out.problem = joined.error().message;
+  return {};
+}
+
+}  // namespace
+
+std::string nccl_hindrance(const std::vector<GpuPlace>& ranks) {
+  std::map<std::string, size_t> holders;
+  for (size_t rank = 0; rank < ranks.size(); rank++) {
+    const GpuPlace& place = ranks[rank];
+    if (!place.problem.empty()) return fmt::format("rank {}: {}", rank, place.problem);
+    if (place.uuid.starts_with("MIG-"))
+      return fmt::format("rank {} has a part of a GPU in MIG mode, {}", rank, place.uuid);
+    auto [holder, is_new] = holders.emplace(place.uuid, rank);
+    if (!is_new) return fmt::format("ranks {} and {} share {}", holder->second, rank, place.uuid);
+    if (line_of(place.nccl) != line_of(ranks[0].nccl))
+      return fmt::format("rank 0 has {} and rank {} has {}", ranks[0].nccl, rank, place.nccl);
+  }
+  return "";
+}
+
+Result<GpuGang> join_gpus(const NcclOptions& options, const GpuPlace& own,
+                          const std::function<Result<std::shared_ptr<GpuStream>>()>& make_stream) {
+  auto words = tell_all(*options.beside, word_of(own));
+  FLOW_TRY(words);
+  std::vector<GpuPlace> places;
+  for (const std::string& word : *words) places.push_back(place_of(word));
+  if (std::string why = nccl_hindrance(places); !why.empty())
+    return GpuGang{options.beside, road_through_hosts(why)};
+
+  Joined joined;
+  auto stream = make_stream();
+  if (stream.ok())
+    joined.stream = *stream;
+  else
+    joined.problem = stream.error().message;
+  FLOW_TRY(join(options, joined));
+  // All or none: where one rank is not there the others let go.
+  auto outcomes = tell_all(*options.beside, joined.problem);
+  FLOW_TRY(outcomes);
+  for (size_t rank = 0; rank < outcomes->size(); rank++)
+    if (const std::string& why = (*outcomes)[rank]; !why.empty()) {
+      if (joined.gpus) joined.gpus->abort("another rank has not joined");
+      return GpuGang{options.beside, road_through_hosts(fmt::format("rank {}: {}", rank, why))};
+    }
+  GpuGang gang;
+  gang.road = "collectives between GPUs go by " + own.nccl;
+  gang.communicator =
+      std::make_shared<GpuGangCommunicator>(options.beside, std::move(joined.gpus), joined.stream);
+  return gang;
+}
+
+}  // namespace flow
