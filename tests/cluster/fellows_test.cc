@@ -140,7 +140,7 @@ TEST_CASE("who is not there, has it not or has it damaged is passed over") {
 TEST_CASE("one that gives nothing more of what it began is left for the next, and then avoided") {
   auto transport = make_inproc_transport();
   FellowsOptions quick;
-  quick.stall_ms = 100;
+  quick.stall_ms = 1'000;
   Fellow holder(*transport), asker(*transport, quick);
   Idler idler(*transport);
   Content content = put_object(holder.folder.path, random_bytes_of(1 << 20));
@@ -154,7 +154,6 @@ TEST_CASE("one that gives nothing more of what it began is left for the next, an
 TEST_CASE("a session of which nothing is wanted ends, and the next fetch has another") {
   auto transport = make_inproc_transport();
   FellowsOptions quick;
-  quick.stall_ms = 20;
   quick.idle_ms = 1;
   Fellow holder(*transport), asker(*transport, quick);
   for (uint64_t i = 0; i < 5; i++) {

@@ -15,7 +15,7 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr int64_t kLooksInStall = 4;
+constexpr int64_t kLooks = 4;  // within the shortest time that is waited for
 
 }  // namespace
 
@@ -26,6 +26,8 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
       : fellows_(std::move(fellows)), address_(std::move(address)) {}
   void attach(std::shared_ptr<SessionLink> link) { link_.attach(std::move(link)); }
   const std::string& address() const { return address_; }
+  /// Ended because nothing was wanted of it: who wants something at that moment opens another.
+  bool was_idle() const { return was_idle_; }
 
   /// Begins when the session is open.
   void fetch(const Content& content, OnFetched done) {
@@ -177,11 +179,13 @@ void Fellows::go_on(const std::shared_ptr<Errand>& errand) {
       errand->why = talk.error();
       continue;
     }
-    return (*talk)->fetch(errand->content, [self = shared_from_this(), errand](Status status) {
+    auto on_end = [self = shared_from_this(), errand, talk = *talk](Status status) {
       if (status.ok()) return errand->done({});
       errand->why = status.error();
+      if (talk->was_idle()) errand->left.push_back(talk->address());
       self->go_on(errand);
-    });
+    };
+    return (*talk)->fetch(errand->content, on_end);
   }
   errand->done(errand->why);
 }
@@ -223,7 +227,8 @@ void Fellows::forget(const TalkPtr& talk, bool was_bad) {
 }
 
 void Fellows::watch() {
-  auto period = std::chrono::milliseconds(std::max<int64_t>(1, options_.stall_ms / kLooksInStall));
+  int64_t shortest_ms = std::min(options_.stall_ms, options_.idle_ms);
+  auto period = std::chrono::milliseconds(std::max<int64_t>(1, shortest_ms / kLooks));
   std::unique_lock lock(mutex_);
   while (!has_ended_) {
     if (asked_.empty()) {
