@@ -77,10 +77,11 @@ Result<Answer> run_command(const std::vector<std::string>& argv, int64_t within_
   Pipe::close(out.write);
   Pipe::close(err.write);
   Answer answer;
-  int64_t until = now_ms() + within_ms;
-  while ((out.read >= 0 || err.read >= 0) && now_ms() < until) {
+  int64_t until_ms = monotonic_us() / 1000 + within_ms, left_ms = within_ms;
+  for (; (out.read >= 0 || err.read >= 0) && left_ms > 0;
+       left_ms = until_ms - monotonic_us() / 1000) {
     pollfd watched[] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
-    if (::poll(watched, 2, static_cast<int>(until - now_ms())) <= 0) continue;
+    if (::poll(watched, 2, static_cast<int>(left_ms)) <= 0) continue;
     if (watched[0].revents != 0 && !take_output(out.read, answer.out)) Pipe::close(out.read);
     if (watched[1].revents != 0 && !take_output(err.read, answer.err)) Pipe::close(err.read);
   }

@@ -77,9 +77,9 @@ SlurmStep::~SlurmStep() {
 
 bool SlurmStep::ends_within(int64_t ms) {
   pollfd ended{pidfd_, POLLIN, 0};
-  int64_t until = now_ms() + ms;
-  while (::poll(&ended, 1, static_cast<int>(std::max<int64_t>(0, until - now_ms()))) < 0 &&
-         errno == EINTR) {
+  int64_t until_ms = monotonic_us() / 1000 + ms;
+  auto left_ms = [&] { return std::max<int64_t>(0, until_ms - monotonic_us() / 1000); };
+  while (::poll(&ended, 1, static_cast<int>(left_ms())) < 0 && errno == EINTR) {
   }
   return ended.revents != 0;
 }
