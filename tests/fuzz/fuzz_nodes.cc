@@ -69,6 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FromRemote told;
   told.on_join = [](Joining) { return true; };
   told.on_draining = [](const std::string&) {};
+  told.on_meeting = [](Report report) { FLOW_CHECK(report.kind == Report::Kind::meeting); };
   told.on_order = [](const AttemptOrder&) {};
   told.on_content = [](std::string_view) { return true; };
   Holders holders;
