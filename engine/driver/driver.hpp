@@ -296,6 +296,7 @@ class Driver {
   void save(Report report, const std::string& host, Input& input);
   // gangs.cc
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
+  void replicate(const core::AttemptId& id, const core::Unit& unit);
   /// The gang whose newest attempt is this one; null where it is none, or over.
   Gang* gang_of(const core::AttemptId& id, uint32_t rank);
   void note_meeting(const Report& report);

@@ -97,4 +97,9 @@ void Fleet::ack_saved(const std::string& name, const core::AttemptId& id, const 
   call(name, [&](Worker& worker) { worker.ack_saved(id, saved, ok); });
 }
 
+void Fleet::replicate(const std::string& name, const core::AttemptId& id,
+                      const Digest& checkpoint) {
+  call(name, [&](Worker& worker) { worker.replicate(id, checkpoint); });
+}
+
 }  // namespace flow

@@ -37,6 +37,7 @@ class Fleet {
             const std::vector<std::string>& whereabouts);
   void ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,
                  bool ok);
+  void replicate(const std::string& name, const core::AttemptId& id, const Digest& checkpoint);
 
  private:
   struct Remote {

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "engine/base/checkpoint.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/driver/driver.hpp"
+#include "engine/store/keys.hpp"
 
 namespace flow {
 
@@ -74,6 +76,20 @@ void Driver::split(AttemptOrder order, const core::Run& run, std::vector<Attempt
     if (order.kind == TaskKind::shell) rank.visible = gpus_on_host[host];
     if (rank.is_spread && rank.host.empty()) rank.towards = abroad;
   });
+}
+
+// Where rank 0's machine is lost, the next of its gang has what it saved last.
+void Driver::replicate(const core::AttemptId& id, const core::Unit& unit) {
+  std::vector<core::HostId> hosts = core::hosts_of(unit);
+  auto peer = std::find_if(hosts.begin(), hosts.end(), [&](core::HostId host) {
+    return host != unit.host && !host_name(host).empty();
+  });
+  if (peer == hosts.end()) return;
+  std::string task = Resolver::unit_name(state_.runs.at(id.run), id.unit);
+  auto bytes = store_->get(Family::kv, checkpoint_key(id.run, task, unit.key));
+  if (!bytes.ok() || !bytes->has_value()) return;
+  auto row = decode_checkpoint_row(**bytes);
+  if (row.ok() && !row->file.empty()) fleet_.replicate(host_name(*peer), id, row->digest);
 }
 
 Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {

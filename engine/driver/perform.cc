@@ -84,8 +84,9 @@ void Driver::perform(const std::vector<core::Command>& acts) {
     } else if (const auto* saved = std::get_if<core::AckSaved>(&act)) {
       auto run = state_.runs.find(saved->id.run);
       if (run == state_.runs.end() || saved->id.unit >= run->second.units.size()) continue;
-      std::string host = host_name(run->second.units[saved->id.unit].host);
-      fleet_.ack_saved(host, saved->id, saved->name, true);
+      const core::Unit& unit = run->second.units[saved->id.unit];
+      fleet_.ack_saved(host_name(unit.host), saved->id, saved->name, true);
+      if (saved->name.empty()) replicate(saved->id, unit);
     } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {
       timers_.emplace(timer->at, *timer);
     } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {

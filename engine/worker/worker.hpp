@@ -152,6 +152,9 @@ class Worker {
   /// long before SIGTERM.
   virtual void drain(int64_t) {}
   virtual void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) = 0;
+  /// Rank 0 of this attempt, which runs elsewhere, has saved this checkpoint: it is to be had from
+  /// here too, so that what begins anew finds it near.
+  virtual void replicate(const core::AttemptId&, const Digest&) {}
   /// Logs of this cost wait nowhere any more.
   virtual void took_logs(size_t cost) = 0;
 };

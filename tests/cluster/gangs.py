@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tasks of several ranks, on one machine and on workers: what a rank may lose is lost for all, and named."""
+import filecmp
 import json
 import os
 import re
@@ -155,6 +156,36 @@ class Gangs(cluster_place.ClusterPlace):
         done = self.exits(0, self.end(client))
         task = self.last_json(done)["tasks"][0]
         self.assertEqual((task["attempts"], self.last_json(done)["result"]), (2, alone), done)
+
+    def test_what_rank_0_saved_is_beside_it_when_its_machine_is_lost(self):
+        self.write("train.lua", train_script(2).replace("50, 50", "600, 600"))
+        alone = self.result("run", "train.lua", "--state", "alone", "--jobs", "2")
+        self.cluster(["a", "b", "c"], slots=1)
+        client = self.train_until(3)
+        def moved(way):
+            return {name: node["content"][way]["pieces"] for name, node in self.nodes().items() if name}
+        def contents(folder):
+            paths = [os.path.join(at, name) for at, _, names in os.walk(self.path(folder)) for name in names]
+            return [path for path in paths if os.path.getsize(path) > 600 * 600 * 4]
+        def is_beside():
+            newest = contents(".flow/checkpoints")
+            same = [filecmp.cmp(newest[0], path, shallow=False) for path in contents("worker-b/objects")]
+            return same == [True] and not contents("worker-a/objects")
+        self.until("b has what a saved, and nothing older", is_beside)
+        before = moved("from_head")
+        self.kill(self.workers["a"])
+        self.until_status("a", "lost")
+        self.open_steps(4, 4)
+        self.until("b and c go on", lambda: "step 4 is kept" in self.flow("logs", "last", "train").out)
+        after = moved("from_head")
+        self.assertEqual((after["b"], after["c"]), (before["b"], 0))
+        self.assertGreaterEqual(moved("from_workers")["c"], 1)
+        self.open_steps(5, 6)
+        done = self.exits(0, self.end(client))
+        task = self.last_json(done)["tasks"][0]
+        self.assertEqual((task["attempts"], self.last_json(done)["result"]), (2, alone), done)
+        for name in "bc":
+            self.until("nothing is left", lambda: not contents("worker-%s/checkpoints" % name))
 
     def test_an_elastic_gang_goes_on_with_fewer(self):
         self.write("train.lua", train_script("{ min = 2, max = 3 }").replace("  return w\n", "  return { ranks = ctx.ranks, all = ctx.comm:all_reduce(1) }\n"))

@@ -32,6 +32,11 @@ void ContentIndex::remove(const Digest& digest) {
   entries_.erase(found);
 }
 
+const ContentIndex::Entry* ContentIndex::find(const Digest& digest) const {
+  auto found = entries_.find(digest);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
 std::vector<std::pair<Digest, uint64_t>> ContentIndex::newest(uint64_t bytes_min,
                                                               size_t count_max) const {
   std::vector<std::pair<Digest, uint64_t>> found;

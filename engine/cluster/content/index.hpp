@@ -32,6 +32,8 @@ class ContentIndex {
   void add_unused(const Digest& digest, uint64_t size);
   void remove(const Digest& digest);
   bool knows(const Digest& digest) const { return entries_.contains(digest); }
+  /// Null where it is not known; there until it is removed.
+  const Entry* find(const Digest& digest) const;
   uint64_t bytes() const { return bytes_; }
   /// Of so many bytes or more, those used last first, with their sizes.
   std::vector<std::pair<Digest, uint64_t>> newest(uint64_t bytes_min, size_t count_max) const;

@@ -204,6 +204,28 @@ Status ContentStore::link_to(const Digest& digest, const std::string& file) {
       fmt::format("cannot link `{}` to `{}`: {}", path_of(digest), target, std::strerror(error)));
 }
 
+bool ContentStore::take_placed(const Digest& digest, const std::string& file) {
+  std::string path = path_of(digest), placed = dir_ + "/" + file;
+  if (!make_dirs(fs::path(path).parent_path().string()).ok()) return false;
+  if (::link(placed.c_str(), path.c_str()) != 0 && errno != EEXIST) return false;
+  auto facts = facts_of(path);
+  if (!facts) return false;
+  std::lock_guard lock(mutex_);
+  index_.use(digest, facts->size);
+  return true;
+}
+
+void ContentStore::let_go(const Digest& digest) {
+  std::vector<Gone> gone;
+  {
+    std::lock_guard lock(mutex_);
+    const ContentIndex::Entry* entry = index_.find(digest);
+    if (entry == nullptr || index_.is_pinned(digest) || placing_.contains(digest)) return;
+    evict(digest, *entry, gone);
+  }
+  remove(gone);
+}
+
 bool ContentStore::unpin(const std::string& owner) {
   std::lock_guard lock(mutex_);
   index_.unpin(owner);

@@ -80,6 +80,11 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   /// What is under objects/ is at `file`, a path below the folder, too: durable, whatever was
   /// there.
   Status link_to(const Digest& digest, const std::string& file);
+  /// The other way round: what lies at `file` is under objects/ too, where it is there. Who says
+  /// what it is may be wrong: that is found when it is used.
+  bool take_placed(const Digest& digest, const std::string& file);
+  /// That nobody pins goes now.
+  void let_go(const Digest& digest);
 
   /// Large content that is here, what was used last first.
   std::vector<Content> large(size_t count_max) const;

@@ -33,7 +33,10 @@ bool was_told_to_end(const Report& report) {
 }  // namespace
 
 Agent::Agent(Options options)
-    : options_(std::move(options)), process_(random_name()), jobs_(kContentThreads) {}
+    : options_(std::move(options)),
+      process_(random_name()),
+      placed_(options_.store),
+      jobs_(kContentThreads) {}
 
 Agent::~Agent() {
   options_.store->on_gone(nullptr);
@@ -247,6 +250,8 @@ bool Agent::take(nodes::ToWorker& message) {
       worker_->meet(attempt_id(message.peers().id()), {peers.begin(), peers.end()});
       return true;
     }
+    case nodes::ToWorker::kReplica:
+      return take_replica(message.replica());
     case nodes::ToWorker::kTook:
       take_taken(message.took());
       return true;
@@ -308,7 +313,10 @@ bool Agent::take_order(nodes::Order& in) {
   std::vector<Digest> digests;
   for (const Needed& each : staged->needed) {
     digests.push_back(each.content.digest);
-    if (!each.file.empty()) options_.store->will_place(each.content.digest);
+    if (each.file.empty()) continue;
+    options_.store->will_place(each.content.digest);
+    std::lock_guard lock(mutex_);
+    (void)placed_.take(staged->order.rank_id(), {each.content.digest, each.file});
   }
   options_.store->pin(owner_of(staged->order.rank_id()), digests);
   if (staged->needed.empty()) {
@@ -317,43 +325,6 @@ bool Agent::take_order(nodes::Order& in) {
     fetch(staged);
   }
   return true;
-}
-
-void Agent::fetch(const StagedPtr& staged) {
-  std::shared_ptr<ContentTransfer> transfer;
-  {
-    std::lock_guard lock(mutex_);
-    transfer = transfer_;
-    staged->missing = staged->needed.size();
-  }
-  if (!transfer) return;
-  for (const Needed& each : staged->needed)
-    transfer->fetch(each.content, [this, staged, transfer](const Status& status) {
-      on_fetched(staged, transfer, status);
-    });
-}
-
-void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
-                       const Status& status) {
-  const RankId id = staged->order.rank_id();
-  {
-    std::lock_guard lock(mutex_);
-    if (!status.ok() && !staged->problem) staged->problem = status.error();
-    if (--staged->missing > 0 || from != transfer_) return;
-    auto found = staged_.find(id);
-    if (found == staged_.end() || found->second != staged) return;  // it was stopped
-    staged_.erase(found);
-  }
-  for (const Needed& each : staged->needed) {
-    if (each.file.empty()) continue;
-    if (!staged->problem) {
-      auto placed = place_checkpoint(*options_.store, each);
-      if (!placed.ok()) staged->problem = placed.error();
-    }
-    options_.store->was_placed(each.content.digest);
-  }
-  if (staged->problem) return fail(id, staged->problem->message);
-  begin(staged);
 }
 
 void Agent::begin(const StagedPtr& staged) {
@@ -443,59 +414,18 @@ void Agent::take_taken(uint64_t number) {
 
 void Agent::forget_ended(uint64_t number) {
   bool is_over_limit = false;
-  while (!ends_.empty() && ends_.front().first <= number) {
-    attempts_.erase(ends_.front().second);
-    is_over_limit = options_.store->unpin(owner_of(ends_.front().second));
+  while (!ends_.empty() && ends_.front().number <= number) {
+    const End& end = ends_.front();
+    std::vector<Digest> gone;
+    attempts_.erase(end.rank);
+    tell_gone_locked(placed_.leave(end.rank, end.is_over));
+    if (end.is_over) gone = replicas_.drop(end.rank.attempt);
+    for (const Digest& replica : gone)
+      jobs_.post([store = options_.store, replica] { store->let_go(replica); });
+    is_over_limit = options_.store->unpin(owner_of(end.rank));
     ends_.pop_front();
   }
   if (is_over_limit) jobs_.post([store = options_.store] { store->trim(); });
-}
-
-// What a report names stays here until the head has it.
-void Agent::keep_content(const Report& report) {
-  auto needed = needed_content(report);
-  if (!needed.ok() || needed->empty()) return;  // the head says what is wrong with it
-  std::vector<Digest> digests;
-  std::vector<Content> made;
-  for (const Needed& each : *needed) {
-    if (!each.file.empty()) continue;
-    digests.push_back(each.content.digest);
-    if (!each.origin.empty()) continue;
-    made.push_back(each.content);
-    tell_here(each.content);
-  }
-  options_.store->note_made(made);
-  options_.store->pin(owner_of(report.rank_id()), digests);
-  lend(*options_.store, report.rank_id(), *needed);
-}
-
-void Agent::note_moved(Moved Traffic::*way, const Content& content) {
-  {
-    std::lock_guard lock(mutex_);
-    Moved& moved = news_.traffic.*way;
-    moved.pieces++;
-    moved.bytes += *content.size;
-    has_news_ = true;
-    if (way != &Traffic::to_workers) tell_here(content);
-  }
-  pump();
-}
-
-// Under the lock. What is not told is fetched from elsewhere.
-void Agent::tell_here(const Content& content) {
-  if (!send_ || *content.size < kLargeBytes || news_.here.size() >= kNewsMax) return;
-  news_.here.push_back(content);
-  has_news_ = true;
-}
-
-void Agent::tell_gone(const Digest& digest) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!send_ || news_.gone.size() >= kNewsMax) return;
-    news_.gone.push_back(digest);
-    has_news_ = true;
-  }
-  pump();
 }
 
 void Agent::tell_meeting(const Report& report) {
@@ -510,7 +440,9 @@ void Agent::note_end(const Report& report, uint64_t number) {
   if (!tells_end(report)) return;
   saved_.erase(report.rank_id());
   attempts_[report.rank_id()] = number;
-  ends_.emplace_back(number, report.rank_id());
+  bool is_over =
+      report.kind == Report::Kind::finished && report.outcome == Report::Outcome::succeeded;
+  ends_.push_back({number, report.rank_id(), is_over});
   meetings_.erase(report.rank_id());
 }
 

@@ -18,6 +18,7 @@
 
 #include "engine/cluster/content/needed.hpp"
 #include "engine/cluster/content/transfer.hpp"
+#include "engine/cluster/nodes/checkpoints.hpp"
 #include "engine/cluster/nodes/remote_worker.hpp"
 #include "engine/cluster/nodes/spool.hpp"
 
@@ -80,6 +81,8 @@ class Agent {
   bool take_order(nodes::Order& in);
   bool take_welcome(uint64_t taken);
   bool take_release(uint64_t commit);
+  bool take_replica(const nodes::Replica& replica);
+  void fetch_replica(const core::AttemptId& of, const Digest& digest);
   /// Who ends this worker by a signal may have sent it to what runs here too, and that be first.
   void await_drain(const std::vector<Report>& reports);
   void give_back(const RankId& id);
@@ -103,9 +106,12 @@ class Agent {
   void fail(const RankId& id, const std::string& why);
   /// Of orders that have not begun; false where one has.
   bool stop_staged(const core::AttemptId& id);
+  void place(const StagedPtr& staged);
   void keep_content(const Report& report);
+  void keep_checkpoint(const RankId& rank, const Needed& needed);
   void tell_here(const Content& content);
   void tell_gone(const Digest& digest);
+  void tell_gone_locked(const std::optional<Digest>& digest);
   /// The head that hears of it may die: it is said again to each, until the rank ends.
   void tell_meeting(const Report& report);
   void on_reports(std::vector<Report> reports);
@@ -127,7 +133,14 @@ class Agent {
   std::condition_variable drains_;
   std::string draining_;                 // why; "" while it takes orders
   std::map<RankId, uint64_t> attempts_;  // and the number of what told its end; 0: it runs
-  std::deque<std::pair<uint64_t, RankId>> ends_;
+  struct End {
+    uint64_t number = 0;
+    RankId rank;
+    bool is_over = false;  // it does not begin anew
+  };
+  std::deque<End> ends_;
+  PlacedCheckpoints placed_;
+  Replicas replicas_;
   std::map<RankId, StagedPtr> staged_;
   std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
   std::shared_ptr<ContentTransfer> transfer_;  // of this session

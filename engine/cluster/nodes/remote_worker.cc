@@ -119,6 +119,13 @@ void RemoteWorker::ack_saved(const core::AttemptId& id, const std::string& name,
   send(message);
 }
 
+void RemoteWorker::replicate(const core::AttemptId& id, const Digest& checkpoint) {
+  nodes::ToWorker message;
+  *message.mutable_replica()->mutable_id() = wire_name(id);
+  message.mutable_replica()->set_digest(std::string(checkpoint.view()));
+  send(message);
+}
+
 void RemoteWorker::welcome(uint64_t taken) {
   nodes::ToWorker message;
   message.mutable_welcome()->set_taken(taken);

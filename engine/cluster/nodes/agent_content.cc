@@ -1,0 +1,151 @@
+// What an agent has to do with content: what its orders need and its reports name, and what it
+// tells the head of it.
+#include <filesystem>
+
+#include "engine/cluster/nodes/agent.hpp"
+#include "engine/cluster/nodes/places.hpp"
+#include "engine/worker/slot.hpp"
+
+namespace flow::cluster {
+
+void Agent::fetch(const StagedPtr& staged) {
+  std::shared_ptr<ContentTransfer> transfer;
+  {
+    std::lock_guard lock(mutex_);
+    transfer = transfer_;
+    staged->missing = staged->needed.size();
+  }
+  if (!transfer) return;
+  for (const Needed& each : staged->needed) {
+    // An earlier attempt may have left it at its place.
+    if (!each.file.empty()) (void)options_.store->take_placed(each.content.digest, each.file);
+    transfer->fetch(each.content, [this, staged, transfer](const Status& status) {
+      on_fetched(staged, transfer, status);
+    });
+  }
+}
+
+void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
+                       const Status& status) {
+  const RankId id = staged->order.rank_id();
+  {
+    std::lock_guard lock(mutex_);
+    if (!status.ok() && !staged->problem) staged->problem = status.error();
+    if (--staged->missing > 0 || from != transfer_) return;
+    auto found = staged_.find(id);
+    if (found == staged_.end() || found->second != staged) return;  // it was stopped
+    staged_.erase(found);
+  }
+  place(staged);
+  if (staged->problem) return fail(id, staged->problem->message);
+  begin(staged);
+}
+
+// Others of its gang may ask for it from here on.
+void Agent::place(const StagedPtr& staged) {
+  ContentStore& store = *options_.store;
+  for (const Needed& each : staged->needed) {
+    if (each.file.empty()) continue;
+    if (!staged->problem) {
+      auto placed = place_checkpoint(store, each);
+      if (!placed.ok()) staged->problem = placed.error();
+      store.lend(owner_of(staged->order.rank_id()), each.content.digest,
+                 store.dir() + "/" + each.file, false);
+    }
+    store.was_placed(each.content.digest);
+  }
+}
+
+bool Agent::take_replica(const nodes::Replica& replica) {
+  Digest digest;
+  core::AttemptId of = attempt_id(replica.id());
+  if (!Digest::from_bytes(replica.digest(), digest)) return false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!replicas_.want(of, digest)) return true;
+  }
+  fetch_replica(of, digest);
+  return true;
+}
+
+void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
+  std::shared_ptr<ContentTransfer> transfer;
+  {
+    std::lock_guard lock(mutex_);
+    transfer = transfer_;
+  }
+  auto on_end = [this, of, digest](const Status& status) {
+    jobs_.post([this, of, digest, is_here = status.ok()] {
+      Replicas::Next next;
+      {
+        std::lock_guard lock(mutex_);
+        next = replicas_.on_fetched(of, digest, is_here);
+      }
+      for (const Digest& gone : next.let_go) options_.store->let_go(gone);
+      if (next.fetch) fetch_replica(of, *next.fetch);
+    });
+  };
+  if (!transfer) return on_end(environment_error("no head is there"));
+  transfer->fetch({digest, std::nullopt}, on_end);
+}
+
+// What a report names stays here until the head has it.
+void Agent::keep_content(const Report& report) {
+  auto needed = needed_content(report);
+  if (!needed.ok() || needed->empty()) return;  // the head says what is wrong with it
+  std::vector<Digest> digests;
+  std::vector<Content> made;
+  for (const Needed& each : *needed) {
+    if (!each.file.empty()) keep_checkpoint(report.rank_id(), each);
+    if (!each.file.empty()) continue;
+    digests.push_back(each.content.digest);
+    if (!each.origin.empty()) continue;
+    made.push_back(each.content);
+    tell_here(each.content);
+  }
+  options_.store->note_made(made);
+  options_.store->pin(owner_of(report.rank_id()), digests);
+  lend(*options_.store, report.rank_id(), *needed);
+}
+
+void Agent::keep_checkpoint(const RankId& rank, const Needed& needed) {
+  std::error_code failed;
+  uint64_t size = std::filesystem::file_size(options_.store->dir() + "/" + needed.file, failed);
+  tell_gone_locked(placed_.take(rank, {needed.content.digest, needed.file}));
+  if (!failed) tell_here({needed.content.digest, size});
+}
+
+void Agent::note_moved(Moved Traffic::*way, const Content& content) {
+  {
+    std::lock_guard lock(mutex_);
+    Moved& moved = news_.traffic.*way;
+    moved.pieces++;
+    moved.bytes += *content.size;
+    has_news_ = true;
+    if (way != &Traffic::to_workers) tell_here(content);
+  }
+  pump();
+}
+
+// Under the lock. What is not told is fetched from elsewhere.
+void Agent::tell_here(const Content& content) {
+  if (!send_ || *content.size < kLargeBytes || news_.here.size() >= kNewsMax) return;
+  news_.here.push_back(content);
+  has_news_ = true;
+}
+
+void Agent::tell_gone(const Digest& digest) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!placed_.has(digest)) tell_gone_locked(digest);
+  }
+  pump();
+}
+
+void Agent::tell_gone_locked(const std::optional<Digest>& digest) {
+  if (!digest || !send_ || news_.gone.size() >= kNewsMax) return;
+  news_.gone.push_back(*digest);
+  has_news_ = true;
+}
+
+}  // namespace flow::cluster

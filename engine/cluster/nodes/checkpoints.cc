@@ -1,0 +1,70 @@
+#include "engine/cluster/nodes/checkpoints.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace flow::cluster {
+
+bool PlacedCheckpoints::has(const Digest& digest) const {
+  return std::any_of(placed_.begin(), placed_.end(),
+                     [&](const auto& each) { return each.second.digest == digest; });
+}
+
+bool PlacedCheckpoints::is_used(const std::string& file) const {
+  return std::any_of(placed_.begin(), placed_.end(),
+                     [&](const auto& each) { return each.second.file == file; });
+}
+
+std::optional<Digest> PlacedCheckpoints::take(const RankId& rank, Placed placed) {
+  auto [own, is_first] = placed_.try_emplace(rank, placed);
+  if (is_first) return std::nullopt;
+  Digest before = std::exchange(own->second, std::move(placed)).digest;
+  if (has(before)) return std::nullopt;
+  return before;
+}
+
+std::optional<Digest> PlacedCheckpoints::leave(const RankId& rank, bool is_over) {
+  auto own = placed_.find(rank);
+  if (own == placed_.end()) return std::nullopt;
+  Placed placed = std::move(own->second);
+  placed_.erase(own);
+  if (is_used(placed.file)) return std::nullopt;
+  bool is_kept = !is_over && store_->take_placed(placed.digest, placed.file);
+  ::unlink((store_->dir() + "/" + placed.file).c_str());
+  if (is_kept || has(placed.digest)) return std::nullopt;
+  return placed.digest;
+}
+
+bool Replicas::want(const core::AttemptId& of, const Digest& digest) {
+  if (all_.size() >= kMax)
+    std::erase_if(all_, [](const auto& each) { return !each.second.is_fetching; });
+  Replica& replica = all_[{of.run, of.unit}];
+  replica.is_over = false;
+  if (replica.is_fetching) replica.next = digest;
+  return !std::exchange(replica.is_fetching, true);
+}
+
+Replicas::Next Replicas::on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here) {
+  Replica& replica = all_.at({of.run, of.unit});
+  Next next;
+  if (is_here) next.let_go = std::exchange(replica.kept, {digest});
+  std::erase(next.let_go, digest);
+  if (!replica.is_over) next.fetch = std::exchange(replica.next, std::nullopt);
+  replica.is_fetching = next.fetch.has_value();
+  if (!replica.is_over) return next;
+  for (const Digest& kept : drop(of)) next.let_go.push_back(kept);
+  return next;
+}
+
+std::vector<Digest> Replicas::drop(const core::AttemptId& of) {
+  auto found = all_.find({of.run, of.unit});
+  if (found == all_.end()) return {};
+  found->second.is_over = true;
+  if (found->second.is_fetching) return {};
+  std::vector<Digest> kept = std::move(found->second.kept);
+  all_.erase(found);
+  return kept;
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,68 @@
+// Checkpoints on a worker. While a rank needs one it lies at its place, where its process reads or
+// wrote it, and others may have it from there. What is of no rank's any more, and may be asked for
+// again, is content like other: it goes when room is needed.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/cluster/content/store.hpp"
+#include "engine/worker/worker.hpp"
+
+namespace flow::cluster {
+
+/// Those at their places. One thread at a time.
+class PlacedCheckpoints {
+ public:
+  struct Placed {
+    Digest digest;
+    std::string file;  // below the store's folder
+  };
+  explicit PlacedCheckpoints(std::shared_ptr<ContentStore> store) : store_(std::move(store)) {}
+
+  /// The rank is given this one, or has saved it, in place of another: that one's digest, where
+  /// nobody has it any more.
+  std::optional<Digest> take(const RankId& rank, Placed placed);
+  /// The rank has ended; with `is_over` nobody begins it anew. The digest of what is gone.
+  std::optional<Digest> leave(const RankId& rank, bool is_over);
+  bool has(const Digest& digest) const;
+
+ private:
+  bool is_used(const std::string& file) const;
+
+  const std::shared_ptr<ContentStore> store_;
+  std::map<RankId, Placed> placed_;
+};
+
+/// Those that other ranks of a gang have saved elsewhere: of each gang the newest, or the one
+/// before it while that is on its way. Nothing holds them: they are there to save time. One thread
+/// at a time.
+class Replicas {
+ public:
+  /// Gangs. Of one beyond that nothing is known any more: what is here of it is content like other.
+  static constexpr size_t kMax = 256;
+  struct Next {
+    std::optional<Digest> fetch;
+    std::vector<Digest> let_go;
+  };
+  /// Whether to fetch it now.
+  bool want(const core::AttemptId& of, const Digest& digest);
+  /// What was to be fetched of it is here, or can't be had.
+  Next on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here);
+  /// Nobody begins it anew. What to let go of.
+  std::vector<Digest> drop(const core::AttemptId& of);
+
+ private:
+  using Unit = std::pair<core::RunId, core::UnitId>;
+  struct Replica {
+    bool is_fetching = false, is_over = false;
+    std::vector<Digest> kept;  // one, or none
+    std::optional<Digest> next;
+  };
+  std::map<Unit, Replica> all_;
+};
+
+}  // namespace flow::cluster

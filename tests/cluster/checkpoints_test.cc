@@ -1,0 +1,114 @@
+// Where a worker has checkpoints: at their places while a rank needs them, then as content like
+// other, and of a gang's that were saved elsewhere the newest.
+#include "engine/cluster/nodes/checkpoints.hpp"
+#include "tests/cluster/content_pair.hpp"
+
+namespace flow::cluster {
+namespace {
+
+namespace fs = std::filesystem;
+
+RankId rank_of(uint32_t attempt, uint32_t rank = 0) { return {{"run", 3, attempt, 1}, rank}; }
+
+struct Worker1 {
+  Worker1() : store(*ContentStore::open(folder.path, 0)), placed(store) {}
+  /// As an executor saves it.
+  PlacedCheckpoints::Placed save(const std::string& name, const std::string& bytes) {
+    std::string file = "checkpoints/run/task/" + name;
+    REQUIRE(make_dirs(folder / "checkpoints/run/task").ok());
+    REQUIRE(write_file_atomic(folder / file, bytes, 0400).ok());
+    return {sha256(bytes), file};
+  }
+  bool is_at_place(const std::string& name) const {
+    return fs::exists(folder / ("checkpoints/run/task/" + name));
+  }
+  bool has(const std::string& bytes) const { return store->has(content_of(bytes)); }
+
+  TestFolder folder;
+  std::shared_ptr<ContentStore> store;
+  PlacedCheckpoints placed;
+};
+
+TEST_CASE("what a rank saved is content when it has ended, and gone when nobody begins it anew") {
+  Worker1 worker;
+  CHECK_FALSE(worker.placed.take(rank_of(1), worker.save("a-1", "one")));
+  CHECK(worker.placed.take(rank_of(1), worker.save("a-2", "two")) == sha256("one"));
+  CHECK(worker.placed.has(sha256("two")));
+  CHECK_FALSE(worker.placed.leave(rank_of(1), false));
+  CHECK_FALSE(worker.is_at_place("a-2"));
+  CHECK(worker.has("two"));
+
+  worker.placed.take(rank_of(2), worker.save("b-3", "three"));
+  CHECK(worker.placed.leave(rank_of(2), true) == sha256("three"));
+  CHECK_FALSE(worker.is_at_place("b-3"));
+  CHECK_FALSE(worker.has("three"));
+  CHECK_FALSE(worker.placed.leave(rank_of(2), true));
+}
+
+TEST_CASE("a place that another rank uses stays, whatever becomes of the first") {
+  Worker1 worker;
+  auto one = worker.save("a-1", "one");
+  worker.placed.take(rank_of(1), one);
+  worker.placed.take(rank_of(2), one);  // it has begun before the end of the first was taken
+  CHECK_FALSE(worker.placed.leave(rank_of(1), false));
+  CHECK(worker.is_at_place("a-1"));
+  CHECK_FALSE(worker.placed.take(rank_of(2, 1), one));
+  CHECK_FALSE(worker.placed.take(rank_of(2, 1), worker.save("b-2", "two")));
+  CHECK(worker.placed.leave(rank_of(2), true) == sha256("one"));
+  CHECK_FALSE(worker.is_at_place("a-1"));
+  CHECK(worker.is_at_place("b-2"));
+}
+
+TEST_CASE("what is not what it should be is found when it is used") {
+  Worker1 worker;
+  auto one = worker.save("a-1", "one");
+  fs::permissions(worker.folder / one.file, fs::perms::owner_all);
+  REQUIRE(write_file_atomic(worker.folder / one.file, "eno", 0400).ok());
+  worker.placed.take(rank_of(1), one);
+  worker.placed.leave(rank_of(1), false);
+  CHECK_FALSE(worker.has("one"));
+  worker.placed.take(rank_of(2), {sha256("lost"), "checkpoints/run/task/lost"});
+  CHECK(worker.placed.leave(rank_of(2), false) == sha256("lost"));
+}
+
+TEST_CASE("of a gang's checkpoints the newest is fetched, one at a time, and the older let go") {
+  Replicas replicas;
+  core::AttemptId of{"run", 1, 1, 1}, other{"run", 2, 1, 1};
+  Digest one = sha256("1"), two = sha256("2"), three = sha256("3");
+  CHECK(replicas.want(of, one));
+  CHECK(replicas.want(other, one));
+  CHECK_FALSE(replicas.want(of, two));
+  CHECK_FALSE(replicas.want(of, three));  // in place of the one that nobody needs any more
+  auto next = replicas.on_fetched(of, one, true);
+  CHECK(next.fetch == three);
+  CHECK(next.let_go.empty());
+  next = replicas.on_fetched(of, three, true);
+  CHECK_FALSE(next.fetch);
+  CHECK(next.let_go == std::vector<Digest>{one});
+
+  CHECK(replicas.want(of, two));
+  next = replicas.on_fetched(of, two, false);  // what there is stays
+  CHECK((!next.fetch && next.let_go.empty()));
+  CHECK(replicas.want(of, three));  // saved again as it was
+  CHECK(replicas.on_fetched(of, three, true).let_go.empty());
+  of.attempt = 2;
+  CHECK(replicas.drop(of) == std::vector<Digest>{three});
+  CHECK(replicas.drop(of).empty());
+
+  CHECK(replicas.drop(other).empty());  // on its way still
+  CHECK(replicas.on_fetched(other, one, true).let_go == std::vector<Digest>{one});
+}
+
+TEST_CASE("what is known of gangs that came to nothing is bounded") {
+  Replicas replicas;
+  for (uint32_t unit = 0; unit < 3 * Replicas::kMax; unit++) {
+    core::AttemptId of{"run", unit, 1, 1};
+    REQUIRE(replicas.want(of, sha256("1")));
+    replicas.on_fetched(of, sha256("1"), true);
+  }
+  CHECK(replicas.drop({"run", 0, 1, 1}).empty());
+  CHECK(replicas.drop({"run", 3 * Replicas::kMax - 1, 1, 1}).size() == 1);
+}
+
+}  // namespace
+}  // namespace flow::cluster
