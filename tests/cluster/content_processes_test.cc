@@ -12,7 +12,8 @@ using Catch::Matchers::Contains;
 /// A head's end of a session that carries content alone.
 class Taker final : public SessionUser {
  public:
-  Taker(Head& head, std::shared_ptr<ContentStore> store) : head_(head), store_(std::move(store)) {}
+  Taker(PeerHead& head, std::shared_ptr<ContentStore> store)
+      : head_(head), store_(std::move(store)) {}
   void on_open(const Peer& peer) override {
     TransferOptions options;
     options.store = store_;
@@ -33,7 +34,7 @@ class Taker final : public SessionUser {
   void on_end(EndKind, const Error& why) override { transfer_->end(why); }
 
   ContentTransfer& transfer() {
-    opened_.wait();
+    REQUIRE(opened_.wait_for(std::chrono::seconds(120)) == std::future_status::ready);
     return *transfer_;
   }
   Status fetch(const Content& content, const std::function<void()>& meanwhile) {
@@ -44,7 +45,7 @@ class Taker final : public SessionUser {
   }
 
  private:
-  Head& head_;
+  PeerHead& head_;
   Jobs jobs_{2};
   std::shared_ptr<ContentStore> store_;
   std::promise<void> open_;
@@ -57,7 +58,7 @@ TEST_CASE("a worker that is killed while it gives content gives it after it has 
   auto state = ContentStore::of_state(state_folder.path, nullptr);
   std::string bytes = random_bytes_of(size_t{100} << 20);
   Content content = put_object(worker_folder.path, bytes);
-  Head head;
+  PeerHead head;
   auto first = std::make_shared<Taker>(head, state), second = std::make_shared<Taker>(head, state);
   head.give_to(first);
   {

@@ -50,8 +50,8 @@ class Process {
 /// On a busy machine a process that is not stopped may say nothing for some time.
 constexpr int64_t kNeverMs = 60'000, kSoonMs = 1'500;
 
-struct Head {
-  explicit Head(int64_t suspect_after_ms = kNeverMs) {
+struct PeerHead {
+  explicit PeerHead(int64_t suspect_after_ms = kNeverMs) {
     std::string name = std::filesystem::temp_directory_path() / "flow-session-XXXXXX";
     folder = ::mkdtemp(name.data());
     auto made = make_ucx_transport({}, true);
@@ -73,7 +73,7 @@ struct Head {
     REQUIRE(opened.ok());
     listener = std::move(*opened);
   }
-  ~Head() {
+  ~PeerHead() {
     listener.reset();
     sessions.reset();
     link.reset();

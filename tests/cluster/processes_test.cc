@@ -10,7 +10,7 @@ using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
 TEST_CASE("messages of all sizes go to another process and back, and a goodbye ends it") {
-  Head head;
+  PeerHead head;
   Process worker(head.address(), head.secret_file());
   CHECK(head.user->log.last(1) == "opened worker w1 0.1.0 0 proven");
   News expected = {"opened worker w1 0.1.0 0 proven"};
@@ -25,7 +25,7 @@ TEST_CASE("messages of all sizes go to another process and back, and a goodbye e
 }
 
 TEST_CASE("a process that is stopped is suspect, and well when it goes on") {
-  Head head(kSoonMs);
+  PeerHead head(kSoonMs);
   Process worker(head.address(), head.secret_file());
   head.user->log.wait(1);
   worker.stop();
@@ -38,7 +38,7 @@ TEST_CASE("a process that is stopped is suspect, and well when it goes on") {
 
 TEST_CASE("a process that stays stopped is lost, idle or with messages on the way") {
   bool is_busy = GENERATE(false, true);
-  Head head(kSoonMs);
+  PeerHead head(kSoonMs);
   Process worker(head.address(), head.secret_file());
   head.user->log.wait(1);
   worker.stop();
@@ -56,7 +56,7 @@ TEST_CASE("a process that stays stopped is lost, idle or with messages on the wa
 }
 
 TEST_CASE("a process that is killed is told as cut") {
-  Head head;
+  PeerHead head;
   Process worker(head.address(), head.secret_file());
   head.user->log.wait(1);
   worker.signal(SIGKILL);
@@ -65,7 +65,7 @@ TEST_CASE("a process that is killed is told as cut") {
 }
 
 TEST_CASE("a process with another secret is refused on both sides") {
-  Head head;
+  PeerHead head;
   std::string other = head.folder + "/other";
   REQUIRE(read_or_make_secret(other).ok());
   Process worker(head.address(), other);
