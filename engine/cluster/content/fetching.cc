@@ -230,15 +230,17 @@ void Fetching::expect(const FetchPtr& fetch, const ChunkPtr& chunk) {
   line_->link->give_up(chunk->tag);  // it was not awaited yet when the others were given up
 }
 
-// On the transport's thread.
+// On the transport's thread. A link that breaks tells that here first. Nothing is concluded from
+// it: what is fetched ends with the session, and those who wait know then that it may be had again.
 void Fetching::on_put(const FetchPtr& fetch, const ChunkPtr& chunk, const Result<size_t>& came) {
   std::optional<Error> wrong;
+  bool is_broken = false;
   line_->heard++;
   {
     std::lock_guard lock(mutex_);
     fetch->tags.erase(chunk->tag);
     if (!came.ok()) {
-      wrong = came.error();
+      is_broken = fetch->step != Step::over;
     } else if (*came != fetch->put_size(*chunk)) {
       wrong = environment_error(fmt::format("{} put {} bytes where {} were awaited", line_->peer,
                                             *came, fetch->put_size(*chunk)));
@@ -255,6 +257,7 @@ void Fetching::on_put(const FetchPtr& fetch, const ChunkPtr& chunk, const Result
     }
     chunks_--;
   }
+  if (is_broken) return line_->link->close(0);
   if (wrong) finish(fetch, *wrong);
   ask_for_chunks();
 }

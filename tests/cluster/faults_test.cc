@@ -1,0 +1,246 @@
+// A head and two workers over links that do to frames and puts what they like: whatever comes late,
+// twice, in another order or not at all, each report is taken once and in its order, and content is
+// what it should be.
+#include <random>
+#include <set>
+#include <thread>
+
+#include "engine/cluster/nodes/head.hpp"
+#include "engine/cluster/nodes/node.hpp"
+#include "tests/cluster/content_pair.hpp"
+#include "tests/cluster/pair.hpp"
+#include "tests/transports/faulty.hpp"
+#include "transports/inproc/inproc.hpp"
+
+namespace flow::cluster {
+namespace {
+
+constexpr uint32_t kOrders = 24, kLines = 6;  // of each worker; that each order says
+constexpr auto kLong = std::chrono::seconds(120);
+
+Tensor tensor_of(const std::string& bytes) {
+  Tensor tensor;
+  tensor.digest = sha256(bytes);
+  tensor.dtype = DType::u8;
+  tensor.shape = {static_cast<int64_t>(bytes.size())};
+  return tensor;
+}
+
+AttemptOrder order_of(uint32_t unit, const std::string& input) {
+  static const auto bundle = std::make_shared<const std::string>("the bundle");
+  static const auto environment =
+      std::make_shared<const std::vector<std::pair<std::string, std::string>>>();
+  AttemptOrder order;
+  order.id = {"run", unit, 1, 1};
+  order.task = "task";
+  order.bundle_bytes = bundle;
+  order.bundle = sha256(*bundle);
+  order.environment = environment;
+  order.args = encode_value(Value::list({Value(tensor_of(input))}));
+  return order;
+}
+
+std::string result_of(uint32_t unit) { return random_bytes_of(1000 + unit * 90'001, unit); }
+
+/// Runs nothing: an order that is released says its lines and its result.
+class Sayer final : public Worker {
+ public:
+  Sayer(std::string folder, OnReport on_report)
+      : folder_(std::move(folder)), on_report_(std::move(on_report)) {}
+  void stage(std::vector<AttemptOrder> orders, uint64_t commit) override {
+    std::lock_guard lock(mutex_);
+    for (AttemptOrder& order : orders) staged_.emplace_back(commit, std::move(order));
+    begin();
+  }
+  void release(uint64_t commit) override {
+    std::lock_guard lock(mutex_);
+    released_ = std::max(released_, commit);
+    begin();
+  }
+  void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
+  void stop(const core::AttemptId&, bool) override {}
+  void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
+  void took_logs(size_t) override {}
+
+ private:
+  void begin() {
+    for (auto& [commit, order] : std::exchange(staged_, {})) {
+      if (commit > released_)
+        staged_.emplace_back(commit, std::move(order));
+      else
+        say(order);
+    }
+  }
+  void say(const AttemptOrder& order) {
+    Report report{};
+    report.id = order.id;
+    report.kind = Report::Kind::log;
+    for (uint32_t line = 0; line < kLines; line++) {
+      report.text = "line " + std::to_string(line);
+      on_report_({report});
+    }
+    std::string result = result_of(order.id.unit);
+    put_object(folder_, result);
+    // What it was given is here, whole.
+    const Tensor input = decode_value(order.args)->as_table().list[0].as_tensor();
+    auto read = sha256_file(object_path(folder_, input.digest));
+    bool has_input = read.ok() && read->digest == input.digest;
+    report.kind = Report::Kind::finished;
+    report.text.clear();
+    report.outcome = has_input ? Report::Outcome::succeeded : Report::Outcome::failed;
+    report.value = encode_value(Value(tensor_of(result)));
+    on_report_({report});
+  }
+
+  const std::string folder_;
+  const OnReport on_report_;
+  std::mutex mutex_;
+  uint64_t released_ = 0;
+  std::vector<std::pair<uint64_t, AttemptOrder>> staged_;
+};
+
+/// What a head's engine does for its workers, in little: what one does not have it is given again.
+class Engine final : public HeadUser {
+ public:
+  Engine(std::string folder, std::string input)
+      : folder_(std::move(folder)), input_(std::move(input)) {}
+
+  std::string on_join(std::shared_ptr<RemoteHost> host, Joining joining) override {
+    std::lock_guard lock(mutex_);
+    Side& side = sides_[joining.host.name];
+    if (auto former = std::exchange(side.host, host))
+      former->let_go("it came by another connection");
+    side.joins++;
+    if (side.spool.empty()) side.spool = joining.spool;
+    wrong_ += side.spool != joining.spool;
+    std::set<core::AttemptId> has(joining.attempts.begin(), joining.attempts.end());
+    uint32_t first = joining.host.name == "a" ? 0 : kOrders;
+    std::vector<AttemptOrder> orders;
+    for (uint32_t unit = first; unit < first + kOrders; unit++) {
+      AttemptOrder order = order_of(unit, input_);
+      if (!has.contains(order.id) && !ended_.contains(unit)) orders.push_back(std::move(order));
+    }
+    host->stage(std::move(orders), 1);
+    host->welcome(side.taken);
+    host->release(1);
+    return "";
+  }
+  void on_draining(RemoteHost&, const std::string&) override {}
+  void on_report(RemoteHost& host, TakenReport taken) override {
+    std::lock_guard lock(mutex_);
+    uint32_t unit = taken.report.id.unit;
+    Side& side = sides_[unit < kOrders ? "a" : "b"];
+    if (side.host.get() != &host) return;  // the next session tells it again
+    wrong_ += taken.number != ++side.taken;
+    host.took_reports(taken.number);
+    if (taken.report.kind == Report::Kind::log) {
+      wrong_ += taken.report.text != "line " + std::to_string(lines_[unit]++);
+      return;
+    }
+    bool is_good = taken.report.outcome == Report::Outcome::succeeded && !taken.is_replaced;
+    auto result = sha256_file(object_path(folder_, sha256(result_of(unit))));
+    bool has_result = result.ok() && result->digest == sha256(result_of(unit));
+    if (!is_good) UNSCOPED_INFO(taken.report.failure.message);
+    wrong_ += !is_good || !has_result || lines_[unit] != kLines || !ended_.insert(unit).second;
+    changed_.notify_all();
+  }
+  void on_meeting(Report) override {}
+  void on_gone(RemoteHost&, bool, const std::string&) override {}
+
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLong, [this] { return ended_.size() == 2 * kOrders; });
+  }
+  uint64_t joins() {
+    std::lock_guard lock(mutex_);
+    return sides_["a"].joins + sides_["b"].joins;
+  }
+  int wrong() {
+    std::lock_guard lock(mutex_);
+    return wrong_;
+  }
+
+ private:
+  struct Side {
+    std::shared_ptr<RemoteHost> host;  // of its newest session
+    std::string spool;
+    uint64_t taken = 0, joins = 0;
+  };
+  const std::string folder_, input_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Side> sides_;
+  std::map<uint32_t, uint32_t> lines_;
+  std::set<uint32_t> ended_;
+  int wrong_ = 0;
+};
+
+struct Weather {
+  const char* name;
+  Faults faults;
+  bool breaks;  // whether sessions end of it
+};
+const Weather kWeathers[] = {
+    {"calm", {}, false},
+    {"late", {.late = 0.3, .put_late = 0.3}, false},
+    {"lost", {.lost = 0.01}, true},
+    {"twice", {.twice = 0.01}, true},
+    {"swapped", {.swapped = 0.01}, true},
+    {"broken", {.late = 0.05, .broken = 0.005, .put_late = 0.2, .put_lost = 0.01}, true},
+    {"everything",
+     {.late = 0.1,
+      .lost = 0.003,
+      .twice = 0.003,
+      .swapped = 0.003,
+      .broken = 0.003,
+      .put_late = 0.1,
+      .put_lost = 0.003},
+     true},
+};
+
+TEST_CASE("whatever a network does, each report is taken once, in order, with its content") {
+  const Weather& weather = GENERATE(from_range(std::begin(kWeathers), std::end(kWeathers)));
+  uint64_t seed = GENERATE(range(1, 3));
+  CAPTURE(weather.name, seed);
+  Faults faults = weather.faults;
+  faults.seed = seed;
+  FaultyTransport transport(make_inproc_transport(), faults);
+  TestFolder state, folders[2];
+  std::string input = random_bytes_of(3 << 20);
+  put_object(state.path, input);
+
+  Engine engine(state.path, input);
+  HeadOptions head_options;
+  head_options.session = options_of(Role::head);
+  head_options.session.handshake_ms = 1'000;  // of one whose greeting is lost
+  head_options.listen = "127.0.0.1:0";
+  head_options.state_dir = state.path;
+  head_options.on_note = [](std::string) {};
+  auto head = Head::start(transport, head_options, engine);
+  REQUIRE(head.ok());
+  std::vector<std::unique_ptr<Node>> nodes;
+  for (int i = 0; i < 2; i++) {
+    const std::string& folder = folders[i].path;
+    NodeOptions options;
+    options.session = options_of(Role::worker);
+    options.session.handshake_ms = 1'000;
+    options.session.node = i == 0 ? "a" : "b";
+    options.head = (*head)->address();
+    options.agent.spool_dir = folder + "/spool";
+    options.agent.store = *ContentStore::open(folder, 0);
+    options.agent.host.name = options.session.node;
+    auto node = Node::start(transport, std::move(options), [&](Worker::OnReport on_report) {
+      return Result<std::unique_ptr<Worker>>(std::make_unique<Sayer>(folder, std::move(on_report)));
+    });
+    REQUIRE(node.ok());
+    nodes.push_back(std::move(*node));
+  }
+  CHECK(engine.wait());
+  CHECK(engine.wrong() == 0);
+  if (!weather.breaks) CHECK(engine.joins() == 2);
+  nodes.clear();
+  head->reset();
+}
+
+}  // namespace
+}  // namespace flow::cluster
