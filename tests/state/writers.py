@@ -203,12 +203,19 @@ class Writers(place.Place):
             dead.close()
             self.exits(0, self.flow(*words, TOKEN="a"))
 
+    def both_go_on(self, pair):
+        """Who has ended by now tells why."""
+        for process in pair:
+            if process.poll() is not None:
+                self.fail(self.end(process))
+        return True
+
     def test_two_that_start_at_once_compute_a_key_once(self):
         for turn in range(3):
             words = ["run", ".", "--param", "gate=" + self.path("gate"), "--param", "label=turn%d" % turn]
             pair = [self.start(*words, TOKEN="t") for _ in range(2)]
             self.until_holds("turn%d" % turn, "gate")
-            self.until("both are submitted", lambda: len(self.runs()) == 2 * (turn + 1))
+            self.until("both are submitted", lambda: self.both_go_on(pair) and len(self.runs()) == 2 * (turn + 1))
             self.open("gate")
             for process in pair:
                 self.exits(0, self.end(process))
