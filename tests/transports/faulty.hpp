@@ -199,6 +199,8 @@ class FaultyTransport final : public Transport {
   }
   bool takes_device_memory() const override { return transport_->takes_device_memory(); }
   const FaultCounts& counts() const { return *counts_; }
+  /// Ends of links so far.
+  uint64_t links() const { return links_; }
 
  private:
   std::shared_ptr<Link> wrap(std::shared_ptr<Link> link) {
