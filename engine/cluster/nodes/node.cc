@@ -29,8 +29,7 @@ class Node::Life final : public SessionUser {
     {
       std::lock_guard lock(node_.mutex_);
       node_.is_open_ = true;
-      node_.tries_ = 0;
-      node_.last_note_.clear();
+      opened_us_ = monotonic_us();
     }
     node_.options_.on_note(
         fmt::format("joined the head `{}` at {}", peer.node, link->link()->description()));
@@ -47,6 +46,11 @@ class Node::Life final : public SessionUser {
     node_.agent_->disconnect(why);
     std::lock_guard lock(node_.mutex_);
     if (node_.is_open_) node_.alone_since_us_ = monotonic_us();
+    // One that ended at once is a refusal: it is no better a moment later.
+    if (node_.is_open_ && monotonic_us() - opened_us_ >= kRetryLastMs * 1000) {
+      node_.tries_ = 0;
+      node_.last_note_.clear();
+    }
     node_.is_up_ = node_.is_open_ = false;
     // Who finds no head for a day says so once.
     if (!node_.quit_ && node_.last_note_ != why.message) {
@@ -59,6 +63,7 @@ class Node::Life final : public SessionUser {
  private:
   Node& node_;
   AwaitedLink link_;
+  int64_t opened_us_ = 0;
 };
 
 Node::Node(NodeOptions options) : options_(std::move(options)), jobs_(kContentThreads) {}
