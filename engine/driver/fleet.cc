@@ -97,6 +97,15 @@ void Fleet::ack_saved(const std::string& name, const core::AttemptId& id, const 
   call(name, [&](Worker& worker) { worker.ack_saved(id, saved, ok); });
 }
 
+void Fleet::forget(const core::RunId& run) {
+  std::vector<std::shared_ptr<RemoteHost>> hosts;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, remote] : remotes_) hosts.push_back(remote.host);
+  }
+  for (const auto& host : hosts) host->forget(run);
+}
+
 void Fleet::replicate(const std::string& name, const core::AttemptId& id,
                       const Digest& checkpoint) {
   call(name, [&](Worker& worker) { worker.replicate(id, checkpoint); });

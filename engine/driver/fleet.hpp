@@ -37,6 +37,8 @@ class Fleet {
             const std::vector<std::string>& whereabouts);
   void ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,
                  bool ok);
+  /// To all that are connected.
+  void forget(const core::RunId& run);
   void replicate(const std::string& name, const core::AttemptId& id, const Digest& checkpoint);
 
  private:

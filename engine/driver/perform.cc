@@ -93,6 +93,7 @@ void Driver::perform(const std::vector<core::Command>& acts) {
       end_if_interrupted(run->run);
     } else if (const auto* end = std::get_if<core::RunEnded>(&act)) {
       ended.push_back(end->run);
+      fleet_.forget(end->run);
     }
   }
   std::vector<AttemptOrder> native;

@@ -155,6 +155,8 @@ class Worker {
   /// Rank 0 of this attempt, which runs elsewhere, has saved this checkpoint: it is to be had from
   /// here too, so that what begins anew finds it near.
   virtual void replicate(const core::AttemptId&, const Digest&) {}
+  /// This run has ended: what is kept for its attempts to come may go.
+  virtual void forget(const core::RunId&) {}
   /// Logs of this cost wait nowhere any more.
   virtual void took_logs(size_t cost) = 0;
 };

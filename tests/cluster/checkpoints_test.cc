@@ -34,15 +34,17 @@ TEST_CASE("what a rank saved is content when it has ended, and gone when nobody 
   CHECK_FALSE(worker.placed.take(rank_of(1), worker.save("a-1", "one")));
   CHECK(worker.placed.take(rank_of(1), worker.save("a-2", "two")) == sha256("one"));
   CHECK(worker.placed.has(sha256("two")));
-  CHECK_FALSE(worker.placed.leave(rank_of(1), false));
+  CHECK_FALSE(worker.placed.leave(rank_of(1), false).digest);
   CHECK_FALSE(worker.is_at_place("a-2"));
   CHECK(worker.has("two"));
 
   worker.placed.take(rank_of(2), worker.save("b-3", "three"));
-  CHECK(worker.placed.leave(rank_of(2), true) == sha256("three"));
+  auto gone = worker.placed.leave(rank_of(2), true);
+  CHECK(gone.digest == sha256("three"));
+  CHECK(fs::exists(gone.path));
   CHECK_FALSE(worker.is_at_place("b-3"));
   CHECK_FALSE(worker.has("three"));
-  CHECK_FALSE(worker.placed.leave(rank_of(2), true));
+  CHECK(worker.placed.leave(rank_of(2), true).path.empty());
 }
 
 TEST_CASE("a place that another rank uses stays, whatever becomes of the first") {
@@ -50,11 +52,11 @@ TEST_CASE("a place that another rank uses stays, whatever becomes of the first")
   auto one = worker.save("a-1", "one");
   worker.placed.take(rank_of(1), one);
   worker.placed.take(rank_of(2), one);  // it has begun before the end of the first was taken
-  CHECK_FALSE(worker.placed.leave(rank_of(1), false));
+  CHECK(worker.placed.leave(rank_of(1), false).path.empty());
   CHECK(worker.is_at_place("a-1"));
   CHECK_FALSE(worker.placed.take(rank_of(2, 1), one));
   CHECK_FALSE(worker.placed.take(rank_of(2, 1), worker.save("b-2", "two")));
-  CHECK(worker.placed.leave(rank_of(2), true) == sha256("one"));
+  CHECK(worker.placed.leave(rank_of(2), true).digest == sha256("one"));
   CHECK_FALSE(worker.is_at_place("a-1"));
   CHECK(worker.is_at_place("b-2"));
 }
@@ -68,7 +70,7 @@ TEST_CASE("what is not what it should be is found when it is used") {
   worker.placed.leave(rank_of(1), false);
   CHECK_FALSE(worker.has("one"));
   worker.placed.take(rank_of(2), {sha256("lost"), "checkpoints/run/task/lost"});
-  CHECK(worker.placed.leave(rank_of(2), false) == sha256("lost"));
+  CHECK(worker.placed.leave(rank_of(2), false).digest == sha256("lost"));
 }
 
 TEST_CASE("of a gang's checkpoints the newest is fetched, one at a time, and the older let go") {
@@ -108,6 +110,12 @@ TEST_CASE("what is known of gangs that came to nothing is bounded") {
   }
   CHECK(replicas.drop({"run", 0, 1, 1}).empty());
   CHECK(replicas.drop({"run", 3 * Replicas::kMax - 1, 1, 1}).size() == 1);
+  CHECK(replicas.want({"run-2", 0, 1, 1}, sha256("3")));
+  CHECK(replicas.drop_run("run").size() > 1);
+  CHECK(replicas.drop_run("run").empty());
+  CHECK(replicas.drop_run("run-2").empty());  // on its way still
+  auto next = replicas.on_fetched({"run-2", 0, 1, 1}, sha256("3"), true);
+  CHECK(next.let_go == std::vector<Digest>{sha256("3")});
 }
 
 }  // namespace

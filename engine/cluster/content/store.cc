@@ -226,6 +226,11 @@ void ContentStore::let_go(const Digest& digest) {
   remove(gone);
 }
 
+std::string ContentStore::set_aside(const std::string& file) {
+  std::string away = dir_ + "/objects/tmp-" + random_name();
+  return ::rename((dir_ + "/" + file).c_str(), away.c_str()) == 0 ? away : "";
+}
+
 bool ContentStore::unpin(const std::string& owner) {
   std::lock_guard lock(mutex_);
   index_.unpin(owner);

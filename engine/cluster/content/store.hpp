@@ -85,6 +85,9 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   bool take_placed(const Digest& digest, const std::string& file);
   /// That nobody pins goes now.
   void let_go(const Digest& digest);
+  /// What lies at this path below the folder, a file or a folder, is there no more; where it is
+  /// now, for whoever removes it, which may take its time. "" where there was nothing.
+  std::string set_aside(const std::string& file);
 
   /// Large content that is here, what was used last first.
   std::vector<Content> large(size_t count_max) const;

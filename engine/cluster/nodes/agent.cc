@@ -50,6 +50,7 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
   FLOW_TRY(spool);
   agent->spool_ = std::move(*spool);
   agent->take_up_spool();
+  agent->set_aside_runs();
   agent->options_.store->on_gone(
       [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
   auto worker = make(
@@ -85,6 +86,7 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& pe
     if (!draining_.empty()) first_.push_back(draining_message());
     for (const auto& [id, meeting] : meetings_) first_.push_back(meeting);
     news_.here = options_.store->large(kNewsMax);
+    for (const Content& placed : placed_.large()) tell_here(placed);
     news_.gone.clear();
     has_news_ = true;
     TransferOptions transfer;
@@ -150,14 +152,19 @@ std::string Agent::draining_message() const {
 // First it is said: what comes back then does not come here again.
 void Agent::drain(int64_t grace_ms, const std::string& why) {
   std::vector<RankId> unbegun;
+  std::vector<StagedPtr> unplaced;
   {
     std::lock_guard lock(mutex_);
     draining_ = why;
     drains_.notify_all();
     if (send_) first_.push_back(draining_message());
-    for (const auto& [id, staged] : staged_) unbegun.push_back(id);
+    for (const auto& [id, staged] : staged_) {
+      unbegun.push_back(id);
+      unplaced.push_back(staged);
+    }
     staged_.clear();
   }
+  unplace(unplaced);
   pump();
   for (const RankId& id : unbegun) give_back(id);
   worker_->drain(grace_ms);
@@ -252,6 +259,8 @@ bool Agent::take(nodes::ToWorker& message) {
     }
     case nodes::ToWorker::kReplica:
       return take_replica(message.replica());
+    case nodes::ToWorker::kForget:
+      return take_forget(message.forget());
     case nodes::ToWorker::kTook:
       take_taken(message.took());
       return true;
@@ -346,15 +355,19 @@ void Agent::fail(const RankId& id, const std::string& why) {
 
 bool Agent::stop_staged(const core::AttemptId& id) {
   std::vector<Report> reports;
+  std::vector<StagedPtr> unplaced;
   bool are_all = true;
   {
     std::lock_guard lock(mutex_);
     for (auto rank = attempts_.lower_bound({id, 0}); rank != attempts_.end(); ++rank) {
       if (rank->first.attempt != id) break;
-      if (staged_.erase(rank->first) == 0) {
+      auto staged = staged_.find(rank->first);
+      if (staged == staged_.end()) {
         are_all = false;
         continue;
       }
+      unplaced.push_back(staged->second);
+      staged_.erase(staged);
       Report& report = reports.emplace_back();
       report.kind = Report::Kind::finished;
       report.id = id;
@@ -362,6 +375,7 @@ bool Agent::stop_staged(const core::AttemptId& id) {
       report.outcome = Report::Outcome::stopped;
     }
   }
+  unplace(unplaced);
   bool was_staged = !reports.empty();
   if (was_staged) on_reports(std::move(reports));
   return was_staged && are_all;
@@ -415,15 +429,15 @@ void Agent::take_taken(uint64_t number) {
 void Agent::forget_ended(uint64_t number) {
   bool is_over_limit = false;
   while (!ends_.empty() && ends_.front().number <= number) {
-    const End& end = ends_.front();
-    std::vector<Digest> gone;
-    attempts_.erase(end.rank);
-    tell_gone_locked(placed_.leave(end.rank, end.is_over));
-    if (end.is_over) gone = replicas_.drop(end.rank.attempt);
-    for (const Digest& replica : gone)
-      jobs_.post([store = options_.store, replica] { store->let_go(replica); });
-    is_over_limit = options_.store->unpin(owner_of(end.rank));
+    End end = std::move(ends_.front());
     ends_.pop_front();
+    attempts_.erase(end.rank);
+    PlacedCheckpoints::Gone gone = placed_.leave(end.rank, end.is_over);
+    tell_gone_locked(gone.digest);
+    remove_later(gone.path);
+    if (end.is_over) let_go_later(replicas_.drop(end.rank.attempt));
+    set_aside_run(end.rank.attempt.run);
+    is_over_limit = options_.store->unpin(owner_of(end.rank));
   }
   if (is_over_limit) jobs_.post([store = options_.store] { store->trim(); });
 }

@@ -107,6 +107,7 @@ class Agent {
   /// Of orders that have not begun; false where one has.
   bool stop_staged(const core::AttemptId& id);
   void place(const StagedPtr& staged);
+  void unplace(const std::vector<StagedPtr>& all);
   void keep_content(const Report& report);
   void keep_checkpoint(const RankId& rank, const Needed& needed);
   void tell_here(const Content& content);
@@ -117,6 +118,12 @@ class Agent {
   void on_reports(std::vector<Report> reports);
   void note_end(const Report& report, uint64_t number);
   void forget_ended(uint64_t number);
+  bool runs_any_of(const core::RunId& run) const;
+  bool take_forget(const core::RunId& run);
+  void set_aside_run(const core::RunId& run);
+  void set_aside_runs();
+  void remove_later(const std::string& path);
+  void let_go_later(const std::vector<Digest>& digests);
   std::string join_message();
   std::string draining_message() const;
   /// Sends what may be sent, in its order, on one thread at a time.

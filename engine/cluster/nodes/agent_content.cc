@@ -56,6 +56,58 @@ void Agent::place(const StagedPtr& staged) {
   }
 }
 
+// Of orders that are not to begin any more.
+void Agent::unplace(const std::vector<StagedPtr>& all) {
+  for (const StagedPtr& staged : all) {
+    for (const Needed& each : staged->needed)
+      if (!each.file.empty()) options_.store->was_placed(each.content.digest);
+  }
+}
+
+bool Agent::runs_any_of(const core::RunId& run) const {
+  auto first = attempts_.lower_bound({{run, 0, 0, 0}, 0});
+  return first != attempts_.end() && first->first.attempt.run == run;
+}
+
+// What executors that were killed had begun to write lies there too.
+void Agent::set_aside_run(const core::RunId& run) {
+  if (!runs_any_of(run) && !placed_.has_of(run))
+    remove_later(options_.store->set_aside("checkpoints/" + run));
+}
+
+void Agent::set_aside_runs() {
+  std::vector<core::RunId> runs;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at(options_.store->dir() + "/checkpoints", failed), end;
+       !failed && at != end; at.increment(failed))
+    runs.push_back(at->path().filename().string());
+  for (const core::RunId& run : runs) set_aside_run(run);
+}
+
+bool Agent::take_forget(const core::RunId& run) {
+  bool is_name = !run.empty() && run.find('/') == std::string::npos && run != "." && run != "..";
+  if (!is_name) return false;
+  std::lock_guard lock(mutex_);
+  let_go_later(replicas_.drop_run(run));
+  if (runs_any_of(run)) return true;
+  placed_.forget(run);
+  set_aside_run(run);
+  return true;
+}
+
+void Agent::remove_later(const std::string& path) {
+  if (path.empty()) return;
+  jobs_.post([path] {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  });
+}
+
+void Agent::let_go_later(const std::vector<Digest>& digests) {
+  for (const Digest& digest : digests)
+    jobs_.post([store = options_.store, digest] { store->let_go(digest); });
+}
+
 bool Agent::take_replica(const nodes::Replica& replica) {
   Digest digest;
   core::AttemptId of = attempt_id(replica.id());

@@ -1,14 +1,22 @@
 #include "engine/cluster/nodes/checkpoints.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <filesystem>
 
 namespace flow::cluster {
 
 bool PlacedCheckpoints::has(const Digest& digest) const {
   return std::any_of(placed_.begin(), placed_.end(),
                      [&](const auto& each) { return each.second.digest == digest; });
+}
+
+bool PlacedCheckpoints::has_of(const core::RunId& run) const {
+  return std::any_of(placed_.begin(), placed_.end(),
+                     [&](const auto& each) { return each.first.attempt.run == run; });
+}
+
+void PlacedCheckpoints::forget(const core::RunId& run) {
+  std::erase_if(placed_, [&](const auto& each) { return each.first.attempt.run == run; });
 }
 
 bool PlacedCheckpoints::is_used(const std::string& file) const {
@@ -24,16 +32,26 @@ std::optional<Digest> PlacedCheckpoints::take(const RankId& rank, Placed placed)
   return before;
 }
 
-std::optional<Digest> PlacedCheckpoints::leave(const RankId& rank, bool is_over) {
+PlacedCheckpoints::Gone PlacedCheckpoints::leave(const RankId& rank, bool is_over) {
   auto own = placed_.find(rank);
-  if (own == placed_.end()) return std::nullopt;
+  if (own == placed_.end()) return {};
   Placed placed = std::move(own->second);
   placed_.erase(own);
-  if (is_used(placed.file)) return std::nullopt;
+  if (is_used(placed.file)) return {};
   bool is_kept = !is_over && store_->take_placed(placed.digest, placed.file);
-  ::unlink((store_->dir() + "/" + placed.file).c_str());
-  if (is_kept || has(placed.digest)) return std::nullopt;
-  return placed.digest;
+  Gone gone{placed.digest, store_->set_aside(placed.file)};
+  if (is_kept || has(placed.digest)) gone.digest.reset();
+  return gone;
+}
+
+std::vector<Content> PlacedCheckpoints::large() const {
+  std::vector<Content> found;
+  for (const auto& [rank, placed] : placed_) {
+    std::error_code failed;
+    uint64_t size = std::filesystem::file_size(store_->dir() + "/" + placed.file, failed);
+    if (!failed && size >= kLargeBytes) found.push_back({placed.digest, size});
+  }
+  return found;
 }
 
 bool Replicas::want(const core::AttemptId& of, const Digest& digest) {
@@ -55,6 +73,16 @@ Replicas::Next Replicas::on_fetched(const core::AttemptId& of, const Digest& dig
   if (!replica.is_over) return next;
   for (const Digest& kept : drop(of)) next.let_go.push_back(kept);
   return next;
+}
+
+std::vector<Digest> Replicas::drop_run(const core::RunId& run) {
+  std::vector<Digest> gone;
+  for (auto each = all_.lower_bound({run, 0}); each != all_.end() && each->first.first == run;) {
+    core::AttemptId of{run, each->first.second, 0, 0};
+    ++each;
+    for (const Digest& digest : drop(of)) gone.push_back(digest);
+  }
+  return gone;
 }
 
 std::vector<Digest> Replicas::drop(const core::AttemptId& of) {

@@ -1,6 +1,7 @@
 // Checkpoints on a worker. While a rank needs one it lies at its place, where its process reads or
 // wrote it, and others may have it from there. What is of no rank's any more, and may be asked for
-// again, is content like other: it goes when room is needed.
+// again, is content like other: it goes when room is needed. Of a run of which nothing runs here
+// nothing lies at such a place.
 #pragma once
 #include <map>
 #include <memory>
@@ -26,9 +27,16 @@ class PlacedCheckpoints {
   /// The rank is given this one, or has saved it, in place of another: that one's digest, where
   /// nobody has it any more.
   std::optional<Digest> take(const RankId& rank, Placed placed);
-  /// The rank has ended; with `is_over` nobody begins it anew. The digest of what is gone.
-  std::optional<Digest> leave(const RankId& rank, bool is_over);
+  struct Gone {
+    std::optional<Digest> digest;
+    std::string path;  // what is to be removed: "" nothing
+  };
+  /// The rank has ended; with `is_over` nobody begins it anew.
+  Gone leave(const RankId& rank, bool is_over);
   bool has(const Digest& digest) const;
+  bool has_of(const core::RunId& run) const;
+  void forget(const core::RunId& run);
+  std::vector<Content> large() const;
 
  private:
   bool is_used(const std::string& file) const;
@@ -54,6 +62,7 @@ class Replicas {
   Next on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here);
   /// Nobody begins it anew. What to let go of.
   std::vector<Digest> drop(const core::AttemptId& of);
+  std::vector<Digest> drop_run(const core::RunId& run);
 
  private:
   using Unit = std::pair<core::RunId, core::UnitId>;

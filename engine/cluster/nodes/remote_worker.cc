@@ -126,6 +126,12 @@ void RemoteWorker::replicate(const core::AttemptId& id, const Digest& checkpoint
   send(message);
 }
 
+void RemoteWorker::forget(const core::RunId& run) {
+  nodes::ToWorker message;
+  message.set_forget(run);
+  send(message);
+}
+
 void RemoteWorker::welcome(uint64_t taken) {
   nodes::ToWorker message;
   message.mutable_welcome()->set_taken(taken);

@@ -50,6 +50,7 @@ class RemoteWorker final : public RemoteHost {
   void interrupt(const core::AttemptId& id) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void replicate(const core::AttemptId& id, const Digest& checkpoint) override;
+  void forget(const core::RunId& run) override;
   void took_logs(size_t) override {}  // took_reports says it
   void welcome(uint64_t taken) override;
   void took_reports(uint64_t number) override;
