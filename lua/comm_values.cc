@@ -13,8 +13,7 @@ namespace flow::lua {
 namespace {
 
 constexpr size_t kHeadBytes = 512;
-constexpr uint64_t kMark = 0x65756c6176776f6c;  // a tensor of bytes is no value
-constexpr size_t kInlineBytes = kHeadBytes - 16;
+constexpr size_t kInlineBytes = kHeadBytes - sizeof(uint64_t);
 constexpr uint64_t kValueMax = uint64_t{4} << 30;
 
 // ---- a value as bytes: their length before its tensors, its canonical form, its tensors' bytes
@@ -79,21 +78,15 @@ void push_unpacked(lua_State* L, const char* method, std::string bytes) {
 std::string head_of(const std::string& bytes) {
   std::string head(kHeadBytes, '\0');
   uint64_t size = bytes.size();
-  std::memcpy(head.data(), &kMark, sizeof kMark);
-  std::memcpy(head.data() + sizeof kMark, &size, sizeof size);
-  if (size <= kInlineBytes && size > 0) std::memcpy(head.data() + 16, bytes.data(), size);
+  std::memcpy(head.data(), &size, sizeof size);
+  if (size <= kInlineBytes && size > 0) std::memcpy(head.data() + sizeof size, bytes.data(), size);
   return head;
 }
 
 // How long what follows the head is, in all.
 uint64_t check_head(lua_State* L, const char* method, const char* head) {
-  uint64_t mark = 0, size = 0;
-  std::memcpy(&mark, head, sizeof mark);
-  std::memcpy(&size, head + sizeof mark, sizeof size);
-  if (mark != kMark)
-    raise(L, fmt::format("ctx.comm:{}: another rank gave a tensor where this one gave a plain "
-                         "value: give the same kind of thing on all ranks",
-                         method));
+  uint64_t size = 0;
+  std::memcpy(&size, head, sizeof size);
   if (size > kValueMax)
     raise(L, fmt::format("ctx.comm:{}: a plain value of {} bytes; there may be {}: move large "
                          "tensors as tensors",
@@ -103,9 +96,14 @@ uint64_t check_head(lua_State* L, const char* method, const char* head) {
 
 int64_t length_of(const std::string& bytes) { return static_cast<int64_t>(bytes.size()); }
 
+void run_value(lua_State* L, Comm& comm, const char* method, CollectiveCall call) {
+  call.subject = Subject::value;
+  check_done(L, comm, method, comm.run(call));
+}
+
 template <typename Make>
 void run_bytes(lua_State* L, Comm& comm, const char* method, std::string& bytes, Make make) {
-  check_done(L, comm, method, comm.run(make(bytes.data(), length_of(bytes))));
+  run_value(L, comm, method, make(bytes.data(), length_of(bytes)));
 }
 
 // A head, and behind it what is too long for one, moved as `make` says.
@@ -116,13 +114,12 @@ void move_value(lua_State* L, Comm& comm, const char* method, std::string& bytes
   uint64_t size = check_head(L, method, head.data());
   bytes.resize(size);
   if (size > kInlineBytes) return run_bytes(L, comm, method, bytes, make);
-  bytes = head.substr(16, size);
+  bytes = head.substr(sizeof size, size);
 }
 
 // ---- numbers
 
 struct RankNumber {
-  uint64_t mark = kMark;
   uint64_t is_integer = 0;
   int64_t integer = 0;
   double number = 0;
@@ -150,12 +147,12 @@ void reduce_number(lua_State* L, Comm& comm, int index, ReduceOp op) {
   own.integer = own.is_integer ? lua_tointeger(L, index) : 0;
   own.number = lua_tonumber(L, index);
   std::vector<RankNumber> all(static_cast<size_t>(comm.ranks()));
-  check_done(L, comm, "all_reduce", comm.run(all_gather(&own, all.data(), sizeof own, DType::u8)));
+  CollectiveCall call = all_gather(&own, all.data(), sizeof own, DType::u8);
+  call.subject = Subject::number;
+  call.op = op;
+  check_done(L, comm, "all_reduce", comm.run(call));
   RankNumber sum = all[0];
-  for (size_t i = 0; i < all.size(); i++) {
-    if (all[i].mark != kMark)
-      raise(L, "ctx.comm:all_reduce: another rank gave something else than a number");
-    if (i == 0) continue;
+  for (size_t i = 1; i < all.size(); i++) {
     sum.is_integer &= all[i].is_integer;
     sum.integer = combined(op, sum.integer, all[i].integer);
     sum.number = combined(op, sum.number, all[i].number);
@@ -181,22 +178,21 @@ void gather_values(lua_State* L, Comm& comm, int index) {
   auto ranks = static_cast<size_t>(comm.ranks());
   std::string own = packed(L, index, "all_gather"), head = head_of(own);
   std::string heads(kHeadBytes * ranks, '\0'), all;
-  check_done(L, comm, "all_gather",
-             comm.run(all_gather(head.data(), heads.data(), length_of(head), DType::u8)));
+  run_value(L, comm, "all_gather",
+            all_gather(head.data(), heads.data(), length_of(head), DType::u8));
   uint64_t longest = 0;
   for (size_t i = 0; i < ranks; i++)
     longest = std::max(longest, check_head(L, "all_gather", heads.data() + i * kHeadBytes));
   if (longest > kInlineBytes) {
     own.resize(longest);
     all.resize(longest * ranks);
-    check_done(L, comm, "all_gather",
-               comm.run(all_gather(own.data(), all.data(), length_of(own), DType::u8)));
+    run_value(L, comm, "all_gather", all_gather(own.data(), all.data(), length_of(own), DType::u8));
   }
   lua_createtable(L, comm.ranks(), 0);
   for (size_t i = 0; i < ranks; i++) {
     const char* its_head = heads.data() + i * kHeadBytes;
     uint64_t size = check_head(L, "all_gather", its_head);
-    const char* from = longest > kInlineBytes ? all.data() + i * longest : its_head + 16;
+    const char* from = longest > kInlineBytes ? all.data() + i * longest : its_head + sizeof size;
     push_unpacked(L, "all_gather", std::string(from, size));
     lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);
   }

@@ -130,12 +130,18 @@ Status check(const CollectiveCall& call, int rank, int ranks) {
   return {};
 }
 
+std::string subject_text(const CollectiveCall& call) {
+  if (call.subject == Subject::number) return "a number";
+  if (call.subject == Subject::value) return "a value";
+  return fmt::format("{} {}", call.count, dtype_name(call.dtype));
+}
+
 std::string collective_text(const CollectiveCall& call) {
   std::string text = collective_name(call.what);
   if (call.what == Collective::barrier) return text;
   if (call.what == Collective::leave) return call.count > 0 ? "wait" : text;
   if (reduces(call.what)) text += fmt::format("({})", reduce_op_name(call.op));
-  text += fmt::format(" of {} {}", call.count, dtype_name(call.dtype));
+  text += " of " + subject_text(call);
   if (call.what == Collective::send) return text + fmt::format(" to rank {}", call.peer);
   if (has_peer(call.what)) return text + fmt::format(" from rank {}", call.peer);
   return text;

@@ -113,6 +113,34 @@ TEST_CASE("A tensor on one rank and a plain value on another is an error on both
     CHECK_THAT(one.ended.message, Catch::Contains("collective #1: rank "));
 }
 
+TEST_CASE("Numbers and values that ranks combine or move differently are an error on all") {
+  struct Case {
+    std::string body, has, has_too;
+  };
+  for (const Case& each : std::vector<Case>{
+           {"return ctx.comm:all_reduce(1, ctx.rank == 0 and 'sum' or 'max')",
+            "rank 0 called all_reduce(sum) of a number, rank 1 called all_reduce(max) of a number",
+            "rank 1 called all_reduce(max) of a number, rank 0 called all_reduce(sum) of a number"},
+           {"if ctx.rank == 0 then ctx.comm:all_reduce(1) else ctx.comm:all_gather(1) end",
+            "rank 0 called all_reduce(sum) of a number, rank 1 called all_gather of a value",
+            "rank 1 called all_gather of a value, rank 0 called all_reduce(sum) of a number"},
+           {"ctx.comm:all_gather(ctx.rank == 0 and 'x' or flow.zeros({ 512 }, 'u8'))",
+            "rank 0 called all_gather of a value, rank 1 called all_gather of 512 u8",
+            "rank 1 called all_gather of 512 u8, rank 0 called all_gather of a value"},
+           {"if ctx.rank == 0 then ctx.comm:send('hi', 1) ctx.comm:barrier()\n"
+            "else ctx.comm:recv({ shape = { 512 }, dtype = 'u8' }, 0) end",
+            "rank 0 sends a value, rank 1 receives 512 u8", ""}}) {
+    auto all = run_on(2, each.body);
+    for (const RankOutcome& one : all) {
+      INFO(one.ended.message);
+      bool is_told =
+          one.ended.message.find(each.has) != std::string::npos ||
+          (!each.has_too.empty() && one.ended.message.find(each.has_too) != std::string::npos);
+      CHECK(is_told);
+    }
+  }
+}
+
 TEST_CASE("A rank that nothing joins to the others says so") {
   auto lone = run_on(2, "print(ctx.comm.ranks)\nctx.comm:barrier()",
                      [](int, GangHost& host) { host.joined = nullptr; });

@@ -7,10 +7,16 @@ namespace {
 
 constexpr uint8_t kWhats = static_cast<uint8_t>(Collective::leave) + 1;
 constexpr uint8_t kOps = static_cast<uint8_t>(ReduceOp::min) + 1;
+constexpr uint16_t kSubjects = static_cast<uint16_t>(Subject::value) + 1;
 constexpr uint8_t kDtypes = static_cast<uint8_t>(DType::boolean) + 1;
 
 bool combines(Collective what) {
   return what == Collective::all_reduce || what == Collective::reduce_scatter;
+}
+
+// Numbers are gathered, and combined by each rank.
+Collective what_was_called(const CollectiveCall& call) {
+  return call.subject == Subject::number ? Collective::all_reduce : call.what;
 }
 
 }  // namespace
@@ -18,15 +24,17 @@ bool combines(Collective what) {
 Signature signature_of(const CollectiveCall& call, uint64_t number) {
   Signature signature;
   signature.number = number;
-  signature.what = static_cast<uint8_t>(call.what);
+  Collective what = what_was_called(call);
+  signature.what = static_cast<uint8_t>(what);
   if (call.what == Collective::leave) signature.count = call.count;
   if (call.what == Collective::barrier || call.what == Collective::leave) return signature;
   signature.count = call.count;
   signature.shape = call.shape;
   signature.dtype = static_cast<uint8_t>(call.dtype);
+  signature.subject = static_cast<uint16_t>(call.subject);
   signature.is_device = call.is_device ? 1 : 0;
-  if (call.what == Collective::broadcast) signature.peer = call.peer;
-  if (combines(call.what)) signature.op = static_cast<uint8_t>(call.op);
+  if (call.what == Collective::broadcast) signature.peer = static_cast<int16_t>(call.peer);
+  if (combines(what)) signature.op = static_cast<uint8_t>(call.op);
   return signature;
 }
 
@@ -37,16 +45,17 @@ Signature message_signature(const CollectiveCall& call, uint64_t number) {
 }
 
 std::string text_of(const Signature& signature) {
-  if (signature.what >= kWhats || signature.op >= kOps || signature.dtype >= kDtypes)
+  if (signature.what >= kWhats || signature.op >= kOps || signature.dtype >= kDtypes ||
+      signature.subject >= kSubjects)
     return "something that is no collective";
   CollectiveCall call;
   call.what = static_cast<Collective>(signature.what);
   call.op = static_cast<ReduceOp>(signature.op);
   call.dtype = static_cast<DType>(signature.dtype);
+  call.subject = static_cast<Subject>(signature.subject);
   call.count = signature.count;
   call.peer = signature.peer;
-  if (call.what == Collective::send)
-    return fmt::format("{} {}", call.count, dtype_name(call.dtype));
+  if (call.what == Collective::send) return subject_text(call);
   return collective_text(call) + (signature.is_device != 0 ? " on a GPU" : "");
 }
 

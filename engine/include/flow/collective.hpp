@@ -39,11 +39,16 @@ enum class ReduceOp : uint8_t { sum, mean, max, min };
 const char* reduce_op_name(ReduceOp op);
 bool parse_reduce_op(std::string_view name, ReduceOp& out);
 
+/// What a caller gave. A number's bytes and a value's are gathered or sent as bytes are, but ranks
+/// that gave different things did not make the same call.
+enum class Subject : uint8_t { tensor, number, value };
+
 /// One call. The functions below make it. `from` and `to` may be the same memory where they are
 /// equally long, and may not overlap otherwise.
 struct CollectiveCall {
   Collective what = Collective::barrier;
-  ReduceOp op = ReduceOp::sum;
+  ReduceOp op = ReduceOp::sum;  // of a number too, which the caller combines by it
+  Subject subject = Subject::tensor;
   DType dtype = DType::f32;
   bool is_device = false;  // a GPU's memory
   bool moves = true;       // false: ranks only see that all call the same
@@ -73,6 +78,8 @@ CollectiveCall leave(bool waits = false);
 
 /// A user's mistake in a call on `rank` of `ranks`.
 Status check(const CollectiveCall& call, int rank, int ranks);
+/// "1000 f32", "a number".
+std::string subject_text(const CollectiveCall& call);
 /// "all_reduce(sum) of 1000 f32", "send of 5 i64 to rank 2".
 std::string collective_text(const CollectiveCall& call);
 /// Bytes of `count` elements.
