@@ -16,20 +16,24 @@ local function fill(bucket, parameters)
   local count = bucket.count
   bucket.flat = flow.zeros(count + #bucket.places, { dtype = bucket.dtype, device = bucket.device })
   bucket.parameters, bucket.views, bucket.used, bucket.place_of = {}, {}, {}, {}
+  if bucket.share then
+    bucket.residual = flow.zeros(count, { dtype = bucket.dtype, device = bucket.device })
+    bucket.residual_views = {}
+    bucket.sent = math.max(1, math.ceil(bucket.share * count))
+  end
   local at = 1
   for place, i in ipairs(bucket.places) do
     local parameter = parameters[i]
     bucket.parameters[i] = parameter
     bucket.views[i] = bucket.flat:narrow(1, at, parameter:count()):reshape(parameter.shape)
+    if bucket.share then
+      bucket.residual_views[i] = bucket.residual:narrow(1, at, parameter:count()):reshape(parameter.shape)
+    end
     bucket.place_of[i] = place
     at = at + parameter:count()
   end
   bucket.gradients = bucket.flat:narrow(1, 1, count)
   bucket.flags = bucket.flat:narrow(1, count + 1, #bucket.places)
-  if bucket.share then
-    bucket.residual = flow.zeros_like(bucket.gradients)
-    bucket.sent = math.max(1, math.ceil(bucket.share * count))
-  end
   return bucket
 end
 
@@ -57,6 +61,11 @@ function Bucket:take(i)
   local gradient = self.parameters[i].grad
   self.used[self.place_of[i]] = gradient and 1 or 0
   if gradient then self.views[i]:copy_(gradient) else self.views[i]:zero_() end
+  -- What stayed behind of a parameter that this rank does not use stays on: where no rank does nobody takes it.
+  if gradient and self.share then
+    self.views[i]:add_(self.residual_views[i])
+    self.residual_views[i]:zero_()
+  end
 end
 
 function Bucket:set_out(comm)
@@ -66,10 +75,9 @@ function Bucket:set_out(comm)
     return
   end
   -- What is not sent stays, and is added to the next gradients.
-  self.gradients:add_(self.residual)
   local _, index = self.gradients:abs():topk(self.sent)
   local values = self.gradients:gather(1, index)
-  self.residual:copy_(self.gradients:scatter_add(1, index, -values))
+  self.residual:add_(self.gradients:scatter_add(1, index, -values))
   self.index = comm:all_gather(index, { async = true })
   self.values = comm:all_gather(values, { async = true })
   self.handle = comm:all_reduce(self.flags, "max", { async = true })
