@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "kernels/tensor/autograd.hpp"
 #include "lua/graph.hpp"
@@ -19,7 +20,7 @@ struct Hook {
   bool is_reached = false;                                           // by the backward that runs
 };
 
-void call(lua_State* L, int function) {
+void push_function(lua_State* L, int function) {
   luaL_checkstack(L, 4, "too many hooks");
   lua_rawgeti(L, LUA_REGISTRYINDEX, function);
 }
@@ -31,22 +32,21 @@ class GradientHooks final : public tensors::LeafWatch {
  public:
   void add(std::shared_ptr<Hook> hook) {
     for (size_t i = 0; i < hook->tensors.size(); i++)
-      uses_[hook->tensors[i].body().get()].push_back({hook.get(), i});
+      uses_[hook->tensors[i].body().get()].push_back({hook, i});
     hooks_.push_back(std::move(hook));
   }
-  void remove(lua_State* L, const Hook* hook) {
-    auto found = std::find_if(hooks_.begin(), hooks_.end(),
-                              [&](const auto& each) { return each.get() == hook; });
+  // From inside a hook too: who goes through several sees that this one has no functions any more.
+  void remove(lua_State* L, const std::shared_ptr<Hook>& hook) {
+    auto found = std::find(hooks_.begin(), hooks_.end(), hook);
     if (found == hooks_.end()) return;
     for (auto& [body, uses] : uses_)
       std::erase_if(uses, [&](const Use& use) { return use.hook == hook; });
-    luaL_unref(L, LUA_REGISTRYINDEX, hook->ready);
-    luaL_unref(L, LUA_REGISTRYINDEX, hook->finished);
-    luaL_unref(L, LUA_REGISTRYINDEX, hook->started);
+    for (int* function : {&hook->ready, &hook->finished, &hook->started})
+      luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(*function, LUA_NOREF));
     hooks_.erase(found);
   }
   void remove_all(lua_State* L) {
-    while (!hooks_.empty()) remove(L, hooks_.back().get());
+    while (!hooks_.empty()) remove(L, std::shared_ptr<Hook>(hooks_.back()));
   }
 
   bool watches(const tensors::Body& leaf) const override {
@@ -56,13 +56,13 @@ class GradientHooks final : public tensors::LeafWatch {
   void begin(const std::vector<tensors::Ref<tensors::Body>>& leaves) override {
     std::vector<std::shared_ptr<Hook>> kept = hooks_;
     for (const auto& hook : kept) {
-      if (hook->started == LUA_REFNIL) continue;
-      call(L_, hook->started);
+      if (hook->started == LUA_REFNIL || hook->started == LUA_NOREF) continue;
+      push_function(L_, hook->started);
       lua_createtable(L_, 0, 0);
       lua_Integer count = 0;
       for (const auto& leaf : leaves) {
         for (const Use& use : uses_[leaf.get()]) {
-          if (use.hook != hook.get()) continue;
+          if (use.hook != hook) continue;
           lua_pushinteger(L_, static_cast<lua_Integer>(use.place) + 1);
           lua_rawseti(L_, -2, ++count);
         }
@@ -71,10 +71,11 @@ class GradientHooks final : public tensors::LeafWatch {
     }
   }
   void complete(const tensors::Ref<tensors::Body>& leaf) override {
-    std::vector<Use> uses = uses_[leaf.get()];  // a hook may remove itself
+    std::vector<Use> uses = uses_[leaf.get()];  // a hook may add hooks and remove them
     for (const Use& use : uses) {
+      if (use.hook->ready == LUA_NOREF) continue;
       use.hook->is_reached = true;
-      call(L_, use.hook->ready);
+      push_function(L_, use.hook->ready);
       lua_pushinteger(L_, static_cast<lua_Integer>(use.place) + 1);
       lua_call(L_, 1, 0);
     }
@@ -93,16 +94,15 @@ class GradientHooks final : public tensors::LeafWatch {
       tensors::backward(root, gradient, this);
     }
     for (const auto& hook : kept) {
-      bool is_there = std::find(hooks_.begin(), hooks_.end(), hook) != hooks_.end();
-      if (!hook->is_reached || !is_there) continue;
-      call(L, hook->finished);
+      if (!hook->is_reached || hook->finished == LUA_NOREF) continue;
+      push_function(L, hook->finished);
       lua_call(L, 0, 0);
     }
   }
 
  private:
   struct Use {
-    Hook* hook;
+    std::shared_ptr<Hook> hook;
     size_t place;
   };
   std::vector<std::shared_ptr<Hook>> hooks_;
@@ -136,7 +136,7 @@ int hook_remove(lua_State* L) {
   if (object == nullptr) raise(L, "a gradient hook is removed as hook:remove()");
   VmContext& ctx = context(L);
   if (std::shared_ptr<Hook> hook = object->lock(); hook != nullptr && ctx.hooks != nullptr)
-    ctx.hooks->remove(L, hook.get());
+    ctx.hooks->remove(L, hook);
   return 0;
 }
 

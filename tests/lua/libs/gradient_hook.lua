@@ -26,3 +26,37 @@ local half = flow.custom_gradient(function(x, y) return x + y end, function(grad
 print(told(function() half(a, b * 2):sum():backward() end))  -- expect: [12] 1=2 2=nil end
 print(pcall(function() flow.gradient_hook({ flow.ones(2) }, print, print) end))  -- expect: false	gradient_hook.lua:27: flow.gradient_hook watches tensors that want a gradient of their own, and tensor 1 of the list does not: x:requires_grad_()
 print(pcall(function() flow.gradient_hook { a } end))  -- expect: false	gradient_hook.lua:28: flow.gradient_hook takes a list of tensors, ready(i) and finished()
+
+-- A hook removes another, which hears nothing from then on; one that is added during a backward may remove itself.
+for _, moment in ipairs { "started", "ready", "finished" } do
+  local heard, hooks = {}, {}
+  local function make(name)
+    local function note(what)
+      return function()
+        heard[#heard + 1] = name .. " " .. what
+        if what ~= moment then return end
+        for other, hook in pairs(hooks) do
+          if other ~= name then hook:remove() end
+        end
+        for i = 1, 20 do flow.gradient_hook({ c }, print, print):remove() end
+      end
+    end
+    hooks[name] = flow.gradient_hook({ a }, note "ready", note "finished", note "started")
+  end
+  make("one")
+  make("two")
+  a:sum():backward()
+  print(table.concat(heard, ", "))
+  hooks.one:remove()
+  -- expect: one started, one ready, one finished
+  -- expect: one started, two started, one ready, one finished
+  -- expect: one started, two started, one ready, two ready, one finished
+end
+local late
+local early = flow.gradient_hook({ a, b }, function(i)
+  if i == 2 then return end
+  late = flow.gradient_hook({ b, b }, function() late:remove() collectgarbage() print("late") end, print)
+end, function() end)
+local product = a * b
+product:sum():backward()  -- expect: late
+early:remove()
