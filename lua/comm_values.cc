@@ -31,9 +31,28 @@ void each_tensor(Value& value, const std::function<void(flow::Tensor&)>& visit) 
   value = Value(std::move(table));
 }
 
+// An input is there for every rank; what ctx:file made on this one is nowhere else.
+void check_files(lua_State* L, const Value& value, const char* method) {
+  if (value.kind() == Value::Kind::table) {
+    for (const Value& item : value.as_table().list) check_files(L, item, method);
+    for (const auto& [key, item] : value.as_table().fields) check_files(L, item, method);
+  }
+  if (value.kind() != Value::Kind::file) return;
+  const File& file = value.as_file();
+  const auto& inputs = context(L).input_files;
+  bool is_input = std::any_of(inputs.begin(), inputs.end(),
+                              [&](const auto& each) { return each.second.digest == file.digest; });
+  if (!is_input)
+    raise(L,
+          fmt::format("ctx.comm:{}: the file `{}` was made on this rank and is there on no other: "
+                      "give what is in it, a string or a tensor, or let rank 0 return the file",
+                      method, file.name));
+}
+
 std::string packed(lua_State* L, int index, const char* method) {
   auto value = read_snapshot(L, index, fmt::format("what is given to ctx.comm:{}", method));
   if (!value.ok()) raise(L, value.error().message);
+  check_files(L, *value, method);
   std::string tensors, text;
   each_tensor(*value, [&](flow::Tensor& tensor) { tensors += *tensor.data; });
   append_value(*value, text);

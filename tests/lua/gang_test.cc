@@ -149,3 +149,34 @@ TEST_CASE("A rank that nothing joins to the others says so") {
     CHECK(one.ended.message == "gang.lua:4: ctx.comm: nothing joins the 2 ranks of this task");
   }
 }
+
+TEST_CASE("A file that was given goes between ranks, and one that a rank made does not") {
+  File file;
+  file.name = "in.txt";
+  file.digest = sha256("in");
+  auto run = [&](const std::string& body) {
+    auto built =
+        build({{"gang.lua",
+                "local flow = require 'flow'\n"
+                "local t = flow.task('t', function(ctx, given)\n" +
+                    body + "\nend)\nreturn flow.pipeline('p', {}, function() t('') end)"}});
+    REQUIRE(built.ok());
+    AttemptRequest request = attempt_of(built->plan.defs.at(0), {Value(file)});
+    return run_gang(built->bundle, 2, 1, request, [](int, GangHost&) {}).at(0);
+  };
+  for (const RankOutcome& one :
+       run("for _, each in ipairs(ctx.comm:all_gather { given }) do print(each[1]) end"))
+    CHECK(one.lines == std::vector<std::string>{"/inputs/in.txt", "/inputs/in.txt"});
+  for (const char* call :
+       {"ctx.comm:all_gather { x = { made } }", "ctx.comm:broadcast(made)",
+        "if ctx.rank == 0 then ctx.comm:send(made, 1) else ctx.comm:barrier() end"}) {
+    auto all = run(std::string("local made = ctx:file('.')\n") + call);
+    INFO(all[0].ended.message);
+    CHECK(all[0].ended.kind == Kind::failed);
+    CHECK_FALSE(all[0].ended.lost_gang);
+    CHECK_THAT(
+        all[0].ended.message,
+        Catch::StartsWith("gang.lua:4: ctx.comm:") &&
+            Catch::Contains(": the file `tmp` was made on this rank and is there on no other"));
+  }
+}
