@@ -137,7 +137,6 @@ void Attempt::metric(const std::string& name, double value, int64_t step) {
 
 Status Attempt::save_checkpoint(Value value) {
   if (!is_first()) return {};
-  restored_.reset();
   if (holds_tensors(value)) wait_durable();  // a file is begun
   std::vector<Digest> needed;
   collect_blobs(files_in(value), needed);
@@ -145,7 +144,7 @@ Status Attempt::save_checkpoint(Value value) {
 }
 
 Result<std::optional<Value>> Attempt::newest_checkpoint() {
-  if (restored_) return *restored_;
+  if (begun_from_) return *begun_from_;
   FLOW_TRY(noted_write(checkpoints_.finish()));
   return noted(checkpoints_.newest());
 }
@@ -257,10 +256,9 @@ std::string Attempt::too_large(const char* verb, size_t size) const {
 }
 
 Status Attempt::hold_checkpoint() {
-  if (!start_.has_checkpoint()) return {};
   auto newest = newest_checkpoint();
   FLOW_TRY(newest);
-  restored_ = std::move(*newest);
+  begun_from_.emplace(std::move(*newest));
   return {};
 }
 

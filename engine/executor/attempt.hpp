@@ -63,8 +63,8 @@ class Attempt final : public AttemptHost {
   /// Puts an input at inputs/N/NAME of the scratch folder; copies where the task wants to write to
   /// it.
   Result<std::string> stage(const File& file, bool copy);
-  /// The state of the earlier checkpoint is read, so that the file may go: rank 0 may save the next
-  /// one before another has restored it.
+  /// The state of the earlier checkpoint is read, and is what all ranks restore from then on: rank
+  /// 0 may save the next one, and the file may go, before another has restored it.
   Status hold_checkpoint();
   Status check_inputs();  // none was changed by the attempt
   void remove_scratch() const;
@@ -122,7 +122,8 @@ class Attempt final : public AttemptHost {
   Secrets secrets_;
   bool serving_ = false;
   std::shared_ptr<Communicator> communicator_;
-  std::optional<std::optional<Value>> restored_;  // what was held
+  // A gang's: the state that its attempt began from, which all ranks restore.
+  std::optional<std::optional<Value>> begun_from_;
   bool has_scratch_ = false;
   bool is_durable_ = false;  // its start
   std::vector<Staged> staged_;

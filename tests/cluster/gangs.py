@@ -50,6 +50,23 @@ local g = flow.task("g", { ranks = 2 }, function(ctx, who)
 end)
 return flow.pipeline("waits", { who = flow.param.int {} }, function(p) return g(p.who) end)
 '''
+RESTORES = r'''
+local flow = require "flow"
+local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx)
+  local before = ctx:restore()
+  ctx:checkpoint { step = ctx.attempt, x = flow.zeros(1000) }
+  ctx.comm:barrier()
+  local after = ctx:restore()
+  if ctx.attempt == 1 then
+    if ctx:restore() == nil then ctx:log("none") end
+    ctx.comm:barrier()
+    if ctx.rank == 1 then os.execute("kill -9 " .. tostring(io.open("/proc/self/stat"):read("n"))) end
+    ctx.comm:barrier()
+  end
+  return ctx.comm:all_gather { before = before and before.step, after = after and after.step }
+end)
+return flow.pipeline("restores", function() return train() end)
+'''
 # Rank `who` does `what` when the file `gate` is there.
 BREAK = "local flow = require \"flow\"" + IS_THERE + r'''
 local work = flow.task("work", { ranks = 3, retries = 0, env = { FLOW_COLLECTIVE_TIMEOUT = "2s" } }, function(ctx, what, who, gate)
@@ -91,6 +108,12 @@ class Gangs(cluster_place.ClusterPlace):
         self.assertIn("sum rank 2 | rank 2 of 3", self.good("logs").out)
         self.assertIn("rank 0 | rank 0 of 3\n", self.good("logs", "last", "sum").out)
         self.assertEqual(self.good("logs", "last", "sum", "--rank", "1").out, "rank 1 | rank 1 of 3\n")
+
+    def test_all_ranks_restore_what_the_attempt_began_from(self):
+        self.write("restores.lua", RESTORES)
+        done = self.good("run", "restores.lua", "--json", "--jobs", "2")
+        self.assertEqual(self.last_json(done)["result"], [{"before": 1, "after": 1}] * 2)
+        self.assertEqual([line["text"] for line in self.good("logs", "--json").lines()], ["none"] * 2)
 
     def test_more_ranks_than_slots_share_them(self):
         self.write("sums.lua", SUM)
