@@ -144,9 +144,10 @@ struct Loader {
   uint64_t seed = 0;
 
   int64_t epoch = 1, position = 0;  // batches that this epoch has given
-  bool is_loaded = false;           // the next loop over `epoch` goes on at `position`
-  int64_t loop = 0;                 // counts them: an older one is over
-  Tensor order;                     // the epoch's, where it is shuffled
+  int64_t given = 0;       // rows of its order that another number of ranks got before them
+  bool is_loaded = false;  // the next loop over `epoch` goes on at `position`
+  int64_t loop = 0;        // counts them: an older one is over
+  Tensor order;            // the epoch's, where it is shuffled
   std::deque<std::shared_ptr<Job>> ahead;
   int64_t next_ahead = 0;  // the batch to be posted next
   std::unique_ptr<Gatherer> gatherer;
@@ -159,20 +160,21 @@ struct Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Each rank has as many rows: the last are dropped, or the first come again.
-  int64_t rows_of_rank() const {
-    return drops_last || count == 0 ? count / ranks : (count - 1) / ranks + 1;
+  // Each rank has as many of `rows` in all: the last are dropped, or the first come again.
+  int64_t share_of(int64_t rows) const {
+    return drops_last || rows == 0 ? rows / ranks : (rows - 1) / ranks + 1;
   }
-  int64_t batches() const {
-    int64_t rows = rows_of_rank();
-    return drops_last || rows == 0 ? rows / batch : (rows - 1) / batch + 1;
+  int64_t batches_of(int64_t rows) const {
+    int64_t share = share_of(rows);
+    return drops_last || share == 0 ? share / batch : (share - 1) / batch + 1;
   }
-  int64_t row_at(int64_t place) const {  // in this rank's epoch
-    int64_t at = (rank + place * ranks) % count;
+  int64_t batches() const { return batches_of(count - given); }  // from `given` on
+  int64_t row_at(int64_t place) const {                          // of this rank's, from `given` on
+    int64_t at = (given + rank + place * ranks) % count;
     return order ? order.view().at<int64_t>()[at] : at;
   }
   std::vector<int64_t> rows_of_batch(int64_t number) const {
-    int64_t first = number * batch, last = std::min(first + batch, rows_of_rank());
+    int64_t first = number * batch, last = std::min(first + batch, share_of(count - given));
     std::vector<int64_t> rows;
     rows.reserve(static_cast<size_t>(std::max<int64_t>(0, last - first)));
     for (int64_t place = first; place < last; place++) rows.push_back(row_at(place));
@@ -189,7 +191,7 @@ struct Loader {
     stop();
     bool goes_on = std::exchange(is_loaded, false) && epoch == wanted;
     epoch = wanted;
-    if (!goes_on) position = 0;
+    if (!goes_on) position = given = 0;
     next_ahead = position;
     loop++;
     order = {};
@@ -202,7 +204,7 @@ struct Loader {
     stop();
     order = {};
     epoch++;
-    position = 0;
+    position = given = 0;
     loop++;
   }
 
@@ -392,7 +394,7 @@ int epoch(lua_State* L) {
 
 int state(lua_State* L) {
   const Loader& loader = check_loader(L, 1, "state");
-  lua_createtable(L, 0, 6);
+  lua_createtable(L, 0, 7);
   auto set = [&](const char* name, int64_t value) {
     lua_pushinteger(L, value);
     lua_setfield(L, -2, name);
@@ -402,6 +404,7 @@ int state(lua_State* L) {
   set("batch", loader.batch);
   set("ranks", loader.ranks);
   set("count", loader.count);
+  if (loader.given > 0) set("given", loader.given);
   if (loader.shuffles) set("seed", static_cast<int64_t>(loader.seed));
   return 1;
 }
@@ -417,6 +420,30 @@ int64_t state_field(lua_State* L, const char* name) {
   return value;
 }
 
+/// Where in an epoch a state is.
+struct Place {
+  int64_t batch, ranks, position, given;
+
+  // Ranks take turns in the order of rows, so what all of them got is how it begins.
+  int64_t rows(int64_t count) const {
+    int64_t rows = 0;
+    bool is_more = __builtin_mul_overflow(batch, ranks, &rows) ||
+                   __builtin_mul_overflow(rows, position, &rows) ||
+                   __builtin_add_overflow(rows, given, &rows) || rows > count;
+    return is_more ? count : rows;
+  }
+};
+
+Place state_place(lua_State* L, int64_t count) {
+  Place place = {state_field(L, "batch"), state_field(L, "ranks"), state_field(L, "position"), 0};
+  if (lua_getfield(L, 2, "given") != LUA_TNIL) place.given = state_field(L, "given");
+  lua_pop(L, 1);
+  bool fits = place.batch >= 1 && place.ranks >= 1 && place.position >= 0 && place.given >= 0 &&
+              place.given <= count;
+  if (!fits) raise(L, "loader:load takes what loader:state() gave, and no loader is where it is");
+  return place;
+}
+
 int load(lua_State* L) {
   Loader& loader = check_loader(L, 1, "load");
   if (lua_type(L, 2) != LUA_TTABLE)
@@ -428,12 +455,18 @@ int load(lua_State* L) {
                            "{}: the batches that remain are others",
                            name, theirs, own));
   };
-  same("batch", loader.batch);
-  same("ranks", loader.ranks);
   same("count", loader.count);
-  int64_t epoch_of = state_field(L, "epoch"), position = state_field(L, "position");
-  if (epoch_of < 1 || position < 0 || position > loader.batches())
-    raise(L, fmt::format("loader:load: there is no batch {} in epoch {}", position, epoch_of));
+  Place place = state_place(L, loader.count);
+  if (place.ranks != loader.ranks) {  // what remains is dealt to the ranks that there are now
+    place.given = place.rows(loader.count);
+    place.position = 0;
+  } else {
+    same("batch", loader.batch);
+  }
+  int64_t epoch_of = state_field(L, "epoch");
+  if (epoch_of < 1 || place.position > loader.batches_of(loader.count - place.given))
+    raise(L,
+          fmt::format("loader:load: there is no batch {} in epoch {}", place.position, epoch_of));
   bool has_seed = lua_getfield(L, 2, "seed") != LUA_TNIL;
   lua_pop(L, 1);
   if (has_seed != loader.shuffles)
@@ -445,7 +478,8 @@ int load(lua_State* L) {
   loader.loop++;
   loader.order = {};
   loader.epoch = epoch_of;
-  loader.position = position;
+  loader.position = place.position;
+  loader.given = place.given;
   loader.is_loaded = true;
   return 0;
 }
@@ -539,7 +573,8 @@ int drop_loader(lua_State* L) {
 }
 
 int length(lua_State* L) {
-  lua_pushinteger(L, check_loader(L, 1, "epoch").batches());
+  const Loader& loader = check_loader(L, 1, "epoch");
+  lua_pushinteger(L, loader.batches_of(loader.count));
   return 1;
 }
 

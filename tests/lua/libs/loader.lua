@@ -71,6 +71,48 @@ for _, drop in ipairs { false, true } do
 end
 -- expect: 2 2 2	6	1
 
+-- A state goes on with another number of ranks, wherever it is: no row is lost, and none comes again but what fills up.
+local function sharded(ranks, rank, batch, drop)
+  return flow.data.loader(flow.arange(31), { batch = batch, shuffle = 4, rank = rank, ranks = ranks, drop_last = drop })
+end
+local wrong, states = 0, 0
+for _, drop in ipairs { false, true } do
+  for stop = 0, #sharded(3, 0, 2, drop) do
+    local seen, state = {}, sharded(3, 0, 2, drop):state()
+    local function give(ranks, batch, batches)
+      local from, given = state, 0
+      for rank = 0, ranks - 1 do
+        local loader, left = sharded(ranks, rank, batch, drop), batches
+        loader:load(flow.json.decode(flow.json.encode(from)))
+        local all = loader:epoch(2)
+        while left > 0 do
+          local rows = all()
+          if not rows then break end
+          left = left - 1
+          for _, row in ipairs(rows:to("i64"):table()) do seen[row], given = (seen[row] or 0) + 1, given + 1 end
+        end
+        local now = loader:state()
+        wrong = wrong + (rank > 0 and flow.json.encode(now) ~= flow.json.encode(state) and 1 or 0)
+        state = now
+      end
+      return given
+    end
+    state.epoch = 2
+    local given = give(3, 2, stop)
+    if state.epoch == 2 then given = given + give(2, 3, 2) end
+    if state.epoch == 2 then given = given + give(5, 1, 1) end
+    if state.epoch == 2 then given = given + give(1, 4, 100) end
+    local distinct = 0
+    for _ in pairs(seen) do distinct = distinct + 1 end
+    states = states + 1
+    if drop and (given ~= distinct or distinct < 28) or not drop and (distinct ~= 31 or given > 35) then wrong = wrong + 1 end
+  end
+end
+print(wrong, states)  -- expect: 0	13
+local taken = sharded(2, 1, 3)
+taken:load { epoch = 1, position = 2, batch = 2, ranks = 3, count = 31, seed = 4 }
+print(flow.json.encode(taken:state()), #taken)  -- expect: {"batch":3,"count":31,"epoch":1,"given":12,"position":0,"ranks":2,"seed":4}	6
+
 -- A function gives items, which are put together; transform sees each batch.
 local items = flow.data.loader(function(i) return { x = flow.tensor { i, i }, label = i, name = "n" .. i } end,
                                { length = 5, batch = 2, transform = function(b) b.twice = b.x * 2 return b end })
