@@ -70,6 +70,8 @@ std::shared_ptr<Communicator> make_lone_communicator();
 std::vector<tensors::Tensor> check_tensors(lua_State* L, int index, const char* method);
 /// Whether it is a tensor, or a table with nothing but tensors in it.
 bool holds_tensors(lua_State* L, int index);
+/// Throws a Failure where numbers of one are those of another.
+void refuse_overlaps(const char* method, const std::vector<tensors::Tensor>& list);
 /// A call for data that is replaced, such as flow::all_reduce's.
 using InPlace = std::function<CollectiveCall(void* data, int64_t count, DType dtype)>;
 /// `make` of each tensor; those that are small travel together. Where `takes_device`, what lies on

@@ -193,11 +193,12 @@ int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
     reduce_number(L, comm, 2, op);
     return 1;
   }
-  Exchange exchange =
-      exchange_in_place("all_reduce", check_tensors(L, 2, "all_reduce"), comm.takes_device(),
-                        [op](void* data, int64_t count, DType dtype) {
-                          return all_reduce(data, data, count, dtype, op);
-                        });
+  std::vector<tensors::Tensor> list = check_tensors(L, 2, "all_reduce");
+  refuse_overlaps("all_reduce", list);
+  Exchange exchange = exchange_in_place("all_reduce", list, comm.takes_device(),
+                                        [op](void* data, int64_t count, DType dtype) {
+                                          return all_reduce(data, data, count, dtype, op);
+                                        });
   lua_settop(L, 2);
   return perform(L, comm, "all_reduce", std::move(exchange), async);
 }

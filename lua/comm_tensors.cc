@@ -75,16 +75,46 @@ void add_bucket(Exchange& out, const Bucket& bucket, bool takes_device, const In
   for (size_t i = 0; i < pieces.size(); i++) take_back(out, bucket.tensors[i], pieces[i]);
 }
 
-void refuse_repeats(const char* method, const std::vector<tensors::Tensor>& list) {
-  std::map<const tensors::Body*, size_t> places;
-  for (size_t i = 0; i < list.size(); i++) {
-    auto [known, is_new] = places.emplace(list[i].body().get(), i + 1);
-    if (!is_new)
-      throw tensors::Failure(
-          fmt::format("ctx.comm:{}: tensor {} of the list is tensor {} again; it would be combined "
-                      "twice",
-                      method, i + 1, known->second));
+struct Extent {
+  const char* from;
+  const char* to;  // behind its last byte
+};
+
+Extent extent_of(const tensors::Tensor& x) {
+  const kernels::View& view = x.view();
+  auto size = static_cast<int64_t>(dtype_size(view.dtype));
+  Extent extent{static_cast<const char*>(view.data), static_cast<const char*>(view.data) + size};
+  for (int dim = 0; dim < x.rank(); dim++) {
+    int64_t reach = (x.size(dim) - 1) * view.strides[dim] * size;
+    (reach < 0 ? extent.from : extent.to) += reach;
   }
+  return extent;
+}
+
+// Calls visit(address) of each element; false as soon as that gives false.
+template <typename Visit>
+bool each_element(const kernels::View& view, const char* at, int dim, const Visit& visit) {
+  if (dim == view.shape.rank) return visit(at);
+  auto step = view.strides[dim] * static_cast<int64_t>(dtype_size(view.dtype));
+  for (int64_t i = 0; i < view.shape[dim]; i++)
+    if (!each_element(view, at + i * step, dim + 1, visit)) return false;
+  return true;
+}
+
+// Views may lie between each other, as columns do, and share nothing: those that could are looked
+// at element by element.
+bool share_memory(const tensors::Tensor& a, const tensors::Tensor& b) {
+  if (a.count() == 0 || b.count() == 0 || a.storage() != b.storage()) return false;
+  Extent one = extent_of(a), other = extent_of(b);
+  if (one.to <= other.from || other.to <= one.from) return false;
+  std::vector<bool> is_used(static_cast<size_t>(one.to - one.from));
+  each_element(a.view(), static_cast<const char*>(a.view().data), 0, [&](const char* at) {
+    is_used[static_cast<size_t>(at - one.from)] = true;
+    return true;
+  });
+  return !each_element(b.view(), static_cast<const char*>(b.view().data), 0, [&](const char* at) {
+    return at < one.from || at >= one.to || !is_used[static_cast<size_t>(at - one.from)];
+  });
 }
 
 }  // namespace
@@ -151,9 +181,23 @@ void take_back(Exchange& exchange, const tensors::Tensor& x, const tensors::Tens
   });
 }
 
+void refuse_overlaps(const char* method, const std::vector<tensors::Tensor>& list) {
+  std::map<const tensors::Storage*, std::vector<size_t>> places;  // of tensors in one memory
+  for (size_t i = 0; i < list.size(); i++) {
+    std::vector<size_t>& others = places[list[i].storage().get()];
+    for (size_t other : others) {
+      if (share_memory(list[other], list[i]))
+        throw tensors::Failure(
+            fmt::format("ctx.comm:{}: tensor {} of the list has numbers that tensor {} has too; "
+                        "they would be combined twice",
+                        method, i + 1, other + 1));
+    }
+    others.push_back(i);
+  }
+}
+
 Exchange exchange_in_place(const char* method, const std::vector<tensors::Tensor>& list,
                            bool takes_device, const InPlace& make) {
-  refuse_repeats(method, list);
   std::string name = fmt::format("ctx.comm:{}", method);
   for (const tensors::Tensor& x : list) x.note_write(name.c_str());
   tensors::NoRecord off;
