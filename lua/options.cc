@@ -172,15 +172,17 @@ void read_where(const Option& option) {
   option.def.resources.where = std::move(text);
 }
 void read_ranks(const Option& option) {
-  constexpr const char* kForm = "a whole number from 1, or { min =, max = }";
+  std::string form = fmt::format("a whole number of 1..{}", kRanksMax);
   if (lua_type(option.L, option.index) != LUA_TTABLE) {
-    option.def.resources.ranks = static_cast<uint32_t>(option.integer(1, kRanksMax, kForm));
+    option.def.resources.ranks =
+        static_cast<uint32_t>(option.integer(1, kRanksMax, form + ", or { min =, max = }"));
     return;
   }
   lua_Integer min = 1, max = 0;
   each_entry(option, {"min", "max"}, [&](const Option& entry, const std::string& name) {
-    (name == "min" ? min : max) = entry.integer(1, kRanksMax, "a whole number from 1");
+    (name == "min" ? min : max) = entry.integer(1, kRanksMax, form);
   });
+  if (max == 0) option.wrong("{ min =, max = }, of which min alone may be left out");
   if (max < min) option.wrong("{ min =, max = } with min not above max");
   option.def.resources.ranks = static_cast<uint32_t>(min);
   option.def.resources.ranks_max = static_cast<uint32_t>(max);

@@ -154,6 +154,15 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
       {"{ gpus = 1.5 }", "pipeline.lua:2: task `t`: the option `gpus` is a whole number of GPUs"},
       {"{ ranks = { min = 3, max = 2 } }",
        "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = } with min not above"},
+      {"{ ranks = { min = 1 } }",
+       "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = }, of which min alone may "
+       "be "
+       "left out, not"},
+      {"{ ranks = 100000 }",
+       "pipeline.lua:2: task `t`: the option `ranks` is a whole number of 1..4096, or { min =, max "
+       "= }, not `100000`"},
+      {"{ ranks = { max = 4097 } }",
+       "pipeline.lua:2: task `t`: the option `ranks.max` is a whole number of 1..4096, not `4097`"},
       {"{ retries = -1 }",
        "pipeline.lua:2: task `t`: the option `retries` is a whole number from 0"},
       {"{ retries = { mx = 1 } }",
