@@ -76,7 +76,8 @@ end
 
 function Reducer:take(i)
   if self.taken[i] then
-    error("the gradients of this flow.nn.data_parallel are half on their way: the backward before this one failed", 4)
+    error("the gradients of this flow.nn.data_parallel are half on their way: the backward before this one failed. Let the "
+      .. "attempt fail, so that the next one goes on from its checkpoint", 4)
   end
   if not self.buckets then self:arrange() end
   self.taken[i] = true
