@@ -51,7 +51,10 @@ Result<uint16_t> free_port(const std::string& host) {
   auto* address = is_v6 ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
   socklen_t size = is_v6 ? sizeof six : sizeof four;
   void* number = is_v6 ? static_cast<void*>(&six.sin6_addr) : static_cast<void*>(&four.sin_addr);
-  if (::inet_pton(address->sa_family, host.c_str(), number) != 1) errno = EINVAL;
+  if (::inet_pton(address->sa_family, host.c_str(), number) != 1) {
+    errno = EINVAL;
+    return failed();
+  }
   int descriptor = ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return failed();
   bool ok =
@@ -126,7 +129,9 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   auto peers = attempt.session().wait_peers(*timeout_ms);
   if (!peers && attempt.stopping()) return Error{ErrorKind::interrupted, "it was asked to stop"};
   if (!peers)
-    return Error{ErrorKind::task, fmt::format("one is not there after {} s", *timeout_ms / 1000.0)};
+    return Error{ErrorKind::task,
+                 fmt::format("rank {} is there, and not all {} are after {} s ({} says how long)",
+                             options.rank, options.ranks, *timeout_ms / 1000.0, kTimeoutVariable)};
   std::vector<std::string> addresses;
   for (const std::string& bytes : *peers) {
     wire::Whereabouts whereabouts;
