@@ -48,6 +48,7 @@ Value tasks_to_value(const std::vector<TaskInfo>& tasks, size_t from, size_t cou
                                 {"error", task.error},
                                 {"attempts", int64_t{task.attempts}},
                                 {"ranks", int64_t{task.ranks}},
+                                {"grew_from", int64_t{task.grew_from}},
                                 {"cached", task.cached},
                                 {"started", task.started_ms},
                                 {"finished", task.finished_ms},
@@ -70,6 +71,7 @@ void add_tasks(const Value& value, std::vector<TaskInfo>& tasks) {
     task.error = text_field(item, "error");
     task.attempts = static_cast<uint32_t>(integer_field(item, "attempts"));
     task.ranks = static_cast<uint32_t>(integer_field(item, "ranks"));
+    task.grew_from = static_cast<uint32_t>(integer_field(item, "grew_from"));
     task.cached = flag_field(item, "cached");
     task.started_ms = integer_field(item, "started");
     task.finished_ms = integer_field(item, "finished");

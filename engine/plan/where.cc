@@ -38,7 +38,7 @@ class WhereParser {
       return user_error(fmt::format("has {} letters, and may have {}", text_.size(), kTextMax));
     next();
     either(0);
-    if (error_.empty() && !token_.empty()) fail("`and`, `or` or the end");
+    if (error_.empty() && (is_quoted_ || !token_.empty())) fail("`and`, `or` or the end");
     if (!error_.empty()) return user_error(error_);
     return std::move(where_);
   }

@@ -54,6 +54,8 @@ TEST_CASE("what is no expression says what is missing, and at which letter") {
   CHECK(wrong("disk ==") == "has to have a value, a word or in quotes, at letter 8, where it ends");
   CHECK(wrong("disk == ssd gpu") ==
         "has to have `and`, `or` or the end at letter 13, where there is `gpu`");
+  CHECK_THAT(wrong("disk '' and rack == b"),
+             Catch::Matchers::StartsWith("has to have `and`, `or`"));
   CHECK(wrong("(disk") == "has to have `)` at letter 6, where it ends");
   CHECK(wrong("and disk") == "has to have the name of a label at letter 1, where there is `and`");
   CHECK(wrong("\"disk\" == ssd") ==
