@@ -215,9 +215,15 @@ void Machine::on(const ServiceReady& event) {
   satisfy_takers(r, event.id.unit);
 }
 
-void Machine::on(const StepSaved& event) { emit(AckSaved{event.id, event.name}); }
+void Machine::on(const StepSaved& event) {
+  note_progress(event.id);
+  emit(AckSaved{event.id, event.name});
+}
 
-void Machine::on(const CheckpointSaved& event) { emit(AckSaved{event.id, ""}); }
+void Machine::on(const CheckpointSaved& event) {
+  note_progress(event.id);
+  emit(AckSaved{event.id, ""});
+}
 
 // As with a run that is stopped it ends with its state saved, and costs no retry.
 void Machine::on(const GrowthRequested& event) {
@@ -253,6 +259,15 @@ void Machine::on(const TimerFired& event) {
   }
   leave(r, event.unit);
   to_ready(r, event.unit);
+}
+
+// What has saved something since is not what killed the workers before.
+void Machine::note_progress(const AttemptId& id) {
+  Unit& u = run(id.run).units[id.unit];
+  if (!u.extra || u.extra->lost == 0) return;
+  auto extra = copy_of(u);
+  extra->lost = 0;
+  u.extra = std::move(extra);
 }
 
 // ---- ends of attempts
@@ -301,9 +316,14 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure) {
   if (extra->lost >= kLostMax) {
     again = false;
     extra->failure.cause = Cause::quarantined;
-    extra->failure.message = "`" + unit_name(run, unit) +
-                             "` is set aside: " + std::to_string(extra->lost) +
-                             " workers died while they ran it, the last with: " + failure.message;
+    extra->failure.message =
+        "`" + unit_name(run, unit) + "` is set aside: " + std::to_string(extra->lost) +
+        " workers in a row died while they ran it, and it saved nothing in between. The last: " +
+        failure.message + ". Mend what kills them; then `flow resume " + run.id +
+        "` tries it again";
+  } else if (budget == Budget::infrastructure && !again) {
+    extra->failure.message += ". With it `retries = { infra = " + std::to_string(policy.infra) +
+                              " }` is spent: `flow resume " + run.id + "` tries it again";
   }
   Failure last = extra->failure;
   run.units[unit].extra = std::move(extra);

@@ -83,6 +83,7 @@ class Machine {
   void fail(Run& run, UnitId unit, Failure failure);
   /// An attempt ended without a result; its budgets say whether there is another.
   void retry_or_fail(Run& run, UnitId unit, const Failure& failure);
+  void note_progress(const AttemptId& id);
   void attempt_over(Run& run, UnitId unit, bool kills = true);
   void end_service(Run& run, UnitId unit);
   void wait_for_result(Run& run, UnitId unit);  // a resolved when, an expanded dynamic task

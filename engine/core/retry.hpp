@@ -11,7 +11,8 @@ namespace flow::core {
 enum class Budget : uint8_t { own, memory, infrastructure, none };
 Budget budget_of(Cause cause);
 
-/// Attempts lost in a row of what kills its workers, before it is set aside and named.
+/// Workers that may be lost in a row, with nothing saved in between, before what they ran is set
+/// aside. TaskDef's `infra` counts all that a unit loses, whether it gets on or not.
 constexpr uint32_t kLostMax = 3;
 
 /// Delay before the attempt after `failures` failures; jitter is a hash of run, unit and attempt.
