@@ -189,11 +189,6 @@ void Machine::succeed(Run& run, UnitId unit, const Digest& result) {
   Unit& u = run.units[unit];
   u.result = result;
   u.forced = false;
-  if (u.extra && u.extra->failure.cause != Cause::none) {
-    auto extra = copy_of(u);
-    extra->failure = {};
-    u.extra = std::move(extra);
-  }
   close(run, unit, UnitStatus::succeeded);
   serve(run, unit);
   satisfy_takers(run, unit);

@@ -73,7 +73,7 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
   event.status = core::status_name(u.status);
   event.cached = u.cached;
   if (u.extra) {
-    event.text = u.extra->failure.message;
+    if (u.status != core::UnitStatus::succeeded) event.text = u.extra->failure.message;
     if (u.status == core::UnitStatus::running && !u.extra->url.empty()) {
       event.type = "serving";
       event.text = u.extra->url;

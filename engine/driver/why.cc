@@ -78,6 +78,15 @@ std::string explain_when(const core::Run& run, core::UnitId when) {
                      taken);
 }
 
+/// Of the attempts before, the last that failed: for a task that runs again or did.
+std::string failed_before(const core::Unit& u) {
+  if (u.attempts < 2 || !u.extra || u.extra->failure.cause == core::Cause::none) return "";
+  const core::Failure& failure = u.extra->failure;
+  return fmt::format("\n{} failed: {}: {}", u.attempts == 2 ? "Attempt 1" : "An attempt before",
+                     core::cause_name(failure.cause),
+                     failure.message.substr(0, failure.message.find('\n')));
+}
+
 /// Of whoever is to give the nodes that it waits for.
 std::string launcher_text(const Store& store) {
   auto row = store.get(Family::kv, launcher_key());
@@ -167,9 +176,10 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
     }
     case core::UnitStatus::running:
       text = fmt::format("`{}` is running: attempt {} since {}.", name, u.attempts,
-                         format_time(u.started));
+                         format_time(u.assigned));
       if (def != nullptr && def->resources.is_gang())
         text += " I" + core::explain_wait(*loaded.state, run.id, unit).substr(1) + ".";
+      text += failed_before(u);
       break;
     case core::UnitStatus::pending:
     case core::UnitStatus::ready:
@@ -183,7 +193,8 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       text = u.cached ? fmt::format("`{}` did not run: an earlier result with the same key served.",
                                     name)
                       : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
-                                    u.attempts == 1 ? "" : "s");
+                                    u.attempts == 1 ? "" : "s") +
+                            failed_before(u);
       break;
   }
   bool runs = u.status == core::UnitStatus::running;

@@ -330,7 +330,7 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
     case Phase::done:
       if (u.status == UnitStatus::skipped && !u.extra)
         return "it was skipped: its branch was not taken";
-      if (u.extra && !u.extra->failure.message.empty()) {
+      if (u.status != UnitStatus::succeeded && u.extra && !u.extra->failure.message.empty()) {
         return std::string("it ") +
                (u.status == UnitStatus::failed ? "failed: " : "did not run: ") +
                u.extra->failure.message;

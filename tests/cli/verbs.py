@@ -215,6 +215,36 @@ class Verbs(Place):
         self.assertEqual(self.good("why", "first", "hold").out,
                          "`hold` did not run: an earlier result with the same key served.\n")
 
+    def test_why_of_a_second_attempt_says_since_when_and_what_became_of_the_first(self):
+        self.write("again.lua", r'''
+local flow = require "flow"
+local again = flow.task("again", { retries = { max = 1, backoff = "50ms" } }, function(ctx)
+  if ctx.attempt == 1 then error("no luck", 0) end
+  return ctx:wait("go")
+end)
+local runs = flow.shell("runs", { args = { "gate" }, retries = { max = 1, backoff = "50ms" },
+  command = [[echo once >> {gate}.tries; [ $(wc -l < {gate}.tries) = 2 ] || exit 7
+    echo runs > {gate}.started; while [ ! -e {gate} ]; do sleep 0.05; done]] })
+return flow.pipeline("again", { gate = flow.param.string {} }, function(p) return { runs(p.gate), again() } end)
+''')
+        run = self.start("run", "again.lua", "--json", "--param", "gate=" + self.path("gate"))
+        self.until_holds("runs")
+        self.until_waits("again")
+        why = self.good("why", "last", "runs").out
+        since = re.match(r"`runs` is running: attempt 2 since ([^ ]*)\.\nAttempt 1 failed: exit_code: .*7", why)
+        self.assertTrue(since, why)
+        self.assertGreater(since[1], self.tasks()["runs"]["started"])
+        self.open("gate")
+        self.good("signal", "last", "go")
+        done = self.exits(0, self.end(run))
+        ended = [line for line in done.lines() if line.get("event") == "task" and line["status"] == "succeeded"]
+        self.assertEqual([(line["task"], line.get("error")) for line in ended], [("runs", None), ("again", None)])
+        self.assertRegex(self.good("why", "last", "again").out,
+                         r"\A`again` succeeded in 3 attempts\.\nAn attempt before failed: user_error: no luck\nIt ran")
+        self.assertRegex(self.good("why", "last", "runs").out,
+                         r"\A`runs` succeeded in 2 attempts\.\nAttempt 1 failed: exit_code: .*7")
+        self.assertEqual({name: task["error"] for name, task in self.tasks().items()}, {"runs": None, "again": None})
+
     def test_why_of_a_map_tells_of_its_tasks(self):
         self.write("map.lua", r"""
 local flow = require "flow"
