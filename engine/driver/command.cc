@@ -3,17 +3,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 #include "engine/base/clock.hpp"
-#include "engine/driver/spawn_setup.hpp"
-
-extern char** environ;
+#include "engine/driver/child.hpp"
 
 namespace flow {
 
@@ -51,49 +48,33 @@ bool take_output(int descriptor, std::string& text) {
   return got > 0;
 }
 
-Result<pid_t> spawn_command(std::vector<std::string> words, const Pipe& out, const Pipe& err) {
-  SpawnSetup setup;
-  ::posix_spawn_file_actions_addopen(&setup.files, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&setup.files, out.write, 1);
-  ::posix_spawn_file_actions_adddup2(&setup.files, err.write, 2);
-  setup.set_apart();
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  pid_t pid = 0;
-  int failed = ::posix_spawnp(&pid, argv[0], &setup.files, &setup.attributes, argv.data(), environ);
-  if (failed == 0) return pid;
-  return environment_error(fmt::format("cannot start `{}`: {}", words[0], std::strerror(failed)));
-}
-
 }  // namespace
 
 Result<Answer> run_command(const std::vector<std::string>& argv, int64_t within_ms) {
   Pipe out, err;
   FLOW_TRY(out.open());
   FLOW_TRY(err.open());
-  auto pid = spawn_command(argv, out, err);
-  FLOW_TRY(pid);
+  auto child = Child::spawn(argv, {-1, out.write, err.write});
+  FLOW_TRY(child);
   Pipe::close(out.write);
   Pipe::close(err.write);
   Answer answer;
-  int64_t until_ms = monotonic_us() / 1000 + within_ms, left_ms = within_ms;
-  for (; (out.read >= 0 || err.read >= 0) && left_ms > 0;
-       left_ms = until_ms - monotonic_us() / 1000) {
+  int64_t until_ms = monotonic_us() / 1000 + within_ms;
+  auto left_ms = [&] { return std::max<int64_t>(0, until_ms - monotonic_us() / 1000); };
+  while ((out.read >= 0 || err.read >= 0) && left_ms() > 0) {
     pollfd watched[] = {{out.read, POLLIN, 0}, {err.read, POLLIN, 0}};
-    if (::poll(watched, 2, static_cast<int>(left_ms)) <= 0) continue;
+    if (::poll(watched, 2, static_cast<int>(left_ms())) <= 0) continue;
     if (watched[0].revents != 0 && !take_output(out.read, answer.out)) Pipe::close(out.read);
     if (watched[1].revents != 0 && !take_output(err.read, answer.err)) Pipe::close(err.read);
   }
-  bool is_late = out.read >= 0 || err.read >= 0;
-  if (is_late) ::kill(-*pid, SIGKILL);
-  int status = 0;
-  while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (is_late)
+  // Who closes its output may live on.
+  bool is_late = out.read >= 0 || err.read >= 0 || !(*child)->ends_within(left_ms());
+  if (is_late) {
+    (*child)->kill_group();
     return environment_error(
         fmt::format("`{}` did not answer within {} s", argv[0], within_ms / 1000));
-  answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  answer.code = (*child)->bury();
   return answer;
 }
 

@@ -4,21 +4,15 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
-#include "engine/driver/spawn_setup.hpp"
-
-extern char** environ;
 
 namespace flow {
 
@@ -65,14 +59,10 @@ LocalWorkers::~LocalWorkers() {
     (void)!::write(wake_, &one, sizeof one);
     thread_.join();
   }
-  int64_t until = now_ms() + kEndWithinMs;
-  for (Process& process : processes_) {
-    if (process.pid == 0) continue;
-    pollfd ended{process.pidfd, POLLIN, 0};
-    ::poll(&ended, 1, static_cast<int>(std::max<int64_t>(0, until - now_ms())));
-    if (ended.revents == 0) ::kill(process.pid, SIGKILL);
-    bury(process);
-  }
+  int64_t until = monotonic_us() / 1000 + kEndWithinMs;
+  for (Process& process : processes_)
+    if (process.child) process.child->ends_within(until - monotonic_us() / 1000);
+  processes_.clear();
   for (int descriptor : {stdin_read_, wake_}) {
     if (descriptor >= 0) ::close(descriptor);
   }
@@ -95,55 +85,26 @@ std::vector<std::string> LocalWorkers::arguments_of(int32_t number) const {
 Status LocalWorkers::spawn(int32_t number) {
   Process& process = processes_[static_cast<size_t>(number - 1)];
   FLOW_TRY(make_dirs(options_.folder + "/" + local_worker_name(number)));
-  SpawnSetup setup;
-  std::string log = log_of(number);
-  ::posix_spawn_file_actions_adddup2(&setup.files, stdin_read_, 0);
-  ::posix_spawn_file_actions_addopen(&setup.files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                                     0600);
-  ::posix_spawn_file_actions_adddup2(&setup.files, 1, 2);
-  setup.set_apart();
-  std::vector<std::string> arguments = arguments_of(number);
-  std::vector<char*> argv, variables;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  std::string gpus = "CUDA_VISIBLE_DEVICES=" + share_of(options_.gpus, number, options_.count);
-  for (char** variable = environ; *variable != nullptr; variable++) {
-    bool is_replaced =
-        !options_.gpus.empty() && std::string_view(*variable).starts_with("CUDA_VISIBLE_DEVICES=");
-    if (!is_replaced) variables.push_back(*variable);
-  }
-  if (!options_.gpus.empty()) variables.push_back(gpus.data());
-  variables.push_back(nullptr);
-  int failed = ::posix_spawn(&process.pid, options_.program.c_str(), &setup.files,
-                             &setup.attributes, argv.data(), variables.data());
-  if (failed != 0) {
-    process.pid = 0;
-    return environment_error(
-        fmt::format("cannot start the worker `{}`: {}", options_.program, std::strerror(failed)));
-  }
-  process.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
-  process.started_ms = now_ms();
+  std::vector<std::string> variables;
+  if (!options_.gpus.empty())
+    variables.push_back("CUDA_VISIBLE_DEVICES=" + share_of(options_.gpus, number, options_.count));
+  auto child = Child::spawn(arguments_of(number), {stdin_read_, -1, -1, log_of(number)}, variables);
+  FLOW_TRY(child);
+  process.child = std::move(*child);
   return {};
-}
-
-void LocalWorkers::bury(Process& process) {
-  siginfo_t how{};
-  ::waitid(P_PID, static_cast<id_t>(process.pid), &how, WEXITED);
-  ::close(process.pidfd);
-  process.pid = 0;
-  process.pidfd = -1;
 }
 
 void LocalWorkers::loop() {
   while (true) {
     std::vector<pollfd> watched{{wake_, POLLIN, 0}};
-    int64_t now = now_ms(), next = INT64_MAX;
+    int64_t now = monotonic_us() / 1000, next = INT64_MAX;
     for (size_t i = 0; i < processes_.size(); i++) {
       Process& process = processes_[i];
-      bool is_due = process.pid == 0 && process.start_at_ms <= now;
+      bool is_due = !process.child && process.start_at_ms <= now;
       if (is_due && !spawn(static_cast<int32_t>(i) + 1)) process.start_at_ms = now + kSoonMs;
-      if (process.pid == 0) next = std::min(next, process.start_at_ms);
-      watched.push_back({process.pidfd, POLLIN, 0});  // one below 0 is passed over
+      if (!process.child) next = std::min(next, process.start_at_ms);
+      // One below 0 is passed over.
+      watched.push_back({process.child ? process.child->descriptor() : -1, POLLIN, 0});
     }
     int timeout =
         next == INT64_MAX ? -1 : static_cast<int>(std::clamp<int64_t>(next - now, 0, 60'000));
@@ -151,10 +112,10 @@ void LocalWorkers::loop() {
     if (watched[0].revents != 0) return;
     for (size_t i = 0; i < processes_.size(); i++) {
       Process& process = processes_[i];
-      if (process.pid == 0 || watched[i + 1].revents == 0) continue;
-      bury(process);
-      now = now_ms();
-      process.deaths = now - process.started_ms < kSoonMs ? process.deaths + 1 : 0;
+      if (!process.child || watched[i + 1].revents == 0) continue;
+      now = monotonic_us() / 1000;
+      process.deaths = now - process.child->began_ms() < kSoonMs ? process.deaths + 1 : 0;
+      process.child.reset();
       process.start_at_ms = now + (kPauseMs << std::min(process.deaths, kDoublingsMax));
     }
   }

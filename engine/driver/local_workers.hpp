@@ -1,13 +1,12 @@
 // Workers of a cluster on the head's own machine, as processes that the head starts, and starts
 // again when one dies. They end with it.
 #pragma once
-#include <sys/types.h>
-
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "engine/driver/child.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -33,9 +32,7 @@ class LocalWorkers {
 
  private:
   struct Process {
-    pid_t pid = 0;
-    int pidfd = -1;
-    int64_t started_ms = 0;
+    std::unique_ptr<Child> child;
     int deaths = 0;  // in a row, each soon after its start
     int64_t start_at_ms = 0;
   };
@@ -43,7 +40,6 @@ class LocalWorkers {
   Status spawn(int32_t number);
   std::vector<std::string> arguments_of(int32_t number) const;
   void loop();
-  void bury(Process& process);
 
   const LocalWorkersOptions options_;
   int stdin_read_ = -1, stdin_write_ = -1;  // they end when nobody can write to it

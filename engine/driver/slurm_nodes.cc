@@ -27,6 +27,9 @@ constexpr int64_t kGiveBackMs = 10'000;
 constexpr int64_t kSoonMs = 30'000;  // a step that ends so soon has something wrong with it
 constexpr uint64_t kLogBytesMax = 1u << 20;
 
+/// Nothing here is told when something was: what is counted is how long ago.
+int64_t clock_ms() { return monotonic_us() / 1000; }
+
 slurm::PoolOptions pool_options(const SlurmOptions& options, const std::string& logs) {
   slurm::PoolOptions pool;
   pool.nodes = options.nodes;
@@ -199,7 +202,7 @@ void SlurmNodes::cancel(const std::vector<uint64_t>& jobs) {
 
 // One that ends is begun anew, as often as it is asked for an allocation elsewhere.
 void SlurmNodes::keep_step() {
-  int64_t now = now_ms();
+  int64_t now = clock_ms();
   std::string log = place_.folder + "/" + inside_ + ".log";
   if (step_ && step_->is_over()) {
     steps_ended_ = now - step_->began_ms() < kSoonMs ? steps_ended_ + 1 : 1;

@@ -1,12 +1,11 @@
 // srun as a child: a step of an allocation that is there.
 #pragma once
-#include <sys/types.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/cluster/slurm/request.hpp"
+#include "engine/driver/child.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -22,16 +21,13 @@ class SlurmStep {
   ~SlurmStep();  // ends its standard input, and after a while the step
   SlurmStep(const SlurmStep&) = delete;
   SlurmStep& operator=(const SlurmStep&) = delete;
-  bool is_over();
-  int64_t began_ms() const { return began_ms_; }
+  bool is_over() const { return child_->ends_within(0); }
+  int64_t began_ms() const { return child_->began_ms(); }  // by monotonic_us()
 
  private:
   SlurmStep() = default;
-  bool ends_within(int64_t ms);
-
-  pid_t pid_ = 0;
-  int pidfd_ = -1, stdin_ = -1;
-  int64_t began_ms_ = 0;
+  std::unique_ptr<Child> child_;
+  int stdin_ = -1;
 };
 
 }  // namespace flow
