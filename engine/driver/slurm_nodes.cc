@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -25,7 +26,14 @@ constexpr int64_t kOftenForMs = 60'000;  // after something changed
 constexpr int64_t kCommandMs = 60'000;
 constexpr int64_t kGiveBackMs = 10'000;
 constexpr int64_t kSoonMs = 30'000;  // a step that ends so soon has something wrong with it
-constexpr uint64_t kLogBytesMax = 1u << 20;
+constexpr uint64_t kJobFileBytesMax = 4u << 10;
+
+/// 0 where the name is none of a job's.
+uint64_t job_of_file(const std::string& name) {
+  uint64_t job = 0;
+  auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), job);
+  return failed == std::errc() && end == name.data() + name.size() ? job : 0;
+}
 
 /// Nothing here is told when something was: what is counted is how long ago.
 int64_t clock_ms() { return monotonic_us() / 1000; }
@@ -80,10 +88,7 @@ SlurmNodes::~SlurmNodes() {
   }
   if (thread_.joinable()) thread_.join();
   step_.reset();
-  std::vector<uint64_t> jobs = pool_.jobs();
-  if (jobs.empty()) return;
-  (void)run_command(slurm::scancel_command(jobs), kGiveBackMs);
-  for (uint64_t job : jobs) ::unlink(job_file(job).c_str());
+  give_back(pool_.jobs(), kGiveBackMs);
 }
 
 std::string SlurmNodes::job_file(uint64_t job) const {
@@ -98,18 +103,24 @@ void SlurmNodes::take_up_jobs() {
   for (fs::directory_iterator at(place_.folder, failed), end; !failed && at != end;
        at.increment(failed)) {
     if (at->path().extension() != ".job") continue;
-    uint64_t job = std::strtoull(at->path().stem().c_str(), nullptr, 10);
-    auto text = read_file(at->path().string(), kLogBytesMax);
+    uint64_t job = job_of_file(at->path().stem().string());
+    if (job == 0) continue;  // somebody else's
+    auto text = read_file(at->path().string(), kJobFileBytesMax);
     int32_t nodes = text.ok() ? std::atoi(text->c_str()) : 0;
-    bool is_ours = job > 0 && nodes > 0 && text->ends_with(" " + place_.head) && inside_.empty();
+    bool is_ours = nodes > 0 && text->ends_with(" " + place_.head) && inside_.empty();
     if (is_ours) {
-      pool_.adopt(job, nodes, now_ms());
+      pool_.adopt(job, nodes, clock_ms());
     } else {
       others.push_back(job);
-      ::unlink(at->path().c_str());
     }
   }
-  if (!others.empty()) (void)run_command(slurm::scancel_command(others), kCommandMs);
+  give_back(others, kCommandMs);
+}
+
+// A job whose file stays is cancelled by the next head.
+void SlurmNodes::give_back(const std::vector<uint64_t>& jobs, int64_t within_ms) {
+  if (jobs.empty() || !cancel(jobs, within_ms)) return;
+  for (uint64_t job : jobs) ::unlink(job_file(job).c_str());
 }
 
 void SlurmNodes::loop() {
@@ -124,11 +135,11 @@ void SlurmNodes::loop() {
 
 void SlurmNodes::turn() {
   if (!inside_.empty()) return keep_step();
-  int64_t now = now_ms();
+  int64_t now = clock_ms();
   if (!pool_.jobs().empty() && now >= poll_at_ms_) poll_jobs();
-  slurm::Steps steps = pool_.decide(user_.look(), now_ms());
+  slurm::Steps steps = pool_.decide(user_.look(), clock_ms());
   for (const std::string& node : steps.drain) user_.drain(node);
-  if (!steps.cancel.empty()) cancel(steps.cancel);
+  if (!steps.cancel.empty()) cancel(steps.cancel, kCommandMs);
   for (int32_t nodes : steps.ask) ask(nodes);
   tell();
 }
@@ -138,7 +149,7 @@ void SlurmNodes::tell() {
   std::string status = pool_.status();
   if (status != told_status_) {
     told_status_ = status;
-    changed_at_ms_ = now_ms();
+    changed_at_ms_ = clock_ms();
     user_.status(status.empty() ? "" : "Slurm: " + status);
   }
   auto why = pool_.given_up();
@@ -151,8 +162,8 @@ void SlurmNodes::tell() {
 
 void SlurmNodes::poll_jobs() {
   auto answer = run_command(slurm::squeue_command(place_), kCommandMs);
-  bool changes = now_ms() - changed_at_ms_ < kOftenForMs;
-  poll_at_ms_ = now_ms() + (changes ? kPollOftenMs : kPollSeldomMs);
+  bool changes = clock_ms() - changed_at_ms_ < kOftenForMs;
+  poll_at_ms_ = clock_ms() + (changes ? kPollOftenMs : kPollSeldomMs);
   std::string problem;
   if (!answer.ok()) {
     problem = answer.error().message;
@@ -160,7 +171,7 @@ void SlurmNodes::poll_jobs() {
     problem = without_end(answer->err);
   } else if (auto jobs = slurm::parse_squeue(answer->out); jobs.ok()) {
     std::vector<uint64_t> before = pool_.jobs();
-    pool_.polled(*jobs, now_ms());
+    pool_.polled(*jobs, clock_ms());
     for (uint64_t job : before)
       if (pool_.nodes_of(job) == 0) ::unlink(job_file(job).c_str());
   } else {
@@ -175,35 +186,41 @@ void SlurmNodes::poll_jobs() {
 void SlurmNodes::ask(int32_t nodes) {
   slurm::Command command = slurm::sbatch_command(options_, place_, nodes);
   auto answer = run_command(command, kCommandMs);
-  changed_at_ms_ = now_ms();
-  poll_at_ms_ = now_ms() + kPollOftenMs;
+  changed_at_ms_ = clock_ms();
+  poll_at_ms_ = clock_ms() + kPollOftenMs;
   if (!answer.ok()) {
     const std::string& why = answer.error().message;
-    return pool_.refused(words_of(command, why), slurm::may_pass(why), now_ms());
+    return pool_.refused(words_of(command, why), slurm::may_pass(why), clock_ms());
   }
   auto job = slurm::parse_sbatch(answer->out);
   if (answer->code != 0 || !job.ok()) {
     std::string said = answer->err + (answer->code == 0 ? answer->out : "");
-    return pool_.refused(words_of(command, said), slurm::may_pass(said), now_ms());
+    return pool_.refused(words_of(command, said), slurm::may_pass(said), clock_ms());
   }
   // Before anything may be forgotten of it.
-  (void)write_file_atomic(job_file(*job), fmt::format("{} {}", nodes, place_.head));
-  pool_.asked(*job, nodes, now_ms());
+  Status written = write_file_atomic(job_file(*job), fmt::format("{} {}", nodes, place_.head));
+  if (!written.ok())
+    user_.note(fmt::format("Slurm: {}: if this head is killed, `scancel {}` ends the job",
+                           written.error().message, *job));
+  pool_.asked(*job, nodes, clock_ms());
   user_.note(fmt::format("Slurm: asked for {} node{}: job {}", nodes, nodes == 1 ? "" : "s", *job));
 }
 
-void SlurmNodes::cancel(const std::vector<uint64_t>& jobs) {
-  auto answer = run_command(slurm::scancel_command(jobs), kCommandMs);
+bool SlurmNodes::cancel(const std::vector<uint64_t>& jobs, int64_t within_ms) {
+  slurm::Command command = slurm::scancel_command(jobs);
+  auto answer = run_command(command, within_ms);
   poll_at_ms_ = 0;
-  if (answer.ok() && answer->code == 0) return;
-  user_.note("Slurm: scancel: " +
-             (answer.ok() ? without_end(answer->err) : answer.error().message));
+  if (answer.ok() && (answer->code == 0 || slurm::are_over(answer->err))) return true;
+  std::string said = answer.ok() ? answer->err : answer.error().message;
+  user_.note("Slurm: what is not needed any more could not be given back: " +
+             words_of(command, said) + "; give that command again, or begin another head here");
+  return false;
 }
 
 // One that ends is begun anew, as often as it is asked for an allocation elsewhere.
 void SlurmNodes::keep_step() {
   int64_t now = clock_ms();
-  std::string log = place_.folder + "/" + inside_ + ".log";
+  std::string log = slurm::log_path(place_.folder, inside_);
   if (step_ && step_->is_over()) {
     steps_ended_ = now - step_->began_ms() < kSoonMs ? steps_ended_ + 1 : 1;
     step_.reset();

@@ -41,7 +41,9 @@ class SlurmNodes {
   void turn();
   void poll_jobs();
   void ask(int32_t nodes);
-  void cancel(const std::vector<uint64_t>& jobs);
+  /// False, and a note, where one of them may still be there.
+  bool cancel(const std::vector<uint64_t>& jobs, int64_t within_ms);
+  void give_back(const std::vector<uint64_t>& jobs, int64_t within_ms);
   void tell();
   std::string job_file(uint64_t job) const;
 

@@ -72,3 +72,15 @@ TEST_CASE("what may pass is told from what stays as it is") {
   CHECK_FALSE(never_starts("Resources"));
   CHECK_FALSE(never_starts(""));
 }
+
+TEST_CASE("what scancel refuses since it is over is told from what it could not cancel") {
+  const std::string gone = "scancel: error: Kill job error on job id 7: Invalid job id specified\n";
+  const std::string over =
+      "scancel: error: Kill job error on job id 8: Job/step already completing or completed\n";
+  CHECK(are_over(gone));
+  CHECK(are_over(gone + "\n" + over));
+  CHECK_FALSE(are_over(""));
+  CHECK_FALSE(are_over(gone + "slurm_kill_job: Unable to contact slurm controller"));
+  CHECK_FALSE(
+      are_over("scancel: error: Kill job error on job id 9: Access/permission denied\n" + gone));
+}

@@ -44,6 +44,12 @@ constexpr std::array<std::string_view, 12> kMayPass{
     "did not answer within",
 };
 
+/// Of what scancel says of a job that needs no cancelling.
+constexpr std::array<std::string_view, 2> kIsOver{
+    "Invalid job id specified",
+    "Job/step already completing or completed",
+};
+
 /// Of why a job waits, where it waits for somebody to change it or what it may have.
 constexpr std::array<std::string_view, 8> kNeverStarts{
     "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount",
@@ -129,6 +135,19 @@ bool may_pass(std::string_view refusal) {
   return std::any_of(kMayPass.begin(), kMayPass.end(), [&](std::string_view words) {
     return refusal.find(words) != std::string_view::npos;
   });
+}
+
+bool are_over(std::string_view refusal) {
+  bool is_all = false;
+  while (!refusal.empty()) {
+    std::string_view line = take_line(refusal);
+    if (line.empty()) continue;
+    is_all = std::any_of(kIsOver.begin(), kIsOver.end(), [&](std::string_view words) {
+      return line.find(words) != std::string_view::npos;
+    });
+    if (!is_all) return false;
+  }
+  return is_all;
 }
 
 bool never_starts(std::string_view reason) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/units.hpp"
+#include "engine/cluster/slurm/request.hpp"
 
 namespace flow::slurm {
 
@@ -96,7 +97,8 @@ void Pool::over(uint64_t job, Allocation& allocation, int64_t now) {
                      " is over: " + how_it_ended(allocation.word, allocation.reason);
   if (!(is_in_order && allocation.has_joined)) {
     if (!allocation.has_joined) what += ", and no worker of it had joined";
-    if (!options_.logs.empty()) what += fmt::format("; its log is `{}/{}.log`", options_.logs, job);
+    if (!options_.logs.empty())
+      what += fmt::format("; its log is `{}`", log_path(options_.logs, std::to_string(job)));
     return fail(what, now);
   }
   failures_ = 0;

@@ -1,5 +1,5 @@
 // The allocations that a head has of Slurm, and what to ask for next. Pure: it is told what is, and
-// says what to do.
+// says what to do. Its times are of a clock that never goes back.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -96,8 +96,8 @@ std::string name_of_state(const std::string& state_dir) {
 
 std::string script_path(const Place& place) { return place.folder + "/job.sh"; }
 
-std::string log_path(const Place& place, uint64_t job) {
-  return fmt::format("{}/{}.log", place.folder, job);
+std::string log_path(const std::string& folder, const std::string& job) {
+  return folder + "/" + job + ".log";
 }
 
 Result<std::string> slurm_time(const std::string& text) {
@@ -122,8 +122,11 @@ int64_t lead_seconds(const SlurmOptions& options) {
 
 Status check(const SlurmOptions& options) {
   auto wrong = [](const std::string& what) { return user_error(what); };
-  if (options.nodes < 0 || options.nodes > kNodesMax || options.gpus_per_node < 0)
+  if (options.nodes < 0 || options.nodes > kNodesMax)
     return wrong(fmt::format("an allocation has from 1 to {} nodes", kNodesMax));
+  if (options.gpus_per_node < 0)
+    return wrong(fmt::format("{} is no number of GPUs: ask for those of a node that its tasks use",
+                             options.gpus_per_node));
   bool is_elastic = options.nodes_max > 0;
   if (is_elastic && (options.nodes_min < 0 || options.nodes_min > options.nodes_max ||
                      options.nodes_max > kNodesMax))
@@ -177,7 +180,7 @@ Command sbatch_command(const SlurmOptions& options, const Place& place, int32_t 
                   "--no-kill",
                   "--open-mode=append",
                   fmt::format("--signal=B:USR2@{}", lead_seconds(options)),
-                  "--output=" + place.folder + "/%j.log"};
+                  "--output=" + log_path(place.folder, "%j")};
   if (!options.time.empty()) {
     auto time = slurm_time(options.time);
     if (time.ok()) add_option(command, "time", *time);

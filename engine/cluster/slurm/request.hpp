@@ -25,7 +25,7 @@ struct Place {
 /// A short name that tells a state from others.
 std::string name_of_state(const std::string& state_dir);
 std::string script_path(const Place& place);
-std::string log_path(const Place& place, uint64_t job);
+std::string log_path(const std::string& folder, const std::string& job);
 
 /// "2h" as Slurm writes it; what Slurm itself understands as it is.
 Result<std::string> slurm_time(const std::string& text);

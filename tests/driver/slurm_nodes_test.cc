@@ -1,0 +1,114 @@
+// What becomes of the jobs of an earlier head, with programs in place of Slurm's own.
+#include "engine/driver/slurm_nodes.hpp"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/base/files.hpp"
+
+using namespace flow;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Nodes {
+  Nodes() {
+    std::string name = fs::temp_directory_path() / "flow-slurm-nodes-XXXXXX";
+    folder = ::mkdtemp(name.data());
+    place.folder = folder + "/jobs";
+    place.head = "127.0.0.1:7";
+    fs::create_directories(place.folder);
+    ::setenv("PATH", (folder + ":" + path).c_str(), 1);
+    scancel("exit 0");
+    REQUIRE(write_file_atomic(folder + "/squeue", "#!/bin/sh\n", 0700).ok());
+  }
+  ~Nodes() {
+    ::setenv("PATH", path.c_str(), 1);
+    fs::remove_all(folder);
+  }
+
+  void scancel(const std::string& then) {
+    std::string script = "#!/bin/sh\necho \"$@\" >> " + folder + "/cancelled\n" + then + "\n";
+    REQUIRE(write_file_atomic(folder + "/scancel", script, 0700).ok());
+  }
+  void left(const std::string& name, const std::string& text) {
+    REQUIRE(write_file_atomic(place.folder + "/" + name, text).ok());
+  }
+  /// A head that asks for nothing, from its start to its end.
+  void pass() {
+    NodesUser user;
+    user.look = [] { return slurm::View{}; };
+    user.drain = [](const std::string&) {};
+    user.note = [this](const std::string& text) { notes.push_back(text); };
+    user.status = [](const std::string&) {};
+    user.give_up = [](const Error&) {};
+    SlurmOptions options;
+    options.nodes = 1;
+    REQUIRE(SlurmNodes::start(options, place, "", user).ok());
+  }
+  std::set<std::string> files() const {
+    std::set<std::string> names;
+    for (const auto& each : fs::directory_iterator(place.folder))
+      if (each.path().extension() == ".job") names.insert(each.path().filename());
+    return names;
+  }
+  std::string cancelled() const {
+    auto text = read_file(folder + "/cancelled");
+    return text.ok() ? *text : "";
+  }
+
+  const std::string path = std::getenv("PATH");
+  std::string folder;
+  slurm::Place place;
+  std::vector<std::string> notes;
+};
+
+using Files = std::set<std::string>;
+
+}  // namespace
+
+TEST_CASE("jobs of a head that was elsewhere are cancelled, and no file but a job's counts") {
+  Nodes nodes;
+  nodes.left("17.job", "1 elsewhere:1");
+  nodes.left("x.job", "1 elsewhere:1");
+  nodes.left("18x.job", "1 elsewhere:1");
+  nodes.left("0.job", "1 elsewhere:1");
+  nodes.pass();
+  CHECK(nodes.cancelled() == "17\n");
+  CHECK(nodes.files() == Files{"0.job", "18x.job", "x.job"});
+  CHECK(nodes.notes.empty());
+}
+
+TEST_CASE("what could not be cancelled is left for the next head") {
+  Nodes nodes;
+  nodes.left("17.job", "1 elsewhere:1");
+  nodes.scancel("echo 'scancel: error: Unable to contact slurm controller' >&2; exit 1");
+  nodes.pass();
+  CHECK(nodes.files() == Files{"17.job"});
+  REQUIRE(nodes.notes.size() == 1);
+  CHECK_THAT(nodes.notes[0],
+             Catch::Contains("scancel 17\nanswered: scancel: error: Unable to contact"));
+  nodes.scancel(
+      "echo 'scancel: error: Kill job error on job id 17: Invalid job id specified' >&2; exit 1");
+  nodes.pass();
+  CHECK(nodes.files().empty());
+  CHECK(nodes.notes.size() == 1);
+}
+
+TEST_CASE("a head that ends keeps the files of jobs that it could not give back") {
+  Nodes nodes;
+  nodes.left("17.job", "1 " + nodes.place.head);
+  nodes.scancel("exit 1");
+  nodes.pass();
+  CHECK(nodes.files() == Files{"17.job"});
+  CHECK(nodes.notes.size() == 1);
+  nodes.scancel("exit 0");
+  nodes.pass();
+  CHECK(nodes.files().empty());
+}
