@@ -34,7 +34,7 @@ std::map<int32_t, Devices> islands_of(const std::vector<Gpu>& gpus, const Device
   return islands;
 }
 
-/// The fullest first, as the machine numbers them.
+/// The fullest; of those that are alike the first, as the machine numbers them.
 Devices share_of(Devices fitting, const Room& room) {
   auto by = [&](size_t i) {
     return std::tuple(room.gpus[i].milli_free, room.gpus[i].memory_free_bytes, i);

@@ -131,10 +131,10 @@ class Driver {
   void host_lost(const std::string& name, std::string why);
   /// Keeps a row that no event belongs to, or takes it away where it is "".
   void keep_row(std::string key, std::string value);
-  /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
-  /// was taken, and `durable` is called.
   /// A rank on a worker says how it is reached.
   void rank_met(Report report);
+  /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
+  /// was taken, and `durable` is called.
   void host_reported(const std::string& name, Report report,
                      std::pair<std::string, std::string> row,
                      std::function<void(bool admitted)> decided, std::function<void()> durable);

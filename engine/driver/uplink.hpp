@@ -22,7 +22,6 @@ class Uplink {
   Result<std::shared_ptr<FrameLink>> connect(bool* is_refused = nullptr);
   /// Ends all that was connected, or is about to be.
   void close();
-  const std::string& head() const { return head_; }
 
  private:
   explicit Uplink(std::string head) : head_(std::move(head)) {}

@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kTimeoutVariable = "FLOW_COLLECTIVE_TIMEOUT";
 constexpr int64_t kTimeoutMs = 600'000;
 constexpr int64_t kLinkDeadlineMs = 30'000;
-constexpr int64_t kOthersMs = 3'000;  // a lost worker is known to the head before that
+constexpr int64_t kOthersMs = 3'000;  // a killed worker is known to the head before that
 constexpr auto kLookEvery = std::chrono::milliseconds(20);
 
 Result<int64_t> timeout_of(Attempt& attempt) {

@@ -79,7 +79,7 @@ class Core {
   bool wait_moving(Missing missing) {
     return wait_long([](void* f) { return (*static_cast<Missing*>(f))(); }, &missing);
   }
-  /// Whether another rank of this node has failed: its cause is this one's.
+  /// Whether another rank of this node has failed: its cause is this one's. Of any thread.
   bool take_failures();
   /// Moves messages, within waits.
   std::function<void()> pump;

@@ -213,12 +213,13 @@ Code NcclCommunicator::exchange_all(const CollectiveCall& call, int type) {
   return first != kSuccess ? first : ended;
 }
 
-/// Does not wait for a call that NCCL does not take.
+/// Behind a call that is being put on its stream.
 Status NcclCommunicator::state() const {
   std::lock_guard lock(mutex_);
   return state_;
 }
 
+/// Does not wait for a call that NCCL does not take.
 void NcclCommunicator::abort(const std::string& reason) {
   {
     std::lock_guard lock(abort_mutex_);

@@ -154,7 +154,7 @@ std::shared_ptr<CollectiveWork> GpuGangCommunicator::give_up(const Error& cause)
   return std::make_shared<EndedWork>(cause);
 }
 
-/// NCCL's communicator of this rank. `place` is this rank's own, and the rest was agreed on.
+/// What this rank has of NCCL when it has joined, or why it has nothing.
 struct Joined {
   std::shared_ptr<GpuStream> stream;
   std::unique_ptr<Communicator> gpus;
