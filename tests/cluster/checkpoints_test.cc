@@ -34,7 +34,9 @@ TEST_CASE("what a rank saved is content when it has ended, and gone when nobody 
   CHECK_FALSE(worker.placed.take(rank_of(1), worker.save("a-1", "one")));
   CHECK(worker.placed.take(rank_of(1), worker.save("a-2", "two")) == sha256("one"));
   CHECK(worker.placed.has(sha256("two")));
-  CHECK_FALSE(worker.placed.leave(rank_of(1), false).digest);
+  auto left = worker.placed.leave(rank_of(1), false);
+  CHECK(left.kept == sha256("two"));
+  CHECK_FALSE(left.digest);
   CHECK_FALSE(worker.is_at_place("a-2"));
   CHECK(worker.has("two"));
 
@@ -96,6 +98,11 @@ TEST_CASE("of a gang's checkpoints the newest is fetched, one at a time, and the
   of.attempt = 2;
   CHECK(replicas.drop(of) == std::vector<Digest>{three});
   CHECK(replicas.drop(of).empty());
+
+  CHECK(replicas.keep(of, one).empty());  // an attempt here left it
+  CHECK(replicas.keep(of, one).empty());
+  CHECK(replicas.keep(of, two) == std::vector<Digest>{one});
+  CHECK(replicas.drop(of) == std::vector<Digest>{two});
 
   CHECK(replicas.drop(other).empty());  // on its way still
   CHECK(replicas.on_fetched(other, one, true).let_go == std::vector<Digest>{one});

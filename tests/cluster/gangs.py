@@ -89,6 +89,13 @@ return flow.pipeline("breaks", { what = flow.param.string {}, who = flow.param.i
 '''
 
 
+def size_of(path):
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:  # it has just gone
+        return 0
+
+
 class Gangs(cluster_place.ClusterPlace):
     def breaks(self, what, *words):
         # What is not late by intent has all the time that a loaded machine takes.
@@ -210,6 +217,27 @@ class Gangs(cluster_place.ClusterPlace):
         self.assertEqual((task["attempts"], self.last_json(done)["result"]), (2, alone), done)
         for name in "bc":
             self.until("nothing is left", lambda: not contents("worker-%s/checkpoints" % name))
+
+    def test_a_gang_that_comes_to_nothing_leaves_nothing_on_its_workers(self):
+        self.write("fails.lua", r'''
+local flow = require "flow"
+local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx)
+  for step = 1, 3 do
+    ctx:checkpoint { step = step, w = flow.zeros(600, 600) + ctx.comm:all_reduce(step) + ctx.attempt }
+    ctx:step("saved" .. step, function() return step end)
+  end
+  ctx.comm:barrier()
+  if ctx.rank == 1 then error("out of cheese") end
+  ctx.comm:barrier()
+end)
+return flow.pipeline("fails", {}, function() return train() end)
+''')
+        self.cluster(["a", "b"], slots=1)
+        self.exits(1, self.flow("run", "fails.lua"), "out of cheese")
+        def is_clean():
+            paths = [os.path.join(at, each) for name in "ab" for at, _, names in os.walk(self.path("worker-" + name)) for each in names]
+            return not any("/checkpoints/" in path or size_of(path) > 600 * 600 * 4 for path in paths)
+        self.until("nothing is left of it", is_clean)
 
     def test_an_elastic_gang_goes_on_with_fewer(self):
         self.write("train.lua", train_script("{ min = 2, max = 3 }").replace("  return w\n", "  return { ranks = ctx.ranks, all = ctx.comm:all_reduce(1) }\n"))

@@ -432,11 +432,15 @@ void Agent::forget_ended(uint64_t number) {
     End end = std::move(ends_.front());
     ends_.pop_front();
     attempts_.erase(end.rank);
-    PlacedCheckpoints::Gone gone = placed_.leave(end.rank, end.is_over);
+    const core::AttemptId& of = end.rank.attempt;
+    bool is_over = end.is_over || over_.contains(of.run);
+    PlacedCheckpoints::Gone gone = placed_.leave(end.rank, is_over);
     tell_gone_locked(gone.digest);
     remove_later(gone.path);
-    if (end.is_over) let_go_later(replicas_.drop(end.rank.attempt));
-    set_aside_run(end.rank.attempt.run);
+    if (gone.kept) let_go_later(replicas_.keep(of, *gone.kept));
+    if (is_over) let_go_later(replicas_.drop(of));
+    if (!runs_any_of(of.run)) over_.erase(of.run);
+    set_aside_run(of.run);
     is_over_limit = options_.store->unpin(owner_of(end.rank));
   }
   if (is_over_limit) jobs_.post([store = options_.store] { store->trim(); });

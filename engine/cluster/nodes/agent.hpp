@@ -148,6 +148,7 @@ class Agent {
   std::deque<End> ends_;
   PlacedCheckpoints placed_;
   Replicas replicas_;
+  std::set<core::RunId> over_;  // runs that have ended, of which there are attempts_ still
   std::map<RankId, StagedPtr> staged_;
   std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
   std::shared_ptr<ContentTransfer> transfer_;  // of this session

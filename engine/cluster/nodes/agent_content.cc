@@ -89,7 +89,10 @@ bool Agent::take_forget(const core::RunId& run) {
   if (!is_name) return false;
   std::lock_guard lock(mutex_);
   let_go_later(replicas_.drop_run(run));
-  if (runs_any_of(run)) return true;
+  if (runs_any_of(run)) {
+    over_.insert(run);
+    return true;
+  }
   placed_.forget(run);
   set_aside_run(run);
   return true;

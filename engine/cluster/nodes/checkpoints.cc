@@ -39,7 +39,8 @@ PlacedCheckpoints::Gone PlacedCheckpoints::leave(const RankId& rank, bool is_ove
   placed_.erase(own);
   if (is_used(placed.file)) return {};
   bool is_kept = !is_over && store_->take_placed(placed.digest, placed.file);
-  Gone gone{placed.digest, store_->set_aside(placed.file)};
+  Gone gone{placed.digest, std::nullopt, store_->set_aside(placed.file)};
+  if (is_kept) gone.kept = placed.digest;
   if (is_kept || has(placed.digest)) gone.digest.reset();
   return gone;
 }
@@ -54,10 +55,20 @@ std::vector<Content> PlacedCheckpoints::large() const {
   return found;
 }
 
+Replicas::Replica& Replicas::of_unit(const core::AttemptId& of) {
+  bool is_full = all_.size() >= kMax && !all_.contains({of.run, of.unit});
+  if (is_full) std::erase_if(all_, [](const auto& each) { return !each.second.is_fetching; });
+  return all_[{of.run, of.unit}];
+}
+
+std::vector<Digest> Replicas::keep(const core::AttemptId& of, const Digest& digest) {
+  std::vector<Digest> before = std::exchange(of_unit(of).kept, {digest});
+  std::erase(before, digest);
+  return before;
+}
+
 bool Replicas::want(const core::AttemptId& of, const Digest& digest) {
-  if (all_.size() >= kMax)
-    std::erase_if(all_, [](const auto& each) { return !each.second.is_fetching; });
-  Replica& replica = all_[{of.run, of.unit}];
+  Replica& replica = of_unit(of);
   replica.is_over = false;
   if (replica.is_fetching) replica.next = digest;
   return !std::exchange(replica.is_fetching, true);

@@ -29,7 +29,8 @@ class PlacedCheckpoints {
   std::optional<Digest> take(const RankId& rank, Placed placed);
   struct Gone {
     std::optional<Digest> digest;
-    std::string path;  // what is to be removed: "" nothing
+    std::optional<Digest> kept;  // what is content like other now
+    std::string path;            // what is to be removed: "" nothing
   };
   /// The rank has ended; with `is_over` nobody begins it anew.
   Gone leave(const RankId& rank, bool is_over);
@@ -45,9 +46,9 @@ class PlacedCheckpoints {
   std::map<RankId, Placed> placed_;
 };
 
-/// Those that other ranks of a gang have saved elsewhere: of each gang the newest, or the one
-/// before it while that is on its way. Nothing holds them: they are there to save time. One thread
-/// at a time.
+/// Those that no rank here needs: of each gang the newest that was saved elsewhere, or the one
+/// before it while that is on its way, and of each unit what its attempt here left. Nothing holds
+/// them: they are there to save time. One thread at a time.
 class Replicas {
  public:
   /// Gangs. Of one beyond that nothing is known any more: what is here of it is content like other.
@@ -60,6 +61,8 @@ class Replicas {
   bool want(const core::AttemptId& of, const Digest& digest);
   /// What was to be fetched of it is here, or can't be had.
   Next on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here);
+  /// It is here, whoever saved it. What to let go of.
+  std::vector<Digest> keep(const core::AttemptId& of, const Digest& digest);
   /// Nobody begins it anew. What to let go of.
   std::vector<Digest> drop(const core::AttemptId& of);
   std::vector<Digest> drop_run(const core::RunId& run);
@@ -71,6 +74,8 @@ class Replicas {
     std::vector<Digest> kept;  // one, or none
     std::optional<Digest> next;
   };
+  Replica& of_unit(const core::AttemptId& of);
+
   std::map<Unit, Replica> all_;
 };
 
