@@ -245,12 +245,13 @@ std::shared_ptr<detail::RunState> AwayEngine::retry(const std::string& selector,
                submission_here(options_, asked_once(options)), {});
 }
 
-/// What it answers when it has the files that it lacks.
+/// What it answers when it has the files that it lacks. An error says that the link broke, and
+/// another try may help; what no try changes comes as a head's own refusal does.
 Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Files& files) const {
   if (!link.send(request)) {
     size_t size = encode_value(request).size();
     if (size > kLinkFrameMax)
-      throw Failed(user_error(fmt::format(
+      return error_to_value(user_error(fmt::format(
           "the graph and its code are {} bytes, and a head takes {} from a client: submit it "
           "beside the head",
           size, kLinkFrameMax)));
@@ -266,7 +267,8 @@ Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Fil
         name.kind() == Value::Kind::string && Digest::from_bytes(name.as_string(), digest);
     auto file = files.find(digest);
     if (!is_digest || file == files.end())
-      throw Failed(environment_error("the head asks for content that this run does not name"));
+      return error_to_value(
+          environment_error("the head asks for content that this run does not name"));
     if (!send_content(link, digest, cluster::Source::of_file(file->second, true)).ok()) break;
   }
   return link.receive();
@@ -323,20 +325,20 @@ void AwayEngine::follow(const std::shared_ptr<detail::RunState>& state, const Fo
                         std::shared_ptr<FrameLink> link) {
   uint64_t heard = 0;
   while (!follow_link(*state, *link, &heard)) {
-    link = come_back(state, *followed, heard);
+    link = come_back(state, followed, heard);
     if (!link) return state->on_end();
   }
 }
 
 std::shared_ptr<FrameLink> AwayEngine::come_back(const std::shared_ptr<detail::RunState>& state,
-                                                 Followed& followed, uint64_t& heard) {
+                                                 const FollowedPtr& followed, uint64_t& heard) {
   {
     std::lock_guard lock(mutex_);
     if (quit_) return nullptr;
   }
-  std::string leave = fmt::format("`flow resume {} --head {}`", followed.id, options_.head);
-  steer_nowhere(*state, [weak = std::weak_ptr(state), &followed, leave] {
-    followed.is_left = true;
+  std::string leave = fmt::format("`flow resume {} --head {}`", followed->id, options_.head);
+  steer_nowhere(*state, [weak = std::weak_ptr(state), followed, leave] {
+    followed->is_left = true;
     auto state = weak.lock();
     if (state)
       state->fail({ErrorKind::interrupted,
@@ -347,12 +349,12 @@ std::shared_ptr<FrameLink> AwayEngine::come_back(const std::shared_ptr<detail::R
   warn(*state, fmt::format("the head at {} can't be reached: what runs goes on, and this tries "
                            "again until it is back. Ctrl-C leaves the run for {}",
                            options_.head, leave));
-  Value request = request_of("resume", {{"run", followed.id},
+  Value request = request_of("resume", {{"run", followed->id},
                                         {"new_code", false},
                                         {"tells", true},
                                         {"heard", static_cast<int64_t>(heard)},
-                                        {"submission", submission_to_value(followed.submission)}});
-  for (int tries = 0; pause(tries, &followed); tries++) {
+                                        {"submission", submission_to_value(followed->submission)}});
+  for (int tries = 0; pause(tries, followed.get()); tries++) {
     bool is_refused = false;
     auto link = uplink_->connect(&is_refused);
     if (!link.ok() && is_refused) {

@@ -76,7 +76,7 @@ class AwayEngine final : public detail::EngineImpl {
   void follow(const std::shared_ptr<detail::RunState>& state, const FollowedPtr& followed,
               std::shared_ptr<FrameLink> link);
   std::shared_ptr<FrameLink> come_back(const std::shared_ptr<detail::RunState>& state,
-                                       Followed& followed, uint64_t& heard);
+                                       const FollowedPtr& followed, uint64_t& heard);
   /// Between two tries; false where there is to be no other.
   bool pause(int tries, const Followed* followed);
 

@@ -61,6 +61,12 @@ Result<sockaddr_un> address_of(const std::string& path, int& folder) {
   return address;
 }
 
+Error nothing_came(const std::optional<Deadline>& deadline) {
+  bool is_late = deadline && std::chrono::steady_clock::now() >= *deadline;
+  return environment_error(is_late ? "the other side sent no whole message in time"
+                                   : "the other side is gone");
+}
+
 }  // namespace
 
 bool FrameLink::send(const Value& frame) {
@@ -78,8 +84,7 @@ Result<Value> FrameLink::receive(int64_t within_ms) {
   if (within_ms >= 0)
     deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
   uint32_t size = 0;
-  if (!read(reinterpret_cast<char*>(&size), sizeof size, deadline))
-    return environment_error("the other side is gone");
+  if (!read(reinterpret_cast<char*>(&size), sizeof size, deadline)) return nothing_came(deadline);
   if (size > kLinkFrameMax)
     return environment_error(
         fmt::format("a frame of {} bytes is over the limit of {}", size, kLinkFrameMax));
@@ -87,8 +92,7 @@ Result<Value> FrameLink::receive(int64_t within_ms) {
   while (bytes.size() < size) {
     size_t begin = bytes.size();
     bytes.resize(std::min<size_t>(size, begin + kStep));
-    if (!read(bytes.data() + begin, bytes.size() - begin, deadline))
-      return environment_error("the other side is gone");
+    if (!read(bytes.data() + begin, bytes.size() - begin, deadline)) return nothing_came(deadline);
   }
   return decode_value(bytes);
 }
