@@ -16,7 +16,9 @@ namespace flow {
 
 namespace {
 
-constexpr int kOpenTries = 100;  // a writer that just took the lock is not listening yet
+// A writer that just took the lock is not listening yet: it reads its state, which on a busy or a
+// slow machine takes its time. So it is asked for 30 s.
+constexpr int kOpenTries = 600;
 constexpr int kOpenPauseMs = 50;
 
 }  // namespace
