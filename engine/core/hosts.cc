@@ -47,6 +47,10 @@ bool is_offered([[maybe_unused]] const std::set<AttemptId>& offered,
 
 }  // namespace
 
+Failure loss_of(const Host& host, const std::string& how) {
+  return {cause_of_loss(host), "the worker `" + host.info.name + "`, which ran it, " + how, "", 0};
+}
+
 std::optional<HostId> place_for(const State& state, const std::string& name) {
   size_t hosts = state.hosts.size();
   for (size_t i = 1; i < hosts; i++)
@@ -171,13 +175,12 @@ void Machine::on(const HostDraining& event) {
 // What is reported of its attempts from now on finds them fenced.
 void Machine::on(const HostLost& event) {
   Host& host = state_.hosts[event.host];
-  Cause cause = cause_of_loss(host);
+  Failure failure = loss_of(host, "was lost: " + event.why);
   host.is_up = false;  // first: nothing is said to it any more
   host.is_awaited = true;
-  std::string why = "the worker `" + host.info.name + "`, which ran it, was lost: " + event.why;
   std::vector<Loss> losses;
   for_each_on(event.host, [&](Run& run, UnitId unit) {
-    losses.push_back({&run, unit, why, cause});
+    losses.push_back({&run, unit, failure.message, failure.cause});
   });
   for (const Loss& loss : losses) lose(loss);
   host.is_awaited = host.is_draining = false;

@@ -10,6 +10,8 @@ namespace flow::core {
 /// Where the worker of that name is, or would be: behind the last, or where there is no more room
 /// in place of one that was lost and that no unit names. None where there is no such place.
 std::optional<HostId> place_for(const State& state, const std::string& name);
+/// What ended an attempt that is not on the host any more: `how`, as "came back without it".
+Failure loss_of(const Host& host, const std::string& how);
 /// Whether the newest attempt of a unit was there.
 bool is_named_by_unit(const State& state, HostId host);
 /// Labels are sorted, and each has a name of its own.

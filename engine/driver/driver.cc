@@ -181,7 +181,7 @@ core::Time Driver::next_timer() const {
   core::Time next = INT64_MAX;
   if (!timers_.empty()) next = timers_.begin()->first;
   if (!serve_ends_.empty()) next = std::min(next, serve_ends_.begin()->first);
-  if (!gang_deaths_.empty()) next = std::min(next, gang_deaths_.begin()->first);
+  if (!gang_failures_.empty()) next = std::min(next, gang_failures_.begin()->first);
   return next;
 }
 

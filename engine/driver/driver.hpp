@@ -187,7 +187,10 @@ class Driver {
     core::AttemptId id;
     std::vector<std::string> whereabouts;  // "": not yet
     std::string noticed;                   // how the first rank that saw another one end tells it
-    std::optional<core::Failure> death;    // of a rank, before that was told
+    std::optional<core::Failure> failure;  // the first one, before it is told
+    core::Time tell_at = 0;                // then it is, or what is to be kept comes first:
+    bool is_settling = false;              // rank 0 writes that, and is killed
+    bool has_first_ended = false;          // rank 0
   };
 
   using Outcome = std::pair<std::function<void(bool)>, bool>;  // `done`, and whether admitted
@@ -282,6 +285,14 @@ class Driver {
   bool is_interrupted(const core::StopAttempt& stop) const;
   void stop(const core::StopAttempt& stop);
   std::string host_name(core::HostId host) const;
+  std::optional<core::HostId> host_named(const std::string& name) const;
+  bool join(core::HostJoined event);
+  std::vector<core::AttemptId> gangs_ended_on(const core::HostJoined& event) const;
+  void lose_host(const std::string& name, const std::string& why);
+  void lose_waiting_hosts();
+  /// Gangs that run and have a rank there.
+  std::vector<core::AttemptId> gangs_on(core::HostId host);
+  bool is_settling_beside(core::HostId host);
   void record_of_host(const std::string& name,
                       const std::function<core::Event(core::HostId)>& event_of);
   void perform(const std::vector<core::Command>& acts);
@@ -300,9 +311,15 @@ class Driver {
   /// The gang whose newest attempt is this one; null where it is none, or over.
   Gang* gang_of(const core::AttemptId& id, uint32_t rank);
   void note_meeting(const Report& report);
-  void note_death(const core::AttemptId& id, uint32_t rank, core::Failure failure);
+  void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure);
   void note_noticed(const Report& report);
-  void record_death(Gang& gang);
+  void tell_within(Gang& gang, int64_t ms);
+  /// Has rank 0 write what it is to keep. What all ranks do after the first failure ends nothing.
+  void settle_gang(Gang& gang);
+  core::AttemptFailed failed(Gang& gang);
+  void tell_due_failure(const core::AttemptId& id);
+  /// An end of an attempt that a rank has failed is told as that rank's failure.
+  void put_first_failure(core::Event& event);
   void finish_rank(Report report, Input& input);
   void finish(Report report, Input& input);
   void observe(const Report& report);
@@ -341,8 +358,10 @@ class Driver {
   std::vector<core::AttemptId> saved_;  // of this turn: whose checkpoints
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
-  std::map<std::pair<RunId, core::UnitId>, Gang> gangs_;    // of newest attempts
-  std::multimap<core::Time, core::AttemptId> gang_deaths_;  // that are told by then
+  std::map<std::pair<RunId, core::UnitId>, Gang> gangs_;      // of newest attempts
+  std::multimap<core::Time, core::AttemptId> gang_failures_;  // Gang::tell_at
+  /// With why: they are lost when gangs that they had a part in have written what they keep.
+  std::map<std::string, std::string> lost_hosts_;
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;

@@ -81,6 +81,10 @@ void Fleet::interrupt(const std::string& name, const core::AttemptId& id) {
   call(name, [&](Worker& worker) { worker.interrupt(id); });
 }
 
+void Fleet::settle(const std::string& name, const core::AttemptId& id) {
+  call(name, [&](Worker& worker) { worker.settle(id); });
+}
+
 void Fleet::meet(const std::string& name, const core::AttemptId& id,
                  const std::vector<std::string>& whereabouts) {
   call(name, [&](Worker& worker) { worker.meet(id, whereabouts); });

@@ -33,6 +33,7 @@ class Fleet {
   void took_logs(size_t cost) { own_->took_logs(cost); }
   void stop(const std::string& name, const core::AttemptId& id, bool kill);
   void interrupt(const std::string& name, const core::AttemptId& id);
+  void settle(const std::string& name, const core::AttemptId& id);
   void meet(const std::string& name, const core::AttemptId& id,
             const std::vector<std::string>& whereabouts);
   void ack_saved(const std::string& name, const core::AttemptId& id, const std::string& saved,

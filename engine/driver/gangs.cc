@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
 constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
 constexpr int64_t kNoticeMs = 300;                   // between ranks that see one end
+constexpr int64_t kKilledMs = 2'000;                 // from the end of the grace to who was killed
 constexpr size_t kWhereaboutsMax = size_t{1} << 16;  // a rank's say a few hundred bytes
 
 /// One of its hosts drains: all ranks were asked to stop.
@@ -101,7 +102,10 @@ Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {
                     !unit.extra->others.empty() && rank <= unit.extra->others.size();
   if (!is_current) return nullptr;
   Gang& gang = gangs_[{id.run, id.unit}];
-  if (gang.id != id) gang = {id, std::vector<std::string>(unit.extra->others.size() + 1), "", {}};
+  if (gang.id == id) return &gang;
+  gang = {};
+  gang.id = id;
+  gang.whereabouts.resize(unit.extra->others.size() + 1);
   return &gang;
 }
 
@@ -120,42 +124,84 @@ void Driver::note_meeting(const Report& report) {
     fleet_.meet(host_name(host), id, gang->whereabouts);
 }
 
-// What the dead rank did last, the others know.
-void Driver::note_death(const core::AttemptId& id, uint32_t rank, core::Failure failure) {
+// The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
+// others know.
+void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure) {
   Gang* gang = gang_of(id, rank);
   if (gang == nullptr)
     return record_if_admitted(core::AttemptFailed{id, std::move(failure)}, now_ms());
-  if (gang->death) return;
-  gang->death = std::move(failure);
-  if (!gang->noticed.empty()) return record_death(*gang);
-  gang_deaths_.emplace(now_ms() + kNoticeMs, id);
+  gang->has_first_ended = gang->has_first_ended || rank == 0;
+  if (gang->failure) {
+    if (rank == 0) record_if_admitted(failed(*gang), now_ms());
+    return;
+  }
+  bool may_be_noticed = failure.cause == core::Cause::signal && gang->noticed.empty();
+  gang->failure = std::move(failure);
+  if (may_be_noticed) return tell_within(*gang, kNoticeMs);
+  settle_gang(*gang);
 }
 
 void Driver::note_noticed(const Report& report) {
   Gang* gang = gang_of(report.id, report.rank);
   if (gang == nullptr || !gang->noticed.empty()) return;
   gang->noticed = report.text;
-  record_death(*gang);
+  if (gang->failure && !gang->is_settling) settle_gang(*gang);
 }
 
-void Driver::record_death(Gang& gang) {
-  if (!gang.death) return;
-  core::Failure failure = std::move(*gang.death);
-  gang.death.reset();
-  if (!gang.noticed.empty()) failure.message += "\n" + gang.noticed;
-  record_if_admitted(core::AttemptFailed{gang.id, std::move(failure)}, now_ms());
+void Driver::tell_within(Gang& gang, int64_t ms) {
+  gang.tell_at = now_ms() + ms;
+  gang_failures_.emplace(gang.tell_at, gang.id);
+}
+
+void Driver::settle_gang(Gang& gang) {
+  if (gang.has_first_ended) return record_if_admitted(failed(gang), now_ms());
+  gang.is_settling = true;
+  const RunMeta* of_run = meta(gang.id.run);
+  tell_within(gang, (of_run != nullptr ? of_run->grace_ms : RunMeta().grace_ms) + kKilledMs);
+  const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
+  for (core::HostId host : core::hosts_of(unit)) fleet_.settle(host_name(host), gang.id);
+}
+
+core::AttemptFailed Driver::failed(Gang& gang) {
+  core::Failure failure = *std::exchange(gang.failure, std::nullopt);
+  bool is_death = failure.cause == core::Cause::signal;
+  if (is_death && !gang.noticed.empty()) failure.message += "\n" + gang.noticed;
+  return {gang.id, std::move(failure)};
+}
+
+void Driver::tell_due_failure(const core::AttemptId& id) {
+  Gang* gang = gang_of(id, 0);
+  if (gang == nullptr || !gang->failure || gang->tell_at > now_ms()) return;
+  if (!gang->is_settling) return settle_gang(*gang);
+  record_if_admitted(failed(*gang), now_ms());
+}
+
+void Driver::put_first_failure(core::Event& event) {
+  const core::AttemptId* id = nullptr;
+  if (const auto* failure = std::get_if<core::AttemptFailed>(&event)) id = &failure->id;
+  if (const auto* waiting = std::get_if<core::AttemptWaiting>(&event)) id = &waiting->id;
+  if (const auto* stopped = std::get_if<core::AttemptStopped>(&event)) id = &stopped->id;
+  if (id == nullptr) return;
+  auto gang = gangs_.find({id->run, id->unit});
+  bool has_failed = gang != gangs_.end() && gang->second.id == *id && gang->second.failure;
+  if (has_failed) event = failed(gang->second);
 }
 
 // The result is rank 0's, who waits for all to come to their end. Others that were asked to end,
 // as it was, leave the word to it too.
 void Driver::finish_rank(Report report, Input& input) {
-  if (report.outcome == Report::Outcome::failed) return finish(std::move(report), input);
+  if (report.outcome == Report::Outcome::failed)
+    return input.only(
+        [this, id = report.id, rank = report.rank, failure = std::move(report.failure)](
+            Batch&, core::State&) mutable { note_failure(id, rank, std::move(failure)); });
   input.has_event = false;
   input.reads_store = false;
   if (report.outcome != Report::Outcome::stopped) return;
-  input.control = [this, id = report.id](Batch&, core::State& state) {
+  input.control = [this, id = report.id, rank = report.rank](Batch&, core::State& state) {
     auto run = state.runs.find(id.run);
     if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
+    const Gang* gang = gang_of(id, rank);
+    if (gang != nullptr && gang->failure) return;
     bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_asked ||
                      is_leaving(state, run->second.units[id.unit]) ||
                      is_growing(run->second.units[id.unit]);

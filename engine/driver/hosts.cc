@@ -1,13 +1,23 @@
 // Workers of other machines, as turns see them.
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "engine/base/clock.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/core/hosts.hpp"
 #include "engine/driver/driver.hpp"
 
 namespace flow {
 
 std::string Driver::host_name(core::HostId host) const {
   return host < state_.hosts.size() ? state_.hosts[host].info.name : "";
+}
+
+std::optional<core::HostId> Driver::host_named(const std::string& name) const {
+  for (size_t host = 1; host < state_.hosts.size(); host++)
+    if (state_.hosts[host].info.name == name) return static_cast<core::HostId>(host);
+  return std::nullopt;
 }
 
 std::vector<std::string> Driver::awaited_hosts() {
@@ -21,13 +31,51 @@ std::vector<std::string> Driver::awaited_hosts() {
 
 // What it brought that it is to stop is told so before it is welcome: the rest of it goes on then.
 void Driver::host_joined(core::HostJoined event, std::function<void(bool)> decided) {
+  auto is_admitted = std::make_shared<bool>(false);
   Input input;
-  input.event = std::move(event);
-  input.done = [this, decided = std::move(decided)](bool admitted) {
-    if (!admitted) return decided(false);
+  input.only([this, is_admitted, event = std::move(event)](Batch&, core::State&) mutable {
+    *is_admitted = join(std::move(event));
+  });
+  input.done = [this, is_admitted, decided = std::move(decided)](bool) {
+    if (!*is_admitted) return decided(false);
     after_acts_.push_back([decided] { decided(true); });
   };
   post(std::move(input));
+}
+
+bool Driver::join(core::HostJoined event) {
+  const std::string name = event.host.name;
+  lost_hosts_.erase(name);
+  std::vector<core::AttemptId> ended = gangs_ended_on(event);
+  event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
+  if (!core::admit(state_, event)) return false;
+  core::Failure failure;
+  if (!ended.empty())
+    failure = core::loss_of(state_.hosts[*host_named(name)], "came back without it");
+  record(std::move(event), now_ms());
+  for (const core::AttemptId& id : ended) note_failure(id, 1, failure);
+  for (const core::AttemptId& id : gangs_on(*host_named(name)))
+    if (gang_of(id, 0)->is_settling) fleet_.settle(name, id);
+  return true;
+}
+
+// Their ranks there have ended, and no engine that lives knows how. For the core they would be lost
+// at once, with what rank 0 is to keep.
+std::vector<core::AttemptId> Driver::gangs_ended_on(const core::HostJoined& event) const {
+  std::vector<core::AttemptId> ended;
+  auto host = host_named(event.host.name);
+  if (!host) return ended;
+  std::set<core::AttemptId> offered(event.attempts.begin(), event.attempts.end());
+  for (const auto& [id, run] : state_.runs) {
+    if (run.phase_count(core::Phase::running) == 0) continue;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      const core::Unit& u = run.units[unit];
+      bool has_rank = u.phase == core::Phase::running && u.host != *host && core::is_on(u, *host);
+      core::AttemptId attempt = core::current_attempt(run, unit);
+      if (has_rank && !offered.contains(attempt)) ended.push_back(attempt);
+    }
+  }
+  return ended;
 }
 
 void Driver::host_away(const std::string& name, std::string why) {
@@ -39,19 +87,59 @@ void Driver::host_draining(const std::string& name, std::string why) {
 }
 
 void Driver::host_lost(const std::string& name, std::string why) {
-  record_of_host(name, [why](core::HostId host) { return core::HostLost{host, why}; });
+  Input input;
+  input.only([this, name, why = std::move(why)](Batch&, core::State&) { lose_host(name, why); });
+  post(std::move(input));
+}
+
+// With a host goes at once, for the core, all that has a part there. What rank 0 of a gang is to
+// keep, where that is elsewhere, comes before.
+void Driver::lose_host(const std::string& name, const std::string& why) {
+  auto host = host_named(name);
+  if (!host) return;
+  core::Failure failure = core::loss_of(state_.hosts[*host], "was lost: " + why);
+  for (const core::AttemptId& id : gangs_on(*host)) {
+    bool is_first = state_.runs.at(id.run).units[id.unit].host == *host;
+    note_failure(id, is_first ? 0 : 1, failure);
+  }
+  if (!is_settling_beside(*host)) return record_if_admitted(core::HostLost{*host, why}, now_ms());
+  lost_hosts_[name] = why;
+  record_if_admitted(core::HostAway{*host, why}, now_ms());  // it is given nothing meanwhile
+}
+
+void Driver::lose_waiting_hosts() {
+  for (auto each = lost_hosts_.begin(); each != lost_hosts_.end();) {
+    const auto& [name, why] = *each;
+    auto host = host_named(name);
+    bool waits = host && is_settling_beside(*host);
+    if (host && !waits) record_if_admitted(core::HostLost{*host, why}, now_ms());
+    each = waits ? std::next(each) : lost_hosts_.erase(each);
+  }
+}
+
+std::vector<core::AttemptId> Driver::gangs_on(core::HostId host) {
+  std::vector<core::AttemptId> found;
+  for (const auto& [place, gang] : gangs_) {
+    if (gang_of(gang.id, 0) == nullptr) continue;
+    if (core::is_on(state_.runs.at(place.first).units[place.second], host))
+      found.push_back(gang.id);
+  }
+  return found;
+}
+
+bool Driver::is_settling_beside(core::HostId host) {
+  std::vector<core::AttemptId> gangs = gangs_on(host);
+  return std::any_of(gangs.begin(), gangs.end(), [&](const core::AttemptId& id) {
+    return gang_of(id, 0)->failure && state_.runs.at(id.run).units[id.unit].host != host;
+  });
 }
 
 // Its number is found in the turn: what made it known may be just before in the inbox.
 void Driver::record_of_host(const std::string& name,
                             const std::function<core::Event(core::HostId)>& event_of) {
   Input input;
-  input.only([this, name, event_of](Batch&, core::State& state) {
-    for (size_t host = 1; host < state.hosts.size(); host++) {
-      if (state.hosts[host].info.name != name) continue;
-      record_if_admitted(event_of(static_cast<core::HostId>(host)), now_ms());
-      return;
-    }
+  input.only([this, name, event_of](Batch&, core::State&) {
+    if (auto host = host_named(name)) record_if_admitted(event_of(*host), now_ms());
   });
   post(std::move(input));
 }

@@ -132,13 +132,13 @@ std::vector<Driver::Input> Driver::due_timers(core::Time now) {
     due.push_back(std::move(input));
     serve_ends_.erase(serve_ends_.begin());
   }
-  while (!gang_deaths_.empty() && gang_deaths_.begin()->first <= now) {
+  while (!gang_failures_.empty() && gang_failures_.begin()->first <= now) {
     Input input;
-    input.only([this, id = gang_deaths_.begin()->second](Batch&, core::State&) {
-      if (Gang* gang = gang_of(id, 0)) record_death(*gang);
+    input.only([this, id = gang_failures_.begin()->second](Batch&, core::State&) {
+      tell_due_failure(id);
     });
     due.push_back(std::move(input));
-    gang_deaths_.erase(gang_deaths_.begin());
+    gang_failures_.erase(gang_failures_.begin());
   }
   return due;
 }

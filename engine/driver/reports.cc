@@ -114,8 +114,9 @@ void Driver::finish(Report report, Input& input) {
     }
     case Report::Outcome::failed:
       if (report.failure.cause == core::Cause::signal) {
-        input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure)](
-                       Batch&, core::State&) mutable { note_death(id, rank, std::move(failure)); });
+        input.only(
+            [this, id = report.id, rank = report.rank, failure = std::move(report.failure)](
+                Batch&, core::State&) mutable { note_failure(id, rank, std::move(failure)); });
         return;
       }
       input.event = core::AttemptFailed{report.id, std::move(report.failure)};

@@ -75,6 +75,7 @@ void Driver::decide(std::vector<Input> inputs) {
           Family::logs, log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),
           encode_log({input.log_id.attempt, input.stream, input.at, input.text, input.log_rank}));
     } else if (input.has_event) {
+      if (!gangs_.empty()) put_first_failure(input.event);
       admitted = core::admit(state_, input.event);
       if (admitted) {
         for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
@@ -85,6 +86,7 @@ void Driver::decide(std::vector<Input> inputs) {
     }
     if (input.done) pending_.outcomes.emplace_back(std::move(input.done), admitted);
   }
+  if (!lost_hosts_.empty()) lose_waiting_hosts();
   settle(now);
   pending_.is_durable = pending_.is_durable || !pending_.records.empty();
   set_starts_aside(acts_before);

@@ -86,6 +86,7 @@ void Checkpoints::begin(std::string folder, std::string mark, std::string row, C
   commit_ = std::move(commit);
   newest_ = std::move(row);
   error_.reset();
+  idle_told_ = nullptr;
   count_ = 0;
   is_fenced_ = is_dropped_ = false;
 }
@@ -136,8 +137,19 @@ Status Checkpoints::save(const Value& state, Blobs blobs) {
 
 Status Checkpoints::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !is_busy() && !waiting_; });
+  changed_.wait(lock, [this] { return is_idle(); });
   return take_error();
+}
+
+void Checkpoints::when_idle(std::function<void()> told) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_idle()) {
+      idle_told_ = std::move(told);
+      return;
+    }
+  }
+  told();
 }
 
 void Checkpoints::drop() {
@@ -188,6 +200,11 @@ void Checkpoints::work() {
     busy_with_ = 0;
     is_syncing_ = false;
     changed_.notify_all();
+    if (!is_idle() || !idle_told_) continue;
+    auto told = std::exchange(idle_told_, nullptr);
+    lock.unlock();
+    told();
+    lock.lock();
   }
 }
 

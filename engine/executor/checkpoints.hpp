@@ -20,7 +20,7 @@
 
 namespace flow {
 
-/// All but the thread is called by the attempt's.
+/// Where nothing else is said it is called by the attempt's thread.
 class Checkpoints {
  public:
   using Blobs = std::vector<std::pair<Digest, std::string>>;
@@ -44,6 +44,9 @@ class Checkpoints {
   /// Until nothing is to be written any more. The Error is the writer's, as of save; each is told
   /// once.
   Status finish();
+  /// Calls `told` once nothing of this attempt is to be written any more: now, or on the thread.
+  /// For any thread.
+  void when_idle(std::function<void()> told);
   /// What waits or is being written is not needed any more.
   void drop();
   /// The newest state; call finish() before.
@@ -68,6 +71,7 @@ class Checkpoints {
   /// Under the lock.
   bool is_wanted(const Job& job) const { return job.attempt == attempt_ && !is_dropped_; }
   bool is_busy() const { return busy_with_ == attempt_; }
+  bool is_idle() const { return !is_busy() && !waiting_; }
   Status take_error();
   void remove_others(const std::string& folder, const std::string& name) const;
 
@@ -86,6 +90,7 @@ class Checkpoints {
   bool is_dropped_ = false, is_fenced_ = false, is_over_ = false;
   std::string newest_;  // row
   std::optional<Error> error_;
+  std::function<void()> idle_told_;
   std::thread thread_;
 };
 

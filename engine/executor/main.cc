@@ -203,6 +203,13 @@ int serve_attempts(const std::string& state_dir) {
   BlobFiles blobs(state_dir);
   SlotFile slot(state_dir);
   Checkpoints checkpoints(state_dir);
+  session.on_settle([&](const wire::AttemptName& id) {
+    checkpoints.when_idle([&session, id] {
+      wire::FromExecutor message;
+      *message.mutable_settled()->mutable_id() = id;
+      session.send(message, true);
+    });
+  });
   while (true) {
     wire::Start start = session.next();
     run_attempt(session, scripts, blobs, checkpoints, slot, state_dir, start);

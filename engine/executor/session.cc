@@ -176,6 +176,7 @@ void Session::handle_stop(const wire::Stop& stop) {
   if (same_attempt(stop.id(), current_)) {
     stopping_ = true;
     if (stop.gentle()) return;
+    if (stop.settles()) return settle_(stop.id());
     terminated_ = true;
     if (int group = group_.load(); group > 0) ::kill(-group, SIGTERM);
     return;
@@ -268,6 +269,11 @@ void Session::wait_until_taken() {
   flush();
   int left = 0;
   while (::ioctl(kWireDescriptor, SIOCOUTQ, &left) == 0 && left > 0) ::usleep(kTakenPollUs);
+}
+
+void Session::on_settle(std::function<void(const wire::AttemptName&)> settle) {
+  std::lock_guard lock(mutex_);
+  settle_ = std::move(settle);
 }
 
 bool Session::has_queued() {

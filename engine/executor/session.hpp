@@ -47,6 +47,9 @@ class Session {
   std::optional<std::vector<std::string>> wait_peers(int64_t limit_ms);
 
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
+  /// Called, by whichever thread reads, where the attempt is to be killed as soon as what it asked
+  /// to keep is written.
+  void on_settle(std::function<void(const wire::AttemptName&)> settle);
   /// A program of the attempt was told to end, not only asked to stop when it can.
   bool terminated() const { return terminated_.load(std::memory_order_relaxed); }
   /// The process group to end with this attempt; 0 for none.
@@ -93,6 +96,7 @@ class Session {
   std::map<std::string, bool> saved_;
   std::vector<std::string> peers_;  // of the current attempt's gang; empty: not told yet
   std::condition_variable saved_changed_;
+  std::function<void(const wire::AttemptName&)> settle_;
   std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false};
   std::atomic<int> group_{0};
 

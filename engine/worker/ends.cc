@@ -20,7 +20,7 @@ constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of what
 
 }  // namespace
 
-void LocalWorker::stop_attempt(const core::AttemptId& id, bool kill, bool gentle) {
+void LocalWorker::stop_attempt(const core::AttemptId& id, Ending how) {
   std::erase_if(pending_, [&](const Pending& pending) {
     if (pending.order.id != id) return false;
     report_end(pending.order.rank_id(), Report::Outcome::stopped, {});
@@ -28,18 +28,18 @@ void LocalWorker::stop_attempt(const core::AttemptId& id, bool kill, bool gentle
   });
   for (Slot& slot : slots_) {
     for (Running& running : slot.queue) {
-      if (running.order.id == id) stop_running(slot, running, kill, gentle);
+      if (running.order.id == id) stop_running(slot, running, how);
     }
   }
 }
 
-void LocalWorker::stop_running(Slot& slot, Running& running, bool kill, bool gentle) {
+void LocalWorker::stop_running(Slot& slot, Running& running, Ending how) {
   running.stopped = true;
-  bool is_first = &running == &slot.queue.front();
+  bool is_first = &running == &slot.queue.front(), kill = how == Ending::killed;
   if (kill && is_first) return kill_slot(slot);
-  send_stop(slot, running.order.rank_id(), gentle);
+  send_stop(slot, running.order.rank_id(), how);
   int64_t now = monotonic_us(), grace_us = kill ? 0 : running.order.grace_ms * 1000;
-  if (gentle) {
+  if (how == Ending::gentle) {
     running.terminate_at_us = now + grace_us;
   } else {
     kill_by(running, now + grace_us);
@@ -49,7 +49,7 @@ void LocalWorker::stop_running(Slot& slot, Running& running, bool kill, bool gen
 void LocalWorker::drain_slot(Slot& slot) {
   Running& front = slot.queue.front();
   if (!front.stopped) {
-    stop_running(slot, front, false, true);
+    stop_running(slot, front, Ending::gentle);
     front.terminate_at_us = drain_by_us_;
   }
   if (slot.queue.size() > 1 && !slot.recalled) recall(slot);
@@ -66,10 +66,11 @@ void LocalWorker::kill_by(Running& running, int64_t at_us) {
   if (running.kill_at_us == 0 || at_us < running.kill_at_us) running.kill_at_us = at_us;
 }
 
-void LocalWorker::send_stop(Slot& slot, const RankId& id, bool gentle) {
+void LocalWorker::send_stop(Slot& slot, const RankId& id, Ending how) {
   wire::ToExecutor message;
   *message.mutable_stop()->mutable_id() = wire_name(id.attempt, id.rank);
-  message.mutable_stop()->set_gentle(gentle);
+  message.mutable_stop()->set_gentle(how == Ending::gentle);
+  message.mutable_stop()->set_settles(how == Ending::settled);
   append_frame(slot.out, message);
 }
 

@@ -90,14 +90,21 @@ void LocalWorker::meet(const core::AttemptId& id, const std::vector<std::string>
 void LocalWorker::stop(const core::AttemptId& id, bool kill) {
   std::lock_guard lock(mutex_);
   take_in();
-  stop_attempt(id, kill, false);
+  stop_attempt(id, kill ? Ending::killed : Ending::told);
   act();
 }
 
 void LocalWorker::interrupt(const core::AttemptId& id) {
   std::lock_guard lock(mutex_);
   take_in();
-  stop_attempt(id, false, true);
+  stop_attempt(id, Ending::gentle);
+  act();
+}
+
+void LocalWorker::settle(const core::AttemptId& id) {
+  std::lock_guard lock(mutex_);
+  take_in();
+  stop_attempt(id, Ending::settled);
   act();
 }
 

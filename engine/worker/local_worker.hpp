@@ -27,6 +27,7 @@ class LocalWorker final : public Worker {
   void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) override;
   void stop(const core::AttemptId& id, bool kill) override;
   void interrupt(const core::AttemptId& id) override;
+  void settle(const core::AttemptId& id) override;
   void drain(int64_t grace_ms) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void took_logs(size_t cost) override;
@@ -57,14 +58,15 @@ class LocalWorker final : public Worker {
   void bury_dead();
   bool needs_tick() const;
   Slot* slot_of(const RankId& id);
-  void stop_attempt(const core::AttemptId& id, bool kill, bool gentle);
-  void stop_running(Slot& slot, Running& running, bool kill, bool gentle);
+  enum class Ending : uint8_t { gentle, told, settled, killed };
+  void stop_attempt(const core::AttemptId& id, Ending how);
+  void stop_running(Slot& slot, Running& running, Ending how);
   /// Its attempt is asked to end; those behind it come back.
   void drain_slot(Slot& slot);
   /// What waits behind its attempt comes back.
   static void recall(Slot& slot);
   static void kill_by(Running& running, int64_t at_us);
-  void send_stop(Slot& slot, const RankId& id, bool gentle = false);
+  void send_stop(Slot& slot, const RankId& id, Ending how = Ending::told);
 
   // from executors:
   /// Reads what the slot says; false when its process is gone.

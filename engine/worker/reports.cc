@@ -70,6 +70,12 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
       give_back(slot, attempt_id(message.returned().ids(i - 1)));
     return;
   }
+  if (message.has_settled()) {
+    bool is_first = !slot.queue.empty() &&
+                    slot.queue.front().order.rank_id() == rank_id(message.settled().id());
+    if (is_first && slot.queue.front().stopped) kill_slot(slot);
+    return;
+  }
   Report report{};
   if (!to_report(message, report)) return;
   auto running = std::find_if(slot.queue.begin(), slot.queue.end(), [&](const Running& r) {

@@ -148,6 +148,9 @@ class Worker {
   /// ctx.stopping is true: the attempt may save and end, or come to its end. After the order's
   /// grace SIGTERM, a little later SIGKILL.
   virtual void interrupt(const core::AttemptId& id) { stop(id, false); }
+  /// SIGKILL as soon as nothing is being written any more of what the attempt asked to keep, and at
+  /// the end of the order's grace.
+  virtual void settle(const core::AttemptId& id) { stop(id, true); }
   /// Nothing begins any more: what has not begun is given back, the rest is interrupted and has so
   /// long before SIGTERM.
   virtual void drain(int64_t) {}

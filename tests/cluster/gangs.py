@@ -88,6 +88,30 @@ return flow.pipeline("breaks", { what = flow.param.string {}, who = flow.param.i
   function(p) return work(p.what, p.who, p.gate) end)
 '''
 
+# Rank 0 stops its process in the middle of a save. Once the file `gate` is there rank 1 fails; what rank 0 saved is what the next
+# attempt has.
+KEEPS = "local flow = require \"flow\"" + IS_THERE + r"""
+local function own() return tostring(io.open("/proc/self/stat"):read("n")) end
+local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx, how, gate)
+  local state = ctx:restore()
+  if ctx.attempt > 1 then return state and state.step or 0 end
+  local file = io.open(gate .. ".pid" .. ctx.rank, "w")
+  file:write(own())
+  file:close()
+  if ctx.rank == 0 then
+    ctx:checkpoint { step = 7, w = flow.zeros(6000, 6000) }
+    os.execute("kill -STOP " .. own())
+    while how == "goes on" do os.execute("sleep 0.02") end
+    ctx.comm:barrier()
+  end
+  while not is_there(gate) do os.execute("sleep 0.02") end
+  ctx:log("it fails")
+  if how == "killed" then os.execute("kill -9 " .. own()) end
+  error("out of cheese")
+end)
+return flow.pipeline("keeps", { how = flow.param.string {}, gate = flow.param.string {} }, function(p) return train(p.how, p.gate) end)
+"""
+
 
 def size_of(path):
     try:
@@ -238,6 +262,74 @@ return flow.pipeline("fails", {}, function() return train() end)
             paths = [os.path.join(at, each) for name in "ab" for at, _, names in os.walk(self.path("worker-" + name)) for each in names]
             return not any("/checkpoints/" in path or size_of(path) > 600 * 600 * 4 for path in paths)
         self.until("nothing is left of it", is_clean)
+
+    def keeps(self, how, *words):
+        """A client, and the process of rank 0, which stopped while it saves."""
+        self.write("keeps.lua", KEEPS)
+        gate = self.path(how)
+        client = self.start("run", "keeps.lua", "--json", "--param", "how=" + how, "--param", "gate=" + gate, *words)
+        for rank in "01":
+            self.until("rank %s is there" % rank, lambda: size_of(gate + ".pid" + rank) > 0)
+        rank = int(self.read(how + ".pid0"))
+        self.until("it is stopped", lambda: self.is_stopped(rank))
+        return client, rank
+
+    def is_stopped(self, process):
+        with open("/proc/%d/stat" % process) as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "T"
+
+    def until_rank_1_fails(self, how):
+        process = "/proc/" + self.read(how + ".pid1")
+        self.open(how)
+        if how == "killed":
+            self.until("rank 1 is gone", lambda: not os.path.exists(process))
+        else:
+            self.until("rank 1 fails", lambda: "it fails" in self.flow("logs", "last", "train").out)
+
+    def test_what_rank_0_saves_when_another_fails_is_written_first(self):
+        for how in "goes on", "waits", "killed":
+            client, rank = self.keeps(how, "--fresh", "--jobs", "2", "--grace", "10m")
+            self.until_rank_1_fails(how)
+            os.kill(rank, signal.SIGCONT)
+            done = self.exits(0, self.end(client))
+            self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, 7), how)
+
+    def test_what_rank_0_saves_when_a_worker_is_lost_is_written_first(self):
+        self.cluster(["a", "b"], slots=1)
+        client, rank = self.keeps("waits", "--grace", "10m")
+        self.kill(self.workers["b"])
+        self.until("b is gone", lambda: self.nodes()["b"]["status"] != "up")
+        os.kill(rank, signal.SIGCONT)
+        self.worker("c", slots=1)
+        done = self.exits(0, self.end(client))
+        self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, 7), done)
+        self.until_status("b", "lost")
+
+    def test_what_rank_0_saves_while_another_fails_and_the_head_dies_is_written_first(self):
+        self.cluster(["a", "b"], slots=1)
+        client, rank = self.keeps("goes on", "--grace", "10m")
+        self.until_rank_1_fails("goes on")
+        self.kill(self.head_process)
+        self.head()
+        for name in "ab":
+            self.until_status(name, "up")
+        os.kill(rank, signal.SIGCONT)
+        done = self.exits(0, self.end(client))
+        self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, 7), done)
+
+    def test_a_save_that_takes_longer_than_the_grace_is_not_waited_for(self):
+        client, _ = self.keeps("waits", "--jobs", "2", "--grace", "1s")
+        self.until_rank_1_fails("waits")
+        done = self.exits(0, self.end(client))
+        self.assertEqual((self.last_json(done)["tasks"][0]["attempts"], self.last_json(done)["result"]), (2, 0), done)
+
+    def test_a_run_that_is_cancelled_while_rank_0_saves_is_cancelled(self):
+        client, rank = self.keeps("goes on", "--jobs", "2", "--grace", "10m")
+        self.until_rank_1_fails("goes on")
+        self.good("cancel", "last")
+        os.kill(rank, signal.SIGCONT)
+        self.exits(1, self.end(client))
+        self.assertEqual((self.show()["status"], self.tasks()["train"]["attempts"]), ("cancelled", 1))
 
     def test_an_elastic_gang_goes_on_with_fewer(self):
         self.write("train.lua", train_script("{ min = 2, max = 3 }").replace("  return w\n", "  return { ranks = ctx.ranks, all = ctx.comm:all_reduce(1) }\n"))

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "engine/base/files.hpp"
 
@@ -128,6 +129,24 @@ TEST_CASE("a state without tensors is a row, and takes the place of a file") {
   REQUIRE(place.checkpoints.finish().ok());
   CHECK(step_of(place.newest()) == 2);
   CHECK(place.files().empty());
+}
+
+TEST_CASE("who asks is told once all that was to be kept is written") {
+  Place place;
+  place.begin();
+  bool is_told_at_once = false;
+  place.checkpoints.when_idle([&] { is_told_at_once = true; });
+  CHECK(is_told_at_once);
+  place.holds = true;
+  std::promise<size_t> told;
+  for (int64_t step : {1, 2}) REQUIRE(place.checkpoints.save(state_of(step), {}).ok());
+  place.checkpoints.when_idle([&] { told.set_value(place.row_count()); });
+  std::future<size_t> rows = told.get_future();
+  CHECK(rows.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
+  place.holds = false;
+  REQUIRE(rows.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+  CHECK(rows.get() == place.row_count());
+  CHECK(step_of(place.newest()) == 2);
 }
 
 TEST_CASE("what is dropped is neither committed nor left on the disk") {

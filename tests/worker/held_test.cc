@@ -8,6 +8,7 @@
 #include "tests/worker/place.hpp"
 
 using namespace flow;
+using test::lua_order;
 using test::Place;
 using test::shell_order;
 namespace fs = std::filesystem;
@@ -55,20 +56,6 @@ void hand_over(Worker& worker, Ends& ends, const std::string& mark) {
   worker.stop(second.id, false);
   REQUIRE(ends.wait(1) == Outcome::stopped);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for one that would run too early
-}
-
-AttemptOrder lua_order(core::UnitId unit, const std::string& script,
-                       const std::vector<std::string>& args) {
-  AttemptOrder order = shell_order(unit, "");
-  order.kind = TaskKind::lua;
-  order.shell = nullptr;
-  order.args = encode_value(Value::list({args.begin(), args.end()}));
-  Bundle bundle;
-  bundle.main = "p.lua";
-  bundle.files = {{bundle.main, script}};
-  order.bundle = bundle.digest();
-  order.bundle_bytes = std::make_shared<const std::string>(encode_bundle(bundle));
-  return order;
 }
 
 }  // namespace

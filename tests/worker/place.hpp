@@ -5,7 +5,9 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "engine/plan/plan.hpp"
 #include "engine/worker/worker.hpp"
 #include "flow/value.hpp"
 
@@ -35,6 +37,20 @@ inline AttemptOrder shell_order(core::UnitId unit, const std::string& command) {
   order.shell = std::make_shared<const ShellSpec>(std::move(shell));
   using Environment = std::vector<std::pair<std::string, std::string>>;
   order.environment = std::make_shared<const Environment>(Environment{{"PATH", getenv("PATH")}});
+  return order;
+}
+
+inline AttemptOrder lua_order(core::UnitId unit, const std::string& script,
+                              const std::vector<std::string>& args) {
+  AttemptOrder order = shell_order(unit, "");
+  order.kind = TaskKind::lua;
+  order.shell = nullptr;
+  order.args = encode_value(Value::list({args.begin(), args.end()}));
+  Bundle bundle;
+  bundle.main = "p.lua";
+  bundle.files = {{bundle.main, script}};
+  order.bundle = bundle.digest();
+  order.bundle_bytes = std::make_shared<const std::string>(encode_bundle(bundle));
   return order;
 }
 

@@ -241,10 +241,13 @@ bool Agent::take(nodes::ToWorker& message) {
     case nodes::ToWorker::kStop: {
       core::AttemptId id = attempt_id(message.stop().id());
       if (stop_staged(id)) return true;
-      if (message.stop().gentle()) {
+      bool gentle = message.stop().gentle(), kill = message.stop().kill();
+      if (gentle && kill) {
+        worker_->settle(id);
+      } else if (gentle) {
         worker_->interrupt(id);
       } else {
-        worker_->stop(id, message.stop().kill());
+        worker_->stop(id, kill);
       }
       return true;
     }

@@ -102,6 +102,7 @@ void RemoteWorker::meet(const core::AttemptId& id, const std::vector<std::string
 
 void RemoteWorker::stop(const core::AttemptId& id, bool kill) { send_stop(id, false, kill); }
 void RemoteWorker::interrupt(const core::AttemptId& id) { send_stop(id, true, false); }
+void RemoteWorker::settle(const core::AttemptId& id) { send_stop(id, true, true); }
 
 void RemoteWorker::send_stop(const core::AttemptId& id, bool gentle, bool kill) {
   nodes::ToWorker message;

@@ -1,0 +1,153 @@
+// Attempts that are killed once what they asked to keep is written.
+#include <chrono>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "tests/worker/place.hpp"
+
+using namespace flow;
+using test::lua_order;
+using test::Place;
+
+namespace {
+
+constexpr int64_t kHour = 3'600'000;
+
+/// What was reported of one attempt.
+class Told {
+ public:
+  void take(const std::vector<Report>& reports) {
+    std::lock_guard lock(mutex_);
+    for (const Report& report : reports) {
+      if (report.kind == Report::Kind::log) has_begun_ = true;
+      if (report.kind == Report::Kind::saved) saves_++;
+      if (report.kind == Report::Kind::finished) end_ = report.outcome;
+    }
+    changed_.notify_all();
+  }
+  void wait_begun() {
+    wait([this] { return has_begun_; });
+  }
+  void wait_saves(int count) {
+    wait([this, count] { return saves_ == count; });
+  }
+  Report::Outcome wait_end() {
+    wait([this] { return end_.has_value(); });
+    return *end_;
+  }
+  bool has_ended() {
+    std::lock_guard lock(mutex_);
+    return end_.has_value();
+  }
+
+ private:
+  template <typename Is>
+  void wait(Is is) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, std::chrono::seconds(60), is));
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_begun_ = false;
+  int saves_ = 0;
+  std::optional<Report::Outcome> end_;
+};
+
+std::unique_ptr<Worker> worker_in(const Place& place, Told& told) {
+  return test::worker_in(place, [&](const std::vector<Report>& reports) { told.take(reports); });
+}
+
+/// Makes a checkpoint, another one when the file `gate` is there, says so, and goes on for ever.
+AttemptOrder order_of(int64_t grace_ms, const std::string& gate) {
+  AttemptOrder order = lua_order(0, R"(local flow = require "flow"
+local task = flow.task("t", function(ctx, gate)
+  ctx:checkpoint { step = 1 }
+  while not io.open(gate) do end
+  ctx:checkpoint { step = 2 }
+  ctx:log("begun")
+  while true do end
+end)
+return flow.pipeline("p", {}, function() return task("") end)
+)",
+                                 {gate});
+  order.grace_ms = grace_ms;
+  return order;
+}
+
+/// Says that it began, and goes on for ever.
+AttemptOrder idle_order() {
+  AttemptOrder order = lua_order(0, R"(local flow = require "flow"
+local task = flow.task("t", function(ctx)
+  ctx:log("begun")
+  while true do end
+end)
+return flow.pipeline("p", {}, function() return task() end)
+)",
+                                 {});
+  order.grace_ms = kHour;
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("an attempt that is settled ends when all that it asked to keep is written") {
+  Place place;
+  Told told;
+  auto worker = worker_in(place, told);
+  AttemptOrder order = order_of(kHour, place / "gate");
+  core::AttemptId id = order.id;
+  worker->start({std::move(order)});
+  told.wait_saves(1);
+  std::ofstream(place / "gate").flush();
+  told.wait_begun();
+  worker->settle(id);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for one that would end too early
+  CHECK_FALSE(told.has_ended());
+  worker->ack_saved(id, "", true);
+  told.wait_saves(2);  // the one that waited
+  CHECK_FALSE(told.has_ended());
+  worker->ack_saved(id, "", true);
+  CHECK(told.wait_end() == Report::Outcome::stopped);
+}
+
+TEST_CASE("an attempt that is settled with nothing to be written ends at once") {
+  Place place;
+  Told told;
+  auto worker = worker_in(place, told);
+  AttemptOrder order = idle_order();
+  core::AttemptId id = order.id;
+  worker->start({std::move(order)});
+  told.wait_begun();
+  worker->settle(id);
+  CHECK(told.wait_end() == Report::Outcome::stopped);
+}
+
+TEST_CASE("a command that is settled ends at once") {
+  Place place;
+  Told told;
+  auto worker = worker_in(place, told);
+  AttemptOrder order =
+      test::shell_order(0, "trap '' TERM; echo begun; while true; do sleep 1; done");
+  order.grace_ms = kHour;
+  core::AttemptId id = order.id;
+  worker->start({std::move(order)});
+  told.wait_begun();
+  worker->settle(id);
+  CHECK(told.wait_end() == Report::Outcome::stopped);
+}
+
+TEST_CASE("what is not written within the grace is not waited for") {
+  Place place;
+  Told told;
+  auto worker = worker_in(place, told);
+  AttemptOrder order = order_of(100, place / "gate");
+  core::AttemptId id = order.id;
+  worker->start({std::move(order)});
+  told.wait_saves(1);
+  worker->settle(id);
+  CHECK(told.wait_end() == Report::Outcome::stopped);
+}
