@@ -38,12 +38,16 @@ Session& SessionLink::session(Outcome& out) {
   return *session_;
 }
 
+// Events that wait are told by who brought them about: who sends may hold what their user needs.
 Status SessionLink::send(std::string_view message) {
   std::unique_lock lock(mutex_);
   if (!session_) return environment_error("the link to " + address_ + " is not up yet");
   Outcome out;
   Status status = session_->send(message, out);
-  act(lock, std::move(out));
+  auto self = shared_from_this();  // who is told may let go of this
+  take_frames(out);
+  send_frames(lock);
+  lock.unlock();
   return status;
 }
 
@@ -116,7 +120,7 @@ std::shared_ptr<Link> SessionLink::link() const {
 // called.
 void SessionLink::act(std::unique_lock<std::mutex>& lock, Outcome out) {
   auto self = shared_from_this();  // who is told may let go of this
-  for (std::string& frame : out.frames) unsent_.push_back(std::move(frame));
+  take_frames(out);
   for (SessionEvent& event : out.events) {
     if (auto* ended = std::get_if<Ended>(&event)) closing_ms_ = flush_ms_of(ended->kind);
     events_.push_back(std::move(event));
@@ -124,6 +128,10 @@ void SessionLink::act(std::unique_lock<std::mutex>& lock, Outcome out) {
   send_frames(lock);
   tell_events(lock);
   lock.unlock();
+}
+
+void SessionLink::take_frames(Outcome& out) {
+  for (std::string& frame : out.frames) unsent_.push_back(std::move(frame));
 }
 
 void SessionLink::send_frames(std::unique_lock<std::mutex>& lock) {

@@ -66,6 +66,7 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
  private:
   Session& session(Outcome& out);
   void act(std::unique_lock<std::mutex>& lock, Outcome out);
+  void take_frames(Outcome& out);
   void send_frames(std::unique_lock<std::mutex>& lock);
   void tell_events(std::unique_lock<std::mutex>& lock);
   void tell(SessionEvent& event);

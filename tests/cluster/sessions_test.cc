@@ -290,6 +290,51 @@ TEST_CASE("a link may say that it is down as it is given a frame") {
   CHECK(session->is_down());
 }
 
+/// Where it is closed somebody sends, as another thread may at that moment.
+class Busy : public Link {
+ public:
+  explicit Busy(std::function<void()> on_close) : on_close_(std::move(on_close)) {}
+  void send(std::string frame) override { frames.push_back(std::move(frame)); }
+  size_t unsent_bytes() const override { return 0; }
+  void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override {}
+  void give_up(uint64_t) override {}
+  void put(uint64_t, Region, std::function<void(Status)>) override {}
+  void close(int64_t) override { on_close_(); }
+  std::string description() const override { return "x:1 (busy)"; }
+  std::vector<std::string> frames;
+
+ private:
+  const std::function<void()> on_close_;
+};
+
+TEST_CASE("who sends as a session ends is told nothing of it in there") {
+  struct Listening : User {
+    void on_end(EndKind kind, const Error& why) override {
+      was_sending = is_sending;
+      User::on_end(kind, why);
+    }
+    bool is_sending = false, was_sending = false;
+  };
+  auto user = std::make_shared<Listening>();
+  auto session = std::make_shared<SessionLink>(options_of(Role::worker), "x:1", user);
+  auto link = std::make_shared<Busy>([user, to = session.get()] {
+    user->is_sending = true;
+    CHECK_FALSE(to->send("x").ok());
+    user->is_sending = false;
+  });
+  session->attach(link);
+  End head(options_of(Role::head), "y");
+  session->on_up();
+  while (!head.sent.empty() || !link->frames.empty()) {
+    for (const std::string& frame : std::exchange(head.sent, {})) session->on_frame(frame);
+    for (const std::string& frame : std::exchange(link->frames, {})) head.frame(frame, 0);
+  }
+  REQUIRE(user->log.wait(1).size() == 1);
+  session->on_frame("nothing that the head has sealed");
+  CHECK_THAT(user->log.wait(2)[1], StartsWith("damaged: "));
+  CHECK_FALSE(user->was_sending);
+}
+
 TEST_CASE("where nobody listens there is no session, and its user is told why") {
   auto transport = make_inproc_transport();
   Sessions sessions(*transport, options_of(Role::worker), nullptr);
