@@ -419,6 +419,7 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   CHECK(wire.numbers == std::vector<uint64_t>{1});
   wire.head->took_reports(1);
   wire.disconnect();
+  CHECK(wire.agent->was_welcome());
   CHECK(wire.agent->attempts() == 2);
 
   Report log{};
@@ -431,6 +432,7 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   wire.connect();
   CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(2).id, ended(3).id});
   CHECK(wire.reports.empty());  // before it is welcome
+  CHECK_FALSE(wire.agent->was_welcome());
   wire.head->welcome(1);
   CHECK(wire.numbers == std::vector<uint64_t>{2, 3});
   CHECK(wire.reports[0].text == "alone");

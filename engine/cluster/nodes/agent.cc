@@ -93,7 +93,9 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& pe
     transfer.store = options_.store;
     transfer.jobs = &jobs_;
     transfer.link = std::move(link);
-    transfer.send = [this](std::string_view message) { send_content(message); };
+    transfer.send = [this, session = ++sessions_](std::string_view message) {
+      send_content(session, message);
+    };
     transfer.peer = peer;
     transfer.elsewhere = options_.elsewhere;
     transfer.on_moved = [this](bool is_out, const Content& content) {
@@ -117,12 +119,13 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& pe
   for (const StagedPtr& staged : again) fetch(staged);
 }
 
-void Agent::send_content(std::string_view content) {
+// What a thread has of an earlier session's is nothing to the head of this one.
+void Agent::send_content(uint64_t session, std::string_view content) {
   nodes::FromWorker message;
   message.set_content(std::string(content));
   {
     std::lock_guard lock(mutex_);
-    if (!send_) return;
+    if (!send_ || session != sessions_) return;
     first_.push_back(message.SerializeAsString());
   }
   pump();
@@ -213,6 +216,11 @@ void Agent::disconnect(const Error& why) {
     transfer = std::exchange(transfer_, nullptr);
   }
   if (transfer) transfer->end(why);
+}
+
+bool Agent::was_welcome() const {
+  std::lock_guard lock(mutex_);
+  return is_welcome_;
 }
 
 size_t Agent::attempts() const {

@@ -53,6 +53,8 @@ class Agent {
   /// disconnect().
   void connect(Send send, std::shared_ptr<Link> link, const std::string& peer);
   void disconnect(const Error& why);
+  /// Whether the head of this session, or of the last one, has taken this worker in.
+  bool was_welcome() const;
   /// What the head sent. False where that is no message of a head's: the session is to end.
   bool on_message(std::string_view piece);
   /// Begins nothing more, and asks what runs to stop within `grace_ms`. `why` is for people.
@@ -98,7 +100,7 @@ class Agent {
     std::optional<Error> problem;
   };
   using StagedPtr = std::shared_ptr<Staged>;
-  void send_content(std::string_view content);
+  void send_content(uint64_t session, std::string_view content);
   void fetch(const StagedPtr& staged);
   void on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
                   const Status& status);
@@ -153,6 +155,7 @@ class Agent {
   std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
   std::shared_ptr<ContentTransfer> transfer_;  // of this session
   Send send_;                                  // null while there is no session
+  uint64_t sessions_ = 0;                      // so far
   std::deque<std::string> first_;              // messages that go before reports
   ContentNews news_;                           // that are to be told
   bool has_news_ = false;

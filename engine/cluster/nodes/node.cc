@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "engine/base/address.hpp"
@@ -42,15 +41,14 @@ class Node::Life final : public SessionUser {
   }
   void on_suspect(const std::string& why) override { node_.options_.on_note(why); }
   void on_heard_again() override { node_.options_.on_note("the head is heard again"); }
-  void on_end(EndKind, const Error& why) override {
+  void on_end(EndKind kind, const Error& why) override {
     node_.agent_->disconnect(why);
+    bool was_welcome = node_.agent_->was_welcome();
     std::lock_guard lock(node_.mutex_);
-    if (node_.is_open_) node_.alone_since_us_ = monotonic_us();
-    // One that ended at once is a refusal: it is no better a moment later.
-    if (node_.is_open_ && monotonic_us() - opened_us_ >= kRetryLastMs * 1000) {
-      node_.tries_ = 0;
+    int64_t now_us = monotonic_us();
+    if (node_.is_open_) node_.alone_since_us_ = now_us;
+    if (node_.is_open_ && node_.retries_.on_end(kind, was_welcome, now_us - opened_us_))
       node_.last_note_.clear();
-    }
     node_.is_up_ = node_.is_open_ = false;
     // Who finds no head for a day says so once.
     if (!node_.quit_ && node_.last_note_ != why.message) {
@@ -114,12 +112,6 @@ int64_t Node::alone_ms() const {
   return is_open_ ? 0 : (monotonic_us() - alone_since_us_) / 1000;
 }
 
-int64_t Node::pause_ms(int tries) const {
-  constexpr int kDoublings = 10;
-  int64_t longest = std::min(kRetryLastMs, kRetryFirstMs << std::min(tries, kDoublings));
-  return longest / 2 + static_cast<int64_t>(random_u64() % static_cast<uint64_t>(longest / 2 + 1));
-}
-
 // Where the head is this machine's alone, so are they; else at the address that others have on the
 // way here. There may be no way to the head yet.
 void Node::serve_fellows() {
@@ -147,7 +139,7 @@ void Node::loop() {
       if (why != std::exchange(last_note_, why)) options_.on_note(why + "; trying again");
     }
     wake_.wait(lock, [this] { return !is_up_ || quit_; });
-    auto pause = std::chrono::milliseconds(pause_ms(tries_++));
+    auto pause = std::chrono::milliseconds(retries_.pause_ms(random_u64()));
     wake_.wait_for(lock, pause, [this] { return quit_; });
   }
 }

@@ -10,13 +10,10 @@
 #include "engine/base/clock.hpp"
 #include "engine/cluster/nodes/agent.hpp"
 #include "engine/cluster/nodes/fellows.hpp"
+#include "engine/cluster/nodes/retries.hpp"
 #include "engine/cluster/sessions.hpp"
 
 namespace flow::cluster {
-
-/// Between two tries to reach the head: doubled from the first to the last, and a little random, so
-/// that not all workers of a head that comes back come at once.
-constexpr int64_t kRetryFirstMs = 50, kRetryLastMs = 2'000;
 
 struct NodeOptions {
   SessionOptions session;
@@ -46,7 +43,6 @@ class Node {
   explicit Node(NodeOptions options);
   void loop();
   void serve_fellows();
-  int64_t pause_ms(int tries) const;
 
   const NodeOptions options_;
   std::unique_ptr<Agent> agent_;
@@ -57,7 +53,7 @@ class Node {
   std::condition_variable wake_;
   bool quit_ = false;
   bool is_up_ = false, is_open_ = false;  // there is a session, and it is open
-  int tries_ = 0;                         // since there was one
+  Retries retries_;
   int64_t alone_since_us_ = monotonic_us();
   std::string last_note_;
   bool told_unserved_ = false;

@@ -1,0 +1,61 @@
+#include "engine/cluster/nodes/retries.hpp"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+namespace flow::cluster {
+namespace {
+
+constexpr EndKind kKinds[] = {EndKind::refused, EndKind::damaged, EndKind::lost,
+                              EndKind::cut,     EndKind::left,    EndKind::ended};
+constexpr int64_t kLongUs = kRetryLastMs * 1000;
+
+/// One that has tried in vain for long.
+Retries tired() {
+  Retries retries;
+  for (int i = 0; i < 20; i++) (void)retries.pause_ms(0);
+  return retries;
+}
+
+TEST_CASE("a worker waits longer each time, up to a limit, and a little at random") {
+  Retries retries;
+  std::vector<int64_t> pauses;
+  for (int i = 0; i < 8; i++) pauses.push_back(retries.pause_ms(0));
+  CHECK(pauses == std::vector<int64_t>{25, 50, 100, 200, 400, 800, 1000, 1000});
+  for (int i = 0; i < 100; i++) (void)retries.pause_ms(0);
+  CHECK(retries.pause_ms(1000) == kRetryLastMs);
+  CHECK(retries.pause_ms(1001) == kRetryLastMs / 2);
+}
+
+TEST_CASE("a session of some length was none of the tries in vain") {
+  for (EndKind kind : kKinds) {
+    Retries retries = tired();
+    CHECK(retries.on_end(kind, false, kLongUs));
+    CHECK(retries.pause_ms(0) == kRetryFirstMs / 2);
+  }
+}
+
+TEST_CASE("a link that breaks under a worker that is welcome is had again at once, however often") {
+  for (EndKind kind : {EndKind::cut, EndKind::damaged}) {
+    Retries retries = tired();
+    for (int i = 0; i < 20; i++) {
+      CHECK(retries.on_end(kind, true, 0));
+      CHECK(retries.pause_ms(0) == kRetryFirstMs / 2);
+    }
+  }
+}
+
+TEST_CASE("what is refused soon is refused again: the next try waits") {
+  for (EndKind kind : kKinds) {
+    bool is_broken = kind == EndKind::cut || kind == EndKind::damaged;
+    for (bool was_welcome : {false, true}) {
+      if (is_broken && was_welcome) continue;
+      Retries retries = tired();
+      CHECK_FALSE(retries.on_end(kind, was_welcome, kLongUs - 1));
+      CHECK(retries.pause_ms(0) == kRetryLastMs / 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flow::cluster
