@@ -40,7 +40,7 @@ AttemptOrder order_of(uint32_t unit, const std::string& input) {
   return order;
 }
 
-std::string result_of(uint32_t unit) { return random_bytes_of(1000 + unit * 90'001, unit); }
+std::string result_of(uint32_t unit) { return random_bytes_of(1000 + unit * 40'001, unit); }
 
 /// Runs nothing: an order that is released says its lines and its result.
 class Sayer final : public Worker {
@@ -80,16 +80,22 @@ class Sayer final : public Worker {
       on_report_({report});
     }
     std::string result = result_of(order.id.unit);
-    put_object(folder_, result);
+    const Tensor made = tensor_of(result);
+    bool is_made = write_object(made.digest, result);
     // What it was given is here, whole.
     const Tensor input = decode_value(order.args)->as_table().list[0].as_tensor();
     auto read = sha256_file(object_path(folder_, input.digest));
     bool has_input = read.ok() && read->digest == input.digest;
     report.kind = Report::Kind::finished;
     report.text.clear();
-    report.outcome = has_input ? Report::Outcome::succeeded : Report::Outcome::failed;
-    report.value = encode_value(Value(tensor_of(result)));
+    report.outcome = is_made && has_input ? Report::Outcome::succeeded : Report::Outcome::failed;
+    report.value = encode_value(Value(made));
     on_report_({report});
+  }
+  bool write_object(const Digest& digest, const std::string& bytes) const {
+    std::string path = object_path(folder_, digest);
+    return make_dirs(std::filesystem::path(path).parent_path().string()).ok() &&
+           write_file_atomic(path, bytes, 0400).ok();
   }
 
   const std::string folder_;
@@ -138,9 +144,10 @@ class Engine final : public HeadUser {
       return;
     }
     bool is_good = taken.report.outcome == Report::Outcome::succeeded && !taken.is_replaced;
-    auto result = sha256_file(object_path(folder_, sha256(result_of(unit))));
-    bool has_result = result.ok() && result->digest == sha256(result_of(unit));
-    if (!is_good) UNSCOPED_INFO(taken.report.failure.message);
+    const Digest made = sha256(result_of(unit));
+    auto result = sha256_file(object_path(folder_, made));
+    bool has_result = result.ok() && result->digest == made;
+    if (!is_good) failures_ += taken.report.failure.message + "\n";
     wrong_ += !is_good || !has_result || lines_[unit] != kLines || !ended_.insert(unit).second;
     changed_.notify_all();
   }
@@ -159,6 +166,10 @@ class Engine final : public HeadUser {
     std::lock_guard lock(mutex_);
     return wrong_;
   }
+  std::string failures() {
+    std::lock_guard lock(mutex_);
+    return failures_;
+  }
 
  private:
   struct Side {
@@ -173,6 +184,7 @@ class Engine final : public HeadUser {
   std::map<uint32_t, uint32_t> lines_;
   std::set<uint32_t> ended_;
   int wrong_ = 0;
+  std::string failures_;  // of attempts
 };
 
 struct Weather {
@@ -198,6 +210,14 @@ const Weather kWeathers[] = {
      true},
 };
 
+/// Of sessions that are soon found to lack a frame, the greeting too.
+SessionOptions quick_options_of(Role role) {
+  SessionOptions options = options_of(role);
+  options.handshake_ms = 1'000;
+  options.heartbeat_ms = 100;
+  return options;
+}
+
 void play(const Weather& weather, uint64_t seed) {
   CAPTURE(weather.name, seed);
   Faults faults = weather.faults;
@@ -209,8 +229,7 @@ void play(const Weather& weather, uint64_t seed) {
 
   Engine engine(state.path, input);
   HeadOptions head_options;
-  head_options.session = options_of(Role::head);
-  head_options.session.handshake_ms = 1'000;  // of one whose greeting is lost
+  head_options.session = quick_options_of(Role::head);
   head_options.listen = "127.0.0.1:0";
   head_options.state_dir = state.path;
   head_options.on_note = [](std::string) {};
@@ -220,8 +239,7 @@ void play(const Weather& weather, uint64_t seed) {
   for (int i = 0; i < 2; i++) {
     const std::string& folder = folders[i].path;
     NodeOptions options;
-    options.session = options_of(Role::worker);
-    options.session.handshake_ms = 1'000;
+    options.session = quick_options_of(Role::worker);
     options.session.node = i == 0 ? "a" : "b";
     options.head = (*head)->address();
     options.agent.spool_dir = folder + "/spool";
@@ -235,18 +253,13 @@ void play(const Weather& weather, uint64_t seed) {
   }
   CHECK(engine.wait());
   CHECK(engine.wrong() == 0);
+  CHECK(engine.failures() == "");
   if (!weather.breaks) CHECK(engine.joins() == 2);
   nodes.clear();
   head->reset();
 }
 
-TEST_CASE("where frames and puts are late each report is taken once, in order, with its content") {
-  play(kWeathers[GENERATE(0, 1)], GENERATE(1, 2));
-}
-
-// Not run by itself: once in some runs it does not come to its end in time. Why is not known yet.
-TEST_CASE("whatever a network does, each report is taken once, in order, with its content",
-          "[.faults]") {
+TEST_CASE("whatever a network does, each report is taken once, in order, with its content") {
   play(GENERATE(from_range(std::begin(kWeathers), std::end(kWeathers))), GENERATE(1, 2));
 }
 
