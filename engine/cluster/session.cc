@@ -200,7 +200,9 @@ void Session::end(std::string_view reason, Outcome& out) {
 }
 
 void Session::on_link_down(const Error& why, Outcome& out) {
-  if (phase_ != Phase::ended) finish(EndKind::cut, why.message, out);
+  bool is_refusal = !bulk_ && why.kind == ErrorKind::user;
+  if (phase_ != Phase::ended)
+    finish(is_refusal ? EndKind::refused : EndKind::cut, why.message, out);
 }
 
 BulkSeal Session::bulk() const {

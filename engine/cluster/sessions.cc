@@ -137,9 +137,15 @@ std::shared_ptr<SessionLink> Sessions::Shared::let_in(const std::shared_ptr<Shar
 Result<std::unique_ptr<Listener>> Sessions::listen(const std::string& address,
                                                    SessionLink::Accept accept) {
   FLOW_TRY(shared_->check_address(address));
-  return transport_.listen(address, [shared = shared_, accept](std::shared_ptr<Link> link) {
-    return shared->let_in(shared, std::move(link), accept);
+  auto listener =
+      transport_.listen(address, [shared = shared_, accept](std::shared_ptr<Link> link) {
+        return shared->let_in(shared, std::move(link), accept);
+      });
+  FLOW_TRY(listener);
+  (*listener)->tell_refusals([shared = shared_](const std::string& from, const std::string& why) {
+    shared->refuse(from, fmt::format("no session with {}: {}", from, why));
   });
+  return listener;
 }
 
 Result<std::shared_ptr<SessionLink>> Sessions::connect(const std::string& address,

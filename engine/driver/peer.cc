@@ -43,6 +43,8 @@ Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
   FLOW_TRY(parsed);
   TransportOptions options;
   options.deadline_ms = session.lost_after_ms + session.heartbeat_ms;
+  if (session.secret)
+    options.key = cluster::keyed_hash(*session.secret, {"flow door key, 1"}).view();
   return make_ucx_transport(options, is_loopback(parsed->host));
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "engine/base/address.hpp"
+#include "engine/base/hmac.hpp"
 #include "engine/base/units.hpp"
 #include "engine/executor/gang_gpus.hpp"
 #include "transports/collective/collective.hpp"
@@ -73,10 +74,11 @@ Result<std::string> host_of(const wire::Start& start) {
   return own_host_towards(*there);
 }
 
-Result<std::unique_ptr<Transport>> transport_on(const std::string& host) {
+Result<std::unique_ptr<Transport>> transport_on(const std::string& host, const std::string& key) {
   if (host.empty()) return std::unique_ptr<Transport>();
   TransportOptions options;
   options.deadline_ms = kLinkDeadlineMs;
+  if (!key.empty()) options.key = hmac_sha256(key, "flow door key, 1").view();
   return make_ucx_transport(options, is_loopback(host));
 }
 
@@ -98,7 +100,7 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   FLOW_TRY(timeout_ms);
   auto host = host_of(start);
   FLOW_TRY(host);
-  auto transport = transport_on(*host);
+  auto transport = transport_on(*host, start.gang_key());
   FLOW_TRY(transport);
   gang->transport_ = std::move(*transport);
   bool has_programs = start.kind() == static_cast<uint32_t>(TaskKind::shell);

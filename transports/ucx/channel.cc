@@ -32,19 +32,19 @@ std::string lane_names(const char* text) {
 
 }  // namespace
 
-void Channel::connect(const sockaddr* address, size_t size) {
+void Channel::connect(const SocketAddress& address) {
   if (is_ending()) return;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr.addr = address;
-  params.sockaddr.addrlen = static_cast<socklen_t>(size);
+  params.sockaddr.addr = address.address();
+  params.sockaddr.addrlen = address.size;
   open(params);
 }
 
-void Channel::accept(Door& door, ucp_conn_request_h request) {
+void Channel::accept(ucp_listener_h listener, ucp_conn_request_h request) {
   if (is_ending()) {
-    net_.ucx.ucp_listener_reject(door.listener, request);
+    net_.ucx.ucp_listener_reject(listener, request);
     return;
   }
   ucp_ep_params_t params{};
@@ -154,6 +154,12 @@ void Channel::fail(const std::string& why) {
   net_.attend(*this);
 }
 
+void Channel::not_there(const Error& why) {
+  if (is_ending()) return;
+  is_refused_ = why.kind == ErrorKind::user;
+  fail(fmt::format("no link to {}: {}", address_, why.message));
+}
+
 void Channel::close(int64_t flush_ms) {
   if (is_ending()) return;
   if (flush_ms > 0 && !is_all_taken()) {
@@ -201,7 +207,7 @@ void Channel::force_close() {
 void Channel::finish() {
   state_ = State::over;
   unsent = 0;
-  Error why = environment_error(why_);
+  Error why = is_refused_ ? user_error(why_) : environment_error(why_);
   queue_.clear();
   std::vector<std::function<void(Status)>> dones;
   std::vector<std::function<void(Result<size_t>)>> arrivals;

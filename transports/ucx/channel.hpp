@@ -13,9 +13,8 @@
 
 #include "flow/transport.hpp"
 #include "transports/ucx/net.hpp"
+#include "transports/ucx/sockets.hpp"
 #include "transports/ucx/wire.hpp"
-
-struct sockaddr;
 
 namespace flow::ucx {
 
@@ -69,13 +68,15 @@ class Channel : public std::enable_shared_from_this<Channel> {
  public:
   Channel(Net& net, std::string address) : net_(net), address_(std::move(address)) {}
 
-  void connect(const sockaddr* address, size_t size);
-  void accept(Door& door, ucp_conn_request_h request);
+  void connect(const SocketAddress& address);
+  void accept(ucp_listener_h listener, ucp_conn_request_h request);
   void set_handler(std::shared_ptr<LinkHandler> handler) { handler_ = std::move(handler); }
   void send(std::string frame);
   void put(uint64_t tag, Region from, std::function<void(Status)> done);
   void close(int64_t flush_ms);
   void fail(const std::string& why);
+  /// Where it connects to nobody answers, or one who refuses it (a user's error).
+  void not_there(const Error& why);
 
   void on_eager(const Head& head, const char* data, size_t size);
   ucs_status_t on_put(const PutHead& head, void* descriptor, size_t size);
@@ -88,6 +89,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   /// UCX gives back no more of it: it must live as long as the worker.
   bool is_abandoned() const { return is_over() && requests_ > 0; }
   bool is_over() const { return state_ == State::over; }
+  bool is_coming_up() const { return !is_ending() && !is_flushed_; }
   bool is_attended = false, is_owing = false;  // the net's marks
 
   /// Thread-safe.
@@ -150,9 +152,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool is_forgotten_ = false;
   size_t requests_ = 0;  // that UCX has not given back
   std::string why_;
-  int64_t began_us_ = 0;    // waiting for the peer: to answer, or to take
-  bool is_moving_ = false;  // it has taken something since the last look
-  int64_t closing_us_ = 0;  // where it closes: until when what was sent may go
+  bool is_refused_ = false;  // by the peer, for good
+  int64_t began_us_ = 0;     // waiting for the peer: to answer, or to take
+  bool is_moving_ = false;   // it has taken something since the last look
+  int64_t closing_us_ = 0;   // where it closes: until when what was sent may go
   Hello hello_;
   bool peer_takes_device_ = false;
   std::string peer_version_;

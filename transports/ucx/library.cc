@@ -34,7 +34,6 @@ constexpr std::pair<const char*, const char*> kSettings[] = {
     {"UCX_TCP_KEEPCNT", "3"},
     {"UCX_TCP_USER_TIMEOUT", "10s"},
     {"UCX_KEEPALIVE_INTERVAL", "5s"},
-    {"UCX_TCP_CM_REUSEADDR", "y"},  // a restarted head listens where it did
 };
 
 struct Loaded {

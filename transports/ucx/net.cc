@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
@@ -23,11 +24,13 @@ constexpr int64_t kSpinUs = 50;           // a sleeping thread answers ten times
 constexpr int64_t kAloneUs = 5;           // of these: then whoever has work goes first
 constexpr unsigned kProgressMost = 64;    // before calls are looked at again
 constexpr unsigned kBusyTurnsMost = 256;  // before the clock is
+constexpr int64_t kHearUs = 1000;
 constexpr int64_t kLookBusyMs = 20, kLookIdleMs = 100;
 
 }  // namespace
 
-Net::Net(const Library& library, const NetOptions& chosen) : ucx(library), options(chosen) {}
+Net::Net(const Library& library, const NetOptions& chosen)
+    : ucx(library), options(chosen), doors(*this) {}
 
 Result<std::shared_ptr<Net>> Net::start(const Library& ucx, const NetOptions& options) {
   std::shared_ptr<Net> net(new Net(ucx, options));
@@ -100,13 +103,14 @@ bool Net::run_now(std::function<void()> call) {
 bool Net::turn() {
   bool is_active = take_calls();
   is_active |= progress();
-  is_active |= let_in();
+  is_active |= doors.let_in();
   is_active |= tend();
   if (is_active) active_us_ = 0;
   if (is_active && ++busy_turns_ < kBusyTurnsMost) return true;
   busy_turns_ = 0;
   int64_t now_us = monotonic_us();
   if (now_us >= next_look_us_) look(now_us);
+  is_active |= hear(now_us);
   if (is_ending_ && channels_.empty()) {
     std::lock_guard lock(mutex_);
     is_stopped_ = calls_.empty();
@@ -142,6 +146,15 @@ bool Net::progress() {
   unsigned count = 0;
   while (count < kProgressMost && ucx.ucp_worker_progress(worker) != 0) count++;
   return count > 0;
+}
+
+// While there is work, the doors are looked at now and then.
+bool Net::hear(int64_t now_us) {
+  if (now_us < next_hear_us_ || doors.is_idle()) return false;
+  next_hear_us_ = now_us + kHearUs;
+  bool has_heard = doors.hear();
+  if (has_heard) next_hear_us_ = active_us_ = 0;
+  return has_heard;
 }
 
 void Net::add(const std::shared_ptr<Channel>& channel) {
@@ -185,6 +198,7 @@ bool Net::pay() {
 void Net::look(int64_t now_us) {
   bool is_busy = false;
   for (const auto& [key, channel] : channels_) is_busy |= channel->look(now_us);
+  doors.look(now_us);
   pay();
   next_look_us_ = now_us + (is_busy ? kLookBusyMs : kLookIdleMs) * kUsPerMs;
 }
@@ -196,9 +210,10 @@ void Net::sleep(int64_t now_us) {
     if (!calls_.empty()) return;
     is_sleeping_ = true;
   }
-  pollfd files[] = {{events_, POLLIN, 0}, {wake_, POLLIN, 0}};
+  pollfd files[] = {{events_, POLLIN, 0}, {wake_, POLLIN, 0}, {doors.events(), POLLIN, 0}};
   int64_t ms = std::clamp<int64_t>((next_look_us_ - now_us) / kUsPerMs, 1, kLookIdleMs);
-  ::poll(files, 2, static_cast<int>(ms));
+  ::poll(files, std::size(files), static_cast<int>(ms));
+  if ((files[2].revents & POLLIN) != 0) next_hear_us_ = 0;
   {
     std::lock_guard lock(mutex_);
     is_sleeping_ = false;
@@ -209,8 +224,7 @@ void Net::sleep(int64_t now_us) {
 
 void Net::end_all() {
   is_ending_ = true;
-  std::vector<std::shared_ptr<Door>> doors = doors_;
-  for (const auto& door : doors) close_door(*door);
+  doors.end();
   std::vector<std::shared_ptr<Channel>> channels;
   for (const auto& [key, channel] : channels_) channels.push_back(channel);
   for (const auto& channel : channels) channel->close(0);

@@ -13,26 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/address.hpp"
 #include "flow/transport.hpp"
+#include "transports/ucx/door.hpp"
+#include "transports/ucx/filter.hpp"
 #include "transports/ucx/library.hpp"
 
 namespace flow::ucx {
 
 class Channel;
 class Net;
-
-using Accept = std::function<std::shared_ptr<LinkHandler>(std::shared_ptr<Link>)>;
-
-/// Where links come in. Of the net thread.
-struct Door {
-  Net* net = nullptr;
-  ucp_listener_h listener = nullptr;
-  std::string address;
-  Accept accept;
-  std::deque<ucp_conn_request_h> requests;  // endpoints are made outside UCX's callback
-  bool is_letting_in = false, is_closed = false;
-};
 
 struct NetOptions : TransportOptions {
   bool is_loopback_only = false;
@@ -69,8 +58,9 @@ class Net : public std::enable_shared_from_this<Net> {
 
   // On the net thread only:
   ucp_worker_h worker = nullptr;
-  Result<std::shared_ptr<Door>> open_door(const Address& address, Accept accept);
-  void close_door(Door& door);
+  Doors doors;
+  /// UCX's own sockets hear those machines from now on.
+  Status trust(std::vector<Ip> ips);
   void add(const std::shared_ptr<Channel>& channel);
   void know(ucp_ep_h endpoint, Channel& channel) { by_endpoint_[endpoint] = &channel; }
   void forget(ucp_ep_h endpoint) { by_endpoint_.erase(endpoint); }
@@ -85,13 +75,12 @@ class Net : public std::enable_shared_from_this<Net> {
   Status open();
   Status open_context();
   Status open_worker();
+  Status guard(const std::vector<int>& before);
   void close();
   bool turn();
   bool take_calls();
   bool progress();
-  bool let_in();
-  void let_in(Door& door);
-  void let_in(Door& door, ucp_conn_request_h request);
+  bool hear(int64_t now_us);
   bool tend();
   void look(int64_t now_us);
   bool pay();
@@ -113,7 +102,8 @@ class Net : public std::enable_shared_from_this<Net> {
 
   ucp_context_h context_ = nullptr;
   int events_ = -1;  // the worker's
-  std::vector<std::shared_ptr<Door>> doors_;
+  Guard guard_;
+  int64_t next_hear_us_ = 0;
   std::unordered_map<Channel*, std::shared_ptr<Channel>> channels_;
   std::unordered_map<ucp_ep_h, Channel*> by_endpoint_;
   std::vector<std::shared_ptr<Channel>> abandoned_;

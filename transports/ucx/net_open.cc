@@ -1,10 +1,10 @@
-// How the net thread begins and ends, and where links come in.
+// How the net thread begins and ends.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "transports/ucx/channel.hpp"
-#include "transports/ucx/link.hpp"
 #include "transports/ucx/net.hpp"
 #include "transports/ucx/sockets.hpp"
 
@@ -14,14 +14,14 @@ namespace {
 
 constexpr const char* kLoopback = "lo";
 
-void on_request(ucp_conn_request_h request, void* door) {
-  static_cast<Door*>(door)->requests.push_back(request);
-}
+constexpr Ip kLoopbackIps[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1},
+                               {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
 
 }  // namespace
 
 Status Net::open() {
   Settings settings;  // the context and the worker read variables of their transports'
+  FLOW_TRY(doors.open());
   FLOW_TRY(open_context());
   return open_worker();
 }
@@ -60,11 +60,13 @@ Status Net::open_worker() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  std::vector<int> before = listening_sockets();
   ucs_status_t status = ucx.ucp_worker_create(context_, &params, &worker);
   if (status != UCS_OK) {
     worker = nullptr;
     return failed(status);
   }
+  if (!options.is_loopback_only) FLOW_TRY(guard(before));
   status = ucx.ucp_worker_get_efd(worker, &events_);
   if (status != UCS_OK) return failed(status);
   for (auto [id, call] : {std::pair{kEagerId, &Net::on_eager}, std::pair{kPutId, &Net::on_put}}) {
@@ -81,7 +83,24 @@ Status Net::open_worker() {
   return {};
 }
 
+// UCX has a listener of its own on each network: it hears nobody who has not proven himself here.
+Status Net::guard(const std::vector<int>& before) {
+  std::vector<int> opened;
+  for (int socket : listening_sockets()) {
+    if (std::find(before.begin(), before.end(), socket) == before.end()) opened.push_back(socket);
+  }
+  ucp_address_t* address = nullptr;
+  size_t size = 0;
+  ucs_status_t status = ucx.ucp_worker_get_address(worker, &address, &size);
+  if (status != UCS_OK)
+    return environment_error(fmt::format("UCX has no address: {}", ucx.text(status)));
+  Status watched = guard_.watch(opened, {reinterpret_cast<const char*>(address), size});
+  ucx.ucp_worker_release_address(worker, address);
+  return watched;
+}
+
 void Net::close() {
+  doors.end();
   if (worker != nullptr) ucx.ucp_worker_destroy(worker);
   if (context_ != nullptr) ucx.ucp_cleanup(context_);
   worker = nullptr;
@@ -89,82 +108,14 @@ void Net::close() {
   abandoned_.clear();
 }
 
-Result<std::shared_ptr<Door>> Net::open_door(const Address& address, Accept accept) {
-  auto socket = numeric_socket(address);
-  FLOW_TRY(socket);
-  if (options.is_loopback_only && !socket->is_loopback()) {
-    return user_error(fmt::format(
-        "cannot listen at {}: only 127.0.0.1 and ::1 may be listened at without a secret",
-        address_text(address)));
-  }
-  auto door = std::make_shared<Door>();
-  door->net = this;
-  door->accept = std::move(accept);
-  ucp_listener_params_t params{};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr.addr = socket->address();
-  params.sockaddr.addrlen = socket->size;
-  params.conn_handler.cb = on_request;
-  params.conn_handler.arg = door.get();
-  ucs_status_t status = ucx.ucp_listener_create(worker, &params, &door->listener);
-  if (status != UCS_OK) {
-    return environment_error(fmt::format(
-        "cannot listen at {}: {}. Is the port taken, or the address not this machine's?",
-        address_text(address), ucx.text(status)));
-  }
-  doors_.push_back(door);
-  ucp_listener_attr_t attributes{};
-  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  status = ucx.ucp_listener_query(door->listener, &attributes);
-  if (status != UCS_OK) {
-    close_door(*door);
-    return environment_error(fmt::format("cannot tell where UCX listens: {}", ucx.text(status)));
-  }
-  door->address = socket_text(attributes.sockaddr);
-  return door;
-}
-
-void Net::close_door(Door& door) {
-  door.is_closed = true;
-  if (door.listener == nullptr || door.is_letting_in) return;
-  for (ucp_conn_request_h request : door.requests) ucx.ucp_listener_reject(door.listener, request);
-  door.requests.clear();
-  ucx.ucp_listener_destroy(door.listener);
-  door.listener = nullptr;
-  std::erase_if(doors_, [&](const auto& each) { return each.get() == &door; });
-}
-
-bool Net::let_in() {
-  std::vector<std::shared_ptr<Door>> doors;
-  for (const auto& door : doors_) {
-    if (!door->requests.empty()) doors.push_back(door);
-  }
-  for (const auto& door : doors) let_in(*door);
-  return !doors.empty();
-}
-
-void Net::let_in(Door& door) {
-  door.is_letting_in = true;
-  while (!door.is_closed && !door.requests.empty()) {
-    ucp_conn_request_h request = door.requests.front();
-    door.requests.pop_front();
-    let_in(door, request);
-  }
-  door.is_letting_in = false;
-  if (door.is_closed) close_door(door);
-}
-
-void Net::let_in(Door& door, ucp_conn_request_h request) {
-  ucp_conn_request_attr_t attributes{};
-  attributes.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
-  ucs_status_t status = ucx.ucp_conn_request_query(request, &attributes);
-  std::string address = status == UCS_OK ? socket_text(attributes.client_address) : "a client";
-  auto channel = std::make_shared<Channel>(*this, address);
-  add(channel);
-  std::shared_ptr<LinkHandler> handler = door.accept(make_link(shared_from_this(), channel));
-  if (!handler) channel->fail("the link was refused here");
-  channel->set_handler(std::move(handler));
-  channel->accept(door, request);
+Status Net::trust(std::vector<Ip> ips) {
+  if (options.is_loopback_only) return {};
+  std::vector<Ip> own = own_ips();
+  bool is_here = std::any_of(ips.begin(), ips.end(), [&](const Ip& ip) {
+    return is_loopback(ip) || std::find(own.begin(), own.end(), ip) != own.end();
+  });
+  if (is_here) ips.insert(ips.end(), std::begin(kLoopbackIps), std::end(kLoopbackIps));
+  return guard_.let_in(ips);
 }
 
 }  // namespace flow::ucx

@@ -2,9 +2,12 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -15,8 +18,9 @@ namespace flow::ucx {
 
 namespace {
 
-constexpr uint32_t kLoopbackNet = 127;
-constexpr int kHostBits = 24;
+constexpr uint8_t kLoopbackNet = 127;
+constexpr uint8_t kMapped[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+constexpr Ip kLoopback6 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 
 Result<SocketAddress> look_up(const Address& address, int flags) {
   addrinfo hints{};
@@ -38,13 +42,86 @@ Result<SocketAddress> look_up(const Address& address, int flags) {
 
 }  // namespace
 
-bool SocketAddress::is_loopback() const {
+bool is_v4(const Ip& ip) { return std::memcmp(ip.data(), kMapped, sizeof kMapped) == 0; }
+
+bool is_loopback(const Ip& ip) {
+  return is_v4(ip) ? ip[sizeof kMapped] == kLoopbackNet : ip == kLoopback6;
+}
+
+bool SocketAddress::is_loopback() const { return ucx::is_loopback(ip()); }
+
+Ip SocketAddress::ip() const {
+  Ip ip{};
   if (storage.ss_family == AF_INET) {
     const auto& own = reinterpret_cast<const sockaddr_in&>(storage);
-    return ntohl(own.sin_addr.s_addr) >> kHostBits == kLoopbackNet;
+    std::memcpy(ip.data(), kMapped, sizeof kMapped);
+    std::memcpy(ip.data() + sizeof kMapped, &own.sin_addr, sizeof own.sin_addr);
+  } else if (storage.ss_family == AF_INET6) {
+    const auto& own = reinterpret_cast<const sockaddr_in6&>(storage);
+    std::memcpy(ip.data(), &own.sin6_addr, sizeof own.sin6_addr);
   }
-  const auto& own = reinterpret_cast<const sockaddr_in6&>(storage);
-  return storage.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&own.sin6_addr);
+  return ip;
+}
+
+uint16_t SocketAddress::port() const {
+  bool is_four = storage.ss_family == AF_INET;
+  return ntohs(is_four ? reinterpret_cast<const sockaddr_in&>(storage).sin_port
+                       : reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
+}
+
+void SocketAddress::set_port(uint16_t port) {
+  bool is_four = storage.ss_family == AF_INET;
+  (is_four ? reinterpret_cast<sockaddr_in&>(storage).sin_port
+           : reinterpret_cast<sockaddr_in6&>(storage).sin6_port) = htons(port);
+}
+
+namespace {
+
+SocketAddress unmapped(const SocketAddress& address) {
+  Ip ip = address.ip();
+  if (address.storage.ss_family != AF_INET6 || !is_v4(ip)) return address;
+  SocketAddress four;
+  auto& own = reinterpret_cast<sockaddr_in&>(four.storage);
+  own.sin_family = AF_INET;
+  std::memcpy(&own.sin_addr, ip.data() + sizeof kMapped, sizeof own.sin_addr);
+  four.size = sizeof own;
+  four.set_port(address.port());
+  return four;
+}
+
+/// What `ask`, getsockname or getpeername, says.
+template <typename Ask>
+SocketAddress end_of(int socket, Ask ask) {
+  SocketAddress end;
+  end.size = sizeof end.storage;
+  if (ask(socket, reinterpret_cast<sockaddr*>(&end.storage), &end.size) != 0) return {};
+  return unmapped(end);
+}
+
+}  // namespace
+
+SocketAddress own_end(int socket) { return end_of(socket, ::getsockname); }
+SocketAddress peer_end(int socket) { return end_of(socket, ::getpeername); }
+
+std::vector<Ip> own_ips() {
+  std::vector<Ip> ips;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return ips;
+  for (ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
+    int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress own;
+    std::memcpy(&own.storage, each->ifa_addr,
+                family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    const auto& six = reinterpret_cast<const sockaddr_in6&>(own.storage);
+    bool is_of_one_link = family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr);
+    Ip ip = own.ip();
+    bool is_known = std::find(ips.begin(), ips.end(), ip) != ips.end();
+    if (!own.is_loopback() && !is_of_one_link && !is_known) ips.push_back(ip);
+  }
+  ::freeifaddrs(all);
+  return ips;
 }
 
 Result<SocketAddress> numeric_socket(const Address& address) {

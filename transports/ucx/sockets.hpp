@@ -2,20 +2,39 @@
 #pragma once
 #include <sys/socket.h>
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/base/address.hpp"
 #include "flow/result.hpp"
 
 namespace flow::ucx {
 
+/// A machine's: of IPv6, or of IPv4 as ::ffff:a.b.c.d.
+using Ip = std::array<uint8_t, 16>;
+
+bool is_v4(const Ip& ip);
+bool is_loopback(const Ip& ip);
+
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
   bool is_loopback() const;
+  Ip ip() const;
+  uint16_t port() const;
+  void set_port(uint16_t port);
 };
+
+/// Of a socket's own end, and of its peer's; of no family where there is none. One of IPv4 is that
+/// on a socket of IPv6 too.
+SocketAddress own_end(int socket);
+SocketAddress peer_end(int socket);
+/// This machine's, but for loopback's and those that hold on one link alone.
+std::vector<Ip> own_ips();
 
 /// Of "10.0.0.7" and "::1"; an error for a name.
 Result<SocketAddress> numeric_socket(const Address& address);

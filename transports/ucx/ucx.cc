@@ -22,9 +22,13 @@ class UcxListener final : public Listener {
   UcxListener(std::shared_ptr<Net> net, std::shared_ptr<Door> door, std::string address)
       : net_(std::move(net)), door_(std::move(door)), address_(std::move(address)) {}
   ~UcxListener() override {
-    net_->run_now([this] { net_->close_door(*door_); });
+    net_->run_now([this] { net_->doors.close(door_); });
   }
   std::string address() const override { return address_; }
+  void tell_refusals(OnRefused on_refused) override {
+    net_->run(
+        [door = door_, on_refused = std::move(on_refused)] { door->on_refused = on_refused; });
+  }
 
  private:
   std::shared_ptr<Net> net_;
@@ -45,7 +49,7 @@ class UcxTransport final : public Transport {
     Result<std::shared_ptr<Door>> door = internal_error("the net thread has ended");
     std::string listens_at;
     net_->run_now([&] {
-      door = net_->open_door(*parsed, std::move(accept));
+      door = net_->doors.listen(*parsed, std::move(accept));
       if (door.ok()) listens_at = (*door)->address;
     });
     FLOW_TRY(door);
@@ -79,7 +83,7 @@ class UcxTransport final : public Transport {
         channel->fail(
             "only addresses of this machine, 127.0.0.1 and ::1, are used without a secret");
       } else {
-        channel->connect((*socket).address(), (*socket).size);
+        net.doors.visit(*socket, channel);
       }
     });
   }

@@ -33,7 +33,8 @@ class LinkHandler {
   /// The peer answered. Frames may be sent before: they wait.
   virtual void on_up() {}
   virtual void on_frame(std::string_view frame) = 0;
-  /// Called once, last. `why` is what ended the link, in words; after close() it says that.
+  /// Called once, last. `why` is what ended the link, in words; after close() it says that. It is a
+  /// user's error where the peer was there and refused the link: asking again changes nothing.
   virtual void on_down(const Error& why) = 0;
 };
 
@@ -70,12 +71,19 @@ class Listener {
   /// Waits for an `accept` under way; no link comes in any more, those there are stay.
   virtual ~Listener() = default;
   virtual std::string address() const = 0;  // "127.0.0.1:41231", whose port is never 0
+  /// Told of those who came and were no link of ours, by a transport that asks them for its key, on
+  /// its thread. Until it is called nobody is told.
+  using OnRefused = std::function<void(const std::string& address, const std::string& why)>;
+  virtual void tell_refusals(OnRefused) {}
 };
 
 struct TransportOptions {
   /// A link whose peer takes nothing of what is sent for so long is down; so is one that does not
   /// come up in that time.
   int64_t deadline_ms = 10'000;
+  /// A transport between processes hears only of those who hold this too; "" where anybody may
+  /// come. That is for its own safety: a link authenticates nobody all the same.
+  std::string key;
 };
 
 /// Thread-safe. Its destructor ends its links, whose on_down is called before it returns; what is

@@ -1,0 +1,338 @@
+// The door before UCX: who comes in, who does not, and that UCX's own sockets hear nobody else.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/transports/kinds.hpp"
+
+#if FLOW_TEST_UCX
+
+#include "engine/base/address.hpp"
+#include "transports/ucx/door_talk.hpp"
+#include "transports/ucx/filter.hpp"
+
+using namespace flow;
+using namespace flow::ucx;
+using Catch::Contains;
+
+namespace {
+
+Ip v4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
+  return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d};
+}
+
+/// Two sides, and what is on its way from one to the other.
+struct Talks {
+  Talks(const std::string& server_key, const std::string& client_key)
+      : server(Talk::Side::server, server_key, {v4(10, 0, 0, 1)}),
+        client(Talk::Side::client, client_key, {v4(10, 0, 0, 2), v4(10, 1, 0, 2)}),
+        to_server(client.hello()) {}
+  /// Until neither says anything more.
+  void run(size_t piece = 1 << 20) {
+    while (!to_server.empty() || !to_client.empty()) {
+      pass(to_server, piece, server, to_client, server_status);
+      pass(to_client, piece, client, to_server, client_status);
+    }
+  }
+  static void pass(std::string& from, size_t piece, Talk& to, std::string& back, Status& status) {
+    std::string bytes = from.substr(0, piece);
+    from.erase(0, bytes.size());
+    if (status.ok()) status = to.take(bytes, back);
+  }
+
+  Talk server, client;
+  std::string to_server, to_client;
+  Status server_status, client_status;
+};
+
+int listening_at(const char* host) {
+  int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  ::inet_pton(AF_INET, host, &own.sin_addr);
+  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&own), sizeof own) == 0);
+  REQUIRE(::listen(socket, 8) == 0);
+  return socket;
+}
+
+/// Whether who comes from `host` is connected, or hears nothing.
+bool is_heard(const SocketAddress& at, const char* host) {
+  int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  ::inet_pton(AF_INET, host, &own.sin_addr);
+  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&own), sizeof own) == 0);
+  bool is_there = ::connect(socket, at.address(), at.size) == 0;
+  pollfd file{socket, POLLOUT, 0};
+  if (!is_there && errno == EINPROGRESS && ::poll(&file, 1, 300) == 1) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+    is_there = error == 0;
+  }
+  ::close(socket);
+  return is_there;
+}
+
+std::unique_ptr<Transport> with_key(const std::string& key, bool is_loopback_only = true) {
+  TransportOptions options;
+  options.key = key;
+  auto made = make_ucx_transport(options, is_loopback_only);
+  REQUIRE(made.ok());
+  return std::move(*made);
+}
+
+/// A listener, those who came in, and those who did not.
+struct Reception {
+  explicit Reception(Transport& transport) {
+    auto opened = transport.listen("127.0.0.1:0", [this](std::shared_ptr<Link> link) {
+      return signal.with([&] {
+        links.push_back(std::move(link));
+        return handler;
+      });
+    });
+    REQUIRE(opened.ok());
+    listener = std::move(*opened);
+    listener->tell_refusals([this](const std::string& from, const std::string& why) {
+      signal.with([&] { refused.push_back(from + " " + why); });
+    });
+  }
+  size_t came() {
+    return signal.with([&] { return links.size(); });
+  }
+  std::string refusal() {
+    REQUIRE(signal.wait([&] { return !refused.empty(); }));
+    return signal.with([&] { return refused.back(); });
+  }
+
+  Signal signal;
+  std::shared_ptr<Recorder> handler = std::make_shared<Recorder>();
+  std::vector<std::shared_ptr<Link>> links;
+  std::vector<std::string> refused;
+  std::unique_ptr<Listener> listener;
+};
+
+int plain_client(const std::string& address) {
+  auto parsed = parse_address(address);
+  auto to = numeric_socket(*parsed);
+  int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(::connect(socket, to->address(), to->size) == 0);
+  return socket;
+}
+
+}  // namespace
+
+TEST_CASE("Two that hold one key prove it, and the client is told where to go") {
+  for (const char* key : {"", "the key"}) {
+    for (size_t piece : {1, 3, 50, 4096}) {
+      CAPTURE(key, piece);
+      Talks talks(key, key);
+      talks.run(piece);
+      REQUIRE(talks.server_status.ok());
+      REQUIRE(talks.server.is_proven());
+      CHECK(talks.client.is_proven());
+      CHECK(talks.client.port() == 0);
+      CHECK(talks.server.peer_ips() == std::vector<Ip>{v4(10, 0, 0, 2), v4(10, 1, 0, 2)});
+      CHECK(talks.client.peer_ips() == std::vector<Ip>{v4(10, 0, 0, 1)});
+      talks.to_client = talks.server.place(41'231);
+      talks.run(piece);
+      CHECK(talks.client_status.ok());
+      CHECK(talks.client.port() == 41'231);
+    }
+  }
+}
+
+TEST_CASE("Another key at the door is told on both sides") {
+  Talks talks("one", "another");
+  talks.run();
+  CHECK_FALSE(talks.server.is_proven());
+  CHECK_FALSE(talks.client.is_proven());
+  REQUIRE_FALSE(talks.server_status.ok());
+  REQUIRE_FALSE(talks.client_status.ok());
+  CHECK_THAT(talks.server_status.error().message, Contains("did not prove"));
+  CHECK_THAT(talks.client_status.error().message, Contains("did not prove"));
+}
+
+TEST_CASE("A key on one side of the door alone is told on both") {
+  Talks talks("", "a key");
+  talks.run();
+  CHECK_THAT(talks.server_status.error().message, Contains("it has a secret and this has none"));
+  CHECK_THAT(talks.client_status.error().message, Contains("it has no secret and this has one"));
+  CHECK_FALSE(talks.server.is_proven());
+  CHECK_FALSE(talks.client.is_proven());
+}
+
+TEST_CASE("What was said at another door, or comes back, or was changed, proves nothing") {
+  Talks first("key", "key");
+  std::string said = first.client.hello(), reply, proof;
+  REQUIRE(first.server.take(said, reply).ok());
+  REQUIRE(first.client.take(reply, proof).ok());
+  SECTION("said again") {
+    Talk second(Talk::Side::server, "key", {});
+    std::string ignored;
+    REQUIRE(second.take(said, ignored).ok());
+    CHECK_FALSE(second.take(proof, ignored).ok());
+    CHECK_FALSE(second.is_proven());
+  }
+  SECTION("reflected: the server's own proof, as the client's") {
+    std::string ignored, of_server = reply.substr(reply.size() - proof.size());
+    CHECK_FALSE(first.server.take(of_server, ignored).ok());
+    CHECK_FALSE(first.server.is_proven());
+  }
+  SECTION("reflected: the client's own hello") {
+    Talk client(Talk::Side::client, "key", {});
+    std::string ignored;
+    CHECK_FALSE(client.take(client.hello(), ignored).ok());
+    CHECK(ignored.empty());
+  }
+  SECTION("each byte of the proof, changed") {
+    for (size_t i = 4; i < proof.size(); i++) {
+      CAPTURE(i);
+      Talk server = first.server;
+      std::string changed = proof, ignored;
+      changed[i] ^= 1;
+      CHECK_FALSE(server.take(changed, ignored).ok());
+    }
+  }
+  SECTION("another place") {
+    std::string ignored;
+    REQUIRE(first.server.take(proof, ignored).ok());
+    std::string place = first.server.place(7700);
+    place[4] ^= 1;
+    CHECK_FALSE(first.client.take(place, ignored).ok());
+    CHECK(first.client.port() == 0);
+  }
+}
+
+TEST_CASE("Who speaks something else at a door is refused by what he first says") {
+  for (const std::string& said :
+       {std::string(64, '\0'), std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), pattern(9'000, 7),
+        std::string("\xff\xff\xff\xff", 4)}) {
+    Talk server(Talk::Side::server, "key", {});
+    std::string reply;
+    Status status = server.take(said, reply);
+    REQUIRE_FALSE(status.ok());
+    CHECK_THAT(status.error().message, Contains("no greeting of flow"));
+    CHECK(reply.empty());
+  }
+}
+
+TEST_CASE("A later version at the door is told as one") {
+  Talk server(Talk::Side::server, "key", {}), client(Talk::Side::client, "key", {});
+  std::string later = client.hello(), reply;
+  later[4 + 8]++;
+  Status status = server.take(later, reply);
+  REQUIRE_FALSE(status.ok());
+  CHECK_THAT(status.error().message, Contains("as of version 2"));
+  CHECK(reply == server.hello());
+}
+
+TEST_CASE("A socket with a filter hears those machines alone") {
+  int socket = listening_at("127.0.0.1");
+  SocketAddress at = own_end(socket);
+  CHECK(is_heard(at, "127.0.0.9"));
+  REQUIRE(hear_only(socket, {}).ok());
+  CHECK_FALSE(is_heard(at, "127.0.0.9"));
+  std::vector<Ip> ips;
+  for (uint8_t i = 0; i < 200; i++) {
+    ips.push_back(v4(127, 0, 1, i));
+    ips.push_back({0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, i});
+  }
+  REQUIRE(hear_only(socket, ips).ok());
+  CHECK(is_heard(at, "127.0.1.0"));
+  CHECK(is_heard(at, "127.0.1.199"));
+  CHECK_FALSE(is_heard(at, "127.0.1.200"));
+  ::close(socket);
+}
+
+TEST_CASE("A guard hears whoever was let in last, of those sockets that are in the address") {
+  int mine = listening_at("127.0.0.1"), other = listening_at("127.0.0.1");
+  auto port = own_end(mine).port();
+  std::string address = "UCX";
+  address += static_cast<char>(port >> 8);
+  address += static_cast<char>(port & 0xff);
+  Guard guard;
+  REQUIRE(guard.watch({mine, other}, address).ok());
+  CHECK_FALSE(is_heard(own_end(mine), "127.0.0.1"));
+  CHECK(is_heard(own_end(other), "127.0.0.1"));
+  for (size_t i = 0; i < kFilterIpsMax + 10; i++) {
+    auto low = static_cast<uint8_t>(i & 0xff), high = static_cast<uint8_t>(i >> 8);
+    REQUIRE(guard.let_in({v4(127, 1, high, low)}).ok());
+  }
+  CHECK(is_heard(own_end(mine), "127.1.1.140"));
+  CHECK(is_heard(own_end(mine), "127.1.0.20"));
+  CHECK_FALSE(is_heard(own_end(mine), "127.1.0.2"));
+  ::close(mine);
+  ::close(other);
+}
+
+TEST_CASE("Links come up between those who hold one key, and are refused to others") {
+  auto server = with_key("one");
+  Reception reception(*server);
+  auto right = with_key("one"), wrong = with_key("another"), none = with_key("");
+  auto up = std::make_shared<Recorder>(), down = std::make_shared<Recorder>();
+  SECTION("the same") {
+    auto link = right->connect(reception.listener->address(), up);
+    REQUIRE(link.ok());
+    CHECK(up->wait_up());
+    (*link)->send("in");
+    CHECK(reception.handler->wait_frames(1));
+  }
+  SECTION("another") {
+    auto link = wrong->connect(reception.listener->address(), down);
+    CHECK_THAT(down->wait_down(), Contains("did not prove that it knows the cluster's secret"));
+    CHECK_THAT(reception.refusal(), Contains("did not prove"));
+    CHECK(reception.came() == 0);
+  }
+  SECTION("none") {
+    auto link = none->connect(reception.listener->address(), down);
+    CHECK_THAT(down->wait_down(), Contains("it has a secret and this has none"));
+    CHECK_THAT(reception.refusal(), Contains("it has no secret and this has one"));
+  }
+  SECTION("no flow at all") {
+    int socket = plain_client(reception.listener->address());
+    REQUIRE(::send(socket, "hello, who is there?", 20, MSG_NOSIGNAL) == 20);
+    CHECK_THAT(reception.refusal(), Contains("no greeting of flow"));
+    ::close(socket);
+  }
+}
+
+TEST_CASE("Many who say nothing keep nobody out") {
+  auto server = with_key("key"), client = with_key("key");
+  Reception reception(*server);
+  std::vector<int> sockets;
+  for (size_t i = 0; i < kVisitsMax + 20; i++)
+    sockets.push_back(plain_client(reception.listener->address()));
+  auto up = std::make_shared<Recorder>();
+  auto link = client->connect(reception.listener->address(), up);
+  REQUIRE(link.ok());
+  CHECK(up->wait_up());
+  for (int socket : sockets) ::close(socket);
+}
+
+TEST_CASE("UCX's own sockets hear machines that have proven themselves, and no others") {
+  std::vector<int> before = listening_sockets();
+  auto server = with_key("key", false);
+  std::vector<SocketAddress> of_ucx;
+  for (int socket : listening_sockets()) {
+    bool is_new = std::find(before.begin(), before.end(), socket) == before.end();
+    bool is_loopback = own_end(socket).is_loopback();
+    if (is_new && is_loopback) of_ucx.push_back(own_end(socket));
+  }
+  REQUIRE_FALSE(of_ucx.empty());
+  for (const SocketAddress& at : of_ucx) CHECK_FALSE(is_heard(at, "127.0.0.1"));
+  Reception reception(*server);
+  auto client = with_key("key", false);
+  auto up = std::make_shared<Recorder>();
+  auto link = client->connect(reception.listener->address(), up);
+  REQUIRE(link.ok());
+  REQUIRE(up->wait_up());
+  for (const SocketAddress& at : of_ucx) {
+    CHECK(is_heard(at, "127.0.0.1"));
+    CHECK_FALSE(is_heard(at, "127.0.0.77"));
+  }
+}
+
+#endif

@@ -1,0 +1,163 @@
+#include "transports/ucx/door_talk.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/hmac.hpp"
+#include "engine/base/ids.hpp"
+
+namespace flow::ucx {
+
+namespace {
+
+constexpr uint64_t kMagic = 0x726f6f64776f6c66;  // "flowdoor"
+constexpr size_t kNonceBytes = 32;
+
+/// In the machine's own byte order: a version notices another.
+struct HelloHead {
+  uint64_t magic = kMagic;
+  uint32_t version = kDoorVersion;
+  uint8_t has_key = 0;
+  uint8_t ips = 0;  // that follow
+  uint16_t unused = 0;
+  uint64_t nonce[kNonceBytes / sizeof(uint64_t)] = {};
+};
+static_assert(sizeof(HelloHead) == 16 + kNonceBytes);
+
+constexpr size_t kMessageMax = sizeof(HelloHead) + kTalkIpsMax * sizeof(Ip);
+constexpr size_t kDigestBytes = sizeof(Digest::bytes);
+
+/// Each message goes behind its size.
+std::string framed(std::string_view message) {
+  auto size = static_cast<uint32_t>(message.size());
+  std::string text(sizeof size, '\0');
+  std::memcpy(text.data(), &size, sizeof size);
+  return text.append(message);
+}
+
+std::string encode(bool has_key, const std::vector<Ip>& ips) {
+  HelloHead head;
+  head.has_key = has_key ? 1 : 0;
+  head.ips = static_cast<uint8_t>(std::min(ips.size(), kTalkIpsMax));
+  for (uint64_t& word : head.nonce) word = random_u64();
+  std::string message(reinterpret_cast<const char*>(&head), sizeof head);
+  for (size_t i = 0; i < head.ips; i++)
+    message.append(reinterpret_cast<const char*>(ips[i].data()), ips[i].size());
+  return framed(message);
+}
+
+Error no_flow() {
+  return user_error(
+      "what came is no greeting of flow: is another program at that address, or an older flow?");
+}
+
+}  // namespace
+
+Talk::Talk(Side side, std::string key, const std::vector<Ip>& own)
+    : side_(side), key_(std::move(key)), ours_(encode(!key_.empty(), own)) {}
+
+Digest Talk::mac(std::string_view what, std::string_view more) const {
+  bool is_client = side_ == Side::client;
+  return hmac_sha256(
+      key_, fmt::format("flow door {} {}\n{}{}{}", kDoorVersion, what, is_client ? ours_ : theirs_,
+                        is_client ? theirs_ : ours_, more));
+}
+
+std::string Talk::proof(Side side) const {
+  return std::string(mac(side == Side::client ? "client" : "server").view());
+}
+
+Status Talk::take(std::string_view bytes, std::string& reply) {
+  came_ += bytes;
+  uint32_t size = 0;
+  while (came_.size() >= sizeof size) {
+    std::memcpy(&size, came_.data(), sizeof size);
+    if (size > kMessageMax) return no_flow();
+    if (came_.size() - sizeof size < size) break;
+    std::string message = came_.substr(sizeof size, size);
+    came_.erase(0, sizeof size + size);
+    FLOW_TRY(take_message(message, reply));
+  }
+  return {};
+}
+
+Status Talk::take_message(std::string_view message, std::string& reply) {
+  switch (step_) {
+    case Step::hello:
+      return take_hello(message, reply);
+    case Step::proof:
+      return take_proof(message);
+    case Step::place:
+      return take_place(message);
+    case Step::over:
+      return user_error("it said more than there is to say");
+  }
+  return no_flow();
+}
+
+Status Talk::take_hello(std::string_view message, std::string& reply) {
+  HelloHead head;
+  constexpr size_t kAlways = sizeof head.magic + sizeof head.version;
+  if (message.size() < kAlways) return no_flow();
+  std::memcpy(static_cast<void*>(&head), message.data(), std::min(message.size(), sizeof head));
+  if (head.magic != kMagic) return no_flow();
+  if (side_ == Side::server) reply += ours_;
+  if (head.version != kDoorVersion) {
+    return user_error(
+        fmt::format("it runs another version of flow: it greets as of version {}, this as of "
+                    "version {}. Install one flow on both",
+                    head.version, kDoorVersion));
+  }
+  if (head.ips > kTalkIpsMax || head.has_key > 1 ||
+      message.size() != sizeof head + head.ips * sizeof(Ip))
+    return no_flow();
+  theirs_ = framed(message);
+  if (theirs_ == ours_)
+    return user_error("what this process said came back to it: it has called itself");
+  bool has_key = !key_.empty();
+  if ((head.has_key != 0) != has_key) {
+    return user_error(
+        fmt::format("it has {} secret and this has {}: give both the same file with --secret-file",
+                    has_key ? "no" : "a", has_key ? "one" : "none"));
+  }
+  peer_ips_.resize(head.ips);
+  if (head.ips > 0)
+    std::memcpy(peer_ips_.data(), message.data() + sizeof head, head.ips * sizeof(Ip));
+  reply += framed(proof(side_));
+  step_ = Step::proof;
+  return {};
+}
+
+Status Talk::take_proof(std::string_view message) {
+  Side theirs = side_ == Side::client ? Side::server : Side::client;
+  if (!is_same_secretly(message, proof(theirs))) {
+    return user_error(
+        key_.empty() ? "its proof does not fit what it said: what was sent was changed on the way"
+                     : "it did not prove that it knows the cluster's secret: its --secret-file is "
+                       "another than this one's, or somebody changes what is sent");
+  }
+  step_ = side_ == Side::client ? Step::place : Step::over;
+  return {};
+}
+
+std::string Talk::place(uint16_t port) const {
+  std::string message(reinterpret_cast<const char*>(&port), sizeof port);
+  Digest proven = mac("place", message);
+  return framed(message.append(proven.view()));
+}
+
+Status Talk::take_place(std::string_view message) {
+  if (message.size() != sizeof port_ + kDigestBytes) return no_flow();
+  std::string_view port = message.substr(0, sizeof port_);
+  if (!is_same_secretly(message.substr(sizeof port_), mac("place", port).view()))
+    return user_error("where UCX awaits this process was changed on the way");
+  std::memcpy(&port_, port.data(), sizeof port_);
+  if (port_ == 0) return no_flow();
+  step_ = Step::over;
+  return {};
+}
+
+}  // namespace flow::ucx
