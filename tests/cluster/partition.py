@@ -2,12 +2,29 @@
 """Machines that lose each other for a while."""
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 
 import contents
 import machines
 from cluster_place import train_script
+
+
+# What a stranger does: prints each place of its arguments where it was heard, and has said something wrong.
+KNOCK = r"""
+import socket, sys
+for place in sys.argv[1:]:
+    host, port = place.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=0.5) as link:
+            link.sendall(bytes(64))
+            print(place)
+    except OSError:
+        pass
+"""
 
 
 class Partition(machines.MachinesPlace):
@@ -75,6 +92,26 @@ class Partition(machines.MachinesPlace):
         done = self.end(self.start_on("other", "head", "--listen", self.machines.address("other") + ":0"))
         self.exits(4, done, "has a writer already")
         self.head_process.send_signal(signal.SIGCONT)
+        self.open("gate")
+        self.ends_with_one_attempt_each(client)
+
+    def listening(self, process):
+        """Ports of the machine that it runs on."""
+        with open("/proc/%d/net/tcp" % process.pid) as table:
+            return re.findall(r"^ *\d+: [0-9A-F]{8}:([0-9A-F]{4}) 0+:0000 0A ", table.read(), re.M)
+
+    def test_strangers_are_heard_at_the_doors_alone_and_harm_nobody(self):
+        self.cluster(["a", "b"])
+        client = self.run_holds()
+        self.machines.join("stranger")
+        places = {}
+        for name, process in (("head", self.head_process), ("a", self.workers["a"])):
+            places[name] = ["%s:%d" % (self.machines.address(name), int(port, 16)) for port in self.listening(process)]
+            self.assertGreater(len(places[name]), 1, "UCX listens too")
+        told = subprocess.run(["ip", "netns", "exec", self.machines.of("stranger"), sys.executable, "-c", KNOCK, *places["head"], *places["a"]],
+                              stdout=subprocess.PIPE, check=True, text=True).stdout.split()
+        self.assertEqual([place for place in told if place in places["head"]], ["%s:%d" % (self.address, self.port)])
+        self.assertEqual(len(told), 2, told)
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
