@@ -236,14 +236,14 @@ TEST_CASE("A socket with a filter hears those machines alone") {
   REQUIRE(hear_only(socket, {}).ok());
   CHECK_FALSE(is_heard(at, "127.0.0.9"));
   std::vector<Ip> ips;
-  for (uint8_t i = 0; i < 200; i++) {
+  for (uint8_t i = 0; i < 30; i++) {
     ips.push_back(v4(127, 0, 1, i));
     ips.push_back({0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, i});
   }
   REQUIRE(hear_only(socket, ips).ok());
   CHECK(is_heard(at, "127.0.1.0"));
-  CHECK(is_heard(at, "127.0.1.199"));
-  CHECK_FALSE(is_heard(at, "127.0.1.200"));
+  CHECK(is_heard(at, "127.0.1.29"));
+  CHECK_FALSE(is_heard(at, "127.0.1.30"));
   ::close(socket);
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -138,7 +139,13 @@ Status Guard::let_in(const std::vector<Ip>& ips) {
     ips_.push_back(ip);
   }
   while (ips_.size() > kFilterIpsMax) ips_.pop_front();
-  return apply();
+  Status applied = apply();
+  while (!applied.ok() && ips_.size() > ips.size()) {  // net.core.optmem_max is small
+    size_t others = ips_.size() - ips.size();
+    ips_.erase(ips_.begin(), ips_.begin() + static_cast<std::ptrdiff_t>((others + 1) / 2));
+    applied = apply();
+  }
+  return applied;
 }
 
 Status Guard::apply() const {

@@ -20,13 +20,13 @@ constexpr size_t kFilterIpsMax = 400;
 std::vector<int> listening_sockets();
 
 /// What the lasting sockets of a UCX worker hear: machines that have proven themselves, the last
-/// kFilterIpsMax of their addresses.
+/// kFilterIpsMax of their addresses, or fewer where the kernel has no room for so many.
 class Guard {
  public:
   /// Of those of `sockets` that listen at a port that is in the worker's packed address. They hear
   /// nobody yet.
   Status watch(const std::vector<int>& sockets, std::string_view worker_address);
-  Status let_in(const std::vector<Ip>& ips);
+  Status let_in(const std::vector<Ip>& ips);  // of one machine
 
  private:
   Status apply() const;
