@@ -11,6 +11,8 @@ namespace {
 
 using namespace flow::ucx;
 
+constexpr size_t kProofBytes = 4 + 32;  // behind its size
+
 /// One side, what the other has said to it, what of that is on its way, and what it heard.
 struct Side {
   explicit Side(Talk&& own) : talk(std::move(own)) {}
@@ -46,7 +48,8 @@ void hear(Side& side, std::string_view bytes, Side& other) {
   side.heard += bytes;
   side.has_failed = !side.talk.take(bytes, reply).ok();
   other.say(reply);
-  bool is_deceived = !side.heard.starts_with(side.said) && !side.said.starts_with(side.heard);
+  size_t told = other.talk.hello().size() + kProofBytes;  // what it takes to prove something
+  bool is_deceived = side.heard.substr(0, told) != side.said.substr(0, told);
   if (is_deceived && !was_proven && side.talk.is_proven()) __builtin_trap();
 }
 
