@@ -11,33 +11,15 @@
 
 #include "engine/base/files.hpp"
 #include "engine/cluster/content/transfer.hpp"
+#include "tests/fuzz/input.hpp"
 
 namespace {
 
 using namespace flow;
 using namespace flow::cluster;
+using flow::fuzz::Input;
 
 const auto kQuiet = google::protobuf::SetLogHandler(nullptr);
-
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : at_(data), end_(data + size) {}
-  bool is_empty() const { return at_ == end_; }
-  uint8_t byte() { return is_empty() ? uint8_t{0} : *at_++; }
-  uint64_t number() {
-    uint64_t number = 0;
-    for (int count = byte() % 9; count > 0; count--) number = number << 8 | byte();
-    return number;
-  }
-  std::string bytes(size_t size) {
-    std::string taken;
-    while (taken.size() < size && !is_empty()) taken += static_cast<char>(byte());
-    return taken;
-  }
-
- private:
-  const uint8_t *at_, *end_;
-};
 
 /// Keeps what is awaited and put, until the story says what becomes of it.
 class FakeLink final : public Link {

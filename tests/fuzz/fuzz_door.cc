@@ -5,11 +5,13 @@
 #include <string_view>
 #include <utility>
 
+#include "tests/fuzz/input.hpp"
 #include "transports/ucx/door_talk.hpp"
 
 namespace {
 
 using namespace flow::ucx;
+using flow::fuzz::Input;
 
 constexpr size_t kProofBytes = 4 + 32;  // behind its size
 
@@ -24,21 +26,6 @@ struct Side {
   Talk talk;
   std::string said, to_hear, heard;
   bool has_failed = false;
-};
-
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : at_(data), end_(data + size) {}
-  bool is_empty() const { return at_ == end_; }
-  uint8_t byte() { return is_empty() ? uint8_t{0} : *at_++; }
-  std::string bytes(size_t size) {
-    std::string taken;
-    while (taken.size() < size && !is_empty()) taken += static_cast<char>(byte());
-    return taken;
-  }
-
- private:
-  const uint8_t *at_, *end_;
 };
 
 void hear(Side& side, std::string_view bytes, Side& other) {

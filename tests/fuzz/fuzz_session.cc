@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "engine/cluster/session.hpp"
+#include "tests/fuzz/input.hpp"
 
 namespace {
 
 using namespace flow::cluster;
+using flow::fuzz::Input;
 
 // An input must do the same each time: this stands for the system's randomness.
 uint64_t random_state = 0;
@@ -39,26 +41,6 @@ std::shared_ptr<const Secret> secret_of(uint8_t byte) {
   secret->bytes.fill(byte);
   return secret;
 }
-
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : at_(data), end_(data + size) {}
-  bool is_empty() const { return at_ == end_; }
-  uint8_t byte() { return is_empty() ? uint8_t{0} : *at_++; }
-  std::string bytes(size_t size) {
-    std::string taken;
-    while (taken.size() < size && !is_empty()) taken += static_cast<char>(byte());
-    return taken;
-  }
-  int64_t number() {
-    uint64_t number = 0;
-    for (int i = 0; i < 8; i++) number = number << 8 | byte();
-    return static_cast<int64_t>(number);
-  }
-
- private:
-  const uint8_t *at_, *end_;
-};
 
 class Story {
  public:
@@ -183,7 +165,7 @@ class Story {
   }
   void tick(Input& in) {
     uint8_t step = in.byte();
-    now_us_ = step == 255 ? in.number()
+    now_us_ = step == 255 ? static_cast<int64_t>(in.number(8))
                           : static_cast<int64_t>(static_cast<uint64_t>(now_us_) + step * 10'000u);
     Outcome out;
     head_->tick(now_us_, out);
