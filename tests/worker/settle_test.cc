@@ -92,6 +92,18 @@ return flow.pipeline("p", {}, function() return task() end)
   return order;
 }
 
+/// How it ends that is settled once it has begun.
+Report::Outcome end_of_settled(AttemptOrder order) {
+  Place place;
+  Told told;
+  auto worker = worker_in(place, told);
+  core::AttemptId id = order.id;
+  worker->start({std::move(order)});
+  told.wait_begun();
+  worker->settle(id);
+  return told.wait_end();
+}
+
 }  // namespace
 
 TEST_CASE("an attempt that is settled ends when all that it asked to keep is written") {
@@ -115,29 +127,14 @@ TEST_CASE("an attempt that is settled ends when all that it asked to keep is wri
 }
 
 TEST_CASE("an attempt that is settled with nothing to be written ends at once") {
-  Place place;
-  Told told;
-  auto worker = worker_in(place, told);
-  AttemptOrder order = idle_order();
-  core::AttemptId id = order.id;
-  worker->start({std::move(order)});
-  told.wait_begun();
-  worker->settle(id);
-  CHECK(told.wait_end() == Report::Outcome::stopped);
+  CHECK(end_of_settled(idle_order()) == Report::Outcome::stopped);
 }
 
 TEST_CASE("a command that is settled ends at once") {
-  Place place;
-  Told told;
-  auto worker = worker_in(place, told);
   AttemptOrder order =
       test::shell_order(0, "trap '' TERM; echo begun; while true; do sleep 1; done");
   order.grace_ms = kHour;
-  core::AttemptId id = order.id;
-  worker->start({std::move(order)});
-  told.wait_begun();
-  worker->settle(id);
-  CHECK(told.wait_end() == Report::Outcome::stopped);
+  CHECK(end_of_settled(std::move(order)) == Report::Outcome::stopped);
 }
 
 TEST_CASE("what is not written within the grace is not waited for") {
