@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "engine/base/clock.hpp"
@@ -19,7 +18,6 @@ namespace flow {
 
 namespace {
 
-constexpr int64_t kRetryFirstMs = 50, kRetryLastMs = 2'000;
 /// Who was asked for a run and has gone before its answer is asked again for so long; so is one
 /// whose answer is all that is missing at the end.
 constexpr int64_t kAskAgainMs = 30'000;
@@ -274,12 +272,10 @@ Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Fil
   return link.receive();
 }
 
-bool AwayEngine::pause(int tries, const Followed* followed) {
-  constexpr int kDoublings = 10;
-  int64_t longest = std::min(kRetryLastMs, kRetryFirstMs << std::min(tries, kDoublings));
-  auto ms = longest / 2 + static_cast<int64_t>(random_u64() % static_cast<uint64_t>(longest / 2));
+bool AwayEngine::pause(cluster::Retries& retries, const Followed* followed) {
+  std::chrono::milliseconds pause(retries.pause_ms(random_u64()));
   std::unique_lock lock(mutex_);
-  wake_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return quit_; });
+  wake_.wait_for(lock, pause, [this] { return quit_; });
   return !quit_ && (followed == nullptr || !followed->is_left);
 }
 
@@ -292,7 +288,8 @@ std::shared_ptr<detail::RunState> AwayEngine::start(const char* verb, Fields fie
   std::shared_ptr<FrameLink> link = value_or_throw(uplink_->connect());
   auto reply = begin(*link, request, files);
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
-  for (int tries = 0; !reply.ok() && monotonic_us() < until && pause(tries, nullptr); tries++) {
+  cluster::Retries retries;
+  while (!reply.ok() && monotonic_us() < until && pause(retries, nullptr)) {
     auto again = uplink_->connect();
     if (!again.ok()) continue;
     link = std::move(*again);
@@ -354,7 +351,8 @@ std::shared_ptr<FrameLink> AwayEngine::come_back(const std::shared_ptr<detail::R
                                         {"tells", true},
                                         {"heard", static_cast<int64_t>(heard)},
                                         {"submission", submission_to_value(followed->submission)}});
-  for (int tries = 0; pause(tries, followed.get()); tries++) {
+  cluster::Retries retries;
+  while (pause(retries, followed.get())) {
     bool is_refused = false;
     auto link = uplink_->connect(&is_refused);
     if (!link.ok() && is_refused) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cluster/nodes/retries.hpp"
 #include "engine/driver/built_away.hpp"
 #include "engine/driver/run_state.hpp"
 #include "engine/driver/uplink.hpp"
@@ -78,7 +79,7 @@ class AwayEngine final : public detail::EngineImpl {
   std::shared_ptr<FrameLink> come_back(const std::shared_ptr<detail::RunState>& state,
                                        const FollowedPtr& followed, uint64_t& heard);
   /// Between two tries; false where there is to be no other.
-  bool pause(int tries, const Followed* followed);
+  bool pause(cluster::Retries& retries, const Followed* followed);
 
   const EngineOptions options_;
   std::unique_ptr<Uplink> uplink_;
