@@ -44,7 +44,7 @@ Status SessionLink::send(std::string_view message) {
   if (!session_) return environment_error("the link to " + address_ + " is not up yet");
   Outcome out;
   Status status = session_->send(message, out);
-  auto self = shared_from_this();  // who is told may let go of this
+  auto self = shared_from_this();  // whom a link wakes may let go of this
   take_frames(out);
   send_frames(lock);
   lock.unlock();
