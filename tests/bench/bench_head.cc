@@ -1,9 +1,8 @@
 // How fast a head hands out tasks: to simulated workers, each with a session over UCX, a spool and
 // messages as a real one's, which come to the end of what they are given at once. They are another
 // process on the same cores, so what the head itself takes of them is a figure of its own. Beside
-// it the same tasks on the head's own machine. They speak TCP, as those of other machines do,
-// unless UCX_TLS says otherwise: UCX's shared memory stalls between a hundred workers. Usage:
-// bench_head [workers [tasks]]   (default 100, 50000)
+// it the same tasks on the head's own machine. Usage: bench_head [workers [tasks]]   (default 100,
+// 50000)
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -156,7 +155,6 @@ double cpu_seconds() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::setenv("UCX_TLS", "tcp,self", 0);
   if (argc == 5 && std::strcmp(argv[1], "--simulate") == 0)
     return simulate(argv[2], argv[3], std::atoi(argv[4]));
   int workers = argc > 1 ? std::atoi(argv[1]) : 100, count = argc > 2 ? std::atoi(argv[2]) : 50'000;

@@ -1,5 +1,6 @@
 // What transports and transfers are measured against: ucx_perftest where that is installed
-// (FLOW_UCX_PERFTEST names another), and SHA-256.
+// (FLOW_UCX_PERFTEST names another; over TCP, as links within a machine go, unless UCX_TLS says
+// otherwise), and SHA-256.
 #pragma once
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -48,9 +49,9 @@ inline std::vector<double> perftest(const std::string& test, size_t bytes, int r
   const char* named = ::getenv("FLOW_UCX_PERFTEST");
   std::string program = named != nullptr ? named : "ucx_perftest";
   if (output_of("command -v " + program).empty()) return {};
-  std::string settings =
-      "UCX_NET_DEVICES=lo UCX_POSIX_ERROR_HANDLING=y UCX_SYSV_ERROR_HANDLING=y "
-      "UCX_LOG_LEVEL=fatal ";
+  const char* transports = ::getenv("UCX_TLS");
+  std::string settings = fmt::format("UCX_NET_DEVICES=lo UCX_TLS={} UCX_LOG_LEVEL=fatal ",
+                                     transports != nullptr ? transports : "tcp,self");
   uint16_t port = free_port();
   std::string common = fmt::format("{} -p {} -e -t {} -s {} -n {} -w {} -f", program, port, test,
                                    bytes, rounds, rounds / 10);

@@ -59,7 +59,8 @@ TEMPLATE_TEST_CASE("Frames of 0 bytes to 16 MiB arrive whole, those sent before 
                    FLOW_TRANSPORTS) {
   std::vector<std::string> sent;
   for (size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{4095}, size_t{4096}, size_t{8000},
-                      size_t{8192}, size_t{65'537}, size_t{1} << 20, kFrameBytesMax, size_t{0}})
+                      size_t{63'999}, size_t{64'000}, size_t{64'001}, size_t{8192}, size_t{65'537},
+                      size_t{1} << 20, kFrameBytesMax, size_t{0}})
     sent.push_back(pattern(size, size));
   Two<TestType> two;
   auto handler = std::make_shared<Recorder>();

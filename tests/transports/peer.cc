@@ -46,8 +46,8 @@ int main(int count, char** arguments) {
   std::vector<sighandler_t> before = fault_handlers();
   auto transport = make_ucx_transport({}, true);
   if (!transport.ok()) return 4;
-  if (fault_handlers() != before) return 5;  // crashes are the program's own to report
-  if (::getenv("UCX_SYSV_ERROR_HANDLING") != nullptr) return 6;  // children would inherit it
+  if (fault_handlers() != before) return 5;             // crashes are the program's own to report
+  if (::getenv("UCX_MEM_EVENTS") != nullptr) return 6;  // children would inherit it
   auto handler = std::make_shared<Echo>();
   auto link = (*transport)->connect(arguments[1], handler);
   if (!link.ok()) return 7;

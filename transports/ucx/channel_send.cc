@@ -10,7 +10,7 @@ namespace flow::ucx {
 
 namespace {
 
-constexpr size_t kPieceBytes = 8000;              // one message of UCX's: it copies and goes on
+constexpr size_t kPieceBytes = 64'000;            // one message of UCX's: it copies and goes on
 constexpr size_t kWindowBytes = size_t{1} << 20;  // of frames, that the peer has not taken
 constexpr uint32_t kWindowPieces = 1024;
 constexpr size_t kRequestsMost = 256;  // that UCX has not given back
@@ -164,8 +164,8 @@ void Channel::start_puts() {
   }
 }
 
-// UCX 1.13 forgets rendezvous whose peer dies, and takes TCP for them where messages go through
-// shared memory: host memory goes in pieces, which the other side copies to where they belong.
+// UCX 1.13 forgets rendezvous whose peer dies: host memory goes in pieces, which the other side
+// copies to where they belong.
 void Channel::start(Put& put) {
   bool may_be_device = net_.takes_device_memory || peer_takes_device_;
   if (put.from.size > 0 && (may_be_device || net_.options.is_rendezvous_always))

@@ -1,4 +1,4 @@
-// Links between processes over UCX: shared memory within a host, TCP or InfiniBand between hosts.
+// Links between processes over UCX: TCP, or InfiniBand between hosts.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -6,7 +6,7 @@
 namespace flow::ucx {
 
 constexpr uint64_t kHelloMagic = 0x666c6f772d756378;  // "flow-ucx"
-constexpr uint32_t kWireVersion = 1;
+constexpr uint32_t kWireVersion = 2;
 
 constexpr unsigned kEagerId = 1;  // active messages with a Head
 constexpr unsigned kPutId = 2;    // rendezvous with a PutHead
