@@ -1,7 +1,10 @@
 // Content between two processes over UCX, from a folder to a folder, against the lesser of what UCX
 // itself measures on the same transport in the same run (ucx_perftest, where that is installed) and
-// SHA-256 of the same bytes. The folders are in $FLOW_BENCH_DIR: on a disk, which is synced, it is
-// the disk that is measured. Usage: bench_content [MiB]   (default 256)
+// SHA-256 of the same bytes; and against two threads of one process that copy and digest the same
+// file, which is what these cores can do where nobody sends anything. The folders are in
+// $FLOW_BENCH_DIR: on a disk, which is synced, it is the disk that is measured. Usage:
+// bench_content [MiB]   (default 256)
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +13,8 @@
 #include <atomic>
 #include <csignal>
 #include <future>
+#include <semaphore>
+#include <thread>
 
 #include "engine/base/files.hpp"
 #include "engine/cluster/content/transfer.hpp"
@@ -98,15 +103,49 @@ double fetch_seconds(Side& side, const std::string& dir, const std::vector<Conte
   return seconds() - began;
 }
 
+/// Bytes a second of a thread that reads and writes, beside one that digests what was read.
+double local_rate(const std::string& from, const std::string& to, size_t mib) {
+  constexpr size_t kBuffers = 16;
+  std::vector<std::string> buffers(kBuffers, std::string(size_t{1} << 20, '\0'));
+  std::counting_semaphore<> empty{kBuffers}, full{0};
+  int in = ::open(from.c_str(), O_RDONLY | O_CLOEXEC);
+  int out = ::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  bool ok = in >= 0 && out >= 0;
+  double began = seconds();
+  std::thread digests([&] {
+    Sha256 hash;
+    for (size_t i = 0; i < mib; i++) {
+      full.acquire();
+      hash.update(buffers[i % kBuffers]);
+      empty.release();
+    }
+    (void)hash.finish();
+  });
+  for (size_t i = 0; i < mib; i++) {
+    empty.acquire();
+    std::string& buffer = buffers[i % kBuffers];
+    ok = ok && ::read(in, buffer.data(), buffer.size()) == static_cast<ssize_t>(buffer.size()) &&
+         write_all(out, buffer);
+    full.release();
+  }
+  digests.join();
+  double took = seconds() - began;
+  for (int file : {in, out}) ::close(file);
+  ::unlink(to.c_str());
+  return ok ? static_cast<double>(mib << 20) / took : 0;
+}
+
 /// The best of some rounds of each, taken in turns: what else the machine does slows both.
 void measure(Side& near, const std::string& from, const std::string& to, size_t mib) {
   std::vector<Content> large{make_object(from, mib << 20, 1)}, small;
   for (uint64_t i = 0; i < kSmall; i++) small.push_back(make_object(from, kSmallBytes, i + 2));
-  double rate = 0, small_rate = 0, digest = 0, puts = 0;
+  double rate = 0, small_rate = 0, digest = 0, puts = 0, local = 0;
   for (int repeat = 0; repeat < kRepeats; repeat++) {
     rate = std::max(rate, static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);
     small_rate = std::max(small_rate, kSmall / fetch_seconds(near, to, small));
     digest = std::max(digest, digest_rate(kChunkBytes) / 1e6);
+    std::string large_path = object_path(from, large[0].digest);
+    local = std::max(local, local_rate(large_path, to + "/copy", mib) / 1e6);
     auto figures = perftest("ucp_am_bw", kChunkBytes, kPerftestPuts);
     if (figures.size() > kOverallMib) puts = std::max(puts, figures[kOverallMib] * kMib);
   }
@@ -114,6 +153,7 @@ void measure(Side& near, const std::string& from, const std::string& to, size_t 
   figure("content_mb_s", rate, is_digest ? "sha256" : "ucx_perftest", is_digest ? digest : puts);
   if (puts > 0)
     figure("content_mb_s", rate, is_digest ? "ucx_perftest" : "sha256", is_digest ? puts : digest);
+  figure("content_mb_s", rate, "copy_and_digest", local);
   figure("small_pieces_s", small_rate, "sha256", digest * 1e6 / kSmallBytes);
   if (puts == 0) fmt::print("# ucx_perftest is not installed (ucx-utils)\n");
 }
