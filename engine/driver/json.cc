@@ -59,6 +59,9 @@ std::string RunInfo::json() const {
 
 namespace {
 
+/// Below 0: not known.
+std::string number_or_null(int64_t number) { return number < 0 ? "null" : std::to_string(number); }
+
 std::string moved_json(const MovedContent& moved) {
   return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.pieces, moved.bytes);
 }
@@ -71,7 +74,7 @@ std::string NodeInfo::json() const {
     listed += fmt::format(
         R"({}{{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{}}})",
         listed.empty() ? "" : ",", text_or_null(gpu.uuid), quoted(gpu.name), gpu.memory_bytes,
-        gpu.numa, gpu.is_mig, gpu.nvlink, text_or_null(gpu.fabric));
+        number_or_null(gpu.numa), gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric));
   }
   std::string named, running;
   for (const auto& [label, value] : labels)

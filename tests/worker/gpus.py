@@ -126,6 +126,9 @@ local plain = flow.task("plain", look)
         self.assertEqual([lines["GPU %d" % i]["gpu"]["nvlink"] for i in range(5)], [0, 1, 0, 0, 1])
         shown = self.good("worker", "--show").out
         self.assertIn("NVLink 1", shown)
+        [node] = self.good("worker", "--show", "--json").lines()
+        self.assertEqual([gpu["nvlink"] for gpu in node["gpus"]], [0, 1, 0, 0, 1])
+        self.assertEqual([gpu["numa"] for gpu in node["gpus"]], [None] * 5)
         self.machine(ONE + "fabric x 5\n")
         self.assertIn("fabric " + "78" * 16 + "/5", self.good("doctor").out)
 
