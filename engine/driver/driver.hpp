@@ -320,6 +320,7 @@ class Driver {
   void tell_due_failure(const core::AttemptId& id);
   /// An end of an attempt that a rank has failed is told as that rank's failure.
   void put_first_failure(core::Event& event);
+  void fail_rank(Report report, Input& input);
   void finish_rank(Report report, Input& input);
   void finish(Report report, Input& input);
   void observe(const Report& report);

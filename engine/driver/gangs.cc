@@ -187,13 +187,15 @@ void Driver::put_first_failure(core::Event& event) {
   if (has_failed) event = failed(gang->second);
 }
 
+void Driver::fail_rank(Report report, Input& input) {
+  input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure)](
+                 Batch&, core::State&) mutable { note_failure(id, rank, std::move(failure)); });
+}
+
 // The result is rank 0's, who waits for all to come to their end. Others that were asked to end,
 // as it was, leave the word to it too.
 void Driver::finish_rank(Report report, Input& input) {
-  if (report.outcome == Report::Outcome::failed)
-    return input.only(
-        [this, id = report.id, rank = report.rank, failure = std::move(report.failure)](
-            Batch&, core::State&) mutable { note_failure(id, rank, std::move(failure)); });
+  if (report.outcome == Report::Outcome::failed) return fail_rank(std::move(report), input);
   input.has_event = false;
   input.reads_store = false;
   if (report.outcome != Report::Outcome::stopped) return;

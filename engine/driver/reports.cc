@@ -113,12 +113,7 @@ void Driver::finish(Report report, Input& input) {
       return;
     }
     case Report::Outcome::failed:
-      if (report.failure.cause == core::Cause::signal) {
-        input.only(
-            [this, id = report.id, rank = report.rank, failure = std::move(report.failure)](
-                Batch&, core::State&) mutable { note_failure(id, rank, std::move(failure)); });
-        return;
-      }
+      if (report.failure.cause == core::Cause::signal) return fail_rank(std::move(report), input);
       input.event = core::AttemptFailed{report.id, std::move(report.failure)};
       return;
     case Report::Outcome::waiting: {
