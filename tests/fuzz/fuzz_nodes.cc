@@ -58,7 +58,11 @@ class NoLink final : public Link {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   Agent::Options options;
-  static const std::string folder = "/dev/shm/flow-fuzz-nodes-" + random_name();
+  static const struct Folder {
+    std::string path = "/dev/shm/flow-fuzz-nodes-" + random_name();
+    ~Folder() { std::filesystem::remove_all(path); }
+  } own;
+  const std::string& folder = own.path;
   std::filesystem::remove_all(folder);
   options.spool_dir = folder + "/spool";
   options.store = *ContentStore::open(folder, 0);
