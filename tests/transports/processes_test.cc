@@ -183,6 +183,44 @@ TEST_CASE("Links to a name are resolved, and to a wrong name go down") {
   CHECK_THAT(lost->wait_down(), Catch::Contains("no-such-host.invalid"));
 }
 
+TEST_CASE("Links within a machine go over ::1 too, where it has that") {
+  int six = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 own{};
+  own.sin6_family = AF_INET6;
+  own.sin6_addr = IN6ADDR_LOOPBACK_INIT;
+  bool has_six = ::bind(six, reinterpret_cast<sockaddr*>(&own), sizeof own) == 0;
+  ::close(six);
+  if (!has_six) {
+    WARN("skipped: this machine has no ::1");
+    return;
+  }
+  TransportOptions options;
+  SECTION("without a key") {}
+  SECTION("with one") { options.key = "key"; }
+  auto server = Ucx::make(options), client = Ucx::make(options);
+  auto handler = std::make_shared<Recorder>(), came = std::make_shared<Recorder>();
+  std::shared_ptr<Link> kept;
+  auto listener = server->listen("[::1]:0", [&](std::shared_ptr<Link> link) {
+    kept = std::move(link);
+    return came;
+  });
+  REQUIRE(listener.ok());
+  CHECK_THAT((*listener)->address(), Catch::StartsWith("[::1]:"));
+  auto link = client->connect((*listener)->address(), handler);
+  REQUIRE(link.ok());
+  REQUIRE(handler->wait_up());
+  (*link)->send("six");
+  CHECK(came->wait_frames(1));
+}
+
+TEST_CASE("A name is not listened at, which is told") {
+  auto server = Ucx::make();
+  auto listener = server->listen("localhost:0", [](std::shared_ptr<Link>) { return nullptr; });
+  REQUIRE_FALSE(listener.ok());
+  CHECK(listener.error().kind == ErrorKind::user);
+  CHECK_THAT(listener.error().message, Catch::Contains("`localhost` is no address"));
+}
+
 TEST_CASE("A peer that hangs and goes on in time loses nothing") {
   Two<Ucx> two;
   Peer peer(two.listener->address());

@@ -83,7 +83,11 @@ Status Doors::watch(int socket, uint64_t id, uint32_t what) {
 
 Result<std::shared_ptr<Door>> Doors::listen(const Address& address, Accept accept) {
   auto at = numeric_socket(address);
-  FLOW_TRY(at);
+  if (!at.ok()) {
+    return user_error(fmt::format(
+        "cannot listen at {}: `{}` is no address. Give one of this machine's, such as 127.0.0.1",
+        address_text(address), address.host));
+  }
   if (net_.options.is_loopback_only && !at->is_loopback()) {
     return user_error(fmt::format(
         "cannot listen at {}: only 127.0.0.1 and ::1 may be listened at without a secret",
@@ -258,7 +262,7 @@ Status Doors::take_to_ucx(uint64_t id, Visit& visit) {
     return say(id, visit);
   }
   if (visit.channel && visit.talk.port() != 0 && !std::exchange(visit.is_told, true)) {
-    SocketAddress place = visit.peer;
+    SocketAddress place = visit.peer.for_ucx();
     place.set_port(visit.talk.port());
     visit.channel->connect(place);
   }
@@ -274,7 +278,7 @@ Status Doors::trust(const Visit& visit) {
 // A listener of UCX's for one link, of which nobody else hears: its port is new, and its machine
 // alone is let in.
 Status Doors::await(Visit& visit) {
-  SocketAddress at = own_end(visit.socket);
+  SocketAddress at = own_end(visit.socket).for_ucx();
   at.set_port(0);
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
@@ -294,7 +298,7 @@ Status Doors::await(Visit& visit) {
   for (int socket : listening_sockets()) {
     SocketAddress own = own_end(socket);
     if (own.ip() == at.ip() && own.port() == at.port())
-      FLOW_TRY(hear_only(socket, {visit.peer.ip()}));
+      FLOW_TRY(hear_only(socket, {visit.peer.for_ucx().ip()}));
   }
   visit.unsent += visit.talk.place(at.port());
   return {};

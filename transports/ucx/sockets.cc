@@ -50,6 +50,17 @@ bool is_loopback(const Ip& ip) {
 
 bool SocketAddress::is_loopback() const { return ucx::is_loopback(ip()); }
 
+SocketAddress SocketAddress::for_ucx() const {
+  if (ip() != kLoopback6) return *this;
+  SocketAddress four;
+  auto& own = reinterpret_cast<sockaddr_in&>(four.storage);
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  four.size = sizeof own;
+  four.set_port(port());
+  return four;
+}
+
 Ip SocketAddress::ip() const {
   Ip ip{};
   if (storage.ss_family == AF_INET) {

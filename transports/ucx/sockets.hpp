@@ -24,6 +24,9 @@ struct SocketAddress {
   socklen_t size = 0;
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
   bool is_loopback() const;
+  /// Where UCX is reached in its place: 127.0.0.1 for ::1, as UCX 1.13 takes one address of a
+  /// device, and loopback's is that of IPv4.
+  SocketAddress for_ucx() const;
   Ip ip() const;
   uint16_t port() const;
   void set_port(uint16_t port);
