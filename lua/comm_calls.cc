@@ -54,6 +54,10 @@ bool check_async(lua_State* L, int index, const char* method) {
     raise(L, fmt::format("ctx.comm:{} has no option `{}`: there is async", method, name));
   }
   lua_getfield(L, index, "async");
+  if (!lua_isnil(L, -1) && !lua_isboolean(L, -1)) {
+    raise(L,
+          fmt::format("ctx.comm:{}: async is true or false, not {}", method, luaL_typename(L, -1)));
+  }
   bool async = lua_toboolean(L, -1) != 0;
   lua_pop(L, 1);
   return async;
@@ -267,6 +271,7 @@ int broadcast_in(lua_State* L) {  // (x[, root[, options]])
 
 int barrier_in(lua_State* L) {
   Comm& comm = comm_of(L, "barrier");
+  if (lua_gettop(L) > 1) raise(L, "ctx.comm:barrier takes nothing, and is done when it returns");
   check_done(L, comm, "barrier", comm.run(barrier()));
   return 0;
 }

@@ -14,11 +14,13 @@ print(pcall(function() return ctx.comm.al_reduce end))  -- expect: false	alone.l
 print(pcall(function() ctx.comm:all_reduce(x, "product") end))  -- expect: false	alone.lua:14: ctx.comm:all_reduce combines by "sum", "mean", "max" or "min", not "product"
 print(pcall(function() ctx.comm:all_reduce(flow.tensor({ 1, 2 }, "i64"), "mean") end))  -- expect: false	alone.lua:15: ctx.comm:all_reduce: no mean of i64: it may be no integer. Take the sum, or make it f32 first
 print(pcall(function() ctx.comm:all_reduce(x, "sum", { asnyc = true }) end))  -- expect: false	alone.lua:16: ctx.comm:all_reduce has no option `asnyc`: there is async
+print(pcall(function() ctx.comm:all_reduce(x, "sum", { async = 1 }) end))  -- expect: false	alone.lua:17: ctx.comm:all_reduce: async is true or false, not number
+print(pcall(function() ctx.comm:barrier({ async = true }) end))  -- expect: false	alone.lua:18: ctx.comm:barrier takes nothing, and is done when it returns
 
 local function overlap(...) print((select(2, pcall(ctx.comm.all_reduce, ctx.comm, { ... })))) end
-overlap(x, x)  -- expect: alone.lua:18: ctx.comm:all_reduce: tensor 2 of the list has numbers that tensor 1 has too; they would be combined twice
+overlap(x, x)  -- expect: alone.lua:20: ctx.comm:all_reduce: tensor 2 of the list has numbers that tensor 1 has too; they would be combined twice
 local large = flow.zeros(300, 300)
-overlap(large, x, large:reshape(-1))  -- expect: alone.lua:18: ctx.comm:all_reduce: tensor 3 of the list has numbers that tensor 1 has too; they would be combined twice
-overlap(large[{ 1, 200 }], large[{ 200, 300 }])  -- expect: alone.lua:18: ctx.comm:all_reduce: tensor 2 of the list has numbers that tensor 1 has too; they would be combined twice
-overlap(large:t()[3], large[5]:flip(1))  -- expect: alone.lua:18: ctx.comm:all_reduce: tensor 2 of the list has numbers that tensor 1 has too; they would be combined twice
+overlap(large, x, large:reshape(-1))  -- expect: alone.lua:20: ctx.comm:all_reduce: tensor 3 of the list has numbers that tensor 1 has too; they would be combined twice
+overlap(large[{ 1, 200 }], large[{ 200, 300 }])  -- expect: alone.lua:20: ctx.comm:all_reduce: tensor 2 of the list has numbers that tensor 1 has too; they would be combined twice
+overlap(large:t()[3], large[5]:flip(1))  -- expect: alone.lua:20: ctx.comm:all_reduce: tensor 2 of the list has numbers that tensor 1 has too; they would be combined twice
 print(#ctx.comm:all_reduce { large:t()[3], large:t()[4], large[{ 1, 2, 1 }]:narrow(2, 5, 9) }, #ctx.comm:broadcast { x, x })  -- expect: 3	2
