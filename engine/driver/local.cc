@@ -294,11 +294,13 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
   auto held = driver_->hold_content();
   RunRow row = value_or_throw(select_row(driver_->store(), selector));
   auto state = watch(row.id);
-  if (row.status == "cancelled" && task.empty()) {
+  if (row.status == "cancelled") {
+    bool is_here = row.script.starts_with("/");
     throw Failed(user_error(fmt::format(
-        "the run {} was cancelled, which is for good: `flow run {}` starts another, which takes "
-        "what this one finished from the cache",
-        row.id, row.script)));
+        "the run {} was cancelled, which is for good: {} starts another, which takes what this one "
+        "finished from the cache",
+        row.id,
+        is_here ? fmt::format("`flow run {}`", row.script) : "`flow run`, where it was started,")));
   }
   if (new_code) {
     Submission again = from;

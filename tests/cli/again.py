@@ -156,7 +156,9 @@ return flow.pipeline("both", {}, function() fails() late(slow().stdout) end)
         run = self.wait_for_ask()
         self.good("cancel", "last")
         self.exits(1, self.end(run))
-        self.exits(2, self.flow("resume", "--code", "new"), "cancelled")
+        for again in ("resume", "--code", "new"), ("resume",), ("retry", "last"), ("retry", "last", "ask"):
+            self.exits(2, self.flow(*again), "cancelled")
+        self.assertEqual(self.show()["status"], "cancelled")
 
     def test_what_a_run_was_sent_stays_sent_under_other_code(self):
         self.kill(self.wait_for_ask())
