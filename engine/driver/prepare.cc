@@ -237,14 +237,19 @@ void check_resources(const Resources& resources, const std::string& where, const
                      std::vector<Error>& errors) {
   int64_t memory = 0;
   std::string gpu_lack;
-  bool has_gpus = false;
+  bool has_gpus = false, is_the_heads = false;
   for (const core::HostInfo& host : machine.hosts) {
     memory = std::max(memory, host.memory_bytes);
     std::string why_none = machine.is_cluster ? "its driver told of none" : machine.gpus.why_none;
     std::string lack = gpu_lack_of(resources, host.gpus, why_none);
     has_gpus = has_gpus || lack.empty();
-    if (machine.is_cluster && !lack.empty()) lack += fmt::format(" (the worker `{}`)", host.name);
-    if (gpu_lack.empty()) gpu_lack = lack;
+    if (machine.is_cluster && !lack.empty())
+      lack += host.name.empty() ? " (the head's machine)"
+                                : fmt::format(" (the worker `{}`)", host.name);
+    if (gpu_lack.empty() || is_the_heads) {
+      gpu_lack = lack;
+      is_the_heads = host.name.empty();
+    }
   }
   if (machine.hosts.empty()) return;
   if (resources.memory_bytes > memory) {
