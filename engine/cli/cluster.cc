@@ -23,6 +23,7 @@ namespace {
 constexpr const char* kListenDefault = "127.0.0.1:7117";
 constexpr int64_t kDrainMs = 30'000;
 constexpr int64_t kLookMs = 500;
+constexpr int64_t kTellMs = 5'000;  // those who asked for runs hear first why they end
 
 /// For signals, and for an end that is told.
 class Wait {
@@ -86,7 +87,13 @@ int lead(const Session& session, const HeadArguments& arguments) {
                " --secret-file " + secret);
   }
   flush_output();
-  wait.wait(1);
+  while (!wait.wait_for(1, kLookMs)) {
+    std::string why = engine.stopped_by();
+    if (why.empty()) continue;
+    for (int64_t ms = 0; ms < kTellMs && engine.client_runs() > 0; ms += kLookMs)
+      wait.wait_for(1, kLookMs);
+    fail_environment(why);
+  }
   return kDone;
 }
 

@@ -240,8 +240,10 @@ void Driver::loop() {
   for (Input& input : left) {
     if (input.done) input.done(false);
   }
+  auto why = stopped_by();
   for (auto& [id, meta] : metas_) {
-    if (meta.listener) meta.listener->on_end();
+    if (meta.listener && why) meta.listener->fail(*why);
+    if (meta.listener && !why) meta.listener->on_end();
   }
 }
 

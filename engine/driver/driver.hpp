@@ -47,6 +47,8 @@ class RunListener {
   virtual void on_events(std::vector<Event> events) = 0;
   /// The run came to rest: final, or interrupted. No event follows.
   virtual void on_end() = 0;
+  /// In its place, where the writer has stopped for good.
+  virtual void fail(Error why) = 0;
 };
 
 /// What a run has beside the core's state, while this process drives it.

@@ -74,4 +74,6 @@ std::vector<NodeInfo> Engine::nodes() const { return impl_->nodes(); }
 
 bool Engine::is_writer() const { return impl_->is_writer(); }
 
+std::string Engine::stopped_by() const { return impl_->stopped_by(); }
+
 }  // namespace flow

@@ -46,6 +46,10 @@ class LocalEngine final : public detail::EngineImpl {
   std::string address() const override { return cluster_ ? cluster_->address() : ""; }
   std::vector<NodeInfo> nodes() const override;
   bool is_writer() const override { return true; }
+  std::string stopped_by() const override {
+    auto error = driver_->stopped_by();
+    return error ? error->message : "";
+  }
   uint64_t state_bytes() const override { return driver_->store().bytes(); }
   uint32_t client_runs() const override { return server_->client_runs(); }
   void wait_for_clients() override { server_->wait_for_clients(); }

@@ -26,7 +26,7 @@ struct RunState : public RunListener {
   void on_event(Event event);
   void on_end() override;
   /// Ends with an error of the engine instead of an outcome of the run.
-  void fail(Error error);
+  void fail(Error error) override;
   std::optional<Event> next();
   void wait_end();
 
@@ -60,6 +60,7 @@ struct EngineImpl {
   virtual std::string address() const = 0;
   virtual std::vector<NodeInfo> nodes() const = 0;
   virtual bool is_writer() const = 0;
+  virtual std::string stopped_by() const { return ""; }
   virtual uint64_t state_bytes() const = 0;
   virtual uint32_t client_runs() const = 0;
   virtual void wait_for_clients() = 0;

@@ -277,6 +277,7 @@ std::vector<std::string> Engine::get(const std::string& selector, const std::str
 }
 uint64_t Engine::gc(uint32_t keep) { return keep * 1536ull; }
 bool Engine::is_writer() const { return true; }
+std::string Engine::stopped_by() const { return ""; }
 uint64_t Engine::state_bytes() const { return 1'258'291; }
 uint32_t Engine::client_runs() const { return 0; }
 void Engine::wait_for_clients() {}

@@ -119,6 +119,7 @@ class Ear final : public RunListener {
     ended_ = true;
     changed_.notify_all();
   }
+  void fail(Error) override { on_end(); }
   std::set<std::string> succeeded() {
     std::lock_guard lock(mutex_);
     return succeeded_;

@@ -45,6 +45,15 @@ class Room(place.Place):
         mount("-t", "tmpfs", "-o", "mode=0700,size=" + size, "none", self.state)
         self.mounts += 1
 
+    def test_a_full_disk_ends_a_head(self):
+        self.disk("24m")
+        head = self.start("head", "--listen", "127.0.0.1:0", "--jobs", "2")
+        self.until("the head listens", lambda: os.path.exists(os.path.join(self.state, "secret")))
+        self.exits(4, self.flow("run", "."), "No space left")
+        self.assertEqual(self.end(head).code, 4)
+        mount("-o", "remount,size=256m", self.state)
+        self.good("resume")
+
     def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(self):
         self.disk("24m")
         self.exits(4, self.flow("run", "."), self.state, "No space left", "MiB free", "last committed", "flow resume")

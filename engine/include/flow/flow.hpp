@@ -309,6 +309,9 @@ class Engine {
   /// Keeps the newest `keep` finished runs; returns bytes freed.
   uint64_t gc(uint32_t keep);
   bool is_writer() const;
+  /// Why this writer has stopped for good, its disk being full for example: what it says then it
+  /// says of every run. "" while it goes on. End it, and open the state again.
+  std::string stopped_by() const;
   uint64_t state_bytes() const;  ///< the state's size on disk
   /// Runs of other processes that this writer carries out for them.
   uint32_t client_runs() const;
