@@ -36,7 +36,6 @@ class Comm {
 
   int rank() const { return communicator_->rank(); }
   int ranks() const { return communicator_->ranks(); }
-  std::string description() const { return communicator_->description(); }
   /// Tensors on the process's first GPU are taken as they lie there.
   bool takes_device() const { return communicator_->takes_device(); }
   /// Something between the ranks failed: nothing works any more.

@@ -102,7 +102,7 @@ std::string head_of(const std::string& bytes) {
   return head;
 }
 
-// How long what follows the head is, in all.
+// How long the value is, be it in the head or behind it.
 uint64_t check_head(lua_State* L, const char* method, const char* head) {
   uint64_t size = 0;
   std::memcpy(&size, head, sizeof size);

@@ -1,7 +1,7 @@
-// One side of a session: what makes a link between a head and a worker trustworthy and its death
-// visible. A state machine: frames, time and messages in, frames and events out; it knows no clock,
-// link or thread (SessionLink does). handshake.hpp says how the peer is proven, seal.hpp how frames
-// are sealed.
+// One side of a session: what makes a link between two processes of a cluster trustworthy and its
+// death visible. A state machine: frames, time and messages in, frames and events out; it knows no
+// clock, link or thread (SessionLink does). handshake.hpp says how the peer is proven, seal.hpp how
+// frames are sealed.
 //
 // Nothing but the two frames of the handshake is taken before the peer is proven; what is wrong in
 // any way ends the session, and nothing comes from it after that. Heartbeats go both ways: a peer

@@ -318,7 +318,8 @@ class Driver {
   void tell_within(Gang& gang, int64_t ms);
   /// Has rank 0 write what it is to keep. What all ranks do after the first failure ends nothing.
   void settle_gang(Gang& gang);
-  core::AttemptFailed failed(Gang& gang);
+  /// What is told of it, once: the gang has it no more.
+  core::AttemptFailed take_failure(Gang& gang);
   void tell_due_failure(const core::AttemptId& id);
   /// An end of an attempt that a rank has failed is told as that rank's failure.
   void put_first_failure(core::Event& event);

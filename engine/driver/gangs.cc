@@ -132,7 +132,7 @@ void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failur
     return record_if_admitted(core::AttemptFailed{id, std::move(failure)}, now_ms());
   gang->has_first_ended = gang->has_first_ended || rank == 0;
   if (gang->failure) {
-    if (rank == 0) record_if_admitted(failed(*gang), now_ms());
+    if (rank == 0) record_if_admitted(take_failure(*gang), now_ms());
     return;
   }
   bool may_be_noticed = failure.cause == core::Cause::signal && gang->noticed.empty();
@@ -154,7 +154,7 @@ void Driver::tell_within(Gang& gang, int64_t ms) {
 }
 
 void Driver::settle_gang(Gang& gang) {
-  if (gang.has_first_ended) return record_if_admitted(failed(gang), now_ms());
+  if (gang.has_first_ended) return record_if_admitted(take_failure(gang), now_ms());
   gang.is_settling = true;
   const RunMeta* of_run = meta(gang.id.run);
   tell_within(gang, (of_run != nullptr ? of_run->grace_ms : RunMeta().grace_ms) + kKilledMs);
@@ -162,7 +162,7 @@ void Driver::settle_gang(Gang& gang) {
   for (core::HostId host : core::hosts_of(unit)) fleet_.settle(host_name(host), gang.id);
 }
 
-core::AttemptFailed Driver::failed(Gang& gang) {
+core::AttemptFailed Driver::take_failure(Gang& gang) {
   core::Failure failure = *std::exchange(gang.failure, std::nullopt);
   bool is_death = failure.cause == core::Cause::signal;
   if (is_death && !gang.noticed.empty()) failure.message += "\n" + gang.noticed;
@@ -173,7 +173,7 @@ void Driver::tell_due_failure(const core::AttemptId& id) {
   Gang* gang = gang_of(id, 0);
   if (gang == nullptr || !gang->failure || gang->tell_at > now_ms()) return;
   if (!gang->is_settling) return settle_gang(*gang);
-  record_if_admitted(failed(*gang), now_ms());
+  record_if_admitted(take_failure(*gang), now_ms());
 }
 
 void Driver::put_first_failure(core::Event& event) {
@@ -184,7 +184,7 @@ void Driver::put_first_failure(core::Event& event) {
   if (id == nullptr) return;
   auto gang = gangs_.find({id->run, id->unit});
   bool has_failed = gang != gangs_.end() && gang->second.id == *id && gang->second.failure;
-  if (has_failed) event = failed(gang->second);
+  if (has_failed) event = take_failure(gang->second);
 }
 
 void Driver::fail_rank(Report report, Input& input) {

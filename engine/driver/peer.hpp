@@ -1,4 +1,4 @@
-// What the head and the workers of a cluster have in common: how their sessions are, and over what
+// What a head, its workers and its clients have in common: how their sessions are, and over what
 // they run.
 #pragma once
 #include <memory>

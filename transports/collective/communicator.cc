@@ -224,7 +224,7 @@ void GangCommunicator::finish_all() {
   posted_count_ = 0;
   {
     std::lock_guard lock(mutex_);
-    for (auto* waiting : {&queue_}) all.insert(all.end(), waiting->begin(), waiting->end());
+    all.insert(all.end(), queue_.begin(), queue_.end());
     all.insert(all.end(), messages_to_post_.begin(), messages_to_post_.end());
     queue_.clear();
     messages_to_post_.clear();

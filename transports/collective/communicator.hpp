@@ -34,7 +34,7 @@ class Operation final : public CollectiveWork {
   Status status_;
 };
 
-/// What a communicator is made of, in the order in which it ends.
+/// What a communicator is made of. The wire ends first: it tells the core.
 struct Parts {
   std::unique_ptr<Core> core;
   std::unique_ptr<Wire> wire;  // null: all ranks are on this node
@@ -85,7 +85,7 @@ class GangCommunicator final : public Communicator {
   std::deque<Shared> queue_;  // collectives
   std::vector<Shared> messages_to_post_;
   std::vector<uint64_t> sent_, received_;  // by rank
-  std::atomic<int> news_{0};               // both of these together: seen without the lock
+  std::atomic<int> news_{0};               // in queue_ and messages_to_post_, seen unlocked
   std::atomic<int> posted_count_{0};
   std::atomic<int> unfinished_{0};  // started, and nobody has been told yet how they ended
   std::thread thread_;

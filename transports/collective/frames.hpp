@@ -53,7 +53,8 @@ std::string_view bytes_of(const T& head) {
   return {reinterpret_cast<const char*>(&head), sizeof head};
 }
 
-/// Nothing where the frame is too short or of another kind; `rest` is what follows.
+/// Nothing where the frame is too short; of which kind it is the caller looks. `rest` is what
+/// follows.
 template <typename T>
 std::optional<T> read_head(std::string_view frame, std::string_view* rest = nullptr) {
   T head;

@@ -32,8 +32,9 @@ class GangLinkUser {
 /// Thread-safe.
 class GangLink final : public LinkHandler, public std::enable_shared_from_this<GangLink> {
  public:
-  /// `peer`: whom this side connects to. Negative: who comes in says it.
+  /// Asked once the rank that came in is proven; false refuses it.
   using LetIn = std::function<bool(int rank, const std::shared_ptr<GangLink>&)>;
+  /// `peer`: whom this side connects to. Negative: who comes in says it.
   GangLink(const Identity& identity, int peer, LetIn let_in);
 
   void attach(std::shared_ptr<Link> link);

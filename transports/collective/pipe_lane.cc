@@ -6,7 +6,8 @@
 namespace flow::collective {
 namespace {
 
-/// Copies up to the ring's end and on from its begin. `place` is in the ring, `copy` does one run.
+/// Copies up to the ring's end and on from its begin: copy(place in the ring, place in the bytes,
+/// size) does one run.
 template <typename Copy>
 void in_ring(size_t ring, uint64_t position, size_t bytes, Copy copy) {
   size_t at = position % ring, first = std::min(bytes, ring - at);

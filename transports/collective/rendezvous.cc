@@ -71,10 +71,9 @@ std::string this_node() {
   return fmt::format("{}/{}/{}", boot_id(), pids.st_ino, ::geteuid());
 }
 
-bool is_loopback(const std::string& address) {
+bool is_on_loopback(const std::string& address) {
   auto parsed = parse_address(address);
-  return parsed.ok() &&
-         (parsed->host == "localhost" || parsed->host == "::1" || parsed->host.starts_with("127."));
+  return parsed.ok() && is_loopback(parsed->host);
 }
 
 Error wrong_address(int rank, const char* what) {
@@ -116,7 +115,7 @@ Status GangRendezvous::open() {
           ""};
   if (own_.node.find('\n') != std::string::npos) return user_error("a node's name is one line");
   if (options_.transport != nullptr && options_.ranks > 1) {
-    if (options_.key.empty() && !is_loopback(options_.listen))
+    if (options_.key.empty() && !is_on_loopback(options_.listen))
       return user_error(
           fmt::format("a gang without a key cannot listen at {}: anybody could join "
                       "it. Only loopback is open to it",
@@ -155,7 +154,7 @@ Status GangRendezvous::check_link(const Place& place) const {
                     "transport to other nodes",
                     place.rank));
   if (place.link.empty()) return wrong_address(place.rank, "says no place to connect to");
-  if (options_.key.empty() && !is_loopback(place.link))
+  if (options_.key.empty() && !is_on_loopback(place.link))
     return wrong_address(place.rank, "is beyond loopback, and the gang has no key");
   return {};
 }

@@ -15,8 +15,6 @@ class Spread {
  public:
   /// Among `ranks`, in that order, of which this is one.
   Spread(Core& core, Messages& messages, std::vector<int> ranks);
-  int size() const { return count_; }
-  int me() const { return me_; }
 
   void begin(const Signature& call) { call_ = call; }
   /// In place.

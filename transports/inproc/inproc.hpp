@@ -1,4 +1,4 @@
-// Links within a process: of tests, and of a head whose worker is beside it.
+// Links within a process, for tests.
 #pragma once
 #include <memory>
 

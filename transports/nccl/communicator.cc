@@ -213,7 +213,7 @@ Code NcclCommunicator::exchange_all(const CollectiveCall& call, int type) {
   return first != kSuccess ? first : ended;
 }
 
-/// Behind a call that is being put on its stream.
+/// Waits while a call is being put on the stream.
 Status NcclCommunicator::state() const {
   std::lock_guard lock(mutex_);
   return state_;

@@ -40,7 +40,7 @@ void on_request(ucp_conn_request_h request, void* visit) {
   static_cast<Visit*>(visit)->requests.push_back(request);
 }
 
-/// Where it listens, or an errno.
+/// One that listens there, or -1 with errno.
 int listening_socket(const SocketAddress& at) {
   int socket = ::socket(at.address()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return -1;

@@ -1,4 +1,4 @@
-// When a worker tries its head again. Pure.
+// When a worker or a client tries its head again. Pure.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 namespace flow::cluster {
 
 /// Between two tries to reach the head: doubled from the first to the last, and a little random, so
-/// that not all workers of a head that comes back come at once.
+/// that not all who miss a head that comes back come at once.
 constexpr int64_t kRetryFirstMs = 50, kRetryLastMs = 2'000;
 
 class Retries {
