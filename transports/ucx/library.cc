@@ -31,6 +31,9 @@ constexpr std::pair<const char*, const char*> kSettings[] = {
     // Of one message, which is copied once: in 8 KiB, the default, bytes go at a sixth of the rate.
     {"UCX_TCP_TX_SEG_SIZE", "64k"},
     {"UCX_TCP_RX_SEG_SIZE", "64k"},
+    // Where an endpoint ends amid them, the answer to such a put ends the process: UCX 1.13 finds
+    // its own flag cleared (tcp_ep.c, uct_tcp_ep_handle_put_ack). Its messages carry bulk as well.
+    {"UCX_TCP_PUT_ENABLE", "n"},
     // A host that is gone is noticed in 6 s instead of 28 s.
     {"UCX_TCP_KEEPIDLE", "3s"},
     {"UCX_TCP_KEEPINTVL", "1s"},
