@@ -171,6 +171,21 @@ void read_where(const Option& option) {
   if (!parsed.ok()) option.wrong("\"disk == ssd and not shared\": it " + parsed.error().message);
   option.def.resources.where = std::move(text);
 }
+void read_resources(const Option& option) {
+  need_table(option, "a table such as { fpga = 1, licence = 0.5 }");
+  each_entry(option, {}, [&](const Option& entry, const std::string& name) {
+    constexpr const char* kForm = "a number from 0.001 to 1000000000";
+    if (!is_amount_name(name))
+      raise(option.L,
+            fmt::format("task `{}`: `{}` in the option `resources` can't name one: it has "
+                        "{}",
+                        option.def.name, name, kAmountNameForm));
+    double amount = entry.number(0.001, static_cast<double>(kAmountMaxMilli / 1000), kForm);
+    option.def.resources.named.emplace_back(name, std::llround(amount * 1000));
+  });
+  if (option.def.resources.named.size() > kAmountsMax)
+    option.wrong(fmt::format("a table of at most {} names", kAmountsMax));
+}
 void read_ranks(const Option& option) {
   std::string form = fmt::format("a whole number of 1..{}", kRanksMax);
   if (lua_type(option.L, option.index) != LUA_TTABLE) {
@@ -370,16 +385,27 @@ constexpr struct {
   uint8_t kinds;
   void (*read)(const Option&);
 } kOptions[] = {
-    {"cpus", kAnyKind, read_cpus},         {"memory", kAnyKind, read_memory},
-    {"gpus", kAnyKind, read_gpus},         {"gpu_memory", kAnyKind, read_gpu_memory},
-    {"gpu", kAnyKind, read_gpu},           {"where", kAnyKind, read_where},
-    {"ranks", kAnyKind, read_ranks},       {"retries", kAnyKind, read_retries},
-    {"timeout", kAnyKind, read_timeout},   {"cache", kAnyKind, read_cache},
-    {"priority", kAnyKind, read_priority}, {"queue", kAnyKind, read_queue},
-    {"env", kAnyKind, read_env},           {"seed", kAnyKind, read_seed},
-    {"command", kShellOnly, read_command}, {"args", kShellOnly, read_args},
-    {"outputs", kShellOnly, read_outputs}, {"shell", kShellOnly, read_shell},
-    {"stage", kShellOnly, read_stage},     {"port", kServiceOnly, read_port},
+    {"cpus", kAnyKind, read_cpus},
+    {"memory", kAnyKind, read_memory},
+    {"gpus", kAnyKind, read_gpus},
+    {"gpu_memory", kAnyKind, read_gpu_memory},
+    {"gpu", kAnyKind, read_gpu},
+    {"where", kAnyKind, read_where},
+    {"resources", kAnyKind, read_resources},
+    {"ranks", kAnyKind, read_ranks},
+    {"retries", kAnyKind, read_retries},
+    {"timeout", kAnyKind, read_timeout},
+    {"cache", kAnyKind, read_cache},
+    {"priority", kAnyKind, read_priority},
+    {"queue", kAnyKind, read_queue},
+    {"env", kAnyKind, read_env},
+    {"seed", kAnyKind, read_seed},
+    {"command", kShellOnly, read_command},
+    {"args", kShellOnly, read_args},
+    {"outputs", kShellOnly, read_outputs},
+    {"shell", kShellOnly, read_shell},
+    {"stage", kShellOnly, read_stage},
+    {"port", kServiceOnly, read_port},
     {"batch", kServiceOnly, read_batch},
 };
 

@@ -58,12 +58,14 @@ class Wait {
 struct HeadArguments {
   std::string listen = kListenDefault, secret_file;
   int32_t jobs = 0;
+  std::vector<std::string> resources;
 };
 
 int lead(const Session& session, const HeadArguments& arguments) {
   EngineOptions options = session.engine();
   options.listen = arguments.listen;
   options.jobs = arguments.jobs;
+  options.resources = resources_of(arguments.resources);
   options.secret_file = arguments.secret_file;
   Wait wait;
   Engine engine(options);
@@ -100,7 +102,7 @@ int lead(const Session& session, const HeadArguments& arguments) {
 struct WorkerArguments {
   std::string join, secret_file, name, dir, memory, content_max, drain, head_timeout;
   int32_t jobs = 0;
-  std::vector<std::string> labels;
+  std::vector<std::string> labels, resources;
   bool show = false, until_eof = false;
 };
 
@@ -122,14 +124,15 @@ WorkerNodeOptions node_options(const WorkerArguments& arguments) {
   options.name = arguments.name;
   options.jobs = arguments.jobs;
   options.labels = labels_of(arguments);
+  options.resources = resources_of(arguments.resources);
   options.memory = arguments.memory;
   options.content_max = arguments.content_max;
   options.directory = arguments.dir;
   return options;
 }
 
-std::string cpus_text(double cpus) {
-  std::string text = std::to_string(cpus);
+std::string number_text(double number) {
+  std::string text = std::to_string(number);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
   return text;
@@ -137,7 +140,7 @@ std::string cpus_text(double cpus) {
 
 void print_node(const NodeInfo& node) {
   print_line("name    " + node.name);
-  print_line("cpus    " + cpus_text(node.cpus));
+  print_line("cpus    " + number_text(node.cpus));
   print_line("memory  " + format_bytes(static_cast<uint64_t>(node.memory_bytes)));
   if (node.gpus.empty()) print_line("gpus    none");
   for (const Gpu& gpu : node.gpus)
@@ -147,6 +150,8 @@ void print_node(const NodeInfo& node) {
                (gpu.nvlink < 0 ? "" : "  NVLink " + std::to_string(gpu.nvlink)) +
                (gpu.fabric.empty() ? "" : "  fabric " + gpu.fabric));
   for (const auto& [name, value] : node.labels) print_line("label   " + name + "=" + value);
+  for (const auto& [name, amount] : node.resources)
+    print_line("resource " + name + "=" + number_text(amount));
 }
 
 /// The head on this machine closes its end when it dies.
@@ -212,12 +217,25 @@ int work(const Session& session, const WorkerArguments& arguments) {
   return kDone;
 }
 
+/// "fpga 1/2, licence 0/1"
+std::string resources_text(const NodeInfo& node) {
+  std::string text;
+  for (const auto& [name, amount] : node.resources) {
+    double used = 0;
+    for (const auto& [each, number] : node.resources_used)
+      if (each == name) used = number;
+    text += (text.empty() ? "" : ", ") + name + " " + number_text(used) + "/" + number_text(amount);
+  }
+  return text;
+}
+
 std::vector<std::string> row_of(const NodeInfo& node) {
   return {node.name.empty() ? "(head)" : node.name,
           node.status,
-          cpus_text(node.cpus_used) + "/" + cpus_text(node.cpus) + " CPUs",
+          number_text(node.cpus_used) + "/" + number_text(node.cpus) + " CPUs",
           format_bytes(static_cast<uint64_t>(node.memory_bytes)),
           node.gpus.empty() ? "" : plural(node.gpus.size(), "GPU"),
+          resources_text(node),
           node.address};
 }
 
@@ -268,6 +286,7 @@ void add_head(CLI::App& app, Session& session) {
   verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (0)")
       ->type_name("N")
       ->check(whole_number("--jobs", 0, kJobsMax));
+  add_resource_option(verb, arguments->resources);
   verb->callback([&session, arguments] {
     session.action = [&session, arguments] { return lead(session, *arguments); };
   });
@@ -292,6 +311,7 @@ void add_worker(CLI::App& app, Session& session) {
   verb->add_option("--label", arguments->labels, "a label; may be repeated")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
+  add_resource_option(verb, arguments->resources);
   verb->add_option("--jobs,-j", arguments->jobs,
                    "CPU slots (default: the CPUs this process may use)")
       ->type_name("N")

@@ -52,6 +52,7 @@ void add_plan(CLI::App& app, Session& session) {
       ->required();
   add_parameter_options(verb, *arguments);
   add_jobs_option(verb, *arguments);
+  add_resource_option(verb, arguments->resources);
   add_slurm_options(verb, *arguments);
   add_head_options(verb, session);
   verb->callback([&session, arguments, file] {
@@ -59,9 +60,8 @@ void add_plan(CLI::App& app, Session& session) {
       RunOptions options = run_options(*arguments);
       EngineOptions engine = engine_options(session, *arguments);
       std::string script = script_path(*file);
-      PlanInfo plan = session.head.empty()
-                          ? Reader(session.engine(options.jobs)).plan(script, options)
-                          : Engine(engine).plan(script, options);
+      PlanInfo plan = session.head.empty() ? Reader(engine).plan(script, options)
+                                           : Engine(engine).plan(script, options);
       for (const std::string& line : plan.printed) print_printed(line);
       for (const std::string& warning : plan.warnings) print_warning(warning);
       print_plan(plan, session.json);

@@ -15,6 +15,7 @@ void add_resume(CLI::App& app, Session& session) {
       ->type_name("new")
       ->check(one_of("--code", {"new"}));
   add_jobs_option(verb, *arguments);
+  add_resource_option(verb, arguments->resources);
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
   add_head_options(verb, session);

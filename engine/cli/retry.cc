@@ -14,6 +14,7 @@ void add_retry(CLI::App& app, Session& session) {
   add_run_argument(verb, *selector, true);
   verb->add_option("task", *task, "a task, also one that succeeded")->type_name("TASK");
   add_jobs_option(verb, *arguments);
+  add_resource_option(verb, arguments->resources);
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
   add_head_options(verb, session);

@@ -14,6 +14,7 @@ void add_run(CLI::App& app, Session& session) {
       ->required();
   add_parameter_options(verb, *arguments);
   add_jobs_option(verb, *arguments);
+  add_resource_option(verb, arguments->resources);
   add_workers_option(verb, *arguments);
   add_slurm_options(verb, *arguments);
   add_head_options(verb, session);

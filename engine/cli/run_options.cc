@@ -2,6 +2,7 @@
 #include "engine/cli/run_options.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -59,6 +60,30 @@ void add_jobs_option(CLI::App* verb, RunArguments& arguments) {
                    "CPU slots (default: the CPUs this process may use)")
       ->type_name("N")
       ->check(whole_number("--jobs", 1, kJobsMax));
+}
+
+void add_resource_option(CLI::App* verb, std::vector<std::string>& resources) {
+  verb->add_option("--resource", resources,
+                   "what tasks ask for by name, and how much of it there is; may be repeated")
+      ->type_name("NAME=N")
+      ->allow_extra_args(false);
+}
+
+std::vector<std::pair<std::string, double>> resources_of(const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, double>> resources;
+  for (const std::string& text : texts) {
+    size_t equals = std::min(text.find('='), text.size());
+    const char* end = text.data() + text.size();
+    const char* number = text.data() + std::min(equals + 1, text.size());
+    double amount = 0;
+    auto [stop, error] = std::from_chars(number, end, amount);
+    bool is_number = error == std::errc() && stop == end && equals > 0;
+    if (!is_number)
+      fail("--resource takes NAME=N, a number of what has that name, not `" + text +
+           "`. Write for example `--resource fpga=2`.");
+    resources.emplace_back(text.substr(0, equals), amount);
+  }
+  return resources;
 }
 
 void add_workers_option(CLI::App* verb, RunArguments& arguments) {

@@ -1,6 +1,7 @@
 // Options that run, resume, retry and plan have in common.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cli/common.hpp"
@@ -10,7 +11,8 @@ namespace flow::cli {
 constexpr int kJobsMax = 100'000;
 
 struct RunArguments {
-  std::vector<std::string> params;  // k=v
+  std::vector<std::string> params;     // k=v
+  std::vector<std::string> resources;  // name=n
   std::string params_file, name, out, serve_for, grace;
   int32_t jobs = 0, workers = 0;
   bool fresh = false, fail_fast = false;
@@ -20,6 +22,9 @@ struct RunArguments {
 
 void add_parameter_options(CLI::App* verb, RunArguments& arguments);  // --param --params --fresh
 void add_jobs_option(CLI::App* verb, RunArguments& arguments);
+void add_resource_option(CLI::App* verb, std::vector<std::string>& resources);
+/// Checked and converted; what is wrong ends with exit 2.
+std::vector<std::pair<std::string, double>> resources_of(const std::vector<std::string>& texts);
 void add_workers_option(CLI::App* verb, RunArguments& arguments);
 void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --nodes --elastic …
 void add_watch_options(CLI::App* verb, Session& session,

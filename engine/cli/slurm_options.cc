@@ -79,6 +79,10 @@ void add_slurm_options(CLI::App* verb, RunArguments& arguments) {
 
 EngineOptions engine_options(const Session& session, const RunArguments& arguments) {
   EngineOptions options = session.engine(arguments.jobs, arguments.workers);
+  options.resources = resources_of(arguments.resources);
+  if (!session.head.empty() && !options.resources.empty())
+    fail("--resource says what this machine has, and the run is for the head at " + session.head +
+         ", whose machines say it themselves: give one of them.");
   if (arguments.on.empty()) {
     refuse_without_slurm(arguments);
     return options;

@@ -68,7 +68,7 @@ struct Door {
   const State& state;
 
   bool operator()(const EngineStarted& e) const {
-    return e.epoch > state.epoch && e.cpus_milli >= 0;
+    return e.epoch > state.epoch && e.cpus_milli >= 0 && flow::are_sound(e.named);
   }
   bool operator()(const RunSubmitted& e) const {
     return !e.run.empty() && find_run(state, e.run) == nullptr && e.plan != nullptr &&
@@ -195,7 +195,7 @@ struct Door {
   bool operator()(const HostJoined& e) const {
     if (state.epoch == 0 || e.host.name.empty() || e.host.cpus_milli < 0 ||
         e.host.memory_bytes < 0 || !are_sound(e.host.gpus) || !are_sound(e.host.labels) ||
-        e.attempts.size() > kOffersMax)
+        !flow::are_sound(e.host.named) || e.attempts.size() > kOffersMax)
       return false;
     auto place = place_for(state, e.host.name);
     return place && (*place == state.hosts.size() || !state.hosts[*place].is_up);

@@ -51,6 +51,7 @@ void Machine::on(const InputsResolved& event) {
   const TaskDef& def = *def_of(r, event.unit);
   std::string lack = gpu_lack_of(state_, def);
   if (lack.empty()) lack = where_lack_of(state_, def);
+  if (lack.empty()) lack = named_lack_of(state_, def);
   if (lack.empty()) lack = gang_lack_of(state_, def);
   if (!lack.empty()) {
     lack = "`" + unit_name(r, event.unit) + "` " + lack;

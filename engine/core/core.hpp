@@ -143,6 +143,7 @@ struct ReadyClass {
   int64_t memory_bytes = 0;
   GpuNeeds gpu;
   std::string where;  // label expression
+  Amounts named;
   UnitId limited_map = kNoNode;
   bool is_home = false;               // runs on the engine's own machine only
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each asks for the above
@@ -238,6 +239,7 @@ struct Room {
   uint32_t short_units = 0;   // running and known to be short
   uint64_t short_us = 0;      // what these are expected to take
   std::vector<GpuRoom> gpus;  // in the order of the host's
+  Amounts named{};            // as the host's, those of which nothing is free too
   bool operator==(const Room&) const = default;
 };
 

@@ -87,6 +87,7 @@ uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass
     ranks = std::min<int64_t>(ranks, std::max(room.cpus_free_milli, 0) / needs.cpus_milli);
   if (needs.memory_bytes > 0)
     ranks = std::min(ranks, std::max<int64_t>(room.memory_free_bytes, 0) / needs.memory_bytes);
+  ranks = times_in(room.named, needs.named, ranks);
   if (needs.gpu.milli == 0 || ranks == 0) return static_cast<uint32_t>(ranks);
   Room left = room;
   for (uint32_t rank = 0; rank < ranks; rank++) {
@@ -145,12 +146,14 @@ std::string gang_lack_of(const State& state, const TaskDef& def) {
   each.memory_bytes = def.resources.memory_bytes;
   each.gpu = gpu_needs_of(def.resources);
   each.where = def.resources.where;
+  each.named = def.resources.named;
   uint64_t ranks = ranks_in_all(state, each, def.resources.ranks);
   if (ranks >= def.resources.ranks) return "";
   std::string what;
   if (each.memory_bytes > 0)
     what = " of " + format_bytes(static_cast<uint64_t>(each.memory_bytes)) + " of memory";
   if (each.gpu.milli > 0) what += (what.empty() ? " with " : " and ") + words_of(each.gpu);
+  if (!each.named.empty()) what += (what.empty() ? " with " : " and ") + words_of(each.named);
   if (!each.where.empty()) what += " where `" + each.where + "`";
   return "asks for " + std::to_string(def.resources.ranks) + " ranks" + what +
          " each, and there is room for " + std::to_string(ranks) +

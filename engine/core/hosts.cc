@@ -24,7 +24,7 @@ bool take_held(const HostInfo& host, HostId at, Room& room, const ReadyClass& he
     if (rank_at != at || !is_all_there) return;
     is_all_there = held.memory_bytes <= left.memory_free_bytes &&
                    (is_short || left.long_milli + held.cpus_milli <= host.cpus_milli) &&
-                   may_take_gpus(host.gpus, left, held.gpu, gpus);
+                   may_take_gpus(host.gpus, left, held.gpu, gpus) && covers(left.named, held.named);
     if (!is_all_there) return;
     take(left, held, unit.expected_us);
     take_gpus(host.gpus, left, held.gpu, gpus);
@@ -90,6 +90,24 @@ std::string where_lack_of(const State& state, const TaskDef& def) {
   return "runs where `" + where +
          "`, and this machine has no such labels: they are given to workers, by `flow worker "
          "--label`";
+}
+
+std::string named_lack_of(const State& state, const TaskDef& def) {
+  const Amounts& asked = def.resources.named;
+  bool may_be_yet_to_join = !is_home(def) && state.hosts[0].info.cpus_milli == 0;
+  if (asked.empty() || may_be_yet_to_join) return "";
+  Amounts most = asked;
+  for (auto& [name, milli] : most) milli = 0;
+  for (const Host& host : state.hosts) {
+    if (host.is_lost() || (is_home(def) && &host != &state.hosts[0])) continue;
+    if (covers(host.info.named, asked)) return "";
+    for (auto& [name, milli] : most) milli = std::max(milli, amount_of(host.info.named, name));
+  }
+  bool is_of_many = state.hosts.size() > 1 && !is_home(def);
+  return "asks for " + words_of(asked) + ", and " +
+         (is_of_many ? "no machine has that (the most of each: " + words_of(most) + ")"
+                     : "this machine has " + words_of(most)) +
+         ": `--resource NAME=N` says what one has";
 }
 
 /// Visits the units that run on the host.

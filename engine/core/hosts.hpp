@@ -19,5 +19,7 @@ bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels);
 /// That no host has the labels that the task asks for, as a clause, or "". As with GPUs, a head
 /// that runs nothing itself waits for who may be yet to join.
 std::string where_lack_of(const State& state, const TaskDef& def);
+/// The same of the named resources.
+std::string named_lack_of(const State& state, const TaskDef& def);
 
 }  // namespace flow::core

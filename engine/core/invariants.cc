@@ -150,6 +150,8 @@ class Checker {
       expect(room.long_milli <= host.info.cpus_milli, "slots are over-committed by long tasks");
       expect(room.cpus_free_milli >= 0 || room.short_units > 0,
              "slots are over-committed by tasks that are not short");
+      for (const auto& [name, milli] : room.named)
+        expect(milli >= 0, "the resource " + name + " is over-committed");
       for (const GpuRoom& gpu : room.gpus)
         expect(gpu.milli_free >= 0 && gpu.memory_free_bytes >= 0, "a GPU is over-committed");
     }

@@ -55,14 +55,15 @@ Bounds largest(const State& state, int64_t memory_bytes, Suits suits_host) {
   return most;
 }
 
-/// The most memory of a host that has CPUs and the GPUs, and the most CPUs of one that has the
-/// memory too. Where none has the GPUs, the unit waits for one, and these are of all hosts.
+/// The most memory of a host that has CPUs, the GPUs and what is asked for by name, and the most
+/// CPUs of one that has the memory too. Where there is no such host, the unit waits for one, and
+/// these are of all hosts.
 Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   const HostInfo& own = state.hosts[0].info;
   if (is_home(def)) return {own.cpus_milli, own.memory_bytes};
   const Resources& asked = def.resources;
   const Reach& reach = state.reach;
-  bool fits_each = asked.gpus_milli == 0 && asked.where.empty() &&
+  bool fits_each = asked.gpus_milli == 0 && asked.where.empty() && asked.named.empty() &&
                    asked.cpus_milli <= reach.cpus_least_milli &&
                    memory_bytes <= reach.memory_least_bytes;
   if (fits_each) return {reach.cpus_least_milli, reach.memory_least_bytes};
@@ -71,7 +72,7 @@ Bounds bounds_of(const State& state, const TaskDef& def, int64_t memory_bytes) {
   };
   auto has_them = [&](const Host& host) {
     return may_run(host) && suits_where(asked.where, host.info.labels) &&
-           has_gpus(host.info.gpus, asked);
+           has_gpus(host.info.gpus, asked) && covers(host.info.named, asked.named);
   };
   bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(), has_them);
   if (is_there) return largest(state, memory_bytes, has_them);
@@ -99,6 +100,7 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
   needs.is_home = is_home(def);
   if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
   needs.where = def.resources.where;
+  needs.named = def.resources.named;
   needs.limited_map = limited_map_of(run, unit);
   return needs;
 }
@@ -147,7 +149,7 @@ uint32_t expected_short_us(const Run& run, UnitId unit) {
   const Resources& asked = def.resources;
   bool plain = def.kind != TaskKind::service && asked.cpus_milli == 1000 &&
                asked.memory_bytes == 0 && asked.gpus_milli == 0 && asked.where.empty() &&
-               !asked.is_gang();
+               asked.named.empty() && !asked.is_gang();
   if (!plain || node.def >= run.durations_us.size()) return 0;
   uint32_t usual = run.durations_us[node.def];
   return usual < kShortUs ? usual : 0;
@@ -170,6 +172,7 @@ bool fits(const State& state, HostId at, const Room& room, const ReadyClass& nee
   if (!host.takes_attempts() || (needs.is_home && at != 0)) return false;
   if (needs.memory_bytes > room.memory_free_bytes) return false;
   if (!suits_where(needs.where, host.info.labels)) return false;
+  if (!covers(room.named, needs.named)) return false;
   if (needs.gpu.milli > 0 && choose_gpus(host.info.gpus, room, needs.gpu).empty()) return false;
   if (needs.cpus_milli == 0 || needs.cpus_milli <= room.cpus_free_milli) return true;
 
@@ -181,12 +184,13 @@ bool fits(const State& state, HostId at, const Room& room, const ReadyClass& nee
 }
 
 Room empty_room(const HostInfo& host) {
-  return {host.cpus_milli, host.memory_bytes, 0, 0, 0, free_gpus(host.gpus)};
+  return {host.cpus_milli, host.memory_bytes, 0, 0, 0, free_gpus(host.gpus), host.named};
 }
 
 void take(Room& room, const ReadyClass& needs, uint32_t expected_us) {
   room.cpus_free_milli -= needs.cpus_milli;
   room.memory_free_bytes -= needs.memory_bytes;
+  change(room.named, needs.named, -1);
   if (expected_us == 0) {
     room.long_milli += needs.cpus_milli;
   } else {
@@ -198,6 +202,7 @@ void take(Room& room, const ReadyClass& needs, uint32_t expected_us) {
 void give_back(Room& room, const ReadyClass& needs, uint32_t expected_us) {
   room.cpus_free_milli += needs.cpus_milli;
   room.memory_free_bytes += needs.memory_bytes;
+  change(room.named, needs.named, 1);
   if (expected_us == 0) {
     room.long_milli -= needs.cpus_milli;
   } else {

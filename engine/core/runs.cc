@@ -61,7 +61,7 @@ void Machine::on(const RunSubmitted& event) {
 void Machine::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
   await_hosts();
-  state_.hosts[0].info = {"", event.cpus_milli, event.memory_bytes, {}};
+  state_.hosts[0].info = {"", event.cpus_milli, event.memory_bytes, {}, {}, event.named};
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) {
       emit(RunEnded{id});

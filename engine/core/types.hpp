@@ -63,6 +63,7 @@ struct EngineStarted {
   uint64_t epoch = 0;
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
+  Amounts named{};
 };
 struct RunSubmitted {
   RunId run;
@@ -209,6 +210,7 @@ struct HostInfo {
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
   Labels labels{};  // "rack" to "a", sorted by name
+  Amounts named{};
 };
 /// A worker came, or one of that name came back.
 struct HostJoined {

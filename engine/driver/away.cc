@@ -27,9 +27,10 @@ Error gone() { return environment_error("the head has gone before its answer"); 
 }  // namespace
 
 Result<std::unique_ptr<detail::EngineImpl>> AwayEngine::open(const EngineOptions& options) {
-  if (!options.state.empty() || leads_cluster(options))
+  if (!options.state.empty() || leads_cluster(options) || !options.resources.empty())
     return user_error(
-        "a client of a head has no state and no workers of its own: name the head, or what is "
+        "a client of a head has no state, no workers and no resources of its own: name the head, "
+        "or what is "
         "this process's own, and not both");
   std::unique_ptr<AwayEngine> engine(new AwayEngine(options));
   auto uplink = Uplink::open(options.head, options.secret_file);

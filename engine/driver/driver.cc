@@ -64,6 +64,7 @@ Status Driver::recover_state() {
   started.epoch = state_.epoch + 1;
   started.cpus_milli = options_.jobs * 1000;
   started.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  started.named = options_.named;
   Input input;
   input.event = started;
   std::vector<Input> first;

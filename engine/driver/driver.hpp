@@ -66,6 +66,7 @@ struct DriverOptions {
   std::string state_dir;
   std::string executor;
   int32_t jobs = 1;             // CPU slots of this machine
+  Amounts named;                // that it has
   bool leads_cluster = false;   // others run what this machine has no slots for
   bool asks_for_nodes = false;  // of a scheduler: what those have is not known before
   core::Time grow_after_ms = core::kGrowAfterMs;

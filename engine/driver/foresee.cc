@@ -140,7 +140,7 @@ PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_u
     if (!core::admit(scratch, event)) return;
     core::apply(scratch, core::Record{scratch.sequence + 1, now, std::move(event)}, commands);
   };
-  feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX});
+  feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX, options_.named});
   core::RunSubmitted submitted;
   submitted.run = id;
   submitted.plan = std::make_shared<const Plan>(plan);

@@ -84,6 +84,10 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
     node.memory_bytes = host.info.memory_bytes;
     node.gpus = host.info.gpus;
     node.labels = host.info.labels;
+    node.resources = numbers_of(host.info.named);
+    Amounts used = host.info.named;
+    change(used, host.room.named, -1);
+    if (!host.is_lost()) node.resources_used = numbers_of(used);
     nodes.push_back(std::move(node));
   }
   for (const auto& [id, run] : state.runs) {

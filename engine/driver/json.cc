@@ -76,15 +76,19 @@ std::string NodeInfo::json() const {
         listed.empty() ? "" : ",", text_or_null(gpu.uuid), quoted(gpu.name), gpu.memory_bytes,
         number_or_null(gpu.numa), gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric));
   }
-  std::string named, running;
+  std::string named, running, amounts, amounts_used;
   for (const auto& [label, value] : labels)
     named += fmt::format("{}{}:{}", named.empty() ? "" : ",", quoted(label), quoted(value));
+  for (const auto& [name, amount] : resources)
+    amounts += fmt::format("{}{}:{}", amounts.empty() ? "" : ",", quoted(name), amount);
+  for (const auto& [name, amount] : resources_used)
+    amounts_used += fmt::format("{}{}:{}", amounts_used.empty() ? "" : ",", quoted(name), amount);
   for (const std::string& task : tasks) running += (running.empty() ? "" : ",") + quoted(task);
   return fmt::format(
-      R"({{"node":{},"status":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"tasks":[{}],"content":{{"from_head":{},"from_workers":{},"to_workers":{}}}}})",
+      R"({{"node":{},"status":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"resources":{{{}}},"resources_used":{{{}}},"tasks":[{}],"content":{{"from_head":{},"from_workers":{},"to_workers":{}}}}})",
       text_or_null(name), quoted(status), text_or_null(address), cpus, cpus_used, memory_bytes,
-      listed, named, running, moved_json(from_head), moved_json(from_workers),
-      moved_json(to_workers));
+      listed, named, amounts, amounts_used, running, moved_json(from_head),
+      moved_json(from_workers), moved_json(to_workers));
 }
 
 std::string Event::json() const {

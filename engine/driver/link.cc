@@ -73,6 +73,12 @@ Error error_from_value(const Value& value) {
 
 namespace {
 
+Value amounts_to_value(const std::vector<std::pair<std::string, double>>& amounts) {
+  std::vector<std::pair<Value, Value>> fields;
+  for (const auto& [name, amount] : amounts) fields.emplace_back(name, amount);
+  return Value::map(std::move(fields));
+}
+
 Value pairs_to_value(const std::vector<std::pair<std::string, std::string>>& pairs) {
   std::vector<Value> items;
   for (const auto& [name, value] : pairs) items.push_back(Value::list({name, value}));
@@ -246,6 +252,8 @@ Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
                                 {"memory", node.memory_bytes},
                                 {"gpus", Value::list(std::move(gpus))},
                                 {"labels", pairs_to_value(node.labels)},
+                                {"resources", amounts_to_value(node.resources)},
+                                {"resources_used", amounts_to_value(node.resources_used)},
                                 {"tasks", strings_to_value(node.tasks)},
                                 {"from_head", moved_to_value(node.from_head)},
                                 {"from_workers", moved_to_value(node.from_workers)},
@@ -255,6 +263,16 @@ Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
 }
 
 namespace {
+
+std::vector<std::pair<std::string, double>> amounts_from_value(const Value* value) {
+  std::vector<std::pair<std::string, double>> amounts;
+  if (value == nullptr || value->kind() != Value::Kind::table) return amounts;
+  for (const auto& [name, amount] : value->as_table().fields) {
+    if (name.kind() != Value::Kind::string) continue;
+    amounts.emplace_back(name.as_string(), number_field(*value, name.as_string()));
+  }
+  return amounts;
+}
 
 Gpu gpu_from_value(const Value& value) {
   Gpu gpu;
@@ -286,6 +304,8 @@ std::vector<NodeInfo> nodes_from_value(const Value& value) {
     if (gpus != nullptr && gpus->kind() == Value::Kind::table)
       for (const Value& gpu : gpus->as_table().list) node.gpus.push_back(gpu_from_value(gpu));
     node.labels = pairs_from_value(item.find("labels"));
+    node.resources = amounts_from_value(item.find("resources"));
+    node.resources_used = amounts_from_value(item.find("resources_used"));
     node.tasks = strings_from_value(item.find("tasks"));
     node.from_head = moved_from_value(item.find("from_head"));
     node.from_workers = moved_from_value(item.find("from_workers"));

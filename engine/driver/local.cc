@@ -31,9 +31,12 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   driver.executor = *executor;
   driver.leads_cluster = leads_cluster(options);
   driver.asks_for_nodes = options.slurm.has_value();
+  auto named = amounts_of(options.resources);
+  FLOW_TRY(named);
   if (options.workers > 0 || options.slurm) {
     driver.jobs = 0;  // they are the workers' to share
   } else {
+    driver.named = std::move(*named);
     driver.jobs = driver.leads_cluster ? options.jobs : jobs_of(options);
   }
   auto grow_after = grow_after_ms();
@@ -95,6 +98,9 @@ Status LocalEngine::start_workers(const std::string& dir) {
   workers.folder = dir + "/workers";
   workers.count = options_.workers;
   workers.jobs = jobs_of(options_);
+  auto named = amounts_of(options_.resources);
+  FLOW_TRY(named);
+  workers.named = std::move(*named);
   workers.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   for (const Gpu& gpu : find_gpus(executor).gpus) workers.gpus.push_back(gpu.uuid);
   auto started = LocalWorkers::start(workers);

@@ -72,14 +72,18 @@ std::vector<std::string> LocalWorkers::arguments_of(int32_t number) const {
   int32_t jobs =
       options_.jobs / options_.count + (number <= options_.jobs % options_.count ? 1 : 0);
   std::string name = local_worker_name(number);
-  return {options_.program, "worker",
-          "--join",         options_.head,
-          "--secret-file",  options_.secret_file,
-          "--name",         name,
-          "--dir",          options_.folder + "/" + name,
-          "--jobs",         std::to_string(std::max(1, jobs)),
-          "--memory",       std::to_string(options_.memory_bytes / options_.count),
-          "--until-eof"};
+  std::vector<std::string> arguments{
+      options_.program, "worker",
+      "--join",         options_.head,
+      "--secret-file",  options_.secret_file,
+      "--name",         name,
+      "--dir",          options_.folder + "/" + name,
+      "--jobs",         std::to_string(std::max(1, jobs)),
+      "--memory",       std::to_string(options_.memory_bytes / options_.count),
+      "--until-eof"};
+  for (std::string& each : flow::arguments_of(share_of(options_.named, number, options_.count)))
+    arguments.push_back(std::move(each));
+  return arguments;
 }
 
 Status LocalWorkers::spawn(int32_t number) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/driver/child.hpp"
+#include "engine/plan/amounts.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -19,6 +20,7 @@ struct LocalWorkersOptions {
   int32_t jobs = 0;               // of all together; each has one at least
   int64_t memory_bytes = 0;       // of all together
   std::vector<std::string> gpus;  // UUIDs, shared out
+  Amounts named;                  // shared out
 };
 
 /// `local-1`, `local-2`, …

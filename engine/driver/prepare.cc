@@ -218,6 +218,7 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   }
   core::HostInfo own;
   own.cpus_milli = driver.options().jobs * 1000;
+  own.named = driver.options().named;
   own.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (purpose != Purpose::look && may_ask_for_gpus(plan)) {
     auto gpus = driver.gpus();
@@ -287,6 +288,24 @@ void check_where(const TaskDef& def, const std::string& where, const Machine& ma
         "{} runs where `{}`, and no worker has such labels yet: it waits for one", where, asked));
 }
 
+/// As labels are.
+void check_named(const TaskDef& def, const std::string& where, const Machine& machine,
+                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
+  const Amounts& asked = def.resources.named;
+  if (asked.empty() || machine.hosts.empty()) return;
+  if (!machine.is_cluster) {
+    std::string lack = core::named_lack_of(state_of(machine), def);
+    if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
+    return;
+  }
+  bool is_there =
+      std::any_of(machine.hosts.begin(), machine.hosts.end(),
+                  [&](const core::HostInfo& host) { return covers(host.named, asked); });
+  if (!is_there)
+    warnings.push_back(fmt::format("{} asks for {}, and no machine has that yet: it waits for one",
+                                   where, words_of(asked)));
+}
+
 /// Of a cluster others may come.
 void check_gang(const TaskDef& def, const std::string& where, const Machine& machine,
                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
@@ -329,6 +348,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
     check_resources(def.resources, where, machine, errors);
     check_gang(def, where, machine, errors, warnings);
     check_where(def, where, machine, errors, warnings);
+    check_named(def, where, machine, errors, warnings);
   }
   return errors;
 }

@@ -348,6 +348,7 @@ PlanInfo Reader::plan(const std::string& script, const RunOptions& options) cons
   driver.state_dir = impl_->dir;
   driver.executor = value_or_throw(find_executor(impl_->options));
   driver.jobs = jobs_of(impl_->options);
+  driver.named = value_or_throw(amounts_of(impl_->options.resources));
   return value_or_throw(Driver::foresee_beside(driver, impl_->store.get(), submission));
 }
 

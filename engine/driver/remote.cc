@@ -36,6 +36,11 @@ Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& opt
       return std::unique_ptr<detail::EngineImpl>(std::move(*local));
     }
     auto link = SocketLink::connect(socket_path(dir));
+    if (link.ok() && !options.resources.empty())
+      return user_error(fmt::format(
+          "the state `{}` has a writer, {}, which says what its machine has: give the resources to "
+          "that one",
+          dir, lock_holder(dir)));
     if (link.ok())
       return std::unique_ptr<detail::EngineImpl>(std::make_unique<RemoteEngine>(options, dir));
     last = link.error().message;

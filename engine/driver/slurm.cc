@@ -97,6 +97,9 @@ Result<slurm::Place> place_of(const EngineOptions& options, const std::string& d
   place.secret_file = std::filesystem::absolute(secret).lexically_normal().string();
   place.folder = std::filesystem::absolute(folder_of(dir)).lexically_normal().string();
   place.name = slurm::name_of_state(place.folder);
+  auto named = amounts_of(options.resources);
+  FLOW_TRY(named);
+  place.named = std::move(*named);
   return place;
 }
 

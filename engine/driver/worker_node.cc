@@ -48,6 +48,9 @@ Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& pr
   if (!core::are_sound(host.labels))
     return user_error(
         fmt::format("a worker has at most {} labels, each of another name", core::kLabelsMax));
+  auto named = amounts_of(options.resources);
+  FLOW_TRY(named);
+  host.named = std::move(*named);
   return host;
 }
 
@@ -85,6 +88,7 @@ NodeInfo describe_worker(const WorkerNodeOptions& options) {
   info.memory_bytes = host.memory_bytes;
   info.gpus = host.gpus;
   info.labels = host.labels;
+  info.resources = numbers_of(host.named);
   info.status = "here";
   return info;
 }

@@ -76,6 +76,12 @@ class Checker {
     if (needs.cpus_milli <= 0) problem(where(def), "asks for no CPU: `cpus` is above 0");
     if (needs.memory_bytes < 0 || needs.gpu_memory_bytes < 0 || needs.gpus_milli < 0)
       problem(where(def), "asks for less than nothing: memory and GPUs are 0 or more");
+    if (!are_sound(needs.named))
+      problem(
+          where(def),
+          fmt::format("asks for `resources` that nobody can have: each has {}, and there are at "
+                      "most {}",
+                      kAmountNameForm, kAmountsMax));
     bool is_single = def.kind == TaskKind::native || def.kind == TaskKind::service ||
                      def.kind == TaskKind::dynamic;
     if (needs.is_gang() && is_single)

@@ -245,6 +245,11 @@ void field(IO& io, like<IO, std::pair<std::string, std::string>>& pair) {
 }
 
 template <typename IO>
+void field(IO& io, like<IO, std::pair<std::string, int64_t>>& pair) {
+  fields(io, pair.first, pair.second);
+}
+
+template <typename IO>
 void field(IO& io, like<IO, CodePart>& part) {
   fields(io, part.name, part.digest, part.text);
 }
@@ -254,14 +259,21 @@ void field(IO& io, like<IO, EnvEntry>& entry) {
   fields(io, entry.name, entry.from_submitter, entry.value);
 }
 
-// One number: a gang that is not elastic is written as it was before there were others.
+// One number: a gang that is not elastic, and a task without named resources, are written as they
+// were before there were others.
+constexpr uint64_t kHasNamed = uint64_t{1} << 31;
+
 void ranks(Writer& io, const Resources& needs) {
-  io.number(uint64_t{needs.ranks_max} << 32 | needs.ranks);
+  io.number(uint64_t{needs.ranks_max} << 32 | (needs.named.empty() ? 0 : kHasNamed) | needs.ranks);
+  if (!needs.named.empty()) field(io, needs.named);
 }
 void ranks(Reader& io, Resources& needs) {
-  uint64_t both = io.number();
-  needs.ranks = static_cast<uint32_t>(both);
-  needs.ranks_max = static_cast<uint32_t>(both >> 32);
+  uint64_t all = io.number();
+  needs.ranks = static_cast<uint32_t>(all & ~kHasNamed);
+  needs.ranks_max = static_cast<uint32_t>(all >> 32);
+  if ((all & kHasNamed) == 0) return;
+  field(io, needs.named);
+  if (needs.named.empty() || !are_sound(needs.named)) io.fail("resources that nobody can have");
 }
 
 template <typename IO>

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/plan/amounts.hpp"
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
 #include "flow/value.hpp"
@@ -43,6 +44,7 @@ struct Resources {
   std::string where;      // label expression
   uint32_t ranks = 1;
   uint32_t ranks_max = 0;  // of an elastic gang, which takes from `ranks` to this; else 0
+  Amounts named{};         // of each rank, by name
   bool is_gang() const { return ranks > 1 || ranks_max > 1; }
 };
 

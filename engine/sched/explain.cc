@@ -86,6 +86,12 @@ std::string holders(const State& state, HostId host) {
   });
 }
 
+std::string holders_of(const State& state, HostId host, const std::string& name) {
+  return running(state, nullptr, [&](const Run& run, UnitId unit) {
+    return is_on(run.units[unit], host) && amount_of(def_of(run, unit)->resources.named, name) > 0;
+  });
+}
+
 std::string holders_of(const State& state, HostId host, const Gpu& gpu) {
   return running(state, nullptr, [&](const Run& run, UnitId unit) {
     bool is_held = false;
@@ -129,12 +135,29 @@ std::string why_not_where(const HostInfo& host, const std::string& where) {
          (labels.empty() ? "there are no labels" : "the labels are " + labels);
 }
 
+/// "it asks for fpga = 2; 1 is free, held by `a`", or that it has no more of them at all.
+std::string why_not_named(const State& state, HostId at, const ReadyClass& needs) {
+  const Host& host = state.hosts[at];
+  for (const auto& [name, asked] : needs.named) {
+    int64_t free = amount_of(host.room.named, name), all = amount_of(host.info.named, name);
+    if (asked <= free) continue;
+    std::string asks = "it asks for " + name + " = " + thousandths(asked) + ", and ";
+    if (all == 0) return asks + "there is none";
+    if (asked > all) return asks + "there are " + thousandths(all) + " in all";
+    return asks + thousandths(free) + " of " + thousandths(all) +
+           " are free, the rest is held by " + holders_of(state, at, name);
+  }
+  return "";
+}
+
 /// What binds on the host, or "" where the unit fits.
 std::string why_not_on(const State& state, HostId at, const ReadyClass& needs) {
   const Host& host = state.hosts[at];
   const Room& room = host.room;
   if (host.is_draining) return "that worker is about to leave, and takes nothing new";
   if (!suits_where(needs.where, host.info.labels)) return why_not_where(host.info, needs.where);
+  std::string lacks_named = why_not_named(state, at, needs);
+  if (!lacks_named.empty()) return lacks_named;
   if (needs.memory_bytes > room.memory_free_bytes) {
     return "it asks for " + std::to_string(needs.memory_bytes >> 20) + " MiB of memory; " +
            std::to_string(room.memory_free_bytes >> 20) + " MiB are free, the rest is held by " +
@@ -178,6 +201,7 @@ std::string why_no_gang(const State& state, const ReadyClass& needs) {
   if (needs.memory_bytes > 0)
     each += " and " + format_bytes(static_cast<uint64_t>(needs.memory_bytes));
   if (needs.gpu.milli > 0) each += " and " + words_of(needs.gpu);
+  if (!needs.named.empty()) each += " and " + words_of(needs.named);
   if (!needs.where.empty()) each += " where `" + needs.where + "`";
   std::string text;
   uint64_t room = 0;

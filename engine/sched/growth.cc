@@ -53,6 +53,7 @@ void fill(Room& room) {
   room.cpus_free_milli = 0;
   room.memory_free_bytes = 0;
   for (GpuRoom& gpu : room.gpus) gpu = {};
+  for (auto& [name, milli] : room.named) milli = 0;
 }
 
 }  // namespace

@@ -22,12 +22,12 @@ constexpr size_t kBlockedMax = 64;
 constexpr size_t kAheadMax = 32;
 
 /// Which host a unit goes to, of those that it fits on: the least of these. A free slot comes
-/// before one that will be free; who needs no GPU leaves those that have some to others, and who
-/// needs some goes where NVLink joins as many, then where the fewest are free; then where most of
-/// the inputs lie; the engine's own machine has them all; then the fullest, so that a wide unit
-/// still finds room.
+/// before one that will be free; who needs no GPU, and nothing by name, leaves those that have
+/// some to others, and who needs GPUs goes where NVLink joins as many, then where the fewest are
+/// free; then where most of the inputs lie; the engine's own machine has them all; then the
+/// fullest, so that a wide unit still finds room.
 struct Price {
-  bool waits_for_slot, blocks_gpus;
+  bool waits_for_slot, blocks_others;
   bool is_split;  // NVLink joins no such GPUs there
   size_t gpus_left;
   uint64_t mib_elsewhere;  // of the inputs, beyond the host that has most; less is not worth a move
@@ -47,6 +47,7 @@ Room least_of(const Room& a, const Room& b) {
   Room least = a;
   least.cpus_free_milli = std::min(a.cpus_free_milli, b.cpus_free_milli);
   least.memory_free_bytes = std::min(a.memory_free_bytes, b.memory_free_bytes);
+  least.named = flow::least_of(a.named, b.named);
   for (size_t i = 0; i < least.gpus.size(); i++) {
     GpuRoom& gpu = least.gpus[i];
     gpu.milli_free = std::min(gpu.milli_free, b.gpus[i].milli_free);
@@ -192,7 +193,7 @@ class Plans {
     const Room& room = rooms_[host];
     bool needs_gpu = needs.gpu.milli > 0;
     return {needs.cpus_milli > room.cpus_free_milli,
-            !needs_gpu && !room.gpus.empty(),
+            (!needs_gpu && !room.gpus.empty()) || (needs.named.empty() && !room.named.empty()),
             needs_gpu && !has_island_for(state_.hosts[host].info.gpus, room, needs.gpu),
             needs_gpu ? free_whole(room) : 0,
             most_mib_ - mib_at(host),

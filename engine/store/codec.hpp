@@ -12,7 +12,7 @@ bool get_failure(const journal::Failure& m, core::Failure& failure);
 /// The newest that this program reads. What names no GPU is written as 1, which older ones read.
 /// Of what tells of workers 3 was the last that let go of them when an engine starts.
 constexpr uint32_t kGpusSchema = 2, kHostsSchema = 4, kDrainSchema = 5, kGrowthSchema = 6,
-                   kNvlinkSchema = 7, kSchema = 7;
+                   kNvlinkSchema = 7, kNamedSchema = 8, kSchema = 8;
 void put_gpu(const Gpu& gpu, journal::Gpu& m);
 /// False where they can't be a machine's.
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);
@@ -22,6 +22,8 @@ bool get_ranks(const google::protobuf::RepeatedPtrField<journal::Placement>& fro
                std::vector<core::Placement>& ranks);
 void put_labels(const Labels& labels, google::protobuf::RepeatedPtrField<journal::Label>& to);
 bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, Labels& labels);
+void put_amounts(const Amounts& amounts, google::protobuf::RepeatedPtrField<journal::Amount>& to);
+bool get_amounts(const google::protobuf::RepeatedPtrField<journal::Amount>& from, Amounts& amounts);
 Error newer_schema(uint32_t schema, const char* what);
 
 }  // namespace flow

@@ -44,6 +44,7 @@ struct Writer {
     m.set_epoch(e.epoch);
     m.set_number(e.cpus_milli);
     m.set_number2(e.memory_bytes);
+    put_amounts(e.named, *m.mutable_named());
     return kNone;
   }
   const std::string& operator()(const core::RunSubmitted& e) {
@@ -170,6 +171,7 @@ struct Writer {
     m.set_number2(e.host.memory_bytes);
     for (const Gpu& gpu : e.host.gpus) put_gpu(gpu, *m.add_machine_gpus());
     put_labels(e.host.labels, *m.mutable_labels());
+    put_amounts(e.host.named, *m.mutable_named());
     for (const core::AttemptId& id : e.attempts) put_offer(id, *m.add_offers());
     return plain(journal::HOST_JOINED, kNone);
   }
@@ -273,6 +275,20 @@ bool get_labels(const google::protobuf::RepeatedPtrField<journal::Label>& from, 
   return core::are_sound(labels);
 }
 
+void put_amounts(const Amounts& amounts, google::protobuf::RepeatedPtrField<journal::Amount>& to) {
+  for (const auto& [name, milli] : amounts) {
+    journal::Amount& m = *to.Add();
+    m.set_name(name);
+    m.set_milli(milli);
+  }
+}
+
+bool get_amounts(const google::protobuf::RepeatedPtrField<journal::Amount>& from,
+                 Amounts& amounts) {
+  for (const journal::Amount& m : from) amounts.emplace_back(m.name(), m.milli());
+  return are_sound(amounts);
+}
+
 Error newer_schema(uint32_t schema, const char* what) {
   return environment_error(
       fmt::format("the {} was written by a newer version of flow (schema {}, this program knows "
@@ -290,6 +306,7 @@ bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
 
 /// The first that knew what the record tells.
 uint32_t schema_of(const journal::Record& m) {
+  if (m.named_size() > 0) return kNamedSchema;
   if (has_joined(m.machine_gpus())) return kNvlinkSchema;
   if (m.type() == journal::GROWTH_REQUESTED) return kGrowthSchema;
   if (m.type() == journal::HOST_DRAINING) return kDrainSchema;
@@ -358,9 +375,9 @@ class RecordReader {
     bool has_digest = Digest::from_bytes(m.digest(), digest);
     switch (m.type()) {
       case journal::ENGINE_STARTED: {
-        core::EngineStarted e{m.epoch(), 0, m.number2()};
-        bool ok = keep(m.number(), e.cpus_milli);
-        record.event = e;
+        core::EngineStarted e{m.epoch(), 0, m.number2(), {}};
+        bool ok = keep(m.number(), e.cpus_milli) && get_amounts(m.named(), e.named);
+        record.event = std::move(e);
         return ok;
       }
       case journal::RUN_SUBMITTED: {
@@ -482,7 +499,7 @@ class RecordReader {
       case journal::HOST_JOINED: {
         core::HostJoined e{{m.text(), 0, m.number2(), {}}};
         bool ok = keep(m.number(), e.host.cpus_milli) && get_gpus(m.machine_gpus(), e.host.gpus) &&
-                  get_labels(m.labels(), e.host.labels);
+                  get_labels(m.labels(), e.host.labels) && get_amounts(m.named(), e.host.named);
         for (const journal::Offer& offer : m.offers())
           e.attempts.push_back({offer.run(), offer.unit(), offer.attempt(), offer.epoch()});
         record.event = std::move(e);

@@ -340,7 +340,8 @@ bool runs_on_known_hosts(const core::Run& run, const std::vector<core::Host>& ho
 bool get_machine(const journal::Snapshot& m, core::HostInfo& own) {
   own.cpus_milli = m.cpus_milli();
   own.memory_bytes = m.memory_bytes();
-  return own.cpus_milli >= 0 && own.memory_bytes >= 0 && get_gpus(m.gpus(), own.gpus);
+  return own.cpus_milli >= 0 && own.memory_bytes >= 0 && get_gpus(m.gpus(), own.gpus) &&
+         get_amounts(m.named(), own.named);
 }
 
 bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
@@ -354,7 +355,8 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
     bool ok = !worker.name().empty() && !(worker.is_draining() && worker.is_lost()) &&
               worker.cpus_milli() >= 0 && worker.memory_bytes() >= 0 &&
               get_gpus(worker.gpus(), host.info.gpus) &&
-              get_labels(worker.labels(), host.info.labels) && hosts.size() < core::kHostsMax;
+              get_labels(worker.labels(), host.info.labels) &&
+              get_amounts(worker.named(), host.info.named) && hosts.size() < core::kHostsMax;
     if (!ok) return false;
     hosts.push_back(std::move(host));
   }
@@ -374,6 +376,9 @@ uint32_t schema_of(const core::Run& run) {
 }
 
 uint32_t schema_of(const std::vector<core::Host>& hosts) {
+  bool is_any_named = std::any_of(hosts.begin(), hosts.end(),
+                                  [](const core::Host& host) { return !host.info.named.empty(); });
+  if (is_any_named) return kNamedSchema;
   auto is_joined = [](const Gpu& gpu) { return gpu.nvlink >= 0 || !gpu.fabric.empty(); };
   bool is_any_joined = std::any_of(hosts.begin(), hosts.end(), [&](const core::Host& host) {
     return std::any_of(host.info.gpus.begin(), host.info.gpus.end(), is_joined);
@@ -397,6 +402,7 @@ std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
   m.set_memory_bytes(own.memory_bytes);
   m.set_changed(state.hosts[0].changed);
   for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
+  put_amounts(own.named, *m.mutable_named());
   for (size_t i = 1; i < state.hosts.size(); i++) {
     const core::HostInfo& info = state.hosts[i].info;
     journal::Host& worker = *m.add_workers();
@@ -405,6 +411,7 @@ std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
     worker.set_memory_bytes(info.memory_bytes);
     for (const Gpu& gpu : info.gpus) put_gpu(gpu, *worker.add_gpus());
     put_labels(info.labels, *worker.mutable_labels());
+    put_amounts(info.named, *worker.mutable_named());
     worker.set_is_lost(state.hosts[i].is_lost());
     worker.set_is_awaited(state.hosts[i].is_awaited);
     worker.set_is_draining(state.hosts[i].is_draining);

@@ -45,6 +45,7 @@ local flow = {}
 ---@field gpu_memory? string|integer
 ---@field gpu? string
 ---@field where? string
+---@field resources? table<string, number> what a machine is told to have, { fpga = 1 }
 
 ---@class flow.shell_options: flow.options
 ---@field command string run by `bash -euo pipefail -c`, with {placeholders}

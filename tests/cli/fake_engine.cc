@@ -293,6 +293,8 @@ ClusterInfo cluster_info(const EngineOptions&) {
   worker.address = "10.0.0.2:41231 (tcp)";
   worker.gpus.push_back({0, "GPU-a", "NVIDIA H200", "", int64_t{140} << 30, 0, false});
   worker.labels = {{"rack", "a"}};
+  worker.resources = {{"fpga", 2}, {"licence", 0.5}};
+  worker.resources_used = {{"fpga", 1}, {"licence", 0}};
   worker.tasks = {"20261121-051700-k3f9x2 train"};
   worker.from_head = {3, 1'258'291};
   worker.to_workers = {12, uint64_t{9} << 30};

@@ -266,6 +266,39 @@ return flow.pipeline("where", function() return on() end)
         run = self.last_json(self.exits(0, self.end(client)))
         self.assertEqual(run["tasks"][0]["worker"], "c")
 
+    def test_resources_by_name_are_given_out_as_far_as_they_go(self):
+        self.write("fpga.lua", r"""
+local flow = require "flow"
+local on = flow.task("on", { resources = { fpga = 1, licence = 0.5 } }, function(ctx, i)
+  os.execute("touch began." .. i .. "; while ! test -e go; do sleep 0.05; done")
+  return i
+end)
+return flow.pipeline("fpga", function()
+  local all = {}
+  for i = 1, 3 do all[i] = on(i) end
+  return all
+end)
+""")
+        refused = self.flow("run", "fpga.lua", "--state", "alone")
+        self.exits(2, refused)
+        self.assertIn("asks for fpga = 1 and licence = 0.5", refused.err)
+        self.assertIn("--resource", refused.err)
+        self.head()
+        self.worker("none", slots=4)
+        self.until_status("none", "up")
+        client = self.start("run", "fpga.lua", "--json")
+        self.until("it waits", lambda: "it asks for fpga = 1, and there is none" in self.flow("why", "last", "on").out)
+        self.worker("two", "--resource", "fpga=2", "--resource", "licence=1.5", slots=4)
+        # Two at once, and the third says who has them.
+        self.until("it is given out", lambda: "0 of 2 are free, the rest is held by `on" in self.flow("why", "last", "on#3").out)
+        node = self.nodes()["two"]
+        self.assertEqual(node["resources"], {"fpga": 2, "licence": 1.5})
+        self.assertEqual(node["resources_used"], {"fpga": 2, "licence": 1})
+        self.assertIn("fpga 2/2, licence 1/1.5", self.flow("nodes").out)
+        self.write("go", "")
+        run = self.last_json(self.exits(0, self.end(client)))
+        self.assertEqual({task["worker"] for task in run["tasks"]}, {"two"})
+
     def test_tasks_wait_for_a_worker(self):
         self.write("train.lua", train_script())
         self.head()

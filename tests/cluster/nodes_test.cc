@@ -141,6 +141,7 @@ core::HostInfo big_host() {
   core::HostInfo host{"w1", 64'000, int64_t{1} << 40, {}, {{"rack", "a"}, {"zone", "\xff"}}};
   host.gpus.push_back({0, "GPU-a", "NVIDIA H200", "0000:1b:00.0", int64_t{140} << 30, 1, false});
   host.gpus.push_back({1, "MIG-b", "NVIDIA A100 MIG 1g.5gb", "", 5000, -1, true});
+  host.named = {{"fpga", 2000}, {"licence", 500}};
   return host;
 }
 
@@ -216,6 +217,7 @@ TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   CHECK(wire.joined.host.memory_bytes == int64_t{1} << 40);
   CHECK(wire.joined.host.gpus == big_host().gpus);
   CHECK(wire.joined.host.labels == big_host().labels);
+  CHECK(wire.joined.host.named == big_host().named);
   CHECK(wire.joined.host.name.empty());  // the session's to say
   CHECK(wire.joined.serves_at == "10.0.0.7:7");
 
@@ -353,6 +355,8 @@ TEST_CASE("what is no message of the peer's is refused") {
         +[](nodes::Join& m) { m.set_serves_at(std::string(kAddressBytesMax + 1, 'a')); },
         +[](nodes::Join& m) { m.mutable_gpus(1)->set_uuid("GPU-a"); },
         +[](nodes::Join& m) { m.mutable_labels(1)->set_name("rack"); },
+        +[](nodes::Join& m) { m.mutable_named(1)->set_name("fpga"); },
+        +[](nodes::Join& m) { m.mutable_named(0)->set_milli(0); },
         +[](nodes::Join& m) { m.mutable_gpus(0)->set_uuid(""); }}) {
     nodes::FromWorker bad = join;
     spoil(*bad.mutable_join());

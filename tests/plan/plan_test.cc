@@ -57,7 +57,7 @@ Plan full_plan() {
   def.ordinal = 4;
   def.code = sha256("code");
   def.code_parts = {{"upvalue rate", sha256("rate"), "0.001"}, {"module features", {}, ""}};
-  def.resources = {2500, 1 << 30, 500, 7, "H200|H100", "zone=a", 4, 8};
+  def.resources = {2500, 1 << 30, 500, 7, "H200|H100", "zone=a", 4, 8, {{"fpga", 2000}}};
   def.retry = {3, 250, 1.5, 9000, 2, 2.5, 6};
   def.timeout_ms = 600'000;
   def.cache = false;

@@ -18,6 +18,7 @@ namespace {
 struct Ask {
   int32_t cpus = 1, gpus = 0;  // whole ones, a rank
   uint32_t ranks = 1, ranks_max = 0;
+  int64_t licences_milli = 0;  // a rank
 };
 
 class Cluster {
@@ -29,11 +30,12 @@ class Cluster {
     apply(state, {state.sequence + 1, now, std::move(event)}, said_);
     REQUIRE(check_invariants(state) == "");
   }
-  void join(int32_t cpus, int32_t gpus, const std::string& rack) {
+  void join(int32_t cpus, int32_t gpus, const std::string& rack, int64_t licences_milli = 0) {
     HostInfo host{"w" + std::to_string(state.hosts.size()), cpus * 1000, 0, {}, {}};
     for (int32_t i = 0; i < gpus; i++)
       host.gpus.push_back({uint32_t(i), "GPU-" + std::to_string(i), "A", "", 80, -1, false});
     if (!rack.empty()) host.labels = {{"rack", rack}};
+    if (licences_milli > 0) host.named = {{"licence", licences_milli}};
     tell(HostJoined{host});
   }
   /// Each is a task of a definition of its own, but for those that share one by its index.
@@ -47,6 +49,7 @@ class Cluster {
       def.resources.gpus_milli = ask.gpus * 1000;
       def.resources.ranks = ask.ranks;
       def.resources.ranks_max = ask.ranks_max;
+      if (ask.licences_milli > 0) def.resources.named = {{"licence", ask.licences_milli}};
       plan.defs.push_back(def);
     }
     for (uint32_t def : defs) {
@@ -89,9 +92,10 @@ class Cluster {
 };
 
 struct Left {
-  int64_t cpus = 0, gpus = 0;  // thousandths, whole ones
+  int64_t cpus = 0, gpus = 0, licences = 0;  // thousandths, but for the GPUs
   int64_t ranks_of(const Ask& ask, int64_t cpus_milli) const {
     int64_t ranks = cpus / std::max<int64_t>(cpus_milli, 1);
+    if (ask.licences_milli > 0) ranks = std::min(ranks, licences / ask.licences_milli);
     return ask.gpus > 0 ? std::min(ranks, gpus / ask.gpus) : ranks;
   }
 };
@@ -101,7 +105,10 @@ std::map<HostId, Left> lefts_of(const Cluster& cluster) {
   std::map<HostId, Left> lefts;
   for (size_t i = 1; i < cluster.state.hosts.size(); i++) {
     const Host& host = cluster.state.hosts[i];
-    if (host.is_up) lefts[HostId(i)] = {host.info.cpus_milli, int64_t(host.info.gpus.size())};
+    if (!host.is_up) continue;
+    const Amounts& named = host.info.named;
+    lefts[HostId(i)] = {host.info.cpus_milli, int64_t(host.info.gpus.size()),
+                        named.empty() ? 0 : named[0].second};
   }
   for (UnitId unit = 0; unit < cluster.run().units.size(); unit++) {
     if (!cluster.is_running(unit)) continue;
@@ -112,6 +119,7 @@ std::map<HostId, Left> lefts_of(const Cluster& cluster) {
       lefts[at].cpus -=
           asked.is_gang() ? u.extra->share.cpus_milli : std::min(asked.cpus_milli, has);
       lefts[at].gpus -= int64_t(gpus.size());
+      if (!asked.named.empty()) lefts[at].licences -= asked.named[0].second;
     });
   }
   return lefts;
@@ -121,6 +129,7 @@ Ask random_ask(sim::Random& random, bool is_gang) {
   Ask ask;
   ask.cpus = 1 + int32_t(random.below(2));
   if (random.one_in(3)) ask.gpus = 1;
+  if (random.one_in(4)) ask.licences_milli = 400;
   if (!is_gang) return ask;
   ask.ranks = 1 + random.below(5);
   ask.ranks_max = ask.ranks == 1 || random.one_in(3) ? ask.ranks + 1 + random.below(3) : 0;
@@ -137,7 +146,8 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
     Cluster cluster;
     for (uint32_t i = 2 + random.below(4); i > 0; i--) {
       const char* racks[] = {"", "a", "b"};
-      cluster.join(1 + int32_t(random.below(4)), int32_t(random.below(3)), racks[random.below(3)]);
+      cluster.join(1 + int32_t(random.below(4)), int32_t(random.below(3)), racks[random.below(3)],
+                   random.one_in(2) ? 1000 * (1 + random.below(2)) : 0);
     }
     std::vector<Ask> asks;
     std::vector<uint32_t> defs;
@@ -152,6 +162,7 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
       for (const auto& [host, left] : lefts_of(cluster)) {
         CHECK(left.cpus >= 0);
         CHECK(left.gpus >= 0);
+        CHECK(left.licences >= 0);
       }
       for (UnitId unit : started) {
         const Unit& u = cluster.run().units[unit];
@@ -174,7 +185,8 @@ TEST_CASE("gangs start whole where they fit, on one host if they can, and none w
       bool is_idle = cluster.run().phase_count(Phase::running) == 0;
       for (UnitId unit = 0; unit < asks.size() && is_idle; unit++) {
         if (!cluster.is_ready(unit)) continue;
-        int64_t room = 0;  // at a CPU of a thousandth each: what else than GPUs could lack?
+        int64_t room =
+            0;  // at a CPU of a thousandth each: what else than GPUs and licences could lack?
         for (const auto& [host, left] : before) room += left.ranks_of(asks[unit], 1);
         CHECK(room < asks[unit].ranks);
       }
@@ -195,7 +207,7 @@ TEST_CASE("three gangs on four nodes all come to their end, whatever ends when")
     sim::Random random(seed);
     Cluster cluster;
     for (int i = 0; i < 4; i++) cluster.join(2, 0, i < 2 ? "a" : "b");
-    std::vector<Ask> asks{{1, 0, 8, 0}, {1, 0, 5, 0}, {2, 0, 3, 0}, {1, 0, 1, 0}};
+    std::vector<Ask> asks{{1, 0, 8, 0, 0}, {1, 0, 5, 0, 0}, {2, 0, 3, 0, 0}, {1, 0, 1, 0, 0}};
     std::vector<uint32_t> defs{0, 1, 2};
     for (int i = 0; i < 20; i++) defs.push_back(random.below(4));
     cluster.submit(asks, defs);
@@ -234,7 +246,7 @@ TEST_CASE(
     std::vector<uint32_t> defs{1, 1, 1, 2, 1, 1, 2, 1, 0};
     constexpr UnitId kGang = 8;
     for (int i = 0; i < 200; i++) defs.push_back(1 + random.below(2));
-    cluster.submit({{1, 0, 6, 0}, {1, 0, 1, 0}, {1, 0, 1, 0}}, defs);
+    cluster.submit({{1, 0, 6, 0, 0}, {1, 0, 1, 0, 0}, {1, 0, 1, 0, 0}}, defs);
     std::map<UnitId, Time> ends;
     Time last_of_first = 0, gang_at = -1;
     size_t small_before = 0;

@@ -36,6 +36,8 @@ HostInfo random_host(sim::Random& random, const std::string& name) {
   }
   if (random.one_in(2)) host.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
   if (random.one_in(3)) host.labels.emplace_back("ssd", "");
+  if (random.one_in(2)) host.named.emplace_back("fpga", 1000 * (1 + random.below(3)));
+  if (random.one_in(3)) host.named.emplace_back("licence", 500);
   return host;
 }
 
@@ -51,6 +53,8 @@ Plan random_plan(sim::Random& random) {
     if (random.one_in(3)) asked.gpus_milli = random.one_in(2) ? 1000 : 400;
     if (asked.gpus_milli > 0 && random.one_in(3)) asked.gpu_model = "A";
     if (random.one_in(4)) asked.where = kWheres[random.below(std::size(kWheres))];
+    if (random.one_in(4)) asked.named.emplace_back("fpga", 500 * (1 + random.below(4)));
+    if (random.one_in(6)) asked.named.emplace_back("licence", 200);
     Node node;
     node.name = "n" + std::to_string(plan.nodes.size());
     node.def = uint32_t(plan.defs.size());
@@ -64,13 +68,19 @@ Plan random_plan(sim::Random& random) {
 /// What a host has left, counted from what runs on it.
 struct Left {
   int64_t cpus = 0, memory = 0;
-  std::map<std::string, int64_t> gpus;
+  std::map<std::string, int64_t> gpus, named;
 };
 
 /// Who asks for a CPU runs on no host without any.
 bool may_run(const Host& host, const Resources& asked) {
   if (host.is_lost() || (asked.cpus_milli > 0 && host.info.cpus_milli == 0)) return false;
   if (!has_labels(host.info, asked.where)) return false;
+  for (const auto& [name, milli] : asked.named) {
+    bool has = std::any_of(host.info.named.begin(), host.info.named.end(), [&](const auto& each) {
+      return each.first == name && each.second >= milli;
+    });
+    if (!has) return false;
+  }
   return asked.gpus_milli == 0 ||
          std::any_of(host.info.gpus.begin(), host.info.gpus.end(), [&](const Gpu& gpu) {
            return asked.gpu_model.empty() || asked.gpu_model == gpu.name;
@@ -108,6 +118,7 @@ class World {
     HostInfo all = random_host(random, "all");
     all.gpus = {{0, "GPU-0", "A", "", 80, -1, false}};
     all.labels = {{"rack", "a"}, {"ssd", ""}};
+    all.named = {{"fpga", 2000}, {"licence", 500}};
     tell(HostJoined{all});
     for (uint32_t i = random.below(4); i > 0; i--) join();
     RunSubmitted e;
@@ -135,13 +146,15 @@ class World {
 
   Left left_of(HostId host) const {
     const HostInfo& info = state.hosts[host].info;
-    Left left{info.cpus_milli, info.memory_bytes, {}};
+    Left left{info.cpus_milli, info.memory_bytes, {}, {}};
+    for (const auto& [name, milli] : info.named) left.named[name] = milli;
     for (const Gpu& gpu : info.gpus) left.gpus[gpu.uuid] = 1000;
     for (const auto& [unit, given] : given_) {
       if (given.host != host || run().units[unit].phase != Phase::running) continue;
       left.cpus -= given.asked.cpus_milli;
       left.memory -= given.asked.memory_bytes;
       for (const std::string& uuid : given.gpus) left.gpus[uuid] -= given.asked.gpus_milli;
+      for (const auto& [name, milli] : given.asked.named) left.named[name] -= milli;
     }
     return left;
   }
@@ -152,7 +165,10 @@ class World {
     Left left = left_of(host);
     Resources asked = clamped(state, asked_by(unit));
     bool fits = at.is_up && may_run(at, asked_by(unit)) && asked.cpus_milli <= left.cpus &&
-                asked.memory_bytes <= left.memory;
+                asked.memory_bytes <= left.memory &&
+                std::all_of(asked.named.begin(), asked.named.end(), [&](const auto& each) {
+                  return left.named[each.first] >= each.second;
+                });
     if (!fits) return {};
     if (asked.gpus_milli == 0) return {""};
     std::vector<std::string> devices;

@@ -19,6 +19,14 @@ bool has(const Command& command, const std::string& word) {
 
 }  // namespace
 
+TEST_CASE("each node's worker is told which resources it has") {
+  Place place = a_place();
+  CHECK(job_script({}, place).find("--resource") == std::string::npos);
+  place.named = {{"fpga", 2000}, {"licence", 500}};
+  CHECK(job_script({}, place).find(" --resource fpga=2 --resource licence=0.5 \"") !=
+        std::string::npos);
+}
+
 TEST_CASE("an allocation is asked for whole, with time to drain, and the user's words come last") {
   SlurmOptions options;
   options.time = "2h";

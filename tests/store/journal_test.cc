@@ -116,6 +116,13 @@ std::vector<core::Record> of_joined_gpus() {
   return {{1, 1000, core::HostJoined{host}}};
 }
 
+std::vector<core::Record> of_named() {
+  core::HostInfo host{"w1", 4000, 0, {}};
+  host.named = {{"fpga", 2000}, {"licence", 500}};
+  return {{1, 1000, core::EngineStarted{1, 0, 0, {{"scanner", 1000}}}},
+          {2, 1000, core::HostJoined{host}}};
+}
+
 std::vector<core::Record> of_growing_gangs() {
   return {{1, 1000, core::GrowthRequested{{"run-1", 1, 2, 3 << 16}, 3}}};
 }
@@ -243,6 +250,28 @@ TEST_CASE("bytes of version 7, of GPUs that NVLink joins, replay") {
   auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
   if (!restored.ok()) FAIL(restored.error().message);
   CHECK(restored->hosts.at(1).info.gpus == joined.host.gpus);
+}
+
+TEST_CASE("bytes of version 8, of resources by name, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("8", of_named(), sources);
+  const auto& started = std::get<core::EngineStarted>(back.at(0).event);
+  CHECK(started.named == Amounts{{"scanner", 1000}});
+  const auto& joined = std::get<core::HostJoined>(back.at(1).event);
+  CHECK(joined.host.named == Amounts{{"fpga", 2000}, {"licence", 500}});
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x08"));  // schema 8
+
+  core::State live;
+  live.hosts[0].info.named = started.named;
+  live.hosts.emplace_back().info = joined.host;
+  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->hosts.at(0).info.named == started.named);
+  CHECK(restored->hosts.at(1).info.named == joined.host.named);
+  CHECK(restored->hosts.at(1).room.named == joined.host.named);
+  live.hosts[1].info.named[0].second = 0;
+  CHECK_FALSE(
+      decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
 }
 
 TEST_CASE("bytes of version 6, of gangs that grow, replay") {
@@ -395,7 +424,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x08", 2);  // schema 8, nothing else
+  std::string newer("\x08\x09", 2);  // schema 9, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());

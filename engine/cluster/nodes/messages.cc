@@ -67,6 +67,11 @@ void put_joining(const Joining& joining, nodes::Join& out) {
     label.set_name(name);
     label.set_value(value);
   }
+  for (const auto& [name, milli] : joining.host.named) {
+    nodes::Amount& amount = *out.add_named();
+    amount.set_name(name);
+    amount.set_milli(milli);
+  }
   out.set_process(joining.process);
   out.set_spool(joining.spool);
   for (const core::AttemptId& id : joining.attempts) *out.add_attempts() = wire_name(id);
@@ -80,6 +85,8 @@ bool get_joining(const nodes::Join& in, Joining& joining) {
   for (const wire::Gpu& gpu : in.gpus()) host.gpus.push_back(get_gpu(gpu));
   for (const nodes::Label& label : in.labels())
     host.labels.emplace_back(label.name(), label.value());
+  for (const nodes::Amount& amount : in.named())
+    host.named.emplace_back(amount.name(), amount.milli());
   joining.process = in.process();
   joining.spool = in.spool();
   for (const wire::AttemptName& name : in.attempts()) joining.attempts.push_back(attempt_id(name));
@@ -87,7 +94,8 @@ bool get_joining(const nodes::Join& in, Joining& joining) {
   bool is_named = !joining.process.empty() && joining.process.size() <= kNameBytesMax &&
                   !joining.spool.empty() && joining.spool.size() <= kNameBytesMax;
   return is_named && joining.serves_at.size() <= kAddressBytesMax && host.cpus_milli >= 0 &&
-         host.memory_bytes >= 0 && core::are_sound(host.gpus) && core::are_sound(host.labels);
+         host.memory_bytes >= 0 && core::are_sound(host.gpus) && core::are_sound(host.labels) &&
+         are_sound(host.named);
 }
 
 void put_news(const ContentNews& news, nodes::ContentNews& out) {

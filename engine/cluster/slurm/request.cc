@@ -65,6 +65,8 @@ Command step_options() {
 
 /// Reads what Slurm gives this node, and becomes its worker.
 std::string worker_lines(const SlurmOptions& options, const Place& place) {
+  std::string named;
+  for (const std::string& each : arguments_of(place.named)) named += " " + each;
   return fmt::format(
       R"sh(dir=${{FLOW_WORKER_DIR:-/var/tmp}}/flow-worker-$(id -u)-{}-$SLURMD_NODENAME
 if [ "$1" = drain ]; then
@@ -76,7 +78,7 @@ if [ "${{SLURM_MEM_PER_NODE:-0}}" -gt 0 ]; then memory="--memory ${{SLURM_MEM_PE
 trap : USR2 TERM
 {} worker --join {} --secret-file {} --name "$SLURMD_NODENAME" --dir "$dir" \
   --jobs "$SLURM_CPUS_ON_NODE" $memory --label slurm_job="$SLURM_JOB_ID" \
-  --drain {}s --head-timeout {}s "${{@:2}}" <&0 &
+  --drain {}s --head-timeout {}s{} "${{@:2}}" <&0 &
 worker=$!
 echo $worker >"$dir.pid"
 await $worker
@@ -85,7 +87,8 @@ rm -f "$dir.pid"
 exit $code
 )sh",
       place.name, quote_shell(place.program), quote_shell(place.head),
-      quote_shell(place.secret_file), lead_seconds(options) - kLeaveSeconds, kHeadTimeoutMs / 1000);
+      quote_shell(place.secret_file), lead_seconds(options) - kLeaveSeconds, kHeadTimeoutMs / 1000,
+      named);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/amounts.hpp"
 #include "flow/flow.hpp"
 #include "flow/result.hpp"
 
@@ -21,6 +22,7 @@ struct Place {
   std::string secret_file;  // which the nodes can read
   std::string folder;       // of scripts and logs, which the nodes can write
   std::string name;         // of the state, among those of one user
+  Amounts named{};          // that each node has
 };
 /// A short name that tells a state from others.
 std::string name_of_state(const std::string& state_dir);

@@ -58,6 +58,9 @@ struct EngineOptions {
   std::string
       state{};       ///< folder; "" is $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
   int32_t jobs = 0;  ///< CPU slots; 0 is the affinity mask
+  /// What this machine has by name, and how much of each: what tasks ask for with `resources`. With
+  /// `workers` they share it, in whole units as far as it goes; with `slurm` each node has it.
+  std::vector<std::pair<std::string, double>> resources{};
   std::string executor{};  ///< path of flow-executor; "" looks beside the library and the program
   std::string working_directory{};  ///< relative paths start here; "" is the process's
 
@@ -271,8 +274,9 @@ struct NodeInfo {
   double cpus = 0, cpus_used = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
-  std::vector<std::pair<std::string, std::string>> labels;  ///< names and values
-  std::vector<std::string> tasks;                           ///< what runs on it: "RUN TASK"
+  std::vector<std::pair<std::string, std::string>> labels;                ///< names and values
+  std::vector<std::pair<std::string, double>> resources, resources_used;  ///< those by name
+  std::vector<std::string> tasks;  ///< what runs on it: "RUN TASK"
   /// Content that it fetched from its head and from other workers, and that others fetched from it,
   /// since it began. None where it is not connected.
   MovedContent from_head, from_workers, to_workers;
@@ -348,6 +352,7 @@ struct WorkerNodeOptions {
   std::string content_max{};
   std::string executor{};  ///< as EngineOptions::executor
   std::vector<std::pair<std::string, std::string>> labels{};
+  std::vector<std::pair<std::string, double>> resources{};  ///< as EngineOptions::resources
   std::function<void(const std::string&)> on_note{};  ///< what changed, in words; on any thread
 };
 
