@@ -237,7 +237,7 @@ void Simulation::recover() {
   check_seen();
   std::vector<Event> first;
   int32_t cpus_milli = is_contest() ? 0 : int32_t(1000 * (1 + random_.below(4)));
-  first.push_back(EngineStarted{state_.epoch + 1, cpus_milli, 1000});
+  first.push_back(EngineStarted{state_.epoch + 1, cpus_milli, 1000, {{"licence", 1000}}});
   if (!is_contest()) first.push_back(GpusFound{machine_gpus()});
   turn(std::move(first));
   if (crashed_) recover();

@@ -19,7 +19,8 @@ bool is_current_on(const State& state, const AttemptId& id, HostId host) {
 }
 
 bool is_same(const HostInfo& a, const HostInfo& b) {
-  return a.cpus_milli == b.cpus_milli && a.memory_bytes == b.memory_bytes && a.gpus == b.gpus;
+  return a.cpus_milli == b.cpus_milli && a.memory_bytes == b.memory_bytes && a.gpus == b.gpus &&
+         a.named == b.named;
 }
 
 }  // namespace
@@ -82,6 +83,7 @@ bool Simulation::workers_act() {
     if (is_known || (host < state_.hosts.size() && !may_lose(host))) return false;
     HostInfo info{name, int32_t(random_.below(4)) * 1000, random_.below(1500), {}};
     if (random_.one_in(2)) info.gpus = machine_gpus();
+    if (name != "w3") info.named = {{"licence", name == "w1" ? 2000 : 500}};
     workers_[name] = {info, true};
     returns_.emplace(now_ + random_.below(20), name);
     return false;
@@ -167,6 +169,7 @@ void Simulation::come_back(const std::string& name) {
   if (changes && (!is_known || may_lose(host))) {
     info.cpus_milli = int32_t(random_.below(4)) * 1000;
     info.memory_bytes = random_.below(1500);
+    for (auto& [resource, milli] : info.named) milli = milli == 500 ? 2000 : 500;
   } else if (is_known && !may_lose(host)) {
     info = state_.hosts[host].info;
   }
