@@ -39,8 +39,8 @@ inline bool covers(const Amounts& there, const Amounts& asked) {
 void change(Amounts& there, const Amounts& by, int sign);
 /// Of two with the same names, the less of each.
 Amounts least_of(const Amounts& a, const Amounts& b);
-/// What the `number`-th of `count` gets, from 1: whole units in turn, and what is left of a unit goes
-/// to the first.
+/// What the `number`-th of `count` gets, from 1: whole units in turn, and what is left of a unit
+/// goes to the first.
 Amounts share_of(const Amounts& all, int32_t number, int32_t count);
 /// As command lines have it: "--resource", "fpga=2", …
 std::vector<std::string> arguments_of(const Amounts& amounts);
