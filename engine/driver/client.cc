@@ -1,9 +1,12 @@
 #include "engine/driver/client.hpp"
 
+#include <fmt/format.h>
+
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/driver/carried.hpp"
 #include "engine/driver/link.hpp"
+#include "engine/store/lock.hpp"
 
 namespace flow {
 
@@ -52,6 +55,23 @@ void warn(detail::RunState& state, std::string text) {
   event.text = std::move(text);
   event.at_ms = now_ms();
   state.on_event(std::move(event));
+}
+
+Error silent_writer(const std::string& dir) {
+  return environment_error(fmt::format(
+      "the state `{}` is locked by {}, which is there and has not answered for {} s: if it is "
+      "stopped, `kill -CONT` and its pid lets it go on. If it is killed, the state is free, and "
+      "`flow resume` takes up what it ran",
+      dir, lock_holder(dir), 2 * kSilentMs / 1000));
+}
+
+Result<Value> ask_writer(const std::string& dir, const Value& request) {
+  auto link = SocketLink::connect(socket_path(dir));
+  FLOW_TRY(link);
+  auto reply = (*link)->send(request) ? (*link)->receive()
+                                      : Result<Value>(environment_error("the other side is gone"));
+  if ((*link)->is_silent()) return silent_writer(dir);
+  return reply;
 }
 
 bool follow_link(detail::RunState& state, FrameLink& link, uint64_t* heard) {

@@ -19,6 +19,10 @@ void steer(detail::RunState& state, const std::shared_ptr<FrameLink>& link);
 /// Nobody is there to be told: an interrupt calls `give_up`.
 void steer_nowhere(detail::RunState& state, std::function<void()> give_up);
 void warn(detail::RunState& state, std::string text);
+/// The one answer of the writer of the state `dir`.
+Result<Value> ask_writer(const std::string& dir, const Value& request);
+/// What to do about the writer of the state `dir`, which is there and does not answer.
+Error silent_writer(const std::string& dir);
 /// Until the run's end, or that of the writer: false. `heard` counts what came, where the writer is
 /// to be told of that; null where not.
 bool follow_link(detail::RunState& state, FrameLink& link, uint64_t* heard);

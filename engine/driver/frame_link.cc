@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -14,33 +15,13 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <utility>
+
+#include "engine/driver/link.hpp"
 
 namespace flow {
 
 namespace {
-
-bool send_all(int descriptor, const char* data, size_t size) {
-  while (size > 0) {
-    ssize_t sent = ::send(descriptor, data, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    data += sent;
-    size -= static_cast<size_t>(sent);
-  }
-  return true;
-}
-
-bool read_all(int descriptor, char* data, size_t size, const std::optional<Deadline>& deadline) {
-  while (size > 0) {
-    if (deadline && !wait_ready(descriptor, POLLIN, *deadline)) return false;
-    ssize_t got = ::recv(descriptor, data, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    data += got;
-    size -= static_cast<size_t>(got);
-  }
-  return true;
-}
 
 /// The address of `path`; a long one goes through /proc/self/fd of its folder, whose descriptor is
 /// returned in `folder`.
@@ -61,10 +42,38 @@ Result<sockaddr_un> address_of(const std::string& path, int& folder) {
   return address;
 }
 
-Error nothing_came(const std::optional<Deadline>& deadline) {
-  bool is_late = deadline && std::chrono::steady_clock::now() >= *deadline;
-  return environment_error(is_late ? "the other side sent no whole message in time"
-                                   : "the other side is gone");
+Deadline in_ms(int64_t ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
+
+/// A descriptor. Who is stopped and has a full queue of connections takes no more.
+Result<int> reach(const std::string& path) {
+  int folder = -1;
+  auto address = address_of(path, folder);
+  FLOW_TRY(address);
+  int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int failed = descriptor < 0 ? errno : 0;
+  timeval within{kSilentMs / 1000, 0};
+  ::setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &within, sizeof within);
+  if (failed == 0 &&
+      ::connect(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) != 0)
+    failed = errno;
+  if (folder >= 0) ::close(folder);
+  if (failed == 0) return descriptor;
+  if (descriptor >= 0) ::close(descriptor);
+  return environment_error(
+      fmt::format("cannot reach the process that writes this state through `{}`: {}", path,
+                  std::strerror(failed)));
+}
+
+/// Whether who listens at `path` is there and says nothing. Who is gone, or takes nobody in, is not
+/// silent: that one's links end.
+bool is_silent_at(const std::string& path) {
+  auto descriptor = reach(path);
+  if (!descriptor.ok()) return false;
+  SocketLink link(*descriptor);
+  bool is_asked = link.send(Value::map({{"version", int64_t{kLinkVersion}}, {"verb", "ping"}}));
+  return is_asked && !wait_ready(*descriptor, POLLIN, in_ms(kSilentMs));
 }
 
 }  // namespace
@@ -81,10 +90,14 @@ bool FrameLink::send(const Value& frame) {
 Result<Value> FrameLink::receive(int64_t within_ms) {
   constexpr size_t kStep = size_t{1} << 20;  // who announces much sends it before we hold it
   std::optional<Deadline> deadline;
-  if (within_ms >= 0)
-    deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
+  if (within_ms >= 0) deadline = in_ms(within_ms);
+  auto nothing_came = [&] {
+    bool is_late = is_silent() || (deadline && std::chrono::steady_clock::now() >= *deadline);
+    return environment_error(is_late ? "the other side sent no whole message in time"
+                                     : "the other side is gone");
+  };
   uint32_t size = 0;
-  if (!read(reinterpret_cast<char*>(&size), sizeof size, deadline)) return nothing_came(deadline);
+  if (!read(reinterpret_cast<char*>(&size), sizeof size, deadline)) return nothing_came();
   if (size > kLinkFrameMax)
     return environment_error(
         fmt::format("a frame of {} bytes is over the limit of {}", size, kLinkFrameMax));
@@ -92,7 +105,7 @@ Result<Value> FrameLink::receive(int64_t within_ms) {
   while (bytes.size() < size) {
     size_t begin = bytes.size();
     bytes.resize(std::min<size_t>(size, begin + kStep));
-    if (!read(bytes.data() + begin, bytes.size() - begin, deadline)) return nothing_came(deadline);
+    if (!read(bytes.data() + begin, bytes.size() - begin, deadline)) return nothing_came();
   }
   return decode_value(bytes);
 }
@@ -100,11 +113,43 @@ Result<Value> FrameLink::receive(int64_t within_ms) {
 SocketLink::~SocketLink() { ::close(descriptor_); }
 
 bool SocketLink::write(std::string_view bytes) {
-  return send_all(descriptor_, bytes.data(), bytes.size());
+  const int flags = path_.empty() ? 0 : MSG_DONTWAIT;
+  while (!bytes.empty()) {
+    if (!wait(POLLOUT, std::nullopt)) return false;
+    ssize_t sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | flags);
+    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (sent <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(sent));
+  }
+  return true;
 }
 
 bool SocketLink::read(char* to, size_t size, const std::optional<Deadline>& until) {
-  return read_all(descriptor_, to, size, until);
+  while (size > 0) {
+    if (!wait(POLLIN, until)) return false;
+    ssize_t got = ::recv(descriptor_, to, size, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    to += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool SocketLink::wait(short events, const std::optional<Deadline>& until) {
+  if (until) return wait_ready(descriptor_, events, *until);
+  if (path_.empty()) return true;  // the call itself waits
+  bool is_told = false;
+  while (!wait_ready(descriptor_, events, in_ms(kSilentMs))) {
+    if (!is_silent_at(path_)) {
+      is_told = false;
+      continue;
+    }
+    silent_ = !tell_silence_;
+    if (silent_) return false;
+    if (!std::exchange(is_told, true)) tell_silence_();
+  }
+  return true;
 }
 
 int64_t ChannelLink::may_return_ms() const {
@@ -126,22 +171,9 @@ void SocketLink::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
 std::string socket_path(const std::string& state_dir) { return state_dir + "/socket"; }
 
 Result<std::unique_ptr<SocketLink>> SocketLink::connect(const std::string& path) {
-  int folder = -1;
-  auto address = address_of(path, folder);
-  FLOW_TRY(address);
-  int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  int failed = descriptor < 0 ? errno : 0;
-  if (failed == 0 &&
-      ::connect(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) != 0)
-    failed = errno;
-  if (folder >= 0) ::close(folder);
-  if (failed != 0) {
-    if (descriptor >= 0) ::close(descriptor);
-    return environment_error(
-        fmt::format("cannot reach the process that writes this state through `{}`: {}", path,
-                    std::strerror(failed)));
-  }
-  return std::make_unique<SocketLink>(descriptor);
+  auto descriptor = reach(path);
+  FLOW_TRY(descriptor);
+  return std::make_unique<SocketLink>(*descriptor, path);
 }
 
 Result<int> listen_at(const std::string& path) {
@@ -159,13 +191,6 @@ Result<int> listen_at(const std::string& path) {
   if (ok) return descriptor;
   if (descriptor >= 0) ::close(descriptor);
   return environment_error(fmt::format("cannot listen at `{}`: {}", path, std::strerror(failed)));
-}
-
-Result<Value> SocketLink::ask(const std::string& path, const Value& request) {
-  auto link = connect(path);
-  FLOW_TRY(link);
-  if (!(*link)->send(request)) return environment_error("the other side is gone");
-  return (*link)->receive();
 }
 
 }  // namespace flow

@@ -1,7 +1,9 @@
 // Frames between a client and the writer of a state: a length and a canonical value, over a unix
 // socket in the state or over a session between machines.
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,6 +29,10 @@ class FrameLink {
   virtual void shut_down() = 0;  // wakes a thread that receives
   /// Who was at the other end and has gone may be back within so long; 0 where it never is.
   virtual int64_t may_return_ms() const { return 0; }
+  /// Whether it ended because the other side is there and says nothing, not even to a ping.
+  virtual bool is_silent() const { return false; }
+  /// Such a silence does not end it from now on, but is told, each once.
+  virtual void bear_silence(std::function<void()>) {}
 
  private:
   virtual bool write(std::string_view bytes) = 0;
@@ -34,23 +40,34 @@ class FrameLink {
   std::mutex sending_;
 };
 
+/// A client that heard nothing for so long asks on another connection whether anybody is there, and
+/// gives that one as long again: a writer at a long work answers, one that is stopped does not.
+constexpr int64_t kSilentMs = 5'000;
+
 /// The socket is 0600: both sides are the same user's.
 class SocketLink final : public FrameLink {
  public:
-  explicit SocketLink(int descriptor) : descriptor_(descriptor) {}
+  /// A client's knows the `path` that it came by; a writer waits for its clients as long as it
+  /// takes.
+  explicit SocketLink(int descriptor, std::string path = "")
+      : descriptor_(descriptor), path_(std::move(path)) {}
   ~SocketLink() override;
   SocketLink(const SocketLink&) = delete;
   SocketLink& operator=(const SocketLink&) = delete;
 
   static Result<std::unique_ptr<SocketLink>> connect(const std::string& path);
   void shut_down() override;
-  /// The one answer of whoever listens at `path`.
-  static Result<Value> ask(const std::string& path, const Value& request);
+  bool is_silent() const override { return silent_; }
+  void bear_silence(std::function<void()> tell) override { tell_silence_ = std::move(tell); }
 
  private:
   bool write(std::string_view bytes) override;
   bool read(char* to, size_t size, const std::optional<Deadline>& until) override;
-  int descriptor_;
+  bool wait(short events, const std::optional<Deadline>& until);
+  const int descriptor_;
+  const std::string path_;
+  std::function<void()> tell_silence_;
+  std::atomic<bool> silent_ = false;
 };
 
 /// A client whose connection broke has so long to be back: one that was killed never is, and one

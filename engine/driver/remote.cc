@@ -80,7 +80,7 @@ bool RemoteEngine::is_writer() const {
 }
 
 std::optional<Value> RemoteEngine::look(const Value& request) const {
-  auto answer = SocketLink::ask(socket_path(dir_), request);
+  auto answer = ask_writer(dir_, request);
   return answer.ok() ? std::optional(std::move(*answer)) : std::nullopt;
 }
 
@@ -147,6 +147,7 @@ std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Fra
       if (reply.ok() && text_field(*reply, "frame") == "error")
         throw Failed(error_from_value(*reply));
       if (reply.ok()) return std::move(*reply);
+      if (link->is_silent()) throw Failed(silent_writer(dir_));
     }
     auto state_lock = value_or_throw(StateLock::acquire(dir_));
     if (!state_lock) continue;
@@ -248,6 +249,9 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOp
 
 void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<FrameLink> link,
                           bool leads, const RunOptions& options) {
+  // It goes on where its writer does, and a client that left would have it stopped.
+  auto tell = [this, state] { warn(*state, silent_writer(dir_).message); };
+  link->bear_silence(tell);
   while (!follow_link(*state, *link, nullptr)) {
     {
       std::lock_guard lock(mutex_);
@@ -256,6 +260,7 @@ void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_p
     if (!leads) return take_over(state, options);
     link = await_head(*state, options);
     if (!link) return;
+    link->bear_silence(tell);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
+#include "engine/driver/client.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/worker/gpus.hpp"
@@ -50,8 +51,8 @@ ClusterInfo cluster_info(const EngineOptions& options) {
     return {client.address(), client.nodes()};
   }
   std::string dir = state_directory(options);
-  Value request = Value::map({{"version", int64_t{kLinkVersion}}, {"verb", "nodes"}});
-  auto answer = SocketLink::ask(socket_path(dir), request);
+  auto answer = ask_writer(dir, request_of("nodes", {}));
+  if (!answer.ok() && state_is_locked(dir)) throw Failed(answer.error());
   if (!answer.ok())
     throw Failed(environment_error(fmt::format(
         "no flow is at work on the state `{}`: `flow head` or `flow run` has to run there", dir)));

@@ -2,9 +2,11 @@
 #include "engine/driver/frame_link.hpp"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <memory>
+#include <thread>
 
 using namespace flow;
 
@@ -20,4 +22,33 @@ TEST_CASE("who sends nothing in time is told from who is gone") {
   other.reset();
   CHECK(link.receive(60'000).error().message == "the other side is gone");
   CHECK(link.receive().error().message == "the other side is gone");
+}
+
+TEST_CASE("a client waits for a writer that answers pings as long as it takes") {
+  char folder[] = "/tmp/flow-link-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  std::string path = socket_path(folder);
+  auto listening = listen_at(path);
+  REQUIRE(listening.ok());
+  auto link = SocketLink::connect(path);
+  REQUIRE(link.ok());
+  std::thread writer([&] {
+    SocketLink client(::accept(*listening, nullptr, nullptr));
+    (void)client.receive();
+    SocketLink ping(::accept(*listening, nullptr, nullptr));
+    auto asked = ping.receive();
+    const Value* verb = asked.ok() ? asked->find("verb") : nullptr;
+    bool is_ping = verb != nullptr && *verb == Value("ping");
+    ping.send(Value("here"));
+    client.send(Value(is_ping ? "after a ping" : "after nonsense"));
+  });
+  CHECK((*link)->send(Value("a long work")));
+  auto answer = (*link)->receive();
+  writer.join();
+  REQUIRE(answer.ok());
+  CHECK(*answer == Value("after a ping"));
+  CHECK_FALSE((*link)->is_silent());
+  ::close(*listening);
+  ::unlink(path.c_str());
+  ::rmdir(folder);
 }

@@ -138,6 +138,24 @@ class Writers(place.Place):
         self.exits(0, self.end(client), "succeeded")
         self.exits(3, self.end(writer))
 
+    def test_clients_of_a_stopped_writer_are_told_and_new_ones_end(self):
+        writer = self.begin("alpha", "gate1")
+        follower = self.begin("beta", "gate2", "--json")
+        writer.send_signal(signal.SIGSTOP)
+        asking = [self.start("nodes"), self.start("run", ".", "--param", "gate=" + self.path("gate1"), "--param", "label=gamma")]
+        for client in asking:
+            done = self.exits(4, self.end(client))
+            self.assertIn("has not answered for 10 s", done.err)
+            self.assertIn("process %d " % writer.pid, done.err)
+        told = ""
+        while "has not answered" not in told:
+            told = follower.stdout.readline()
+            self.assertTrue(told, "it ended")
+        writer.send_signal(signal.SIGCONT)
+        self.open("gate1", "gate2")
+        self.assertEqual(self.exits(0, self.end(follower)).lines()[-1]["result"], self.result("beta"))
+        self.exits(0, self.end(writer))
+
     def test_a_client_takes_over_from_a_killed_writer(self):
         writer = self.begin("alpha", "gate1", "--jobs", "4")
         first, second = self.begin("beta", "gate2", "--jobs", "4"), self.begin("gamma", "gate2", "--jobs", "4")
