@@ -185,6 +185,12 @@ Exchange exchange_to_new(lua_State* L, const Comm& comm, const tensors::Tensor& 
   return out;
 }
 
+// What one rank gives in a list no other gives bare: the ranks compare shapes.
+void tell_list(lua_State* L, int index, Exchange& exchange) {
+  if (!lua_istable(L, index)) return;
+  for (CollectiveCall& call : exchange.calls) call.shape = ~call.shape;
+}
+
 // ---- methods
 
 int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
@@ -203,6 +209,7 @@ int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
                                         [op](void* data, int64_t count, DType dtype) {
                                           return all_reduce(data, data, count, dtype, op);
                                         });
+  tell_list(L, 2, exchange);
   lua_settop(L, 2);
   return perform(L, comm, "all_reduce", std::move(exchange), async);
 }
@@ -223,6 +230,10 @@ int reduce_scatter_in(lua_State* L) {  // (x[, op[, options]])
 
 int all_gather_in(lua_State* L) {  // (x[, options])
   Comm& comm = comm_of(L, "all_gather");
+  if (lua_isnoneornil(L, 2))
+    raise(L,
+          "ctx.comm:all_gather takes a tensor or a plain value, not nil, which has no place in the "
+          "list of all ranks': false has one");
   bool async = check_async(L, 3, "all_gather");
   if (test_object(L, 2) == nullptr) {
     if (async) raise(L, "ctx.comm:all_gather of a plain value is done when it returns: no async");
@@ -265,6 +276,7 @@ int broadcast_in(lua_State* L) {  // (x[, root[, options]])
                         [root](void* data, int64_t count, DType dtype) {
                           return broadcast(data, count, dtype, root);
                         });
+  tell_list(L, 2, exchange);
   lua_settop(L, 2);
   return perform(L, comm, "broadcast", std::move(exchange), async);
 }

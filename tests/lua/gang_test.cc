@@ -107,6 +107,22 @@ TEST_CASE("Tensors of one size and other shapes are not added up") {
             Catch::Contains("6 f32 that lie as another shape: all ranks must call the same"));
 }
 
+TEST_CASE("A tensor on one rank and a list of it on another is an error on both") {
+  std::string what = GENERATE("all_reduce", "broadcast");
+  auto all =
+      run_on(2, "local x = flow.zeros(6)\nctx.comm:" + what + "(ctx.rank == 0 and x or { x })");
+  for (const RankOutcome& one : all)
+    CHECK_THAT(one.ended.message,
+               Catch::Contains("6 f32") && Catch::Contains("that lie as another shape"));
+}
+
+TEST_CASE("What is in the list of all ranks' values is not nil") {
+  std::string given = GENERATE("nil", "");
+  auto all = run_on(1, "ctx.comm:all_gather(" + given + ")");
+  CHECK_THAT(all[0].ended.message,
+             Catch::Contains("ctx.comm:all_gather takes a tensor or a plain value, not nil"));
+}
+
 TEST_CASE("A tensor on one rank and a plain value on another is an error on both") {
   auto all = run_on(2, "ctx.comm:broadcast(ctx.rank == 0 and flow.zeros({ 512 }, 'u8') or nil)");
   for (const RankOutcome& one : all)
