@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/driver/info.hpp"
 #include "engine/driver/peer.hpp"
 #include "engine/store/keys.hpp"
 
@@ -120,6 +121,11 @@ uint64_t Cluster::committed_of(const std::string& name, const std::string& spool
 
 std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) {
   const std::string name = joining.host.name;
+  if (name == kHomeName)
+    return fmt::format(
+        "what the head runs itself is shown as `{}`: give this worker another name "
+        "with --name",
+        name);
   uint64_t taken = committed_of(name, joining.spool);
   std::shared_ptr<RemoteHost> former;
   {

@@ -20,10 +20,10 @@ uint64_t retries_of(const core::Unit& unit) {
   return std::min<uint64_t>(failures, unit.attempts - 1);
 }
 
-/// "local" is the engine's own machine, or one that a state that was left behind no longer names.
+/// kHomeName is the engine's own machine, or one that a state that was left behind no longer names.
 std::string worker_name(const core::State* state, core::HostId host) {
   bool is_known = state != nullptr && host > 0 && host < state->hosts.size();
-  return is_known ? state->hosts[host].info.name : "local";
+  return is_known ? state->hosts[host].info.name : kHomeName;
 }
 
 TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {

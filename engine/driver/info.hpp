@@ -9,6 +9,9 @@
 
 namespace flow {
 
+/// The worker of what runs in the engine's own machine.
+constexpr const char* kHomeName = "local";
+
 /// Header only: what a row tells.
 RunInfo info_of_row(const RunRow& row);
 /// With the result.

@@ -9,6 +9,7 @@
 #include "engine/base/units.hpp"
 #include "engine/cluster/nodes/node.hpp"
 #include "engine/core/hosts.hpp"
+#include "engine/driver/info.hpp"
 #include "engine/driver/peer.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/throwing.hpp"
@@ -31,6 +32,11 @@ Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& pr
   FLOW_TRY(executor);
   core::HostInfo host;
   host.name = options.name.empty() ? machine_name() : options.name;
+  if (host.name == kHomeName)
+    return user_error(
+        fmt::format("a worker can't be named `{}`, as what the head runs itself is shown: give it "
+                    "another name with --name",
+                    kHomeName));
   host.cpus_milli = jobs_of(engine_options(options)) * 1000;
   host.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (!options.memory.empty()) {

@@ -219,11 +219,13 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         namesake = self.start("worker", "--join", "127.0.0.1:%d" % self.port, "--secret-file", self.secret, "--name",
                               "a", "--dir", self.path("namesake"))
         self.assertIn("secret", stranger.stdout.readline())
+        self.assertIn("a worker named `a` is here already", namesake.stdout.readline())
+        self.kill(self.workers["a"])  # the next that it tells is that it is taken
         self.assertIn("joined", namesake.stdout.readline())
-        self.assertIn("--name", namesake.stdout.readline())
         self.assertEqual(set(self.nodes()), {None, "a"})
         self.exits(4, self.flow("worker", "--join", "127.0.0.1:1", "--secret-file", self.secret, "--dir",
-                                self.path("worker-a")), "in use", "--dir")
+                                self.path("namesake")), "in use", "--dir")
+        self.exits(2, self.flow("worker", "--join", "127.0.0.1:1", "--secret-file", self.secret, "--name", "local"), "--name")
         self.exits(4, self.flow("head", "--listen", "127.0.0.1:%d" % self.port, "--state", "second"),
                    str(self.port))
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <utility>
 
 #include "engine/base/address.hpp"
 #include "engine/base/engine_thread.hpp"
@@ -30,14 +31,16 @@ class Node::Life final : public SessionUser {
       node_.is_open_ = true;
       opened_us_ = monotonic_us();
     }
-    node_.options_.on_note(
-        fmt::format("joined the head `{}` at {}", peer.node, link->link()->description()));
+    joined_ = fmt::format("joined the head `{}` at {}", peer.node, link->link()->description());
     node_.agent_->connect([link](std::string_view message) { (void)link->send(message); },
                           link->link(),
                           "node `" + peer.node + "` at " + link->link()->description());
   }
   void on_message(std::string message) override {
     if (!node_.agent_->on_message(message)) link_.get()->end("what came is no message of a head's");
+    // The head may still turn it away, and say why, as one whose name is taken.
+    bool is_news = !joined_.empty() && node_.agent_->was_welcome();
+    if (is_news) node_.options_.on_note(std::exchange(joined_, ""));
   }
   void on_suspect(const std::string& why) override { node_.options_.on_note(why); }
   void on_heard_again() override { node_.options_.on_note("the head is heard again"); }
@@ -62,6 +65,7 @@ class Node::Life final : public SessionUser {
   Node& node_;
   AwaitedLink link_;
   int64_t opened_us_ = 0;
+  std::string joined_;  // to be told with the welcome
 };
 
 Node::Node(NodeOptions options) : options_(std::move(options)), jobs_(kContentThreads) {}
