@@ -110,6 +110,12 @@ std::string Cluster::address_of(const std::string& name) const {
   return found != members_.end() && found->second.host ? found->second.address : "";
 }
 
+bool Cluster::has_left(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  auto found = members_.find(name);
+  return found != members_.end() && !found->second.host && found->second.is_draining;
+}
+
 uint64_t Cluster::committed_of(const std::string& name, const std::string& spool) const {
   auto row = driver_.store().get(Family::kv, spool_key(name));
   if (!row.ok() || !row->has_value() || !(*row)->starts_with(spool + "\n")) return 0;
@@ -143,6 +149,7 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
     member.spool = joining.spool;
     member.taken = member.durable = taken;
     member.is_told = true;
+    member.is_draining = false;
     member.serial++;
     driver_.fleet().attach(name, host, member.address);
   }
@@ -168,7 +175,9 @@ std::map<std::string, Cluster::Member>::iterator Cluster::find(const RemoteHost&
 void Cluster::on_draining(RemoteHost& host, const std::string& why) {
   std::lock_guard lock(mutex_);
   auto found = find(host);
-  if (found != members_.end()) driver_.host_draining(found->first, why);
+  if (found == members_.end()) return;
+  found->second.is_draining = true;
+  driver_.host_draining(found->first, why);
 }
 
 namespace {

@@ -41,6 +41,8 @@ class Cluster final : private cluster::HeadUser {
   std::string address() const { return head_->address(); }
   /// Where a worker of this name came from; "" where none is connected.
   std::string address_of(const std::string& name) const;
+  /// Drained before it went.
+  bool has_left(const std::string& name) const;
   /// Clients that come to this head are given to this, which must not block; null: they are sent
   /// away. Waits for calls under way.
   void serve_clients(std::function<void(std::shared_ptr<FrameLink>)> take);
@@ -54,6 +56,7 @@ class Cluster final : private cluster::HeadUser {
     uint64_t durable = 0;  // is committed
     bool is_told = true;   // and it was told so, or is about to be
     uint64_t serial = 0;   // of its connections
+    bool is_draining = false;
   };
   explicit Cluster(Driver& driver) : driver_(driver) {}
   void await_earlier(int64_t adopt_ms);

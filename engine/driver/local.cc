@@ -135,6 +135,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
   for (NodeInfo& node : nodes) {
     if (node.name.empty()) continue;
     node.address = cluster_->address_of(node.name);
+    if (node.status == "lost" && cluster_->has_left(node.name)) node.status = "left";
     cluster::Traffic traffic = driver_->holders()->traffic_of(node.name);
     for (auto [moved, to] : {std::pair(traffic.from_head, &node.from_head),
                              std::pair(traffic.from_workers, &node.from_workers),

@@ -70,7 +70,7 @@ class Cluster(cluster_place.ClusterPlace):
         self.until_status(where, "draining")
         self.open("go4")
         self.exits(0, self.end(self.workers[where]))
-        self.until_status(where, "lost")
+        self.until_status(where, "left")
         self.open_steps(5, 6)
         done = self.exits(0, self.end(client))
         run = self.last_json(done)

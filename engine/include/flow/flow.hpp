@@ -268,8 +268,9 @@ struct MovedContent {
 };
 
 struct NodeInfo {
-  std::string name;     ///< "" the head's own
-  std::string status;   ///< up, draining (it is to leave), away (it may be back), lost
+  std::string name;  ///< "" the head's own
+  /// up, draining (it is to leave), away (it may be back), left (it drained), lost
+  std::string status;
   std::string address;  ///< where it came from; "" where it is not connected
   double cpus = 0, cpus_used = 0;
   int64_t memory_bytes = 0;
