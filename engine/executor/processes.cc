@@ -19,10 +19,10 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/process_stat.hpp"
 #include "engine/executor/faults.hpp"
 
 namespace flow {
@@ -75,24 +75,6 @@ void record_slot(const Prepared& what) {
   if (::chdir(what.directory) == 0) ::execve(what.program, what.argv, what.envp);
   failed = errno;
   ::_exit(127);
-}
-
-uint64_t field_after_name(const std::string& stat, int wanted) {
-  size_t at = stat.rfind(')');
-  if (at == std::string::npos) return 0;
-  int field = 2;
-  for (size_t i = at + 1; i < stat.size(); i++) {
-    if (stat[i] == ' ' && ++field == wanted)
-      return std::strtoull(stat.c_str() + i + 1, nullptr, 10);
-  }
-  return 0;
-}
-
-std::string read_stat(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 }  // namespace
@@ -184,8 +166,8 @@ int kill_children() {
     if (DIR* proc = ::opendir("/proc")) {
       while (dirent* entry = ::readdir(proc)) {
         pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-        if (pid <= 0 || field_after_name(read_stat(pid), 4) != static_cast<uint64_t>(self))
-          continue;
+        auto stat = pid > 0 ? process_stat(pid) : std::nullopt;
+        if (!stat || stat->parent != self) continue;
         ::kill(pid, SIGKILL);
         killed++;
       }

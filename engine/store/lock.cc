@@ -16,6 +16,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/process_stat.hpp"
 #include "engine/base/units.hpp"
 
 namespace flow {
@@ -37,19 +38,9 @@ std::string holder_text() {
   std::string at = format_time(now_ms());
   at.resize(at.rfind('.'));  // the second will do
   at += 'Z';
-  std::string stat = first_line("/proc/self/stat");
-  // The 22nd field, counted after the program's name, which may hold spaces: clock ticks since
-  // boot.
-  std::string start;
-  size_t at_paren = stat.rfind(')');
-  int field = 2;
-  for (size_t i = at_paren == std::string::npos ? stat.size() : at_paren + 2;
-       i < stat.size() && field < 22; i++) {
-    if (stat[i] == ' ') field++;
-    if (field == 21 && stat[i] != ' ') start += stat[i];
-  }
+  auto stat = process_stat(getpid());
   return fmt::format("process {} on {} since {}\nboot {} start {}\n", getpid(), host, at, boot_id(),
-                     start);
+                     stat ? stat->start_ticks : 0);
 }
 
 }  // namespace

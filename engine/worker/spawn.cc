@@ -23,6 +23,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/process_stat.hpp"
 #include "engine/executor/wire.hpp"
 
 extern char** environ;
@@ -32,22 +33,6 @@ namespace flow {
 namespace {
 
 constexpr int kLeftoverRounds = 200;  // of 10 ms
-
-/// Fields 3.. of /proc/PID/stat: state, parent, group, …
-std::vector<std::string> stat_fields(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  std::getline(file, line);
-  std::vector<std::string> fields;
-  size_t at = line.rfind(')');
-  if (at == std::string::npos) return fields;
-  for (at += 2; at < line.size();) {
-    size_t end = std::min(line.find(' ', at), line.size());
-    fields.push_back(line.substr(at, end - at));
-    at = end + 1;
-  }
-  return fields;
-}
 
 void each_process(const std::function<void(pid_t)>& visit) {
   DIR* proc = ::opendir("/proc");
@@ -96,16 +81,11 @@ std::string working_folder(pid_t pid) {
   return std::filesystem::read_symlink(fmt::format("/proc/{}/cwd", pid), ignored).string();
 }
 
-bool is_member(pid_t pid, const std::vector<std::string>& fields,
-               const std::vector<Group>& groups) {
-  constexpr size_t kGroup = 2, kStart = 19;  // fields 5 and 22, counted from field 3
-  if (fields.size() <= kStart) return false;
-  pid_t number = static_cast<pid_t>(std::strtol(fields[kGroup].c_str(), nullptr, 10));
-  uint64_t start = std::strtoull(fields[kStart].c_str(), nullptr, 10);
+bool is_member(pid_t pid, const ProcessStat& stat, const std::vector<Group>& groups) {
   std::string folder = groups.empty() ? "" : working_folder(pid);
   return std::any_of(groups.begin(), groups.end(), [&](const Group& group) {
-    bool is_ours = group.number == number || (!group.folder.empty() && folder == group.folder);
-    return is_ours && start + 1 >= group.start_ticks;
+    bool is_ours = group.number == stat.group || (!group.folder.empty() && folder == group.folder);
+    return is_ours && stat.start_ticks + 1 >= group.start_ticks;
   });
 }
 
@@ -114,16 +94,16 @@ void kill_all(const std::string& mark, const std::vector<Group>& groups) {
   // A flow that runs inside an attempt of this very state must not end itself or its parents.
   std::set<pid_t> own;
   for (pid_t pid = ::getpid(); pid > 1 && own.insert(pid).second;) {
-    std::vector<std::string> fields = stat_fields(pid);
-    pid = fields.size() > 1 ? static_cast<pid_t>(std::strtol(fields[1].c_str(), nullptr, 10)) : 0;
+    auto stat = process_stat(pid);
+    pid = stat ? stat->parent : 0;
   }
   for (int round = 0; round < kLeftoverRounds; round++) {
     bool any = false;
     each_process([&](pid_t pid) {
       if (own.contains(pid)) return;
-      std::vector<std::string> fields = stat_fields(pid);
-      if (fields.empty() || fields[0] == "Z") return;
-      if (!is_member(pid, fields, groups) && !carries(pid, mark)) return;
+      auto stat = process_stat(pid);
+      if (!stat || stat->state == 'Z') return;
+      if (!is_member(pid, *stat, groups) && !carries(pid, mark)) return;
       any = true;
       ::kill(pid, SIGKILL);
     });
@@ -266,14 +246,13 @@ int64_t file_pages(pid_t pid) {
 }  // namespace
 
 int64_t resident_bytes(pid_t executor) {
-  constexpr size_t kParent = 1, kResident = 21;  // fields 4 and 24, counted from field 3
   std::multimap<pid_t, pid_t> children;
   std::map<pid_t, int64_t> pages;
   each_process([&](pid_t pid) {
-    std::vector<std::string> fields = stat_fields(pid);
-    if (fields.size() <= kResident) return;
-    children.emplace(static_cast<pid_t>(std::strtol(fields[kParent].c_str(), nullptr, 10)), pid);
-    pages[pid] = std::strtoll(fields[kResident].c_str(), nullptr, 10);
+    auto stat = process_stat(pid);
+    if (!stat) return;
+    children.emplace(stat->parent, pid);
+    pages[pid] = stat->resident_pages;
   });
   int64_t sum = 0;
   std::set<pid_t> counted;

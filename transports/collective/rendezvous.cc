@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <fstream>
 #include <sstream>
 
 #include "engine/base/address.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/process_stat.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/collective/communicator.hpp"
 
@@ -52,16 +52,8 @@ bool read_place(const std::string& text, Place& out) {
 
 /// When a process began, as its system counts; empty where there is none.
 std::string start_of(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return "";
-  std::istringstream fields(text.substr(name_end + 1));
-  constexpr int kFieldsBefore = 20;  // the 22nd field, where the name is the second
-  std::string field;
-  for (int i = 0; i < kFieldsBefore && fields >> field; i++) {
-  }
-  return field;
+  auto stat = process_stat(pid);
+  return stat ? std::to_string(stat->start_ticks) : "";
 }
 
 /// What two processes that can share memory have in common.

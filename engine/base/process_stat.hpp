@@ -1,0 +1,23 @@
+// What the kernel says of a process in /proc/PID/stat.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace flow {
+
+struct ProcessStat {
+  char state = 0;  // 'Z' has ended and is not waited for
+  pid_t parent = 0, group = 0;
+  uint64_t start_ticks = 0;  // after the boot
+  int64_t resident_pages = 0;
+};
+
+/// Nothing where the line ends too soon.
+std::optional<ProcessStat> parse_process_stat(std::string_view line);
+/// Nothing where there is no such process.
+std::optional<ProcessStat> process_stat(pid_t pid);
+
+}  // namespace flow

@@ -1,0 +1,43 @@
+// Lines as the kernel writes them.
+#include "engine/base/process_stat.hpp"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+using namespace flow;
+
+namespace {
+
+const std::string kAfterName =
+    " S 41 42 43 0 -1 4194304 121 0 0 0 1 2 3 4 20 0 5 0 7654321 23592960 1234 0 1 1 0";
+
+}  // namespace
+
+TEST_CASE("A process's fields are counted after its name, whatever that holds") {
+  for (const char* name : {"(sh)", "(a b)", "() S 1 2)", "(a\nb)", "()"}) {
+    auto stat = parse_process_stat("99 " + std::string(name) + kAfterName);
+    REQUIRE(stat);
+    CHECK(stat->state == 'S');
+    CHECK(stat->parent == 41);
+    CHECK(stat->group == 42);
+    CHECK(stat->start_ticks == 7654321);
+    CHECK(stat->resident_pages == 1234);
+  }
+}
+
+TEST_CASE("What is no line of a process is nothing") {
+  for (const char* text : {"", "99 (sh", "99 (sh)", "99 (sh) S 41 42", "99 (sh) S 41  "})
+    CHECK_FALSE(parse_process_stat(text));
+  CHECK_FALSE(process_stat(-1));
+}
+
+TEST_CASE("This process is its parent's child and began after the boot") {
+  auto stat = process_stat(::getpid());
+  REQUIRE(stat);
+  CHECK(stat->parent == ::getppid());
+  CHECK(stat->group == ::getpgrp());
+  CHECK(stat->start_ticks > 0);
+  CHECK(stat->resident_pages > 0);
+}
