@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """A head and its workers as processes: what any of them may lose, and what comes out all the same."""
-import json
 import os
 import re
 import signal
@@ -106,7 +105,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.head_process.send_signal(signal.SIGCONT)
         self.open_steps(4, 6)
         done = self.exits(0, self.end(client))
-        self.assertEqual(json.loads(done.out.splitlines()[-1])["result"], alone)
+        self.assertEqual(self.last_json(done)["result"], alone)
 
     def test_what_saves_nothing_begins_anew_when_its_worker_leaves(self):
         self.cluster(["a"], slots=4)

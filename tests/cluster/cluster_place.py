@@ -44,6 +44,13 @@ return flow.pipeline("train", { gate = flow.param.string { default = "" } }, fun
 '''.replace("RANKS", str(ranks))
 
 
+def size_of(path):
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:  # it has just gone
+        return 0
+
+
 class ClusterPlace(place.Place):
     address = "127.0.0.1"  # the head's
 
@@ -89,7 +96,7 @@ class ClusterPlace(place.Place):
             self.until_status(name, "up")
 
     def result(self, *words):
-        return json.loads(self.good(*words, "--json").out.splitlines()[-1])["result"]
+        return self.last_json(self.good(*words, "--json"))["result"]
 
     def trains_alone(self, ranks=1):
         """Writes train.lua; what it comes to with nothing disturbed."""
@@ -124,6 +131,6 @@ class ClusterPlace(place.Place):
 
     def ends_with_one_attempt_each(self, client):
         done = self.exits(0, self.end(client))
-        tasks = json.loads(done.out.splitlines()[-1])["tasks"]
+        tasks = self.last_json(done)["tasks"]
         self.assertEqual([task["attempts"] for task in tasks], [1, 1, 1, 1], done)
         self.assertEqual(len(self.read("gate.started").split()), 4)

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Large content between workers: it goes straight from one that has it, tasks go to it, and a worker keeps no more of it than
 it may."""
-import json
 import os
 import re
 import signal
 
 import cluster_place
-from cluster_place import place
+from cluster_place import place, size_of
 
 MIB = 1 << 20
 # `make` and `use` each run where `at` says, or where they like; each tensor is of so many MiB.
@@ -34,13 +33,6 @@ end)
 '''
 
 
-def size_of(path):
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:  # it has just gone
-        return 0
-
-
 class ContentsPlace(cluster_place.ClusterPlace):
     def start_workers(self, names, *words, slots=2):
         self.write("contents.lua", SCRIPT)
@@ -53,7 +45,7 @@ class ContentsPlace(cluster_place.ClusterPlace):
     def run_plan(self, plan, mib=4):
         """Of each of its tasks, where it ran."""
         done = self.good("run", "contents.lua", "--json", "--param", "plan=" + plan, "--param", "mib=%d" % mib)
-        run = json.loads(done.out.splitlines()[-1])
+        run = self.last_json(done)
         expected = []
         for n, used in re.findall(r"[a-z](\d+):([a-z*]*)", plan):
             expected += [int(n) * mib * 256 * 1024] * len(used)

@@ -8,7 +8,7 @@ import signal
 import time
 
 import cluster_place
-from cluster_place import IS_THERE, place, train_script
+from cluster_place import IS_THERE, place, size_of, train_script
 
 # Each rank adds what it is, says so, and writes its process down.
 SUM = r'''
@@ -111,13 +111,6 @@ local train = flow.task("train", { ranks = 2, retries = 1 }, function(ctx, how, 
 end)
 return flow.pipeline("keeps", { how = flow.param.string {}, gate = flow.param.string {} }, function(p) return train(p.how, p.gate) end)
 """
-
-
-def size_of(path):
-    try:
-        return os.path.getsize(path)
-    except FileNotFoundError:  # it has just gone
-        return 0
 
 
 class Gangs(cluster_place.ClusterPlace):

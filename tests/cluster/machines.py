@@ -1,6 +1,5 @@
 """Machines for tests: each is a network namespace, on a bridge in the head's. Workers are in process namespaces too: ranks on two
 of them share no memory, and meet over the network."""
-import os
 import random
 import shutil
 import subprocess

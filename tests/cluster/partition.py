@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Machines that lose each other for a while."""
-import json
 import os
 import re
 import signal
@@ -10,7 +9,6 @@ import time
 
 import contents
 import machines
-from cluster_place import train_script
 
 
 # What a stranger does: prints each place of its arguments where it was heard, and has said something wrong.
@@ -143,7 +141,7 @@ class Holders(machines.MachinesPlace, contents.ContentsPlace):
         self.until("it is coming", coming)
         self.machines.cut("a", "b")
         done = self.exits(0, self.end(run))
-        self.assertEqual(json.loads(done.out.splitlines()[-1])["result"], [40 * 256 * 1024])
+        self.assertEqual(self.last_json(done)["result"], [40 * 256 * 1024])
         self.until_moved("from_head", {"b": (1, 40)})
         self.assertEqual(self.moved("from_workers"), {})
 
