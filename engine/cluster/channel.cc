@@ -5,11 +5,17 @@
 
 namespace flow::cluster {
 
+namespace {
+
+constexpr const char* kNoMessage = "what came is no message of a stream's";
+
+}  // namespace
+
 void Channel::attach(std::shared_ptr<SessionLink> link) {
   std::unique_lock lock(mutex_);
   if (!end_) link_ = std::move(link);
   lock.unlock();
-  if (link) link->end("what came is no message of a stream's");
+  if (link) link->end(kNoMessage);  // it came before this had the link to end
 }
 
 Status Channel::wait_open() {
@@ -74,15 +80,14 @@ void Channel::on_open(const Peer& peer) {
 }
 
 void Channel::on_message(std::string message) {
-  constexpr const char* kNone = "what came is no message of a stream's";
   std::unique_lock lock(mutex_);
   if (end_) return;
   changed_.notify_all();
   if (stream_.on_message(message)) return;
-  end_.emplace(EndKind::damaged, environment_error(kNone));
+  end_.emplace(EndKind::damaged, environment_error(kNoMessage));
   auto link = std::exchange(link_, nullptr);
   lock.unlock();
-  if (link) link->end(kNone);
+  if (link) link->end(kNoMessage);
 }
 
 void Channel::on_end(EndKind kind, const Error& why) {
