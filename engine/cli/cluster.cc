@@ -59,6 +59,7 @@ struct HeadArguments {
   std::string listen = kListenDefault, secret_file;
   int32_t jobs = 0;
   std::vector<std::string> resources;
+  bool encrypt = false;
 };
 
 int lead(const Session& session, const HeadArguments& arguments) {
@@ -67,6 +68,7 @@ int lead(const Session& session, const HeadArguments& arguments) {
   options.jobs = arguments.jobs;
   options.resources = resources_of(arguments.resources);
   options.secret_file = arguments.secret_file;
+  options.encrypt = arguments.encrypt;
   Wait wait;
   Engine engine(options);
   if (!engine.is_writer()) {
@@ -287,6 +289,8 @@ void add_head(CLI::App& app, Session& session) {
       ->type_name("N")
       ->check(whole_number("--jobs", 0, kJobsMax));
   add_resource_option(verb, arguments->resources);
+  verb->add_flag("--encrypt", arguments->encrypt,
+                 "seal content between head and workers, so that nobody reads it on the way");
   verb->callback([&session, arguments] {
     session.action = [&session, arguments] { return lead(session, *arguments); };
   });

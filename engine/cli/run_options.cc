@@ -91,6 +91,8 @@ void add_workers_option(CLI::App* verb, RunArguments& arguments) {
                    "start so many workers on this machine, which share its CPUs and GPUs")
       ->type_name("N")
       ->check(whole_number("--workers", 1, kWorkersMax));
+  verb->add_flag("--encrypt", arguments.encrypt,
+                 "seal content between these workers, or those of --on slurm, and this machine");
 }
 
 void add_watch_options(CLI::App* verb, Session& session, RunArguments& arguments) {

@@ -83,6 +83,11 @@ EngineOptions engine_options(const Session& session, const RunArguments& argumen
   if (!session.head.empty() && !options.resources.empty())
     fail("--resource says what this machine has, and the run is for the head at " + session.head +
          ", whose machines say it themselves: give one of them.");
+  options.encrypt = arguments.encrypt;
+  if (arguments.encrypt && arguments.workers == 0 && arguments.on.empty())
+    fail(
+        "--encrypt is for workers that this process leads: add --workers N or --on slurm. A head "
+        "that is there already takes it when it is started: `flow head --encrypt`.");
   if (arguments.on.empty()) {
     refuse_without_slurm(arguments);
     return options;

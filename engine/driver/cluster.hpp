@@ -26,6 +26,7 @@ struct ClusterOptions {
   std::string state_dir;
   std::string listen;         // "HOST:PORT"
   std::string secret_file;    // "": the state's own
+  bool encrypt = false;       // content goes sealed
   int64_t adopt_ms = 30'000;  // workers of an engine that died have so long to come to this one
 };
 

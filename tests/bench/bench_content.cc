@@ -1,9 +1,9 @@
 // Content between two processes over UCX, from a folder to a folder, against the lesser of what UCX
 // itself measures on the same transport in the same run (ucx_perftest, where that is installed) and
 // SHA-256 of the same bytes; and against two threads of one process that copy and digest the same
-// file, which is what these cores can do where nobody sends anything. The folders are in
-// $FLOW_BENCH_DIR: on a disk, which is synced, it is the disk that is measured. Usage:
-// bench_content [MiB]   (default 256)
+// file, which is what these cores can do where nobody sends anything; and sealed, as a head asks
+// for with --encrypt, against the same unsealed. The folders are in $FLOW_BENCH_DIR: on a disk,
+// which is synced, it is the disk that is measured. Usage: bench_content [MiB]   (default 256)
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -42,6 +42,8 @@ class Side final : public LinkHandler {
     options.link = link;
     options.send = [link](std::string_view message) { link->send(std::string(message)); };
     options.peer = "the other process";
+    options.seal.emplace(Key{}, Key{});  // what is asked for sealed is given so
+    options.encrypts = [this] { return is_sealed.load(); };
     transfer = std::make_unique<ContentTransfer>(options);
     started_.set_value();
   }
@@ -56,6 +58,7 @@ class Side final : public LinkHandler {
   }
   std::unique_ptr<ContentTransfer> transfer;
   std::promise<void> up, down;
+  std::atomic<bool> is_sealed{false};
 
  private:
   Jobs jobs_{4};
@@ -139,9 +142,13 @@ double local_rate(const std::string& from, const std::string& to, size_t mib) {
 void measure(Side& near, const std::string& from, const std::string& to, size_t mib) {
   std::vector<Content> large{make_object(from, mib << 20, 1)}, small;
   for (uint64_t i = 0; i < kSmall; i++) small.push_back(make_object(from, kSmallBytes, i + 2));
-  double rate = 0, small_rate = 0, digest = 0, puts = 0, local = 0;
+  double rate = 0, sealed_rate = 0, small_rate = 0, digest = 0, puts = 0, local = 0;
   for (int repeat = 0; repeat < kRepeats; repeat++) {
     rate = std::max(rate, static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);
+    near.is_sealed = true;
+    sealed_rate = std::max(sealed_rate,
+                           static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);
+    near.is_sealed = false;
     small_rate = std::max(small_rate, kSmall / fetch_seconds(near, to, small));
     digest = std::max(digest, digest_rate(kChunkBytes) / 1e6);
     std::string large_path = object_path(from, large[0].digest);
@@ -154,6 +161,7 @@ void measure(Side& near, const std::string& from, const std::string& to, size_t 
   if (puts > 0)
     figure("content_mb_s", rate, is_digest ? "ucx_perftest" : "sha256", is_digest ? puts : digest);
   figure("content_mb_s", rate, "copy_and_digest", local);
+  figure("sealed_content_mb_s", sealed_rate, "content", rate);
   figure("small_pieces_s", small_rate, "sha256", digest * 1e6 / kSmallBytes);
   if (puts == 0) fmt::print("# ucx_perftest is not installed (ucx-utils)\n");
 }

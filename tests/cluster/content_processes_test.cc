@@ -22,7 +22,7 @@ class Taker final : public SessionUser {
     options.send = [to = head_.link](std::string_view message) { (void)to->send(message); };
     options.peer = "node `" + peer.node + "`";
     options.seal = head_.link->bulk();
-    options.encrypt = true;
+    options.encrypts = [] { return true; };
     transfer_.emplace(options);
     open_.set_value();
   }

@@ -43,7 +43,7 @@ struct Story {
       Key one = random_key(), other = random_key();
       a.seal.emplace(one, other);
       b.seal.emplace(other, one);
-      a.encrypt = true;
+      a.encrypts = [] { return true; };
     }
     pair.emplace(*transport, a, b);
   }
@@ -85,6 +85,91 @@ TEST_CASE("content of any size comes from either side, durable under its name") 
   CHECK(counters.failed + counters.found == 0);
   CHECK(story.head().transfer->counters().fetched == 9);
   story.check_sound();
+}
+
+/// A transfer that seals once `is_told`, and what it says to nobody.
+struct Alone final : Link {
+  Alone() : store(*ContentStore::open(folder.path, 0)) {
+    TransferOptions options = options_of(store);
+    options.jobs = &jobs;
+    options.link = std::shared_ptr<Link>(std::shared_ptr<void>(), this);
+    options.send = [this](std::string_view bytes) {
+      std::lock_guard lock(mutex);
+      content::Message& message = said.emplace_back();
+      CHECK(message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
+      came.notify_all();
+    };
+    options.peer = "node `other`";
+    options.seal.emplace(random_key(), random_key());
+    options.encrypts = [this] { return is_told.load(); };
+    transfer.emplace(options);
+  }
+  ~Alone() override { transfer.reset(); }
+  content::Message says(size_t number) {
+    std::unique_lock lock(mutex);
+    bool has_said =
+        came.wait_for(lock, std::chrono::seconds(60), [&] { return said.size() > number; });
+    REQUIRE(has_said);
+    return said[number];
+  }
+  bool hears(const content::Message& message) {
+    return transfer->on_message(message.SerializeAsString());
+  }
+  void send(std::string) override {}
+  size_t unsent_bytes() const override { return 0; }
+  void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override { puts++; }
+  void give_up(uint64_t) override {}
+  void put(uint64_t, Region, std::function<void(Status)>) override { puts++; }
+  void close(int64_t) override {}
+  std::string description() const override { return "nowhere"; }
+
+  TestFolder folder;
+  std::shared_ptr<ContentStore> store;
+  std::atomic<bool> is_told{true};
+  std::atomic<int> puts{0};
+  std::mutex mutex;
+  std::condition_variable came;
+  std::vector<content::Message> said;
+  Jobs jobs{1};
+  std::optional<ContentTransfer> transfer;
+};
+
+TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says so") {
+  Alone alone;
+  Content content = content_of("weights");
+  std::promise<Status> done;
+  alone.transfer->fetch(content, [&](const Status& status) { done.set_value(status); });
+  content::Message want = alone.says(0);
+  CHECK(want.want().sealed());
+  content::Message offer;
+  offer.mutable_offer()->set_id(want.want().id());
+  offer.mutable_offer()->set_size(7);
+  CHECK(alone.hears(offer));
+  CHECK_THAT(error_of(done.get_future().get()),
+             Contains("node `other` offers the content") && Contains("unsealed"));
+  CHECK_FALSE(alone.says(1).done().taken());
+  CHECK(alone.puts == 0);
+}
+
+TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offered so before") {
+  Alone alone;
+  Content content = put_object(alone.folder.path, "weights");
+  content::Message want, ready;
+  want.mutable_want()->set_id(1);
+  want.mutable_want()->set_digest(std::string(content.digest.view()));
+  alone.is_told = false;
+  CHECK(alone.hears(want));
+  CHECK_FALSE(alone.says(0).offer().sealed());
+  alone.is_told = true;
+  ready.mutable_ready()->set_id(1);
+  ready.mutable_ready()->set_tag(9);
+  ready.mutable_ready()->set_size(7);
+  CHECK(alone.hears(ready));
+  CHECK_THAT(alone.says(1).missing().why(), Contains("sealed"));
+  CHECK(alone.puts == 0);
+  want.mutable_want()->set_id(2);
+  CHECK(alone.hears(want));
+  CHECK(alone.says(2).offer().sealed());
 }
 
 TEST_CASE("100 MiB come while messages go on between the chunks") {

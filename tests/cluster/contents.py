@@ -4,6 +4,8 @@ it may."""
 import os
 import re
 import signal
+import socket
+import threading
 
 import cluster_place
 from cluster_place import place, size_of
@@ -31,6 +33,60 @@ return flow.pipeline("contents", { plan = flow.param.string {}, mib = flow.param
   return all
 end)
 '''
+
+# A file of the parameter's and one that is made at a, 1 MiB each and full of a text, are read at b.
+MARKED = r'''
+local flow = require "flow"
+local make = flow.task("make", { where = "at == a" }, function(ctx, n)
+  local file = io.open(ctx.dir .. "/made", "wb")
+  file:write(n .. (("made " .. "at one worker;"):rep((1 << 20) // 19)))
+  file:close()
+  return ctx:file("made")
+end)
+local use = flow.task("use", { where = "at == b" }, function(ctx, made, given)
+  local sizes = {}
+  for i, name in ipairs { made, given } do
+    local file = io.open(name, "rb")
+    sizes[i] = #file:read("a")
+    file:close()
+  end
+  return sizes
+end)
+return flow.pipeline("marked", { given = flow.param.path {}, n = flow.param.int {} }, function(p)
+  return use(make(p.n), p.given)
+end)
+'''
+MADE, GIVEN = b"made at one worker;", b"given to the head;;"
+
+
+class Wire:
+    """Which of some texts are seen in what goes over loopback, while it is open."""
+
+    def __init__(self, texts):
+        self.seen, self.over = set(), False
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+        self.socket.bind(("lo", 0))
+        self.socket.settimeout(0.2)
+        self.texts = texts
+        self.thread = threading.Thread(target=self.look)
+        self.thread.start()
+
+    def look(self):
+        while True:
+            try:
+                packet = self.socket.recv(1 << 17)
+            except TimeoutError:
+                if self.over:
+                    return
+                continue
+            self.seen.update(text for text in self.texts if text in packet)
+
+    def close(self):
+        self.over = True
+        self.thread.join()
+        self.socket.close()
+        return self.seen
 
 
 class ContentsPlace(cluster_place.ClusterPlace):
@@ -74,6 +130,36 @@ class Contents(ContentsPlace):
         self.run_plan("a1:c")
         self.until_moved("from_workers", {"b": (2, 8), "c": (1, 4)})
         self.assertEqual(self.moved("from_head"), {})
+
+    def seen_on_the_way(self, n):
+        """Which of the two texts can be read as they go to b."""
+        with open(self.path("given"), "wb") as file:
+            file.write(b"%d" % n + GIVEN * ((1 << 20) // len(GIVEN)))
+        try:
+            wire = Wire([MADE, GIVEN])
+        except PermissionError:
+            self.skipTest("this user may not look at what goes over the network (CAP_NET_RAW)")
+        try:
+            sizes = self.result("run", "marked.lua", "--param", "given=given", "--param", "n=%d" % n)
+        finally:
+            seen = wire.close()
+        self.assertEqual(sizes, [size_of(self.path("given"))] * 2)
+        self.until("b has it from a", lambda: self.moved("from_workers").get("b") == (n, n - 1))
+        self.until("b has the other from the head", lambda: self.moved("from_head").get("b") == (n, n - 1))
+        return seen
+
+    def test_content_is_sealed_on_the_way_where_the_head_says_so(self):
+        self.write("marked.lua", MARKED)
+        self.head()
+        for name in "ab":
+            self.worker(name, "--label", "at=" + name)
+            self.until_status(name, "up")
+        self.assertEqual(self.seen_on_the_way(1), {MADE, GIVEN})
+        self.kill(self.head_process)
+        self.head("--encrypt")
+        for name in "ab":
+            self.until_status(name, "up")
+        self.assertEqual(self.seen_on_the_way(2), set())
 
     def test_what_all_want_is_given_on_by_those_that_have_it(self):
         self.start_workers("abcde")

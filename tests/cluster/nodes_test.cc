@@ -75,7 +75,11 @@ struct Wire {
   std::vector<ContentNews> news;
   std::string let_go, draining;
   Told told;
-  bool took_all = true, is_admitted = true;
+  std::mutex mutex;
+  std::condition_variable came;
+  std::vector<content::Message> asked;  // of content, by threads of the agent's
+  bool took_all = true, is_admitted = true, encrypt = false;
+  std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
   std::string folder = "/tmp/flow-nodes-" + random_name();
   std::shared_ptr<ContentStore> store;
   std::unique_ptr<RemoteWorker> head;
@@ -98,6 +102,7 @@ struct Wire {
     options.store = store = *opened;
     options.serves_at = [] { return "10.0.0.7:7"; };
     options.host = host;
+    options.encrypts = encrypts;
     auto made = Agent::start(
         std::move(options), [this](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {
           return std::unique_ptr<Worker>(new Recorder(told, std::move(on_report)));
@@ -118,13 +123,25 @@ struct Wire {
     heard.on_draining = [this](const std::string& why) { draining = why; };
     heard.on_order = [](const AttemptOrder&) {};
     heard.on_news = [this](const ContentNews& each) { news.push_back(each); };
-    heard.on_content = [](std::string_view) { return true; };
-    head = std::make_unique<RemoteWorker>([this](std::string_view piece) { to_worker(piece); },
-                                          std::move(heard),
-                                          [this](const std::string& why) { let_go = why; });
+    heard.on_content = [this](std::string_view bytes) {
+      std::lock_guard lock(mutex);
+      content::Message& message = asked.emplace_back();
+      came.notify_all();
+      return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+    };
+    head = std::make_unique<RemoteWorker>(
+        [this](std::string_view piece) { to_worker(piece); }, std::move(heard),
+        [this](const std::string& why) { let_go = why; }, encrypt);
     agent->connect(
         [this](std::string_view piece) { took_all = head->on_message(piece) && took_all; },
-        std::make_shared<NoLink>(), "the head");
+        std::make_shared<NoLink>(), BulkSeal(Key{}, Key{}), "the head");
+  }
+  content::Message asks(size_t number) {
+    std::unique_lock lock(mutex);
+    bool has_asked =
+        came.wait_for(lock, std::chrono::seconds(60), [&] { return asked.size() > number; });
+    REQUIRE(has_asked);
+    return asked[number];
   }
   void disconnect() {
     agent->disconnect(environment_error("cut"));
@@ -243,6 +260,30 @@ TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   CHECK(wire.told.calls == std::vector<std::string>{"stop run-1", "kill run-1", "interrupt run-1",
                                                     "settle run-1", "saved run-1 step yes",
                                                     "saved run-1  no"});
+  CHECK(wire.took_all);
+}
+
+TEST_CASE("a worker asks for content once its head has said whether it goes sealed") {
+  Wire wire(big_host());
+  AttemptOrder order = full_order();
+  File file;
+  file.name = "a";
+  file.size = 6;
+  file.digest = sha256("a file");
+  order.args = encode_value(Value::list({Value(file)}));
+  wire.head->stage({order}, 9);
+  content::Message first = wire.asks(0);
+  REQUIRE(first.has_want());
+  CHECK_FALSE(first.want().sealed());
+  CHECK_FALSE(*wire.encrypts);
+  wire.disconnect();
+
+  wire.encrypt = true;
+  wire.connect();
+  wire.head->welcome(0);
+  CHECK(wire.asks(1).want().sealed());
+  CHECK(*wire.encrypts);
+  CHECK(wire.told.orders.empty());
   CHECK(wire.took_all);
 }
 

@@ -94,7 +94,7 @@ class Story {
     options.send = [this](std::string_view message) { said(message); };
     options.peer = "the peer";
     if ((kind & 2) != 0) options.seal.emplace(key_, key_);
-    options.encrypt = (kind & 6) == 6;
+    if ((kind & 6) == 6) options.encrypts = [] { return true; };
     if ((kind & 32) != 0) {
       options.elsewhere = [this](const Content& content, const Addresses& from, OnFetched done) {
         FLOW_CHECK(!from.empty() && from.size() <= kAddressesMax);

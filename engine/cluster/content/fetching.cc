@@ -94,7 +94,7 @@ void Fetching::ask(const FetchPtr& fetch, bool anywhere) {
     content::Message message;
     message.mutable_want()->set_id(fetch->id);
     message.mutable_want()->set_digest(std::string(fetch->what.digest.view()));
-    message.mutable_want()->set_sealed(line_->encrypt);
+    message.mutable_want()->set_sealed(line_->encrypts());
     message.mutable_want()->set_anywhere(anywhere);
     line_->queue(std::move(message));
   }
@@ -103,10 +103,10 @@ void Fetching::ask(const FetchPtr& fetch, bool anywhere) {
 
 bool Fetching::on_offer(const content::Offer& offer) {
   bool is_sound = offer.size() <= kContentBytesMax && offer.place().size() <= kPlaceBytesMax &&
-                  (offer.sealed() ? line_->seal.has_value() : !line_->encrypt);
+                  (!offer.sealed() || line_->seal);
   if (!is_sound) return false;
   FetchPtr fetch;
-  bool is_other = false;
+  bool is_other = false, is_plain = !offer.sealed() && line_->encrypts();
   line_->heard++;
   {
     std::lock_guard lock(mutex_);
@@ -119,12 +119,16 @@ bool Fetching::on_offer(const content::Offer& offer) {
     fetch->is_sealed = offer.sealed();
     fetch->place = to_line(offer.place());
     is_other = fetch->what.size.value_or(offer.size()) != offer.size();
-    if (!is_other) {
+    if (!is_other && !is_plain) {
       line_->jobs.post(
           [self = shared_from_this(), fetch, size = offer.size()] { self->receive(fetch, size); });
     }
   }
-  if (is_other) finish(fetch, damaged(*fetch), true);
+  if (is_plain) {
+    finish(fetch, unsealed(*fetch));
+  } else if (is_other) {
+    finish(fetch, damaged(*fetch), true);
+  }
   return true;
 }
 
@@ -342,6 +346,13 @@ Error Fetching::damaged(const Fetch& fetch) const {
   return environment_error(
       fmt::format("what came from {} as the content {} is not that: it is damaged there, or was "
                   "changed on the way",
+                  line_->peer, fetch.what.digest.hex()));
+}
+
+Error Fetching::unsealed(const Fetch& fetch) const {
+  return environment_error(
+      fmt::format("{} offers the content {} unsealed, and the cluster's head wants content sealed "
+                  "(--encrypt): nothing of it was taken",
                   line_->peer, fetch.what.digest.hex()));
 }
 

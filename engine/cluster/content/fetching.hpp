@@ -50,6 +50,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   bool is_over(const FetchPtr& fetch);
   void keep_when_whole(const FetchPtr& fetch);  // under the lock
   Error damaged(const Fetch& fetch) const;
+  Error unsealed(const Fetch& fetch) const;
 
   const std::shared_ptr<Line> line_;
   std::mutex mutex_;

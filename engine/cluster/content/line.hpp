@@ -52,8 +52,9 @@ struct TransferOptions {
   std::function<void(std::string_view message)> send;
   std::string peer;              // for people: "node `w1` at 10.0.0.7:41"
   std::optional<BulkSeal> seal;  // the session's
-  /// What is put is sealed, and taken only so. Without it puts may be read on the way, not changed.
-  bool encrypt = false;
+  /// Whether what is put is sealed, and taken only so; may change, any thread. Null is no: puts may
+  /// be read on the way then, not changed.
+  std::function<bool()> encrypts;
   /// Who has content that the peer would take from anybody, where it is not to come from here. Any
   /// thread.
   std::function<Addresses(const Digest&)> locate;
@@ -72,12 +73,13 @@ struct Line {
         jobs(*options.jobs),
         peer(options.peer),
         seal(options.seal),
-        encrypt(options.encrypt),
         locate(options.locate),
         elsewhere(options.elsewhere),
         on_moved(options.on_moved),
+        encrypts_(options.encrypts),
         send_(options.send) {}
 
+  bool encrypts() const { return encrypts_ && encrypts_(); }
   /// Takes a message to be sent, in the order of the calls. A role calls it under its lock.
   void queue(content::Message message);
   /// Sends them, or leaves that to who does so already. Not under a lock.
@@ -90,7 +92,6 @@ struct Line {
   Jobs& jobs;
   const std::string peer;
   const std::optional<BulkSeal> seal;
-  const bool encrypt;
   const std::function<Addresses(const Digest&)> locate;
   const std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
   const std::function<void(bool is_out, const Content&)> on_moved;
@@ -98,6 +99,7 @@ struct Line {
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0}, fetched{0}, found{0}, failed{0}, served{0};
 
  private:
+  const std::function<bool()> encrypts_;
   const std::function<void(std::string_view)> send_;
   std::mutex mutex_;
   std::deque<content::Message> unsent_;

@@ -23,7 +23,7 @@ struct Serving::Serve {
 bool Serving::on_want(const content::Want& want) {
   auto serve = std::make_shared<Serve>();
   serve->id = want.id();
-  serve->is_sealed = want.sealed() || line_->encrypt;
+  serve->is_sealed = want.sealed() || line_->encrypts();
   serve->is_anywhere = want.anywhere() && line_->locate;
   serve->reading = std::make_shared<Strand>(line_->jobs);
   if (!Digest::from_bytes(want.digest(), serve->digest)) return false;
@@ -93,8 +93,11 @@ bool Serving::on_ready(const content::Ready& ready) {
 
 void Serving::read(const ServePtr& serve, const ChunkPtr& chunk) {
   Status is_read = environment_error("it is not wanted any more");
-  if (is_wanted(serve))
+  if (!serve->is_sealed && line_->encrypts()) {
+    is_read = environment_error("it is to be sealed since it was offered");
+  } else if (is_wanted(serve)) {
     is_read = serve->source->read(chunk->offset, chunk->bytes.get(), chunk->size);
+  }
   if (!is_read.ok()) {
     {
       std::lock_guard lock(mutex_);

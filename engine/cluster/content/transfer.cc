@@ -8,7 +8,7 @@ constexpr size_t kMessageMax = 2 * kPlaceBytesMax;
 
 std::shared_ptr<Line> line_of(const TransferOptions& options) {
   FLOW_CHECK(options.store && options.jobs != nullptr && options.link && options.send);
-  FLOW_CHECK(!options.encrypt || options.seal);
+  FLOW_CHECK(!options.encrypts || options.seal);
   return std::make_shared<Line>(options);
 }
 

@@ -74,8 +74,8 @@ void Agent::take_up_spool() {
   }
 }
 
-void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& peer) {
-  std::vector<StagedPtr> again;
+void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
+                    const std::string& peer) {
   {
     std::lock_guard lock(mutex_);
     send_ = std::move(send);
@@ -97,6 +97,8 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& pe
       send_content(session, message);
     };
     transfer.peer = peer;
+    transfer.seal = seal;
+    transfer.encrypts = [encrypts = options_.encrypts] { return encrypts->load(); };
     transfer.elsewhere = options_.elsewhere;
     transfer.on_moved = [this](bool is_out, const Content& content) {
       if (!is_out) note_moved(&Traffic::from_head, content);
@@ -107,7 +109,6 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& pe
       fresh->missing = 0;
       fresh->problem.reset();
       staged = fresh;
-      again.push_back(fresh);
     }
   }
   joiner_ = {};
@@ -116,7 +117,6 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const std::string& pe
   bundles_.clear();
   environments_.clear();
   pump();
-  for (const StagedPtr& staged : again) fetch(staged);
 }
 
 // What a thread has of an earlier session's is nothing to the head of this one.
@@ -276,7 +276,7 @@ bool Agent::take(nodes::ToWorker& message) {
       take_taken(message.took());
       return true;
     case nodes::ToWorker::kWelcome:
-      return take_welcome(message.welcome().taken());
+      return take_welcome(message.welcome());
     case nodes::ToWorker::kContent: {
       std::shared_ptr<ContentTransfer> transfer;
       {
@@ -406,15 +406,19 @@ bool Agent::take_release(uint64_t commit) {
 }
 
 // What was staged in an earlier session and is not stopped by now is what the head has assigned.
-bool Agent::take_welcome(uint64_t taken) {
+bool Agent::take_welcome(const nodes::Welcome& welcome) {
+  std::vector<StagedPtr> unfetched;
   {
     std::lock_guard lock(mutex_);
     if (is_welcome_) return false;
-    spool_->take(taken);
-    forget_ended(taken);
+    spool_->take(welcome.taken());
+    forget_ended(welcome.taken());
     spool_->rewind();
+    *options_.encrypts = welcome.encrypt();
     is_welcome_ = true;
+    for (const auto& [id, staged] : staged_) unfetched.push_back(staged);
   }
+  for (const StagedPtr& staged : unfetched) fetch(staged);
   worker_->release(commits_.base);
   if (held_release_ > 0) worker_->release(held_release_);
   pump();

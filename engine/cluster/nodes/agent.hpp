@@ -3,6 +3,7 @@
 // wait in the spool.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -43,6 +44,8 @@ class Agent {
     std::function<std::string()> serves_at = [] { return std::string(); };
     /// As TransferOptions::elsewhere.
     std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
+    /// Whether content goes sealed: what the head said last.
+    std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
     /// Told of what somebody should read in a log, on any thread; it must not block.
     std::function<void(std::string)> on_note = [](std::string) {};
   };
@@ -51,7 +54,8 @@ class Agent {
 
   /// A session with a head is open: joins it. `send` may be called a little longer than until
   /// disconnect().
-  void connect(Send send, std::shared_ptr<Link> link, const std::string& peer);
+  void connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
+               const std::string& peer);
   void disconnect(const Error& why);
   /// Whether the head of this session, or of the last one, has taken this worker in.
   bool was_welcome() const;
@@ -81,7 +85,7 @@ class Agent {
   bool take_bundle(const wire::LoadBundle& load);
   bool take_environment(const wire::Environment& environment);
   bool take_order(nodes::Order& in);
-  bool take_welcome(uint64_t taken);
+  bool take_welcome(const nodes::Welcome& welcome);
   bool take_release(uint64_t commit);
   bool take_replica(const nodes::Replica& replica);
   void fetch_replica(const core::AttemptId& of, const Digest& digest);

@@ -8,11 +8,12 @@
 
 namespace flow::cluster {
 
+// Only the welcome says whether content goes sealed: nothing is fetched before.
 void Agent::fetch(const StagedPtr& staged) {
   std::shared_ptr<ContentTransfer> transfer;
   {
     std::lock_guard lock(mutex_);
-    transfer = transfer_;
+    if (is_welcome_) transfer = transfer_;
     staged->missing = staged->needed.size();
   }
   if (!transfer) return;
@@ -127,7 +128,7 @@ void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
   std::shared_ptr<ContentTransfer> transfer;
   {
     std::lock_guard lock(mutex_);
-    transfer = transfer_;
+    if (is_welcome_) transfer = transfer_;
   }
   auto on_end = [this, of, digest](const Status& status) {
     jobs_.post([this, of, digest, is_here = status.ok()] {
@@ -140,7 +141,7 @@ void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
       if (next.fetch) fetch_replica(of, *next.fetch);
     });
   };
-  if (!transfer) return on_end(environment_error("no head is there"));
+  if (!transfer) return on_end(environment_error("no head has taken this worker in"));
   transfer->fetch({digest, std::nullopt}, on_end);
 }
 

@@ -51,6 +51,8 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
     options.link = link->link();
     options.send = [link](std::string_view message) { (void)link->send(message); };
     options.peer = "node `" + peer.node + "` at " + link->link()->description();
+    options.seal = link->bulk();
+    options.encrypts = fellows_->options_.encrypts;
     options.on_moved = fellows_->options_.on_moved;
     auto transfer = std::make_shared<ContentTransfer>(options);
     std::vector<std::pair<Content, OnFetched>> waiting;

@@ -23,6 +23,8 @@ struct FellowsOptions {
   std::shared_ptr<ContentStore> store;
   /// Told of each piece of content that a fellow gave, or with `is_out` was given.
   std::function<void(bool is_out, const Content&)> on_moved;
+  /// As TransferOptions::encrypts.
+  std::function<bool()> encrypts;
   int64_t stall_ms = 3'000;   // an answer or the next bytes are waited for
   int64_t idle_ms = 60'000;   // a session of which nothing is wanted is kept
   int64_t avoid_ms = 30'000;  // nobody is asked who did not answer, or broke off

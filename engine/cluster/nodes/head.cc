@@ -11,7 +11,7 @@ constexpr int kContentThreads = 4;
 class WorkerSession final : public SessionUser {
  public:
   WorkerSession(HeadUser& user, Jobs& jobs, const std::shared_ptr<ContentStore>& store,
-                const std::shared_ptr<Holders>& holders, const Peer& peer,
+                const std::shared_ptr<Holders>& holders, bool encrypt, const Peer& peer,
                 const std::shared_ptr<SessionLink>& link)
       : user_(user), name_(peer.node), link_(link), holders_(holders), member_(holders->enter()) {
     auto send = [link](std::string_view message) { (void)link->send(message); };
@@ -28,13 +28,15 @@ class WorkerSession final : public SessionUser {
     };
     told.on_news = [this](const ContentNews& news) { holders_->take(member_, news); };
     told.on_content = [this](std::string_view message) { return transfer_->on_message(message); };
-    host_ = std::make_shared<RemoteWorker>(send, std::move(told), let_go);
+    host_ = std::make_shared<RemoteWorker>(send, std::move(told), let_go, encrypt);
     TransferOptions transfer;
     transfer.store = store;
     transfer.jobs = &jobs;
     transfer.link = link->link();
     transfer.send = [host = host_](std::string_view message) { host->send_content(message); };
     transfer.peer = "node `" + name_ + "` at " + link->link()->description();
+    transfer.seal = link->bulk();
+    transfer.encrypts = [encrypt] { return encrypt; };
     transfer.locate = [holders, member = member_](const Digest& digest) {
       return holders->locate(member, digest);
     };
@@ -93,7 +95,8 @@ class WorkerSession final : public SessionUser {
 
 }  // namespace
 
-Head::Head(const HeadOptions& options) : jobs_(kContentThreads), holders_(options.holders) {
+Head::Head(const HeadOptions& options)
+    : jobs_(kContentThreads), holders_(options.holders), encrypt_(options.encrypt) {
   store_ = ContentStore::of_state(options.state_dir, options.resolve);
 }
 
@@ -106,8 +109,8 @@ Result<std::unique_ptr<Head>> Head::start(Transport& transport, const HeadOption
                     std::shared_ptr<SessionLink> link) -> std::shared_ptr<SessionUser> {
     if (peer.role == Role::client)
       return accept_client ? accept_client(peer, std::move(link)) : nullptr;
-    return std::make_shared<WorkerSession>(user, self->jobs_, self->store_, self->holders_, peer,
-                                           link);
+    return std::make_shared<WorkerSession>(user, self->jobs_, self->store_, self->holders_,
+                                           self->encrypt_, peer, link);
   };
   auto listener = head->sessions_->listen(options.listen, accept);
   FLOW_TRY(listener);

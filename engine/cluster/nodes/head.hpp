@@ -33,6 +33,8 @@ struct HeadOptions {
   std::string state_dir;  // where content comes to
   /// Of content that is not under objects/, or null.
   ContentStore::Resolve resolve;
+  /// Content goes sealed between all of the cluster: its workers hear it from here.
+  bool encrypt = false;
   /// Which worker has what is noted there.
   std::shared_ptr<Holders> holders = std::make_shared<Holders>();
   /// Gives the user of a client's session; null ends it. Without this there are no clients.
@@ -56,6 +58,7 @@ class Head {
   Jobs jobs_;
   std::shared_ptr<ContentStore> store_;
   const std::shared_ptr<Holders> holders_;
+  const bool encrypt_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Listener> listener_;
 };

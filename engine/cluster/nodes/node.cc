@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -33,7 +34,7 @@ class Node::Life final : public SessionUser {
     }
     joined_ = fmt::format("joined the head `{}` at {}", peer.node, link->link()->description());
     node_.agent_->connect([link](std::string_view message) { (void)link->send(message); },
-                          link->link(),
+                          link->link(), link->bulk(),
                           "node `" + peer.node + "` at " + link->link()->description());
   }
   void on_message(std::string message) override {
@@ -80,8 +81,11 @@ Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions opti
   fellows.on_moved = [self = node.get()](bool is_out, const Content& content) {
     self->agent_->note_moved(is_out ? &Traffic::to_workers : &Traffic::from_workers, content);
   };
+  auto encrypts = std::make_shared<std::atomic<bool>>(false);
+  fellows.encrypts = [encrypts] { return encrypts->load(); };
   node->fellows_ = std::make_shared<Fellows>(*node->sessions_, node->jobs_, fellows);
   Agent::Options agent_options = node->options_.agent;
+  agent_options.encrypts = encrypts;
   agent_options.head = node->options_.head;
   agent_options.serves_at = [fellows = node->fellows_] { return fellows->address(); };
   agent_options.elsewhere = [fellows = node->fellows_](const Content& content, Addresses from,

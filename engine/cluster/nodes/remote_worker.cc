@@ -7,8 +7,11 @@
 namespace flow::cluster {
 
 RemoteWorker::RemoteWorker(Send send, FromRemote told,
-                           std::function<void(const std::string&)> let_go)
-    : send_(std::move(send)), told_(std::move(told)), let_go_(std::move(let_go)) {}
+                           std::function<void(const std::string&)> let_go, bool encrypt)
+    : send_(std::move(send)),
+      told_(std::move(told)),
+      let_go_(std::move(let_go)),
+      encrypt_(encrypt) {}
 
 bool RemoteWorker::on_message(std::string_view piece) {
   std::string bytes;
@@ -136,6 +139,7 @@ void RemoteWorker::forget(const core::RunId& run) {
 void RemoteWorker::welcome(uint64_t taken) {
   nodes::ToWorker message;
   message.mutable_welcome()->set_taken(taken);
+  message.mutable_welcome()->set_encrypt(encrypt_);
   send(message);
 }
 

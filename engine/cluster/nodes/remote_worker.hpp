@@ -37,7 +37,9 @@ struct FromRemote {
 class RemoteWorker final : public RemoteHost {
  public:
   /// `let_go` ends the session.
-  RemoteWorker(Send send, FromRemote told, std::function<void(const std::string& why)> let_go);
+  /// `encrypt`: what it is told of content.
+  RemoteWorker(Send send, FromRemote told, std::function<void(const std::string& why)> let_go,
+               bool encrypt = false);
 
   /// What the peer sent. False where that is no message of a worker's: the session is to end.
   bool on_message(std::string_view piece);
@@ -67,6 +69,7 @@ class RemoteWorker final : public RemoteHost {
   const Send send_;
   const FromRemote told_;
   const std::function<void(const std::string&)> let_go_;
+  const bool encrypt_;
   std::mutex sending_;
   std::set<Digest> bundles_;  // that the peer has
   std::set<std::string> environments_;

@@ -77,6 +77,8 @@ struct EngineOptions {
   std::optional<SlurmOptions> slurm{};
   /// The cluster's; "": STATE/secret. A head makes it where there is none, `head` needs one.
   std::string secret_file{};
+  /// Large content between the machines goes sealed, so that nobody reads it on the way.
+  bool encrypt = false;
   std::string program{};      ///< path of `flow`, for the workers; "" looks beside the executor
   int64_t adopt_ms = 30'000;  ///< workers of an engine that died have so long to come to this one
 };
