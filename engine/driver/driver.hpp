@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <shared_mutex>
 #include <string>
@@ -27,6 +28,7 @@
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
 #include "engine/worker/worker.hpp"
+#include "flow/collective.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
@@ -194,6 +196,8 @@ class Driver {
     core::Time tell_at = 0;                // then it is, or what is to be kept comes first:
     bool is_settling = false;              // rank 0 writes that, and is killed
     bool has_first_ended = false;          // rank 0
+    std::vector<std::optional<Standing>> standings;  // by rank: where they were as they had to stop
+    std::optional<uint32_t> timed_out;               // whose time was over first
   };
 
   using Outcome = std::pair<std::function<void(bool)>, bool>;  // `done`, and whether admitted
@@ -314,8 +318,11 @@ class Driver {
   /// The gang whose newest attempt is this one; null where it is none, or over.
   Gang* gang_of(const core::AttemptId& id, uint32_t rank);
   void note_meeting(const Report& report);
-  void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure);
+  void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
+                    bool is_timeout = false);
   void note_noticed(const Report& report);
+  void note_standing(const Report& report);
+  static bool waits_for_word(const Gang& gang);
   void tell_within(Gang& gang, int64_t ms);
   /// Has rank 0 write what it is to keep. What all ranks do after the first failure ends nothing.
   void settle_gang(Gang& gang);
@@ -325,6 +332,8 @@ class Driver {
   /// An end of an attempt that a rank has failed is told as that rank's failure.
   void put_first_failure(core::Event& event);
   void fail_rank(Report report, Input& input);
+  /// Of the task's `timeout`, not of a collective's.
+  static bool is_own_timeout(const Report& report);
   void finish_rank(Report report, Input& input);
   void finish(Report report, Input& input);
   void observe(const Report& report);

@@ -106,6 +106,7 @@ Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {
   gang = {};
   gang.id = id;
   gang.whereabouts.resize(unit.extra->others.size() + 1);
+  gang.standings.resize(gang.whereabouts.size());
   return &gang;
 }
 
@@ -125,8 +126,9 @@ void Driver::note_meeting(const Report& report) {
 }
 
 // The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
-// others know.
-void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure) {
+// others know; who holds them up, all of them together.
+void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
+                          bool is_timeout) {
   Gang* gang = gang_of(id, rank);
   if (gang == nullptr)
     return record_if_admitted(core::AttemptFailed{id, std::move(failure)}, now_ms());
@@ -135,10 +137,29 @@ void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failur
     if (rank == 0) record_if_admitted(take_failure(*gang), now_ms());
     return;
   }
-  bool may_be_noticed = failure.cause == core::Cause::signal && gang->noticed.empty();
   gang->failure = std::move(failure);
-  if (may_be_noticed) return tell_within(*gang, kNoticeMs);
-  settle_gang(*gang);
+  if (is_timeout) gang->timed_out = rank;
+  if (!waits_for_word(*gang)) return settle_gang(*gang);
+  tell_within(*gang, kNoticeMs);
+  if (!is_timeout) return;
+  // They may have begun later. Whoever is asked to stop says where it is.
+  const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
+  for (core::HostId host : core::hosts_of(unit)) fleet_.interrupt(host_name(host), id);
+}
+
+bool Driver::waits_for_word(const Gang& gang) {
+  if (gang.failure->cause == core::Cause::signal) return gang.noticed.empty();
+  return gang.timed_out && std::any_of(gang.standings.begin(), gang.standings.end(),
+                                       [](const auto& standing) { return !standing; });
+}
+
+void Driver::note_standing(const Report& report) {
+  Gang* gang = gang_of(report.id, report.rank);
+  auto standing = decode_standing(report.text);
+  if (gang == nullptr || !standing) return;
+  gang->standings[report.rank] = standing;
+  bool was_waited_for = gang->failure && gang->timed_out && !gang->is_settling;
+  if (was_waited_for && !waits_for_word(*gang)) settle_gang(*gang);
 }
 
 void Driver::note_noticed(const Report& report) {
@@ -166,6 +187,12 @@ core::AttemptFailed Driver::take_failure(Gang& gang) {
   core::Failure failure = *std::exchange(gang.failure, std::nullopt);
   bool is_death = failure.cause == core::Cause::signal;
   if (is_death && !gang.noticed.empty()) failure.message += "\n" + gang.noticed;
+  if (auto rank = std::exchange(gang.timed_out, std::nullopt)) {
+    std::string hang = hang_text(gang.standings);
+    failure.message = (hang.empty() ? fmt::format("rank {} of {}: ", *rank, gang.standings.size())
+                                    : hang + ". ") +
+                      failure.message;
+  }
   return {gang.id, std::move(failure)};
 }
 
@@ -187,9 +214,16 @@ void Driver::put_first_failure(core::Event& event) {
   if (has_failed) event = take_failure(gang->second);
 }
 
+bool Driver::is_own_timeout(const Report& report) {
+  return report.failure.cause == core::Cause::timeout && !report.of_gang;
+}
+
 void Driver::fail_rank(Report report, Input& input) {
-  input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure)](
-                 Batch&, core::State&) mutable { note_failure(id, rank, std::move(failure)); });
+  bool is_timeout = is_own_timeout(report);
+  input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure),
+              is_timeout](Batch&, core::State&) mutable {
+    note_failure(id, rank, std::move(failure), is_timeout);
+  });
 }
 
 // The result is rank 0's, who waits for all to come to their end. Others that were asked to end,

@@ -41,6 +41,10 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
       input.only(
           [this, report = std::move(report)](Batch&, core::State&) { note_noticed(report); });
       break;
+    case Report::Kind::stands:
+      input.only(
+          [this, report = std::move(report)](Batch&, core::State&) { note_standing(report); });
+      break;
     case Report::Kind::returned:
       input.event = core::AttemptReturned{report.id};
       break;
@@ -113,7 +117,8 @@ void Driver::finish(Report report, Input& input) {
       return;
     }
     case Report::Outcome::failed:
-      if (report.failure.cause == core::Cause::signal) return fail_rank(std::move(report), input);
+      if (report.failure.cause == core::Cause::signal || is_own_timeout(report))
+        return fail_rank(std::move(report), input);
       input.event = core::AttemptFailed{report.id, std::move(report.failure)};
       return;
     case Report::Outcome::waiting: {

@@ -281,8 +281,10 @@ void Attempt::finish(const Value& result, const PlanFragment* fragment, bool wai
   session_.send(message_, !session_.has_queued());
 }
 
-void Attempt::fail(core::Cause cause, std::string message, std::string evidence, int code) {
+void Attempt::fail(core::Cause cause, std::string message, std::string evidence, int code,
+                   bool of_gang) {
   wire::Finished& finished = report(1);
+  finished.set_of_gang(of_gang);
   finished.set_cause(static_cast<uint32_t>(cause));
   finished.set_message(hidden(std::move(message)));
   finished.set_evidence(hidden(std::move(evidence)));

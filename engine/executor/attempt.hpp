@@ -73,8 +73,13 @@ class Attempt final : public AttemptHost {
   /// waits for it. False where the attempt failed by it, which is reported.
   bool settle_checkpoints(AttemptOutcome::Kind kind);
   void finish(const Value& result, const PlanFragment* fragment, bool waited);
-  void fail(core::Cause cause, std::string message, std::string evidence, int code = 0);
+  void fail(core::Cause cause, std::string message, std::string evidence, int code = 0,
+            bool of_gang = false);
   void fail(const AttemptOutcome& outcome);  // as its script did
+  /// By what ended all ranks, which says whose doing it was.
+  void fail_with_gang(core::Cause cause, std::string message, std::string evidence) {
+    fail(cause, std::move(message), std::move(evidence), 0, true);
+  }
   void stopped(std::string evidence = "");
   void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);
 

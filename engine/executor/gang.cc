@@ -146,12 +146,30 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   auto communicator = (*rendezvous)->join(addresses);
   FLOW_TRY(communicator);
   gang->communicator_ = std::move(*communicator);
+  gang->tell_where(attempt.session(), start.id());
   if (has_programs || start.gpus_size() == 0) return gang;
   auto gpus = join_gang_gpus(attempt, gang->communicator_, options.gang, *timeout_ms);
   FLOW_TRY(gpus);
   gang->communicator_ = std::move(gpus->communicator);
   gang->road_ = std::move(gpus->road);
   return gang;
+}
+
+Gang::~Gang() {
+  if (session_ != nullptr) session_->on_stop(nullptr);
+}
+
+// Of a gang that hangs the head finds out who holds up the others.
+void Gang::tell_where(Session& session, const wire::AttemptName& id) {
+  session_ = &session;
+  session.on_stop([&session, id, communicator = communicator_.get()] {
+    auto standing = communicator->standing();
+    if (!standing) return;
+    wire::FromExecutor message;
+    *message.mutable_stands()->mutable_id() = id;
+    message.mutable_stands()->set_standing(encode_standing(*standing));
+    session.send(message, true);
+  });
 }
 
 void Gang::tell_road(Attempt& attempt) const {
@@ -188,7 +206,7 @@ void fail_after_others(Attempt& attempt, const Error& cause, const std::string& 
   core::Cause kind = cause.kind == ErrorKind::user   ? core::Cause::user_error
                      : cause.kind == ErrorKind::task ? core::Cause::timeout
                                                      : core::Cause::lost;
-  attempt.fail(kind, message, evidence);
+  attempt.fail_with_gang(kind, message, evidence);
 }
 
 }  // namespace flow

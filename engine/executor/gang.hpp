@@ -18,6 +18,8 @@ class Gang {
     uint16_t port = 0;
   };
 
+  ~Gang();
+
   /// Null where the attempt has one rank. Blocks until all ranks are there. The Error of kind
   /// interrupted: it was asked to stop before that.
   static Result<std::unique_ptr<Gang>> meet(Attempt& attempt);
@@ -34,6 +36,9 @@ class Gang {
   void fail(const std::string& why);
 
  private:
+  void tell_where(Session& session, const wire::AttemptName& id);
+
+  Session* session_ = nullptr;  // once it is told where this rank is when it is to stop
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Communicator> communicator_;
   std::string road_;  // empty: no GPUs

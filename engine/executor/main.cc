@@ -134,7 +134,10 @@ bool part(Attempt& attempt, Gang* gang, AttemptOutcome& outcome) {
   }
   Status parted = has_failed ? gang->communicator()->state() : gang->part(attempt, waits);
   if (parted.ok()) return true;
-  fail_after_others(attempt, parted.error(), has_failed ? outcome.message : parted.error().message,
+  // Of one that hangs it says nothing where another waits for it.
+  bool is_late = parted.error().kind == ErrorKind::task;
+  fail_after_others(attempt, parted.error(),
+                    has_failed && !is_late ? outcome.message : parted.error().message,
                     outcome.traceback);
   return false;
 }

@@ -175,6 +175,7 @@ void Session::handle(wire::ToExecutor& message) {
 void Session::handle_stop(const wire::Stop& stop) {
   if (same_attempt(stop.id(), current_)) {
     stopping_ = true;
+    if (tell_stop_) tell_stop_();
     if (stop.gentle()) return;
     if (stop.settles()) return settle_(stop.id());
     terminated_ = true;
@@ -269,6 +270,11 @@ void Session::wait_until_taken() {
   flush();
   int left = 0;
   while (::ioctl(kWireDescriptor, SIOCOUTQ, &left) == 0 && left > 0) ::usleep(kTakenPollUs);
+}
+
+void Session::on_stop(std::function<void()> tell) {
+  std::lock_guard lock(mutex_);
+  tell_stop_ = std::move(tell);
 }
 
 void Session::on_settle(std::function<void(const wire::AttemptName&)> settle) {

@@ -50,6 +50,8 @@ class Session {
   /// Called, by whichever thread reads, where the attempt is to be killed as soon as what it asked
   /// to keep is written.
   void on_settle(std::function<void(const wire::AttemptName&)> settle);
+  /// Called likewise whenever the attempt is told to stop, until the next one or null.
+  void on_stop(std::function<void()> tell);
   /// A program of the attempt was told to end, not only asked to stop when it can.
   bool terminated() const { return terminated_.load(std::memory_order_relaxed); }
   /// The process group to end with this attempt; 0 for none.
@@ -97,6 +99,7 @@ class Session {
   std::vector<std::string> peers_;  // of the current attempt's gang; empty: not told yet
   std::condition_variable saved_changed_;
   std::function<void(const wire::AttemptName&)> settle_;
+  std::function<void()> tell_stop_;
   std::atomic<bool> stopping_{false}, terminated_{false}, ended_{false};
   std::atomic<int> group_{0};
 

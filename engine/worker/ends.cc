@@ -126,8 +126,9 @@ void LocalWorker::bury(Slot& slot) {
     if (front.stopped) {
       report_end(front.order.rank_id(), Report::Outcome::stopped, {});
     } else {
+      core::Failure failure = death_of(slot, front, status);
       report_end(front.order.rank_id(), Report::Outcome::failed,
-                 of_rank(front.order, death_of(slot, front, status)));
+                 front.timed_out ? failure : of_rank(front.order, failure));
     }
     slot.queue.pop_front();
   }

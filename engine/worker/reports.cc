@@ -85,7 +85,9 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   if (report.kind == Report::Kind::finished) {
     last_took_us_ = report.duration_us;
     adjust(slot, *running, report);
-    report.failure = of_rank(running->order, std::move(report.failure));
+    // Of a timeout the head says whose rank's doing it is.
+    if (!report.of_gang && !running->timed_out)
+      report.failure = of_rank(running->order, std::move(report.failure));
     bool was_first = running == slot.queue.begin();
     if (was_first) end_errors(slot);
     slot.queue.erase(running);
@@ -110,6 +112,7 @@ void LocalWorker::adjust(const Slot& slot, const Running& running, Report& repor
   if (running.timed_out) {
     report.outcome = Report::Outcome::failed;
     report.failure = timeout_failure(running, report.failure.evidence);
+    report.of_gang = false;
   } else if (running.over_memory) {
     // Its program was killed first, and the executor may still tell of that.
     report.outcome = Report::Outcome::failed;

@@ -222,6 +222,7 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       report.failure.message = std::move(*finished.mutable_message());
       report.failure.evidence = std::move(*finished.mutable_evidence());
       report.failure.code = finished.code();
+      report.of_gang = finished.of_gang();
       report.signal = finished.signal();
       report.wait_name = finished.wait_name();
       report.wait_timeout_ms = finished.wait_timeout_ms();
@@ -237,6 +238,11 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       report.kind = Report::Kind::noticed;
       of(message.noticed().id());
       report.text = std::move(*message.mutable_noticed()->mutable_text());
+      return true;
+    case wire::FromExecutor::kStands:
+      report.kind = Report::Kind::stands;
+      of(message.stands().id());
+      report.text = std::move(*message.mutable_stands()->mutable_standing());
       return true;
     case wire::FromExecutor::kReturned:
       if (message.returned().ids_size() != 1) return false;  // a slot's own, of many
@@ -287,6 +293,9 @@ void fill_report(Report report, wire::FromExecutor& message) {
     case Report::Kind::noticed:
       name(message.mutable_noticed());
       return message.mutable_noticed()->set_text(std::move(report.text));
+    case Report::Kind::stands:
+      name(message.mutable_stands());
+      return message.mutable_stands()->set_standing(std::move(report.text));
     case Report::Kind::ready:
       name(message.mutable_ready());
       return message.mutable_ready()->set_url(std::move(report.text));
@@ -302,6 +311,7 @@ void fill_report(Report report, wire::FromExecutor& message) {
       finished->set_message(std::move(report.failure.message));
       finished->set_evidence(std::move(report.failure.evidence));
       finished->set_code(report.failure.code);
+      finished->set_of_gang(report.of_gang);
       finished->set_signal(std::move(report.signal));
       finished->set_wait_name(std::move(report.wait_name));
       finished->set_wait_timeout_ms(report.wait_timeout_ms);

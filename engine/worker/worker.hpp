@@ -80,14 +80,15 @@ struct Report {
     returned,
     ready,
     meeting,
-    noticed
+    noticed,
+    stands
   } kind;
   core::AttemptId id;
   uint32_t rank = 0;  // of a gang
   // log
   uint32_t stream = 0;  // 0 ctx:log, 1 stdout, 2 stderr
   std::string text;     // log line(s); url of ready; name of a step ("" checkpoint) or metric;
-                        // whereabouts of a rank; how it saw another one end
+                        // whereabouts of a rank; how it saw another one end; where it is
   core::Time at = 0;
   size_t cost = 0;  // for took_logs
   // progress, metric
@@ -101,6 +102,7 @@ struct Report {
   std::string fragment;
   bool waited = false;  // ctx:wait was called
   core::Failure failure;
+  bool of_gang = false;  // it failed with all ranks, by what its message names
   std::string signal, wait_name;
   int64_t wait_timeout_ms = -1;
   int64_t duration_us = 0;

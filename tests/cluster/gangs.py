@@ -179,13 +179,54 @@ class Gangs(cluster_place.ClusterPlace):
         self.open("gate")
         for what, cause, words in [("error", "user_error", ["rank 1 of 3: ", "out of cheese"]),
                                    ("kill", "signal", ["rank 1 of 3: ", "signal 9", "rank 1: its process", "it was last in all_reduce #1"]),
-                                   ("hang", "timeout", ["rank 1 has not come to all_reduce #2", "it was last in all_reduce #1"]),
+                                   ("hang", "timeout", ["rank 1 hangs: it has not come to all_reduce #2, in which", "it was last in all_reduce #1"]),
                                    ("differ", "user_error", ["rank 1 called barrier", "all_reduce(sum) of 10 f32"]),
                                    ("leave", "user_error", ["rank 1 called leave", "calls leave"])]:
             told, message = self.cause(self.end(self.breaks(what, "--fresh")))
             self.assertEqual(told, cause, message)
             for word in words:
                 self.assertIn(word, message, what)
+            if what == "hang":
+                self.assertTrue(message.startswith(words[0]), message)
+
+    def test_a_rank_that_hangs_until_the_timeout_is_named_with_its_last_collective(self):
+        self.open("gate")
+        cause = "rank 1 hangs: it has not come to all_reduce #2, in which ranks 0 and 2 wait; its last was all_reduce #1. `work` ran longer"
+        script = BREAK.replace("LIMIT", "10m").replace("retries = 0,", 'retries = 0, timeout = "8s",')
+        words = "run", "hangs.lua", "--json", "--fresh", "--grace", "1s", "--param", "what=hang", "--param", "gate=" + self.path("gate")
+        self.write("hangs.lua", script)
+        self.assertIn(cause, self.cause(self.flow(*words, "--jobs", "3"))[1])
+        self.cluster(["a", "b"])  # two ranks on one, one on the other
+        told, message = self.cause(self.flow(*words))
+        self.assertEqual(told, "timeout", message)
+        self.assertTrue(message.startswith(cause), message)
+
+    def test_a_program_that_hangs_until_the_timeout_is_named(self):
+        self.write("programs.lua", r'''
+local flow = require "flow"
+local work = flow.shell("work", { ranks = 3, timeout = "5s", command = [[if [ {rank} = 1 ]; then sleep 1000; fi; true]] })
+return flow.pipeline("programs", function() return work() end)
+''')
+        told, message = self.cause(self.flow("run", "programs.lua", "--json", "--jobs", "3", "--grace", "1s"))
+        self.assertEqual(told, "timeout", message)
+        cause = "rank 1 hangs: it has not come to its end, for which ranks 0 and 2 wait; it has called no collective. `work` ran longer"
+        self.assertTrue(message.startswith(cause), message)
+
+    def test_a_message_with_a_rank_that_has_ended_fails_at_once(self):
+        self.write("ended.lua", r'''
+local flow = require "flow"
+local work = flow.task("work", { ranks = 2 }, function(ctx, what)
+  if ctx.rank == 1 then return 1 end
+  if what == "recv" then return ctx.comm:recv(nil, 1) end
+  ctx.comm:send(flow.zeros(1000, 1000), 1)
+end)
+return flow.pipeline("ended", { what = flow.param.string {} }, function(p) return work(p.what) end)
+''')
+        self.cluster(["a", "b"], slots=1)
+        for where in (), ("--state", "alone", "--jobs", "2"):
+            for what, call in ("recv", "recv from"), ("send", "send to"):
+                done = self.exits(1, self.flow("run", "ended.lua", "--param", "what=" + what, *where))
+                self.assertIn("rank 1 has come to its end, and rank 0 waits in %s rank 1" % call, done.err)
 
     def test_rank_0_is_a_rank_like_others(self):
         self.open("gate")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/engine_thread.hpp"
 
@@ -146,7 +147,8 @@ Status GangCommunicator::execute(const CollectiveCall& call) {
   core_.enter(signature);
   if (call.what == Collective::leave) core_.wait_without_limit();
   if (parts_.wire) parts_.wire->enter(signature);
-  if (news_.load() > 0 || !posted_.empty()) pump();
+  is_leaving_ = call.what == Collective::leave;
+  if (news_.load() > 0 || !posted_.empty() || is_leaving_) pump();
   bool is_done = operations_.run(call, signature);
   core_.leave();
   // Whoever came late finds all that it needs, and still nobody else goes on.
@@ -175,6 +177,7 @@ void GangCommunicator::take_messages() {
 void GangCommunicator::pump() {
   if (news_.load(std::memory_order_seq_cst) > 0) take_messages();
   messages_.pump();
+  if (is_leaving_ && posted_.empty() && !std::exchange(has_ended_, true)) core_.end();
   if (posted_.empty()) return;
   std::erase_if(posted_, [this](const Shared& operation) {
     bool is_done = operation->transfer.is_done.load(std::memory_order_acquire);
@@ -212,8 +215,19 @@ void GangCommunicator::run_thread() {
 void GangCommunicator::run_messages() {
   core_.wait_moving([this] {
     if (posted_.empty() || news_.load(std::memory_order_seq_cst) > 0) return -1;
-    return posted_.front()->call.peer;
+    const Operation& next = *next_message();
+    core_.await_message(next.transfer.is_begun ? nullptr : &next.call);
+    return next.call.peer;
   });
+  core_.await_message(nullptr);
+}
+
+/// One that does not come, if there is such, before those that may.
+const GangCommunicator::Shared& GangCommunicator::next_message() const {
+  auto never = std::find_if(posted_.begin(), posted_.end(), [this](const Shared& operation) {
+    return !operation->transfer.is_begun && core_.has_ended(operation->call.peer);
+  });
+  return never != posted_.end() ? *never : posted_.front();
 }
 
 /// After a failure, with its cause.

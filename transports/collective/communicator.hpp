@@ -51,6 +51,7 @@ class GangCommunicator final : public Communicator {
   Status run(const CollectiveCall& call) override;
   std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override;
   Status state() const override;
+  std::optional<Standing> standing() const override { return core_.standing(); }
   void abort(const std::string& reason) override;
   std::string description() const override;
 
@@ -69,6 +70,7 @@ class GangCommunicator final : public Communicator {
   void pump();
   void run_thread();
   void run_messages();
+  const Shared& next_message() const;
   void finish_all();
 
   Parts parts_;
@@ -76,6 +78,8 @@ class GangCommunicator final : public Communicator {
   Messages messages_;
   Operations operations_;
   uint64_t number_ = 0;       // of collectives; whoever runs
+  bool is_leaving_ = false;   // whoever runs
+  bool has_ended_ = false;    // and has no message under way; whoever runs
   std::list<Shared> posted_;  // sends and receives on their lanes; whoever runs
 
   std::mutex mutex_;

@@ -103,7 +103,34 @@ void Core::leave() {
   control_->record.store(outside, std::memory_order_relaxed);
 }
 
+void Core::await_message(const CollectiveCall* call) {
+  uint32_t bits = call == nullptr
+                      ? 0
+                      : static_cast<uint32_t>(call->peer) << 8 | static_cast<uint32_t>(call->what);
+  message_.store(bits, std::memory_order_relaxed);
+}
+
+void Core::end() {
+  control_->has_ended.store(1, std::memory_order_seq_cst);
+  for (const Member& member : members_) ring(member.segment.control());
+  if (on_end) on_end();
+}
+
+Standing Core::standing() const {
+  Standing standing = Record(entered_.load()).standing();
+  uint32_t bits = message_.load();
+  if (bits == 0) return standing;
+  standing.message = static_cast<Collective>(bits & 0xff);
+  standing.peer = static_cast<int>(bits >> 8);
+  return standing;
+}
+
 std::string Core::call_text() const {
+  if (uint32_t message = message_.load(); message != 0) {
+    auto what = static_cast<Collective>(message & 0xff);
+    return fmt::format("{} {} rank {}", collective_name(what),
+                       what == Collective::send ? "to" : "from", message >> 8);
+  }
   uint64_t bits = entered_.load(std::memory_order_relaxed);
   if (bits == 0) return "the gang";
   return fmt::format("{} #{}", collective_name(static_cast<Collective>((bits & 0xff) >> 1)),
@@ -183,9 +210,23 @@ void Core::look(int (*missing)(void*), void* context, int64_t waited_us) {
     if (rank >= 0 && has_left(rank))
       fail(environment_error(fmt::format("rank {} has left and does not come to {}; {}", rank,
                                          call_text(), record_of(rank).text())));
+  } else if (message_.load() != 0 && has_ended(rank)) {
+    if (pump) pump();
+    // Of a message that has begun the rest is on its way.
+    if (missing(context) == rank && message_.load() != 0)
+      fail(
+          user_error(fmt::format("rank {} has come to its end, and rank {} waits in {}: each send "
+                                 "needs its recv",
+                                 rank, options_.rank, call_text())));
   } else if (deadline_ms_ > 0) {
     look_at_time(rank, waited_us);
   }
+}
+
+bool Core::has_ended(int rank) const {
+  if (const Member* member = this->member(rank))
+    return member->segment.control().has_ended.load(std::memory_order_seq_cst) != 0;
+  return other_has_ended && other_has_ended(rank);
 }
 
 /// Whoever waits for one that itself waits for a third leaves it to that one to name it, for as
@@ -197,9 +238,34 @@ void Core::look_at_time(int missing_rank, int64_t waited_us) {
   if (tell_waits && waited_us > deadline_us / 4) tell_waits(waits);
   if (waited_us < deadline_us || (waits_itself(missing_rank) && waited_us < 2 * deadline_us))
     return;
-  fail({ErrorKind::task,
-        fmt::format("rank {} has not come to {} for {}; {}", missing_rank, call_text(),
-                    seconds_text(deadline_us), record_of(missing_rank).text())});
+  std::string late = fmt::format("has not come to {}", call_text());
+  if (entered_.load() != 0 || message_.load() != 0) {
+    std::vector<int> ranks = waiting();
+    std::erase(ranks, missing_rank);
+    late = fmt::format("hangs: it {}, in which {} wait{},", late, ranks_text(ranks),
+                       ranks.size() == 1 ? "s" : "");
+  }
+  fail({ErrorKind::task, fmt::format("rank {} {} for {}; {}", missing_rank, late,
+                                     seconds_text(deadline_us), record_of(missing_rank).text())});
+}
+
+/// Who is in the call that this rank is in, as far as it knows.
+std::vector<int> Core::waiting() const {
+  if (message_.load() != 0) return {options_.rank};
+  Record own(entered_.load());
+  std::vector<int> ranks;
+  for (int rank = 0; rank < options_.ranks; rank++) {
+    bool is_there = rank == options_.rank;
+    if (const Member* member = this->member(rank)) {
+      Record record(member->segment.control().record.load());
+      is_there = is_there || (record.is_inside() && record.number() == own.number());
+    } else if (waits_of_other) {
+      Waits theirs = waits_of_other(rank);
+      is_there = theirs.rank >= 0 && theirs.number == own.number();
+    }
+    if (is_there) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 bool Core::waits_itself(int rank) const {

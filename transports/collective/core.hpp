@@ -62,6 +62,10 @@ class Core {
   /// The call that is under way, for what is told of it.
   void enter(const Signature& call);
   void leave();
+  /// Outside of any call: the messages that are waited for, of which this is the next. Null: none.
+  void await_message(const CollectiveCall* call);
+  /// This rank sends nothing more, and receives nothing.
+  void end();
   /// Nobody that is waited for from now on ends the communicator by being late.
   void wait_without_limit() { deadline_ms_ = 0; }
   /// Waits until `missing` gives no rank any more, -1. False: the communicator has failed. What is
@@ -86,6 +90,7 @@ class Core {
   // Of a rank on another node:
   std::function<Record(int rank)> record_of_other;
   std::function<bool(int rank)> other_has_left;
+  std::function<bool(int rank)> other_has_ended;
   std::function<Waits(int rank)> waits_of_other;
   std::function<void(const Waits&)> tell_waits;  // to those
 
@@ -102,7 +107,10 @@ class Core {
   static void ring(Control& control);
   /// Tells the other nodes. Set before there is anything to fail.
   std::function<void(const Error&)> on_fail;
+  std::function<void()> on_end;
   std::string call_text() const;  // "all_reduce #17", of the call under way
+  Standing standing() const;
+  bool has_ended(int rank) const;
 
  private:
   static void pause();
@@ -112,6 +120,7 @@ class Core {
   void look_at_time(int missing_rank, int64_t waited_us);
   bool has_left(int rank) const;
   bool waits_itself(int rank) const;
+  std::vector<int> waiting() const;
   void publish(const Error& cause);
   Record record_of(int rank) const;
 
@@ -121,6 +130,7 @@ class Core {
   int me_ = 0, spins_ = 0;
   Control* control_ = nullptr;
   std::atomic<uint64_t> entered_{0};  // a Record
+  std::atomic<uint32_t> message_{0};  // what and with whom; 0: none is waited for
   std::atomic<bool> has_failed_{false};
   mutable std::mutex mutex_;
   Error cause_;

@@ -22,6 +22,7 @@ enum class FrameKind : uint8_t {
   waits,     ///< for another rank, for long
   failed,    ///< the communicator has: why
   left,      ///< nothing comes any more
+  ended,     ///< it leaves, and no message of a user's comes any more
 };
 
 struct Hello {

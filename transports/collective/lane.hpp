@@ -12,6 +12,7 @@ struct Transfer {
   Signature signature;
   char* data = nullptr;
   size_t bytes = 0;
+  bool is_begun = false;  // the other side has had a part in it
   std::atomic<bool> is_done{false};
 };
 

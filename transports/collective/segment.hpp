@@ -32,6 +32,7 @@ struct Control {
   std::atomic<uint32_t> is_asleep{0};
   alignas(kLine) std::atomic<uint64_t> record{0};
   std::atomic<uint64_t> waits{0};          // a Waits, since it takes long
+  std::atomic<uint32_t> has_ended{0};      // it leaves, and has no message under way
   alignas(kLine) Signature signatures[2];  // of this and the next collective within the node
   alignas(kLine) std::atomic<RankState> state{RankState::joining};
   std::atomic<uint32_t> cause_kind{0}, cause_size{0};

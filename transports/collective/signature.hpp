@@ -38,6 +38,8 @@ class Record {
       : bits_(number << 8 | static_cast<uint64_t>(what) << 1 | (is_inside ? 1 : 0)) {}
   uint64_t bits() const { return bits_; }
   uint64_t number() const { return bits_ >> 8; }
+  bool is_inside() const { return (bits_ & 1) != 0; }
+  Standing standing() const;
   /// "it was last in barrier #16", "it has called nothing yet".
   std::string text() const;
 

@@ -34,6 +34,8 @@ Wire::Wire(Core& core, std::shared_ptr<Door> door, std::vector<std::string> addr
   core_.waits_of_other = [this](int rank) { return waits_of(rank); };
   core_.tell_waits = [this](const Waits& waits) { tell_waits(waits); };
   core_.other_has_left = [this](int rank) { return has_left(rank); };
+  core_.other_has_ended = [this](int rank) { return has_ended(rank); };
+  core_.on_end = [this] { tell_ended(); };
   door_->tell(this);
 }
 
@@ -47,10 +49,18 @@ Wire::~Wire() {
 }
 
 void Wire::send_all(const FrameHead& head) {
-  for (int rank = 0; rank < core_.ranks(); rank++) {
-    auto link = door_->link_to(rank);
-    if (auto up = link ? link->link() : nullptr) up->send(std::string(bytes_of(head)));
-  }
+  for (int rank = 0; rank < core_.ranks(); rank++) send(rank, head);
+}
+
+void Wire::send(int rank, const FrameHead& head) {
+  auto link = door_->link_to(rank);
+  if (auto up = link ? link->link() : nullptr) up->send(std::string(bytes_of(head)));
+}
+
+void Wire::tell_ended() {
+  FrameHead head;
+  head.kind = FrameKind::ended;
+  send_all(head);
 }
 
 void Wire::tell_waits(const Waits& waits) {
@@ -118,6 +128,8 @@ Record Wire::record_of(int rank) const {
 
 bool Wire::has_left(int rank) const { return peers_[static_cast<size_t>(rank)]->has_left.load(); }
 
+bool Wire::has_ended(int rank) const { return peers_[static_cast<size_t>(rank)]->has_ended.load(); }
+
 void Wire::enter(const Signature& call) {
   std::vector<std::pair<int, Signature>> foreseen;
   {
@@ -147,7 +159,13 @@ void Wire::on_failed(const FrameHead& head, std::string_view text) {
   core_.fail({kind, std::string(text.substr(0, kCauseBytes))});
 }
 
-void Wire::on_proven(int) { core_.ring_own(); }
+// Who comes late to one that has ended hears so then.
+void Wire::on_proven(int rank) {
+  FrameHead head;
+  head.kind = FrameKind::ended;
+  if (core_.has_ended(core_.rank())) send(rank, head);
+  core_.ring_own();
+}
 
 void Wire::on_frame(int rank, std::string_view frame) {
   std::string_view body;
@@ -157,6 +175,10 @@ void Wire::on_frame(int rank, std::string_view frame) {
   if (head->kind == FrameKind::failed) return on_failed(*head, body);
   if (head->kind == FrameKind::left) {
     peer.has_left = true;
+    return core_.ring_own();
+  }
+  if (head->kind == FrameKind::ended) {
+    peer.has_ended = true;
     return core_.ring_own();
   }
   if (head->kind == FrameKind::waits) {

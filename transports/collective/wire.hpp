@@ -47,6 +47,8 @@ class Wire final : public GangLinkUser {
   /// What the rank did last, as far as its frames tell.
   Record record_of(int rank) const;
   bool has_left(int rank) const;
+  bool has_ended(int rank) const;
+  void tell_ended();
   Waits waits_of(int rank) const;
   void tell_waits(const Waits& waits);
 
@@ -57,13 +59,14 @@ class Wire final : public GangLinkUser {
  private:
   struct Peer {
     std::string address;
-    std::atomic<bool> has_left{false};
+    std::atomic<bool> has_left{false}, has_ended{false};
     std::atomic<uint64_t> record{0}, waits{0};
     std::unique_ptr<WireLane> lanes[kLanes];  // null: on this node
   };
 
   Status check_call(int rank, const Signature& theirs);
   void send_all(const FrameHead& head);
+  void send(int rank, const FrameHead& head);
   void on_failed(const FrameHead& head, std::string_view text);
 
   Core& core_;

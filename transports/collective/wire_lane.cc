@@ -82,8 +82,10 @@ bool WireLane::match(const Came& came) {
   }
   if (came.head.kind != FrameKind::ready) return match_message(came);
   for (Outgoing& outgoing : out_)
-    if (outgoing.sequence == came.head.sequence)
+    if (outgoing.sequence == came.head.sequence) {
       outgoing.ready = std::max(outgoing.ready, came.head.count);
+      outgoing.transfer->is_begun = true;
+    }
   return came.head.sequence < next_out_;  // else it is yet to be sent
 }
 
@@ -97,7 +99,7 @@ bool WireLane::match_message(const Came& came) {
     core_.fail(mismatch(peer_, came.head.signature, core_.rank(), expected));
     return true;
   }
-  found->is_announced = true;
+  found->is_announced = found->transfer->is_begun = true;
   if (came.head.kind == FrameKind::data && take_whole(*found, came)) in_.erase(found);
   return true;
 }

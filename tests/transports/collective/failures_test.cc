@@ -151,8 +151,74 @@ TEST_CASE("A rank that does not come in time is named with what it did last, to 
     told_count++;
     return said + text_of(first);
   });
+  for (const std::string& one : told) {
+    CHECK(one == told[0]);
+    CHECK_THAT(one, Catch::StartsWith("rank 2 hangs: it has not come to all_reduce #2, in which "
+                                      "rank") &&
+                        Catch::EndsWith(" for 0.3 s; it was last in barrier #1"));
+  }
+}
+
+TEST_CASE("A message with a rank that has come to its end fails at once, and names that one") {
+  auto nodes = GENERATE(as<std::string>(), "aaa", "aab", "abc");
+  bool is_send = GENERATE(false, true);
+  CAPTURE(nodes, is_send);
+  Gang gang({nodes});
+  gang.check([](Communicator& comm) { return text_of(comm.run(barrier())); });
+  std::vector<char> large(size_t{4} << 20);
+  auto told = gang.run([&](Communicator& comm) {
+    if (comm.rank() > 0) return text_of(comm.run(leave()));
+    auto count = static_cast<int64_t>(large.size());
+    return text_of(comm.run(is_send ? send(large.data(), count, DType::u8, 1)
+                                    : recv(large.data(), count, DType::u8, 1)));
+  });
+  std::string call = is_send ? "send to" : "recv from";
   for (const std::string& one : told)
-    CHECK(one == "rank 2 has not come to all_reduce #2 for 0.3 s; it was last in barrier #1");
+    CHECK(one == "rank 1 has come to its end, and rank 0 waits in " + call +
+                     " rank 1: each send needs its recv");
+}
+
+TEST_CASE("What a rank began to send before it came to its end arrives") {
+  auto nodes = GENERATE(as<std::string>(), "aa", "ab");
+  size_t size = GENERATE(size_t{1}, size_t{1} << 16, size_t{5} << 20);
+  CAPTURE(nodes, size);
+  Gang gang({nodes});
+  gang.check([&](Communicator& comm) -> std::string {
+    auto count = static_cast<int64_t>(size);
+    std::vector<std::vector<char>> data(3, std::vector<char>(size, comm.rank() == 1 ? 'x' : ' '));
+    std::vector<std::shared_ptr<CollectiveWork>> sent;
+    if (comm.rank() == 1) {
+      for (auto& one : data) sent.push_back(comm.start(send(one.data(), count, DType::u8, 0)));
+      return text_of(comm.run(leave()));
+    }
+    std::this_thread::sleep_for(milliseconds(60));  // so that it is in leave by then, mostly
+    for (auto& one : data) {
+      Status came = comm.run(recv(one.data(), count, DType::u8, 1));
+      if (!came.ok()) return text_of(came);
+      if (one != std::vector<char>(size, 'x')) return "what came is not what was sent";
+    }
+    return text_of(comm.run(leave()));
+  });
+}
+
+TEST_CASE("A rank says where it is, to whoever asks") {
+  Gang gang({"ab"});
+  auto place = [&](int rank) { return encode_standing(*gang[rank].standing()); };
+  CHECK(gang[0].standing()->number == 0);
+  gang.check([](Communicator& comm) { return text_of(comm.run(barrier())); });
+  CHECK(place(0) == encode_standing({1, Collective::barrier, false, std::nullopt, 0}));
+  auto waits_in = [&](const Standing& standing) {
+    while (place(0) != encode_standing(standing)) std::this_thread::sleep_for(milliseconds(1));
+  };
+  char byte = 'x';
+  auto received = gang[0].start(recv(&byte, 1, DType::u8, 1));
+  waits_in({1, Collective::barrier, false, Collective::recv, 1});
+  CHECK(text_of(gang[1].run(send(&byte, 1, DType::u8, 0))).empty());
+  CHECK(text_of(received->wait()).empty());
+  auto met = gang[0].start(barrier());
+  waits_in({2, Collective::barrier, true, std::nullopt, 0});
+  CHECK(text_of(gang[1].run(barrier())).empty());
+  CHECK(text_of(met->wait()).empty());
 }
 
 TEST_CASE("Calls that were started go on beside their caller, in their order") {
