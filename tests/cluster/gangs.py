@@ -255,10 +255,13 @@ return flow.pipeline("ended", { what = flow.param.string {} }, function(p) retur
             return {name: node["content"][way]["pieces"] for name, node in self.nodes().items() if name}
         def contents(folder):
             paths = [os.path.join(at, name) for at, _, names in os.walk(self.path(folder)) for name in names]
-            return [path for path in paths if os.path.getsize(path) > 600 * 600 * 4]
+            return [path for path in paths if size_of(path) > 600 * 600 * 4]
         def is_beside():
             newest = contents(".flow/checkpoints")
-            same = [filecmp.cmp(newest[0], path, shallow=False) for path in contents("worker-b/objects")]
+            try:
+                same = [filecmp.cmp(newest[0], path, shallow=False) for path in contents("worker-b/objects")]
+            except FileNotFoundError:  # an older one has just gone
+                return False
             return same == [True] and not contents("worker-a/objects")
         self.until("b has what a saved, and nothing older", is_beside)
         before = moved("from_head")
