@@ -1,8 +1,9 @@
-// Words of the command line and of scripts: sizes, durations, base64, labels that machines have.
-// What is read is printed and read again as it was.
+// Words of the command line and of scripts: sizes, durations, base64, labels that machines have;
+// and where a rank says that it is. What is read is printed and read again as it was.
 #include "engine/base/base64.hpp"
 #include "engine/base/units.hpp"
 #include "engine/plan/where.hpp"
+#include "flow/collective.hpp"
 #include "flow/value.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -22,6 +23,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto negated = flow::Where::parse("not (" + std::string(text) + ")");
     flow::Labels labels{{"a", "b"}, {"c", ""}};
     FLOW_CHECK(!negated.ok() || where->matches(labels) != negated->matches(labels));
+  }
+  if (auto standing = flow::decode_standing(text)) {
+    auto again = flow::decode_standing(flow::encode_standing(*standing));
+    FLOW_CHECK(again && flow::encode_standing(*again) == flow::encode_standing(*standing));
+    flow::Standing beside{7, flow::Collective::all_reduce, true, std::nullopt, 0};
+    FLOW_CHECK(!flow::hang_text({standing, beside, std::nullopt}).empty());
   }
   std::string bytes;
   if (flow::base64_decode(text, bytes)) FLOW_CHECK(flow::base64_encode(bytes) == text);
