@@ -9,6 +9,7 @@ import time
 
 import contents
 import machines
+from cluster_place import size_of
 
 
 # What a stranger does: prints each place of its arguments where it was heard, and has said something wrong.
@@ -137,7 +138,7 @@ class Holders(machines.MachinesPlace, contents.ContentsPlace):
 
         def coming():
             found = [os.path.join(folder, name) for folder, _, names in os.walk(objects) for name in names]
-            return any("tmp-" in path and os.path.getsize(path) > 0 for path in found)
+            return any("tmp-" in path and size_of(path) > 0 for path in found)
         self.until("it is coming", coming)
         self.machines.cut("a", "b")
         done = self.exits(0, self.end(run))
