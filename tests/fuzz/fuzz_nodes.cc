@@ -69,7 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto agent = Agent::start(std::move(options), [](Worker::OnReport) {
     return Result<std::unique_ptr<Worker>>(std::unique_ptr<Worker>(new Checker));
   });
-  (*agent)->connect([](std::string_view) {}, std::make_shared<NoLink>(), "the head");
+  (*agent)->connect([](std::string_view) {}, std::make_shared<NoLink>(), BulkSeal(Key{}, Key{}),
+                    "the head");
   FromRemote told;
   told.on_join = [](Joining) { return true; };
   told.on_draining = [](const std::string&) {};
