@@ -221,6 +221,46 @@ TEST_CASE("A name is not listened at, which is told") {
   CHECK_THAT(listener.error().message, Catch::Contains("`localhost` is no address"));
 }
 
+// UCX is told at once that one link has a frame and that another one's peer has died. Whoever takes
+// the frame sends over the other link before UCX comes to it.
+TEST_CASE("A frame is answered over a link whose peer has just died") {
+  Two<Ucx> two;
+  Signal signal;
+  bool is_held = false, may_go_on = false;
+  std::shared_ptr<Link> dying;
+  two.make_handler = [&] {
+    auto handler = std::make_shared<Recorder>();
+    handler->answer([&](std::string_view) { dying->send("x"); });
+    return handler;
+  };
+  auto own = std::make_shared<Recorder>();
+  auto link = two.connect(own);
+  REQUIRE(own->wait_up());
+  REQUIRE(two.link(0));
+  two.make_handler = nullptr;
+  Peer peer(two.listener->address());
+  REQUIRE(two.handler(1)->wait_frames(1));
+  dying = two.link(1);
+  peer.stop();
+  dying->send("unread");
+  std::string to(1, '.');
+  Arrivals arrivals;
+  two.link(0)->expect(1, region(to), arrivals.done());
+  two.link(0)->expect(1, region(to), [&](const Result<size_t>&) {  // it is expected already
+    signal.with([&] { is_held = true; });
+    signal.wait([&] { return may_go_on; });
+  });
+  REQUIRE(signal.wait([&] { return is_held; }));
+  link->send("frame");
+  std::this_thread::sleep_for(milliseconds(100));  // it has come
+  peer.end(SIGKILL);
+  signal.with([&] { may_go_on = true; });
+  CHECK(two.handler(1)->wait_down() != "");
+  CHECK(own->downs() == 0);
+  link->close(0);
+  CHECK(arrivals.wait(1));
+}
+
 TEST_CASE("A peer that hangs and goes on in time loses nothing") {
   Two<Ucx> two;
   Peer peer(two.listener->address());

@@ -90,14 +90,17 @@ void Channel::flush() {
 }
 
 void Channel::flushed() {
-  if (is_ending()) return;
-  is_flushed_ = true;
+  has_agreed_ = true;
+  net_.attend(*this);
+}
+
+void Channel::greet() {
+  has_greeted_ = true;
   unsigned* version = hello_.ucx;
   net_.ucx.ucp_get_version(&version[0], &version[1], &version[2]);
   hello_.takes_device = net_.takes_device_memory ? 1 : 0;
   post(new_message(Kind::hello), &hello_, sizeof hello_);
   if (is_greeted_) describe();
-  net_.attend(*this);
 }
 
 void Channel::greeted(const char* data, size_t size) {
@@ -166,7 +169,7 @@ void Channel::close(int64_t flush_ms) {
     if (closing_us_ == 0) closing_us_ = monotonic_us() + flush_ms * kUsPerMs;
     return;
   }
-  say_bye();
+  must_say_bye_ = true;
   fail("the link was closed");
 }
 
@@ -178,12 +181,17 @@ void Channel::came_back() {
 void Channel::tend() {
   if (state_ == State::over) return;
   if (is_ending()) {
-    if (endpoint_ != nullptr && force_closed_us_ == 0) force_close();
+    bool is_open = endpoint_ != nullptr && force_closed_us_ == 0;
+    if (is_open && must_say_bye_ && has_greeted_) post(Kind::bye);
+    if (is_open) force_close();
     if (requests_ == 0 || is_forgotten_) finish();
     return;
   }
+  if (has_agreed_ && !has_greeted_) greet();
+  post_answers();
   pump();
   start_puts();
+  if (std::exchange(must_pay_, false)) pay();
   if (closing_us_ != 0 && is_all_taken()) close(0);
 }
 
@@ -241,14 +249,14 @@ bool Channel::look(int64_t now_us) {
     close(0);
     return true;
   }
-  bool is_waiting = state_ == State::opening || !is_flushed_ || !is_all_taken() ||
+  bool is_waiting = state_ == State::opening || !has_greeted_ || !is_all_taken() ||
                     !receives_.empty() || !arriving_.empty();
   if (!is_waiting || is_moving_ || began_us_ == 0) began_us_ = now_us;
   is_moving_ = false;
   if (is_waiting && now_us - began_us_ > net_.options.deadline_ms * kUsPerMs) {
     fail(fmt::format("{} {} for {} ms", address_,
-                     state_ == State::up && is_flushed_ ? "has taken nothing of what was sent"
-                                                        : "has not answered",
+                     state_ == State::up && has_greeted_ ? "has taken nothing of what was sent"
+                                                         : "has not answered",
                      net_.options.deadline_ms));
   }
   return is_waiting;

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "flow/transport.hpp"
@@ -63,7 +64,8 @@ struct Message {
 };
 
 /// On the net thread only, but for what is said to be otherwise. Lives until UCX has given back
-/// everything of it.
+/// everything of it. It sends nothing within a callback of UCX's: UCX 1.13 ends the process where
+/// an endpoint that it has news of is found broken before it comes to that.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   Channel(Net& net, std::string address) : net_(net), address_(std::move(address)) {}
@@ -89,7 +91,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   /// UCX gives back no more of it: it must live as long as the worker.
   bool is_abandoned() const { return is_over() && requests_ > 0; }
   bool is_over() const { return state_ == State::over; }
-  bool is_coming_up() const { return !is_ending() && !is_flushed_; }
+  bool is_coming_up() const { return !is_ending() && !has_agreed_; }
   bool is_attended = false, is_owing = false;  // the net's marks
 
   /// Thread-safe.
@@ -106,6 +108,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void open(ucp_ep_params_t& params);
   void flush();
   void flushed();
+  void greet();
   void greeted(const char* data, size_t size);
   void describe();
   std::string failure(ucs_status_t status) const;
@@ -116,7 +119,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void post_next_piece();
   void post_next_put_piece();
   void post(Message* message, const void* data, size_t size);
-  void post(Kind kind, uint32_t id = 0, PutOutcome outcome = PutOutcome::there);
+  void post(Kind kind);
+  void post_answers();
   void sent(Message* message, ucs_status_t status);
   void start_puts();
   void start(Put& put);
@@ -125,7 +129,6 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void finish_if_back(Put& put);
   Message* new_message(Kind kind);
   bool is_all_taken() const;
-  void say_bye();
 
   // channel_receive.cc
   bool take_acknowledgement(const Head& head);
@@ -133,6 +136,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void begin_put(const Head& head, const char* data, size_t size);
   void take_put_piece(const Head& head, const char* data, size_t size);
   void took(size_t bytes);
+  void answer(uint32_t id, PutOutcome outcome);
   std::unique_ptr<Expected> forget(uint64_t tag);  // null where nobody expected it
   std::unique_ptr<Expected> find_expected(uint64_t tag, uint32_t id, size_t size);
   void received(Receive* receive, ucs_status_t status);
@@ -147,7 +151,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   State state_ = State::opening;
   std::shared_ptr<LinkHandler> handler_;
   ucp_ep_h endpoint_ = nullptr;
-  bool is_flushed_ = false, is_greeted_ = false;
+  bool has_agreed_ = false;  // both ends have, on their lanes
+  bool has_greeted_ = false, is_greeted_ = false;
+  bool must_say_bye_ = false;
   int64_t force_closed_us_ = 0;
   bool is_forgotten_ = false;
   size_t requests_ = 0;  // that UCX has not given back
@@ -177,6 +183,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::string frame_;      // its first pieces
   size_t frame_left_ = 0;  // bytes that it lacks
   std::unordered_map<uint32_t, Arriving> arriving_;
+  std::vector<std::pair<uint32_t, PutOutcome>> answers_;  // to puts, that are owed
+  bool must_pay_ = false;
   std::unordered_map<Receive*, std::unique_ptr<Receive>> receives_;
 
   mutable std::mutex mutex_;  // of what follows

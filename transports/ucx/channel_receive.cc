@@ -59,9 +59,14 @@ bool Channel::take_acknowledgement(const Head& head) {
 void Channel::took(size_t bytes) {
   took_bytes_ += bytes;
   took_pieces_++;
-  if (took_bytes_ - told_bytes_ >= kTellBytes || took_pieces_ - told_pieces_ >= kTellPieces)
-    return pay();
+  must_pay_ = took_bytes_ - told_bytes_ >= kTellBytes || took_pieces_ - told_pieces_ >= kTellPieces;
+  if (must_pay_) return net_.attend(*this);
   net_.owe(*this);
+}
+
+void Channel::answer(uint32_t id, PutOutcome outcome) {
+  answers_.emplace_back(id, outcome);
+  net_.attend(*this);
 }
 
 void Channel::take_piece(const Head& head, const char* data, size_t size) {
@@ -124,11 +129,11 @@ void Channel::tell_given_up() {
 std::unique_ptr<Expected> Channel::find_expected(uint64_t tag, uint32_t id, size_t size) {
   std::unique_ptr<Expected> expected = forget(tag);
   if (!expected) {
-    post(Kind::put_done, id, PutOutcome::unexpected);
+    answer(id, PutOutcome::unexpected);
     return nullptr;
   }
   if (size <= expected->to.size) return expected;
-  post(Kind::put_done, id, PutOutcome::too_long);
+  answer(id, PutOutcome::too_long);
   expected->done(environment_error(fmt::format("a put of {} bytes came for tag {}, where {} fit",
                                                size, tag, expected->to.size)));
   return nullptr;
@@ -145,7 +150,7 @@ void Channel::begin_put(const Head& head, const char* data, size_t size) {
     if (!is_new) fail("its peer began a put twice");
     return;
   }
-  post(Kind::put_done, head.id, PutOutcome::there);
+  answer(head.id, PutOutcome::there);
   expected->done(size_t{0});
 }
 
@@ -161,7 +166,7 @@ void Channel::take_put_piece(const Head& head, const char* data, size_t size) {
   if (put.arrived < put.size) return;
   Arriving own = std::move(put);
   arriving_.erase(found);
-  post(Kind::put_done, head.id, PutOutcome::there);
+  answer(head.id, PutOutcome::there);
   own.expected.done(own.size);
 }
 
@@ -203,7 +208,7 @@ void Channel::received(Receive* receive, ucs_status_t status) {
   if (status != UCS_OK) fail(failure(status));
   if (!own->expected.done) return;  // it came back too late
   if (status != UCS_OK) return own->expected.done(environment_error(why_));
-  post(Kind::put_done, own->id, PutOutcome::there);
+  answer(own->id, PutOutcome::there);
   own->expected.done(own->size);
 }
 

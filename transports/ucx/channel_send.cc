@@ -40,7 +40,8 @@ bool Channel::has_room() const {
 
 // Frames and puts take turns: neither waits for the other's end.
 void Channel::pump() {
-  while (is_flushed_ && !is_ending() && has_room()) {
+  if (net_.is_progressing()) return net_.attend(*this);
+  while (has_greeted_ && !is_ending() && has_room()) {
     bool has_frame = !queue_.empty(), has_put = !posting_.empty();
     if (!has_frame && !has_put) return;
     is_puts_turn_ = has_put && (!has_frame || !is_puts_turn_);
@@ -86,15 +87,20 @@ Message* Channel::new_message(Kind kind) {
   return message.release();
 }
 
-void Channel::post(Kind kind, uint32_t id, PutOutcome outcome) {
-  if (is_ending() || !is_flushed_) return;
-  Message* message = new_message(kind);
-  message->head.id = id;
-  message->head.outcome = outcome;
-  post(message, nullptr, 0);
+void Channel::post(Kind kind) { post(new_message(kind), nullptr, 0); }
+
+void Channel::post_answers() {
+  for (auto [id, outcome] : std::exchange(answers_, {})) {
+    if (is_ending()) return;
+    Message* message = new_message(Kind::put_done);
+    message->head.id = id;
+    message->head.outcome = outcome;
+    post(message, nullptr, 0);
+  }
 }
 
 void Channel::post(Message* message, const void* data, size_t size) {
+  FLOW_CHECK(!net_.is_progressing());
   message->head.sequence = sequence_++;
   message->head.taken_bytes = told_bytes_ = took_bytes_;
   message->head.taken_pieces = told_pieces_ = took_pieces_;
@@ -154,7 +160,7 @@ void Channel::put(uint64_t tag, Region from, std::function<void(Status)> done) {
 }
 
 void Channel::start_puts() {
-  while (is_flushed_ && is_greeted_ && !is_ending() && !waiting_puts_.empty() &&
+  while (has_greeted_ && is_greeted_ && !is_ending() && !waiting_puts_.empty() &&
          puts_.size() < kPutsAtOnce) {
     std::unique_ptr<Put> put = std::move(waiting_puts_.front());
     waiting_puts_.pop_front();
@@ -239,10 +245,8 @@ bool Channel::is_all_taken() const {
          waiting_puts_.empty();
 }
 
-void Channel::say_bye() { post(Kind::bye); }
-
 void Channel::pay() {
-  if (told_pieces_ != took_pieces_) post(Kind::ack);
+  if (told_pieces_ != took_pieces_ && has_greeted_ && !is_ending()) post(Kind::ack);
 }
 
 }  // namespace flow::ucx

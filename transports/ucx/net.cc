@@ -121,7 +121,7 @@ bool Net::turn() {
   // Where there are fewer cores than threads, what is awaited may wait for this very core.
   if (!is_active && idle_us > kAloneUs && idle_us < kSpinUs) ::sched_yield();
   if (is_active || idle_us < kSpinUs) return true;
-  if (!pay()) sleep(now_us);
+  if (!pay() && attended_.empty()) sleep(now_us);
   return true;
 }
 
@@ -144,7 +144,12 @@ bool Net::take_calls() {
 
 bool Net::progress() {
   unsigned count = 0;
-  while (count < kProgressMost && ucx.ucp_worker_progress(worker) != 0) count++;
+  is_progressing_ = true;
+  do {
+    if (ucx.ucp_worker_progress(worker) == 0) break;
+    count++;
+  } while (count < kProgressMost && attended_.empty());
+  is_progressing_ = false;
   return count > 0;
 }
 

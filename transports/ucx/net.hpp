@@ -64,7 +64,9 @@ class Net : public std::enable_shared_from_this<Net> {
   void add(const std::shared_ptr<Channel>& channel);
   void know(ucp_ep_h endpoint, Channel& channel) { by_endpoint_[endpoint] = &channel; }
   void forget(ucp_ep_h endpoint) { by_endpoint_.erase(endpoint); }
-  /// The channel's tend() is called in this turn.
+  /// Whether this is within a callback of UCX's.
+  bool is_progressing() const { return is_progressing_; }
+  /// The channel's tend() is called in this turn, or in the next one.
   void attend(Channel& channel);
   /// Its acknowledgement goes before the thread sleeps.
   void owe(Channel& channel);
@@ -110,7 +112,7 @@ class Net : public std::enable_shared_from_this<Net> {
   std::vector<std::shared_ptr<Channel>> attended_;
   std::vector<std::shared_ptr<Channel>> owing_;
   std::vector<std::function<void()>> taken_;
-  bool is_taking_ = false;
+  bool is_taking_ = false, is_progressing_ = false;
   bool is_ending_ = false;
   unsigned busy_turns_ = 0;
   int64_t active_us_ = 0;  // when something last happened; 0: just now
