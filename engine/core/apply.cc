@@ -1,4 +1,6 @@
 // What is told about units and attempts.
+#include <algorithm>
+
 #include "engine/core/gangs.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/core/machine.hpp"
@@ -29,7 +31,7 @@ void learn_duration(Run& run, UnitId unit, int64_t duration_us) {
 void apply(State& state, const Record& record, std::vector<Command>& out) {
   FLOW_CHECK(record.sequence == state.sequence + 1);
   state.sequence = record.sequence;
-  state.at = record.at;
+  state.at = std::max(state.at, record.at);  // of what is told late its own is earlier
   Machine machine(state, record.at, out);
   std::visit([&](const auto& event) { machine.on(event); }, record.event);
   machine.settle();

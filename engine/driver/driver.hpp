@@ -173,11 +173,11 @@ class Driver {
     bool reads_store = true;  // control may: what earlier turns decided is durable first
     std::function<void(bool admitted)> done;  // after the commit
     bool is_log = false;
-    core::AttemptId log_id;
+    core::AttemptId attempt;  // of a log, and where `at` is given
     uint32_t log_rank = 0;
     uint32_t stream = 0;
     std::string text;
-    core::Time at = 0;
+    core::Time at = 0;  // of an event that is told late, of a log; else 0
     size_t log_cost = 0;
     /// No event: `what` alone, which reads nothing of the store.
     void only(std::function<void(Batch&, core::State&)> what) {
@@ -256,7 +256,8 @@ class Driver {
   /// A turn up to its commit.
   void decide(std::vector<Input> inputs);
   void turn(std::vector<Input> inputs, bool may_leave);
-  void record(core::Event event, core::Time now);
+  core::Time happened(const Input& input, core::Time now) const;
+  void record(core::Event event, core::Time at);
   void stage(const Digest& digest, std::string bytes);
   uint64_t next_log(const core::AttemptId& id);
   void remember(const core::AttemptSucceeded& event);

@@ -1,4 +1,6 @@
 // What workers and native tasks report, as inputs of a turn. On their threads.
+#include <algorithm>
+
 #include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/store/keys.hpp"
@@ -19,7 +21,7 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
     case Report::Kind::log:
       input.has_event = false;
       input.is_log = true;
-      input.log_id = report.id;
+      input.attempt = report.id;
       input.log_rank = report.rank;
       input.stream = report.stream;
       input.at = report.at;
@@ -52,6 +54,8 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
       input.event = core::ServiceReady{report.id, report.text};
       break;
     case Report::Kind::finished:
+      input.attempt = report.id;
+      input.at = report.at;
       if (report.rank > 0) {
         finish_rank(std::move(report), input);
       } else {
@@ -126,7 +130,8 @@ void Driver::finish(Report report, Input& input) {
       event.id = report.id;
       event.signal = report.signal;
       event.wait_name = report.wait_name;
-      event.deadline = report.wait_timeout_ms < 0 ? 0 : now_ms() + report.wait_timeout_ms;
+      core::Time began = report.at == 0 ? now_ms() : std::min(report.at, now_ms());
+      event.deadline = report.wait_timeout_ms < 0 ? 0 : began + report.wait_timeout_ms;
       input.event = std::move(event);
       return;
     }

@@ -50,6 +50,13 @@ std::vector<bool> superseded(const std::vector<core::Command>& acts, size_t from
 
 }  // namespace
 
+// What a worker tells of an attempt's end may be old: no head was there to hear it.
+core::Time Driver::happened(const Input& input, core::Time now) const {
+  if (input.at == 0) return now;
+  core::Time assigned = state_.runs.at(input.attempt.run).units[input.attempt.unit].assigned;
+  return std::clamp(input.at, std::min(assigned, now), now);
+}
+
 void Driver::turn(std::vector<Input> inputs, bool may_leave) {
   bool is_alone = std::any_of(inputs.begin(), inputs.end(), [](const Input& input) {
     return input.control && input.reads_store;
@@ -70,10 +77,10 @@ void Driver::decide(std::vector<Input> inputs) {
     bool admitted = true;
     if (input.is_log) {
       pending_.log_cost += input.log_cost;
-      uint64_t n = next_log(input.log_id);
+      uint64_t n = next_log(input.attempt);
       pending_.batch.put(
-          Family::logs, log_key(input.log_id.run, input.log_id.unit, input.log_id.attempt, n),
-          encode_log({input.log_id.attempt, input.stream, input.at, input.text, input.log_rank}));
+          Family::logs, log_key(input.attempt.run, input.attempt.unit, input.attempt.attempt, n),
+          encode_log({input.attempt.attempt, input.stream, input.at, input.text, input.log_rank}));
     } else if (input.has_event) {
       if (!gangs_.empty()) put_first_failure(input.event);
       admitted = core::admit(state_, input.event);
@@ -81,7 +88,7 @@ void Driver::decide(std::vector<Input> inputs) {
         for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
         for (auto& [key, value] : input.kv)
           pending_.batch.put(Family::kv, std::move(key), std::move(value));
-        record(std::move(input.event), now);
+        record(std::move(input.event), happened(input, now));
       }
     }
     if (input.done) pending_.outcomes.emplace_back(std::move(input.done), admitted);
@@ -106,10 +113,10 @@ void Driver::decide(std::vector<Input> inputs) {
 }
 
 // Applies an admitted event and keeps it for the commit.
-void Driver::record(core::Event event, core::Time now) {
+void Driver::record(core::Event event, core::Time at) {
   core::Record record;
   record.sequence = state_.sequence + 1;
-  record.at = now;
+  record.at = at;
   record.event = std::move(event);
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
   if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))

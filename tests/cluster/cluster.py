@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A head and its workers as processes: what any of them may lose, and what comes out all the same."""
+import datetime
 import os
 import re
 import signal
@@ -192,9 +193,11 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.until("all ended", has_ends)
         time.sleep(0.5)
         self.kill(self.workers["a"])
+        told_later = datetime.datetime.now(datetime.timezone.utc)
         self.head()
         self.worker("a", slots=4)
-        self.ends_with_one_attempt_each(client)
+        for task in self.ends_with_one_attempt_each(client):
+            self.assertLess(datetime.datetime.fromisoformat(task["finished"]), told_later, task)
 
     def test_a_stopped_worker_is_lost_and_what_it_comes_to_is_fenced(self):
         self.cluster(["a"], slots=4)

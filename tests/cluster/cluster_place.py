@@ -134,3 +134,4 @@ class ClusterPlace(place.Place):
         tasks = self.last_json(done)["tasks"]
         self.assertEqual([task["attempts"] for task in tasks], [1, 1, 1, 1], done)
         self.assertEqual(len(self.read("gate.started").split()), 4)
+        return tasks

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/agent.hpp"
 #include "tests/cluster/content_pair.hpp"
@@ -398,6 +399,7 @@ TEST_CASE("what is no message of the peer's is refused") {
         +[](nodes::Join& m) { m.mutable_labels(1)->set_name("rack"); },
         +[](nodes::Join& m) { m.mutable_named(1)->set_name("fpga"); },
         +[](nodes::Join& m) { m.mutable_named(0)->set_milli(0); },
+        +[](nodes::Join& m) { m.set_now_ms(INT64_MAX); }, +[](nodes::Join& m) { m.set_now_ms(-1); },
         +[](nodes::Join& m) { m.mutable_gpus(0)->set_uuid(""); }}) {
     nodes::FromWorker bad = join;
     spoil(*bad.mutable_join());
@@ -406,6 +408,11 @@ TEST_CASE("what is no message of the peer's is refused") {
   CHECK(fresh.on_message(piece(join)));
   CHECK(heard.attempts == joining.attempts);
   CHECK(heard.spool == "spool");
+  for (int64_t at : {INT64_MAX, int64_t{-1}}) {
+    nodes::FromWorker bad = said;
+    bad.mutable_said()->set_at_ms(at);
+    CHECK_FALSE(fresh.on_message(piece(bad)));
+  }
   CHECK(fresh.on_message(piece(said)));
   CHECK_FALSE(fresh.on_message(piece(said)));  // numbers grow
   CHECK(numbers == std::vector<uint64_t>{5});
@@ -492,6 +499,37 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   CHECK(wire.numbers == std::vector<uint64_t>{4});
   wire.head->took_reports(4);
   CHECK(wire.agent->attempts() == 0);
+}
+
+TEST_CASE("when an attempt ended is told by the head's clock, whatever the worker's shows") {
+  Joining joining{big_host(), "", "process", "spool", {}, ""};
+  constexpr core::Time kHour = 3'600'000;
+  joining.now = now_ms() - kHour;
+  FromRemote told;
+  std::vector<core::Time> times;
+  told.on_join = [](const Joining&) { return true; };
+  told.on_report = [&](const Report& report, uint64_t) { times.push_back(report.at); };
+  RemoteWorker head([](std::string_view) {}, told, [](const std::string&) {});
+  auto tell = [&](const nodes::FromWorker& message) {
+    REQUIRE(head.on_message(std::string(1, '\0') + message.SerializeAsString()));
+  };
+  nodes::FromWorker join;
+  put_joining(joining, *join.mutable_join());
+  core::Time before = now_ms();
+  tell(join);
+  core::Time after = now_ms();
+  Report report = finished();
+  report.at = joining.now - 500;  // half a second before it joined
+  nodes::FromWorker said;
+  put_report(report, 1, *said.mutable_said());
+  tell(said);
+  report.at = 0;  // of a worker that does not say it
+  put_report(report, 2, *said.mutable_said());
+  tell(said);
+  REQUIRE(times.size() == 2);
+  CHECK(times[0] >= before - 500);
+  CHECK(times[0] <= after - 500);
+  CHECK(times[1] == 0);
 }
 
 TEST_CASE("what was not released when the head died begins when the next one welcomes it") {

@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "engine/base/cbor.hpp"
+#include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/places.hpp"
 #include "engine/worker/slot.hpp"
@@ -137,6 +138,7 @@ std::string Agent::join_message() {
   joining.process = process_;
   joining.spool = spool_->id();
   joining.serves_at = options_.serves_at();
+  joining.now = now_ms();
   for (const auto& [id, end] : attempts_) {
     bool is_next = joining.attempts.empty() || joining.attempts.back() != id.attempt;
     if (is_next) joining.attempts.push_back(id.attempt);
@@ -496,6 +498,7 @@ void Agent::on_reports(std::vector<Report> reports) {
       tell_drained(report);
       keep_content(report);
       note_end(report, number);
+      report.at = tells_end(report) ? now_ms() : report.at;
       nodes::FromWorker message;
       put_report(std::move(report), number, *message.mutable_said());
       spool_->append(message.SerializeAsString());

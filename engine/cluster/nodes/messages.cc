@@ -13,7 +13,8 @@ namespace {
 // The first byte of a piece.
 constexpr char kLast = 0, kMore = 1;
 
-constexpr size_t kNameBytesMax = 64;  // of a process or a spool
+constexpr size_t kNameBytesMax = 64;               // of a process or a spool
+constexpr core::Time kTimeMax = int64_t{1} << 53;  // what a clock may show
 
 void put_moved(const Moved& moved, nodes::Moved& out) {
   out.set_pieces(moved.pieces);
@@ -45,13 +46,15 @@ bool get_order(nodes::Order& in, AttemptOrder& order) {
 void put_report(Report report, uint64_t number, nodes::Said& out) {
   out.set_pid(report.pid);
   out.set_number(number);
+  if (tells_end(report)) out.set_at_ms(report.at);
   fill_report(std::move(report), *out.mutable_report());
 }
 
 bool get_report(nodes::Said& in, Report& report) {
   if (!in.has_report() || !to_report(*in.mutable_report(), report)) return false;
   report.pid = in.pid();
-  return true;
+  if (tells_end(report)) report.at = in.at_ms();
+  return in.at_ms() >= 0 && in.at_ms() <= kTimeMax;
 }
 
 bool tells_end(const Report& report) {
@@ -72,6 +75,7 @@ void put_joining(const Joining& joining, nodes::Join& out) {
     amount.set_name(name);
     amount.set_milli(milli);
   }
+  out.set_now_ms(joining.now);
   out.set_process(joining.process);
   out.set_spool(joining.spool);
   for (const core::AttemptId& id : joining.attempts) *out.add_attempts() = wire_name(id);
@@ -87,6 +91,7 @@ bool get_joining(const nodes::Join& in, Joining& joining) {
     host.labels.emplace_back(label.name(), label.value());
   for (const nodes::Amount& amount : in.named())
     host.named.emplace_back(amount.name(), amount.milli());
+  joining.now = in.now_ms();
   joining.process = in.process();
   joining.spool = in.spool();
   for (const wire::AttemptName& name : in.attempts()) joining.attempts.push_back(attempt_id(name));
@@ -94,8 +99,8 @@ bool get_joining(const nodes::Join& in, Joining& joining) {
   bool is_named = !joining.process.empty() && joining.process.size() <= kNameBytesMax &&
                   !joining.spool.empty() && joining.spool.size() <= kNameBytesMax;
   return is_named && joining.serves_at.size() <= kAddressBytesMax && host.cpus_milli >= 0 &&
-         host.memory_bytes >= 0 && core::are_sound(host.gpus) && core::are_sound(host.labels) &&
-         are_sound(host.named);
+         host.memory_bytes >= 0 && joining.now >= 0 && joining.now <= kTimeMax &&
+         core::are_sound(host.gpus) && core::are_sound(host.labels) && are_sound(host.named);
 }
 
 void put_news(const ContentNews& news, nodes::ContentNews& out) {

@@ -35,6 +35,7 @@ struct Joining {
   std::string spool;    // whose numbers its reports have
   std::vector<core::AttemptId> attempts;
   std::string serves_at;  // where other workers ask it for content; "" nowhere
+  core::Time now = 0;     // by its clock, which may not be ours
 };
 void put_joining(const Joining& joining, nodes::Join& out);
 /// False where that can't be.

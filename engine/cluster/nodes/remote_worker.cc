@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/base/clock.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow::cluster {
@@ -23,6 +24,7 @@ bool RemoteWorker::on_message(std::string_view piece) {
     case nodes::FromWorker::kJoin: {
       Joining joining;
       if (!get_joining(message.join(), joining)) return false;
+      behind_ms_ = joining.now == 0 ? 0 : now_ms() - joining.now;
       joined_ = told_.on_join(std::move(joining));
       return joined_;
     }
@@ -56,6 +58,7 @@ bool RemoteWorker::take_said(nodes::Said& said) {
   Report report{};
   if (said.number() <= last_number_ || !get_report(said, report)) return false;
   last_number_ = said.number();
+  if (tells_end(report) && report.at != 0) report.at += behind_ms_;
   told_.on_report(std::move(report), last_number_);
   return true;
 }

@@ -76,6 +76,7 @@ class RemoteWorker final : public RemoteHost {
   Joiner joiner_;
   bool joined_ = false;
   uint64_t last_number_ = 0;
+  core::Time behind_ms_ = 0;  // how much its clock is behind ours
 };
 
 }  // namespace flow::cluster
