@@ -249,8 +249,11 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOp
 
 void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<FrameLink> link,
                           bool leads, const RunOptions& options) {
-  // It goes on where its writer does, and a client that left would have it stopped.
-  auto tell = [this, state] { warn(*state, silent_writer(dir_).message); };
+  // It goes on where its writer does, and a client that left would have it stopped. The state holds
+  // the link, and the link this.
+  auto tell = [this, watched = std::weak_ptr(state)] {
+    if (auto followed = watched.lock()) warn(*followed, silent_writer(dir_).message);
+  };
   link->bear_silence(tell);
   while (!follow_link(*state, *link, nullptr)) {
     {
