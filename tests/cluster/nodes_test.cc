@@ -1,5 +1,6 @@
 // A worker of another machine behind messages: what goes in at one end comes out at the other, and
 // what is no message is refused.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
@@ -79,7 +80,8 @@ struct Wire {
   std::mutex mutex;
   std::condition_variable came;
   std::vector<content::Message> asked;  // of content, by threads of the agent's
-  bool took_all = true, is_admitted = true, encrypt = false;
+  std::atomic<bool> took_all = true;    // the agent's threads say it too, as they send
+  bool is_admitted = true, encrypt = false;
   std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
   std::string folder = "/tmp/flow-nodes-" + random_name();
   std::shared_ptr<ContentStore> store;
@@ -134,7 +136,9 @@ struct Wire {
         [this](std::string_view piece) { to_worker(piece); }, std::move(heard),
         [this](const std::string& why) { let_go = why; }, encrypt);
     agent->connect(
-        [this](std::string_view piece) { took_all = head->on_message(piece) && took_all; },
+        [this](std::string_view piece) {
+          if (!head->on_message(piece)) took_all = false;
+        },
         std::make_shared<NoLink>(), BulkSeal(Key{}, Key{}), "the head");
   }
   content::Message asks(size_t number) {
@@ -151,7 +155,7 @@ struct Wire {
   }
   void to_worker(std::string_view piece) {
     pieces.emplace_back(piece);
-    took_all = agent->on_message(piece) && took_all;
+    if (!agent->on_message(piece)) took_all = false;
   }
 };
 
