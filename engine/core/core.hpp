@@ -274,6 +274,7 @@ struct State {
   uint64_t sequence = 0;       // of the last applied record
   Time at = 0;                 // of it: what the scheduler takes for now
   std::vector<Host> hosts{1};  // the first is the engine's own machine
+  bool leads_workers = false;  // others may join: what no host has is waited for
   std::map<RunId, Run> runs;   // those not yet folded
 
   // Derived.

@@ -27,6 +27,16 @@ void take_rank(const HostInfo& host, Room& room, const ReadyClass& needs,
   take_gpus(host.gpus, room, needs.gpu, gpus);
 }
 
+/// What each rank needs, but for its CPUs, of which they get what there is.
+ReadyClass rank_of(const TaskDef& def) {
+  ReadyClass each;
+  each.memory_bytes = def.resources.memory_bytes;
+  each.gpu = gpu_needs_of(def.resources);
+  each.where = def.resources.where;
+  each.named = def.resources.named;
+  return each;
+}
+
 }  // namespace
 
 std::vector<HostId> hosts_of(const Unit& unit) {
@@ -139,14 +149,17 @@ void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs) {
   if (enough > 0) needs.cpus_milli = enough;
 }
 
+int32_t gang_cpus_of(const State& state, const TaskDef& def) {
+  ReadyClass needs = rank_of(def);
+  needs.cpus_milli = def.resources.cpus_milli;
+  needs.ranks = def.resources.ranks;
+  bound_gang(state, def, needs);
+  return needs.cpus_milli;
+}
+
 std::string gang_lack_of(const State& state, const TaskDef& def) {
-  bool may_be_yet_to_join = state.hosts[0].info.cpus_milli == 0;
-  if (!def.resources.is_gang() || may_be_yet_to_join) return "";
-  ReadyClass each;
-  each.memory_bytes = def.resources.memory_bytes;
-  each.gpu = gpu_needs_of(def.resources);
-  each.where = def.resources.where;
-  each.named = def.resources.named;
+  if (!def.resources.is_gang() || state.leads_workers) return "";
+  ReadyClass each = rank_of(def);
   uint64_t ranks = ranks_in_all(state, each, def.resources.ranks);
   if (ranks >= def.resources.ranks) return "";
   std::string what;

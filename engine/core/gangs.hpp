@@ -33,8 +33,10 @@ bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang
 /// What each rank gets: what it asks for, or where the hosts had not enough CPUs for all ranks if
 /// nothing else ran, as many as they have for each.
 void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs);
-/// What the hosts can't give all ranks of a gang, as a clause, or "". As with GPUs, a head that
-/// runs nothing itself waits for who may be yet to join.
+/// How many thousandths of a CPU each rank would get, of what it asks for, if nothing else ran.
+int32_t gang_cpus_of(const State& state, const TaskDef& def);
+/// What the hosts can't give all ranks of a gang, as a clause, or "". Where others may join, they
+/// are waited for.
 std::string gang_lack_of(const State& state, const TaskDef& def);
 
 }  // namespace flow::core

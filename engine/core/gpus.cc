@@ -95,8 +95,7 @@ void change(const std::vector<Gpu>& gpus, Room& room, const GpuNeeds& needs,
 }  // namespace
 
 std::string gpu_lack_of(const State& state, const TaskDef& def) {
-  bool may_be_yet_to_join = !is_home(def) && state.hosts[0].info.cpus_milli == 0;
-  if (may_be_yet_to_join && def.resources.gpus_milli > 0) return "";
+  if (def.resources.gpus_milli == 0 || (state.leads_workers && !is_home(def))) return "";
   const char* why_none = "`flow doctor` says what was found";
   std::string lack;
   size_t others = 0;

@@ -81,8 +81,7 @@ bool are_sound(const std::vector<std::pair<std::string, std::string>>& labels) {
 
 std::string where_lack_of(const State& state, const TaskDef& def) {
   const std::string& where = def.resources.where;
-  bool may_be_yet_to_join = state.hosts[0].info.cpus_milli == 0;
-  if (where.empty() || may_be_yet_to_join) return "";
+  if (where.empty() || state.leads_workers) return "";
   bool is_there = std::any_of(state.hosts.begin(), state.hosts.end(), [&](const Host& host) {
     return !host.is_lost() && suits_where(where, host.info.labels);
   });
@@ -94,8 +93,7 @@ std::string where_lack_of(const State& state, const TaskDef& def) {
 
 std::string named_lack_of(const State& state, const TaskDef& def) {
   const Amounts& asked = def.resources.named;
-  bool may_be_yet_to_join = !is_home(def) && state.hosts[0].info.cpus_milli == 0;
-  if (asked.empty() || may_be_yet_to_join) return "";
+  if (asked.empty() || (state.leads_workers && !is_home(def))) return "";
   Amounts most = asked;
   for (auto& [name, milli] : most) milli = 0;
   for (const Host& host : state.hosts) {

@@ -28,10 +28,12 @@ int64_t grown_memory(const TaskDef& def, const Unit& unit) {
   return memory;
 }
 
-/// What a host can give at most.
+/// What a host can give at most. Where others may join, the memory that is asked for is waited for,
+/// and bounds only by how much it grows.
 struct Bounds {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
+  int64_t memory_least_bytes = 0;
 };
 
 /// Bounds nothing: what is asked for is waited for.
@@ -96,7 +98,7 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
     if (run.jobs > 0 && jobs_milli < needs.cpus_milli)
       needs.cpus_milli = static_cast<int32_t>(jobs_milli);
   }
-  needs.memory_bytes = std::min(memory_bytes, most.memory_bytes);
+  needs.memory_bytes = std::min(memory_bytes, std::max(most.memory_bytes, most.memory_least_bytes));
   needs.is_home = is_home(def);
   if (def.resources.gpus_milli > 0) needs.gpu = gpu_needs_of(def.resources);
   needs.where = def.resources.where;
@@ -119,8 +121,11 @@ bool is_home(const TaskDef& def) {
 ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
   int64_t memory_bytes = grown_memory(def, run.units[unit]);
-  if (!def.resources.is_gang())
-    return needs_within(bounds_of(state, def, memory_bytes), memory_bytes, run, unit);
+  if (!def.resources.is_gang()) {
+    Bounds most = bounds_of(state, def, memory_bytes);
+    if (state.leads_workers && !is_home(def)) most.memory_least_bytes = def.resources.memory_bytes;
+    return needs_within(most, memory_bytes, run, unit);
+  }
   ReadyClass needs = needs_within(kUnbounded, memory_bytes, run, unit);
   bound_gang(state, def, needs);
   return needs;

@@ -62,6 +62,8 @@ void Machine::on(const EngineStarted& event) {
   state_.epoch = event.epoch;
   await_hosts();
   state_.hosts[0].info = {"", event.cpus_milli, event.memory_bytes, {}, {}, event.named};
+  // Before it was said, an engine that runs nothing itself was one that does.
+  state_.leads_workers = event.leads_workers || event.cpus_milli == 0;
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) {
       emit(RunEnded{id});

@@ -64,6 +64,7 @@ struct EngineStarted {
   int32_t cpus_milli = 0;
   int64_t memory_bytes = 0;
   Amounts named{};
+  bool leads_workers = false;  // others may join
 };
 struct RunSubmitted {
   RunId run;

@@ -65,6 +65,7 @@ Status Driver::recover_state() {
   started.cpus_milli = options_.jobs * 1000;
   started.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   started.named = options_.named;
+  started.leads_workers = options_.leads_cluster;
   Input input;
   input.event = started;
   std::vector<Input> first;

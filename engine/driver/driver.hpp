@@ -71,6 +71,7 @@ struct DriverOptions {
   Amounts named;                // that it has
   bool leads_cluster = false;   // others run what this machine has no slots for
   bool asks_for_nodes = false;  // of a scheduler: what those have is not known before
+  bool is_closed = false;       // no others than those that it starts itself can join
   core::Time grow_after_ms = core::kGrowAfterMs;
   std::shared_ptr<Builder> builder;  // null: one is made
 };
@@ -121,12 +122,14 @@ class Driver {
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
-  // hosts.cc: workers of other machines. Only awaited_hosts blocks.
+  // hosts.cc: workers of other machines. Only the two that tell of awaited ones block.
   Fleet& fleet() { return fleet_; }
   /// Which of them have large content.
   const std::shared_ptr<cluster::Holders>& holders() const { return holders_; }
   /// Those that an engine before this one had, and that may be back.
   std::vector<std::string> awaited_hosts();
+  /// Of them, those that run something, by the state's account.
+  std::vector<std::string> awaited_hosts_at_work();
   /// `decided` is called when it is committed and what follows from it was told, or with false
   /// where it is refused.
   void host_joined(core::HostJoined event, std::function<void(bool admitted)> decided);

@@ -9,6 +9,7 @@
 
 #include "engine/base/cbor.hpp"
 #include "engine/base/clock.hpp"
+#include "engine/base/units.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/input_places.hpp"
@@ -257,6 +258,23 @@ void Driver::fail_unit(const RunId& run, core::UnitId unit, const Error& error, 
   record_if_admitted(core::InputsFailed{run, unit, std::move(failure)}, now);
 }
 
+namespace {
+
+/// What was not looked at when the run was submitted: of a dynamic task's call, or where it goes on
+/// elsewhere. Where workers may join it is waited for.
+Status check_memory(const core::State& state, const core::Run& run, core::UnitId unit) {
+  const Resources& asked = Resolver::def_of(run, unit)->resources;
+  int64_t own = state.hosts[0].info.memory_bytes;
+  if (state.leads_workers || asked.memory_bytes <= own) return {};
+  return user_error(fmt::format(
+      "`{}` asks for {} of memory, and this machine has {}: ask for less, or run it "
+      "where there is more",
+      Resolver::unit_name(run, unit), format_bytes(static_cast<uint64_t>(asked.memory_bytes)),
+      format_bytes(static_cast<uint64_t>(own))));
+}
+
+}  // namespace
+
 // Of many at once: looking keys up is most of what a run with nothing to do costs.
 void Driver::answer_inputs(core::Time now) {
   std::vector<Resolved> resolved;
@@ -298,6 +316,11 @@ void Driver::answer_inputs(core::Time now) {
       if (event.hit && !each.entry->value.empty() &&
           core::has_data_takers(found->second, each.unit))
         resolver_.remember(each.entry->result, each.entry->value);
+    }
+    Status has_memory = event.hit ? Status() : check_memory(state_, found->second, each.unit);
+    if (!has_memory.ok()) {
+      fail_unit(each.run, each.unit, has_memory.error(), now);
+      continue;
     }
     record_if_admitted(std::move(event), now);
   }

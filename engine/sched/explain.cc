@@ -158,6 +158,10 @@ std::string why_not_on(const State& state, HostId at, const ReadyClass& needs) {
   if (!suits_where(needs.where, host.info.labels)) return why_not_where(host.info, needs.where);
   std::string lacks_named = why_not_named(state, at, needs);
   if (!lacks_named.empty()) return lacks_named;
+  if (needs.memory_bytes > host.info.memory_bytes) {
+    return "it asks for " + std::to_string(needs.memory_bytes >> 20) +
+           " MiB of memory, and there are " + std::to_string(host.info.memory_bytes >> 20);
+  }
   if (needs.memory_bytes > room.memory_free_bytes) {
     return "it asks for " + std::to_string(needs.memory_bytes >> 20) + " MiB of memory; " +
            std::to_string(room.memory_free_bytes >> 20) + " MiB are free, the rest is held by " +

@@ -44,6 +44,7 @@ struct Writer {
     m.set_epoch(e.epoch);
     m.set_number(e.cpus_milli);
     m.set_number2(e.memory_bytes);
+    m.set_flag(e.leads_workers);
     put_amounts(e.named, *m.mutable_named());
     return kNone;
   }
@@ -306,6 +307,8 @@ bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
 
 /// The first that knew what the record tells.
 uint32_t schema_of(const journal::Record& m) {
+  bool works_and_leads = m.type() == journal::ENGINE_STARTED && m.flag() && m.number() > 0;
+  if (works_and_leads) return kLeadsSchema;
   if (m.named_size() > 0) return kNamedSchema;
   if (has_joined(m.machine_gpus())) return kNvlinkSchema;
   if (m.type() == journal::GROWTH_REQUESTED) return kGrowthSchema;
@@ -375,7 +378,7 @@ class RecordReader {
     bool has_digest = Digest::from_bytes(m.digest(), digest);
     switch (m.type()) {
       case journal::ENGINE_STARTED: {
-        core::EngineStarted e{m.epoch(), 0, m.number2(), {}};
+        core::EngineStarted e{m.epoch(), 0, m.number2(), {}, m.flag()};
         bool ok = keep(m.number(), e.cpus_milli) && get_amounts(m.named(), e.named);
         record.event = std::move(e);
         return ok;

@@ -57,6 +57,8 @@ std::string spool_key(const std::string& worker) { return joined({"spool", worke
 
 std::string launcher_key() { return "launcher"; }
 
+std::string leader_key() { return "leader"; }
+
 std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
 
 std::optional<std::string> run_of_key(Family family, std::string_view key) {

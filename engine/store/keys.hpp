@@ -25,6 +25,8 @@ std::string request_key(const std::string& request);  // kv: the run that a requ
 std::string spool_key(const std::string& worker);
 std::string
 launcher_key();  // kv: what nodes are had of whom, in words; "" where none are asked for
+/// kv: what leads workers that stay when the engine dies, `flow head` or `--on slurm`.
+std::string leader_key();
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 
 /// The run that a kv or logs key belongs to; nothing for keys of no run.

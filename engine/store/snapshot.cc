@@ -375,7 +375,9 @@ uint32_t schema_of(const core::Run& run) {
   return schema;
 }
 
-uint32_t schema_of(const std::vector<core::Host>& hosts) {
+uint32_t schema_of(const core::State& state) {
+  const std::vector<core::Host>& hosts = state.hosts;
+  if (state.leads_workers && hosts[0].info.cpus_milli > 0) return kLeadsSchema;
   bool is_any_named = std::any_of(hosts.begin(), hosts.end(),
                                   [](const core::Host& host) { return !host.info.named.empty(); });
   if (is_any_named) return kNamedSchema;
@@ -394,13 +396,14 @@ uint32_t schema_of(const std::vector<core::Host>& hosts) {
 std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
   journal::Snapshot m;
   const core::HostInfo& own = state.hosts[0].info;
-  m.set_schema(std::max(schema_of(state.hosts), schema_of_runs));
+  m.set_schema(std::max(schema_of(state), schema_of_runs));
   m.set_epoch(state.epoch);
   m.set_sequence(state.sequence);
   m.set_at(state.at);
   m.set_cpus_milli(own.cpus_milli);
   m.set_memory_bytes(own.memory_bytes);
   m.set_changed(state.hosts[0].changed);
+  m.set_leads_workers(state.leads_workers && own.cpus_milli > 0);
   for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
   put_amounts(own.named, *m.mutable_named());
   for (size_t i = 1; i < state.hosts.size(); i++) {
@@ -466,6 +469,7 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.hosts[0].changed = m->changed();
   if (!get_machine(*m, state.hosts[0].info))
     return environment_error("a snapshot has a machine of less than nothing, or a damaged GPU");
+  state.leads_workers = m->leads_workers() || m->cpus_milli() == 0;
   if (!get_workers(*m, state.hosts)) return environment_error("a snapshot has a damaged worker");
   for (const journal::Run& run : m->runs()) {
     auto [place, added] = state.runs.try_emplace(run.id());

@@ -38,7 +38,8 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
 
 inline std::string dump(const State& state) {
   std::ostringstream out;
-  out << "epoch " << state.epoch << " sequence " << state.sequence << " at " << state.at << '\n';
+  out << "epoch " << state.epoch << " sequence " << state.sequence << " at " << state.at
+      << (state.leads_workers ? " leads" : "") << '\n';
   for (const Host& host : state.hosts) {
     out << "host " << host.info.name
         << (host.is_up        ? ""
@@ -77,6 +78,7 @@ inline State restored(const State& state) {
   copy.sequence = state.sequence;
   copy.at = state.at;
   copy.hosts = state.hosts;
+  copy.leads_workers = state.leads_workers;
   for (const auto& [id, run] : state.runs) {
     Run& r = copy.runs[id];
     r.id = run.id;

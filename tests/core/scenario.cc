@@ -323,7 +323,7 @@ bool Scenario::parse(const Words& words, Event& event) {
   UnitId named = word(1).empty() ? 0 : unit(word(1));
   if (verb == "engine") {
     event = EngineStarted{std::stoull(word(1)), int32_t(number(words, "cpus", 1) * 1000),
-                          number(words, "memory", 1000), named_of(words)};
+                          number(words, "memory", 1000), named_of(words), has(words, "leads")};
   } else if (verb == "submit") {
     RunSubmitted e;
     e.run = run_ = word(1);

@@ -252,6 +252,16 @@ TEST_CASE("bytes of version 7, of GPUs that NVLink joins, replay") {
   CHECK(restored->hosts.at(1).info.gpus == joined.host.gpus);
 }
 
+namespace {
+
+void record(core::State& live, core::Event event) {
+  std::vector<core::Command> ignored;
+  REQUIRE(core::admit(live, event));
+  core::apply(live, {live.sequence + 1, 1000, std::move(event)}, ignored);
+}
+
+}  // namespace
+
 TEST_CASE("bytes of version 8, of resources by name, replay") {
   Sources sources;
   std::vector<core::Record> back = replayed("8", of_named(), sources);
@@ -272,6 +282,39 @@ TEST_CASE("bytes of version 8, of resources by name, replay") {
   live.hosts[1].info.named[0].second = 0;
   CHECK_FALSE(
       decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
+}
+
+TEST_CASE("bytes of version 9, of an engine that runs tasks and leads workers too, replay") {
+  Sources sources;
+  core::EngineStarted leading{3, 2000, 4096, {}, true};
+  std::vector<core::Record> back = replayed("9", {{7, 1000, leading}}, sources);
+  const auto& started = std::get<core::EngineStarted>(back.at(0).event);
+  CHECK(started.leads_workers);
+  CHECK(started.cpus_milli == 2000);
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x09"));  // schema 9
+
+  core::State live;
+  record(live, started);
+  CHECK(live.leads_workers);
+  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->leads_workers);
+
+  core::EngineStarted alone{4, 2000, 4096, {}, false};
+  record(live, alone);
+  restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK_FALSE(restored->leads_workers);
+}
+
+TEST_CASE("an engine that runs nothing itself led workers before it was said") {
+  Sources sources;
+  core::State live;
+  record(live, core::EngineStarted{3, 0, 4096, {}, false});
+  CHECK(live.leads_workers);
+  auto restored = decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->leads_workers);
 }
 
 TEST_CASE("bytes of version 6, of gangs that grow, replay") {
@@ -296,16 +339,6 @@ TEST_CASE("bytes of version 4, of gangs, replay") {
     CHECK(encode_records({back[i]}).substr(0, 2) == std::string("\x08\x04"));  // schema 4
   }
 }
-
-namespace {
-
-void record(core::State& live, core::Event event) {
-  std::vector<core::Command> ignored;
-  REQUIRE(core::admit(live, event));
-  core::apply(live, {live.sequence + 1, 1000, std::move(event)}, ignored);
-}
-
-}  // namespace
 
 TEST_CASE("a snapshot keeps the ranks of a gang, and refuses one with a rank that is nowhere") {
   auto plan = std::make_shared<Plan>(*small_plan());
@@ -424,7 +457,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x09", 2);  // schema 9, nothing else
+  std::string newer("\x08\x0a", 2);  // schema 10, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());
