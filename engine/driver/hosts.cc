@@ -14,6 +14,17 @@ std::string Driver::host_name(core::HostId host) const {
   return host < state_.hosts.size() ? state_.hosts[host].info.name : "";
 }
 
+namespace {
+
+bool runs_on(const core::Run& run, core::HostId host) {
+  if (run.phase_count(core::Phase::running) == 0) return false;
+  return std::any_of(run.units.begin(), run.units.end(), [host](const core::Unit& unit) {
+    return unit.phase == core::Phase::running && core::is_on(unit, host);
+  });
+}
+
+}  // namespace
+
 std::optional<core::HostId> Driver::host_named(const std::string& name) const {
   for (size_t host = 1; host < state_.hosts.size(); host++)
     if (state_.hosts[host].info.name == name) return static_cast<core::HostId>(host);
@@ -25,6 +36,20 @@ std::vector<std::string> Driver::awaited_hosts() {
   inspect([&](const core::State& state, Resolver&) {
     for (const core::Host& host : state.hosts)
       if (host.is_awaited) names.push_back(host.info.name);
+  });
+  return names;
+}
+
+std::vector<std::string> Driver::awaited_hosts_at_work() {
+  std::vector<std::string> names;
+  inspect([&](const core::State& state, Resolver&) {
+    for (size_t i = 1; i < state.hosts.size(); i++) {
+      bool is_at_work = state.hosts[i].is_awaited &&
+                        std::any_of(state.runs.begin(), state.runs.end(), [i](const auto& entry) {
+                          return runs_on(entry.second, static_cast<core::HostId>(i));
+                        });
+      if (is_at_work) names.push_back(state.hosts[i].info.name);
+    }
   });
   return names;
 }

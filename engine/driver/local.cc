@@ -31,6 +31,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   driver.executor = *executor;
   driver.leads_cluster = leads_cluster(options);
   driver.asks_for_nodes = options.slurm.has_value();
+  driver.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
   auto named = amounts_of(options.resources);
   FLOW_TRY(named);
   if (options.workers > 0 || options.slurm) {
@@ -63,11 +64,22 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
 Status LocalEngine::lead(const std::string& dir) {
   auto told = driver_->store().get(Family::kv, launcher_key());
   if (told.ok() && told->has_value()) driver_->keep_row(launcher_key(), "");
+  if (!options_.listen.empty() || options_.slurm) {
+    driver_->keep_row(leader_key(), options_.slurm ? "--on slurm" : "flow head");
+  } else {
+    auto leader = driver_->store().get(Family::kv, leader_key());
+    FLOW_TRY(leader);
+    if (*leader) works_elsewhere_ = driver_->awaited_hosts_at_work();
+    leader_ = leader->value_or("");
+    if (works_elsewhere_.empty()) driver_->keep_row(leader_key(), "");
+  }
   if (!leads_cluster(options_)) {
+    if (!works_elsewhere_.empty()) return {};
     for (const std::string& name : driver_->awaited_hosts())
       driver_->host_lost(name, "the engine was started again without workers");
     return {};
   }
+  FLOW_TRY(check_for_work_elsewhere());
   ClusterOptions cluster;
   cluster.state_dir = dir;
   auto listen = address_to_listen_at(dir);
@@ -86,6 +98,22 @@ Status LocalEngine::lead(const std::string& dir) {
   cluster_ = std::move(*started);
   if (options_.slurm) return start_slurm(dir);
   return options_.workers > 0 ? start_workers(dir) : Status();
+}
+
+Status LocalEngine::check_for_work_elsewhere() const {
+  if (works_elsewhere_.empty()) return {};
+  std::string names;
+  for (const std::string& name : works_elsewhere_)
+    names += (names.empty() ? "`" : ", `") + name + "`";
+  bool is_slurm = leader_ != "flow head";
+  return environment_error(fmt::format(
+      "what led the workers of this state is gone, and {} may still run what it gave them, so "
+      "nothing else is started here: {}, which goes on with what they have. Workers that do not "
+      "come to it within {} s are taken for lost, and what they ran runs again",
+      names,
+      is_slurm ? "go on with `flow resume RUN --on slurm`"
+               : "start `flow head` on this state again (with `--jobs N` it runs tasks itself too)",
+      options_.adopt_ms / 1000));
 }
 
 Status LocalEngine::start_workers(const std::string& dir) {
@@ -274,6 +302,7 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
 
 std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
   if (auto asked_before = find_request(submission)) return asked_before;
+  ok_or_throw(check_for_work_elsewhere());
   auto held = driver_->hold_content();
   Prepared prepared = value_or_throw(prepare(*driver_, submission));
   RunId id = prepared.meta.row.id;
@@ -311,6 +340,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
         is_here ? fmt::format("`flow run {}`", row.script) : "`flow run`, where it was started,")));
   }
   if (new_code) {
+    ok_or_throw(check_for_work_elsewhere());
     Submission again = from;
     again.script = row.script;
     again.working_directory = row.directory;
@@ -335,6 +365,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     state->on_end();
     return state;
   }
+  ok_or_throw(check_for_work_elsewhere());
   std::string bundle_bytes = value_or_throw(driver_->blobs().get(row.bundle_digest));
   std::string plan_bytes = value_or_throw(driver_->blobs().get(row.plan_digest));
   Plan plan = value_or_throw(decode_plan(plan_bytes));

@@ -73,6 +73,9 @@ class LocalEngine final : public detail::EngineImpl {
   std::shared_ptr<detail::RunState> find_request(const Submission& submission);
   Status lead(const std::string& dir);
   Status start_workers(const std::string& dir);
+  /// An error where workers of an engine that died may still run something, which this one does
+  /// not lead.
+  Status check_for_work_elsewhere() const;
   // slurm.cc
   /// Where to listen, and where else if that can't be; "" nowhere.
   Result<std::pair<std::string, std::string>> address_to_listen_at(const std::string& dir) const;
@@ -88,7 +91,9 @@ class LocalEngine final : public detail::EngineImpl {
   EngineOptions options_;
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<Driver> driver_;
-  std::unique_ptr<Cluster> cluster_;  // of a head
+  std::string leader_;                        // that an engine before this one was, of
+  std::vector<std::string> works_elsewhere_;  // workers that may still run what it gave them
+  std::unique_ptr<Cluster> cluster_;          // of a head
   std::unique_ptr<LocalWorkers> workers_;
   core::HostInfo like_;  // what a node of Slurm has
   std::mutex watched_mutex_;

@@ -166,6 +166,18 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
+    def test_nothing_is_taken_from_workers_whose_head_is_gone(self):
+        self.cluster(["a"], slots=4)
+        client = self.run_holds()
+        self.kill(self.head_process)
+        self.good("gc")
+        for verb in ("resume", "last"), ("run", "holds.lua", "--param", "gate=gate"), ("run", "holds.lua", "--param", "gate=gate", "--workers", "1"):
+            self.exits(4, self.flow(*verb), "`a`", "`flow head`")
+        self.head()
+        self.until_status("a", "up")
+        self.open("gate")
+        self.ends_with_one_attempt_each(client)
+
     def test_a_client_whose_run_ended_without_it_tells_how(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()
