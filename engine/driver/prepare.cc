@@ -207,6 +207,7 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   Machine machine;
   machine.is_cluster = driver.options().leads_cluster;
   machine.is_asked_for = driver.options().asks_for_nodes;
+  machine.is_closed = !machine.is_cluster || driver.options().is_closed;
   if (machine.is_asked_for) return machine;
   if (machine.is_cluster) {
     driver.inspect([&](const core::State& state, Resolver&) {
@@ -263,10 +264,12 @@ void check_resources(const Resources& resources, const std::string& where, const
   if (!has_gpus) errors.push_back(user_error(where + " " + gpu_lack));
 }
 
-/// The machine as the core sees it.
+/// The machine, or those of the cluster, as the core sees them, with no others to join.
 core::State state_of(const Machine& machine) {
   core::State state;
-  state.hosts.front().info = machine.hosts.front();
+  size_t first = machine.is_cluster ? 1 : 0;  // the head's, if it runs tasks, is one of many
+  state.hosts.resize(first + machine.hosts.size());
+  for (size_t i = 0; i < machine.hosts.size(); i++) state.hosts[first + i].info = machine.hosts[i];
   return state;
 }
 
@@ -275,7 +278,7 @@ void check_where(const TaskDef& def, const std::string& where, const Machine& ma
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
   const std::string& asked = def.resources.where;
   if (asked.empty() || machine.hosts.empty()) return;
-  if (!machine.is_cluster) {
+  if (machine.is_closed) {
     std::string lack = core::where_lack_of(state_of(machine), def);
     if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
     return;
@@ -293,7 +296,7 @@ void check_named(const TaskDef& def, const std::string& where, const Machine& ma
                  std::vector<Error>& errors, std::vector<std::string>& warnings) {
   const Amounts& asked = def.resources.named;
   if (asked.empty() || machine.hosts.empty()) return;
-  if (!machine.is_cluster) {
+  if (machine.is_closed) {
     std::string lack = core::named_lack_of(state_of(machine), def);
     if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
     return;
@@ -306,14 +309,30 @@ void check_named(const TaskDef& def, const std::string& where, const Machine& ma
                                    where, words_of(asked)));
 }
 
-/// Of a cluster others may come.
+/// Of a cluster others may come, for whom all its ranks wait, and the CPUs that they ask for do
+/// not.
 void check_gang(const TaskDef& def, const std::string& where, const Machine& machine,
                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
-  if (!def.resources.is_gang() || machine.is_cluster) return;
-  std::string lack = core::gang_lack_of(state_of(machine), def);
-  if (!lack.empty()) errors.push_back(user_error(where + " " + lack));
-  int64_t asked = int64_t{def.resources.cpus_milli} * def.resources.ranks;
-  if (asked <= machine.cpus_milli()) return;
+  if (!def.resources.is_gang() || machine.hosts.empty()) return;
+  core::State state = state_of(machine);
+  std::string lack = core::gang_lack_of(state, def);
+  if (!lack.empty()) {
+    if (machine.is_closed) {
+      errors.push_back(user_error(where + " " + lack));
+    } else {
+      warnings.push_back(where + " " + lack + ". It waits for workers that have it");
+    }
+    return;
+  }
+  int32_t cpus_milli = core::gang_cpus_of(state, def);
+  if (cpus_milli >= def.resources.cpus_milli) return;
+  if (machine.is_cluster) {
+    warnings.push_back(fmt::format(
+        "{} asks for {} ranks of cpus = {}, and the workers have not so many: with no others they "
+        "run with cpus = {} each",
+        where, def.resources.ranks, def.resources.cpus_milli / 1000.0, cpus_milli / 1000.0));
+    return;
+  }
   warnings.push_back(fmt::format(
       "{} asks for {} ranks of cpus = {}, and there are {} CPU slots: they share them", where,
       def.resources.ranks, def.resources.cpus_milli / 1000.0, machine.cpus_milli() / 1000));
@@ -340,15 +359,17 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
     check_shell(def, where, environment, errors);
     // One that a dynamic task may call is looked at when it is called.
     if (!is_called[static_cast<size_t>(&def - plan.defs.data())]) continue;
-    if (def.resources.cpus_milli > cpus_milli && cpus_milli > 0) {
+    bool is_cut = def.resources.cpus_milli > cpus_milli && cpus_milli > 0;
+    if (is_cut && !def.resources.is_gang()) {
       warnings.push_back(
           fmt::format("{} asks for cpus = {}, but there are {} CPU slots: it runs with {}", where,
                       def.resources.cpus_milli / 1000.0, cpus_milli / 1000, cpus_milli / 1000));
     }
+    size_t known = errors.size();
     check_resources(def.resources, where, machine, errors);
-    check_gang(def, where, machine, errors, warnings);
     check_where(def, where, machine, errors, warnings);
     check_named(def, where, machine, errors, warnings);
+    if (errors.size() == known) check_gang(def, where, machine, errors, warnings);
   }
   return errors;
 }

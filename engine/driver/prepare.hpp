@@ -82,6 +82,7 @@ struct Machine {
   MachineGpus gpus;           // this machine's
   bool is_cluster = false;    // hosts are its workers, of which others may come
   bool is_asked_for = false;  // there will be some when there is work
+  bool is_closed = false;     // hosts are all that there will be
   int32_t cpus_milli() const;
 };
 /// Looks for GPUs only where the plan may ask for one.

@@ -1,0 +1,77 @@
+"""What tasks need that nobody has, or nobody any more: what waits, and what is refused."""
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cluster_place
+import place
+
+# Needs NEEDS; its attempts end as there is the file `go`.
+ONE = r'''
+local flow = require "flow"
+local on = flow.task("on", { NEEDS }, function()
+  os.execute("echo began >> began; while ! test -e go; do sleep 0.05; done")
+  return 1
+end)
+return flow.pipeline("one", function() return on() end)
+'''
+
+
+class Needs(cluster_place.ClusterPlace):
+    def needs(self, needs):
+        self.write("one.lua", ONE.replace("NEEDS", needs))
+
+    def until_why(self, words):
+        self.until("why: " + words, lambda: words in self.flow("why", "last", "on").out)
+
+    def test_memory_is_waited_for_also_when_the_only_worker_that_has_it_is_lost(self):
+        self.needs('memory = "3GiB"')
+        self.head()
+        self.worker("small", "--memory", "1GiB")
+        self.until_status("small", "up")
+        self.worker("big", "--memory", "4GiB")
+        self.until_status("big", "up")
+        client = self.start("run", "one.lua", "--json", "--fresh")
+        self.until("it began", lambda: self.nodes()["big"]["tasks"])
+        self.kill(self.workers["big"])
+        self.until_status("big", "lost")
+        self.until_why("it asks for 3072 MiB of memory, and there are 1024")
+        self.worker("big", "--memory", "4GiB")
+        self.open("go")
+        run = self.last_json(self.exits(0, self.end(client)))
+        self.assertEqual([(task["worker"], task["attempts"]) for task in run["tasks"]], [("big", 2)])
+
+    def test_a_head_that_runs_tasks_itself_waits_for_others_too(self):
+        self.open("go")
+        self.head("--jobs", "1")
+        for needs, flags, words in (('where = "disk == ssd"', ("--label", "disk=ssd"), "it runs where `disk == ssd`"),
+                                    ("resources = { fpga = 1 }", ("--resource", "fpga=1"), "it asks for fpga = 1"),
+                                    ("ranks = 3, resources = { fpga = 1 }", ("--resource", "fpga=3"), "ranks")):
+            self.needs(needs)
+            client = self.start("run", "one.lua", "--json", "--fresh")
+            self.until_why(words)
+            self.worker("a", *flags)
+            done = self.exits(0, self.end(client), "waits for" if "ranks" in needs else "")
+            self.assertEqual(self.last_json(done)["tasks"][0]["worker"], "a", done)
+            self.workers["a"].terminate()
+            self.exits(0, self.end(self.workers["a"]))
+
+    def test_workers_that_are_all_there_will_be_are_not_waited_for(self):
+        for needs, words in (('where = "disk == ssd"', "disk == ssd"), ("resources = { fpga = 1 }", "asks for fpga = 1"),
+                             ("ranks = 2, resources = { fpga = 1 }", "fpga"), ("ranks = 2, gpus = 64", "asks for gpus = 64")):
+            self.needs(needs)
+            refused = self.exits(2, self.flow("run", "one.lua", "--workers", "2"), "`on`", words)
+            self.assertEqual(refused.err.count("error:"), 1, refused)
+        self.assertFalse(os.path.exists(self.path("began")))
+
+    def test_a_gang_that_asks_for_more_than_there_is_is_told_what_it_gets(self):
+        self.needs("ranks = 2, cpus = 4")
+        self.open("go")
+        self.cluster(["a"], slots=2)
+        self.exits(0, self.flow("run", "one.lua"), "asks for 2 ranks of cpus = 4, and the workers have not so many",
+                   "they run with cpus = 1 each")
+
+
+if __name__ == "__main__":
+    place.main()
