@@ -89,7 +89,7 @@ void add_logs(CLI::App& app, Session& session) {
       EngineOptions options = session.engine();
       std::string run = Reader(options).show(*selector).id;
       Printer printer(session.json, *rank);
-      for (;;) {
+      for (bool went_on = false;;) {
         // A reader sees the state as it was when it was opened.
         Reader reader(options);
         RunInfo now = reader.show(run);
@@ -98,7 +98,14 @@ void add_logs(CLI::App& app, Session& session) {
         for (const TaskInfo& each : now.tasks)
           if (each.ranks > 1) names.gangs.insert(each.name);
         printer.print(reader.logs(run, *task), names);
+        if (went_on && now.status == "interrupted") {
+          print_error("the run " + run + " is interrupted: the flow that drove it has ended, and " +
+                      "what is printed from now on is shown once `flow resume " + run +
+                      "`, or its head started again, takes it up.");
+          return int{kInterrupted};
+        }
         if (!more || output_error() != 0) return int{kDone};
+        went_on = true;
         std::this_thread::sleep_for(kFollowEvery);
       }
     };

@@ -6,6 +6,7 @@ import signal
 import socket
 import stat
 import struct
+import time
 
 import place
 
@@ -56,6 +57,14 @@ class Writers(place.Place):
         for done in (alpha, beta):
             self.assertEqual({line["run"] for line in done.lines()}, {done.lines()[-1]["run"]})
         self.assertNotIn("BETA", alpha.out)
+
+    def test_who_follows_the_logs_of_a_writer_that_dies_is_told(self):
+        writer = self.begin("alpha", "gate1")
+        follower = self.start("logs", "alpha", "-f")
+        time.sleep(1)
+        self.assertIsNone(follower.poll())
+        self.kill(writer)
+        self.exits(3, self.end(follower), "is interrupted", "flow resume")
 
     def test_a_list_counts_what_goes_on_and_what_was_killed_as_a_show_does(self):
         def listed_as_shown():
