@@ -17,7 +17,8 @@ std::unique_ptr<CLI::App> make_app(Session& session) {
   app->set_version_flag("--version", std::string("flow ") + version());
   app->add_option("--state", session.state,
                   "the state's folder; else $FLOW_STATE, the nearest .flow/ upwards, or ./.flow")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty("--state"));
   app->add_flag("--json", session.json, "print JSON, one object a line");
   add_run(*app, session);
   add_resume(*app, session);

@@ -281,10 +281,12 @@ void add_head(CLI::App& app, Session& session) {
   CLI::App* verb = add_verb(app, session, "head", "lead a cluster: workers join, runs run on them");
   verb->add_option("--listen", arguments->listen,
                    std::string("where workers join (") + kListenDefault + "); port 0 is chosen")
-      ->type_name("HOST:PORT");
+      ->type_name("HOST:PORT")
+      ->check(not_empty("--listen"));
   verb->add_option("--secret-file", arguments->secret_file,
                    "the cluster's secret (STATE/secret); made where there is none")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty("--secret-file"));
   verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (0)")
       ->type_name("N")
       ->check(whole_number("--jobs", 0, kJobsMax));
@@ -299,14 +301,19 @@ void add_head(CLI::App& app, Session& session) {
 void add_worker(CLI::App& app, Session& session) {
   auto arguments = std::make_shared<WorkerArguments>();
   CLI::App* verb = add_verb(app, session, "worker", "work for a cluster's head");
-  verb->add_option("--join", arguments->join, "where the head listens")->type_name("HOST:PORT");
+  verb->add_option("--join", arguments->join, "where the head listens")
+      ->type_name("HOST:PORT")
+      ->check(not_empty("--join"));
   verb->add_option("--secret-file", arguments->secret_file, "the cluster's secret")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty("--secret-file"));
   verb->add_option("--name", arguments->name, "in the cluster (this machine's name)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(not_empty("--name"));
   verb->add_option("--dir", arguments->dir,
                    "for scratch, content and what the head has not taken (below /var/tmp)")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty("--dir"));
   verb->add_option("--memory", arguments->memory, "that attempts may have (the machine's)")
       ->type_name("SIZE");
   verb->add_option("--content-max", arguments->content_max,

@@ -51,9 +51,13 @@ Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& pr
   host.gpus = std::move(gpus.gpus);
   host.labels = options.labels;
   std::sort(host.labels.begin(), host.labels.end());
-  if (!core::are_sound(host.labels))
+  auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  auto twice = std::adjacent_find(host.labels.begin(), host.labels.end(), same);
+  if (twice != host.labels.end())
     return user_error(
-        fmt::format("a worker has at most {} labels, each of another name", core::kLabelsMax));
+        fmt::format("the label `{}` is given twice: a worker has one of a name", twice->first));
+  if (!core::are_sound(host.labels))
+    return user_error(fmt::format("a worker has at most {} labels", core::kLabelsMax));
   auto named = amounts_of(options.resources);
   FLOW_TRY(named);
   host.named = std::move(*named);

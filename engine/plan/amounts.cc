@@ -55,10 +55,15 @@ Result<Amounts> amounts_of(const std::vector<std::pair<std::string, double>>& gi
     FLOW_TRY(milli);
     amounts.emplace_back(name, *milli);
   }
-  std::sort(amounts.begin(), amounts.end());
-  if (!are_sound(amounts))
+  if (amounts.size() > kAmountsMax)
     return user_error(
-        fmt::format("there are at most {} resources, each of another name", kAmountsMax));
+        fmt::format("there are at most {} resources, not {}", kAmountsMax, amounts.size()));
+  std::sort(amounts.begin(), amounts.end());
+  auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  auto twice = std::adjacent_find(amounts.begin(), amounts.end(), same);
+  if (twice != amounts.end())
+    return user_error(
+        fmt::format("the resource `{}` is given twice: once is enough", twice->first));
   return amounts;
 }
 

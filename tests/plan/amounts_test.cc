@@ -20,7 +20,9 @@ TEST_CASE("what has a good name and a number in bounds is a resource, sorted by 
   CHECK_FALSE(amounts_of({{std::string(65, 'a'), 1}}).ok());
   for (double wrong : {0.0, -1.0, 0.0004, 1e10, 0.0 / 0.0, 1.0 / 0.0})
     CHECK_FALSE(amounts_of({{"a", wrong}}).ok());
-  CHECK_FALSE(amounts_of({{"a", 1}, {"a", 2}}).ok());
+  auto twice = amounts_of({{"b", 1}, {"a", 1}, {"a", 2}});
+  REQUIRE_FALSE(twice.ok());
+  CHECK_THAT(twice.error().message, Catch::Contains("`a` is given twice"));
   std::vector<std::pair<std::string, double>> many;
   for (size_t i = 0; i <= kAmountsMax; i++) many.emplace_back("r" + std::to_string(i), 1);
   CHECK_FALSE(amounts_of(many).ok());

@@ -292,6 +292,18 @@ class Access(place.Place):
             with self.subTest(words):
                 self.exits(2, self.flow(*words), near)
 
+    def test_an_option_that_is_given_nothing_is_refused(self):
+        for words, option in ((("ls", "--state", ""), "--state"), (("--state", "", "ls"), "--state"),
+                              (("run", ".", "--head", ""), "--head"), (("run", ".", "--name", ""), "--name"),
+                              (("run", ".", "--secret-file", ""), "--secret-file"), (("head", "--listen", ""), "--listen"),
+                              (("worker", "--dir", "", "--show"), "--dir"), (("worker", "--name", "", "--show"), "--name"),
+                              (("worker", "--join", ""), "--join"),
+                              (("worker", "--secret-file", "", "--show"), "--secret-file")):
+            with self.subTest(words):
+                self.exits(2, self.flow(*words), option, "is given with nothing")
+        for words in (("--label", "a=1", "--label", "a=2"), ("--resource", "a=1", "--resource", "a=2")):
+            self.exits(2, self.flow("worker", "--show", *words), "`a` is given twice")
+
 
 if __name__ == "__main__":
     place.main()
