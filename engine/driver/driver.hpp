@@ -64,14 +64,20 @@ struct RunMeta {
   std::shared_ptr<RunListener> listener;
 };
 
+/// What each node that a scheduler is asked for will have, as far as that is known before.
+struct AskedNodes {
+  Amounts named;
+  std::optional<int32_t> gpus;
+};
+
 struct DriverOptions {
   std::string state_dir;
   std::string executor;
-  int32_t jobs = 1;             // CPU slots of this machine
-  Amounts named;                // that it has
-  bool leads_cluster = false;   // others run what this machine has no slots for
-  bool asks_for_nodes = false;  // of a scheduler: what those have is not known before
-  bool is_closed = false;       // no others than those that it starts itself can join
+  int32_t jobs = 1;            // CPU slots of this machine
+  Amounts named;               // that it has
+  bool leads_cluster = false;  // others run what this machine has no slots for
+  bool is_closed = false;      // no others than those that it starts itself can join
+  std::optional<AskedNodes> asked_nodes;
   core::Time grow_after_ms = core::kGrowAfterMs;
   std::shared_ptr<Builder> builder;  // null: one is made
 };

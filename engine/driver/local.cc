@@ -30,10 +30,10 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   FLOW_TRY(executor);
   driver.executor = *executor;
   driver.leads_cluster = leads_cluster(options);
-  driver.asks_for_nodes = options.slurm.has_value();
   driver.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
   auto named = amounts_of(options.resources);
   FLOW_TRY(named);
+  if (options.slurm) driver.asked_nodes = nodes_asked_for(*options.slurm, *named);
   if (options.workers > 0 || options.slurm) {
     driver.jobs = 0;  // they are the workers' to share
   } else {

@@ -79,8 +79,10 @@ class LocalEngine final : public detail::EngineImpl {
   // slurm.cc
   /// Where to listen, and where else if that can't be; "" nowhere.
   Result<std::pair<std::string, std::string>> address_to_listen_at(const std::string& dir) const;
+  static AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named);
   Status start_slurm(const std::string& dir);
   slurm::View look_at_nodes();
+  void warn_if_nothing_fits(bool nothing_runs);
   void warn_all(const std::string& text);
   void give_up(const Error& why);
   void give_nodes_back();
@@ -95,7 +97,8 @@ class LocalEngine final : public detail::EngineImpl {
   std::vector<std::string> works_elsewhere_;  // workers that may still run what it gave them
   std::unique_ptr<Cluster> cluster_;          // of a head
   std::unique_ptr<LocalWorkers> workers_;
-  core::HostInfo like_;  // what a node of Slurm has
+  core::HostInfo like_;          // what a node of Slurm has
+  int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
   std::mutex watched_mutex_;
   std::vector<std::weak_ptr<detail::RunState>> watched_;
   std::unique_ptr<SlurmNodes> slurm_;

@@ -18,6 +18,7 @@
 #include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
 #include "engine/base/utf8.hpp"
+#include "engine/cluster/slurm/request.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/driver/built_away.hpp"
@@ -206,9 +207,9 @@ int32_t Machine::cpus_milli() const {
 Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   Machine machine;
   machine.is_cluster = driver.options().leads_cluster;
-  machine.is_asked_for = driver.options().asks_for_nodes;
+  machine.asked = driver.options().asked_nodes;
   machine.is_closed = !machine.is_cluster || driver.options().is_closed;
-  if (machine.is_asked_for) return machine;
+  if (machine.asked) return machine;
   if (machine.is_cluster) {
     driver.inspect([&](const core::State& state, Resolver&) {
       for (const core::Host& host : state.hosts) {
@@ -309,6 +310,36 @@ void check_named(const TaskDef& def, const std::string& where, const Machine& ma
                                    where, words_of(asked)));
 }
 
+/// The nodes of a scheduler stay idle, and are paid for, where nothing of a run fits on one.
+void check_asked(const TaskDef& def, const std::string& where, const AskedNodes& asked,
+                 std::vector<Error>& errors, std::vector<std::string>& warnings) {
+  if (core::is_home(def)) return;
+  const Resources& needs = def.resources;
+  if (!covers(asked.named, needs.named))
+    errors.push_back(user_error(fmt::format(
+        "{} asks for {}, and each node of Slurm has {}: `--resource NAME=N` says what one has",
+        where, words_of(needs.named),
+        asked.named.empty() ? "no such resource" : words_of(asked.named))));
+  if (asked.gpus && needs.gpus_milli > int64_t{*asked.gpus} * 1000) {
+    std::string text = fmt::format("{} asks for gpus = {}, and ", where, needs.gpus_milli / 1000.0);
+    if (*asked.gpus > 0) {
+      errors.push_back(user_error(
+          fmt::format("{}each node of Slurm has --gpus-per-node {}: ask for more of a node", text,
+                      *asked.gpus)));
+    } else {
+      warnings.push_back(text +
+                         "Slurm was asked for none: it waits if the nodes have none that they "
+                         "give to all. `--gpus-per-node N` asks for them");
+    }
+  }
+  bool is_of_a_job = needs.where.find(slurm::kJobLabel) != std::string::npos;
+  if (!needs.where.empty() && !is_of_a_job && !suits_where(needs.where, {}))
+    warnings.push_back(
+        fmt::format("{} runs where `{}`, and nodes of Slurm have no label but {}: it waits for a "
+                    "worker that joins by hand",
+                    where, needs.where, slurm::kJobLabel));
+}
+
 /// Of a cluster others may come, for whom all its ranks wait, and the CPUs that they ask for do
 /// not.
 void check_gang(const TaskDef& def, const std::string& where, const Machine& machine,
@@ -346,7 +377,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
   for (const std::string& problem : machine.gpus.problems) {
     if (!machine.gpus.gpus.empty()) warnings.push_back(problem);
   }
-  if (machine.hosts.empty() && !machine.is_asked_for)
+  if (machine.hosts.empty() && !machine.asked)
     warnings.push_back("no worker has joined this head yet: tasks wait for one");
   std::vector<bool> is_called(plan.defs.size());
   for (const Node& node : plan.nodes) {
@@ -369,6 +400,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
     check_resources(def.resources, where, machine, errors);
     check_where(def, where, machine, errors, warnings);
     check_named(def, where, machine, errors, warnings);
+    if (machine.asked) check_asked(def, where, *machine.asked, errors, warnings);
     if (errors.size() == known) check_gang(def, where, machine, errors, warnings);
   }
   return errors;

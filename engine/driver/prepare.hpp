@@ -79,10 +79,10 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission,
 /// What a run may have: of this machine, or of the workers of a cluster.
 struct Machine {
   std::vector<core::HostInfo> hosts;
-  MachineGpus gpus;           // this machine's
-  bool is_cluster = false;    // hosts are its workers, of which others may come
-  bool is_asked_for = false;  // there will be some when there is work
-  bool is_closed = false;     // hosts are all that there will be
+  MachineGpus gpus;                 // this machine's
+  bool is_cluster = false;          // hosts are its workers, of which others may come
+  bool is_closed = false;           // hosts are all that there will be
+  std::optional<AskedNodes> asked;  // there will be such hosts when there is work
   int32_t cpus_milli() const;
 };
 /// Looks for GPUs only where the plan may ask for one.

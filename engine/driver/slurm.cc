@@ -21,8 +21,8 @@ namespace flow {
 
 namespace {
 
-constexpr const char* kJobLabel = "slurm_job";
 constexpr size_t kAddressMax = 1'024;
+constexpr int64_t kFitsWithinMs = 10'000;
 
 std::string folder_of(const std::string& dir) { return dir + "/slurm"; }
 std::string address_path(const std::string& dir) { return folder_of(dir) + "/address"; }
@@ -105,7 +105,7 @@ Result<slurm::Place> place_of(const EngineOptions& options, const std::string& d
 
 uint64_t job_of(const core::HostInfo& info) {
   uint64_t job = 0;
-  if (const std::string* label = label_of(info.labels, kJobLabel))
+  if (const std::string* label = label_of(info.labels, slurm::kJobLabel))
     std::from_chars(label->data(), label->data() + label->size(), job);
   return job;
 }
@@ -151,6 +151,17 @@ Result<std::pair<std::string, std::string>> LocalEngine::address_to_listen_at(
   return may_listen_there ? std::pair(*earlier, text) : std::pair(text, std::string());
 }
 
+// Options that are Slurm's own, and an allocation that is there already, may bring some.
+AskedNodes LocalEngine::nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
+  bool may_bring_some =
+      !job_inside(options).empty() ||
+      std::any_of(options.arguments.begin(), options.arguments.end(), [](const std::string& each) {
+        return each.find("gpu") != std::string::npos || each.starts_with("--gres");
+      });
+  if (may_bring_some && options.gpus_per_node == 0) return {named, std::nullopt};
+  return {named, options.gpus_per_node};
+}
+
 Status LocalEngine::start_slurm(const std::string& dir) {
   std::string head = cluster_->address();
   auto address = parse_address(head);
@@ -182,13 +193,15 @@ Status LocalEngine::start_slurm(const std::string& dir) {
 
 slurm::View LocalEngine::look_at_nodes() {
   slurm::View view;
+  bool is_any_busy = false, is_any_there = false;
   driver_->inspect([&](const core::State& state, Resolver&) {
     view.has_work = std::any_of(state.ready.begin(), state.ready.end(),
                                 [](const core::ReadyHead& head) { return !head.what.is_home; });
     for (size_t i = 1; i < state.hosts.size(); i++) {
       const core::Host& host = state.hosts[i];
       bool is_busy = !(host.room == core::empty_room(host.info));
-      view.has_work = view.has_work || is_busy;
+      is_any_busy = is_any_busy || is_busy;
+      is_any_there = is_any_there || (host.is_up && !host.is_draining);
       uint64_t job = job_of(host.info);
       if (job == 0) continue;
       if (host.is_up) like_ = host.info;
@@ -197,7 +210,25 @@ slurm::View LocalEngine::look_at_nodes() {
     auto most = static_cast<uint32_t>(std::max(0, options_.slurm->nodes_max));
     view.more = static_cast<int32_t>(core::hosts_that_would_help(state, like_, most));
   });
+  warn_if_nothing_fits(view.has_work && is_any_there && !is_any_busy && view.more == 0);
+  view.has_work = view.has_work || is_any_busy;
   return view;
+}
+
+// Nobody is told twice of the same: what is ready is placed at once where it fits.
+void LocalEngine::warn_if_nothing_fits(bool nothing_runs) {
+  int64_t now = now_ms();
+  if (!nothing_runs) {
+    nothing_fits_ms_ = 0;
+  } else if (nothing_fits_ms_ == 0) {
+    nothing_fits_ms_ = now;
+  } else if (nothing_fits_ms_ > 0 && now - nothing_fits_ms_ >= kFitsWithinMs) {
+    nothing_fits_ms_ = -1;
+    warn_all(
+        "tasks wait that fit on none of Slurm's nodes, and nothing else runs there: the allocation "
+        "is held for nothing. `flow why` says of a task what it lacks; Ctrl-C gives the nodes "
+        "back");
+  }
 }
 
 // The next engine does not wait for them.

@@ -69,6 +69,7 @@ TEST_CASE("what may pass is told from what stays as it is") {
   CHECK_FALSE(may_pass(""));
   CHECK(never_starts("PartitionTimeLimit"));
   CHECK(never_starts("BadConstraints"));
+  CHECK(never_starts("PartitionConfig"));
   CHECK_FALSE(never_starts("Resources"));
   CHECK_FALSE(never_starts(""));
 }

@@ -44,6 +44,12 @@ end)
 return flow.pipeline("steps", { count = flow.param.int {} }, function(p) return steps(p.count) end)
 '''
 
+NEEDS = r'''
+local flow = require "flow"
+local on = flow.task("on", { NEEDS }, function() return 1 end)
+return flow.pipeline("needs", function() return on() end)
+'''
+
 
 def setUpModule():
     global SLURM
@@ -92,6 +98,21 @@ class Slurm(place.Place):
         self.until("%d run" % count, lambda: os.path.exists(self.path("gate.started")) and
                    len(self.read("gate.started").split()) >= count)
 
+    def until_told(self, process, text):
+        told = []
+        pipes = (process.stdout.fileno(), process.stderr.fileno())
+        for pipe in pipes:
+            os.set_blocking(pipe, False)
+
+        def is_told():
+            for pipe in pipes:
+                try:
+                    told.append(os.read(pipe, 1 << 16))
+                except BlockingIOError:
+                    pass
+            return text.encode() in b"".join(told)
+        self.until("it says: " + text, is_told)
+
     def new_jobs(self):
         return [job for job in SLURM.jobs("all") if job not in self.before]
 
@@ -133,10 +154,31 @@ class Slurm(place.Place):
         self.exits(0, self.end(self.start(*self.on_slurm("resume", "--nodes", "1"))))
 
     def test_what_would_never_start_is_not_waited_for(self):
-        done = self.end(self.start_holds(1, "--nodes", "1", "--time", "9999"))
-        self.exits(4, done, "PartitionTimeLimit")
-        self.assertIn("PartitionTimeLimit", self.good("why", "last").out)
-        self.until_no_job()
+        # Slurm names PartitionConfig for either until its scheduler has looked more closely.
+        for asks in (("--nodes", "1", "--time", "9999"), ("--nodes", "40")):
+            done = self.end(self.start_holds(1, *asks, "--fresh"))
+            self.exits(4, done, "flow resume")
+            told = r"would never start: PENDING \(Partition(Config|TimeLimit|NodeLimit)\)"
+            self.assertRegex(done.err, told)
+            self.assertRegex(self.good("why", "last").out, told)
+            self.until_no_job()
+
+    def test_needs_that_no_node_meets_are_told_before_nodes_are_held_for_them(self):
+        run = self.on_slurm("run", "needs.lua", "--nodes", "1")
+        for needs, flags, words in (("resources = { fpga = 1 }", (), ("fpga = 1", "no such resource", "--resource NAME=N")),
+                                    ("resources = { fpga = 3 }", ("--resource", "fpga=2"), ("fpga = 3", "has fpga = 2")),
+                                    ("gpus = 2", ("--gpus-per-node", "1"), ("gpus = 2", "--gpus-per-node 1"))):
+            self.write("needs.lua", NEEDS.replace("NEEDS", needs))
+            self.exits(2, self.flow(*run, *flags), *words)
+        self.assertEqual(SLURM.jobs(), [])
+        for needs, told in (("gpus = 1", "Slurm was asked for none"), ('where = "disk == ssd"', "no label but slurm_job"),
+                            ('memory = "900GiB"', "fit on none of Slurm's nodes")):
+            self.write("needs.lua", NEEDS.replace("NEEDS", needs))
+            client = self.start(*run, "--fresh")
+            self.until_told(client, told)
+            client.send_signal(signal.SIGINT)
+            self.exits(3, self.end(client))
+            self.until_no_job()
 
     def test_the_end_of_its_time_costs_nothing(self):
         done = self.end(self.start(*self.on_slurm("run", "steps.lua", "--param", "count=100", "--nodes", "1", "--time",

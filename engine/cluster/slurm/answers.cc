@@ -51,9 +51,11 @@ constexpr std::array<std::string_view, 2> kIsOver{
 };
 
 /// Of why a job waits, where it waits for somebody to change it or what it may have.
-constexpr std::array<std::string_view, 8> kNeverStarts{
-    "BadConstraints", "PartitionTimeLimit", "PartitionNodeLimit", "InvalidAccount",
-    "InvalidQOS",     "AccountNotAllowed",  "QOSNotAllowed",      "DependencyNeverSatisfied",
+constexpr std::array<std::string_view, 9> kNeverStarts{
+    "BadConstraints",           "PartitionTimeLimit", "PartitionNodeLimit",
+    "PartitionConfig",  // more nodes than the partition has
+    "InvalidAccount",           "InvalidQOS",         "AccountNotAllowed",  "QOSNotAllowed",
+    "DependencyNeverSatisfied",
 };
 
 JobState state_of(std::string_view word) {

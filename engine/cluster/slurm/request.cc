@@ -77,7 +77,7 @@ memory=
 if [ "${{SLURM_MEM_PER_NODE:-0}}" -gt 0 ]; then memory="--memory ${{SLURM_MEM_PER_NODE}}MiB"; fi
 trap : USR2 TERM
 {} worker --join {} --secret-file {} --name "$SLURMD_NODENAME" --dir "$dir" \
-  --jobs "$SLURM_CPUS_ON_NODE" $memory --label slurm_job="$SLURM_JOB_ID" \
+  --jobs "$SLURM_CPUS_ON_NODE" $memory --label {}="$SLURM_JOB_ID" \
   --drain {}s --head-timeout {}s{} "${{@:2}}" <&0 &
 worker=$!
 echo $worker >"$dir.pid"
@@ -87,8 +87,8 @@ rm -f "$dir.pid"
 exit $code
 )sh",
       place.name, quote_shell(place.program), quote_shell(place.head),
-      quote_shell(place.secret_file), lead_seconds(options) - kLeaveSeconds, kHeadTimeoutMs / 1000,
-      named);
+      quote_shell(place.secret_file), kJobLabel, lead_seconds(options) - kLeaveSeconds,
+      kHeadTimeoutMs / 1000, named);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ using Command = std::vector<std::string>;
 
 /// A worker that finds no head for so long ends, and its allocation with it.
 constexpr int64_t kHeadTimeoutMs = 30'000;
+/// Of each worker; its value is the job's id.
+constexpr const char* kJobLabel = "slurm_job";
 
 /// Whom the workers of a job join, and with what.
 struct Place {
