@@ -119,7 +119,7 @@ void Machine::on(const Assigned& event) {
   u.attempts = event.id.attempt;
   u.epoch = event.id.epoch;
   u.returns = 0;
-  if (u.started == 0) u.started = at_;
+  u.started = at_;
   u.assigned = at_;
   u.expected_us = expected_short_us(r, unit);
   if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang()) {

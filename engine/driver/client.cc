@@ -60,8 +60,8 @@ void warn(detail::RunState& state, std::string text) {
 Error silent_writer(const std::string& dir) {
   return environment_error(fmt::format(
       "the state `{}` is locked by {}, which is there and has not answered for {} s: if it is "
-      "stopped, `kill -CONT` and its pid lets it go on. If it is killed, the state is free, and "
-      "`flow resume` takes up what it ran",
+      "stopped, `kill -CONT` and its pid lets it go on, and what was asked of it may be carried "
+      "out then. If it is killed, the state is free, and `flow resume` takes up what it ran",
       dir, lock_holder(dir), 2 * kSilentMs / 1000));
 }
 

@@ -546,6 +546,9 @@ std::string Scenario::check(const Words& words, const std::string& rest) {
   if (!attempts.empty() && std::to_string(is.attempts) != attempts) {
     return "attempts: " + std::to_string(is.attempts);
   }
+  std::string since = option(words, "since");
+  if (!since.empty() && std::to_string(is.started) != since)
+    return "it has run since " + std::to_string(is.started);
   return "";
 }
 

@@ -23,7 +23,7 @@
 //   schedule -> a@1, b@1 on A at w, c@1 ranks .,w   what the scheduler proposes
 //   go -> COMMANDS                admits and applies what it proposes
 //   grow UNIT [after=MS] -> ranks 3; stop …   what is asked of a gang that saved a checkpoint
-//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, phase=N, on=A,B, at=WORKER,
+//   is UNIT STATUS [WORD…]        WORDs: cached, attempts=N, since=MS, phase=N, on=A,B, at=WORKER,
 //                                      ranks=w1,.
 //   status STATUS                 of the run
 //   counts succeeded=1 …          those not named are 0

@@ -116,7 +116,7 @@ struct TaskInfo {
   uint32_t grew_from =
       0;  ///< ranks that its last attempt but one had, which ended to have more; or 0
   bool cached = false;
-  int64_t started_ms = 0, finished_ms = 0;  ///< 0: not yet
+  int64_t started_ms = 0, finished_ms = 0;  ///< 0: not yet; of its newest attempt
   std::vector<std::string> gpus;            ///< UUIDs of what its newest attempt was given
   std::string waits_for;                    ///< what a task that is not running waits for, in words
   double fraction = -1;                     ///< progress of a running one; -1 unknown
