@@ -154,7 +154,10 @@ bool Core::wait_long(int (*missing)(void*), void* context) {
   while (true) {
     if (pump) pump();
     int rank = missing(context);
-    if (rank < 0) return true;
+    if (rank < 0) {
+      if (looked_us != began_us) wait_no_more();
+      return true;
+    }
     if (has_failed() || take_failures()) return false;
     int64_t now_us = monotonic_us();
     if (now_us - began_us < kAwakeUs) {
@@ -232,12 +235,21 @@ bool Core::has_ended(int rank) const {
 /// Whoever waits for one that itself waits for a third leaves it to that one to name it, for as
 /// long again.
 void Core::look_at_time(int missing_rank, int64_t waited_us) {
-  Waits waits{Record(entered_.load()).number(), missing_rank};
+  Waits waits{Record(entered_.load()).number(), missing_rank, Waits::In::collective};
+  if (uint32_t message = message_.load(); message != 0) {
+    bool is_send = static_cast<Collective>(message & 0xff) == Collective::send;
+    waits.in = is_send ? Waits::In::send : Waits::In::recv;
+  }
   control_->waits.store(waits.bits());
   int64_t deadline_us = deadline_ms_ * 1'000;
-  if (tell_waits && waited_us > deadline_us / 4) tell_waits(waits);
-  if (waited_us < deadline_us || (waits_itself(missing_rank) && waited_us < 2 * deadline_us))
-    return;
+  if (tell_waits && waited_us > deadline_us / 4) {
+    tell_waits(waits);
+    has_told_waits_ = true;
+  }
+  if (waited_us < deadline_us) return;
+  if (std::string circle = circle_text(waits); !circle.empty())
+    return fail({ErrorKind::task, std::move(circle)});
+  if (waits_itself(missing_rank) && waited_us < 2 * deadline_us) return;
   std::string late = fmt::format("has not come to {}", call_text());
   if (entered_.load() != 0 || message_.load() != 0) {
     std::vector<int> ranks = waiting();
@@ -247,6 +259,48 @@ void Core::look_at_time(int missing_rank, int64_t waited_us) {
   }
   fail({ErrorKind::task, fmt::format("rank {} {} for {}; {}", missing_rank, late,
                                      seconds_text(deadline_us), record_of(missing_rank).text())});
+}
+
+void Core::wait_no_more() {
+  control_->waits.store(0);
+  if (!has_told_waits_) return;
+  has_told_waits_ = false;
+  tell_waits({});
+}
+
+/// "ranks 0 and 1 wait for each other for 8.0 s: rank 0 in send to rank 1, rank 1 in recv from rank
+/// 0", the same on each of them; "" where this rank waits in no such circle. One of collectives
+/// alone is none: who was stopped within one still says that it waits.
+std::string Core::circle_text(const Waits& own) const {
+  constexpr size_t kNamedMax = 8;
+  std::vector<std::pair<int, Waits>> circle{{options_.rank, own}};
+  while (circle.back().second.rank != options_.rank) {
+    int rank = circle.back().second.rank;
+    bool is_endless = circle.size() == static_cast<size_t>(options_.ranks);
+    if (rank < 0 || rank >= options_.ranks || is_endless) return "";
+    circle.emplace_back(rank, waits_of(rank));
+  }
+  auto is_in = [](Waits::In in) { return [in](const auto& one) { return one.second.in == in; }; };
+  if (std::all_of(circle.begin(), circle.end(), is_in(Waits::In::collective))) return "";
+  bool is_of_sends = std::all_of(circle.begin(), circle.end(), is_in(Waits::In::send));
+  auto by_rank = [](const auto& a, const auto& b) { return a.first < b.first; };
+  std::rotate(circle.begin(), std::min_element(circle.begin(), circle.end(), by_rank),
+              circle.end());
+  std::vector<int> ranks;
+  std::string places;
+  for (const auto& [rank, waits] : circle) {
+    ranks.push_back(rank);
+    if (ranks.size() > kNamedMax) continue;
+    const char* in = waits.in == Waits::In::send   ? "send to"
+                     : waits.in == Waits::In::recv ? "recv from"
+                                                   : "a collective with";
+    places +=
+        fmt::format("{}rank {} in {} rank {}", places.empty() ? "" : ", ", rank, in, waits.rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return fmt::format("{} wait for each other for {}: {}{}", ranks_text(ranks),
+                     seconds_text(deadline_ms_ * 1'000), places,
+                     is_of_sends ? ". Where all send first, make the sends async" : "");
 }
 
 /// Who is in the call that this rank is in, as far as it knows.
@@ -268,14 +322,16 @@ std::vector<int> Core::waiting() const {
   return ranks;
 }
 
-bool Core::waits_itself(int rank) const {
-  Waits theirs;
+/// As far as this rank was told.
+Waits Core::waits_of(int rank) const {
   if (const Member* member = this->member(rank))
-    theirs = Waits::of(member->segment.control().waits.load());
-  else if (waits_of_other)
-    theirs = waits_of_other(rank);
-  return theirs.rank >= 0 && theirs.rank != options_.rank &&
-         theirs.number == Record(entered_.load()).number();
+    return Waits::of(member->segment.control().waits.load());
+  return waits_of_other ? waits_of_other(rank) : Waits();
+}
+
+bool Core::waits_itself(int rank) const {
+  Waits theirs = waits_of(rank);
+  return theirs.rank >= 0 && theirs.rank != options_.rank;
 }
 
 void Core::look_for_dead() {

@@ -118,8 +118,11 @@ class Core {
   void sleep(int (*missing)(void*), void* context);
   void look(int (*missing)(void*), void* context, int64_t waited_us);
   void look_at_time(int missing_rank, int64_t waited_us);
+  void wait_no_more();
   bool has_left(int rank) const;
+  Waits waits_of(int rank) const;
   bool waits_itself(int rank) const;
+  std::string circle_text(const Waits& own) const;
   std::vector<int> waiting() const;
   void publish(const Error& cause);
   Record record_of(int rank) const;
@@ -129,6 +132,7 @@ class Core {
   std::vector<Member> members_;
   int me_ = 0, spins_ = 0;
   Control* control_ = nullptr;
+  bool has_told_waits_ = false;
   std::atomic<uint64_t> entered_{0};  // a Record
   std::atomic<uint32_t> message_{0};  // what and with whom; 0: none is waited for
   std::atomic<bool> has_failed_{false};

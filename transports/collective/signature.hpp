@@ -47,13 +47,20 @@ class Record {
   uint64_t bits_ = 0;
 };
 
-/// For whom a rank waits, and in which collective: it is not to blame then.
+/// For whom a rank waits, and in what: it is not to blame then.
 struct Waits {
-  uint64_t number = 0;
-  int rank = -1;
+  enum class In : uint8_t { collective, send, recv };
 
-  static Waits of(uint64_t bits) { return {bits >> 16, static_cast<int>(bits & 0xffff) - 1}; }
-  uint64_t bits() const { return number << 16 | static_cast<uint64_t>(rank + 1); }
+  uint64_t number = 0;  // of its newest collective
+  int rank = -1;        // -1: it waits for nobody
+  In in = In::collective;
+
+  static Waits of(uint64_t bits) {
+    return {bits >> 18, static_cast<int>(bits & 0xffff) - 1, static_cast<In>(bits >> 16 & 3)};
+  }
+  uint64_t bits() const {
+    return number << 18 | static_cast<uint64_t>(in) << 16 | static_cast<uint64_t>(rank + 1);
+  }
 };
 
 }  // namespace flow::collective

@@ -159,6 +159,33 @@ TEST_CASE("A rank that does not come in time is named with what it did last, to 
   }
 }
 
+TEST_CASE("Ranks that wait for each other are told so, with what each waits in") {
+  auto nodes = GENERATE(as<std::string>(), "aaa", "aab", "abc");
+  bool is_ring = GENERATE(true, false);
+  CAPTURE(nodes, is_ring);
+  GangSpec spec{nodes};
+  spec.deadline_ms = 800;
+  Gang gang(spec);
+  std::vector<char> large(size_t{4} << 20);
+  auto count = static_cast<int64_t>(large.size());
+  auto told = gang.run([&](Communicator& comm) {
+    Status first = comm.run(barrier());
+    int next = (comm.rank() + 1) % 3;
+    bool is_receiver = !is_ring && comm.rank() == 1;
+    Status last = is_ring       ? comm.run(send(large.data(), count, DType::u8, next))
+                  : is_receiver ? comm.run(recv(large.data(), count, DType::u8, 0))
+                                : comm.run(barrier());
+    return text_of(last) + text_of(first);
+  });
+  std::string expected =
+      is_ring ? "ranks 0, 1 and 2 wait for each other for 0.8 s: rank 0 in send to rank 1, rank 1 "
+                "in send to rank 2, rank 2 in send to rank 0. Where all send first, make the sends "
+                "async"
+              : "ranks 0 and 1 wait for each other for 0.8 s: rank 0 in a collective with rank 1, "
+                "rank 1 in recv from rank 0";
+  for (const std::string& one : told) CHECK(one == expected);
+}
+
 TEST_CASE("A message with a rank that has come to its end fails at once, and names that one") {
   auto nodes = GENERATE(as<std::string>(), "aaa", "aab", "abc");
   bool is_send = GENERATE(false, true);
