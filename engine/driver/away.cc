@@ -322,9 +322,12 @@ std::shared_ptr<detail::RunState> AwayEngine::start(const char* verb, Fields fie
 void AwayEngine::follow(const std::shared_ptr<detail::RunState>& state, const FollowedPtr& followed,
                         std::shared_ptr<FrameLink> link) {
   uint64_t heard = 0;
-  while (!follow_link(*state, *link, &heard)) {
+  EndsTold ends;
+  while (!follow_link(*state, *link, ends, &heard)) {
     link = come_back(state, followed, heard);
     if (!link) return state->on_end();
+    bool is_new_head = heard == 0;
+    if (is_new_head) ends.tell_missed(*state);
   }
 }
 

@@ -19,6 +19,15 @@ void tell_heard(FrameLink& link, uint64_t count) {
   link.send(Value::map({{"verb", "heard"}, {"count", static_cast<int64_t>(count)}}));
 }
 
+bool is_end(const std::string& status) {
+  return status == "succeeded" || status == "failed" || status == "skipped" ||
+         status == "cancelled";
+}
+
+std::string attempt_key(const std::string& task, uint32_t attempt) {
+  return fmt::format("{}@{}", task, attempt);
+}
+
 }  // namespace
 
 Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields) {
@@ -74,7 +83,47 @@ Result<Value> ask_writer(const std::string& dir, const Value& request) {
   return reply;
 }
 
-bool follow_link(detail::RunState& state, FrameLink& link, uint64_t* heard) {
+void EndsTold::tell(detail::RunState& state, Event event) {
+  if (since_ms_ == 0) since_ms_ = event.at_ms;
+  if (event.type == "task" && is_end(event.status)) {
+    std::string key = attempt_key(event.task, event.attempt);
+    if (told_late_.erase(key) > 0) return;
+    told_.insert(std::move(key));
+  }
+  state.on_event(std::move(event));
+}
+
+void EndsTold::tell_missed(detail::RunState& state) {
+  std::function<RunInfo()> look;
+  {
+    std::lock_guard lock(state.mutex);
+    look = state.info;
+  }
+  RunInfo run;
+  try {
+    run = look();
+  } catch (const Failed& failed) {
+    return warn(state, "what ended meanwhile is not told: " + failed.error.message);
+  }
+  for (const TaskInfo& task : run.tasks) {
+    bool is_missed = is_end(task.status) && task.finished_ms >= since_ms_ &&
+                     told_.insert(attempt_key(task.name, task.attempts)).second;
+    if (!is_missed) continue;
+    told_late_.insert(attempt_key(task.name, task.attempts));
+    Event event;
+    event.type = "task";
+    event.run = run.id;
+    event.task = task.name;
+    event.attempt = task.attempts;
+    event.status = task.status;
+    event.cached = task.cached;
+    event.text = task.error;
+    event.at_ms = task.finished_ms;
+    state.on_event(std::move(event));
+  }
+}
+
+bool follow_link(detail::RunState& state, FrameLink& link, EndsTold& ends, uint64_t* heard) {
   while (true) {
     auto frame = link.receive();
     if (!frame.ok()) return false;
@@ -82,7 +131,7 @@ bool follow_link(detail::RunState& state, FrameLink& link, uint64_t* heard) {
     bool is_last = kind == "error" || kind == "end";
     if (heard != nullptr && ++*heard % kTellAfter == 0) tell_heard(link, *heard);
     if (heard != nullptr && is_last) tell_heard(link, *heard);
-    if (kind == "event") state.on_event(event_from_value(*frame));
+    if (kind == "event") ends.tell(state, event_from_value(*frame));
     if (kind == "error") state.fail(error_from_value(*frame));
     if (kind == "end") state.on_end();
     if (is_last) return true;

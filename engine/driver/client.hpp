@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,22 @@ void warn(detail::RunState& state, std::string text);
 Result<Value> ask_writer(const std::string& dir, const Value& request);
 /// What to do about the writer of the state `dir`, which is there and does not answer.
 Error silent_writer(const std::string& dir);
+
+/// The ends of tasks that a client was told of: those that it missed while its writer was gone are
+/// told late, and none twice.
+class EndsTold {
+ public:
+  void tell(detail::RunState& state, Event event);
+  /// What ended since the first event, and was not told.
+  void tell_missed(detail::RunState& state);
+
+ private:
+  int64_t since_ms_ = 0;                                // of the first event
+  std::unordered_set<std::string> told_, told_late_{};  // tasks with their attempts
+};
+
 /// Until the run's end, or that of the writer: false. `heard` counts what came, where the writer is
 /// to be told of that; null where not.
-bool follow_link(detail::RunState& state, FrameLink& link, uint64_t* heard);
+bool follow_link(detail::RunState& state, FrameLink& link, EndsTold& ends, uint64_t* heard);
 
 }  // namespace flow

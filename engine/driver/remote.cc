@@ -255,15 +255,20 @@ void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_p
     if (auto followed = watched.lock()) warn(*followed, silent_writer(dir_).message);
   };
   link->bear_silence(tell);
-  while (!follow_link(*state, *link, nullptr)) {
+  EndsTold ends;
+  while (!follow_link(*state, *link, ends, nullptr)) {
     {
       std::lock_guard lock(mutex_);
       if (quit_) return state->on_end();
     }
-    if (!leads) return take_over(state, options);
+    if (!leads) {
+      ends.tell_missed(*state);
+      return take_over(state, options);
+    }
     link = await_head(*state, options);
     if (!link) return;
     link->bear_silence(tell);
+    ends.tell_missed(*state);
   }
 }
 

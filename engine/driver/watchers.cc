@@ -72,6 +72,7 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
   event.attempt = u.attempts;
   event.status = core::status_name(u.status);
   event.cached = u.cached;
+  if (u.phase == core::Phase::done) event.at_ms = u.finished;
   if (u.extra) {
     if (u.status != core::UnitStatus::succeeded) event.text = u.extra->failure.message;
     if (u.status == core::UnitStatus::running && !u.extra->url.empty()) {

@@ -253,6 +253,17 @@ class Away(AwayPlace):
         client.send_signal(signal.SIGCONT)
         self.hears_all_once(client)
 
+    def test_a_client_that_stood_still_while_the_head_was_killed_hears_what_it_missed(self):
+        self.cluster(["a"], slots=4)
+        client = self.holds()
+        client.send_signal(signal.SIGSTOP)
+        self.kill(self.head_process)
+        self.head()
+        self.open("gate")
+        self.until("the run ends", lambda: self.status() == "succeeded")
+        client.send_signal(signal.SIGCONT)
+        self.hears_all_once(client)
+
     def test_two_clients_at_once(self):
         self.home("elsewhere")
         self.cluster(["a"], slots=4)

@@ -134,4 +134,7 @@ class ClusterPlace(place.Place):
         tasks = self.last_json(done)["tasks"]
         self.assertEqual([task["attempts"] for task in tasks], [1, 1, 1, 1], done)
         self.assertEqual(len(self.read("gate.started").split()), 4)
+        ends = [(line["task"], line["at"]) for line in done.lines()
+                if line.get("event") == "task" and line["status"] == "succeeded"]
+        self.assertEqual(sorted(ends), [(task["name"], task["finished"]) for task in tasks], done)
         return tasks
