@@ -1,10 +1,12 @@
 // Why a task waits, why it ran again, why it failed: in words a person can act on.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 
 #include "engine/base/units.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/sched/sched.hpp"
@@ -93,6 +95,46 @@ std::string launcher_text(const Store& store) {
   return row.ok() && row->has_value() ? "\n" + **row : "";
 }
 
+/// "the worker `a`", "the workers `a` and `b`", of those that nothing is heard of; "" for none.
+std::string unheard_of(const core::State& state, const core::Unit& u) {
+  std::vector<std::string> names;
+  for (core::HostId host : core::hosts_of(u)) {
+    if (host == 0 || state.hosts[host].is_up) continue;
+    std::string name = fmt::format("`{}`", state.hosts[host].info.name);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  if (names.empty()) return "";
+  return fmt::format("the worker{} {}", names.size() == 1 ? "" : "s", fmt::join(names, ", "));
+}
+
+/// The state is as the last flow that wrote it left it, and that may be gone.
+std::string running_text(const Store& store, const LoadedRun& loaded, core::UnitId unit) {
+  const core::Unit& u = loaded.run->units[unit];
+  std::string name = Resolver::unit_name(*loaded.run, unit);
+  std::string attempt = fmt::format("attempt {} since {}", u.attempts, format_time(u.assigned));
+  if (loaded.row.status != "interrupted") {
+    std::string text = fmt::format("`{}` is running: {}.", name, attempt);
+    std::string unheard = unheard_of(*loaded.state, u);
+    if (!unheard.empty())
+      text += fmt::format(
+          " Nothing is heard of {} at this time: what becomes of it is told when that is back, and "
+          "where it stays away it counts as lost.",
+          unheard);
+    return text;
+  }
+  auto leader = store.get(Family::kv, leader_key());
+  std::string led_by = leader.ok() ? leader->value_or("") : "";
+  if (led_by.empty() || core::is_on(u, 0))
+    return fmt::format("`{}` was running when its flow ended: {}. `flow resume {}` runs it again.",
+                       name, attempt, loaded.run->id);
+  return fmt::format(
+      "`{}` was running when its head ended: {}. Its worker goes on with it, and what it comes to "
+      "is taken once {}.",
+      name, attempt,
+      led_by == "flow head" ? "`flow head` runs over this state again"
+                            : fmt::format("`flow resume {} --on slurm` is there", loaded.run->id));
+}
+
 }  // namespace
 
 std::vector<std::string> differences(const std::vector<KeyPart>& before, const TaskDef& before_def,
@@ -175,8 +217,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       break;
     }
     case core::UnitStatus::running:
-      text = fmt::format("`{}` is running: attempt {} since {}.", name, u.attempts,
-                         format_time(u.assigned));
+      text = running_text(store, loaded, unit);
       if (def != nullptr && def->resources.is_gang())
         text += " I" + core::explain_wait(*loaded.state, run.id, unit).substr(1) + ".";
       text += failed_before(u);

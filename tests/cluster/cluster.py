@@ -178,6 +178,21 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.open("gate")
         self.ends_with_one_attempt_each(client)
 
+    def test_why_tells_of_work_whose_head_or_worker_is_not_heard_of(self):
+        self.cluster(["a"], slots=4)
+        client = self.run_holds()
+        self.assertNotIn("heard", self.good("why", "last", "hold").out)
+        self.kill(self.head_process)
+        self.assertIn("Its worker goes on with it, and what it comes to is taken once `flow head` runs over this state again",
+                      self.good("why", "last", "hold").out)
+        self.workers["a"].send_signal(signal.SIGSTOP)
+        self.head()
+        self.assertIn("Nothing is heard of the worker `a` at this time", self.good("why", "last", "hold").out)
+        self.workers["a"].send_signal(signal.SIGCONT)
+        self.until("it is back", lambda: "heard" not in self.good("why", "last", "hold").out)
+        self.open("gate")
+        self.ends_with_one_attempt_each(client)
+
     def test_a_client_whose_run_ended_without_it_tells_how(self):
         self.cluster(["a"], slots=4)
         client = self.run_holds()

@@ -65,6 +65,7 @@ class Writers(place.Place):
         self.assertIsNone(follower.poll())
         self.kill(writer)
         self.exits(3, self.end(follower), "is interrupted", "flow resume")
+        self.assertIn("was running when its flow ended", self.good("why", "alpha", "hold").out)
 
     def test_a_list_counts_what_goes_on_and_what_was_killed_as_a_show_does(self):
         def listed_as_shown():
