@@ -238,7 +238,7 @@ return flow.pipeline("again", { gate = flow.param.string {} }, function(p) retur
         self.good("signal", "last", "go")
         done = self.exits(0, self.end(run))
         ended = [line for line in done.lines() if line.get("event") == "task" and line["status"] == "succeeded"]
-        self.assertEqual([(line["task"], line.get("error")) for line in ended], [("runs", None), ("again", None)])
+        self.assertEqual(sorted((line["task"], line.get("error")) for line in ended), [("again", None), ("runs", None)])
         self.assertRegex(self.good("why", "last", "again").out,
                          r"\A`again` succeeded in 3 attempts\.\nAn attempt before failed: user_error: no luck\nIt ran")
         self.assertRegex(self.good("why", "last", "runs").out,
