@@ -12,6 +12,7 @@
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/gc.hpp"
 #include "engine/driver/info.hpp"
+#include "engine/driver/needs.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/worker/gpus.hpp"

@@ -79,7 +79,6 @@ class LocalEngine final : public detail::EngineImpl {
   // slurm.cc
   /// Where to listen, and where else if that can't be; "" nowhere.
   Result<std::pair<std::string, std::string>> address_to_listen_at(const std::string& dir) const;
-  static AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named);
   Status start_slurm(const std::string& dir);
   slurm::View look_at_nodes();
   void warn_if_nothing_fits(bool nothing_runs);

@@ -76,21 +76,6 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
 Result<Prepared> prepare(Driver& driver, const Submission& submission,
                          Purpose purpose = Purpose::run);
 
-/// What a run may have: of this machine, or of the workers of a cluster.
-struct Machine {
-  std::vector<core::HostInfo> hosts;
-  MachineGpus gpus;                 // this machine's
-  bool is_cluster = false;          // hosts are its workers, of which others may come
-  bool is_closed = false;           // hosts are all that there will be
-  std::optional<AskedNodes> asked;  // there will be such hosts when there is work
-  int32_t cpus_milli() const;
-};
-/// Looks for GPUs only where the plan may ask for one.
-Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose = Purpose::run);
-/// Checks of what this machine and this submitter have; also at resume.
-std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
-                               const Machine& machine, std::vector<std::string>& warnings);
-
 /// The library of operations that the embedding program defined, or "".
 using OperationsLibrary = std::function<std::string(const std::string& name)>;
 /// What a file is, for one whose origin alone is known.

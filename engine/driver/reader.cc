@@ -7,6 +7,7 @@
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
+#include "engine/driver/needs.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/driver/throwing.hpp"
@@ -349,6 +350,8 @@ PlanInfo Reader::plan(const std::string& script, const RunOptions& options) cons
   driver.executor = value_or_throw(find_executor(impl_->options));
   driver.jobs = jobs_of(impl_->options);
   driver.named = value_or_throw(amounts_of(impl_->options.resources));
+  const auto& slurm = impl_->options.slurm;
+  if (slurm) driver.asked_nodes = nodes_asked_for(*slurm, driver.named);
   return value_or_throw(Driver::foresee_beside(driver, impl_->store.get(), submission));
 }
 

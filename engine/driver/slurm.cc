@@ -14,6 +14,7 @@
 #include "engine/base/files.hpp"
 #include "engine/core/room.hpp"
 #include "engine/driver/local.hpp"
+#include "engine/driver/needs.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/keys.hpp"
 
@@ -152,7 +153,7 @@ Result<std::pair<std::string, std::string>> LocalEngine::address_to_listen_at(
 }
 
 // Options that are Slurm's own, and an allocation that is there already, may bring some.
-AskedNodes LocalEngine::nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
+AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
   bool may_bring_some =
       !job_inside(options).empty() ||
       std::any_of(options.arguments.begin(), options.arguments.end(), [](const std::string& each) {

@@ -270,6 +270,21 @@ end)
         self.assertEqual(why("mk#2"), "`mk#2` is a map of 3 tasks: 2 succeeded, 1 failed. Ask for one of them, such "
                          "as `mk#2[3]`.\n")
 
+    def test_a_plan_tells_what_a_run_would_be_refused_for(self):
+        self.write("needs.lua", '''local flow = require "flow"
+local t = flow.shell("t", { resources = { fpga = 1 }, gpus = 2, env = { T = flow.env("NOT_SET_HERE") }, command = "true" })
+return flow.pipeline("needs", {}, function() return t().stdout end)
+''')
+        refused = "a run with these options is refused: needs.lua:2: the task `t` "
+        done = self.exits(0, self.flow("plan", "needs.lua"), refused + "asks for fpga = 1", refused + "needs the environment",
+                          "1 node: 0 cached, 1 to run")
+        self.assertNotIn("gpus", done.err)  # it looks for none, as it may be asked on another machine
+        done = self.exits(0, self.flow("plan", "needs.lua", "--resource", "fpga=1", NOT_SET_HERE="1"), "1 to run")
+        self.assertNotIn("refused", done.err)
+        self.exits(0, self.flow("plan", "needs.lua", "--on", "slurm", "--nodes", "1", "--gpus-per-node", "1"),
+                   refused + "asks for fpga = 1, and each node of Slurm has no such resource",
+                   refused + "asks for gpus = 2, and each node of Slurm has --gpus-per-node 1")
+
     def test_a_plan_makes_no_state(self):
         self.write("large", "x" * 100_000)
         self.write("reads.lua", 'local flow = require "flow"\n'
