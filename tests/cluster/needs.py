@@ -57,6 +57,21 @@ class Needs(cluster_place.ClusterPlace):
             self.workers["a"].terminate()
             self.exits(0, self.end(self.workers["a"]))
 
+    def test_a_call_that_asks_for_more_than_there_ever_is_fails_and_the_others_go_on(self):
+        self.write("calls.lua", '''local flow = require "flow"
+local small = flow.task("small", function() return 1 end)
+local wide = flow.task("wide", { memory = "900TiB" }, function() return 2 end)
+local caller = flow.dynamic("caller", function() return { small(), wide() } end)
+return flow.pipeline("calls", function() return { caller(), small() } end)
+''')
+        done = self.exits(1, self.flow("run", "calls.lua", "--json", "--fresh"))
+        run = self.last_json(done)
+        told = {task["name"]: (task["status"], task["attempts"]) for task in run["tasks"]}
+        self.assertEqual([told[name][0] for name in told if name.endswith("small")], ["succeeded"] * 2, done)
+        wide = [task for task in run["tasks"] if task["name"].endswith("wide")][0]
+        self.assertEqual((wide["status"], wide["attempts"]), ("failed", 0), done)
+        self.assertRegex(wide["error"], "asks for 900 TiB of memory, and this machine has .*: ask for less")
+
     def test_workers_that_are_all_there_will_be_are_not_waited_for(self):
         for needs, words in (('where = "disk == ssd"', "disk == ssd"), ("resources = { fpga = 1 }", "asks for fpga = 1"),
                              ("ranks = 2, resources = { fpga = 1 }", "fpga"), ("ranks = 2, gpus = 64", "asks for gpus = 64")):
