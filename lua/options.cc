@@ -91,9 +91,11 @@ void each_entry(const Option& option, const std::vector<std::string>& known, Rea
   lua_pushnil(L);
   while (lua_next(L, table)) {
     lua_pop(L, 1);
-    std::string name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1)
-                       : lua_isinteger(L, -1)         ? fmt::format("[{}]", lua_tointeger(L, -1))
-                                                      : kind_text(L, -1);
+    size_t size = 0;
+    const char* text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &size) : nullptr;
+    std::string name = text != nullptr        ? std::string(text, size)
+                       : lua_isinteger(L, -1) ? fmt::format("[{}]", lua_tointeger(L, -1))
+                                              : kind_text(L, -1);
     bool fits = lua_type(L, -1) == LUA_TSTRING &&
                 (known.empty() || std::find(known.begin(), known.end(), name) != known.end());
     if (!fits)

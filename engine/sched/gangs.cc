@@ -215,7 +215,8 @@ struct Running {
 
 std::vector<Running> all_running(const State& state, const std::vector<Event>& proposals) {
   std::vector<Running> all;
-  for (const auto& [id, run] : state.runs) {
+  for (const auto& entry : state.runs) {
+    const Run& run = entry.second;
     uint32_t left = run.phase_count(Phase::running);
     for (UnitId unit = 0; unit < run.units.size() && left > 0; unit++) {
       const Unit& u = run.units[unit];

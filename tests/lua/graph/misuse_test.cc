@@ -175,6 +175,8 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
        "pipeline.lua:2: task `t`: `A-B` in the option `env` is no name"},
       {"{ env = { A = true } }",
        "pipeline.lua:2: task `t`: the option `env.A` is a string, or flow.env"},
+      {"{ resources = { ['f\\0pga'] = 1 } }",
+       "pipeline.lua:2: task `t`: `f"},  // and what is behind the NUL
       {"{ seed = print }",
        "pipeline.lua:2: task `t`: the option `seed` cannot take a function at seed"},
   };
