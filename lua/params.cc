@@ -459,7 +459,9 @@ std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildReques
         names.empty() ? "the pipeline has none" : "the parameters are: " + join(names))));
   }
   std::vector<std::pair<Value, Value>> bound;
-  for (const auto& [spec, where] : pipeline.params) {
+  for (const auto& param : pipeline.params) {
+    const ParamSpec& spec = param.spec;
+    const std::string& where = param.where;
     auto problem = [&](const std::string& text) {
       errors.push_back(user_error(fmt::format("{}the parameter `{}` {}{}", where, spec.name, text,
                                               spec.help.empty() ? "" : " (" + spec.help + ")")));

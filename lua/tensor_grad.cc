@@ -361,12 +361,12 @@ int call_custom(lua_State* L) {
     push_object(L, gradient);
     for (int i = 1; i <= arguments; i++) lua_rawgeti(L, top + 1, i);
     lua_call(L, arguments + 1, LUA_MULTRET);
-    auto given = static_cast<size_t>(lua_gettop(L) - top - 1);
-    for (size_t i = given; i < count; i++)
+    auto returned = static_cast<size_t>(lua_gettop(L) - top - 1);
+    for (size_t i = returned; i < count; i++)
       if (to.wants(i))
         raise(L, fmt::format("a backward returns a gradient for each of the {} tensors, or nil, "
                              "not {} values",
-                             count, given));
+                             count, returned));
     lua_settop(L, top + 1 + static_cast<int>(count));
     for (size_t i = 0; i < count; i++) {
       int index = top + 2 + static_cast<int>(i);
