@@ -1,4 +1,5 @@
 // A worker's folder of content: what stays, what goes, and what a crash leaves.
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -144,6 +145,19 @@ TEST_CASE("only what holds what its name says is there") {
   REQUIRE(take(*store, 0).ok());
   store->drop_if_damaged(digest_of(0));
   CHECK(held(folder) == Numbers{0});
+}
+
+TEST_CASE("what the disk has no room for is refused before anything of it comes") {
+  TestFolder folder;
+  auto store = ContentStore::of_state(folder.path, nullptr);
+  std::filesystem::create_directories(folder.path + "/objects");
+  uint64_t size = std::filesystem::space(folder.path).available * 2;
+  auto incoming = store->begin(sha256("more than there is"), size);
+  REQUIRE_FALSE(incoming.ok());
+  CHECK_THAT(incoming.error().message,
+             Contains(fmt::format("content of {} bytes has no room on the disk of `{}`", size,
+                                  folder.path)));
+  CHECK(std::filesystem::is_empty(folder.path + "/objects"));
 }
 
 TEST_CASE("a head's state has no limit, and nothing of it goes") {
