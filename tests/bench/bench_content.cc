@@ -1,9 +1,11 @@
 // Content between two processes over UCX, from a folder to a folder, against the lesser of what UCX
 // itself measures on the same transport in the same run (ucx_perftest, where that is installed) and
-// SHA-256 of the same bytes; and against two threads of one process that copy and digest the same
-// file, which is what these cores can do where nobody sends anything; and sealed, as a head asks
-// for with --encrypt, against the same unsealed. The folders are in $FLOW_BENCH_DIR: on a disk,
-// which is synced, it is the disk that is measured. Usage: bench_content [MiB]   (default 256)
+// SHA-256 of the same bytes; against the same two while they run at the same time, as what comes is
+// digested while more is sent, which on few cores is less than either alone; and against two
+// threads of one process that copy and digest the same file, which is what these cores can do where
+// nobody sends anything; and sealed, as a head asks for with --encrypt, against the same unsealed.
+// The folders are in $FLOW_BENCH_DIR: on a disk, which is synced, it is the disk that is measured.
+// The CPU time is both processes'. Usage: bench_content [MiB]   (default 256)
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -90,6 +92,40 @@ Content make_object(const std::string& dir, size_t size, uint64_t seed) {
   return content;
 }
 
+/// Of this process and the far one.
+double cpu_seconds(pid_t far) {
+  double sum = 0;
+  clockid_t clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_PROCESS_CPUTIME_ID};
+  ::clock_getcpuclockid(far, &clocks[1]);
+  for (clockid_t clock : clocks) {
+    timespec now{};
+    ::clock_gettime(clock, &now);
+    sum += static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+  }
+  return sum;
+}
+
+struct Beside {
+  double puts = 0, digest = 0;  // MB/s
+};
+
+/// What ucx_perftest and a digest do while both run; nothing where the former is not installed.
+Beside beside() {
+  Beside both;
+  std::atomic<bool> is_over{false};
+  std::thread digests([&] {
+    std::string bytes(kChunkBytes, 'x');
+    double began = seconds(), count = 0;
+    for (; !is_over; count++) bytes[0] = sha256(bytes).hex()[0];
+    both.digest = count * kChunkBytes / (seconds() - began) / 1e6;
+  });
+  auto figures = perftest("ucp_am_bw", kChunkBytes, 4 * kPerftestPuts);
+  is_over = true;
+  digests.join();
+  if (figures.size() > kOverallMib) both.puts = figures[kOverallMib] * kMib;
+  return both;
+}
+
 /// Seconds until all are there; what was there before is removed.
 double fetch_seconds(Side& side, const std::string& dir, const std::vector<Content>& all) {
   for (const Content& each : all) ::unlink(object_path(dir, each.digest).c_str());
@@ -139,12 +175,16 @@ double local_rate(const std::string& from, const std::string& to, size_t mib) {
 }
 
 /// The best of some rounds of each, taken in turns: what else the machine does slows both.
-void measure(Side& near, const std::string& from, const std::string& to, size_t mib) {
+void measure(Side& near, pid_t far, const std::string& from, const std::string& to, size_t mib) {
   std::vector<Content> large{make_object(from, mib << 20, 1)}, small;
   for (uint64_t i = 0; i < kSmall; i++) small.push_back(make_object(from, kSmallBytes, i + 2));
   double rate = 0, sealed_rate = 0, small_rate = 0, digest = 0, puts = 0, local = 0;
+  double lesser = 0, cpu_s_gb = 0;
   for (int repeat = 0; repeat < kRepeats; repeat++) {
-    rate = std::max(rate, static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);
+    double cpu = cpu_seconds(far);
+    double now = static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6;
+    if (now > rate) cpu_s_gb = (cpu_seconds(far) - cpu) / static_cast<double>(mib << 20) * 1e9;
+    rate = std::max(rate, now);
     near.is_sealed = true;
     sealed_rate = std::max(sealed_rate,
                            static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);
@@ -155,12 +195,16 @@ void measure(Side& near, const std::string& from, const std::string& to, size_t 
     local = std::max(local, local_rate(large_path, to + "/copy", mib) / 1e6);
     auto figures = perftest("ucp_am_bw", kChunkBytes, kPerftestPuts);
     if (figures.size() > kOverallMib) puts = std::max(puts, figures[kOverallMib] * kMib);
+    Beside both = beside();
+    lesser = std::max(lesser, std::min(both.puts, both.digest));
   }
   bool is_digest = puts == 0 || digest < puts;
   figure("content_mb_s", rate, is_digest ? "sha256" : "ucx_perftest", is_digest ? digest : puts);
   if (puts > 0)
     figure("content_mb_s", rate, is_digest ? "ucx_perftest" : "sha256", is_digest ? puts : digest);
+  if (lesser > 0) figure("content_mb_s", rate, "the_lesser_at_once", lesser);
   figure("content_mb_s", rate, "copy_and_digest", local);
+  figure("content_cpu_s_gb", cpu_s_gb, "sha256", 1e3 / digest);
   figure("sealed_content_mb_s", sealed_rate, "content", rate);
   figure("small_pieces_s", small_rate, "sha256", digest * 1e6 / kSmallBytes);
   if (puts == 0) fmt::print("# ucx_perftest is not installed (ucx-utils)\n");
@@ -184,7 +228,7 @@ int run(const std::string& program, size_t mib) {
   pid_t pid = 0;
   if (::posix_spawn(&pid, self.c_str(), nullptr, nullptr, argv, environ) != 0) return 1;
   near->up.get_future().wait();
-  measure(*near, from.path(), to.path(), mib);
+  measure(*near, pid, from.path(), to.path(), mib);
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
   near->down.get_future().wait();
