@@ -56,7 +56,7 @@ class Wait {
 };
 
 struct HeadArguments {
-  std::string listen = kListenDefault, secret_file;
+  std::string listen = kListenDefault, secret_file, lost_after;
   int32_t jobs = 0;
   std::vector<std::string> resources;
   bool encrypt = false;
@@ -69,6 +69,7 @@ int lead(const Session& session, const HeadArguments& arguments) {
   options.resources = resources_of(arguments.resources);
   options.secret_file = arguments.secret_file;
   options.encrypt = arguments.encrypt;
+  options.lost_after_ms = lost_after_of(arguments.lost_after);
   Wait wait;
   Engine engine(options);
   if (!engine.is_writer()) {
@@ -293,6 +294,7 @@ void add_head(CLI::App& app, Session& session) {
   add_resource_option(verb, arguments->resources);
   verb->add_flag("--encrypt", arguments->encrypt,
                  "seal content between head and workers, so that nobody reads it on the way");
+  add_lost_after_option(verb, arguments->lost_after);
   verb->callback([&session, arguments] {
     session.action = [&session, arguments] { return lead(session, *arguments); };
   });

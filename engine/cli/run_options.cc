@@ -93,6 +93,26 @@ void add_workers_option(CLI::App* verb, RunArguments& arguments) {
       ->check(whole_number("--workers", 1, kWorkersMax));
   verb->add_flag("--encrypt", arguments.encrypt,
                  "seal content between these workers, or those of --on slurm, and this machine");
+  add_lost_after_option(verb, arguments.lost_after);
+}
+
+void add_lost_after_option(CLI::App* verb, std::string& lost_after) {
+  verb->add_option("--lost-after", lost_after,
+                   "a worker that said nothing for so long is lost, and its work goes on elsewhere "
+                   "(10s)")
+      ->type_name("TIME")
+      ->check(not_empty("--lost-after"));
+}
+
+int64_t lost_after_of(const std::string& text) {
+  if (text.empty()) return EngineOptions().lost_after_ms;
+  int64_t ms = parse_duration("--lost-after", text);
+  if (ms < kLostAfterMsMin || ms > kLostAfterMsMax)
+    fail("--lost-after is from " + format_duration(kLostAfterMsMin) + " to " +
+         format_duration(kLostAfterMsMax) + ", not `" + text +
+         "`: a worker that is busy or far is heard ten times within it. Write for example "
+         "`--lost-after 30s`.");
+  return ms;
 }
 
 void add_watch_options(CLI::App* verb, Session& session, RunArguments& arguments) {

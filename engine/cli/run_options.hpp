@@ -16,7 +16,7 @@ struct RunArguments {
   std::string params_file, name, out, serve_for, grace;
   int32_t jobs = 0, workers = 0;
   bool fresh = false, fail_fast = false, encrypt = false;
-  std::string on, elastic, idle, listen;
+  std::string on, elastic, idle, listen, lost_after;
   SlurmOptions slurm;
 };
 
@@ -26,6 +26,9 @@ void add_resource_option(CLI::App* verb, std::vector<std::string>& resources);
 /// Checked and converted; what is wrong ends with exit 2.
 std::vector<std::pair<std::string, double>> resources_of(const std::vector<std::string>& texts);
 void add_workers_option(CLI::App* verb, RunArguments& arguments);
+/// For the head of a cluster. Checked and converted; what is wrong ends with exit 2.
+void add_lost_after_option(CLI::App* verb, std::string& lost_after);
+int64_t lost_after_of(const std::string& text);
 void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --nodes --elastic …
 void add_watch_options(CLI::App* verb, Session& session,
                        RunArguments& arguments);  // --serve-for --grace --quiet

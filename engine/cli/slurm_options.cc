@@ -88,6 +88,11 @@ EngineOptions engine_options(const Session& session, const RunArguments& argumen
     fail(
         "--encrypt is for workers that this process leads: add --workers N or --on slurm. A head "
         "that is there already takes it when it is started: `flow head --encrypt`.");
+  options.lost_after_ms = lost_after_of(arguments.lost_after);
+  if (!arguments.lost_after.empty() && arguments.workers == 0 && arguments.on.empty())
+    fail(
+        "--lost-after is for workers that this process leads: add --workers N or --on slurm. A "
+        "head that is there already takes it when it is started: `flow head --lost-after`.");
   if (arguments.on.empty()) {
     refuse_without_slurm(arguments);
     return options;

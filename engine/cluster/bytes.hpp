@@ -39,6 +39,7 @@ class Bytes {
   }
   std::string_view text() { return take(number<uint8_t>()); }
   bool failed() const { return failed_; }
+  bool is_empty() const { return rest_.empty(); }
 
  private:
   std::string_view rest_;

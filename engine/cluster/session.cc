@@ -13,6 +13,9 @@ namespace {
 
 constexpr int64_t kDayMs = 86'400'000;
 constexpr int kRttWeight = 8;  // a new measurement counts an eighth
+// Of the time after which a peer is lost; never slower than for ten seconds.
+constexpr int64_t kHeartbeatsPerLoss = 10, kSuspectTenths = 3;
+constexpr int64_t kHeartbeatMsMax = 1'000;
 
 std::string seconds(int64_t us) { return fmt::format("{:.1f} s", static_cast<double>(us) / 1e6); }
 
@@ -36,6 +39,12 @@ Status check(const SessionOptions& options) {
         options.suspect_after_ms, options.lost_after_ms, options.heartbeat_ms,
         options.handshake_ms));
   return {};
+}
+
+void set_lost_after(SessionOptions& options, int64_t lost_after_ms) {
+  options.lost_after_ms = lost_after_ms;
+  options.heartbeat_ms = std::min(kHeartbeatMsMax, lost_after_ms / kHeartbeatsPerLoss);
+  options.suspect_after_ms = kSuspectTenths * options.heartbeat_ms;
 }
 
 Session::Session(const SessionOptions& options, std::string address, int64_t now_us, Outcome& out)
@@ -108,7 +117,7 @@ void Session::on_sealed(std::string_view frame, Outcome& out) {
       out.events.emplace_back(Message{std::move(message)});
       return;
     case Frame::heartbeat:
-      if (take_heartbeat(message)) return;
+      if (take_heartbeat(message, out)) return;
       break;
     case Frame::goodbye:
       return finish(EndKind::left, line_of(message), out);
@@ -121,21 +130,24 @@ void Session::on_sealed(std::string_view frame, Outcome& out) {
          out);
 }
 
-// Ours is [stamp, the peer's newest stamp, how long ago that came]: who hears it knows how long its
-// own stamp was on the way, there and back.
+// Ours is [stamp, the peer's newest stamp, how long ago that came, lost_after_ms]: who hears it
+// knows how long its own stamp was on the way, there and back.
 void Session::send_heartbeat(Outcome& out) {
   std::string heartbeat;
   put_number(heartbeat, static_cast<uint64_t>(time_us_));
   put_number(heartbeat, static_cast<uint64_t>(their_stamp_));
   put_number(heartbeat, static_cast<uint64_t>(time_us_ - their_stamp_at_us_));
+  put_number(heartbeat, static_cast<uint64_t>(options_.lost_after_ms));
   put_sealed(Frame::heartbeat, heartbeat, out);
   next_heartbeat_us_ = time_us_ + options_.heartbeat_ms * 1000;
 }
 
-bool Session::take_heartbeat(std::string_view heartbeat) {
+bool Session::take_heartbeat(std::string_view heartbeat, Outcome& out) {
   Bytes in(heartbeat);
   auto stamp = in.number<uint64_t>(), ours = in.number<uint64_t>(), held = in.number<uint64_t>();
   if (in.failed()) return false;
+  bool is_followed = peer_.role == Role::head && !in.is_empty();  // an older head tells nothing
+  if (is_followed && !follow_head(in.number<uint64_t>(), out)) return false;
   their_stamp_ = static_cast<int64_t>(stamp);
   their_stamp_at_us_ = time_us_;
   auto now = static_cast<uint64_t>(time_us_);
@@ -143,6 +155,18 @@ bool Session::take_heartbeat(std::string_view heartbeat) {
   auto rtt_us = static_cast<int64_t>(now - ours - held);
   int64_t before = counters_.rtt_us.value_or(rtt_us);
   counters_.rtt_us = before + (rtt_us - before) / kRttWeight;
+  return true;
+}
+
+bool Session::follow_head(uint64_t lost_after_ms, Outcome& out) {
+  if (lost_after_ms == static_cast<uint64_t>(options_.lost_after_ms)) return true;
+  if (lost_after_ms > static_cast<uint64_t>(kDayMs)) return false;
+  SessionOptions as_head = options_;
+  set_lost_after(as_head, static_cast<int64_t>(lost_after_ms));
+  if (!check(as_head).ok()) return false;
+  options_ = as_head;
+  next_heartbeat_us_ = std::min(next_heartbeat_us_, time_us_ + options_.heartbeat_ms * 1000);
+  out.events.emplace_back(Patience{options_.lost_after_ms});
   return true;
 }
 

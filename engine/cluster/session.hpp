@@ -5,7 +5,8 @@
 //
 // Nothing but the two frames of the handshake is taken before the peer is proven; what is wrong in
 // any way ends the session, and nothing comes from it after that. Heartbeats go both ways: a peer
-// that says nothing for some time is suspect, then lost, be it stopped, dead or cut off.
+// that says nothing for some time is suspect, then lost, be it stopped, dead or cut off. How long
+// that is a head decides for both sides, and says in its heartbeats.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -38,6 +39,8 @@ struct SessionOptions {
 
 /// A user's mistake in them.
 Status check(const SessionOptions& options);
+/// A peer is lost after so long; heartbeats and suspicion come soon enough for that.
+void set_lost_after(SessionOptions& options, int64_t lost_after_ms);
 
 /// Who is at the other end. With a secret it is proven that the peer holds it, and that it says
 /// this of itself; not that it is the node of that name.
@@ -68,11 +71,15 @@ struct Suspected {
   std::string why;
 };
 struct HeardAgain {};
+/// The peer is a head, for whom lost_after_ms is another than it was here: it is this from now on.
+struct Patience {
+  int64_t lost_after_ms = 0;
+};
 struct Ended {
   EndKind kind = EndKind::ended;
   Error why;
 };
-using SessionEvent = std::variant<Opened, Message, Suspected, HeardAgain, Ended>;
+using SessionEvent = std::variant<Opened, Message, Suspected, HeardAgain, Patience, Ended>;
 
 /// What came of a step: frames to be sent in this order, then what is to be told in this one.
 struct Outcome {
@@ -117,7 +124,8 @@ class Session {
   void on_hello(std::string_view frame, Outcome& out);
   void on_proof(std::string_view frame, Outcome& out);
   void on_sealed(std::string_view frame, Outcome& out);
-  bool take_heartbeat(std::string_view heartbeat);
+  bool take_heartbeat(std::string_view heartbeat, Outcome& out);
+  bool follow_head(uint64_t lost_after_ms, Outcome& out);
   void look_at_silence(Outcome& out);
   void send_heartbeat(Outcome& out);
   void put(std::string frame, Outcome& out);

@@ -170,6 +170,8 @@ void SessionLink::tell_events(std::unique_lock<std::mutex>& lock) {
 void SessionLink::tell(SessionEvent& event) {
   if (auto* opened = std::get_if<Opened>(&event)) return tell_opened(opened->peer);
   if (auto* ended = std::get_if<Ended>(&event)) return tell_ended(*ended);
+  if (auto* patience = std::get_if<Patience>(&event))
+    link()->be_patient(patience->lost_after_ms + kLinkAfterSessionMs);
   if (!user_) return;
   if (auto* message = std::get_if<Message>(&event)) user_->on_message(std::move(message->bytes));
   if (auto* suspected = std::get_if<Suspected>(&event)) user_->on_suspect(suspected->why);

@@ -17,6 +17,8 @@ namespace flow::cluster {
 
 /// What was sent before a goodbye has so long to go.
 constexpr int64_t kGoodbyeMs = 1'000;
+/// A link takes so much longer than its session to give up a peer that hangs.
+constexpr int64_t kLinkAfterSessionMs = 1'000;
 
 /// What a session tells: one call at a time, on the transport's thread, the ticker's, or that of
 /// who ended it. Who is told must not block, and may call the session.

@@ -29,11 +29,16 @@ std::optional<Result<cluster::Source>> inline_content(Driver& driver, const Dige
 }  // namespace
 
 Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOptions& options) {
+  if (options.lost_after_ms < kLostAfterMsMin || options.lost_after_ms > kLostAfterMsMax)
+    return user_error(fmt::format(
+        "a worker can't count as lost after {} ms of silence: it is {} ms at least, and {} at most",
+        options.lost_after_ms, kLostAfterMsMin, kLostAfterMsMax));
   std::unique_ptr<Cluster> made(new Cluster(driver));
   std::string path =
       options.secret_file.empty() ? secret_path(options.state_dir) : options.secret_file;
   auto session = session_options(cluster::Role::head, machine_name(), path, true);
   FLOW_TRY(session);
+  cluster::set_lost_after(*session, options.lost_after_ms);
   driver.inspect([&](const core::State& state, Resolver&) { session->epoch = state.epoch; });
   auto transport = transport_for(options.listen, *session);
   FLOW_TRY(transport);

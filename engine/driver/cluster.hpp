@@ -24,9 +24,10 @@ constexpr int64_t kRejoinMs = 700;
 
 struct ClusterOptions {
   std::string state_dir;
-  std::string listen;         // "HOST:PORT"
-  std::string secret_file;    // "": the state's own
-  bool encrypt = false;       // content goes sealed
+  std::string listen;       // "HOST:PORT"
+  std::string secret_file;  // "": the state's own
+  bool encrypt = false;     // content goes sealed
+  int64_t lost_after_ms = 10'000;
   int64_t adopt_ms = 30'000;  // workers of an engine that died have so long to come to this one
 };
 

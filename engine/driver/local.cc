@@ -88,6 +88,7 @@ Status LocalEngine::lead(const std::string& dir) {
   cluster.listen = listen->first;
   cluster.secret_file = options_.secret_file;
   cluster.encrypt = options_.encrypt;
+  cluster.lost_after_ms = options_.lost_after_ms;
   // Its own workers died with it.
   cluster.adopt_ms = options_.listen.empty() && !options_.slurm ? 0 : options_.adopt_ms;
   auto started = Cluster::start(*driver_, cluster);

@@ -7,6 +7,7 @@
 #include "engine/base/address.hpp"
 #include "engine/cluster/nodes/messages.hpp"
 #include "engine/cluster/secret.hpp"
+#include "engine/cluster/session_link.hpp"
 #include "flow/flow.hpp"
 #include "transports/ucx/ucx.hpp"
 
@@ -42,7 +43,7 @@ Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
   auto parsed = parse_address(address);
   FLOW_TRY(parsed);
   TransportOptions options;
-  options.deadline_ms = session.lost_after_ms + session.heartbeat_ms;
+  options.deadline_ms = session.lost_after_ms + cluster::kLinkAfterSessionMs;
   if (session.secret)
     options.key = cluster::keyed_hash(*session.secret, {"flow door key, 1"}).view();
   return make_ucx_transport(options, is_loopback(parsed->host));

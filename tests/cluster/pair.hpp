@@ -82,6 +82,8 @@ inline std::string words_of(const SessionEvent& event) {
            opened->peer.version + " " + std::to_string(opened->peer.epoch) +
            (opened->peer.is_proven ? " proven" : " unproven");
   if (auto* message = std::get_if<Message>(&event)) return "message " + message->bytes;
+  if (auto* patience = std::get_if<Patience>(&event))
+    return "lost after " + std::to_string(patience->lost_after_ms) + " ms";
   if (auto* suspected = std::get_if<Suspected>(&event)) return "suspected: " + suspected->why;
   if (auto* ended = std::get_if<Ended>(&event))
     return std::string(kKinds[static_cast<int>(ended->kind)]) + ": " + ended->why.message;

@@ -233,6 +233,47 @@ TEST_CASE("a side that sends and is not heard is lost too: a partition with data
   CHECK_THAT(pair.head.news().back(), StartsWith("lost: nothing was heard from node `w1`"));
 }
 
+TEST_CASE("a head says for both sides how long a silence may be") {
+  for (int64_t ms : {2'000, 60'000}) {
+    SessionOptions head = options_of(Role::head);
+    set_lost_after(head, ms);
+    Pair pair(head, options_of(Role::worker));
+    pair.deliver();
+    CHECK(pair.head.news().size() == 1);
+    CHECK(pair.worker.news() ==
+          News{"opened head h1 0.1.0 41 proven", "lost after " + std::to_string(ms) + " ms"});
+    pair.live(120'000);
+    CHECK(pair.head.news().empty());
+    CHECK(pair.worker.news().empty());
+    auto silence = [&] { pair.worker.sent.clear(), pair.head.sent.clear(); };
+    pair.live(ms - 1'100, silence);
+    CHECK(pair.head.session->is_open());
+    CHECK(pair.worker.session->is_open());
+    pair.live(1'200, silence);
+    CHECK_THAT(pair.head.news().back(), StartsWith("lost: nothing was heard from node `w1`"));
+    CHECK_THAT(pair.worker.news().back(), StartsWith("lost: nothing was heard from node `h1`"));
+  }
+}
+
+TEST_CASE("a worker's word on how long a silence may be counts for nothing") {
+  SessionOptions worker = options_of(Role::worker);
+  set_lost_after(worker, 2'000);
+  Pair pair(options_of(Role::head), worker);
+  pair.deliver();
+  CHECK(pair.head.news() == News{"opened worker w1 0.1.0 42 proven"});
+  CHECK(pair.worker.news() == News{"opened head h1 0.1.0 41 proven", "lost after 10000 ms"});
+}
+
+TEST_CASE("a head that bears no silence at all is not followed") {
+  SessionOptions head = options_of(Role::head);
+  head.heartbeat_ms = 1, head.suspect_after_ms = 2, head.lost_after_ms = 9;
+  Pair pair(head, options_of(Role::worker));
+  pair.move(pair.head, pair.worker);
+  pair.move(pair.worker, pair.head);
+  pair.move(pair.head, pair.worker);
+  CHECK_THAT(pair.worker.news().back(), StartsWith("damaged: the session with node `h1`"));
+}
+
 TEST_CASE("what nobody sealed does not count as heard") {
   Pair pair;
   pair.open();

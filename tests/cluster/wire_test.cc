@@ -41,12 +41,28 @@ TEST_CASE("a worker that follows the description alone has a session") {
   std::string opened;
   REQUIRE(opener.open(head.sent.back(), opened));
   CHECK(head.sent.back()[0] == 4);
-  CHECK(opened == std::string("\1\0\0\0\0\0\0\0", 8) + std::string(8, '\0') +
-                      std::string("\1\0\0\0\0\0\0\0", 8));
-  head.frame(sealer.seal(4, opened), 0);
+  std::string heartbeat = std::string("\1\0\0\0\0\0\0\0", 8) + std::string(8, '\0') +
+                          std::string("\1\0\0\0\0\0\0\0", 8);
+  // The first version's ended here.
+  CHECK(opened == heartbeat + std::string("\x10\x27\0\0\0\0\0\0", 8));
+  head.frame(sealer.seal(4, heartbeat), 0);
   head.frame(sealer.seal(3, "ready"), 0);
   head.frame(sealer.seal(5, "bye"), 0);
   CHECK(head.news() == News{"message ready", "left: node `w1` at 10.0.0.2:41 (tcp) has left: bye"});
+}
+
+TEST_CASE("a head of the first version, which says nothing of its patience, is followed in none") {
+  Handshake head({1, 1, "0.1.0", 3, Role::head, true, 1, "h", "", ""}, secret_of(7));
+  End worker(options_of(Role::worker), "x:1");
+  worker.frame(head.hello(), 0);
+  REQUIRE(head.take_hello(worker.sent.front()).ok());
+  Sealer sealer(head.keys().seal_out);
+  worker.frame(head.proof(sealer.header()), 0);
+  worker.news();
+  worker.frame(sealer.seal(4, std::string(24, '\1')), 0);
+  CHECK(worker.news().empty());
+  worker.frame(sealer.seal(4, std::string(24, '\1') + std::string("\x70\x17\0\0\0\0\0\0", 8)), 0);
+  CHECK(worker.news() == News{"lost after 6000 ms"});
 }
 
 TEST_CASE("who has all that was said and the secret still lacks the keys of the session") {

@@ -43,6 +43,7 @@ class InprocLink final : public Link {
   void put(uint64_t tag, Region from, std::function<void(Status)> done) override {
     connection_->put(side_, tag, from, std::move(done));
   }
+  void be_patient(int64_t deadline_ms) override { connection_->be_patient(side_, deadline_ms); }
   void close(int64_t flush_ms) override { connection_->close(side_, flush_ms); }
   std::string description() const override { return connection_->description(side_); }
 
@@ -234,6 +235,11 @@ void Connection::give_up(int side, uint64_t tag) {
     done(environment_error("nobody waits for the put any more"));
   });
   ends_[side].expected.erase(found);
+}
+
+void Connection::be_patient(int side, int64_t deadline_ms) {
+  std::lock_guard lock(mutex_);
+  ends_[side].deadline_us = deadline_ms * kUsPerMs;
 }
 
 void Connection::close(int side, int64_t flush_ms) {

@@ -253,11 +253,11 @@ bool Channel::look(int64_t now_us) {
                     !receives_.empty() || !arriving_.empty();
   if (!is_waiting || is_moving_ || began_us_ == 0) began_us_ = now_us;
   is_moving_ = false;
-  if (is_waiting && now_us - began_us_ > net_.options.deadline_ms * kUsPerMs) {
+  if (is_waiting && now_us - began_us_ > deadline_ms_ * kUsPerMs) {
     fail(fmt::format("{} {} for {} ms", address_,
                      state_ == State::up && has_greeted_ ? "has taken nothing of what was sent"
                                                          : "has not answered",
-                     net_.options.deadline_ms));
+                     deadline_ms_));
   }
   return is_waiting;
 }

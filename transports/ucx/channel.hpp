@@ -68,13 +68,15 @@ struct Message {
 /// an endpoint that it has news of is found broken before it comes to that.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  Channel(Net& net, std::string address) : net_(net), address_(std::move(address)) {}
+  Channel(Net& net, std::string address)
+      : net_(net), address_(std::move(address)), deadline_ms_(net.options.deadline_ms) {}
 
   void connect(const SocketAddress& address);
   void accept(ucp_listener_h listener, ucp_conn_request_h request);
   void set_handler(std::shared_ptr<LinkHandler> handler) { handler_ = std::move(handler); }
   void send(std::string frame);
   void put(uint64_t tag, Region from, std::function<void(Status)> done);
+  void be_patient(int64_t deadline_ms) { deadline_ms_ = deadline_ms; }
   void close(int64_t flush_ms);
   void fail(const std::string& why);
   /// Where it connects to nobody answers, or one who refuses it (a user's error).
@@ -148,6 +150,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   Net& net_;
   const std::string address_;
+  int64_t deadline_ms_;
   State state_ = State::opening;
   std::shared_ptr<LinkHandler> handler_;
   ucp_ep_h endpoint_ = nullptr;

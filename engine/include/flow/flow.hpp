@@ -54,6 +54,9 @@ struct SlurmRequest {
   std::string command, script;
 };
 
+/// A head can bear the silence of its workers no shorter, and no longer.
+constexpr int64_t kLostAfterMsMin = 2'000, kLostAfterMsMax = 86'400'000;
+
 struct EngineOptions {
   std::string
       state{};       ///< folder; "" is $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow
@@ -79,6 +82,9 @@ struct EngineOptions {
   std::string secret_file{};
   /// Large content between the machines goes sealed, so that nobody reads it on the way.
   bool encrypt = false;
+  /// Who said nothing for so long is lost: a worker to the head, which tells it to its workers and
+  /// clients, so that the head is to them. One that is killed is lost within a second.
+  int64_t lost_after_ms = 10'000;
   std::string program{};      ///< path of `flow`, for the workers; "" looks beside the executor
   int64_t adopt_ms = 30'000;  ///< workers of an engine that died have so long to come to this one
 };
