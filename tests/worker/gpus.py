@@ -132,6 +132,16 @@ local plain = flow.task("plain", look)
         self.machine(ONE + "fabric x 5\n")
         self.assertIn("fabric " + "78" * 16 + "/5", self.good("doctor").out)
 
+    def test_the_node_that_a_gpu_hangs_on_is_the_kernels(self):
+        self.machine(TWO + "gpu GPU-cc33 1 A\ngpu GPU-dd44 1 B\n")
+        for pci, node in ("f0", 1), ("f1", 0), ("f2", -1):
+            os.makedirs(self.path("sys", "bus", "pci", "devices", "0000:%s:00.0" % pci))
+            self.write("sys/bus/pci/devices/0000:%s:00.0/numa_node" % pci, "%d\n" % node)
+        [node] = self.good("worker", "--show", "--json", FLOW_SYSFS=self.path("sys")).lines()
+        self.assertEqual([gpu["numa"] for gpu in node["gpus"]], [1, 0, None, None])
+        shown = self.good("worker", "--show", FLOW_SYSFS=self.path("sys")).out
+        self.assertEqual([line.split("NUMA node ")[1] for line in shown.splitlines() if "NUMA" in line], ["1", "0"])
+
     def test_doctor_tells_what_gpus_are_used_with(self):
         def libraries(**env):
             lines = {line["check"]: line for line in self.good("doctor", "--json", **env).lines()}
