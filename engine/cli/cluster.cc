@@ -149,6 +149,7 @@ void print_node(const NodeInfo& node) {
   for (const Gpu& gpu : node.gpus)
     print_line("gpu     " + gpu.uuid + "  " + gpu.name + "  " +
                format_bytes(static_cast<uint64_t>(gpu.memory_bytes)) +
+               (gpu.is_mig ? "  MIG instance of GPU " + std::to_string(gpu.index) : "") +
                (gpu.numa < 0 ? "" : "  NUMA node " + std::to_string(gpu.numa)) +
                (gpu.nvlink < 0 ? "" : "  NVLink " + std::to_string(gpu.nvlink)) +
                (gpu.fabric.empty() ? "" : "  fabric " + gpu.fabric));
@@ -232,12 +233,40 @@ std::string resources_text(const NodeInfo& node) {
   return text;
 }
 
+/// "1.5/2 GPUs"
+std::string gpus_text(const NodeInfo& node) {
+  if (node.gpus.empty()) return "";
+  std::string all = plural(node.gpus.size(), "GPU");
+  if (node.gpu_uses.empty()) return all;
+  double used = 0;
+  for (const GpuUse& use : node.gpu_uses) used += use.used;
+  return number_text(used) + "/" + all;
+}
+
+/// "GPU 0  NVIDIA H200  GPU-a  0.5/1, 10.0 GiB/140.0 GiB: RUN TASK, RUN TASK", a line each.
+std::vector<std::vector<std::string>> gpu_rows(const NodeInfo& node) {
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < node.gpu_uses.size(); i++) {
+    const Gpu& gpu = node.gpus.at(i);
+    const GpuUse& use = node.gpu_uses[i];
+    std::string text = use.used == 0 ? "free" : number_text(use.used) + "/1";
+    if (use.memory_used_bytes > 0)
+      text += ", " + format_bytes(static_cast<uint64_t>(use.memory_used_bytes)) + "/" +
+              format_bytes(static_cast<uint64_t>(gpu.memory_bytes));
+    for (size_t task = 0; task < use.tasks.size(); task++)
+      text += (task == 0 ? ": " : ", ") + use.tasks[task];
+    rows.push_back({(gpu.is_mig ? "MIG of GPU " : "GPU ") + std::to_string(gpu.index), gpu.name,
+                    gpu.uuid, text});
+  }
+  return rows;
+}
+
 std::vector<std::string> row_of(const NodeInfo& node) {
   return {node.name.empty() ? "(head)" : node.name,
           node.status,
           number_text(node.cpus_used) + "/" + number_text(node.cpus) + " CPUs",
           format_bytes(static_cast<uint64_t>(node.memory_bytes)),
-          node.gpus.empty() ? "" : plural(node.gpus.size(), "GPU"),
+          gpus_text(node),
           resources_text(node),
           node.address};
 }
@@ -253,7 +282,7 @@ std::string moved_text(const NodeInfo& node) {
   return text.empty() ? "" : "content: " + text.substr(2);
 }
 
-/// A line a machine, and below it what runs there.
+/// A line a machine, and below it what runs there and who has its GPUs.
 int list_nodes(const Session& session) {
   ClusterInfo cluster = cluster_info(session.engine());
   std::vector<std::vector<std::string>> rows;
@@ -269,6 +298,8 @@ int list_nodes(const Session& session) {
   for (size_t i = 0; std::getline(lines, line); i++) {
     print_line(line);
     for (const std::string& task : cluster.nodes[i].tasks) print_line("    " + task);
+    std::istringstream gpus(table(gpu_rows(cluster.nodes[i])));
+    for (std::string gpu; std::getline(gpus, gpu);) print_line("    " + gpu);
     std::string moved = moved_text(cluster.nodes[i]);
     if (!moved.empty()) print_line("    " + moved);
   }

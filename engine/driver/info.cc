@@ -70,6 +70,27 @@ const char* status_of(const core::Host& host) {
   return host.is_up ? "up" : "away";
 }
 
+/// How much of each is taken; who has it is yet to come.
+std::vector<GpuUse> gpu_uses_of(const core::Host& host) {
+  std::vector<GpuUse> uses;
+  for (size_t i = 0; i < host.info.gpus.size(); i++) {
+    const core::GpuRoom& room = host.room.gpus[i];
+    GpuUse use;
+    use.used = (kWholeGpuMilli - room.milli_free) / 1000.0;
+    use.memory_used_bytes = host.info.gpus[i].memory_bytes - room.memory_free_bytes;
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+void add_task(NodeInfo& node, const std::string& task, const std::vector<std::string>& gpus) {
+  node.tasks.push_back(task);
+  for (const std::string& uuid : gpus) {
+    auto gpu = core::find_gpu(node.gpus, uuid);
+    if (gpu && *gpu < node.gpu_uses.size()) node.gpu_uses[*gpu].tasks.push_back(task);
+  }
+}
+
 }  // namespace
 
 std::vector<NodeInfo> nodes_of(const core::State& state) {
@@ -83,6 +104,7 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
       node.cpus_used = (host.info.cpus_milli - host.room.cpus_free_milli) / 1000.0;
     node.memory_bytes = host.info.memory_bytes;
     node.gpus = host.info.gpus;
+    if (!host.is_lost()) node.gpu_uses = gpu_uses_of(host);
     node.labels = host.info.labels;
     node.resources = numbers_of(host.info.named);
     Amounts used = host.info.named;
@@ -97,8 +119,8 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
       if (u.phase != core::Phase::running) continue;
       std::string name = id + " " + Resolver::unit_name(run, unit);
       uint32_t rank = 0;
-      core::for_each_rank(u, [&](core::HostId host, const auto&) {
-        nodes[host].tasks.push_back(rank == 0 ? name : name + " rank " + std::to_string(rank));
+      core::for_each_rank(u, [&](core::HostId host, const auto& gpus) {
+        add_task(nodes[host], rank == 0 ? name : name + " rank " + std::to_string(rank), gpus);
         rank++;
       });
     }

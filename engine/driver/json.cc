@@ -66,28 +66,40 @@ std::string moved_json(const MovedContent& moved) {
   return fmt::format(R"({{"pieces":{},"bytes":{}}})", moved.pieces, moved.bytes);
 }
 
+std::string listed_json(const std::vector<std::string>& texts) {
+  std::string listed;
+  for (const std::string& text : texts) listed += (listed.empty() ? "" : ",") + quoted(text);
+  return listed;
+}
+
+std::string json_of(const Gpu& gpu, const GpuUse* use) {
+  std::string json = fmt::format(
+      R"({{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{})",
+      text_or_null(gpu.uuid), quoted(gpu.name), gpu.memory_bytes, number_or_null(gpu.numa),
+      gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric));
+  if (use != nullptr)
+    json += fmt::format(R"(,"used":{},"memory_used":{},"tasks":[{}])", use->used,
+                        use->memory_used_bytes, listed_json(use->tasks));
+  return json + "}";
+}
+
 }  // namespace
 
 std::string NodeInfo::json() const {
   std::string listed;
-  for (const Gpu& gpu : gpus) {
-    listed += fmt::format(
-        R"({}{{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{}}})",
-        listed.empty() ? "" : ",", text_or_null(gpu.uuid), quoted(gpu.name), gpu.memory_bytes,
-        number_or_null(gpu.numa), gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric));
-  }
-  std::string named, running, amounts, amounts_used;
+  for (size_t i = 0; i < gpus.size(); i++)
+    listed += (i == 0 ? "" : ",") + json_of(gpus[i], i < gpu_uses.size() ? &gpu_uses[i] : nullptr);
+  std::string named, amounts, amounts_used;
   for (const auto& [label, value] : labels)
     named += fmt::format("{}{}:{}", named.empty() ? "" : ",", quoted(label), quoted(value));
   for (const auto& [name, amount] : resources)
     amounts += fmt::format("{}{}:{}", amounts.empty() ? "" : ",", quoted(name), amount);
   for (const auto& [name, amount] : resources_used)
     amounts_used += fmt::format("{}{}:{}", amounts_used.empty() ? "" : ",", quoted(name), amount);
-  for (const std::string& task : tasks) running += (running.empty() ? "" : ",") + quoted(task);
   return fmt::format(
       R"({{"node":{},"status":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"resources":{{{}}},"resources_used":{{{}}},"tasks":[{}],"content":{{"from_head":{},"from_workers":{},"to_workers":{}}}}})",
       text_or_null(name), quoted(status), text_or_null(address), cpus, cpus_used, memory_bytes,
-      listed, named, amounts, amounts_used, running, moved_json(from_head),
+      listed, named, amounts, amounts_used, listed_json(tasks), moved_json(from_head),
       moved_json(from_workers), moved_json(to_workers));
 }
 

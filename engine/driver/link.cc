@@ -229,21 +229,31 @@ MovedContent moved_from_value(const Value* value) {
   return {static_cast<uint64_t>(list[0].as_integer()), static_cast<uint64_t>(list[1].as_integer())};
 }
 
+Value gpu_to_value(const Gpu& gpu) {
+  return Value::map({{"index", int64_t{gpu.index}},
+                     {"uuid", gpu.uuid},
+                     {"name", gpu.name},
+                     {"memory", gpu.memory_bytes},
+                     {"numa", int64_t{gpu.numa}},
+                     {"is_mig", gpu.is_mig},
+                     {"nvlink", int64_t{gpu.nvlink}},
+                     {"fabric", gpu.fabric}});
+}
+
+Value use_to_value(const GpuUse& use) {
+  return Value::map({{"used", use.used},
+                     {"memory_used", use.memory_used_bytes},
+                     {"tasks", strings_to_value(use.tasks)}});
+}
+
 }  // namespace
 
 Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
   std::vector<Value> items;
   for (const NodeInfo& node : nodes) {
-    std::vector<Value> gpus;
-    for (const Gpu& gpu : node.gpus)
-      gpus.push_back(Value::map({{"index", int64_t{gpu.index}},
-                                 {"uuid", gpu.uuid},
-                                 {"name", gpu.name},
-                                 {"memory", gpu.memory_bytes},
-                                 {"numa", int64_t{gpu.numa}},
-                                 {"is_mig", gpu.is_mig},
-                                 {"nvlink", int64_t{gpu.nvlink}},
-                                 {"fabric", gpu.fabric}}));
+    std::vector<Value> gpus, uses;
+    for (const Gpu& gpu : node.gpus) gpus.push_back(gpu_to_value(gpu));
+    for (const GpuUse& use : node.gpu_uses) uses.push_back(use_to_value(use));
     items.push_back(Value::map({{"name", node.name},
                                 {"status", node.status},
                                 {"address", node.address},
@@ -251,6 +261,7 @@ Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
                                 {"cpus_used", node.cpus_used},
                                 {"memory", node.memory_bytes},
                                 {"gpus", Value::list(std::move(gpus))},
+                                {"gpu_uses", Value::list(std::move(uses))},
                                 {"labels", pairs_to_value(node.labels)},
                                 {"resources", amounts_to_value(node.resources)},
                                 {"resources_used", amounts_to_value(node.resources_used)},
@@ -287,6 +298,11 @@ Gpu gpu_from_value(const Value& value) {
   return gpu;
 }
 
+GpuUse use_from_value(const Value& value) {
+  return {number_field(value, "used"), integer_field(value, "memory_used"),
+          strings_from_value(value.find("tasks"))};
+}
+
 }  // namespace
 
 std::vector<NodeInfo> nodes_from_value(const Value& value) {
@@ -303,6 +319,9 @@ std::vector<NodeInfo> nodes_from_value(const Value& value) {
     const Value* gpus = item.find("gpus");
     if (gpus != nullptr && gpus->kind() == Value::Kind::table)
       for (const Value& gpu : gpus->as_table().list) node.gpus.push_back(gpu_from_value(gpu));
+    const Value* uses = item.find("gpu_uses");
+    if (uses != nullptr && uses->kind() == Value::Kind::table)
+      for (const Value& use : uses->as_table().list) node.gpu_uses.push_back(use_from_value(use));
     node.labels = pairs_from_value(item.find("labels"));
     node.resources = amounts_from_value(item.find("resources"));
     node.resources_used = amounts_from_value(item.find("resources_used"));

@@ -292,6 +292,8 @@ ClusterInfo cluster_info(const EngineOptions&) {
   worker.memory_bytes = int64_t{64} << 30;
   worker.address = "10.0.0.2:41231 (tcp)";
   worker.gpus.push_back({0, "GPU-a", "NVIDIA H200", "", int64_t{140} << 30, 0, false});
+  worker.gpus.push_back({1, "MIG-b", "NVIDIA H200 MIG 1g.18gb", "", int64_t{18} << 30, 0, true});
+  worker.gpu_uses = {{0.5, int64_t{10} << 30, {"20261121-051700-k3f9x2 train"}}, {}};
   worker.labels = {{"rack", "a"}};
   worker.resources = {{"fpga", 2}, {"licence", 0.5}};
   worker.resources_used = {{"fpga", 1}, {"licence", 0}};

@@ -142,6 +142,30 @@ local plain = flow.task("plain", look)
         shown = self.good("worker", "--show", FLOW_SYSFS=self.path("sys")).out
         self.assertEqual([line.split("NUMA node ")[1] for line in shown.splitlines() if "NUMA" in line], ["1", "0"])
 
+    def test_nodes_tell_how_much_of_each_gpu_is_taken_and_by_whom(self):
+        self.machine(TWO + "mig MIG-cc33 18000 NVIDIA H200 MIG 1g.18gb\nmig MIG-dd44 18000 NVIDIA H200 MIG 1g.18gb\n")
+        self.assertIn("MIG-cc33  NVIDIA H200 MIG 1g.18gb  17.6 GiB  MIG instance of GPU 1\n", self.good("worker", "--show").out)
+        self.pipeline(r'''
+local waits = "echo {label} >> {path}.started; while [ ! -e {path} ]; do sleep 0.05; done"
+local half = flow.shell("half", { gpus = 0.5, gpu = "H100", gpu_memory = "10G", args = { "path", "label" }, command = waits })
+local slice = flow.shell("slice", { gpus = 1, gpu = "MIG", args = { "path", "label" }, command = waits })
+''', 'local path = "%s" half(path, "half") slice(path, "slice")' % self.path("gate"))
+        run = self.start("run", "p.lua", "--workers", "1", "--jobs", "4")
+        for label in "half", "slice":
+            self.until_holds(label)
+        half, slice = (self.runs()[0]["run"] + " " + name for name in ("half", "slice"))
+        node = {node["node"]: node for node in self.good("nodes", "--json").lines()}["local-1"]
+        self.assertEqual([(gpu["uuid"], gpu["mig"], gpu["used"], gpu["memory_used"], gpu["tasks"]) for gpu in node["gpus"]],
+                         [("GPU-aa11", False, 0.5, 10 << 30, [half]), ("MIG-cc33", True, 1, 0, [slice]), ("MIG-dd44", True, 0, 0, [])])
+        lines = [line.strip() for line in self.good("nodes").out.splitlines()]
+        self.assertIn("1.5/3 GPUs", lines[1])
+        self.assertEqual([line.split() for line in lines if line.startswith(("GPU", "MIG"))],
+                         [("GPU 0 NVIDIA H100 80GB HBM3 GPU-aa11 0.5/1, 10.0 GiB/79.6 GiB: " + half).split(),
+                          ("MIG of GPU 1 NVIDIA H200 MIG 1g.18gb MIG-cc33 1/1: " + slice).split(),
+                          "MIG of GPU 1 NVIDIA H200 MIG 1g.18gb MIG-dd44 free".split()])
+        self.open("gate")
+        self.exits(0, self.end(run))
+
     def test_doctor_tells_what_gpus_are_used_with(self):
         def libraries(**env):
             lines = {line["check"]: line for line in self.good("doctor", "--json", **env).lines()}

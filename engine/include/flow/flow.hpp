@@ -269,11 +269,19 @@ class Reader {
   std::unique_ptr<struct ReaderImpl> impl_;
 };
 
-/// A machine of a cluster, as its head has it.
 /// Pieces of content (results, inputs) and their bytes.
 struct MovedContent {
   uint64_t pieces = 0, bytes = 0;
 };
+
+/// What is taken of a GPU, and by whom.
+struct GpuUse {
+  double used = 0;                 ///< of the one that it is
+  int64_t memory_used_bytes = 0;   ///< of what tasks asked for with gpu_memory
+  std::vector<std::string> tasks;  ///< as NodeInfo's
+};
+
+/// A machine of a cluster, as its head has it.
 
 struct NodeInfo {
   std::string name;  ///< "" the head's own
@@ -283,6 +291,7 @@ struct NodeInfo {
   double cpus = 0, cpus_used = 0;
   int64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
+  std::vector<GpuUse> gpu_uses;  ///< of each of them; empty where nothing can run on it
   std::vector<std::pair<std::string, std::string>> labels;                ///< names and values
   std::vector<std::pair<std::string, double>> resources, resources_used;  ///< those by name
   std::vector<std::string> tasks;  ///< what runs on it: "RUN TASK"
