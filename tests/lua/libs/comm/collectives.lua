@@ -63,4 +63,24 @@ for i = 1, 5 do handles[i] = comm:all_reduce(flow.full({ i * 1000 }, rank), "sum
 for i = 1, 5 do sums[i] = ("%d"):format(handles[i]:wait():sum()) end
 print(table.concat(sums, " "))  -- expect: 3000 6000 9000 12000 15000
 print(comm:all_gather(x, { async = true }):wait():size(1))  -- expect: 9
+local given_by_last = x:clone()
+local broadcast = comm:broadcast(given_by_last, 2, { async = true })
+local scattered = comm:reduce_scatter(x, { async = true })
+local maximum = comm:reduce_scatter(x, "max", { async = true })
+local exchanged = comm:all_to_all(x, { async = true })
+local received = comm:recv({ shape = { 3 } }, before, { async = true })
+local going = comm:send(x, after, { async = true })
+show(received:wait(), exchanged:wait())
+-- expect rank 0: f32[3] [3,6,9]; f32[3] [1,2,3]
+-- expect rank 1: f32[3] [1,2,3]; f32[3] [2,4,6]
+-- expect rank 2: f32[3] [2,4,6]; f32[3] [3,6,9]
+going:wait()
+show(maximum:wait(), scattered:wait(), broadcast:wait())
+-- expect rank 0: f32[1] [3]; f32[1] [6]; f32[3] [3,6,9]
+-- expect rank 1: f32[1] [6]; f32[1] [12]; f32[3] [3,6,9]
+-- expect rank 2: f32[1] [9]; f32[1] [18]; f32[3] [3,6,9]
+show(given_by_last, x)  -- what is broadcast comes in place; what the others read is as it was
+-- expect rank 0: f32[3] [3,6,9]; f32[3] [1,2,3]
+-- expect rank 1: f32[3] [3,6,9]; f32[3] [2,4,6]
+-- expect rank 2: f32[3] [3,6,9]; f32[3] [3,6,9]
 comm:all_reduce(x, { async = true })  -- the attempt's end waits for it
