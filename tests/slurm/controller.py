@@ -10,6 +10,7 @@ import time
 
 PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "salloc", "sinfo"]
 NODES = ["n1", "n2", "n3", "n4"]
+GPUS = 2  # of each: Slurm takes any device for one
 LOOPBACK = "127.0.0.1"
 WAIT_SECONDS_MAX = 40
 
@@ -69,12 +70,15 @@ class Controller:
             "AccountingStorageType=accounting_storage/none", "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_Core_Memory", "SlurmdParameters=config_overrides", "MpiDefault=none",
             "PreemptType=preempt/partition_prio", "PreemptMode=CANCEL", "KillWait=5", "SlurmdTimeout=10",
-            "ReturnToService=2", "NodeName=DEFAULT CPUs=2 CoresPerSocket=2 RealMemory=2000"]
+            "ReturnToService=2", "GresTypes=gpu", "NodeName=DEFAULT CPUs=2 CoresPerSocket=2 RealMemory=2000 Gres=gpu:%d" % GPUS]
         for name, port in zip(NODES, ports[1:]):
             lines.append("NodeName=%s NodeHostname=%s NodeAddr=%s Port=%d" % (name, host, LOOPBACK, port))
         lines += ["PartitionName=low Nodes=n[1-4] PriorityTier=1 Default=YES MaxTime=60 GraceTime=5",
                   "PartitionName=high Nodes=n[1-4] PriorityTier=10 MaxTime=60 PreemptMode=OFF"]
         self.write("slurm.conf", "\n".join(lines) + "\n")
+        for i in range(GPUS):
+            os.symlink(os.devnull, os.path.join(folder, "gpu%d" % i))
+        self.write("gres.conf", "NodeName=n[1-%d] Name=gpu File=%s/gpu[0-%d]\n" % (len(NODES), folder, GPUS - 1))
         self.write("cgroup.conf", "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
         self.env = dict(os.environ, SLURM_CONF=self.conf, PATH=path_with_sbin())
         for name in [name for name in self.env if name.startswith("SLURM_") and name != "SLURM_CONF"]:

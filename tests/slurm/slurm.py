@@ -44,6 +44,16 @@ end)
 return flow.pipeline("steps", { count = flow.param.int {} }, function(p) return steps(p.count) end)
 '''
 
+# Two at once, each with a GPU, until there is `gate`.
+GPUS = r'''
+local flow = require "flow"
+local hold = flow.shell("hold", { args = { "path", "label" }, gpus = 1, command = [[
+  echo {label} >> {path}.started; while [ ! -e {path} ]; do sleep 0.05; done; echo $CUDA_VISIBLE_DEVICES]] })
+return flow.pipeline("gpus", { gate = flow.param.string {} }, function(p)
+  return { hold(p.gate, "one").stdout, hold(p.gate, "two").stdout }
+end)
+'''
+
 NEEDS = r'''
 local flow = require "flow"
 local on = flow.task("on", { NEEDS }, function() return 1 end)
@@ -179,6 +189,21 @@ class Slurm(place.Place):
             client.send_signal(signal.SIGINT)
             self.exits(3, self.end(client))
             self.until_no_job()
+
+    def test_gpus_are_those_that_slurm_gives(self):
+        self.write("machine", "".join("gpu GPU-%s 81559 NVIDIA H100\n" % name for name in ("aa11", "bb22", "cc33")))
+        self.env.update(FLOW_NVML_LIB=os.environ["FLOW_TEST_NVML"], FLOW_FAKE_NVML=self.path("machine"))
+        self.write("gpus.lua", GPUS)
+        run = self.on_slurm("run", "gpus.lua", "--param", "gate=" + self.path("gate"), "--nodes", "1")
+        self.exits(4, self.flow(*run, "--gpus-per-node", "3"), "sbatch", "--gpus-per-node=3", "Requested node configuration is not available")
+        client = self.start(*run, "--gpus-per-node", "2", "--fresh")
+        self.until_started(2)
+        [node] = [node for node in self.good("nodes", "--json").lines() if node["node"]]
+        self.assertEqual([(gpu["uuid"], gpu["used"], len(gpu["tasks"])) for gpu in node["gpus"]],
+                         [("GPU-aa11", 1, 1), ("GPU-bb22", 1, 1)])
+        self.open("gate")
+        run = self.run_of(self.exits(0, self.end(client)))
+        self.assertEqual(sorted(run["result"]), ["GPU-aa11\n", "GPU-bb22\n"])
 
     def test_the_end_of_its_time_costs_nothing(self):
         done = self.end(self.start(*self.on_slurm("run", "steps.lua", "--param", "count=100", "--nodes", "1", "--time",
