@@ -59,6 +59,15 @@ end)
 MADE, GIVEN = b"made at one worker;", b"given to the head;;"
 
 
+def files_of(folder):
+    return [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+
+
+def is_coming(objects):
+    """Whether a part of something is there."""
+    return any("tmp-" in path and size_of(path) > 0 for path in files_of(objects))
+
+
 class Wire:
     """Which of some texts are seen in what goes over loopback, while it is open."""
 

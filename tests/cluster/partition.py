@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Machines that lose each other for a while."""
-import os
 import re
 import signal
 import subprocess
@@ -115,6 +114,40 @@ class Partition(machines.MachinesPlace):
         self.ends_with_one_attempt_each(client)
 
 
+class Results(machines.MachinesPlace, contents.ContentsPlace):
+    """Of a worker that is cut off from its head while what it came to is on the way there."""
+
+    def cut_as_it_comes(self):
+        """A run of one task at a, and one at b that needs its 40 MiB."""
+        self.start_workers("ab")
+        if not self.machines.slow("a", "80mbit"):
+            self.skipTest("this kernel makes no network slow")
+        run = self.start("run", "contents.lua", "--json", "--param", "plan=a1:b", "--param", "mib=40")
+        self.until("it is coming", lambda: contents.is_coming(self.path(".flow", "objects")))
+        self.machines.cut("a")
+        return run
+
+    def ends_with(self, run, attempts):
+        """It came once, whole."""
+        done = self.last_json(self.exits(0, self.end(run)))
+        self.assertEqual(done["result"], [40 * 256 * 1024])
+        self.assertEqual({task["name"]: task["attempts"] for task in done["tasks"]}, attempts)
+        kept = [path for path in contents.files_of(self.path(".flow", "objects")) if size_of(path) >= 40 << 20]
+        self.assertEqual(len(kept), 1, kept)
+
+    def test_it_comes_once_where_the_cut_heals_soon(self):
+        run = self.cut_as_it_comes()
+        time.sleep(3)
+        self.machines.heal("a")
+        self.ends_with(run, {"make_a": 1, "use_b": 1})
+
+    def test_it_comes_from_the_next_attempt_where_the_worker_was_lost(self):
+        run = self.cut_as_it_comes()
+        self.until_status("a", "lost")
+        self.machines.heal("a")
+        self.ends_with(run, {"make_a": 2, "use_b": 1})
+
+
 class Holders(machines.MachinesPlace, contents.ContentsPlace):
     """Of content that is another worker's, which can't be had of it any more."""
 
@@ -134,12 +167,7 @@ class Holders(machines.MachinesPlace, contents.ContentsPlace):
         if not self.machines.slow("a", "80mbit"):
             self.skipTest("this kernel makes no network slow")
         run = self.start("run", "contents.lua", "--json", "--param", "plan=a1:b", "--param", "mib=40")
-        objects = self.path("worker-b", "objects")
-
-        def coming():
-            found = [os.path.join(folder, name) for folder, _, names in os.walk(objects) for name in names]
-            return any("tmp-" in path and size_of(path) > 0 for path in found)
-        self.until("it is coming", coming)
+        self.until("it is coming", lambda: contents.is_coming(self.path("worker-b", "objects")))
         self.machines.cut("a", "b")
         done = self.exits(0, self.end(run))
         self.assertEqual(self.last_json(done)["result"], [40 * 256 * 1024])
