@@ -1,8 +1,10 @@
 """A folder with a head and workers that are processes."""
+import datetime
 import json
 import os
 import re
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 import place
@@ -88,9 +90,9 @@ class ClusterPlace(place.Place):
     def until_status(self, name, status):
         self.until("%s is %s" % (name, status), lambda: self.nodes().get(name, {}).get("status") == status)
 
-    def cluster(self, names, slots=2):
+    def cluster(self, names, slots=2, head=()):
         """One joins after the other: ranks go to the one that came first."""
-        self.head()
+        self.head(*head)
         for name in names:
             self.worker(name, slots=slots)
             self.until_status(name, "up")
@@ -122,12 +124,30 @@ class ClusterPlace(place.Place):
         found = [re.search(r"-(\d+)\.safetensors$", name) for name in names]
         return max([int(match.group(1)) for match in found if match], default=0)
 
-    def run_holds(self, gate="gate"):
+    def run_holds(self, *words, gate="gate"):
         self.write("holds.lua", HOLDS)
-        client = self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path(gate))
+        client = self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path(gate), *words)
         for i in range(1, 5):
             self.until_holds("item%d" % i, gate)
         return client
+
+    def told_lost(self, client, worker):
+        """When the client of a run that ends was told first that what ran there was lost, in seconds."""
+        done = self.exits(0, self.end(client))
+        told = [line["at"] for line in done.lines() if line.get("event") == "task" and line["status"] == "waiting"
+                and "the worker `%s`, which ran it, was lost" % worker in line["waits_for"]]
+        self.assertTrue(told, done)
+        return datetime.datetime.fromisoformat(min(told)).timestamp()
+
+    def lost_after(self, lose, *head):
+        """How many seconds after `lose` was called with the worker `a` it is told that this is lost."""
+        self.cluster(["a", "b"], head=head)
+        client = self.run_holds()
+        began = time.time()
+        lose(self.workers["a"])
+        self.until_status("a", "lost")
+        self.open("gate")
+        return self.told_lost(client, "a") - began
 
     def ends_with_one_attempt_each(self, client):
         done = self.exits(0, self.end(client))

@@ -65,9 +65,10 @@ class Machines:
             # The entry may be gone already, as any may.
             subprocess.run(["ip", "-n", self.of(at), "neigh", "del", self.address(to), "dev", device], stderr=subprocess.DEVNULL)
 
-    def slow(self, name, rate):
-        """What it sends; false where this kernel can't."""
-        words = ["tc", "-n", self.of(name), "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms"]
+    def slow(self, name, rate, is_out=True):
+        """What it sends, or what comes to it; false where this kernel can't."""
+        at, device = (name, "net") if is_out else ("head", "to-" + name)
+        words = ["tc", "-n", self.of(at), "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms"]
         return shutil.which("tc") is not None and subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0
 
     def close(self):

@@ -25,6 +25,18 @@ for place in sys.argv[1:]:
 """
 
 
+READ = r"""
+local flow = require "flow"
+local read = flow.task("read", function(ctx, path)
+  local file = io.open(path, "rb")
+  local size = #file:read("a")
+  file:close()
+  return size
+end)
+return flow.pipeline("read", { path = flow.param.path {} }, function(p) return read(p.path) end)
+"""
+
+
 class Partition(machines.MachinesPlace):
     def attempts(self, done):
         run = self.last_json(self.exits(0, done))
@@ -61,6 +73,34 @@ class Partition(machines.MachinesPlace):
         self.open("gate")
         self.assertEqual(self.attempts(self.end(client)), [1, 1, 2, 2])
         self.assertEqual(len(self.read("gate.started").split()), 6)
+
+    def test_one_that_is_cut_off_is_lost_within_ten_seconds(self):
+        seconds = self.lost_after(lambda worker: self.machines.cut("a"))
+        self.assertLess(seconds, 15)
+
+    def test_one_that_is_cut_off_is_lost_as_soon_with_content_on_its_way_to_it(self):
+        self.write("read.lua", READ)
+        with open(self.path("big.in"), "wb") as file:
+            file.write(bytes(40 << 20))
+        self.cluster(["a"])
+        if not self.machines.slow("a", "80mbit", is_out=False):
+            self.skipTest("this kernel makes no network slow")
+        client = self.start("run", "read.lua", "--json", "--param", "path=big.in")
+        self.until("it is coming", lambda: contents.is_coming(self.path("worker-a", "objects")))
+        began = time.time()
+        self.machines.cut("a")
+        self.until_status("a", "lost")
+        self.worker("b")
+        self.assertLess(self.told_lost(client, "a") - began, 15)
+
+    def test_a_head_that_bears_more_loses_nothing_by_a_longer_cut(self):
+        self.cluster(["a", "b"], head=["--lost-after", "60s"])
+        client = self.run_holds()
+        self.machines.cut("a")
+        time.sleep(20)
+        self.machines.heal("a")
+        self.open("gate")
+        self.ends_with_one_attempt_each(client)
 
     def test_ranks_on_two_machines_come_to_the_same_bits_as_on_one(self):
         alone = self.trains_alone(2)
