@@ -246,8 +246,8 @@ std::string gpus_text(const NodeInfo& node) {
 /// "GPU 0  NVIDIA H200  GPU-a  0.5/1, 10.0 GiB/140.0 GiB: RUN TASK, RUN TASK", a line each.
 std::vector<std::vector<std::string>> gpu_rows(const NodeInfo& node) {
   std::vector<std::vector<std::string>> rows;
-  for (size_t i = 0; i < node.gpu_uses.size(); i++) {
-    const Gpu& gpu = node.gpus.at(i);
+  for (size_t i = 0; i < std::min(node.gpus.size(), node.gpu_uses.size()); i++) {
+    const Gpu& gpu = node.gpus[i];
     const GpuUse& use = node.gpu_uses[i];
     std::string text = use.used == 0 ? "free" : number_text(use.used) + "/1";
     if (use.memory_used_bytes > 0)
