@@ -1,9 +1,11 @@
 // Why a unit is not running, in words.
-#include <cstdio>
+#include <algorithm>
+#include <map>
 
 #include "engine/base/units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
+#include "engine/sched/binding.hpp"
 #include "engine/sched/gangs.hpp"
 #include "engine/sched/sched.hpp"
 
@@ -11,27 +13,7 @@ namespace flow::core {
 
 namespace {
 
-constexpr size_t kNamesMax = 3;
 constexpr size_t kHostsShownMax = 8;
-
-std::string quoted(const Run& run, UnitId unit) { return "`" + unit_name(run, unit) + "`"; }
-
-/// "`a`, `b`, `c` and 4 more"
-class Names {
- public:
-  void add(const std::string& name) {
-    if (count_++ < kNamesMax) text_ += (text_.empty() ? "" : ", ") + name;
-  }
-  bool empty() const { return count_ == 0; }
-  std::string text() const {
-    if (count_ <= kNamesMax) return text_;
-    return text_ + " and " + std::to_string(count_ - kNamesMax) + " more";
-  }
-
- private:
-  size_t count_ = 0;
-  std::string text_;
-};
 
 /// "2026-11-21 05:17:00 UTC"
 std::string utc(Time at_ms) {
@@ -40,14 +22,6 @@ std::string utc(Time at_ms) {
   text[text.find('T')] = ' ';
   return text + " UTC";
 }
-
-std::string thousandths(int64_t milli) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", static_cast<double>(milli) / 1000);
-  return text;
-}
-
-std::string cores(int64_t milli) { return thousandths(milli) + (milli == 1000 ? " CPU" : " CPUs"); }
 
 std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edges) {
   Names inputs, branches;
@@ -60,129 +34,18 @@ std::string open_edges(const Run& run, UnitId unit, const std::vector<Edge>& edg
   return "it waits for " + inputs.text() + ", and for " + branches.text() + " to choose a branch";
 }
 
-/// Those that run now and are `wanted`, of one run or of all.
-template <typename Wanted>
-std::string running(const State& state, const Run* only, Wanted wanted) {
+/// Who holds a run's CPU slots.
+std::string holders(const Run& run) {
   Names names;
-  for (const auto& [id, run] : state.runs) {
-    if (only != nullptr && &run != only) continue;
-    if (run.phase_count(Phase::running) == 0) continue;
-    for (UnitId unit = 0; unit < run.units.size(); unit++) {
-      if (run.units[unit].phase != Phase::running || !wanted(run, unit)) continue;
-      names.add(quoted(run, unit) +
-                (only == nullptr && state.runs.size() > 1 ? " of run " + id : ""));
-    }
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    bool holds = run.units[unit].phase == Phase::running && !is_service(run, unit);
+    if (holds) names.add(quoted(run, unit));
   }
   return names.empty() ? "nobody" : names.text();
 }
 
-/// Who holds CPU slots: of a run, or on a host.
-std::string holders(const State& state, const Run& only) {
-  return running(state, &only, [](const Run& run, UnitId unit) { return !is_service(run, unit); });
-}
-std::string holders(const State& state, HostId host) {
-  return running(state, nullptr, [host](const Run& run, UnitId unit) {
-    return is_on(run.units[unit], host) && !is_service(run, unit);
-  });
-}
-
-std::string holders_of(const State& state, HostId host, const std::string& name) {
-  return running(state, nullptr, [&](const Run& run, UnitId unit) {
-    return is_on(run.units[unit], host) && amount_of(def_of(run, unit)->resources.named, name) > 0;
-  });
-}
-
-std::string holders_of(const State& state, HostId host, const Gpu& gpu) {
-  return running(state, nullptr, [&](const Run& run, UnitId unit) {
-    bool is_held = false;
-    for_each_rank(run.units[unit], [&](HostId at, const std::vector<std::string>& held) {
-      is_held =
-          is_held || (at == host && std::find(held.begin(), held.end(), gpu.uuid) != held.end());
-    });
-    return is_held;
-  });
-}
-
-/// "it asks for gpus = 1; GPU 0 has 0.5 free, held by `a`": the devices that would suit it.
-std::string why_no_gpu(const State& state, HostId at, const GpuNeeds& needs) {
-  const Host& host = state.hosts[at];
-  std::string text = "it asks for " + words_of(needs);
-  size_t shown = 0, others = 0;
-  for (size_t i = 0; i < host.info.gpus.size(); i++) {
-    const Gpu& gpu = host.info.gpus[i];
-    const GpuRoom& room = host.room.gpus[i];
-    if (!suits(needs, gpu)) continue;
-    if (room.milli_free == kWholeGpuMilli) continue;  // free, but too few
-    if (++shown > kNamesMax) {
-      others++;
-      continue;
-    }
-    text += "; GPU " + std::to_string(gpu.index) + " has " + thousandths(room.milli_free);
-    if (needs.memory_bytes > 0) {
-      text += " and " + format_bytes(static_cast<uint64_t>(room.memory_free_bytes));
-    }
-    text += " free, held by " + holders_of(state, at, gpu);
-  }
-  return others == 0 ? text : text + "; and so " + std::to_string(others) + " more";
-}
-
-/// "it runs where `disk == ssd`, and the labels there are rack=a"
-std::string why_not_where(const HostInfo& host, const std::string& where) {
-  std::string labels;
-  for (const auto& [name, value] : host.labels)
-    labels += (labels.empty() ? "" : ", ") + name + (value.empty() ? "" : "=" + value);
-  return "it runs where `" + where + "`, and " +
-         (labels.empty() ? "there are no labels" : "the labels are " + labels);
-}
-
-/// "it asks for fpga = 2; 1 is free, held by `a`", or that it has no more of them at all.
-std::string why_not_named(const State& state, HostId at, const ReadyClass& needs) {
-  const Host& host = state.hosts[at];
-  for (const auto& [name, asked] : needs.named) {
-    int64_t free = amount_of(host.room.named, name), all = amount_of(host.info.named, name);
-    if (asked <= free) continue;
-    std::string asks = "it asks for " + name + " = " + thousandths(asked) + ", and ";
-    if (all == 0) return asks + "there is none";
-    if (asked > all) return asks + "there are " + thousandths(all) + " in all";
-    return asks + thousandths(free) + " of " + thousandths(all) +
-           " are free, the rest is held by " + holders_of(state, at, name);
-  }
-  return "";
-}
-
-/// What binds on the host, or "" where the unit fits.
-std::string why_not_on(const State& state, HostId at, const ReadyClass& needs) {
-  const Host& host = state.hosts[at];
-  const Room& room = host.room;
-  if (host.is_draining) return "that worker is about to leave, and takes nothing new";
-  if (!suits_where(needs.where, host.info.labels)) return why_not_where(host.info, needs.where);
-  std::string lacks_named = why_not_named(state, at, needs);
-  if (!lacks_named.empty()) return lacks_named;
-  if (needs.memory_bytes > host.info.memory_bytes) {
-    return "it asks for " + std::to_string(needs.memory_bytes >> 20) +
-           " MiB of memory, and there are " + std::to_string(host.info.memory_bytes >> 20);
-  }
-  if (needs.memory_bytes > room.memory_free_bytes) {
-    return "it asks for " + std::to_string(needs.memory_bytes >> 20) + " MiB of memory; " +
-           std::to_string(room.memory_free_bytes >> 20) + " MiB are free, the rest is held by " +
-           holders(state, at);
-  }
-  bool lacks_gpus = needs.gpu.milli > 0 && choose_gpus(host.info.gpus, room, needs.gpu).empty();
-  if (lacks_gpus) return why_no_gpu(state, at, needs.gpu);
-  if (needs.cpus_milli > room.cpus_free_milli) {
-    return "it asks for " + cores(needs.cpus_milli) + "; " +
-           cores(std::max(room.cpus_free_milli, 0)) + " are free, the rest is held by " +
-           holders(state, at);
-  }
-  return "";
-}
-
 std::string name_of(const State& state, HostId at) {
   return at == 0 ? "this machine" : "`" + state.hosts[at].info.name + "`";
-}
-
-std::string of_run(const State& state, const RunId& run) {
-  return state.runs.size() > 1 ? " of run " + run : "";
 }
 
 /// Whether units that ask for such may run on the host at all.
@@ -191,75 +54,114 @@ bool is_for(const State& state, HostId at, const ReadyClass& needs) {
   return state.hosts[at].info.cpus_milli > 0 || needs.cpus_milli == 0;
 }
 
-/// "it starts next", or for whom what it would take is kept.
-std::string why_not_yet(const State& state, const ReadyClass& needs) {
-  const ReadyHead* gang = waiting_gang(state);
-  if (gang == nullptr || gang->what.priority < needs.priority) return "it starts next";
-  return quoted(state.runs.at(gang->run), gang->unit) + of_run(state, gang->run) + " needs " +
-         std::to_string(gang->what.ranks) + " ranks at once, and what is free is kept for them";
-}
-
-/// "it needs 4 ranks at once, each with 2 CPUs; there is room for: this machine 0, `a` 2"
-std::string why_no_gang(const State& state, const ReadyClass& needs) {
-  std::string each = cores(needs.cpus_milli);
-  if (needs.memory_bytes > 0)
-    each += " and " + format_bytes(static_cast<uint64_t>(needs.memory_bytes));
-  if (needs.gpu.milli > 0) each += " and " + words_of(needs.gpu);
-  if (!needs.named.empty()) each += " and " + words_of(needs.named);
-  if (!needs.where.empty()) each += " where `" + needs.where + "`";
-  std::string text;
-  uint64_t room = 0;
-  size_t others = 0, shown = 0;
+std::vector<HostWait> waits_on_hosts(const State& state, const ReadyClass& needs) {
+  Holders holders(state);
+  std::vector<HostWait> waits;
   for (size_t i = 0; i < state.hosts.size(); i++) {
     auto at = static_cast<HostId>(i);
     const Host& host = state.hosts[i];
     if (host.is_lost() || !is_for(state, at, needs)) continue;
-    uint32_t ranks =
-        host.takes_attempts() ? ranks_that_fit(host.info, host.room, needs, needs.ranks_max) : 0;
-    room += ranks;
-    if (++shown > kHostsShownMax) {
-      others++;
-      continue;
-    }
-    text += (text.empty() ? "" : ", ") + name_of(state, at) + " " +
-            (!host.is_up        ? "is waited for to come back"
-             : host.is_draining ? "is about to leave"
-                                : std::to_string(ranks));
+    HostWait wait;
+    wait.host = at;
+    if (needs.is_gang()) wait.ranks = room_on(state, at, host.room, needs);
+    Binding binding = binding_on(state, holders, at, needs, wait.ranks);
+    wait.constraint = std::move(binding.constraint);
+    wait.why = std::move(binding.why);
+    for (const Holder& holder : binding.held_by)
+      wait.held_by.emplace_back(holder.run->id, holder.unit);
+    waits.push_back(std::move(wait));
   }
-  if (room >= needs.ranks) return why_not_yet(state, needs);
-  if (others > 0) text += ", and so on " + std::to_string(others) + " more";
-  return "it needs " + std::to_string(needs.ranks) + " ranks at once, each with " + each +
-         (text.empty() ? "; no worker has joined" : "; free: " + text);
+  return waits;
+}
+
+/// "it starts next", or for whom what it would take is kept.
+std::string why_not_yet(const State& state, const Run& run, const ReadyClass& needs) {
+  auto keeper = kept_for(state, run.id, needs);
+  if (!keeper) return "it starts next";
+  const Run& other = state.runs.at(keeper->run);
+  std::string name = quoted(other, keeper->unit) + of_run(state, other);
+  if (keeper->what.is_gang()) {
+    return name + " needs " + std::to_string(keeper->what.ranks) +
+           " ranks at once, and what is free is kept for them";
+  }
+  return name + ", which comes before it, asks for " + words_of(keeper->what) +
+         ", and what is free is kept for that";
+}
+
+std::string lack_of(const std::string& constraint) {
+  if (constraint == "cpus") return "too few CPUs";
+  if (constraint == "memory") return "too little memory";
+  if (constraint == "gpus") return "too few GPUs that will do";
+  if (constraint == "where") return "other labels";
+  if (constraint == "draining") return "about to leave";
+  return "too little `" + constraint + "`";
+}
+
+/// "; and on 9 more: 5 have too few CPUs, …", the most frequent first.
+std::string summary_of(const std::vector<HostWait>& rest, bool is_gang) {
+  if (rest.empty()) return "";
+  std::map<std::string, size_t> counts;
+  uint64_t ranks = 0;
+  for (const HostWait& wait : rest) {
+    counts[lack_of(wait.constraint)]++;
+    ranks += wait.ranks;
+  }
+  std::vector<std::pair<std::string, size_t>> lacks(counts.begin(), counts.end());
+  std::stable_sort(lacks.begin(), lacks.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text = "; and on " + std::to_string(rest.size()) + " more" +
+                     (is_gang ? " for " + std::to_string(ranks) : "");
+  const char* before = ": ";
+  for (const auto& [lack, count] : lacks) {
+    text += before + lack + " on " + std::to_string(count);
+    before = ", ";
+  }
+  return text;
+}
+
+/// "on this machine: it asks for 1 CPU; …; on `w1`: …; and on 9 more: …; it also waits for `w2`"
+std::string each_host(const State& state, const std::vector<HostWait>& waits, bool is_gang) {
+  std::string text;
+  Names away;
+  std::vector<HostWait> rest;
+  size_t shown = 0;
+  for (const HostWait& wait : waits) {
+    if (wait.constraint == "away") {
+      away.add("`" + state.hosts[wait.host].info.name + "`");
+    } else if (++shown > kHostsShownMax) {
+      rest.push_back(wait);
+    } else {
+      text += (text.empty() ? "on " : "; on ") + name_of(state, wait.host) +
+              (is_gang ? " for " + std::to_string(wait.ranks) : "") + ": " + wait.why;
+    }
+  }
+  text += summary_of(rest, is_gang);
+  if (away.empty()) return text;
+  return text + (text.empty() ? "it waits for " : "; it also waits for ") + away.text() +
+         " to come back, which nothing is heard of";
+}
+
+/// "it needs 4 ranks at once, each with 2 CPUs; there is room on `a` for 2: one more asks for …"
+std::string why_no_gang(const State& state, const Run& run, const ReadyClass& needs) {
+  std::vector<HostWait> waits = waits_on_hosts(state, needs);
+  uint64_t room = 0;
+  for (const HostWait& wait : waits) room += wait.ranks;
+  if (room >= needs.ranks) return why_not_yet(state, run, needs);
+  std::string asks =
+      "it needs " + std::to_string(needs.ranks) + " ranks at once, each with " + words_of(needs);
+  if (waits.empty()) return asks + "; no worker has joined";
+  return asks + ", and there is room for " + std::to_string(room) + "; " +
+         each_host(state, waits, true);
 }
 
 /// What binds on each host, or that it starts next.
-std::string why_on_no_host(const State& state, const ReadyClass& needs) {
-  std::string text;
-  Names away;
-  size_t shown = 0, others = 0;
-  for (size_t i = 0; i < state.hosts.size(); i++) {
-    auto at = static_cast<HostId>(i);
-    const Host& host = state.hosts[at];
-    if (host.is_lost() || !is_for(state, at, needs)) continue;
-    if (host.is_awaited) {
-      away.add("`" + host.info.name + "`");
-      continue;
-    }
-    std::string why = why_not_on(state, at, needs);
-    if (why.empty()) return why_not_yet(state, needs);
-    if (state.hosts.size() == 1) return why;
-    if (++shown > kHostsShownMax) {
-      others++;
-      continue;
-    }
-    text += (text.empty() ? "on " : "; on ") + name_of(state, at) + ": " + why;
-  }
-  if (others > 0) text += "; and so on " + std::to_string(others) + " more";
-  if (!away.empty()) {
-    text += (text.empty() ? "it waits for " : "; it also waits for ") + away.text() +
-            " to come back, which nothing is heard of";
-  }
-  if (!text.empty()) return text;
+std::string why_on_no_host(const State& state, const Run& run, const ReadyClass& needs) {
+  std::vector<HostWait> waits = waits_on_hosts(state, needs);
+  for (const HostWait& wait : waits)
+    if (wait.constraint.empty()) return why_not_yet(state, run, needs);
+  bool is_alone = state.hosts.size() == 1 && waits.size() == 1;
+  if (is_alone) return waits[0].why;
+  if (!waits.empty()) return each_host(state, waits, false);
   return "no worker has joined: `flow worker --join ADDRESS` on a machine that has what it asks "
          "for";
 }
@@ -275,9 +177,9 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
     }
   }
   if (!may_start(state, run, needs, run.cpus_used_milli, 0)) {
-    return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(state, run);
+    return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(run);
   }
-  return needs.is_gang() ? why_no_gang(state, needs) : why_on_no_host(state, needs);
+  return needs.is_gang() ? why_no_gang(state, run, needs) : why_on_no_host(state, run, needs);
 }
 
 std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
@@ -310,6 +212,14 @@ std::string why_running(const State& state, const Unit& u) {
 }
 
 }  // namespace
+
+std::vector<HostWait> explain_hosts(const State& state, const RunId& run_id, UnitId unit) {
+  auto found = state.runs.find(run_id);
+  bool is_unit = found != state.runs.end() && unit < found->second.units.size();
+  bool is_ready = is_unit && found->second.units[unit].phase == Phase::ready;
+  if (!is_ready) return {};
+  return waits_on_hosts(state, needs_of(state, found->second, unit));
+}
 
 std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
   auto found = state.runs.find(run_id);

@@ -11,8 +11,6 @@ namespace flow::core {
 
 namespace {
 
-constexpr Time kUnknownMs = Time{10} * 365 * 24 * 3600 * 1000;
-
 /// A host and how many ranks it has room for.
 struct Stand {
   HostId host = 0;
@@ -27,12 +25,6 @@ std::string rack_of(const HostInfo& host) {
 
 bool has_gpus_to_spare(const State& state, HostId host, const ReadyClass& needs) {
   return needs.gpu.milli == 0 && !state.hosts[host].info.gpus.empty();
-}
-
-uint32_t room_on(const State& state, HostId at, const Room& room, const ReadyClass& needs) {
-  const Host& host = state.hosts[at];
-  bool is_open = host.takes_attempts() && (host.info.cpus_milli > 0 || needs.cpus_milli == 0);
-  return is_open ? ranks_that_fit(host.info, room, needs, needs.ranks_max) : 0;
 }
 
 /// As few as have room for all, the roomiest first, and what each takes; those that there are where
@@ -191,61 +183,14 @@ std::vector<Placement> placed(const State& state, const std::vector<Room>& rooms
   return placements;
 }
 
-uint32_t usual_us(const Run& run, UnitId unit) {
-  uint32_t def = run.node(run.units[unit].node).def;
-  return def < run.durations_us.size() ? run.durations_us[def] : 0;
-}
-
-/// Of an attempt that was assigned then: where nothing like it has ended yet, far later than any
-/// that is known; where it takes longer than it should, now.
-Time expected_end(const State& state, const Run& run, UnitId unit, Time assigned) {
-  uint32_t usual = usual_us(run, unit);
-  if (usual == 0) return assigned + kUnknownMs;
-  return std::max(assigned + (int64_t{usual} + 999) / 1000, state.at);
-}
-
-/// What runs, or will in this turn, and when that is expected to end.
-struct Running {
-  Time end = 0;
-  HostId host = 0;
-  ReadyClass held;
-  std::vector<std::string> gpus;
-  uint32_t expected_us = 0;
-};
-
-std::vector<Running> all_running(const State& state, const std::vector<Event>& proposals) {
-  std::vector<Running> all;
-  for (const auto& entry : state.runs) {
-    const Run& run = entry.second;
-    uint32_t left = run.phase_count(Phase::running);
-    for (UnitId unit = 0; unit < run.units.size() && left > 0; unit++) {
-      const Unit& u = run.units[unit];
-      if (u.phase != Phase::running || u.dropped) continue;
-      left--;
-      Time end = expected_end(state, run, unit, u.assigned);
-      for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
-        ReadyClass held = held_on(state.hosts[at].info, run, unit);
-        all.push_back({end, at, std::move(held), gpus, u.expected_us});
-      });
-    }
-  }
-  for (const Event& event : proposals) {
-    const auto& e = std::get<Assigned>(event);
-    const Run& run = state.runs.at(e.id.run);
-    ReadyClass needs = needs_of(state, run, e.id.unit);
-    Time end = expected_end(state, run, e.id.unit, state.at);
-    uint32_t expected_us = expected_short_us(run, e.id.unit);
-    all.push_back({end, e.host, needs, e.gpus, expected_us});
-    for (const Placement& rank : e.others)
-      all.push_back({end, rank.host, needs, rank.gpus, expected_us});
-  }
-  std::stable_sort(all.begin(), all.end(), [](const Running& a, const Running& b) {
-    return std::tie(a.end, a.host) < std::tie(b.end, b.host);
-  });
-  return all;
-}
-
 }  // namespace
+
+uint32_t room_on(const State& state, HostId at, const Room& room, const ReadyClass& needs) {
+  const Host& host = state.hosts[at];
+  bool is_open = host.takes_attempts() && (host.info.cpus_milli > 0 || needs.cpus_milli == 0) &&
+                 (at == 0 || !needs.is_home);
+  return is_open ? ranks_that_fit(host.info, room, needs, needs.ranks_max) : 0;
+}
 
 std::optional<std::vector<Placement>> place_gang(const State& state, std::vector<Room> rooms,
                                                  const ReadyClass& needs) {
@@ -262,52 +207,6 @@ std::optional<std::vector<Placement>> place_gang(const State& state, std::vector
   if (chosen.empty()) chosen = on_one(state, stands, ranks, needs);
   if (chosen.empty()) chosen = on_racks(state, stands, ranks);
   return placed(state, rooms, std::move(chosen), needs);
-}
-
-bool ends_by(const State& state, const Run& run, UnitId unit, Time at) {
-  return usual_us(run, unit) > 0 && expected_end(state, run, unit, state.at) <= at;
-}
-
-std::optional<Reservation> reserve(const State& state, std::vector<Room> rooms,
-                                   const std::vector<Event>& proposals, const ReadyClass& needs) {
-  ReadyClass least = needs;
-  least.ranks_max = needs.ranks;
-  std::vector<uint32_t> free;
-  uint64_t total = 0;
-  for (size_t i = 0; i < rooms.size(); i++) {
-    free.push_back(room_on(state, static_cast<HostId>(i), rooms[i], least));
-    total += free.back();
-  }
-  for (const Running& running : all_running(state, proposals)) {
-    HostId at = running.host;
-    give_back(rooms[at], running.held, running.expected_us);
-    give_back_gpus(state.hosts[at].info.gpus, rooms[at], running.held.gpu, running.gpus);
-    total -= free[at];
-    free[at] = room_on(state, at, rooms[at], least);
-    total += free[at];
-    if (total < least.ranks) continue;
-    Reservation reservation{running.end, std::move(rooms)};
-    auto placements = place_gang(state, reservation.rooms, least);
-    FLOW_CHECK(placements.has_value());
-    for (const Placement& rank : *placements) {
-      take(reservation.rooms[rank.host], needs, 0);
-      take_gpus(state.hosts[rank.host].info.gpus, reservation.rooms[rank.host], needs.gpu,
-                rank.gpus);
-    }
-    return reservation;
-  }
-  return std::nullopt;
-}
-
-const ReadyHead* waiting_gang(const State& state) {
-  std::vector<Room> rooms;
-  for (const Host& host : state.hosts) rooms.push_back(host.room);
-  for (const ReadyHead& head : state.ready) {
-    if (head.what.is_gang() && !place_gang(state, rooms, head.what) &&
-        reserve(state, rooms, {}, head.what))
-      return &head;
-  }
-  return nullptr;
 }
 
 }  // namespace flow::core

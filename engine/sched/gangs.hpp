@@ -1,4 +1,4 @@
-// Where the ranks of a gang go, and what is kept free for one that has to wait.
+// Where the ranks of a gang go.
 #pragma once
 #include <optional>
 #include <vector>
@@ -14,21 +14,8 @@ namespace flow::core {
 std::optional<std::vector<Placement>> place_gang(const State& state, std::vector<Room> rooms,
                                                  const ReadyClass& needs);
 
-/// Whether an attempt that starts now is known to end by `at`. Of what has not ended yet nothing is
-/// known.
-bool ends_by(const State& state, const Run& run, UnitId unit, Time at);
-
-/// When a gang that has to wait is expected to find room, and what else is free then.
-struct Reservation {
-  Time at = 0;
-  std::vector<Room> rooms;  // by host, without what the gang takes
-};
-/// `rooms` is what is free beside the proposals. None where the gang would find no room if nothing
-/// ran.
-std::optional<Reservation> reserve(const State& state, std::vector<Room> rooms,
-                                   const std::vector<Event>& proposals, const ReadyClass& needs);
-
-/// The unit for which what is free is kept: the first gang that finds no room now, and will.
-const ReadyHead* waiting_gang(const State& state);
+/// How many ranks, up to needs.ranks_max, find room on a host of which that is free. Of a unit that
+/// is no gang one, or none.
+uint32_t room_on(const State& state, HostId at, const Room& room, const ReadyClass& needs);
 
 }  // namespace flow::core

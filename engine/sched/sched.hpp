@@ -22,6 +22,10 @@ class InputPlaces {
 /// free slots, up to a bounded backlog, so that a slot never waits for a disk sync.
 std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces* inputs = nullptr);
 
+/// For whom what is free is kept, where a unit of such needs would find room but for that. None
+/// where it starts next, or finds no room.
+std::optional<ReadyHead> kept_for(const State& state, const RunId& run, const ReadyClass& needs);
+
 /// How many more hosts like this one, up to `most`, what is ready and finds no room would begin on
 /// at once. Where it is not known what a host would have (no CPUs), one at most.
 uint32_t hosts_that_would_help(const State& state, const HostInfo& like, uint32_t most);
@@ -32,7 +36,20 @@ uint32_t hosts_that_would_help(const State& state, const HostInfo& like, uint32_
 std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, Time after_ms);
 constexpr Time kGrowAfterMs = 60'000;  // so that hosts that come and go do not restart it each time
 
-/// Why `unit` is not running: the binding constraint and who holds it, as a sentence.
+/// What keeps a ready unit from a host, or a gang from having one more rank there.
+struct HostWait {
+  HostId host = 0;
+  uint32_t ranks = 0;      // of a gang: how many find room there now
+  std::string constraint;  // "cpus", "memory", "gpus", "where", the name of a resource, "draining",
+                           // "away", or "" where nothing does
+  std::string why;         // as a clause
+  std::vector<std::pair<RunId, UnitId>> held_by;
+};
+/// Of every host on which a ready unit may run, and that is not lost.
+std::vector<HostWait> explain_hosts(const State& state, const RunId& run, UnitId unit);
+
+/// Why `unit` is not running: the binding constraint of each host and who holds it, as a sentence;
+/// where there are many hosts, of the rest how many lack what.
 std::string explain_wait(const State& state, const RunId& run, UnitId unit);
 
 }  // namespace flow::core

@@ -8,6 +8,7 @@
 
 #include "engine/core/gpus.hpp"
 #include "engine/core/room.hpp"
+#include "engine/sched/backfill.hpp"
 #include "engine/sched/gangs.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/sched/tally.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 /// Classes that did not fit, looked at in one call. What lies behind them waits for the next.
 constexpr size_t kBlockedMax = 64;
-/// Units behind one whose inputs lie elsewhere that may go before it.
+/// Units behind one whose inputs lie elsewhere, or that would end too late, that may go before it.
 constexpr size_t kAheadMax = 32;
 
 /// Which host a unit goes to, of those that it fits on: the least of these. A free slot comes
@@ -42,40 +43,31 @@ size_t free_whole(const Room& room) {
                     [](const GpuRoom& gpu) { return gpu.milli_free == kWholeGpuMilli; }));
 }
 
-/// What is free in both.
-Room least_of(const Room& a, const Room& b) {
-  Room least = a;
-  least.cpus_free_milli = std::min(a.cpus_free_milli, b.cpus_free_milli);
-  least.memory_free_bytes = std::min(a.memory_free_bytes, b.memory_free_bytes);
-  least.named = flow::least_of(a.named, b.named);
-  for (size_t i = 0; i < least.gpus.size(); i++) {
-    GpuRoom& gpu = least.gpus[i];
-    gpu.milli_free = std::min(gpu.milli_free, b.gpus[i].milli_free);
-    gpu.memory_free_bytes = std::min(gpu.memory_free_bytes, b.gpus[i].memory_free_bytes);
-  }
-  return least;
-}
-
 using UnitNames = std::set<std::pair<RunId, UnitId>>;
 
 /// What the proposals so far would take, on top of the state.
 class Plans {
  public:
-  Plans(const State& state, const InputPlaces* inputs) : state_(state), inputs_(inputs) {
+  Plans(const State& state, const InputPlaces* inputs)
+      : state_(state), inputs_(inputs), backfill_(state) {
     for (const Host& host : state.hosts) rooms_.push_back(host.room);
   }
 
-  /// Where the unit, or each of its ranks, goes; nowhere where it does not fit.
-  std::optional<Assigned> propose(const Run& run, UnitId unit, const ReadyClass& needs) {
-    if (!tally_.may_start(state_, run, needs)) return std::nullopt;
-    if (needs.cpus_milli > 0 && drained_.contains(run.id)) return std::nullopt;
-    bool is_late = ends_late(run, unit);
-    auto assigned =
-        needs.is_gang() ? gang(run, unit, needs, is_late) : one(run, unit, needs, is_late);
-    if (!assigned) return std::nullopt;
-    take_all(*assigned, needs, expected_short_us(run, unit), is_late);
+  /// Where the unit, or each of its ranks, goes; false where it does not fit, or what is free is
+  /// kept for who came before it.
+  bool propose(const Run& run, UnitId unit, const ReadyClass& needs) {
+    Time end = end_if_started(state_, run, unit);
+    auto assigned = place(run, unit, needs, end);
+    if (assigned && backfill_.is_wanted(*assigned)) {
+      backfill_.keep(rooms_, proposals_, tally_);
+      assigned = place(run, unit, needs, end);
+    }
+    if (!assigned) return false;
+    take_all(*assigned, needs, expected_short_us(run, unit));
+    backfill_.take(run, needs, *assigned, end);
     tally_.start(run, needs, static_cast<uint32_t>(assigned->others.size() + 1));
-    return assigned;
+    proposals_.push_back(std::move(*assigned));
+    return true;
   }
 
   /// Of a class the first unit, or, where that one's inputs would have to be moved, one behind it
@@ -83,7 +75,7 @@ class Plans {
   UnitId next_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) {
     find_inputs(run, head.unit);
     if (most_mib_ == 0 || head.what.is_gang()) return head.unit;
-    auto at = best_host(run, head.unit, head.what, ends_late(run, head.unit));
+    auto at = best_host(run, head.unit, head.what, end_if_started(state_, run, head.unit));
     if (!at || mib_at(*at) == most_mib_) return head.unit;
     const UnitSet& ready = run.ready.at(head.what);
     UnitId unit = head.unit;
@@ -94,46 +86,85 @@ class Plans {
       find_inputs(run, unit);
       bool is_there = most_mib_ > 0 && mib_at(*at) == most_mib_;
       uint32_t expected_us = expected_short_us(run, unit);
-      if (is_there && has_room(*at, head.what, expected_us, ends_late(run, unit))) return unit;
+      Time end = end_if_started(state_, run, unit);
+      if (is_there && has_room(*at, head.what, expected_us, end)) return unit;
     }
     return head.unit;
   }
 
-  /// A gang was passed over. What it waits for is kept for the first one: only what ends before it
-  /// can start, or leaves it room, may still go where it will. Where its run's own slots bind,
-  /// nothing more of that run takes one.
-  void keep_for(const Run& run, const ReadyClass& needs, const std::vector<Event>& proposals) {
-    if (!tally_.may_start(state_, run, needs)) {
-      if (may_start(state_, run, needs, 0, tally_.map_running(run, needs))) drained_.insert(run.id);
-      return;
+  /// Of a class whose first unit would end too late to go before somebody who waits one behind it
+  /// that ends sooner, or none.
+  UnitId sooner_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) const {
+    if (!backfill_.keeps_any()) return kNoNode;
+    const UnitSet& ready = run.ready.at(head.what);
+    Time end = end_if_started(state_, run, head.unit);
+    UnitId unit = head.unit;
+    for (size_t looked = 0; looked < kAheadMax; looked++) {
+      unit = ready.after(unit);
+      if (unit == kNoNode) break;
+      bool is_sooner = end_if_started(state_, run, unit) < end;
+      if (is_sooner && !ahead.contains({run.id, unit})) return unit;
     }
-#ifdef FLOW_MUTANT_NOTHING_IS_KEPT_FOR_A_GANG
-    (void)proposals;
-#else
-    if (!reservation_) reservation_ = reserve(state_, rooms_, proposals, needs);
-#endif
+    return kNoNode;
   }
 
+  /// Nothing was proposed for one. Where its map lets none start, nobody is in its way.
+  void pass_over(const Run& run, const ReadyHead& head) {
+    uint32_t map_running = tally_.map_running(run, head.what);
+    if (may_start(state_, run, head.what, 0, map_running)) backfill_.pass_over(head);
+  }
+
+  /// For whom what it would take is kept from a unit for which nothing was proposed, or null.
+  const ReadyHead* keeper_from(const Run& run, UnitId unit, const ReadyClass& needs) {
+    if (!tally_.may_start(state_, run, needs)) return nullptr;
+    Time end = end_if_started(state_, run, unit);
+    if (!backfill_.has_slots(run, needs, end)) return backfill_.keeper_of_slots(run);
+    if (needs.is_gang()) {
+      auto places = place_gang(state_, rooms_, needs);
+      if (!places) return nullptr;
+      for (const Placement& rank : *places)
+        if (const ReadyHead* keeper = backfill_.keeper(rank.host, end)) return keeper;
+      return nullptr;
+    }
+    for (size_t i = 0; i < rooms_.size(); i++) {
+      auto at = static_cast<HostId>(i);
+      if (fits(state_, at, rooms_[i], needs, expected_short_us(run, unit)))
+        return backfill_.keeper(at, end);
+    }
+    return nullptr;
+  }
+
+  const std::vector<Event>& proposals() const { return proposals_; }
+  std::vector<Event> take_proposals() { return std::move(proposals_); }
+
  private:
-  std::optional<Assigned> one(const Run& run, UnitId unit, const ReadyClass& needs, bool is_late) {
+  std::optional<Assigned> place(const Run& run, UnitId unit, const ReadyClass& needs, Time end) {
+    if (!may_start_now(run, needs, end)) return std::nullopt;
+    return needs.is_gang() ? gang(run, unit, needs, end) : one(run, unit, needs, end);
+  }
+  bool may_start_now(const Run& run, const ReadyClass& needs, Time end) {
+    return tally_.may_start(state_, run, needs) && backfill_.has_slots(run, needs, end);
+  }
+
+  std::optional<Assigned> one(const Run& run, UnitId unit, const ReadyClass& needs, Time end) {
     find_inputs(run, unit);
-    auto best = best_host(run, unit, needs, is_late);
+    auto best = best_host(run, unit, needs, end);
     if (!best) return std::nullopt;
     Assigned assigned{next_attempt(state_, run, unit), {}, *best};
     if (needs.gpu.milli > 0)
-      assigned.gpus =
-          choose_gpus(state_.hosts[*best].info.gpus, room_for(*best, is_late), needs.gpu);
+      assigned.gpus = choose_gpus(state_.hosts[*best].info.gpus, room_for(*best, end), needs.gpu);
     return assigned;
   }
 
-  std::optional<Assigned> gang(const Run& run, UnitId unit, ReadyClass needs, bool is_late) {
+  std::optional<Assigned> gang(const Run& run, UnitId unit, ReadyClass needs, Time end) {
     Assigned assigned{next_attempt(state_, run, unit)};
     assigned.share = {needs.cpus_milli, needs.memory_bytes};
-    while (needs.ranks_max > needs.ranks && !may_be_of(run, needs, needs.ranks_max))
+    while (needs.ranks_max > needs.ranks && !may_be_of(run, needs, needs.ranks_max, end))
       needs.ranks_max--;
     std::vector<Room> rooms;
-    for (size_t i = 0; i < rooms_.size(); i++) rooms.push_back(room_for(i, is_late));
-    auto placements = place_gang(state_, rooms, needs);
+    for (size_t i = 0; i < rooms_.size(); i++)
+      rooms.push_back(room_for(static_cast<HostId>(i), end));
+    auto placements = place_gang(state_, std::move(rooms), needs);
     if (!placements) return std::nullopt;
     assigned.host = placements->front().host;
     assigned.gpus = std::move(placements->front().gpus);
@@ -141,27 +172,24 @@ class Plans {
                            std::make_move_iterator(placements->end()));
     return assigned;
   }
-  bool may_be_of(const Run& run, ReadyClass needs, uint32_t ranks) {
+  bool may_be_of(const Run& run, ReadyClass needs, uint32_t ranks, Time end) {
     needs.ranks = ranks;
-    return tally_.may_start(state_, run, needs);
+    return may_start_now(run, needs, end);
   }
 
-  bool ends_late(const Run& run, UnitId unit) const {
-    return reservation_ && !ends_by(state_, run, unit, reservation_->at);
-  }
-  bool has_room(HostId at, const ReadyClass& needs, uint32_t expected_us, bool is_late) const {
+  bool has_room(HostId at, const ReadyClass& needs, uint32_t expected_us, Time end) const {
     if (!fits(state_, at, rooms_[at], needs, expected_us)) return false;
-    return !is_late || fits(state_, at, least_of(rooms_[at], reservation_->rooms[at]), needs, 0);
+    return !backfill_.is_kept(at, end) || fits(state_, at, room_for(at, end), needs, 0);
   }
   /// With its inputs found.
   std::optional<HostId> best_host(const Run& run, UnitId unit, const ReadyClass& needs,
-                                  bool is_late) const {
+                                  Time end) const {
     uint32_t expected_us = expected_short_us(run, unit);
     std::optional<HostId> best;
     Price least{};
     for (size_t i = 0; i < rooms_.size(); i++) {
       auto at = static_cast<HostId>(i);
-      if (!has_room(at, needs, expected_us, is_late)) continue;
+      if (!has_room(at, needs, expected_us, end)) continue;
       Price price = price_of(i, needs);
       if (best && !(price < least)) continue;
       best = at;
@@ -170,23 +198,14 @@ class Plans {
     return best;
   }
 
-  Room room_for(size_t host, bool is_late) const {
-    return is_late ? least_of(rooms_[host], reservation_->rooms[host]) : rooms_[host];
-  }
-  void take_all(const Assigned& assigned, const ReadyClass& needs, uint32_t expected_us,
-                bool is_late) {
-    take_one(assigned.host, assigned.gpus, needs, expected_us, is_late);
-    for (const Placement& rank : assigned.others)
-      take_one(rank.host, rank.gpus, needs, expected_us, is_late);
-  }
-  void take_one(HostId at, const std::vector<std::string>& devices, const ReadyClass& needs,
-                uint32_t expected_us, bool is_late) {
-    const std::vector<Gpu>& gpus = state_.hosts[at].info.gpus;
-    take(rooms_[at], needs, expected_us);
-    take_gpus(gpus, rooms_[at], needs.gpu, devices);
-    if (!is_late) return;
-    take(reservation_->rooms[at], needs, 0);
-    take_gpus(gpus, reservation_->rooms[at], needs.gpu, devices);
+  Room room_for(HostId host, Time end) const { return backfill_.room_for(host, rooms_[host], end); }
+  void take_all(const Assigned& assigned, const ReadyClass& needs, uint32_t expected_us) {
+    auto take_at = [&](HostId at, const std::vector<std::string>& devices) {
+      take(rooms_[at], needs, expected_us);
+      take_gpus(state_.hosts[at].info.gpus, rooms_[at], needs.gpu, devices);
+    };
+    take_at(assigned.host, assigned.gpus);
+    for (const Placement& rank : assigned.others) take_at(rank.host, rank.gpus);
   }
 
   Price price_of(size_t host, const ReadyClass& needs) const {
@@ -217,21 +236,20 @@ class Plans {
   std::vector<std::pair<HostId, uint64_t>> places_;  // of the unit that is looked at, in MiB
   uint64_t most_mib_ = 0;
   std::vector<Room> rooms_;
-  std::optional<Reservation> reservation_;
-  std::set<RunId> drained_;
+  std::vector<Event> proposals_;
+  Backfill backfill_;
   Tally tally_;
 };
 
-}  // namespace
-
-std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces* inputs) {
-  std::vector<Event> proposals;
-  Plans plans(state, inputs);
+/// Proposes for the ready units in their order, and calls `on_passed_over(head)` for the first of
+/// each class that nothing is proposed for; where that returns false it ends.
+template <typename OnPassedOver>
+void propose_in_order(const State& state, Plans& plans, size_t limit, OnPassedOver on_passed_over) {
   std::set<ReadyHead> next;  // of classes whose first ones were proposed
   UnitNames ahead;
   auto head = state.ready.begin();
   size_t blocked = 0;
-  while (proposals.size() < limit && blocked < kBlockedMax) {
+  while (plans.proposals().size() < limit && blocked < kBlockedMax) {
     bool none_left = head == state.ready.end();
     if (none_left && next.empty()) break;
     ReadyHead best;
@@ -242,13 +260,17 @@ std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces*
     }
     const Run& run = state.runs.at(best.run);
     UnitId unit = plans.next_of(run, best, ahead);
-    auto proposal = plans.propose(run, unit, best.what);
-    if (!proposal) {
-      if (best.what.is_gang()) plans.keep_for(run, best.what, proposals);
+    bool is_proposed = plans.propose(run, unit, best.what);
+    if (!is_proposed) {
+      unit = plans.sooner_of(run, best, ahead);
+      is_proposed = unit != kNoNode && plans.propose(run, unit, best.what);
+    }
+    if (!is_proposed) {
+      if (!on_passed_over(best)) return;
+      plans.pass_over(run, best);
       blocked++;
       continue;
     }
-    proposals.push_back(std::move(*proposal));
     if (unit != best.unit) {
       ahead.emplace(best.run, unit);
     } else {
@@ -258,7 +280,28 @@ std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces*
     }
     if (best.unit != kNoNode) next.insert(std::move(best));
   }
-  return proposals;
+}
+
+}  // namespace
+
+std::vector<Event> schedule(const State& state, size_t limit, const InputPlaces* inputs) {
+  Plans plans(state, inputs);
+  propose_in_order(state, plans, limit, [](const ReadyHead&) { return true; });
+  return plans.take_proposals();
+}
+
+std::optional<ReadyHead> kept_for(const State& state, const RunId& run, const ReadyClass& needs) {
+  constexpr size_t kProposalsMax = 1000;
+  Plans plans(state, nullptr);
+  std::optional<ReadyHead> keeper;
+  propose_in_order(state, plans, kProposalsMax, [&](const ReadyHead& head) {
+    bool is_it = head.run == run && head.what == needs;
+    if (!is_it) return true;
+    if (const ReadyHead* found = plans.keeper_from(state.runs.at(run), head.unit, needs))
+      keeper = *found;
+    return false;
+  });
+  return keeper;
 }
 
 }  // namespace flow::core

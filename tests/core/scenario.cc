@@ -92,6 +92,7 @@ std::vector<Gpu> gpus_of_words(const std::vector<std::string>& words) {
     gpu.uuid = parts.at(0);
     gpu.name = parts.at(1);
     gpu.memory_bytes = std::stoll(parts.at(2));
+    gpu.is_mig = parts.size() > 3 && parts[3] == "mig";
     gpus.push_back(gpu);
   }
   return gpus;

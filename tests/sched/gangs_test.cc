@@ -233,9 +233,52 @@ TEST_CASE("three gangs on four nodes all come to their end, whatever ends when")
   }
 }
 
+namespace {
+
+constexpr Time kUsual = 1000;
+
+struct Stream {
+  Time began = -1;           // the one that waits
+  Time last_of_first = 0;    // when the last of those ends that began before it was ready
+  size_t ahead = 0;          // of the stream, meanwhile
+  size_t ahead_unknown = 0;  // of these before anything like it had ended
+};
+
+/// Plays what comes behind `waits`, until that begins. `asks` are of the one that waits, then of
+/// the stream: one that takes kUsual, and one that takes a tenth of it, give or take half.
+Stream play(sim::Random& random, Cluster& cluster, const std::vector<Ask>& asks,
+            const std::vector<uint32_t>& defs, UnitId waits) {
+  cluster.submit(asks, defs);
+  std::map<UnitId, Time> ends;
+  Stream stream;
+  std::vector<bool> is_known(asks.size());
+  while (stream.began < 0) {
+    for (UnitId unit : cluster.schedule_all()) {
+      if (unit == waits) stream.began = cluster.now;
+      bool is_ahead = unit > waits && stream.began < 0;
+      stream.ahead += is_ahead;
+      stream.ahead_unknown += is_ahead && !is_known[defs[unit]];
+      Time usual = defs[unit] == 2 ? kUsual / 10 : kUsual;
+      ends[unit] = cluster.now + usual / 2 + random.below(uint32_t(usual));
+      if (unit < waits) stream.last_of_first = std::max(stream.last_of_first, ends[unit]);
+    }
+    if (stream.began >= 0) break;
+    auto next = std::min_element(ends.begin(), ends.end(),
+                                 [](const auto& a, const auto& b) { return a.second < b.second; });
+    REQUIRE(next != ends.end());
+    Time began = cluster.run().units[next->first].assigned;
+    cluster.now = next->second;
+    cluster.finish(next->first, cluster.now - began);
+    is_known[defs[next->first]] = true;
+    ends.erase(next);
+  }
+  return stream;
+}
+
+}  // namespace
+
 TEST_CASE(
     "a wide gang does not starve behind a stream of small tasks, nor do these wait for it idle") {
-  constexpr Time kUsual = 1000;
   size_t beside = 0;
   for (uint64_t seed = 1; seed <= 100; seed++) {
     INFO("seed " << seed);
@@ -244,34 +287,106 @@ TEST_CASE(
     for (int i = 0; i < 4; i++) cluster.join(2, 0, "");
     // Six of eight CPUs at once, behind slow tasks and two quick ones.
     std::vector<uint32_t> defs{1, 1, 1, 2, 1, 1, 2, 1, 0};
-    constexpr UnitId kGang = 8;
     for (int i = 0; i < 200; i++) defs.push_back(1 + random.below(2));
-    cluster.submit({{1, 0, 6, 0, 0}, {1, 0, 1, 0, 0}, {1, 0, 1, 0, 0}}, defs);
-    std::map<UnitId, Time> ends;
-    Time last_of_first = 0, gang_at = -1;
-    size_t small_before = 0;
-    while (gang_at < 0) {
-      for (UnitId unit : cluster.schedule_all()) {
-        if (unit == kGang) gang_at = cluster.now;
-        small_before += unit > kGang && gang_at < 0;
-        Time usual = defs[unit] == 2 ? kUsual / 10 : kUsual;
-        ends[unit] = cluster.now + usual / 2 + random.below(uint32_t(usual));
-        if (unit < kGang) last_of_first = std::max(last_of_first, ends[unit]);
-      }
-      if (gang_at >= 0) break;
-      auto next = std::min_element(ends.begin(), ends.end(), [](const auto& a, const auto& b) {
-        return a.second < b.second;
-      });
-      REQUIRE(next != ends.end());
-      Time began = cluster.run().units[next->first].assigned;
-      cluster.now = next->second;
-      cluster.finish(next->first, cluster.now - began);
-      ends.erase(next);
-    }
+    Stream stream =
+        play(random, cluster, {{1, 0, 6, 0, 0}, {1, 0, 1, 0, 0}, {1, 0, 1, 0, 0}}, defs, 8);
     // What may start meanwhile is expected to end before the gang can start; it may take half as
     // long again.
-    CHECK(gang_at <= last_of_first + 3 * kUsual / 2);
-    beside += small_before;
+    CHECK(stream.began <= stream.last_of_first + 3 * kUsual / 2);
+    beside += stream.ahead;
   }
   CHECK(beside > 100);
+}
+
+TEST_CASE("a wide task of one machine does not starve behind a stream of narrow ones either") {
+  size_t beside = 0;
+  for (uint64_t seed = 1; seed <= 100; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Cluster cluster;
+    cluster.join(8, 0, "");
+    cluster.join(2, 0, "");
+    // All eight CPUs of the larger, behind ten that fill both.
+    std::vector<uint32_t> defs{1, 2, 1, 1, 2, 1, 1, 2, 1, 1, 0};
+    for (int i = 0; i < 300; i++) defs.push_back(1 + random.below(2));
+    Stream stream = play(random, cluster, {{8}, {1}, {1}}, defs, 10);
+    CHECK(stream.began <= stream.last_of_first + 3 * kUsual / 2);
+    beside += stream.ahead;
+  }
+  CHECK(beside > 100);
+}
+
+TEST_CASE("whole GPUs do not starve behind a stream of those that take one each") {
+  size_t beside = 0;
+  for (uint64_t seed = 1; seed <= 100; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Cluster cluster;
+    cluster.join(16, 4, "");
+    std::vector<uint32_t> defs{1, 1, 2, 1, 0};
+    for (int i = 0; i < 200; i++) defs.push_back(1 + random.below(2));
+    Stream stream = play(random, cluster, {{1, 4}, {1, 1}, {1, 1}}, defs, 4);
+    CHECK(stream.began <= stream.last_of_first + 3 * kUsual / 2);
+    beside += stream.ahead;
+  }
+  CHECK(beside > 50);
+}
+
+TEST_CASE("what fits beside one that waits begins, however long it may take") {
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    sim::Random random(seed);
+    Cluster cluster;
+    cluster.join(4, 1, "");
+    // The GPU is held; who waits for it leaves three CPUs to the stream, of which nothing is known.
+    Stream stream = play(random, cluster, {{1, 1}, {1, 1}, {1}, {1}}, {1, 0, 3, 3, 3, 3, 3, 3}, 1);
+    CHECK(stream.began == stream.last_of_first);
+    CHECK(stream.ahead_unknown >= 2);
+  }
+}
+
+TEST_CASE("where more wait than one each is kept its room") {
+  Cluster cluster;
+  cluster.join(2, 0, "", 1000);
+  cluster.join(4, 0, "");
+  // The first that waits does so for a licence that is held for ever so long, the second for all of
+  // the larger machine.
+  constexpr UnitId kForLicence = 3, kWide = 4;
+  cluster.submit({{1, 0, 1, 0, 1000}, {4}, {1}}, {0, 2, 2, 0, 1, 2, 2, 2, 2, 2, 2, 2, 2});
+  cluster.schedule_all();
+  REQUIRE(cluster.is_ready(kWide));
+  for (UnitId unit : {1u, 2u}) {
+    cluster.now += 10;
+    cluster.finish(unit, 5000);
+    cluster.schedule_all();
+  }
+  CHECK(cluster.is_running(kWide));
+  CHECK(cluster.is_ready(kForLicence));
+}
+
+TEST_CASE("nobody is kept waiting for one that waits for what a service holds") {
+  Cluster cluster;
+  cluster.join(4, 0, "");
+  cluster.tell(GpusFound{{{0, "GPU-0", "A", "", 80, -1, false}}});
+  Plan plan;
+  plan.defs.resize(3);
+  for (TaskDef& def : plan.defs) def.name = "t";
+  plan.defs[0].kind = TaskKind::service;
+  plan.defs[0].resources.gpus_milli = 1000;
+  plan.defs[1].resources.gpus_milli = 1000;
+  plan.defs[1].resources.cpus_milli = 0;
+  plan.defs[2].resources.cpus_milli = 1000;
+  for (uint32_t def : {0u, 1u, 2u, 2u, 2u, 2u}) {
+    Node& node = plan.nodes.emplace_back();
+    node.name = "n" + std::to_string(plan.nodes.size());
+    node.def = def;
+    node.args = Value::list({});
+  }
+  RunSubmitted e;
+  e.run = "r";
+  e.plan = std::make_shared<const Plan>(std::move(plan));
+  cluster.tell(e);
+  for (UnitId unit = 0; unit < 6; unit++) cluster.resolve(unit);
+  cluster.schedule_all();
+  CHECK(cluster.is_ready(1));
+  for (UnitId unit : {0u, 2u, 3u, 4u, 5u}) CHECK(cluster.is_running(unit));
 }

@@ -1,0 +1,288 @@
+#include "engine/sched/backfill.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "engine/core/gangs.hpp"
+#include "engine/core/gpus.hpp"
+#include "engine/core/room.hpp"
+#include "engine/sched/gangs.hpp"
+
+namespace flow::core {
+
+namespace {
+
+constexpr Time kUnknownMs = Time{10} * 365 * 24 * 3600 * 1000;
+
+uint32_t usual_us(const Run& run, UnitId unit) {
+  uint32_t def = run.node(run.units[unit].node).def;
+  return def < run.durations_us.size() ? run.durations_us[def] : 0;
+}
+
+Time usual_ms(const Run& run, UnitId unit) { return (Time{usual_us(run, unit)} + 999) / 1000; }
+
+/// Of an attempt that began then: where nothing like it has ended yet, far later than any that is
+/// known; where it takes longer than it should, now.
+Time expected_end(const State& state, const Run& run, UnitId unit, Time began) {
+  if (usual_us(run, unit) == 0) return began + kUnknownMs;
+  return std::max(began + usual_ms(run, unit), state.at);
+}
+
+bool could_be_on(const Host& host, HostId at, const ReadyClass& needs) {
+  if (!host.takes_attempts() || (needs.is_home && at != 0)) return false;
+  return ranks_that_fit(host.info, empty_room(host.info), needs, 1) > 0;
+}
+
+}  // namespace
+
+Time end_if_started(const State& state, const Run& run, UnitId unit) {
+  return usual_us(run, unit) == 0 ? kNever : expected_end(state, run, unit, state.at);
+}
+
+Room least_of(const Room& a, const Room& b) {
+  Room least = a;
+  least.cpus_free_milli = std::min(a.cpus_free_milli, b.cpus_free_milli);
+  least.memory_free_bytes = std::min(a.memory_free_bytes, b.memory_free_bytes);
+  least.named = flow::least_of(a.named, b.named);
+  for (size_t i = 0; i < least.gpus.size(); i++) {
+    GpuRoom& gpu = least.gpus[i];
+    gpu.milli_free = std::min(gpu.milli_free, b.gpus[i].milli_free);
+    gpu.memory_free_bytes = std::min(gpu.memory_free_bytes, b.gpus[i].memory_free_bytes);
+  }
+  return least;
+}
+
+void Backfill::pass_over([[maybe_unused]] const ReadyHead& head) {
+#ifndef FLOW_MUTANT_NOTHING_IS_KEPT_FOR_A_GANG
+  if (tried_ < kKeptForMax) passed_.push_back(head);
+#endif
+}
+
+bool Backfill::is_wanted(const Assigned& assigned) const {
+  return std::any_of(passed_.begin(), passed_.end(), [&](const ReadyHead& head) {
+    auto may_be_on = [&](HostId at) { return could_be_on(state_.hosts[at], at, head.what); };
+    return head.run == assigned.id.run || may_be_on(assigned.host) ||
+           std::any_of(assigned.others.begin(), assigned.others.end(),
+                       [&](const Placement& rank) { return may_be_on(rank.host); });
+  });
+}
+
+void Backfill::keep(const std::vector<Room>& rooms, const std::vector<Event>& proposals,
+                    Tally& tally) {
+  find_ends(proposals);
+  for (const ReadyHead& head : std::exchange(passed_, {})) {
+    if (tried_ == kKeptForMax) return;
+    if (!could_find_room(head.what)) continue;
+    tried_++;
+    const Run& run = state_.runs.at(head.run);
+    bool has_own_slots = run.jobs > 0 && int64_t{run.jobs} * 1000 < state_.reach.cpus_milli;
+    if (!has_own_slots) {
+      reserve(head, rooms, 0);
+      continue;
+    }
+    size_t changes_before = 0;
+    SlotsKept slots = slots_for(head, tally.cpus_milli(run), changes_before);
+    if (reserve(head, rooms, changes_before)) slots_.try_emplace(head.run, std::move(slots));
+  }
+}
+
+// What a service holds is never expected back: nobody is kept waiting for whom waits for that.
+void Backfill::find_ends(const std::vector<Event>& proposals) {
+  for (const auto& entry : state_.runs) {
+    const Run& run = entry.second;
+    uint32_t left = has_running_ ? 0 : run.phase_count(Phase::running);
+    for (UnitId unit = 0; unit < run.units.size() && left > 0; unit++) {
+      const Unit& u = run.units[unit];
+      if (u.phase != Phase::running || u.dropped) continue;
+      left--;
+      for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
+        ReadyClass held = held_on(state_.hosts[at].info, run, unit);
+        add_end(run, unit, u.assigned, at, std::move(held), gpus, u.expected_us);
+      });
+    }
+  }
+  bool is_first = !std::exchange(has_running_, true);
+  for (; proposals_seen_ < proposals.size(); proposals_seen_++) {
+    const auto& e = std::get<Assigned>(proposals[proposals_seen_]);
+    const Run& run = state_.runs.at(e.id.run);
+    ReadyClass needs = needs_of(state_, run, e.id.unit);
+    uint32_t expected_us = expected_short_us(run, e.id.unit);
+    add_end(run, e.id.unit, state_.at, e.host, needs, e.gpus, expected_us);
+    for (const Placement& rank : e.others)
+      add_end(run, e.id.unit, state_.at, rank.host, needs, rank.gpus, expected_us);
+  }
+  std::stable_sort(changes_.begin(), changes_.end(), [is_first](const Change& a, const Change& b) {
+    return is_first ? std::tie(a.at, a.host) < std::tie(b.at, b.host) : a.at < b.at;
+  });
+}
+
+void Backfill::add_end(const Run& run, UnitId unit, Time began, HostId at, ReadyClass held,
+                       const std::vector<std::string>& gpus, uint32_t expected_us) {
+  if (is_service(run, unit)) return;
+  Time end = expected_end(state_, run, unit, began);
+  changes_.push_back({end, at, &run, std::move(held), gpus, expected_us});
+}
+
+void Backfill::make(const Change& change, std::vector<Room>& rooms) const {
+  Room& room = rooms[change.host];
+  const std::vector<Gpu>& gpus = state_.hosts[change.host].info.gpus;
+  if (change.is_end()) {
+    give_back(room, change.held, change.expected_us);
+    give_back_gpus(gpus, room, change.held.gpu, change.gpus);
+  } else {
+    core::take(room, change.held, change.expected_us);
+    take_gpus(gpus, room, change.held.gpu, change.gpus);
+  }
+}
+
+bool Backfill::could_find_room(const ReadyClass& needs) const {
+  uint64_t ranks = 0;
+  for (size_t i = 0; i < state_.hosts.size() && ranks < needs.ranks; i++) {
+    const Host& host = state_.hosts[i];
+    if (could_be_on(host, static_cast<HostId>(i), needs))
+      ranks += ranks_that_fit(host.info, empty_room(host.info), needs, needs.ranks);
+  }
+  return ranks >= needs.ranks;
+}
+
+// As soon as there is room for it beside those that come before it. What ends at one time ends one
+// after the other: of most it is not known when.
+bool Backfill::reserve(const ReadyHead& head, std::vector<Room> rooms, size_t changes_before) {
+  ReadyClass least = head.what;
+  least.ranks_max = least.ranks;
+  std::vector<size_t> begun(kept_.size());  // so many of the ranks of each
+  auto is_to_come = [&](size_t which) { return begun[which] < kept_[which].places.size(); };
+  auto left_on = [&](HostId host) {
+    Room left = rooms[host];
+    for (size_t i = 0; i < kept_.size(); i++) {
+      auto beside = kept_[i].beside.find(host);
+      if (is_to_come(i) && beside != kept_[i].beside.end()) left = least_of(left, beside->second);
+    }
+    return left;
+  };
+  std::vector<uint32_t> free;
+  uint64_t total = 0;
+  for (size_t i = 0; i < rooms.size(); i++) {
+    free.push_back(room_on(state_, static_cast<HostId>(i), left_on(static_cast<HostId>(i)), least));
+    total += free.back();
+  }
+  auto count_again = [&](HostId host) {
+    total -= free[host];
+    free[host] = room_on(state_, host, left_on(host), least);
+    total += free[host];
+  };
+  for (size_t i = 0; i < changes_.size(); i++) {
+    const Change& change = changes_[i];
+    make(change, rooms);
+    if (!change.is_end()) begun[change.begins]++;
+    count_again(change.host);
+    bool all_began = !change.is_end() && !is_to_come(change.begins);
+    if (all_began)
+      for (const Placement& rank : kept_[change.begins].places) count_again(rank.host);
+    if (total < least.ranks || i + 1 < changes_before) continue;
+    std::vector<Room> left;
+    for (size_t host = 0; host < rooms.size(); host++)
+      left.push_back(left_on(static_cast<HostId>(host)));
+    auto places = place_gang(state_, std::move(left), least);
+    FLOW_CHECK(places.has_value());
+    Reservation reservation{head, change.at, std::move(*places), {}};
+    for (const Placement& rank : reservation.places)
+      reservation.beside.emplace(rank.host, rooms[rank.host]);
+    // It is there still when those begin that are to come.
+    for (size_t which = 0; which < kept_.size(); which++)
+      if (is_to_come(which)) take_for(reservation, kept_[which]);
+    take_for(reservation, reservation);
+    note(std::move(reservation), i + 1);
+    return true;
+  }
+  return false;
+}
+
+void Backfill::take_for(const Reservation& own, Reservation& other) const {
+  const ReadyClass& needs = own.whose.what;
+  for (const Placement& rank : own.places) {
+    auto beside = other.beside.find(rank.host);
+    if (beside == other.beside.end()) continue;
+    core::take(beside->second, needs, 0);
+    take_gpus(state_.hosts[rank.host].info.gpus, beside->second, needs.gpu, rank.gpus);
+  }
+}
+
+void Backfill::note(Reservation reservation, size_t changes_before) {
+  const ReadyHead& head = reservation.whose;
+  const Run& run = state_.runs.at(head.run);
+  std::vector<Change> begins, ends;
+  for (const Placement& rank : reservation.places) {
+    Change change{reservation.at, rank.host, &run, head.what, rank.gpus, 0, kept_.size()};
+    begins.push_back(change);
+    if (usual_us(run, head.unit) == 0 || is_service(run, head.unit)) continue;
+    change.at += usual_ms(run, head.unit);
+    change.begins = SIZE_MAX;
+    ends.push_back(std::move(change));
+  }
+  changes_.insert(changes_.begin() + static_cast<std::ptrdiff_t>(changes_before), begins.begin(),
+                  begins.end());
+  changes_.insert(changes_.end(), ends.begin(), ends.end());
+  std::stable_sort(changes_.begin(), changes_.end());
+  kept_.push_back(std::move(reservation));
+}
+
+SlotsKept Backfill::slots_for(const ReadyHead& head, int64_t used_milli,
+                              size_t& changes_before) const {
+  int64_t asked_milli = int64_t{head.what.cpus_milli} * head.what.ranks;
+  int64_t left_milli = int64_t{state_.runs.at(head.run).jobs} * 1000 - used_milli - asked_milli;
+  Time at = state_.at;
+  for (size_t i = 0; i < changes_.size() && left_milli < 0; i++) {
+    const Change& change = changes_[i];
+    if (change.run->id != head.run) continue;
+    at = change.at;
+    changes_before = i + 1;
+    left_milli += change.is_end() ? change.held.cpus_milli : -change.held.cpus_milli;
+  }
+  return {head, at, left_milli};
+}
+
+Room Backfill::room_for(HostId host, const Room& room, Time end) const {
+  Room left = room;
+  for (const Reservation& kept : kept_) {
+    auto beside = kept.beside.find(host);
+    if (end > kept.at && beside != kept.beside.end()) left = least_of(left, beside->second);
+  }
+  return left;
+}
+
+bool Backfill::has_slots(const Run& run, const ReadyClass& needs, Time end) const {
+  auto kept = slots_.find(run.id);
+  return kept == slots_.end() || needs.cpus_milli == 0 || end <= kept->second.at ||
+         int64_t{needs.cpus_milli} * needs.ranks <= kept->second.beside_milli;
+}
+
+void Backfill::take(const Run& run, const ReadyClass& needs, const Assigned& assigned, Time end) {
+  auto take_at = [&](HostId host, const std::vector<std::string>& gpus) {
+    for (Reservation& kept : kept_) {
+      auto beside = kept.beside.find(host);
+      if (end <= kept.at || beside == kept.beside.end()) continue;
+      core::take(beside->second, needs, 0);
+      take_gpus(state_.hosts[host].info.gpus, beside->second, needs.gpu, gpus);
+    }
+  };
+  take_at(assigned.host, assigned.gpus);
+  for (const Placement& rank : assigned.others) take_at(rank.host, rank.gpus);
+  auto slots = slots_.find(run.id);
+  auto ranks = static_cast<int64_t>(assigned.others.size() + 1);
+  if (slots != slots_.end() && end > slots->second.at)
+    slots->second.beside_milli -= needs.cpus_milli * ranks;
+}
+
+const ReadyHead* Backfill::keeper(HostId host, Time end) const {
+  for (const Reservation& kept : kept_)
+    if (end > kept.at && kept.beside.contains(host)) return &kept.whose;
+  return nullptr;
+}
+
+const ReadyHead* Backfill::keeper_of_slots(const Run& run) const {
+  auto kept = slots_.find(run.id);
+  return kept == slots_.end() ? nullptr : &kept->second.whose;
+}
+
+}  // namespace flow::core

@@ -1,0 +1,98 @@
+// What is kept free for units that have to wait, so that who goes before them delays none.
+#pragma once
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/sched/tally.hpp"
+
+namespace flow::core {
+
+/// Something is kept for so many of those that were passed over, the first in order.
+constexpr size_t kKeptForMax = 4;
+/// When an attempt ends of whose like nothing has ended yet.
+constexpr Time kNever = INT64_MAX;
+
+/// When an attempt that starts now is expected to end.
+Time end_if_started(const State& state, const Run& run, UnitId unit);
+
+/// What is free in both.
+Room least_of(const Room& a, const Room& b);
+
+/// Of one that has to wait: when and where it is expected to find room.
+struct Reservation {
+  ReadyHead whose;
+  Time at = 0;
+  std::vector<Placement> places;
+  std::map<HostId, Room> beside;  // what is free then beside it, on the hosts where it will be
+};
+
+/// Of one in a run that has slots of its own, fewer than the machines have CPUs.
+struct SlotsKept {
+  ReadyHead whose;
+  Time at = 0;               // as many as it asks for are expected to be free
+  int64_t beside_milli = 0;  // and so many more
+};
+
+/// Those that were passed over in one turn of the scheduler, and what is kept for them. It is
+/// worked out when somebody behind them finds room: where none does, nothing is.
+class Backfill {
+ public:
+  explicit Backfill(const State& state) : state_(state) {}
+
+  void pass_over(const ReadyHead& head);
+  /// Whether anybody who was passed over might want the room that this takes.
+  bool is_wanted(const Assigned& assigned) const;
+  /// `rooms` is what is free beside the proposals.
+  void keep(const std::vector<Room>& rooms, const std::vector<Event>& proposals, Tally& tally);
+
+  bool keeps_any() const { return !kept_.empty() || !slots_.empty(); }
+  /// What of a host's room one may take that ends then, and of its run's slots.
+  Room room_for(HostId host, const Room& room, Time end) const;
+  bool is_kept(HostId host, Time end) const { return keeper(host, end) != nullptr; }
+  bool has_slots(const Run& run, const ReadyClass& needs, Time end) const;
+  void take(const Run& run, const ReadyClass& needs, const Assigned& assigned, Time end);
+
+  /// For whom room on a host, or slots of a run, are kept from one that ends then; null where for
+  /// nobody.
+  const ReadyHead* keeper(HostId host, Time end) const;
+  const ReadyHead* keeper_of_slots(const Run& run) const;
+
+ private:
+  /// Something ends, or one that waits begins.
+  struct Change {
+    Time at = 0;
+    HostId host = 0;
+    const Run* run = nullptr;
+    ReadyClass held;
+    std::vector<std::string> gpus;
+    uint32_t expected_us = 0;
+    size_t begins = SIZE_MAX;  // which of `kept_`
+    bool is_end() const { return begins == SIZE_MAX; }
+    bool operator<(const Change& other) const { return at < other.at; }
+  };
+  void find_ends(const std::vector<Event>& proposals);
+  void add_end(const Run& run, UnitId unit, Time began, HostId at, ReadyClass held,
+               const std::vector<std::string>& gpus, uint32_t expected_us);
+  void make(const Change& change, std::vector<Room>& rooms) const;
+  bool could_find_room(const ReadyClass& needs) const;
+  bool reserve(const ReadyHead& head, std::vector<Room> rooms, size_t changes_before);
+  /// What `own` takes of what is free beside `other`.
+  void take_for(const Reservation& own, Reservation& other) const;
+  void note(Reservation reservation, size_t changes_before);
+  /// `used_milli` of its run's slots are taken; after so many changes there are enough.
+  SlotsKept slots_for(const ReadyHead& head, int64_t used_milli, size_t& changes_before) const;
+
+  const State& state_;
+  std::vector<ReadyHead> passed_;  // nothing was tried for them yet
+  size_t tried_ = 0;
+  std::vector<Reservation> kept_;
+  std::map<RunId, SlotsKept> slots_;
+  std::vector<Change> changes_;  // in the order in which they are expected
+  bool has_running_ = false;     // they have what runs
+  size_t proposals_seen_ = 0;    // and so many of the proposals
+};
+
+}  // namespace flow::core

@@ -1,0 +1,287 @@
+#include "engine/sched/binding.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "engine/base/units.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/core/gpus.hpp"
+#include "engine/core/room.hpp"
+#include "engine/sched/sched.hpp"
+
+namespace flow::core {
+
+namespace {
+
+constexpr size_t kNamesMax = 3;
+
+std::string thousandths(int64_t milli) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(milli) / 1000);
+  return text;
+}
+
+std::string cores(int64_t milli) { return thousandths(milli) + (milli == 1000 ? " CPU" : " CPUs"); }
+std::string mib(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+std::string are_free(int64_t milli) {
+  return cores(milli) + (milli == 1000 ? " is free" : " are free");
+}
+
+/// Looks at one host for one unit, or one more rank of it.
+class Look {
+ public:
+  Look(const State& state, const Holders& holders, HostId at, const ReadyClass& needs,
+       uint32_t ranks)
+      : host_(state.hosts[at]),
+        state_(state),
+        holders_(holders),
+        at_(at),
+        needs_(needs),
+        ranks_(ranks),
+        left_(host_.room),
+        asks_(!needs.is_gang() ? "it asks for "
+              : ranks == 0     ? "a rank asks for "
+                               : "one more asks for ") {
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+      std::vector<std::string> gpus;
+      if (needs.gpu.milli > 0) gpus = choose_gpus(host_.info.gpus, left_, needs.gpu);
+      take_gpus(host_.info.gpus, left_, needs.gpu, gpus);
+      take(left_, needs, 0);
+    }
+  }
+
+  Binding binding() const {
+    if (host_.is_awaited) return {"away", "nothing is heard of it", {}};
+    if (host_.is_draining)
+      return {"draining", "that worker is about to leave, and takes nothing new", {}};
+    if (!suits_where(needs_.where, host_.info.labels)) return {"where", why_not_where(), {}};
+    for (const auto& [name, asked] : needs_.named)
+      if (asked > amount_of(left_.named, name)) return named(name, asked);
+    if (needs_.memory_bytes > left_.memory_free_bytes) return memory();
+    bool lacks_gpus =
+        needs_.gpu.milli > 0 && choose_gpus(host_.info.gpus, left_, needs_.gpu).empty();
+    if (lacks_gpus) return gpus();
+    if (needs_.cpus_milli > left_.cpus_free_milli) return cpus();
+    return {};
+  }
+
+ private:
+  /// "it runs where `disk == ssd`, and the labels there are rack=a"
+  std::string why_not_where() const {
+    std::string labels;
+    for (const auto& [name, value] : host_.info.labels)
+      labels += (labels.empty() ? "" : ", ") + name + (value.empty() ? "" : "=" + value);
+    return "it runs where `" + needs_.where + "`, and " +
+           (labels.empty() ? "there are no labels" : "the labels are " + labels);
+  }
+
+  Binding named(const std::string& name, int64_t asked) const {
+    int64_t free = amount_of(host_.room.named, name), all = amount_of(host_.info.named, name);
+    std::string asks = asks_ + name + " = " + thousandths(asked) + ", and ";
+    if (all == 0) return {name, asks + "there is none", {}};
+    if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all", {}};
+    auto held_by = who([&](const ReadyClass& held) { return amount_of(held.named, name) > 0; });
+    return {name,
+            asks + thousandths(free) + " of " + thousandths(all) +
+                " are free, the rest is held by " + names_of(held_by),
+            held_by};
+  }
+
+  Binding memory() const {
+    int64_t all = host_.info.memory_bytes;
+    std::string asks = asks_ + mib(needs_.memory_bytes) + " of memory";
+    if (is_all(needs_.memory_bytes, all))
+      return {"memory", asks + ", and there are " + std::to_string(all >> 20), {}};
+    auto held_by = who([](const ReadyClass& held) { return held.memory_bytes > 0; });
+    return {"memory",
+            asks + "; " + mib(host_.room.memory_free_bytes) + " are free, the rest is held by " +
+                names_of(held_by),
+            held_by};
+  }
+
+  Binding cpus() const {
+    int64_t all = host_.info.cpus_milli;
+    std::string asks = asks_ + cores(needs_.cpus_milli);
+    if (is_all(needs_.cpus_milli, all))
+      return {"cpus", asks + ", and there is no more than " + cores(all), {}};
+    auto held_by = who([](const ReadyClass& held) { return held.cpus_milli > 0; });
+    return {"cpus",
+            asks + "; " + are_free(std::max(host_.room.cpus_free_milli, 0)) +
+                ", the rest is held by " + names_of(held_by),
+            held_by};
+  }
+
+  Binding gpus() const {
+    const std::vector<Gpu>& all = host_.info.gpus;
+    std::string asks = asks_ + flow::words_of(needs_.gpu);
+    if (all.empty()) return {"gpus", asks + ", and there is none", {}};
+    auto suiting = static_cast<size_t>(std::count_if(
+        all.begin(), all.end(), [&](const Gpu& gpu) { return suits(needs_.gpu, gpu); }));
+    ReadyClass of_gpus;
+    of_gpus.gpu = needs_.gpu;
+    bool is_all = ranks_that_fit(host_.info, empty_room(host_.info), of_gpus, ranks_ + 1) <= ranks_;
+    if (is_all && suiting == all.size())
+      return {"gpus", asks + ", and there is no more than " + std::to_string(suiting), {}};
+    if (is_all) {
+      return {"gpus",
+              asks + ", and of " + std::to_string(all.size()) + " there " +
+                  (suiting == 1 ? "is 1" : "are " + std::to_string(suiting)) + " that will do" +
+                  why_not_these(),
+              {}};
+    }
+    return held_gpus(asks, suiting);
+  }
+
+  /// ": 2 are of another model (A100), 1 has less memory"
+  std::string why_not_these() const {
+    Names models;
+    std::vector<std::string> seen;
+    size_t others = 0, instances = 0, small = 0;
+    for (const Gpu& gpu : host_.info.gpus) {
+      if (suits(needs_.gpu, gpu)) continue;
+      bool is_model = needs_.gpu.model.empty() || matches_model(needs_.gpu.model, gpu.name);
+      bool is_instance = gpu.is_mig && needs_.gpu.milli > kWholeGpuMilli;
+      (!is_model ? others : is_instance ? instances : small)++;
+      bool is_new = !is_model && std::find(seen.begin(), seen.end(), gpu.name) == seen.end();
+      if (!is_new) continue;
+      seen.push_back(gpu.name);
+      models.add(gpu.name);
+    }
+    std::string text;
+    auto add = [&](size_t count, const char* is_one, const char* are, const std::string& what) {
+      if (count == 0) return;
+      text += (text.empty() ? ": " : ", ") + std::to_string(count) + (count == 1 ? is_one : are);
+      text += what;
+    };
+    add(others, " is of another model", " are of other models", " (" + models.text() + ")");
+    add(instances, " is an instance in MIG mode", " are instances in MIG mode",
+        ", of which a task gets one");
+    add(small, " has less memory", " have less memory", "");
+    return text;
+  }
+
+  /// "; 1 of 2 that would do is free: GPU 0 has 0.5 free, held by `a`"
+  Binding held_gpus(const std::string& asks, size_t suiting) const {
+    Binding binding{"gpus", "", {}};
+    std::string text;
+    size_t shown = 0, others = 0, free = 0;
+    for (size_t i = 0; i < host_.info.gpus.size(); i++) {
+      const Gpu& gpu = host_.info.gpus[i];
+      const GpuRoom& room = host_.room.gpus[i];
+      if (!suits(needs_.gpu, gpu)) continue;
+      int32_t milli = std::min(needs_.gpu.milli, kWholeGpuMilli);
+      free += room.milli_free >= milli && room.memory_free_bytes >= needs_.gpu.memory_bytes;
+      if (room.milli_free == kWholeGpuMilli) continue;  // free, but too few
+      std::vector<Holder> held_by = who_has(gpu);
+      add_all(binding.held_by, held_by);
+      if (++shown > kNamesMax) {
+        others++;
+        continue;
+      }
+      text += (shown == 1 ? ": GPU " : "; GPU ") + std::to_string(gpu.index) + " has " +
+              thousandths(room.milli_free);
+      if (needs_.gpu.memory_bytes > 0)
+        text += " and " + format_bytes(static_cast<uint64_t>(room.memory_free_bytes));
+      text += " free, held by " + names_of(held_by);
+    }
+    if (others > 0) text += "; and so " + std::to_string(others) + " more";
+    bool is_part = needs_.gpu.is_share() || needs_.gpu.memory_bytes > 0;
+    const char* are = is_part ? (free == 1 ? " has so much free" : " have so much free")
+                              : (free == 1 ? " is free" : " are free");
+    binding.why =
+        asks + "; " + std::to_string(free) + " of " + std::to_string(suiting) + are + text;
+    return binding;
+  }
+
+  /// Whether it would not have so much if nobody else ran.
+  bool is_all(int64_t asked, int64_t all) const { return (ranks_ + 1) * asked > all; }
+
+  template <typename Holds>
+  std::vector<Holder> who(Holds holds) const {
+    std::vector<Holder> found;
+    for (const Holder& holder : holders_.on(at_))
+      if (holds(held_on(host_.info, *holder.run, holder.unit))) found.push_back(holder);
+    return found;
+  }
+  std::vector<Holder> who_has(const Gpu& gpu) const {
+    std::vector<Holder> found;
+    for (const Holder& holder : holders_.on(at_)) {
+      bool is_held = false;
+      for_each_rank(holder.run->units[holder.unit],
+                    [&](HostId at, const std::vector<std::string>& held) {
+                      bool has_it = std::find(held.begin(), held.end(), gpu.uuid) != held.end();
+                      is_held = is_held || (at == at_ && has_it);
+                    });
+      if (is_held) found.push_back(holder);
+    }
+    return found;
+  }
+  static void add_all(std::vector<Holder>& all, const std::vector<Holder>& more) {
+    for (const Holder& holder : more) {
+      bool is_there = std::any_of(all.begin(), all.end(), [&](const Holder& other) {
+        return other.run == holder.run && other.unit == holder.unit;
+      });
+      if (!is_there) all.push_back(holder);
+    }
+  }
+  std::string names_of(const std::vector<Holder>& holders) const {
+    Names names;
+    for (const Holder& holder : holders)
+      names.add(quoted(*holder.run, holder.unit) + of_run(state_, *holder.run));
+    return names.empty() ? "nobody" : names.text();
+  }
+
+  const Host& host_;
+  const State& state_;
+  const Holders& holders_;
+  const HostId at_;
+  const ReadyClass& needs_;
+  const uint32_t ranks_;
+  Room left_;  // beside those ranks
+  const std::string asks_;
+};
+
+}  // namespace
+
+Holders::Holders(const State& state) : by_host_(state.hosts.size()) {
+  for (const auto& [id, run] : state.runs) {
+    if (run.phase_count(Phase::running) == 0) continue;
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      if (run.units[unit].phase != Phase::running) continue;
+      for (HostId host : hosts_of(run.units[unit])) by_host_[host].push_back({&run, unit});
+    }
+  }
+}
+
+void Names::add(const std::string& name) {
+  if (count_++ < kNamesMax) text_ += (text_.empty() ? "" : ", ") + name;
+}
+
+std::string Names::text() const {
+  if (count_ <= kNamesMax) return text_;
+  return text_ + " and " + std::to_string(count_ - kNamesMax) + " more";
+}
+
+Binding binding_on(const State& state, const Holders& holders, HostId at, const ReadyClass& needs,
+                   uint32_t ranks) {
+  return Look(state, holders, at, needs, ranks).binding();
+}
+
+std::string words_of(const ReadyClass& needs) {
+  std::string text;
+  auto add = [&](const std::string& what) { text += (text.empty() ? "" : " and ") + what; };
+  if (needs.cpus_milli > 0) add(cores(needs.cpus_milli));
+  if (needs.memory_bytes > 0) add(format_bytes(static_cast<uint64_t>(needs.memory_bytes)));
+  if (needs.gpu.milli > 0) add(flow::words_of(needs.gpu));
+  if (!needs.named.empty()) add(flow::words_of(needs.named));
+  if (text.empty()) text = cores(0);
+  return needs.where.empty() ? text : text + " where `" + needs.where + "`";
+}
+
+std::string quoted(const Run& run, UnitId unit) { return "`" + unit_name(run, unit) + "`"; }
+
+std::string of_run(const State& state, const Run& run) {
+  return state.runs.size() > 1 ? " of run " + run.id : "";
+}
+
+}  // namespace flow::core

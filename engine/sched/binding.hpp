@@ -1,0 +1,54 @@
+// What keeps a unit, or one more rank of a gang, from a host, and who holds that there.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+
+namespace flow::core {
+
+struct Holder {
+  const Run* run = nullptr;
+  UnitId unit = 0;
+};
+
+/// Who runs on each host, looked up once.
+class Holders {
+ public:
+  explicit Holders(const State& state);
+  const std::vector<Holder>& on(HostId host) const { return by_host_[host]; }
+
+ private:
+  std::vector<std::vector<Holder>> by_host_;
+};
+
+/// "`a`, `b`, `c` and 4 more"
+class Names {
+ public:
+  void add(const std::string& name);
+  bool empty() const { return count_ == 0; }
+  std::string text() const;
+
+ private:
+  size_t count_ = 0;
+  std::string text_;
+};
+
+struct Binding {
+  std::string constraint;  // as in HostWait; "" where nothing keeps it from the host
+  std::string why;
+  std::vector<Holder> held_by;
+};
+
+/// What keeps it from a host on which so many ranks of it would find room, or, where it is no gang,
+/// none.
+Binding binding_on(const State& state, const Holders& holders, HostId at, const ReadyClass& needs,
+                   uint32_t ranks);
+
+/// "2 CPUs and 16 GiB and gpus = 1 where `disk == ssd`"
+std::string words_of(const ReadyClass& needs);
+std::string quoted(const Run& run, UnitId unit);
+/// " of run r" where there are others.
+std::string of_run(const State& state, const Run& run);
+
+}  // namespace flow::core
