@@ -1,0 +1,513 @@
+// Everything at once on small random clusters, tasks of one machine and gangs, against an oracle
+// that counts from what was given alone: never more than there is, nothing refused that fits unless
+// it is kept for who comes before, and of a gang's places none that are nearer to each other are
+// free.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+#include <string>
+
+#include "engine/core/gangs.hpp"
+#include "engine/sched/gangs.hpp"
+#include "engine/sched/sched.hpp"
+#include "tests/sim/random.hpp"
+
+using namespace flow;
+using namespace flow::core;
+
+namespace {
+
+constexpr const char* kWheres[] = {"rack == a", "rack != a", "ssd"};
+
+bool has_labels(const HostInfo& host, const std::string& where) {
+  auto has = [&](const char* name, const char* value) {
+    return std::find(host.labels.begin(), host.labels.end(),
+                     std::pair<std::string, std::string>(name, value)) != host.labels.end();
+  };
+  if (where == kWheres[0]) return has("rack", "a");
+  if (where == kWheres[1]) return !has("rack", "a");
+  return where.empty() || has("ssd", "");
+}
+
+HostInfo random_host(sim::Random& random, const std::string& name) {
+  HostInfo host{name, 1000 * int32_t(1 + random.below(4)), 100 * random.below(6), {}};
+  for (uint32_t i = random.below(4); i > 0; i--) {
+    Gpu gpu;
+    gpu.index = uint32_t(host.gpus.size());
+    gpu.uuid = "GPU-" + std::to_string(gpu.index);  // as another host may have it
+    gpu.name = random.one_in(3) ? "B" : "A";
+    gpu.memory_bytes = 40 + 40 * random.below(3);
+    gpu.is_mig = random.one_in(5);
+    host.gpus.push_back(gpu);
+  }
+  if (random.one_in(2)) host.labels.emplace_back("rack", random.one_in(2) ? "a" : "b");
+  if (random.one_in(2)) host.labels.emplace_back("ssd", "");
+  if (random.one_in(2)) host.named.emplace_back("fpga", 1000 * (1 + random.below(3)));
+  return host;
+}
+
+TaskDef random_task(sim::Random& random) {
+  TaskDef def;
+  def.name = "t";
+  def.retry.infra = 1000;
+  def.priority = int32_t(random.below(3));
+  Resources& asked = def.resources;
+  asked.cpus_milli = 500 * int32_t(random.below(5));
+  if (random.one_in(2)) asked.memory_bytes = random.below(300);
+  if (random.one_in(2)) {
+    asked.gpus_milli =
+        random.one_in(2) ? 1000 * int32_t(1 + random.below(2)) : 300 + int32_t(random.below(500));
+    if (random.one_in(3)) asked.gpu_model = random.one_in(2) ? "A" : "B";
+    if (random.one_in(2)) asked.gpu_memory_bytes = 1 + random.below(90);
+  }
+  if (random.one_in(4)) asked.where = kWheres[random.below(std::size(kWheres))];
+  if (random.one_in(4)) asked.named.emplace_back("fpga", 500 * (1 + random.below(3)));
+  if (random.one_in(2)) return def;
+  asked.ranks = 2 + random.below(3);
+  asked.ranks_max = random.one_in(3) ? asked.ranks + 1 + random.below(2) : asked.ranks;
+  return def;
+}
+
+/// What a host has left, counted from what runs on it.
+struct Left {
+  int64_t cpus = 0, memory = 0, fpgas = 0;
+  std::map<std::string, std::pair<int64_t, int64_t>> gpus;  // thousandths and bytes
+
+  bool is_sound() const {
+    return cpus >= 0 && memory >= 0 && fpgas >= 0 &&
+           std::all_of(gpus.begin(), gpus.end(), [](const auto& gpu) {
+             return gpu.second.first >= 0 && gpu.second.second >= 0;
+           });
+  }
+};
+using Lefts = std::map<HostId, Left>;
+
+/// What one rank, or a task of one machine, gets.
+struct Portion {
+  int64_t cpus = 0, memory = 0;
+  const Resources* asked = nullptr;
+  int64_t fpgas() const { return asked->named.empty() ? 0 : asked->named[0].second; }
+  size_t devices() const { return size_t(asked->gpus_milli + 999) / 1000; }
+};
+
+void take(Left& left, const Portion& portion, const std::vector<std::string>& gpus) {
+  left.cpus -= portion.cpus;
+  left.memory -= portion.memory;
+  left.fpgas -= portion.fpgas();
+  for (const std::string& uuid : gpus) {
+    left.gpus.at(uuid).first -= std::min(portion.asked->gpus_milli, 1000);
+    left.gpus.at(uuid).second -= portion.asked->gpu_memory_bytes;
+  }
+}
+
+bool may_be_on(const Gpu& gpu, const Resources& asked) {
+  bool is_whole_enough = !gpu.is_mig || asked.gpus_milli <= 1000;
+  return is_whole_enough && (asked.gpu_model.empty() || asked.gpu_model == gpu.name);
+}
+
+/// Every set of devices that one could be given of what is left.
+std::vector<std::vector<std::string>> sets_for(const HostInfo& host, const Left& left,
+                                               const Portion& portion) {
+  std::vector<std::vector<std::string>> sets;
+  for (uint32_t bits = 0; bits < 1u << host.gpus.size(); bits++) {
+    std::vector<std::string> set;
+    bool is_free = true;
+    for (size_t i = 0; i < host.gpus.size(); i++) {
+      if ((bits >> i & 1) == 0) continue;
+      const auto& [milli, memory] = left.gpus.at(host.gpus[i].uuid);
+      is_free = is_free && may_be_on(host.gpus[i], *portion.asked) &&
+                milli >= std::min(portion.asked->gpus_milli, 1000) &&
+                memory >= portion.asked->gpu_memory_bytes;
+      set.push_back(host.gpus[i].uuid);
+    }
+    if (is_free && set.size() == portion.devices()) sets.push_back(std::move(set));
+  }
+  return sets;
+}
+
+/// As many beside each other as any choice of devices lets in, up to `most`.
+uint32_t most_on(const HostInfo& host, const Left& left, const Portion& portion, uint32_t most) {
+  bool has_rest = left.cpus >= portion.cpus && left.memory >= portion.memory &&
+                  left.fpgas >= portion.fpgas() && has_labels(host, portion.asked->where) &&
+                  (host.cpus_milli > 0 || portion.cpus == 0);
+  if (most == 0 || !has_rest) return 0;
+  uint32_t best = 0;
+  for (const std::vector<std::string>& set : sets_for(host, left, portion)) {
+    Left after = left;
+    take(after, portion, set);
+    best = std::max(best, 1 + most_on(host, after, portion, most - 1));
+    if (best == most) break;
+  }
+  return best;
+}
+
+class World {
+ public:
+  explicit World(sim::Random& random) {
+    tell(EngineStarted{1, 0, 0, {}, true});
+    for (uint32_t i = 1 + random.below(3); i > 0; i--)
+      tell(HostJoined{random_host(random, "w" + std::to_string(i))});
+    Plan plan;
+    for (uint32_t i = 4 + random.below(8); i > 0; i--) {
+      Node node;
+      node.name = "n" + std::to_string(plan.nodes.size());
+      node.def = uint32_t(plan.defs.size());
+      node.args = Value::list({});
+      plan.defs.push_back(random_task(random));
+      plan.nodes.push_back(std::move(node));
+    }
+    RunSubmitted e;
+    e.run = "r";
+    e.plan = std::make_shared<const Plan>(std::move(plan));
+    tell(e);
+    for (UnitId unit = 0; unit < run().units.size(); unit++)
+      tell(InputsResolved{"r", unit, sha256(std::to_string(unit)), false, {}, nullptr, {}});
+  }
+
+  void tell(Event event) {
+    REQUIRE(admit(state, event));
+    apply(state, {state.sequence + 1, now_++, std::move(event)}, said_);
+    REQUIRE(check_invariants(state) == "");
+  }
+  const Run& run() const { return state.runs.at("r"); }
+  const TaskDef& def(UnitId unit) const { return run().plan->defs[unit]; }
+  bool is(UnitId unit, Phase phase) const { return run().units[unit].phase == phase; }
+
+  /// CPUs and memory are clamped to what there is, which other tests are about.
+  Portion portion_of(UnitId unit) const {
+    ReadyClass needs = needs_of(state, run(), unit);
+    return {needs.cpus_milli, needs.memory_bytes, &def(unit).resources};
+  }
+  Lefts idle() const {
+    Lefts lefts;
+    for (size_t i = 0; i < state.hosts.size(); i++) {
+      const HostInfo& info = state.hosts[i].info;
+      Left& left = lefts[HostId(i)];
+      left = {
+          info.cpus_milli, info.memory_bytes, info.named.empty() ? 0 : info.named[0].second, {}};
+      for (const Gpu& gpu : info.gpus) left.gpus[gpu.uuid] = {1000, gpu.memory_bytes};
+    }
+    return lefts;
+  }
+  void take_unit(Lefts& lefts, UnitId unit) const {
+    for_each_rank(run().units[unit], [&](HostId at, const std::vector<std::string>& gpus) {
+      take(lefts.at(at), portion_of(unit), gpus);
+    });
+  }
+  Lefts lefts() const {
+    Lefts lefts = idle();
+    for (UnitId unit = 0; unit < run().units.size(); unit++)
+      if (is(unit, Phase::running)) take_unit(lefts, unit);
+    return lefts;
+  }
+  uint32_t room_on(const Lefts& lefts, HostId host, UnitId unit) const {
+    const Resources& asked = def(unit).resources;
+    return most_on(state.hosts[host].info, lefts.at(host), portion_of(unit),
+                   std::max(asked.ranks, asked.ranks_max));
+  }
+  bool fits(const Lefts& lefts, UnitId unit) const {
+    uint32_t ranks = 0;
+    for (const auto& [host, left] : lefts) ranks += room_on(lefts, host, unit);
+    return ranks >= def(unit).resources.ranks;
+  }
+  std::vector<UnitId> ready_in_order() const {
+    std::vector<UnitId> units;
+    for (UnitId unit = 0; unit < run().units.size(); unit++)
+      if (is(unit, Phase::ready)) units.push_back(unit);
+    std::stable_sort(units.begin(), units.end(),
+                     [&](UnitId a, UnitId b) { return def(a).priority > def(b).priority; });
+    return units;
+  }
+
+  State state;
+
+ private:
+  Time now_ = 0;
+  std::vector<Command> said_;
+};
+
+/// One turn of the scheduler, checked before and after each of its proposals.
+struct Turn {
+  size_t gangs = 0, shared = 0, kept = 0, waits = 0;
+
+  void play(World& world) {
+    std::vector<Event> proposals = schedule(world.state, 1000);
+    std::vector<UnitId> passed;
+    auto proposal = proposals.begin();
+    for (UnitId unit : world.ready_in_order()) {
+      INFO("unit " << unit);
+      bool fits = world.fits(world.lefts(), unit);
+      bool is_proposed =
+          proposal != proposals.end() && std::get<Assigned>(*proposal).id.unit == unit;
+      if (passed.empty() || is_proposed) CHECK(is_proposed == fits);
+      if (!is_proposed) {
+        if (fits) CHECK(may_want_the_same(world, passed, unit));
+        kept += fits;
+        waits++;
+        passed.push_back(unit);
+        continue;
+      }
+      shared += world.def(unit).resources.gpus_milli % 1000 != 0;
+      gangs += world.def(unit).resources.is_gang();
+      world.tell(*proposal++);
+      for (const auto& [host, left] : world.lefts()) CHECK(left.is_sound());
+      if (!passed.empty()) check_beside(world, passed.front(), unit);
+    }
+    CHECK(proposal == proposals.end());
+  }
+
+  /// Somebody before it could be on one of the hosts where it would fit.
+  static bool may_want_the_same(const World& world, const std::vector<UnitId>& passed,
+                                UnitId unit) {
+    Lefts lefts = world.lefts(), idle = world.idle();
+    for (const auto& [host, left] : lefts) {
+      if (world.room_on(lefts, host, unit) == 0) continue;
+      for (UnitId before : passed)
+        if (world.room_on(idle, host, before) > 0) return true;
+    }
+    return false;
+  }
+
+  /// Who was passed over would fit once all has ended that ran before, if it would without the one
+  /// that goes ahead.
+  void check_beside(const World& world, UnitId first, UnitId unit) {
+    auto& others = overtakers_[first];
+    others.insert(unit);
+    Lefts lefts = world.idle();
+    if (!world.fits(lefts, first)) return;
+    for (UnitId other : others)
+      if (world.is(other, Phase::running)) world.take_unit(lefts, other);
+    CHECK(world.fits(lefts, first));
+  }
+  /// Who began in the turns before is one of those that ran before for who waits first now, unless
+  /// it is the same one.
+  void forget() { overtakers_.clear(); }
+
+ private:
+  std::map<UnitId, std::set<UnitId>> overtakers_;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "of everything at once no more is given than there is, and nothing that fits is refused") {
+  Turn turn;
+  for (uint64_t seed = 1; seed <= 600; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    World world(random);
+    for (int round = 0; round < 8 && !is_final(world.run().status); round++) {
+      turn.forget();
+      turn.play(world);
+      for (UnitId unit = 0; unit < world.run().units.size(); unit++) {
+        bool ends = world.is(unit, Phase::running) && random.one_in(2);
+        if (ends)
+          world.tell(
+              AttemptSucceeded{current_attempt(world.run(), unit), sha256("v"), nullptr, {}, 0});
+      }
+    }
+  }
+  CHECK(turn.gangs > 300);
+  CHECK(turn.shared > 300);
+  CHECK(turn.waits > 1000);
+  CHECK(turn.kept > 100);
+}
+
+namespace {
+
+/// How far apart ranks are, the nearest first: within one NVLink domain or not, hosts, racks.
+struct Spread {
+  int level = 0;  // one NVLink domain, one host, one rack, several
+  size_t hosts = 0, racks = 0;
+  auto operator<=>(const Spread&) const = default;
+};
+
+/// What NVLink joins a GPU to, over machines where it has a fabric; "" of one that it does not.
+std::string domain_of(HostId host, const Gpu& gpu) {
+  if (!gpu.fabric.empty()) return gpu.fabric;
+  return gpu.nvlink < 0 ? "" : std::to_string(host) + "/" + std::to_string(gpu.nvlink);
+}
+std::string rack_of(const HostInfo& host) {
+  for (const auto& [name, value] : host.labels)
+    if (name == "rack") return value;
+  return "";
+}
+
+/// The fewest of these that have so many in all, or none.
+std::optional<size_t> fewest(std::vector<uint32_t> rooms, uint32_t ranks) {
+  std::sort(rooms.rbegin(), rooms.rend());
+  size_t count = 0;
+  for (uint32_t room : rooms) {
+    if (ranks == 0) break;
+    ranks -= std::min(ranks, room);
+    count++;
+  }
+  return ranks == 0 ? std::optional(count) : std::nullopt;
+}
+
+class Topology {
+ public:
+  explicit Topology(sim::Random& random) {
+    std::vector<Command> out;
+    auto tell = [&](Event event) {
+      REQUIRE(admit(state_, event));
+      apply(state_, {state_.sequence + 1, 0, std::move(event)}, out);
+    };
+    tell(EngineStarted{1, 0, 0, {}, true});
+    for (uint32_t i = 1 + random.below(4); i > 0; i--) {
+      HostInfo host = random_host(random, "w" + std::to_string(i));
+      bool has_fabric = random.one_in(3);
+      for (Gpu& gpu : host.gpus) {
+        if (gpu.is_mig || random.one_in(4)) continue;
+        gpu.nvlink = has_fabric ? 0 : int32_t(random.below(2));
+        if (has_fabric) gpu.fabric = random.one_in(4) ? "c/2" : "c/1";
+      }
+      tell(HostJoined{host});
+    }
+    TaskDef def = random_task(random);
+    asked_ = def.resources;
+    if (random.one_in(2)) asked_.gpus_milli = 1000 * int32_t(1 + random.below(2));
+    if (random.one_in(2)) asked_.where.clear();
+    needs_.cpus_milli = asked_.cpus_milli;
+    needs_.memory_bytes = asked_.memory_bytes;
+    needs_.gpu = gpu_needs_of(asked_);
+    asked_.gpu_memory_bytes = needs_.gpu.memory_bytes;
+    needs_.where = asked_.where;
+    needs_.named = asked_.named;
+    needs_.ranks = 2 + random.below(4);
+    needs_.ranks_max = needs_.ranks + (random.one_in(3) ? random.below(3) : 0);
+    for (const Host& host : state_.hosts) rooms_.push_back(occupied(random, host.room));
+  }
+
+  std::optional<std::vector<Placement>> placed() const {
+    return place_gang(state_, rooms_, needs_);
+  }
+  uint32_t ranks() const {
+    uint32_t room = 0;
+    for (uint32_t each : rooms_on({})) room += each;
+    return room < needs_.ranks ? 0 : std::min(room, needs_.ranks_max);
+  }
+
+  Spread nearest(uint32_t ranks) const {
+    std::optional<size_t> joined;
+    for (const std::string& domain : domains())
+      if (auto hosts = fewest(rooms_on(domain), ranks))
+        joined = std::min(joined.value_or(*hosts), *hosts);
+    if (joined) return {0, *joined, 0};
+    std::map<std::string, std::vector<uint32_t>> racks;
+    std::vector<uint32_t> all = rooms_on({}), of_racks;
+    for (size_t i = 0; i < all.size(); i++) racks[rack_of(state_.hosts[i].info)].push_back(all[i]);
+    std::optional<size_t> hosts;
+    for (const auto& [rack, rooms] : racks) {
+      if (auto count = fewest(rooms, ranks)) hosts = std::min(hosts.value_or(*count), *count);
+      uint32_t room = 0;
+      for (uint32_t each : rooms) room += each;
+      of_racks.push_back(room);
+    }
+    if (hosts) return {*hosts == 1 ? 1 : 2, *hosts, 0};
+    return {3, 0, *fewest(of_racks, ranks)};
+  }
+
+  Spread spread_of(const std::vector<Placement>& places) const {
+    std::set<std::string> racks, domains;
+    std::set<HostId> hosts;
+    for (const Placement& rank : places) {
+      const HostInfo& host = state_.hosts[rank.host].info;
+      hosts.insert(rank.host);
+      racks.insert(rack_of(host));
+      for (const std::string& uuid : rank.gpus)
+        for (const Gpu& gpu : host.gpus)
+          if (gpu.uuid == uuid) domains.insert(domain_of(rank.host, gpu));
+    }
+    bool is_joined = asked_.gpus_milli >= 1000 && domains.size() == 1 && *domains.begin() != "";
+    if (is_joined) return {0, hosts.size(), 0};
+    if (racks.size() == 1) return {hosts.size() == 1 ? 1 : 2, hosts.size(), 0};
+    return {3, 0, racks.size()};
+  }
+
+  bool is_sound(const std::vector<Placement>& places) const {
+    Lefts lefts;
+    for (size_t i = 0; i < rooms_.size(); i++) lefts[HostId(i)] = left_of(i, {});
+    for (const Placement& rank : places) {
+      auto sets = sets_for(state_.hosts[rank.host].info, lefts.at(rank.host), portion());
+      std::vector<std::string> gpus = rank.gpus;
+      std::sort(gpus.begin(), gpus.end());
+      if (std::find(sets.begin(), sets.end(), gpus) == sets.end()) return false;
+      take(lefts.at(rank.host), portion(), rank.gpus);
+      if (!lefts.at(rank.host).is_sound()) return false;
+    }
+    return true;
+  }
+
+ private:
+  /// Part of it is taken by others.
+  static Room occupied(sim::Random& random, Room room) {
+    if (random.one_in(2)) room.cpus_free_milli /= 2;
+    if (random.one_in(3)) room.memory_free_bytes /= 2;
+    for (GpuRoom& gpu : room.gpus) {
+      if (random.one_in(5)) gpu.milli_free = 0;
+      if (random.one_in(5)) gpu.milli_free = std::min(gpu.milli_free, 600);
+      if (random.one_in(4)) gpu.memory_free_bytes /= 2;
+    }
+    return room;
+  }
+  Portion portion() const { return {needs_.cpus_milli, needs_.memory_bytes, &asked_}; }
+  /// Of its GPUs only those of a domain, where one is named.
+  Left left_of(size_t host, const std::string& domain) const {
+    const Room& room = rooms_[host];
+    const std::vector<Gpu>& gpus = state_.hosts[host].info.gpus;
+    Left left{room.cpus_free_milli,
+              room.memory_free_bytes,
+              room.named.empty() ? 0 : room.named[0].second,
+              {}};
+    for (size_t i = 0; i < gpus.size(); i++) {
+      bool is_of_it = domain.empty() || domain_of(HostId(host), gpus[i]) == domain;
+      left.gpus[gpus[i].uuid] = {is_of_it ? room.gpus[i].milli_free : 0,
+                                 room.gpus[i].memory_free_bytes};
+    }
+    return left;
+  }
+  std::vector<uint32_t> rooms_on(const std::string& domain) const {
+    std::vector<uint32_t> rooms;
+    for (size_t i = 0; i < rooms_.size(); i++)
+      rooms.push_back(
+          most_on(state_.hosts[i].info, left_of(i, domain), portion(), needs_.ranks_max));
+    return rooms;
+  }
+  std::set<std::string> domains() const {
+    std::set<std::string> all;
+    for (size_t i = 0; i < state_.hosts.size() && asked_.gpus_milli >= 1000; i++)
+      for (const Gpu& gpu : state_.hosts[i].info.gpus) all.insert(domain_of(HostId(i), gpu));
+    all.erase("");
+    return all;
+  }
+
+  State state_;
+  std::vector<Room> rooms_;
+  Resources asked_;
+  ReadyClass needs_;
+};
+
+}  // namespace
+
+TEST_CASE("a gang finds a place where there is one, and none has its ranks nearer to each other") {
+  std::map<int, size_t> levels;
+  for (uint64_t seed = 1; seed <= 20000; seed++) {
+    INFO("seed " << seed);
+    sim::Random random(seed);
+    Topology topology(random);
+    uint32_t ranks = topology.ranks();
+    auto places = topology.placed();
+    REQUIRE(places.has_value() == (ranks > 0));
+    if (!places) continue;
+    CHECK(places->size() == ranks);
+    CHECK(topology.is_sound(*places));
+    Spread spread = topology.spread_of(*places), nearest = topology.nearest(ranks);
+    CHECK(spread.level == nearest.level);
+    CHECK(spread.hosts == nearest.hosts);
+    CHECK(spread.racks == nearest.racks);
+    levels[nearest.level]++;
+  }
+  for (int level = 0; level <= 3; level++) CHECK(levels[level] > 50);
+}
