@@ -192,6 +192,13 @@ struct Door {
     return state.epoch > 0 && state.hosts[0].info.gpus.empty() && !e.gpus.empty() &&
            are_sound(e.gpus);
   }
+  bool operator()(const GpuFailed& e) const {
+    if (e.host >= state.hosts.size() || state.hosts[e.host].is_lost() || e.fault.empty())
+      return false;
+    const std::vector<Gpu>& gpus = state.hosts[e.host].info.gpus;
+    auto at = find_gpu(gpus, e.uuid);
+    return at && (gpus[*at].fault.empty() || (e.is_dead && !gpus[*at].is_dead));
+  }
   bool operator()(const HostJoined& e) const {
     if (state.epoch == 0 || e.host.name.empty() || e.host.cpus_milli < 0 ||
         e.host.memory_bytes < 0 || !are_sound(e.host.gpus) || !are_sound(e.host.labels) ||

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/core/gangs.hpp"
+#include "engine/core/gpu_faults.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/retry.hpp"
@@ -172,9 +173,7 @@ void Machine::on(const AttemptSucceeded& event) {
 
 void Machine::on(const AttemptFailed& event) {
   Run& r = run(event.id.run);
-  attempt_over(r, event.id.unit);
-  if (r.ending) return end_service(r, event.id.unit);
-  retry_or_fail(r, event.id.unit, event.failure);
+  fail_attempt(r, event.id.unit, cause_on_gpu(state_, r.units[event.id.unit], event.failure));
 }
 
 void Machine::on(const AttemptWaiting& event) {
@@ -275,6 +274,12 @@ void Machine::note_progress(const AttemptId& id) {
 
 // ---- ends of attempts
 
+void Machine::fail_attempt(Run& run, UnitId unit, const Failure& failure) {
+  attempt_over(run, unit);
+  if (run.ending) return end_service(run, unit);
+  retry_or_fail(run, unit, failure);
+}
+
 void Machine::attempt_over(Run& run, UnitId unit, bool kills) {
   FLOW_CHECK(run.units[unit].phase == Phase::running);
   touch(run);
@@ -310,7 +315,7 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure) {
   } else if (budget == Budget::infrastructure) {
     spent = ++extra->infra;
     again = spent <= policy.infra;
-    if (failure.cause == Cause::lost) extra->lost++;
+    if (failure.cause == Cause::lost || failure.cause == Cause::gpu_fault) extra->lost++;
   }
   if (budget == Budget::own || (budget == Budget::memory && !again)) {
     spent = ++extra->failures;
@@ -321,7 +326,8 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure) {
     extra->failure.cause = Cause::quarantined;
     extra->failure.message =
         "`" + unit_name(run, unit) + "` is set aside: " + std::to_string(extra->lost) +
-        " workers in a row died while they ran it, and it saved nothing in between. The last: " +
+        (failure.cause == Cause::gpu_fault ? " workers or GPUs" : " workers") +
+        " in a row died while they ran it, and it saved nothing in between. The last: " +
         failure.message + ". Mend what kills them; then `flow resume " + run.id +
         "` tries it again";
   } else if (budget == Budget::infrastructure && !again) {

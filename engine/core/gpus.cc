@@ -125,7 +125,7 @@ bool are_sound(const std::vector<Gpu>& gpus) {
   std::set<std::string> uuids;
   return std::all_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
     return !gpu.uuid.empty() && gpu.memory_bytes >= 0 && gpu.nvlink >= -1 &&
-           uuids.insert(gpu.uuid).second;
+           (!gpu.is_dead || !gpu.fault.empty()) && uuids.insert(gpu.uuid).second;
   });
 }
 

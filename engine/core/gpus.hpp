@@ -33,7 +33,7 @@ std::optional<size_t> find_gpu(const std::vector<Gpu>& gpus, const std::string& 
 std::string gpu_lack_of(const State& state, const TaskDef& def);
 /// Whether these, all free, would do for one that asks for so many, or for none.
 bool has_gpus(const std::vector<Gpu>& gpus, const Resources& asked);
-/// Two devices of one UUID, or one that is none, are nonsense.
+/// Two devices of one UUID, one that is none, or one that is dead of nothing are nonsense.
 bool are_sound(const std::vector<Gpu>& gpus);
 /// What the unit's attempt holds, or last held.
 const std::vector<std::string>& gpus_of(const Unit& unit);

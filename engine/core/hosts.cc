@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/core/gangs.hpp"
+#include "engine/core/gpu_faults.hpp"
 #include "engine/core/machine.hpp"
 #include "engine/core/room.hpp"
 
@@ -133,6 +134,7 @@ void Machine::on(const HostJoined& event) {
 // and so is what the host has become too small for.
 void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered) {
   Room room = empty_room(info);
+  HostInfo whole = as_built(info);  // what holds a GPU that failed, and is not dead, keeps it
   std::string came_back = "the worker `" + info.name + "`, which ran it, came back ";
   Cause cause = cause_of_loss(state_.hosts[at]);
   std::vector<Loss> losses;
@@ -142,7 +144,11 @@ void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>
       losses.push_back({&run, unit, came_back + "without it", cause});
       return;
     }
-    if (!take_held(info, at, room, held_on(info, run, unit), u))
+    if (const Gpu* dead = dead_gpu_of(info, at, u)) {
+      losses.push_back({&run, unit, fault_words(info, *dead), Cause::gpu_fault});
+      return;
+    }
+    if (!take_held(whole, at, room, held_on(info, run, unit), u))
       losses.push_back({&run, unit, came_back + "with less than it holds", cause});
   });
   for (const Loss& loss : losses) lose(loss);

@@ -82,6 +82,11 @@ class Checker {
       expect(at == 0 || !is_home(def), name + "runs away from home");
       expect(gpu_needs_of(def.resources).count() == gpus.size(),
              name + "holds more or fewer GPUs than it asks for");
+      for (const std::string& uuid : gpus) {
+        auto gpu = find_gpu(state_.hosts[at].info.gpus, uuid);
+        expect(gpu && !state_.hosts[at].info.gpus[*gpu].is_dead,
+               name + "runs on a GPU that is dead");
+      }
     });
     expect(!u.extra || !u.extra->is_growing || ranks < def.resources.ranks_max,
            name + "is to grow beyond what it asks for");
@@ -137,6 +142,7 @@ class Checker {
     expect(!state_.hosts.empty() && state_.hosts[0].is_up, "the engine's own machine is not up");
     std::set<std::string> names;
     for (const Host& host : state_.hosts) {
+      expect(are_sound(host.info.gpus), "a host has GPUs that can't be");
       expect(!host.is_up || !host.is_awaited, "a host is awaited and up");
       expect(!host.is_draining || !host.is_lost(), "a host that is lost is draining");
       expect(names.insert(host.info.name).second, "two hosts have one name");

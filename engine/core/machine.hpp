@@ -46,6 +46,7 @@ class Machine {
   void on(const RetryRequested& event);  // retry.cc
   void on(const RunDeleted& event);
   void on(const GpusFound& event);
+  void on(const GpuFailed& event);   // gpu_faults.cc
   void on(const HostJoined& event);  // hosts.cc
   void on(const HostAway& event);
   void on(const HostLost& event);
@@ -83,6 +84,7 @@ class Machine {
   void fail(Run& run, UnitId unit, Failure failure);
   /// An attempt ended without a result; its budgets say whether there is another.
   void retry_or_fail(Run& run, UnitId unit, const Failure& failure);
+  void fail_attempt(Run& run, UnitId unit, const Failure& failure);
   void note_progress(const AttemptId& id);
   void attempt_over(Run& run, UnitId unit, bool kills = true);
   void end_service(Run& run, UnitId unit);
@@ -130,6 +132,11 @@ class Machine {
   template <typename Visit>
   void for_each_on(HostId host, Visit visit);
 
+  // gpu_faults.cc
+  void end_what_holds(HostId at, const Gpu& gpu, const std::string& fault);
+  void note_stranded();
+  void settle_stranded();
+
   // retry.cc
   void revive(Run& run);
   void repend(Run& run, UnitId unit, Phase phase, bool keep_waits);
@@ -148,6 +155,7 @@ class Machine {
   };
   std::vector<Skip> skips_;
   void settle_skips();
+  std::vector<std::pair<RunId, UnitId>> stranded_;  // ready for GPUs that have failed
 };
 
 // rebuild.cc

@@ -39,6 +39,8 @@ const char* cause_name(Cause cause) {
       return "quarantined";
     case Cause::dependency:
       return "dependency";
+    case Cause::gpu_fault:
+      return "gpu_fault";
   }
   return "unknown";
 }

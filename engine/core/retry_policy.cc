@@ -32,6 +32,7 @@ Budget budget_of(Cause cause) {
     case Cause::lost:
     case Cause::preempted:
     case Cause::staging:
+    case Cause::gpu_fault:
       return Budget::infrastructure;
     case Cause::cancelled:
     case Cause::stopped:

@@ -165,6 +165,7 @@ void Machine::touch(const Run& run) {
 }
 
 void Machine::settle_skips() {
+  settle_stranded();
   for (size_t i = 0; i < skips_.size(); i++) {
     Skip skip = std::move(skips_[i]);
     Run& r = run(skip.run);
@@ -176,6 +177,7 @@ void Machine::settle_skips() {
     end(r, skip.unit, failed ? UnitStatus::failed : UnitStatus::skipped, std::move(skip.extra));
   }
   skips_.clear();
+  if (!stranded_.empty()) settle_skips();
 }
 
 void Machine::settle() {

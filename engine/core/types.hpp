@@ -46,8 +46,10 @@ enum class Cause : uint8_t {
   internal,
   quarantined,
   dependency,
+  gpu_fault,
 };
-const char* cause_name(Cause cause);  // "user_error", …
+constexpr Cause kCauseLast = Cause::gpu_fault;  // their numbers are journaled
+const char* cause_name(Cause cause);            // "user_error", …
 
 struct Failure {
   Cause cause = Cause::none;
@@ -197,6 +199,14 @@ struct RunDeleted {
 struct GpusFound {
   std::vector<Gpu> gpus;
 };
+/// A GPU failed: it is given to nobody until its host tells anew of what it has. What holds it ends
+/// where it is dead, else goes on.
+struct GpuFailed {
+  HostId host = 0;
+  std::string uuid;
+  std::string fault;  // as Gpu has it
+  bool is_dead = false;
+};
 /// There has been room for more ranks of an elastic gang, which has just saved a checkpoint: it is
 /// asked to stop, and begins again as so many.
 struct GrowthRequested {
@@ -236,12 +246,13 @@ struct HostLost {
   std::string why;
 };
 
-using Event = std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
-                           WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
-                           AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
-                           CheckpointSaved, SignalReceived, TimerFired, CancelRequested,
-                           StopRequested, ServeEnded, RetryRequested, RunDeleted, GpusFound,
-                           HostJoined, HostAway, HostLost, HostDraining, GrowthRequested>;
+using Event =
+    std::variant<EngineStarted, RunSubmitted, InputsResolved, InputsFailed, MapExpanded,
+                 WhenResolved, ValueGathered, Assigned, AttemptReturned, AttemptSucceeded,
+                 AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
+                 CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
+                 ServeEnded, RetryRequested, RunDeleted, GpusFound, HostJoined, HostAway, HostLost,
+                 HostDraining, GrowthRequested, GpuFailed>;
 
 /// An event as the journal holds it.
 struct Record {

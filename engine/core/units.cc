@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/core/gangs.hpp"
+#include "engine/core/gpu_faults.hpp"
 #include "engine/core/machine.hpp"
 
 namespace flow::core {
@@ -123,6 +124,7 @@ void Machine::to_ready(Run& run, UnitId unit) {
   if (run.stopping) return to_held(run, unit);
   move(run, unit, Phase::ready, UnitStatus::ready);
   enqueue_ready(state_, run, unit);
+  if (!failed_gpu_lack_of(state_, *def_of(run, unit)).empty()) stranded_.emplace_back(run.id, unit);
 }
 
 void Machine::to_held(Run& run, UnitId unit) {

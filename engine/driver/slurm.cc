@@ -12,6 +12,7 @@
 #include "engine/base/address.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
+#include "engine/core/gpu_faults.hpp"
 #include "engine/core/room.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/needs.hpp"
@@ -205,7 +206,7 @@ slurm::View LocalEngine::look_at_nodes() {
       is_any_there = is_any_there || (host.is_up && !host.is_draining);
       uint64_t job = job_of(host.info);
       if (job == 0) continue;
-      if (host.is_up) like_ = host.info;
+      if (host.is_up) like_ = core::as_built(host.info);
       view.nodes.push_back({host.info.name, job, host.is_up, host.is_draining, is_busy});
     }
     auto most = static_cast<uint32_t>(std::max(0, options_.slurm->nodes_max));

@@ -71,12 +71,14 @@ void put_gpu(const Gpu& gpu, wire::Gpu& to) {
   to.set_is_mig(gpu.is_mig);
   to.set_nvlink(static_cast<uint32_t>(gpu.nvlink + 1));
   to.set_fabric(gpu.fabric);
+  to.set_fault(gpu.fault);
+  to.set_is_dead(gpu.is_dead);
 }
 
 Gpu get_gpu(const wire::Gpu& from) {
-  return {from.index(),        from.uuid(), from.name(),   from.pci(),
-          from.memory_bytes(), from.numa(), from.is_mig(), static_cast<int32_t>(from.nvlink() - 1),
-          from.fabric()};
+  return {from.index(),        from.uuid(),  from.name(),   from.pci(),
+          from.memory_bytes(), from.numa(),  from.is_mig(), static_cast<int32_t>(from.nvlink() - 1),
+          from.fabric(),       from.fault(), from.is_dead()};
 }
 
 }  // namespace flow

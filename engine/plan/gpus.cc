@@ -83,6 +83,10 @@ bool matches_model(std::string_view pattern, std::string_view name) {
 }
 
 bool suits(const GpuNeeds& needs, const Gpu& gpu) {
+  return gpu.fault.empty() && is_such(needs, gpu);
+}
+
+bool is_such(const GpuNeeds& needs, const Gpu& gpu) {
   if (gpu.is_mig && needs.milli > kWholeGpuMilli) return false;
   if (gpu.memory_bytes < needs.memory_bytes) return false;
   return needs.model.empty() || matches_model(needs.model, gpu.name);
@@ -100,8 +104,9 @@ std::string words_of(const GpuNeeds& needs) {
 }
 
 std::string words_of(const Gpu& gpu) {
-  return fmt::format("GPU {} ({}, {})", gpu.index, gpu.name,
-                     format_bytes(static_cast<uint64_t>(gpu.memory_bytes)));
+  std::string text = fmt::format("GPU {} ({}, {})", gpu.index, gpu.name,
+                                 format_bytes(static_cast<uint64_t>(gpu.memory_bytes)));
+  return gpu.fault.empty() ? text : text + ", which " + gpu.fault;
 }
 
 std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus,

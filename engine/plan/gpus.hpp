@@ -28,7 +28,10 @@ GpuNeeds gpu_needs_of(const Resources& resources);
 /// Whether one of the pattern's alternatives, "H200|A100*80GB", stands in the name as whole words:
 /// "A10" is no A100. `*` is any text. Case does not matter.
 bool matches_model(std::string_view pattern, std::string_view name);
-/// An instance of a GPU suits who asks for one or for a part: a process sees one instance only.
+/// Whether the device is such as is asked for. An instance of a GPU is for who asks for one or for
+/// a part: a process sees one instance only.
+bool is_such(const GpuNeeds& needs, const Gpu& gpu);
+/// And it has not failed.
 bool suits(const GpuNeeds& needs, const Gpu& gpu);
 
 /// Whether anything that the plan runs, or may call, asks for one: else nobody need look for them.
@@ -40,7 +43,7 @@ std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus
                         const std::string& why_none);
 /// "gpus = 2 with gpu = \"H200\" and gpu_memory = 80 GiB"
 std::string words_of(const GpuNeeds& needs);
-/// "GPU 0 (NVIDIA H200, 139 GiB)"
+/// "GPU 0 (NVIDIA H200, 139 GiB)", of one that failed also what it did
 std::string words_of(const Gpu& gpu);
 
 }  // namespace flow

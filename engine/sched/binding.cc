@@ -126,7 +126,7 @@ class Look {
       return {"gpus",
               asks + ", and of " + std::to_string(all.size()) + " there " +
                   (suiting == 1 ? "is 1" : "are " + std::to_string(suiting)) + " that will do" +
-                  why_not_these(),
+                  why_not_these() + failed(),
               {}};
     }
     return held_gpus(asks, suiting);
@@ -138,7 +138,7 @@ class Look {
     std::vector<std::string> seen;
     size_t others = 0, instances = 0, small = 0;
     for (const Gpu& gpu : host_.info.gpus) {
-      if (suits(needs_.gpu, gpu)) continue;
+      if (is_such(needs_.gpu, gpu)) continue;
       bool is_model = needs_.gpu.model.empty() || matches_model(needs_.gpu.model, gpu.name);
       bool is_instance = gpu.is_mig && needs_.gpu.milli > kWholeGpuMilli;
       (!is_model ? others : is_instance ? instances : small)++;
@@ -157,6 +157,17 @@ class Look {
     add(instances, " is an instance in MIG mode", " are instances in MIG mode",
         ", of which a task gets one");
     add(small, " has less memory", " have less memory", "");
+    return text;
+  }
+
+  /// "; GPU 1 (GPU-a) fell off the bus, and is not used until its worker starts again"
+  std::string failed() const {
+    std::string text;
+    for (const Gpu& gpu : host_.info.gpus) {
+      if (gpu.fault.empty() || !is_such(needs_.gpu, gpu)) continue;
+      text += "; GPU " + std::to_string(gpu.index) + " (" + gpu.uuid + ") " + gpu.fault +
+              ", and is not used until its " + (at_ == 0 ? "engine" : "worker") + " starts again";
+    }
     return text;
   }
 
@@ -188,8 +199,8 @@ class Look {
     bool is_part = needs_.gpu.is_share() || needs_.gpu.memory_bytes > 0;
     const char* are = is_part ? (free == 1 ? " has so much free" : " have so much free")
                               : (free == 1 ? " is free" : " are free");
-    binding.why =
-        asks + "; " + std::to_string(free) + " of " + std::to_string(suiting) + are + text;
+    binding.why = asks + "; " + std::to_string(free) + " of " + std::to_string(suiting) + are +
+                  text + failed();
     return binding;
   }
 

@@ -191,6 +191,13 @@ struct Writer {
     m.set_text(e.why);
     return plain(journal::HOST_DRAINING, kNone);
   }
+  const std::string& operator()(const core::GpuFailed& e) {
+    m.set_number(e.host);
+    m.set_text(e.fault);
+    m.set_text2(e.uuid);
+    m.set_flag(e.is_dead);
+    return plain(journal::GPU_FAILED, kNone);
+  }
   const std::string& operator()(const core::GrowthRequested& e) {
     m.set_number(e.ranks);
     return attempt(journal::GROWTH_REQUESTED, e.id);
@@ -217,7 +224,7 @@ void put_failure(const core::Failure& failure, journal::Failure& m) {
 }
 
 bool get_failure(const journal::Failure& m, core::Failure& failure) {
-  if (m.cause() > static_cast<uint32_t>(core::Cause::dependency)) return false;
+  if (m.cause() > static_cast<uint32_t>(core::kCauseLast)) return false;
   failure.cause = static_cast<core::Cause>(m.cause());
   failure.message = m.message();
   failure.evidence = m.evidence();
@@ -235,13 +242,15 @@ void put_gpu(const Gpu& gpu, journal::Gpu& m) {
   m.set_is_mig(gpu.is_mig);
   m.set_nvlink(static_cast<uint32_t>(gpu.nvlink + 1));
   m.set_fabric(gpu.fabric);
+  m.set_fault(gpu.fault);
+  m.set_is_dead(gpu.is_dead);
 }
 
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from,
               std::vector<Gpu>& gpus) {
   for (const journal::Gpu& m : from)
     gpus.push_back({m.index(), m.uuid(), m.name(), m.pci(), m.memory_bytes(), m.numa(), m.is_mig(),
-                    static_cast<int32_t>(m.nvlink() - 1), m.fabric()});
+                    static_cast<int32_t>(m.nvlink() - 1), m.fabric(), m.fault(), m.is_dead()});
   return core::are_sound(gpus);
 }
 
@@ -299,6 +308,11 @@ Error newer_schema(uint32_t schema, const char* what) {
 
 namespace {
 
+bool has_failed(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
+  return std::any_of(gpus.begin(), gpus.end(),
+                     [](const journal::Gpu& gpu) { return !gpu.fault().empty(); });
+}
+
 bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
   return std::any_of(gpus.begin(), gpus.end(), [](const journal::Gpu& gpu) {
     return gpu.nvlink() > 0 || !gpu.fabric().empty();
@@ -307,6 +321,9 @@ bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
 
 /// The first that knew what the record tells.
 uint32_t schema_of(const journal::Record& m) {
+  bool is_of_fault = m.type() == journal::GPU_FAILED || has_failed(m.machine_gpus()) ||
+                     m.failure().cause() == static_cast<uint32_t>(core::Cause::gpu_fault);
+  if (is_of_fault) return kGpuFaultSchema;
   bool works_and_leads = m.type() == journal::ENGINE_STARTED && m.flag() && m.number() > 0;
   if (works_and_leads) return kLeadsSchema;
   if (m.named_size() > 0) return kNamedSchema;
@@ -367,7 +384,8 @@ class RecordReader {
     std::string run;
     bool is_of_run = m.type() != journal::ENGINE_STARTED && m.type() != journal::GPUS_FOUND &&
                      m.type() != journal::HOST_JOINED && m.type() != journal::HOST_AWAY &&
-                     m.type() != journal::HOST_LOST && m.type() != journal::HOST_DRAINING;
+                     m.type() != journal::HOST_LOST && m.type() != journal::HOST_DRAINING &&
+                     m.type() != journal::GPU_FAILED;
     if (is_of_run) {
       if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
       run = batch_.runs(static_cast<int>(m.run()) - 1);
@@ -522,6 +540,12 @@ class RecordReader {
       }
       case journal::HOST_DRAINING: {
         core::HostDraining e{0, m.text()};
+        bool ok = keep(m.number(), e.host);
+        record.event = std::move(e);
+        return ok;
+      }
+      case journal::GPU_FAILED: {
+        core::GpuFailed e{0, m.text2(), m.text(), m.flag()};
         bool ok = keep(m.number(), e.host);
         record.event = std::move(e);
         return ok;

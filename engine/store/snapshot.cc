@@ -368,15 +368,21 @@ uint32_t schema_of(const core::Run& run) {
   uint32_t schema = 1;
   for (const core::Unit& unit : run.units) {
     if (!unit.extra) continue;
-    if (unit.extra->is_growing) return kGrowthSchema;
+    if (unit.extra->failure.cause == core::Cause::gpu_fault) return kGpuFaultSchema;
     bool is_gang = !unit.extra->others.empty() || unit.extra->share != core::Share{};
-    if (is_gang) schema = kHostsSchema;
+    if (is_gang) schema = std::max(schema, kHostsSchema);
+    if (unit.extra->is_growing) schema = std::max(schema, kGrowthSchema);
   }
   return schema;
 }
 
 uint32_t schema_of(const core::State& state) {
   const std::vector<core::Host>& hosts = state.hosts;
+  auto has_failed = [](const Gpu& gpu) { return !gpu.fault.empty(); };
+  bool is_any_failed = std::any_of(hosts.begin(), hosts.end(), [&](const core::Host& host) {
+    return std::any_of(host.info.gpus.begin(), host.info.gpus.end(), has_failed);
+  });
+  if (is_any_failed) return kGpuFaultSchema;
   if (state.leads_workers && hosts[0].info.cpus_milli > 0) return kLeadsSchema;
   bool is_any_named = std::any_of(hosts.begin(), hosts.end(),
                                   [](const core::Host& host) { return !host.info.named.empty(); });

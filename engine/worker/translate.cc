@@ -216,7 +216,7 @@ bool to_report(wire::FromExecutor& message, Report& report) {
       take_blobs(*finished.mutable_blobs(), report.blobs);
       report.waited = finished.waited();
       report.fragment = std::move(*finished.mutable_fragment());
-      bool known = finished.cause() <= static_cast<uint32_t>(core::Cause::dependency);
+      bool known = finished.cause() <= static_cast<uint32_t>(core::kCauseLast);
       report.failure.cause =
           known ? static_cast<core::Cause>(finished.cause()) : core::Cause::internal;
       report.failure.message = std::move(*finished.mutable_message());

@@ -48,7 +48,8 @@ inline std::string dump(const State& state) {
         << (host.is_draining ? " draining" : "") << " cpus " << host.info.cpus_milli << " memory "
         << host.info.memory_bytes << " changed " << host.changed;
     for (const Gpu& gpu : host.info.gpus)
-      out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes;
+      out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes << ' ' << gpu.fault
+          << (gpu.is_dead ? " dead" : "");
     for (const auto& [name, value] : host.info.labels) out << ' ' << name << '=' << value;
     out << '\n';
   }

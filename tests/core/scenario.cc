@@ -77,7 +77,7 @@ Value list_of(const std::vector<Node>& nodes, const std::string& names) {
 const std::map<std::string, Cause>& causes() {
   static const std::map<std::string, Cause> all = [] {
     std::map<std::string, Cause> named;
-    for (int i = 0; i <= int(Cause::dependency); i++) named[cause_name(Cause(i))] = Cause(i);
+    for (int i = 0; i <= int(kCauseLast); i++) named[cause_name(Cause(i))] = Cause(i);
     return named;
   }();
   return all;
@@ -93,6 +93,8 @@ std::vector<Gpu> gpus_of_words(const std::vector<std::string>& words) {
     gpu.name = parts.at(1);
     gpu.memory_bytes = std::stoll(parts.at(2));
     gpu.is_mig = parts.size() > 3 && parts[3] == "mig";
+    if (parts.size() > 3 && !gpu.is_mig) gpu.fault = parts[3];
+    gpu.is_dead = parts.size() > 4;
     gpus.push_back(gpu);
   }
   return gpus;
@@ -356,6 +358,8 @@ bool Scenario::parse(const Words& words, Event& event) {
     event = std::move(e);
   } else if (verb == "gpus") {
     event = GpusFound{gpus_of_words({words.begin() + 1, words.end()})};
+  } else if (verb == "gpu") {
+    event = GpuFailed{host(option(words, "at")), word(1), word(2), has(words, "dead")};
   } else if (verb == "join") {
     HostJoined e{{word(1), int32_t(number(words, "cpus", 1) * 1000), number(words, "memory", 1000),
                   gpus_of_words(split(option(words, "gpus"), ',')), labels_of(words),

@@ -13,7 +13,8 @@
 //   EVENT -> COMMAND; COMMAND     nothing else may come out
 //   refused EVENT                 not admitted
 //   gpus A:MODEL:MEMORY[:mig] …   the machine's GPUs are found, an event
-//   join NAME [cpus=N] [memory=N] [gpus=A:MODEL:MEMORY[:mig],…] [labels=rack:a,…]
+//   gpu A FAULT [dead] [at=WORKER]  a GPU fails, an event
+//   join NAME [cpus=N] [memory=N] [gpus=A:MODEL:MEMORY[:mig|:FAULT[:dead]],…] [labels=rack:a,…]
 //   [with=a,b@1!65536,RUN:0]
 //                                 a worker comes, with attempts that it still has, an event
 //   away NAME WHY                 nothing is heard of a worker, an event

@@ -38,7 +38,7 @@ void check_report(flow::wire::FromExecutor& message) {
   if (!flow::to_report(message, report)) return;
   for (const auto& [digest, bytes] : report.blobs) FLOW_CHECK(flow::sha256(bytes) == digest);
   FLOW_CHECK(report.outcome <= flow::Report::Outcome::stopped);
-  FLOW_CHECK(report.failure.cause <= flow::core::Cause::dependency);
+  FLOW_CHECK(report.failure.cause <= flow::core::kCauseLast);
 }
 
 }  // namespace

@@ -123,6 +123,17 @@ std::vector<core::Record> of_named() {
           {2, 1000, core::HostJoined{host}}};
 }
 
+std::vector<core::Record> of_failed_gpus() {
+  core::HostInfo host{"w1", 4000, 0, {}};
+  host.gpus.push_back({0, "GPU-a", "A", "", 80, -1, false});
+  host.gpus.back().fault = "fell off the bus (Xid 79)";
+  host.gpus.back().is_dead = true;
+  core::Failure failure{core::Cause::gpu_fault, "GPU-a fell off the bus", "", 0};
+  return {{1, 1000, core::HostJoined{host}},
+          {2, 1001, core::GpuFailed{1, "GPU-b", "wore (Xid 94)", false}},
+          {3, 1002, core::AttemptFailed{{"run-1", 1, 2, 3 << 16}, failure}}};
+}
+
 std::vector<core::Record> of_growing_gangs() {
   return {{1, 1000, core::GrowthRequested{{"run-1", 1, 2, 3 << 16}, 3}}};
 }
@@ -307,6 +318,31 @@ TEST_CASE("bytes of version 9, of an engine that runs tasks and leads workers to
   CHECK_FALSE(restored->leads_workers);
 }
 
+TEST_CASE("bytes of version 10, of GPUs that fail, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("10", of_failed_gpus(), sources);
+  const auto& joined = std::get<core::HostJoined>(back.at(0).event);
+  CHECK(joined.host.gpus == std::get<core::HostJoined>(of_failed_gpus()[0].event).host.gpus);
+  const auto& failed = std::get<core::GpuFailed>(back.at(1).event);
+  CHECK(failed.host == 1);
+  CHECK(failed.uuid == "GPU-b");
+  CHECK(failed.fault == "wore (Xid 94)");
+  CHECK_FALSE(failed.is_dead);
+  CHECK(std::get<core::AttemptFailed>(back.at(2).event).failure.cause == core::Cause::gpu_fault);
+  for (const core::Record& record : back)
+    CHECK(encode_records({record}).substr(0, 2) == std::string("\x08\x0a"));  // schema 10
+
+  core::State live;
+  live.hosts.emplace_back().info = joined.host;
+  std::string bytes = encode_snapshot(live);
+  auto restored = decode_snapshot(bytes, sources.find_plan, sources.find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->hosts.at(1).info.gpus == joined.host.gpus);
+  live.hosts[1].info.gpus[0].fault.clear();
+  CHECK_FALSE(
+      decode_snapshot(encode_snapshot(live), sources.find_plan, sources.find_fragment).ok());
+}
+
 TEST_CASE("an engine that runs nothing itself led workers before it was said") {
   Sources sources;
   core::State live;
@@ -457,7 +493,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x0a", 2);  // schema 10, nothing else
+  std::string newer("\x08\x0b", 2);  // schema 11, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());

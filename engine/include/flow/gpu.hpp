@@ -17,6 +17,10 @@ struct Gpu {
   bool is_mig = false;
   int32_t nvlink = -1;   ///< NVLink joins those of a machine that have one number; -1: no other
   std::string fabric{};  ///< NVLink joins those of one text on all machines: "CLUSTER/CLIQUE"
+  /// What it did when it failed, as "fell off the bus (Xid 79)": nothing more is given to it until
+  /// its worker, or its engine, starts again. "": it works.
+  std::string fault{};
+  bool is_dead = false;  ///< and what held it then has ended
   bool operator==(const Gpu&) const = default;
 };
 

@@ -1,0 +1,137 @@
+#include "engine/core/gpu_faults.hpp"
+
+#include <algorithm>
+
+#include "engine/core/gangs.hpp"
+#include "engine/core/machine.hpp"
+#include "engine/core/retry.hpp"
+
+namespace flow::core {
+
+namespace {
+
+/// Of those that the unit holds on the host, the first that is `wanted`, or null.
+template <typename Wanted>
+const Gpu* find_held(const HostInfo& info, HostId host, const Unit& unit, Wanted wanted) {
+  const Gpu* found = nullptr;
+  for_each_rank(unit, [&](HostId at, const std::vector<std::string>& gpus) {
+    if (at != host) return;
+    for (const std::string& uuid : gpus) {
+      auto gpu = find_gpu(info.gpus, uuid);
+      if (found == nullptr && gpu && wanted(info.gpus[*gpu])) found = &info.gpus[*gpu];
+    }
+  });
+  return found;
+}
+
+bool has_failed(const Gpu& gpu) { return !gpu.fault.empty(); }
+
+}  // namespace
+
+HostInfo as_built(HostInfo info) {
+  for (Gpu& gpu : info.gpus) {
+    gpu.fault.clear();
+    gpu.is_dead = false;
+  }
+  return info;
+}
+
+const Gpu* dead_gpu_of(const HostInfo& info, HostId at, const Unit& unit) {
+  return find_held(info, at, unit, [](const Gpu& gpu) { return gpu.is_dead; });
+}
+
+std::string fault_words(const HostInfo& host, const Gpu& gpu) {
+  std::string of_worker = host.name.empty() ? "" : " of the worker `" + host.name + "`";
+  return gpu.uuid + " (" + gpu.name + ")" + of_worker + ", which it ran on, " + gpu.fault;
+}
+
+// What a program says of a GPU that failed under it may be anything.
+Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& reported) {
+  bool may_be = reported.cause == Cause::gpu_fault || budget_of(reported.cause) == Budget::own;
+  if (!may_be) return reported;
+  for (HostId at : hosts_of(unit)) {
+    const HostInfo& host = state.hosts[at].info;
+    const Gpu* gpu = find_held(host, at, unit, has_failed);
+    if (gpu == nullptr) continue;
+    Failure failure{Cause::gpu_fault, fault_words(host, *gpu), reported.message, reported.code};
+    if (!reported.evidence.empty()) failure.evidence += "\n" + reported.evidence;
+    return failure;
+  }
+  return reported;
+}
+
+std::string failed_gpu_lack_of(const State& state, const TaskDef& def) {
+  if (def.resources.gpus_milli == 0) return "";
+  bool has_any_failed = std::any_of(state.hosts.begin(), state.hosts.end(), [](const Host& host) {
+    return std::any_of(host.info.gpus.begin(), host.info.gpus.end(), has_failed);
+  });
+  if (!has_any_failed) return "";
+  std::string lack = gpu_lack_of(state, def);
+  return lack.empty() ? gang_lack_of(state, def) : lack;
+}
+
+// First what held it, as the host was; then what is left of the host.
+void Machine::on(const GpuFailed& event) {
+  Gpu& gpu =
+      state_.hosts[event.host].info.gpus[*find_gpu(state_.hosts[event.host].info.gpus, event.uuid)];
+  if (event.is_dead) end_what_holds(event.host, gpu, event.fault);
+  gpu.fault = event.fault;
+  gpu.is_dead = gpu.is_dead || event.is_dead;
+  rebuild_reach(state_);
+  note_stranded();
+}
+
+void Machine::end_what_holds(HostId at, const Gpu& gpu, const std::string& fault) {
+  Gpu failed = gpu;
+  failed.fault = fault;
+  Failure failure{Cause::gpu_fault, fault_words(state_.hosts[at].info, failed), "", 0};
+  std::vector<std::pair<Run*, UnitId>> holders;
+  for (auto& [id, run] : state_.runs) {
+    if (run.phase_count(Phase::running) == 0) continue;
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      if (run.units[unit].phase != Phase::running) continue;
+      auto is_it = [&](const Gpu& held) { return held.uuid == gpu.uuid; };
+      bool holds_it = find_held(state_.hosts[at].info, at, run.units[unit], is_it) != nullptr;
+      if (holds_it) holders.emplace_back(&run, unit);
+    }
+  }
+  for (auto& [run, unit] : holders) {
+    if (run->units[unit].phase != Phase::running) continue;  // its run stopped with another
+    bool is_gang = def_of(*run, unit)->resources.is_gang();  // whose ranks end together
+    if (!is_gang && state_.hosts[at].is_up)
+      emit(StopAttempt{current_attempt(*run, unit), true, at});
+    fail_attempt(*run, unit, failure);
+  }
+}
+
+// What was ready for a GPU that was to be free some time may have none to wait for.
+void Machine::note_stranded() {
+  for (auto& [id, run] : state_.runs) {
+    if (run.phase_count(Phase::ready) == 0) continue;
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      bool is_stranded = run.units[unit].phase == Phase::ready &&
+                         !failed_gpu_lack_of(state_, *def_of(run, unit)).empty();
+      if (is_stranded) stranded_.emplace_back(id, unit);
+    }
+  }
+}
+
+// It would wait for ever, and its run with it.
+void Machine::settle_stranded() {
+  for (size_t i = 0; i < stranded_.size(); i++) {
+    auto [id, unit] = stranded_[i];
+    Run& r = run(id);
+    if (r.units[unit].phase != Phase::ready) continue;  // cancelled with another
+    std::string lack = failed_gpu_lack_of(state_, *def_of(r, unit));
+    touch(r);
+    leave(r, unit);
+    fail(r, unit,
+         {Cause::gpu_fault,
+          "`" + unit_name(r, unit) + "` " + lack +
+              ". An engine that starts again looks anew: `flow resume " + id + "` goes on",
+          "", 0});
+  }
+  stranded_.clear();
+}
+
+}  // namespace flow::core
