@@ -162,11 +162,7 @@ bool Handshake::make_keys(std::string_view their_hello, const Greeting& theirs) 
   Key origin = keyed_hash(secret_ != nullptr ? *secret_ : Key{},
                           {kPurpose, of_first, of_second, shared.view()});
   secret_ = nullptr;
-  // Numbers of a head's keys are odd, of its worker's or client's even; a worker's odd, of its
-  // peer's even.
-  uint64_t out = is_first ? 0 : 1, in = 1 - out;
-  keys_ = SessionKeys{subkey(origin, 1 + out), subkey(origin, 1 + in),  subkey(origin, 3 + out),
-                      subkey(origin, 3 + in),  subkey(origin, 5 + out), subkey(origin, 5 + in)};
+  keys_ = link_keys(origin, is_first);
   return true;
 }
 

@@ -43,11 +43,6 @@ struct Greeting {
 
 bool is_node_name(std::string_view name);
 
-/// The keys of one session, told by direction from this side.
-struct SessionKeys {
-  Key proof_out, proof_in, seal_out, seal_in, bulk_out, bulk_in;
-};
-
 /// One side's handshake.
 class Handshake {
  public:
@@ -59,7 +54,7 @@ class Handshake {
   Result<Greeting> take_hello(std::string_view frame);
   /// The greatest version that both know.
   uint16_t protocol() const { return protocol_; }
-  const SessionKeys& keys() const { return *keys_; }
+  const LinkKeys& keys() const { return *keys_; }
   /// `header` is what this side's sealed frames begin with.
   std::string proof(std::string_view header) const;
   /// The header of the peer's; an error where it does not know the secret.
@@ -76,7 +71,7 @@ class Handshake {
   std::optional<Exchange> exchange_;  // gone with the HELLO that was answered
   std::string hello_;
   uint16_t protocol_ = 0;
-  std::optional<SessionKeys> keys_;
+  std::optional<LinkKeys> keys_;
 };
 
 }  // namespace flow::cluster

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "engine/cluster/seal.hpp"
+#include "engine/base/seal/seal.hpp"
 #include "flow/result.hpp"
 
 namespace flow::cluster {

@@ -91,7 +91,7 @@ void Session::on_hello(std::string_view frame, Outcome& out) {
 void Session::on_proof(std::string_view frame, Outcome& out) {
   auto header = handshake_->take_proof(frame);
   if (!header.ok()) return finish(EndKind::refused, header.error().message, out);
-  const SessionKeys& keys = handshake_->keys();
+  const LinkKeys& keys = handshake_->keys();
   opener_.emplace(keys.seal_in, *header);
   bulk_.emplace(keys.bulk_out, keys.bulk_in);
   handshake_.reset();

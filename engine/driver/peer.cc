@@ -45,7 +45,7 @@ Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
   TransportOptions options;
   options.deadline_ms = session.lost_after_ms + cluster::kLinkAfterSessionMs;
   if (session.secret)
-    options.key = cluster::keyed_hash(*session.secret, {"flow door key, 1"}).view();
+    options.key = keyed_hash(*session.secret, {"flow door key, 1"}).view();
   return make_ucx_transport(options, is_loopback(parsed->host));
 }
 

@@ -9,14 +9,14 @@ PUBLIC = ["flow"]
 # are always allowed.
 ALLOWED = {
     "engine/include": (PUBLIC, []),
-    "engine/base": (PUBLIC, ["openssl/", "fmt/", "nlohmann/"]),
+    "engine/base": (PUBLIC, ["openssl/", "fmt/", "nlohmann/", "sodium.h"]),
     "engine/plan": (PUBLIC + ["engine/base"], ["fmt/"]),
     "engine/core": (PUBLIC + ["engine/base", "engine/plan"], ["fmt/"]),
     "engine/sched": (PUBLIC + ["engine/base", "engine/plan", "engine/core"], ["fmt/"]),
     "engine/store": (PUBLIC + ["engine/base", "engine/plan", "engine/core"], ["fmt/", "rocksdb/", "google/protobuf/", "spdlog/"]),
     "engine/serve": (PUBLIC + ["engine/base"], ["fmt/", "httplib.h"]),
     "engine/cluster": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/worker/slot.hpp", "engine/worker/worker.hpp",
-                                 "engine/executor/wire.hpp", "engine/executor/protocol.pb.h"], ["fmt/", "sodium.h"]),
+                                 "engine/executor/wire.hpp", "engine/executor/protocol.pb.h"], ["fmt/"]),
     "engine/executor": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/serve/serve.hpp", "lua/script.hpp",
                                  "kernels/cuda/device.hpp", "kernels/tensor/runtime.hpp",
                                  "transports/collective/collective.hpp", "transports/nccl/nccl.hpp", "transports/ucx/ucx.hpp"], ["fmt/"]),

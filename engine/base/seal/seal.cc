@@ -1,10 +1,10 @@
-#include "engine/cluster/seal.hpp"
+#include "engine/base/seal/seal.hpp"
 
 #include <sodium.h>
 
 #include "flow/result.hpp"
 
-namespace flow::cluster {
+namespace flow {
 
 namespace {
 
@@ -83,6 +83,13 @@ Key subkey(const Key& key, uint64_t number) {
   return out;
 }
 
+// Numbers of the first side's keys are odd, of the other's even.
+LinkKeys link_keys(const Key& origin, bool is_first) {
+  uint64_t out = is_first ? 0 : 1, in = 1 - out;
+  return {subkey(origin, 1 + out), subkey(origin, 1 + in),  subkey(origin, 3 + out),
+          subkey(origin, 3 + in),  subkey(origin, 5 + out), subkey(origin, 5 + in)};
+}
+
 Exchange::Exchange() : private_(random_key()) {
   crypto_scalarmult_base(public_.bytes.data(), private_.bytes.data());
 }
@@ -155,4 +162,4 @@ bool BulkSeal::open(uint64_t tag, char* data, size_t sealed_size) const {
              bytes + size + kTagBytes, inward_.bytes.data()) == 0;
 }
 
-}  // namespace flow::cluster
+}  // namespace flow

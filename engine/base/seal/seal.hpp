@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace flow::cluster {
+namespace flow {
 
 constexpr size_t kKeyBytes = 32;
 constexpr size_t kSealBytes = 17;        // a sealed frame is longer by these
@@ -39,6 +39,13 @@ bool is_equal(std::string_view a, std::string_view b);
 Key keyed_hash(const Key& key, std::initializer_list<std::string_view> parts);
 /// Keys of one origin that say nothing of each other, by number.
 Key subkey(const Key& key, uint64_t number);
+
+/// The keys of one link, told by direction from one side.
+struct LinkKeys {
+  Key proof_out, proof_in, seal_out, seal_in, bulk_out, bulk_in;
+};
+/// Both sides make them of one origin; `is_first` is true on one of them alone.
+LinkKeys link_keys(const Key& origin, bool is_first);
 
 /// One side of an X25519 exchange: what both get nobody can compute who only listened, not even
 /// with every secret that is kept.
@@ -98,4 +105,4 @@ class BulkSeal {
   Key outward_, inward_;
 };
 
-}  // namespace flow::cluster
+}  // namespace flow
