@@ -4,51 +4,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <charconv>
-#include <sstream>
-
 #include "engine/base/address.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/process_stat.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/collective/communicator.hpp"
+#include "transports/collective/place.hpp"
 
 namespace flow {
 namespace collective {
 namespace {
-
-constexpr const char* kFormat = "flow-gang 1";
-constexpr size_t kAddressLines = 8;
-
-/// What an address says, a line each.
-struct Place {
-  int rank = 0, ranks = 0, pid = 0, descriptor = -1;
-  std::string started;  // of the process: a number is given again
-  std::string node;
-  std::string link;  // empty: it can be reached on its node alone
-};
-
-std::string text_of(const Place& place) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", kFormat, place.rank, place.ranks,
-                     place.pid, place.descriptor, place.started, place.node, place.link);
-}
-
-bool read_number(const std::string& text, int& out) {
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size() && out >= 0;
-}
-
-bool read_place(const std::string& text, Place& out) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  if (lines.size() != kAddressLines || lines[0] != kFormat) return false;
-  out.started = lines[5];
-  out.node = lines[6];
-  out.link = lines[7];
-  return read_number(lines[1], out.rank) && read_number(lines[2], out.ranks) &&
-         read_number(lines[3], out.pid) && read_number(lines[4], out.descriptor);
-}
 
 /// When a process began, as its system counts; empty where there is none.
 std::string start_of(int pid) {

@@ -1,0 +1,19 @@
+// What a rank's address says.
+#pragma once
+#include <string>
+
+namespace flow::collective {
+
+struct Place {
+  int rank = 0, ranks = 0, pid = 0, descriptor = -1;
+  std::string started;  // of the process: a number is given again
+  std::string node;
+  std::string link;  // empty: it can be reached on its node alone
+};
+
+/// A line each.
+std::string text_of(const Place& place);
+/// False where it is none.
+bool read_place(const std::string& text, Place& out);
+
+}  // namespace flow::collective
