@@ -48,6 +48,7 @@ Result<int64_t> grow_after_ms() {
 void Driver::split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders) {
   const core::Unit& unit = run.units[order.id.unit];
   order.gang_key = random_name(kKeyLetters);
+  order.encrypts = options_.encrypts;
   size_t first = orders.size();
   std::map<core::HostId, uint32_t> on_host;
   std::map<core::HostId, std::vector<std::string>> gpus_on_host;

@@ -31,6 +31,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   FLOW_TRY(executor);
   driver.executor = *executor;
   driver.leads_cluster = leads_cluster(options);
+  driver.encrypts = options.encrypt;
   driver.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
   auto named = amounts_of(options.resources);
   FLOW_TRY(named);

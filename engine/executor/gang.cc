@@ -109,6 +109,7 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   options.rank = static_cast<int>(start.id().rank());
   options.ranks = static_cast<int>(start.ranks());
   options.key = start.gang_key();
+  options.encrypts = start.encrypts();
   options.transport = gang->transport_.get();
   if (!host->empty()) options.listen = address_text({*host, 0});
   options.deadline_ms = has_programs ? 0 : *timeout_ms;

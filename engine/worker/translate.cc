@@ -27,6 +27,7 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
     start.set_local_rank(order.local_rank);
     start.set_local_ranks(order.local_ranks);
     start.set_gang_key(order.gang_key);
+    start.set_encrypts(order.encrypts);
     start.set_towards(order.towards);
     for (const std::string& uuid : order.visible) start.add_visible(uuid);
   }
@@ -137,6 +138,7 @@ bool read_start(wire::Start& start, AttemptOrder& order) {
   order.local_rank = start.local_rank();
   order.local_ranks = std::max(1u, start.local_ranks());
   order.gang_key = start.gang_key();
+  order.encrypts = start.encrypts();
   order.visible.assign(start.visible().begin(), start.visible().end());
   order.task = start.task();
   order.task_name = start.task_name();

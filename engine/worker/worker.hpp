@@ -27,6 +27,7 @@ struct AttemptOrder {
   uint32_t rank = 0, ranks = 1;
   uint32_t local_rank = 0, local_ranks = 1;  // among those on its host
   std::string gang_key;                      // random: what a gang's ranks know each other by
+  bool encrypts = false;                     // they seal what is long for each other too
   bool is_spread = false;                    // ranks are on other hosts
   std::string towards;    // where is_spread: an address in whose direction they are
   std::string host;       // name of the worker that runs it; "" this machine's own

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import contents
@@ -25,6 +26,7 @@ for place in sys.argv[1:]:
 """
 
 
+<<<<<<< HEAD
 READ = r"""
 local flow = require "flow"
 local read = flow.task("read", function(ctx, path)
@@ -34,6 +36,30 @@ local read = flow.task("read", function(ctx, path)
   return size
 end)
 return flow.pipeline("read", { path = flow.param.path {} }, function(p) return read(p.path) end)
+=======
+# Prints all that passes a device of this machine, once something has said so on its standard input.
+LISTEN = r"""
+import select, socket, sys
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 28)
+wire.bind((sys.argv[1], 0))
+print("hears", flush=True)
+while True:
+    ready, _, _ = select.select([wire, sys.stdin], [], [])
+    if wire in ready:
+        sys.stdout.buffer.write(wire.recv(1 << 17))
+    elif sys.stdin in ready:
+        break
+"""
+SINGS = r"""
+local flow = require "flow"
+local sing = flow.task("sing", { ranks = 2 }, function(ctx)
+  local short = ctx.comm:broadcast(string.rep("a sparrow sings ", 10))
+  local long = ctx.comm:broadcast(string.rep("the canary sings", 30000))
+  return #short + #long
+end)
+return flow.pipeline("sings", function() return sing() end)
+>>>>>>> 795f973 (What ranks on different machines say to each other is sealed, and with --encrypt long data too)
 """
 
 
@@ -108,6 +134,34 @@ class Partition(machines.MachinesPlace):
         done = self.good("run", "train.lua", "--json")
         run = self.last_json(done)
         self.assertEqual((run["tasks"][0]["worker"], run["result"]), ("a, b", alone), done)
+
+    def heard_of_song(self, *words):
+        """What passes between two ranks' machines, of which the head was started with these words."""
+        self.write("sings.lua", SINGS)
+        self.head(*words)
+        for name in ("a", "b"):
+            self.worker(name, slots=1)
+            self.until_status(name, "up")
+        listener = subprocess.Popen(["ip", "netns", "exec", self.machines.of("head"), sys.executable, "-c", LISTEN, "to-b"],
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(listener.kill)
+        self.assertEqual(listener.stdout.readline(), b"hears\n")
+        done = self.start("run", "sings.lua", "--json")
+        heard = []
+        reader = threading.Thread(target=lambda: heard.append(listener.stdout.read()))
+        reader.start()
+        run = self.last_json(self.exits(0, self.end(done)))
+        listener.stdin.close()
+        reader.join()
+        listener.stdout.close()
+        self.assertEqual((listener.wait(), run["tasks"][0]["worker"], run["result"]), (0, "a, b", 480160))
+        return {song for song in (b"a sparrow sings", b"the canary sings") if song in heard[0]}
+
+    def test_what_ranks_say_does_not_show_on_the_network_and_long_data_does(self):
+        self.assertEqual(self.heard_of_song(), {b"the canary sings"})
+
+    def test_with_encrypt_long_data_of_ranks_does_not_show_on_the_network_either(self):
+        self.assertEqual(self.heard_of_song("--encrypt"), set())
 
     def test_a_gang_goes_on_from_its_checkpoint_without_who_is_cut_off(self):
         alone = self.trains_alone(2)

@@ -15,6 +15,9 @@ struct GangOptions {
   /// Random bytes that all ranks of this gang were given, and nobody else. Without them ranks of
   /// different nodes may meet on loopback alone.
   std::string key;
+  /// What is long goes sealed to other nodes too, under keys of the link. What is short always
+  /// does.
+  bool encrypts = false;
   /// To ranks on other nodes; outlives the communicator. Null: all are on this node.
   Transport* transport = nullptr;
   std::string listen = "127.0.0.1:0";

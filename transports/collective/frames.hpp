@@ -10,25 +10,28 @@
 
 namespace flow::collective {
 
-constexpr uint8_t kWireVersion = 1;
+constexpr uint8_t kWireVersion = 2;
 
 enum class FrameKind : uint8_t {
   hello = 1,
   proof,
-  data,      ///< a message, whole
-  announce,  ///< a message that goes as puts, once the other side expects them
-  ready,     ///< so many pieces of a message are expected
-  took,      ///< so many messages were read
-  waits,     ///< for another rank, for long
-  failed,    ///< the communicator has: why
-  left,      ///< nothing comes any more
-  ended,     ///< it leaves, and no message of a user's comes any more
+  sealed,     ///< one of those below, all of it
+  with_bulk,  ///< one of those below, sealed, and data behind it that is not
+  data,       ///< a message, whole
+  announce,   ///< a message that goes as puts, once the other side expects them
+  ready,      ///< so many pieces of a message are expected
+  took,       ///< so many messages were read
+  waits,      ///< for another rank, for long
+  failed,     ///< the communicator has: why
+  left,       ///< nothing comes any more
+  ended,      ///< it leaves, and no message of a user's comes any more
 };
 
 struct Hello {
   FrameKind kind = FrameKind::hello;
   uint8_t version = kWireVersion;
-  uint16_t unused = 0;
+  uint8_t encrypts = 0;
+  uint8_t unused = 0;
   int32_t from = 0, to = 0;
   uint8_t gang[32] = {};
   uint8_t nonce[16] = {};
@@ -36,16 +39,17 @@ struct Hello {
 
 struct Proof {
   FrameKind kind = FrameKind::proof;
+  uint8_t header[24] = {};  // what the sender's sealed frames begin with
   uint8_t digest[32] = {};
 };
 
-/// All others begin with this.
+/// All others are sealed, and begin with this.
 struct FrameHead {
   FrameKind kind = FrameKind::data;
   uint8_t lane = 0;
   uint8_t unused[6] = {};
   uint64_t sequence = 0;  // of the lane's messages
-  uint64_t count = 0;     // ready: pieces; took: messages; waits: Waits; failed: the kind
+  uint64_t count = 0;  // data: bytes; ready: pieces; took: messages; waits: Waits; failed: the kind
   Signature signature;
 };
 

@@ -6,31 +6,15 @@
 #include <chrono>
 #include <thread>
 
-#include "engine/base/hmac.hpp"
-#include "engine/base/ids.hpp"
-
 namespace flow::collective {
 namespace {
 
 constexpr size_t kStrangersMax = 256;  // who have not proven themselves yet
 
-std::string hello_of(const Identity& identity, int to) {
-  Hello hello;
-  hello.from = identity.rank;
-  hello.to = to;
-  std::memcpy(hello.gang, identity.gang.bytes.data(), sizeof hello.gang);
-  uint64_t nonce[2] = {random_u64(), random_u64()};
-  static_assert(sizeof nonce == sizeof hello.nonce);
-  std::memcpy(hello.nonce, nonce, sizeof nonce);
-  return std::string(bytes_of(hello));
-}
-
 }  // namespace
 
 GangLink::GangLink(const Identity& identity, int peer, LetIn let_in)
-    : identity_(identity), connects_(peer >= 0), peer_(peer), let_in_(std::move(let_in)) {
-  if (connects_) ours_ = hello_of(identity_, peer_);
-}
+    : connects_(peer >= 0), let_in_(std::move(let_in)), seal_(identity, peer) {}
 
 void GangLink::attach(std::shared_ptr<Link> link) {
   {
@@ -38,30 +22,44 @@ void GangLink::attach(std::shared_ptr<Link> link) {
     if (is_gone_) return;
     link_ = std::move(link);
   }
-  if (connects_) send(ours_);
+  if (connects_) say(seal_.hello());
 }
 
-void GangLink::send(std::string frame) {
-  std::shared_ptr<Link> link;
-  {
-    std::lock_guard lock(pointer_);
-    link = link_;
-  }
-  if (link) link->send(std::move(frame));
+std::shared_ptr<Link> GangLink::any_link() const {
+  std::lock_guard lock(pointer_);
+  return link_;
 }
 
-std::shared_ptr<Link> GangLink::link() const {
+std::shared_ptr<Link> GangLink::proven_link() const {
   std::lock_guard lock(pointer_);
   return is_proven_ ? link_ : nullptr;
 }
 
+void GangLink::say(std::string frame) {
+  if (auto link = any_link()) link->send(std::move(frame));
+}
+
+void GangLink::send(std::string_view control, std::string_view bulk) {
+  auto link = proven_link();
+  if (!link) return;
+  std::lock_guard lock(sealing_);
+  link->send(seal_.seal(control, bulk));
+}
+
+void GangLink::expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done) {
+  auto link = proven_link();
+  if (!link) return done(environment_error("the link is down"));
+  link->expect(tag, to, std::move(done));
+}
+
+void GangLink::put(uint64_t tag, Region from, std::function<void(Status)> done) {
+  auto link = proven_link();
+  if (!link) return done(environment_error("the link is down"));
+  link->put(tag, from, std::move(done));
+}
+
 void GangLink::close(int64_t flush_ms) {
-  std::shared_ptr<Link> link;
-  {
-    std::lock_guard lock(pointer_);
-    link = link_;
-  }
-  if (link) link->close(flush_ms);
+  if (auto link = any_link()) link->close(flush_ms);
 }
 
 bool GangLink::is_gone() const {
@@ -69,58 +67,56 @@ bool GangLink::is_gone() const {
   return is_gone_;
 }
 
-void GangLink::refuse(const std::string& why) {
+void GangLink::refuse(const Error& why) {
   {
     std::lock_guard lock(telling_);
-    if (why_.message.empty()) why_ = environment_error(why);
+    if (why_.message.empty()) why_ = why;
   }
   close(0);
 }
 
-/// Both HELLOs are in it, and who says it: none fits another link, or the other side.
-std::string GangLink::proof_of(int rank) const {
-  std::string said = "flow gang 1\n" + std::to_string(rank) + "\n";
-  said += connects_ ? ours_ + theirs_ : theirs_ + ours_;
-  Proof proof;
-  std::memcpy(proof.digest, hmac_sha256(identity_.key, said).bytes.data(), sizeof proof.digest);
-  return std::string(bytes_of(proof));
-}
-
 void GangLink::on_hello(std::string_view frame) {
-  auto hello = read_head<Hello>(frame);
-  if (!hello || frame.size() != sizeof(Hello) || hello->kind != FrameKind::hello ||
-      hello->version != kWireVersion || hello->to != identity_.rank || hello->from < 0 ||
-      hello->from >= identity_.ranks || (connects_ && hello->from != peer_) ||
-      std::memcmp(hello->gang, identity_.gang.bytes.data(), sizeof hello->gang) != 0)
-    return refuse("it is no rank of this gang");
-  peer_ = hello->from;
-  theirs_ = frame;
-  if (!connects_) {
-    ours_ = hello_of(identity_, peer_);
-    send(ours_);
-  }
-  send(proof_of(identity_.rank));
+  Status taken = seal_.take_hello(frame);
+  if (!taken.ok()) return refuse(taken.error());
+  if (!connects_) say(seal_.hello());
+  say(seal_.proof());
 }
 
 void GangLink::on_proof(std::string_view frame) {
-  if (!is_same_secretly(frame, proof_of(peer_))) return refuse("it does not hold the gang's key");
+  Status taken = seal_.take_proof(frame);
+  if (!taken.ok()) return refuse(taken.error());
   {
     std::lock_guard lock(pointer_);
     is_proven_ = true;
   }
-  if (let_in_ && !let_in_(peer_, shared_from_this()))
-    return refuse("there is a link to this rank already");
+  if (let_in_ && !let_in_(seal_.peer(), shared_from_this()))
+    return refuse(environment_error("there is a link to this rank already"));
   std::lock_guard lock(telling_);
-  if (user_ != nullptr) user_->on_proven(peer_);
+  if (user_ != nullptr) user_->on_proven(seal_.peer());
+}
+
+/// The user is told of one that does not open while the link still is up: the other side can be
+/// told why.
+void GangLink::on_sealed(std::string_view frame) {
+  Opened opened;
+  Status is_open = seal_.open(frame, opened);
+  std::lock_guard lock(telling_);
+  if (is_down_) return;
+  if (!is_open.ok()) {
+    is_down_ = true;
+    why_ = is_open.error();
+    if (user_ != nullptr) user_->on_down(seal_.peer(), why_);
+  } else if (user_ != nullptr) {
+    user_->on_frame(seal_.peer(), opened.control, opened.bulk);
+  } else {
+    early_.emplace_back(std::move(opened.control), opened.bulk);
+  }
 }
 
 void GangLink::on_frame(std::string_view frame) {
-  if (theirs_.empty()) return on_hello(frame);
-  bool is_proven = link() != nullptr;
-  if (!is_proven) return on_proof(frame);
-  std::lock_guard lock(telling_);
-  if (user_ != nullptr) return user_->on_frame(peer_, frame);
-  early_.emplace_back(frame);
+  if (!seal_.is_greeted()) return on_hello(frame);
+  if (!seal_.is_proven()) return on_proof(frame);
+  on_sealed(frame);
 }
 
 void GangLink::on_down(const Error& why) {
@@ -131,19 +127,19 @@ void GangLink::on_down(const Error& why) {
     gone.swap(link_);
   }
   std::lock_guard lock(telling_);
-  is_down_ = true;
+  if (std::exchange(is_down_, true)) return;
   if (why_.message.empty()) why_ = why;
-  if (user_ != nullptr) user_->on_down(peer_, why_);
+  if (user_ != nullptr) user_->on_down(seal_.peer(), why_);
 }
 
 void GangLink::tell(GangLinkUser* user) {
   std::lock_guard lock(telling_);
   user_ = user;
   if (user == nullptr) return;
-  if (link() != nullptr) user->on_proven(peer_);
-  for (const std::string& frame : early_) user->on_frame(peer_, frame);
+  if (is_up()) user->on_proven(seal_.peer());
+  for (const auto& [control, bulk] : early_) user->on_frame(seal_.peer(), control, bulk);
   early_.clear();
-  if (is_down_) user->on_down(peer_, why_);
+  if (is_down_) user->on_down(seal_.peer(), why_);
 }
 
 Result<std::string> Door::open(const std::string& address) {

@@ -1,4 +1,5 @@
 // A link to a rank on another node, proven: both ends hold the gang's key, and say who they are.
+// What they say is sealed.
 #pragma once
 #include <functional>
 #include <map>
@@ -8,24 +9,18 @@
 #include <string_view>
 #include <vector>
 
-#include "flow/digest.hpp"
 #include "flow/transport.hpp"
-#include "transports/collective/frames.hpp"
+#include "transports/collective/gang_seal.hpp"
 
 namespace flow::collective {
-
-struct Identity {
-  Digest gang;
-  std::string key;  // empty: nobody is proven, which loopback alone may be
-  int rank = 0, ranks = 1;
-};
 
 /// What a proven link tells, on its transport's thread.
 class GangLinkUser {
  public:
   virtual ~GangLinkUser() = default;
   virtual void on_proven(int rank) = 0;
-  virtual void on_frame(int rank, std::string_view frame) = 0;
+  /// `bulk`: data that was not sealed with it.
+  virtual void on_frame(int rank, std::string_view frame, std::string_view bulk) = 0;
   virtual void on_down(int rank, const Error& why) = 0;
 };
 
@@ -40,8 +35,14 @@ class GangLink final : public LinkHandler, public std::enable_shared_from_this<G
   void attach(std::shared_ptr<Link> link);
   /// What came until now is told at once, all else when it comes; nothing after null.
   void tell(GangLinkUser* user);
-  /// Null until it is proven, and once it is down.
-  std::shared_ptr<Link> link() const;
+  /// It is proven, and not down.
+  bool is_up() const { return proven_link() != nullptr; }
+  // Of a link that is not up nothing is sent, and what is to be put or expected fails.
+  void send(std::string_view control, std::string_view bulk = {});
+  void expect(uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
+  void put(uint64_t tag, Region from, std::function<void(Status)> done);
+  /// Of a proven link: what seals puts; null where they go as they are.
+  std::shared_ptr<const BulkSeal> bulk_seal() const { return seal_.bulk(); }
   void close(int64_t flush_ms);
   bool is_gone() const;
 
@@ -51,24 +52,25 @@ class GangLink final : public LinkHandler, public std::enable_shared_from_this<G
  private:
   void on_hello(std::string_view frame);
   void on_proof(std::string_view frame);
-  void refuse(const std::string& why);
-  std::string proof_of(int rank) const;
-  void send(std::string frame);
+  void on_sealed(std::string_view frame);
+  void refuse(const Error& why);
+  std::shared_ptr<Link> any_link() const;
+  std::shared_ptr<Link> proven_link() const;
+  void say(std::string frame);
 
-  const Identity identity_;
   const bool connects_;
-  int peer_;
-  const LetIn let_in_;         // of who comes in
-  std::string ours_, theirs_;  // the HELLOs
+  const LetIn let_in_;  // of who comes in
+  GangSeal seal_;
+  std::mutex sealing_;  // what is sealed first is sent first
 
-  mutable std::mutex pointer_;  // of the next two
+  mutable std::mutex pointer_;  // of the next three
   std::shared_ptr<Link> link_;
   bool is_proven_ = false, is_gone_ = false;
 
   std::mutex telling_;  // of what follows, while the user is told
   GangLinkUser* user_ = nullptr;
-  std::vector<std::string> early_;
-  bool is_down_ = false;
+  std::vector<std::pair<std::string, std::string>> early_;
+  bool is_down_ = false;  // nothing more is taken
   Error why_;
 };
 

@@ -77,8 +77,9 @@ Status GangRendezvous::open() {
           fmt::format("a gang without a key cannot listen at {}: anybody could join "
                       "it. Only loopback is open to it",
                       options_.listen));
-    door_ = std::make_shared<Door>(Identity{gang_, options_.key, options_.rank, options_.ranks},
-                                   *options_.transport);
+    door_ = std::make_shared<Door>(
+        Identity{gang_, options_.key, options_.rank, options_.ranks, options_.encrypts},
+        *options_.transport);
     auto listening = door_->open(options_.listen);
     if (!listening.ok()) return listening.error();
     own_.link = *listening;

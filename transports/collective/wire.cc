@@ -12,6 +12,14 @@ namespace {
 constexpr int64_t kCauseMs = 1'000;  // so long a cause may take to go
 constexpr size_t kEnteredMax = 64;   // collectives that a rank behind may still be compared with
 
+/// Whether one of flow's own says so.
+bool is_sound(const FrameHead& head, std::string_view body) {
+  bool is_known = head.kind >= FrameKind::data && head.kind <= FrameKind::ended;
+  bool is_whole = head.kind == FrameKind::data ? body.size() == head.count
+                                               : body.empty() || head.kind == FrameKind::failed;
+  return is_known && is_whole && head.lane < kLanes;
+}
+
 Error lost(int rank, const Error& why, const Record& record) {
   return environment_error(
       fmt::format("rank {} is lost: {}; {}", rank, why.message, record.text()));
@@ -53,8 +61,7 @@ void Wire::send_all(const FrameHead& head) {
 }
 
 void Wire::send(int rank, const FrameHead& head) {
-  auto link = door_->link_to(rank);
-  if (auto up = link ? link->link() : nullptr) up->send(std::string(bytes_of(head)));
+  if (auto link = door_->link_to(rank)) link->send(bytes_of(head));
 }
 
 void Wire::tell_ended() {
@@ -78,9 +85,9 @@ Lane& Wire::lane(int rank, LaneKind kind) {
   return *peers_[static_cast<size_t>(rank)]->lanes[static_cast<int>(kind)];
 }
 
-std::shared_ptr<Link> Wire::link_to(int rank) {
+std::shared_ptr<GangLink> Wire::link_to(int rank) {
   auto made = door_->link_to(rank);
-  if (made) return made->link();
+  if (made) return made->is_up() ? made : nullptr;
   if (rank < core_.rank()) return nullptr;  // it connects
   Status connected = door_->connect(rank, peers_[static_cast<size_t>(rank)]->address);
   if (!connected.ok()) core_.fail(lost(rank, connected.error(), record_of(rank)));
@@ -115,10 +122,9 @@ void Wire::tell_failed(const Error& cause) {
   std::string frame = std::string(bytes_of(head)) + cause.message.substr(0, kCauseBytes);
   for (int rank = 0; rank < core_.ranks(); rank++) {
     auto link = door_->link_to(rank);
-    auto up = link ? link->link() : nullptr;
-    if (!up) continue;
-    up->send(frame);
-    up->close(kCauseMs);
+    if (!link || !link->is_up()) continue;
+    link->send(frame);
+    link->close(kCauseMs);
   }
 }
 
@@ -167,11 +173,14 @@ void Wire::on_proven(int rank) {
   core_.ring_own();
 }
 
-void Wire::on_frame(int rank, std::string_view frame) {
+void Wire::on_frame(int rank, std::string_view frame, std::string_view bulk) {
   std::string_view body;
   auto head = read_head<FrameHead>(frame, &body);
+  if (!bulk.empty()) body = bulk;
   Peer& peer = *peers_[static_cast<size_t>(rank)];
-  if (!head || head->lane >= kLanes) return;
+  if (!head || !is_sound(*head, body))
+    return core_.fail(
+        lost(rank, environment_error("what came from it is damaged"), record_of(rank)));
   if (head->kind == FrameKind::failed) return on_failed(*head, body);
   if (head->kind == FrameKind::left) {
     peer.has_left = true;
@@ -185,14 +194,19 @@ void Wire::on_frame(int rank, std::string_view frame) {
     peer.waits = head->count;
     return;
   }
-  bool is_call = head->kind == FrameKind::data || head->kind == FrameKind::announce;
-  if (is_call && head->lane == static_cast<uint8_t>(LaneKind::collective)) {
-    auto what = static_cast<Collective>(head->signature.what);
-    peer.record = Record(what, head->signature.number, false).bits();
-    Status same = check_call(rank, head->signature);
+  on_message(rank, *head, body);
+}
+
+void Wire::on_message(int rank, const FrameHead& head, std::string_view body) {
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
+  bool is_call = head.kind == FrameKind::data || head.kind == FrameKind::announce;
+  if (is_call && head.lane == static_cast<uint8_t>(LaneKind::collective)) {
+    auto what = static_cast<Collective>(head.signature.what);
+    peer.record = Record(what, head.signature.number, false).bits();
+    Status same = check_call(rank, head.signature);
     if (!same.ok()) return core_.fail(same.error());
   }
-  if (WireLane* lane = peer.lanes[head->lane].get()) lane->take(*head, body);
+  if (WireLane* lane = peer.lanes[head.lane].get()) lane->take(head, body);
   core_.ring_own();
 }
 

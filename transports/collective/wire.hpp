@@ -34,7 +34,7 @@ class Wire final : public GangLinkUser {
   /// To a rank of another node.
   Lane& lane(int rank, LaneKind kind);
   /// The link, where it is up; the lower rank makes it. What goes wrong fails the core.
-  std::shared_ptr<Link> link_to(int rank);
+  std::shared_ptr<GangLink> link_to(int rank);
   void enter(const Signature& call);
   /// After a failure: waits until nothing of a user's memory is touched any more.
   void quiet();
@@ -53,7 +53,7 @@ class Wire final : public GangLinkUser {
   void tell_waits(const Waits& waits);
 
   void on_proven(int rank) override;
-  void on_frame(int rank, std::string_view frame) override;
+  void on_frame(int rank, std::string_view frame, std::string_view bulk) override;
   void on_down(int rank, const Error& why) override;
 
  private:
@@ -65,6 +65,7 @@ class Wire final : public GangLinkUser {
   };
 
   Status check_call(int rank, const Signature& theirs);
+  void on_message(int rank, const FrameHead& head, std::string_view body);
   void send_all(const FrameHead& head);
   void send(int rank, const FrameHead& head);
   void on_failed(const FrameHead& head, std::string_view text);
@@ -91,9 +92,18 @@ class WireLane final : public Lane {
   void take(const FrameHead& head, std::string_view body);
 
  private:
+  /// A piece that came sealed, in memory of its own until it is opened.
+  struct SealedPiece {
+    uint64_t number = 0;
+    std::shared_ptr<const BulkSeal> seal;
+    std::shared_ptr<char[]> data;
+    size_t size = 0;
+  };
   /// What of a message's pieces has come, or gone; callbacks count here.
   struct Progress {
     std::atomic<uint64_t> done{0};
+    std::mutex mutex;
+    std::vector<SealedPiece> sealed;  // whoever runs a call opens them
   };
   struct Outgoing {
     Transfer* transfer = nullptr;
@@ -117,11 +127,14 @@ class WireLane final : public Lane {
   bool match_message(const Came& came);
   bool take_whole(const Incoming& incoming, const Came& came);
   void finish_pieces();
-  void expect_more(Link& link, Incoming& incoming);
-  void receive_pieces(Link& link);
-  void send_some(Link& link);
-  bool send_one(Link& link, Outgoing& outgoing);
-  void put_more(Link& link, Outgoing& outgoing);
+  void open_pieces(const Incoming& incoming);
+  void expect_more(GangLink& link, Incoming& incoming);
+  void expect_piece(GangLink& link, const Incoming& incoming, uint64_t number);
+  void receive_pieces(GangLink& link);
+  void send_some(GangLink& link);
+  bool send_one(GangLink& link, Outgoing& outgoing);
+  void put_more(GangLink& link, Outgoing& outgoing);
+  void put_piece(GangLink& link, const Outgoing& outgoing, uint64_t number);
   FrameHead head_of(FrameKind kind, uint64_t sequence, uint64_t count) const;
   uint64_t tag_of(uint64_t sequence, uint64_t piece) const;
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "transports/collective/wire.hpp"
 
@@ -14,6 +15,10 @@ uint64_t pieces_of(size_t bytes) { return (bytes + kWirePieceBytes - 1) / kWireP
 Region piece_of(const Transfer& transfer, uint64_t piece) {
   size_t at = piece * kWirePieceBytes;
   return {transfer.data + at, std::min(kWirePieceBytes, transfer.bytes - at), false};
+}
+
+Error cut(size_t came, size_t size) {
+  return environment_error(fmt::format("it put {} bytes where {} belong", came, size));
 }
 
 void finish(Transfer& transfer) { transfer.is_done.store(true, std::memory_order_release); }
@@ -56,11 +61,12 @@ void WireLane::step() {
   if (link) receive_pieces(*link);
   // Of a rank that has left too: what it sent before is here.
   read_frames();
+  for (const Incoming& incoming : in_) open_pieces(incoming);
   finish_pieces();
   if (!link) return;
   send_some(*link);
   if (read_ < kUnreadMax / 4) return;
-  link->send(std::string(bytes_of(head_of(FrameKind::took, 0, read_))));
+  link->send(bytes_of(head_of(FrameKind::took, 0, read_)));
   read_ = 0;
 }
 
@@ -106,7 +112,7 @@ bool WireLane::match_message(const Came& came) {
 
 bool WireLane::take_whole(const Incoming& incoming, const Came& came) {
   Transfer& transfer = *incoming.transfer;
-  if (came.body.size() != transfer.bytes) {
+  if (came.body.size() != transfer.bytes || !is_whole(transfer)) {
     core_.fail(environment_error(fmt::format("rank {} sent {} bytes of {} to rank {}, not {}",
                                              peer_, came.body.size(), core_.call_text(),
                                              core_.rank(), transfer.bytes)));
@@ -118,30 +124,61 @@ bool WireLane::take_whole(const Incoming& incoming, const Came& came) {
   return true;
 }
 
-void WireLane::receive_pieces(Link& link) {
+void WireLane::receive_pieces(GangLink& link) {
   for (Incoming& incoming : in_) {
     if (is_whole(*incoming.transfer)) continue;
     expect_more(link, incoming);
     if (incoming.told == incoming.expected) continue;
     incoming.told = incoming.expected;
-    link.send(
-        std::string(bytes_of(head_of(FrameKind::ready, incoming.sequence, incoming.expected))));
+    link.send(bytes_of(head_of(FrameKind::ready, incoming.sequence, incoming.expected)));
   }
 }
 
-void WireLane::expect_more(Link& link, Incoming& incoming) {
+void WireLane::expect_more(GangLink& link, Incoming& incoming) {
   uint64_t most =
       std::min(pieces_of(incoming.transfer->bytes), incoming.progress->done.load() + kPiecesAhead);
-  for (; incoming.expected < most; incoming.expected++) {
-    Region to = piece_of(*incoming.transfer, incoming.expected);
-    link.expect(tag_of(incoming.sequence, incoming.expected), to,
-                [this, progress = incoming.progress, landed = wire_.fly()](Result<size_t> came) {
-                  if (came.ok())
-                    progress->done++;
-                  else
-                    wire_.on_down(peer_, came.error());
-                  landed();
-                });
+  for (; incoming.expected < most; incoming.expected++)
+    expect_piece(link, incoming, incoming.expected);
+}
+
+void WireLane::expect_piece(GangLink& link, const Incoming& incoming, uint64_t number) {
+  Region to = piece_of(*incoming.transfer, number);
+  SealedPiece sealed{number, link.bulk_seal(), nullptr, to.size};
+  if (sealed.seal) {
+    sealed.size += kBulkSealBytes;
+    sealed.data = std::make_shared_for_overwrite<char[]>(sealed.size);
+    to = {sealed.data.get(), sealed.size, false};
+  }
+  link.expect(tag_of(incoming.sequence, number), to,
+              [this, sealed = std::move(sealed), progress = incoming.progress,
+               landed = wire_.fly()](Result<size_t> came) {
+                if (!came.ok()) {
+                  wire_.on_down(peer_, came.error());
+                } else if (*came != sealed.size) {
+                  wire_.on_down(peer_, cut(*came, sealed.size));
+                } else if (sealed.seal) {
+                  std::lock_guard lock(progress->mutex);
+                  progress->sealed.push_back(sealed);
+                } else {
+                  progress->done++;
+                }
+                landed();
+              });
+}
+
+void WireLane::open_pieces(const Incoming& incoming) {
+  std::vector<SealedPiece> pieces;
+  {
+    std::lock_guard lock(incoming.progress->mutex);
+    pieces.swap(incoming.progress->sealed);
+  }
+  for (const SealedPiece& piece : pieces) {
+    uint64_t tag = tag_of(incoming.sequence, piece.number);
+    if (!piece.seal->open(tag, piece.data.get(), piece.size))
+      return wire_.on_down(peer_, environment_error("data from it was changed on the way"));
+    Region to = piece_of(*incoming.transfer, piece.number);
+    std::memcpy(to.data, piece.data.get(), to.size);
+    incoming.progress->done++;
   }
 }
 
@@ -154,7 +191,7 @@ void WireLane::finish_pieces() {
   });
 }
 
-void WireLane::send_some(Link& link) {
+void WireLane::send_some(GangLink& link) {
   bool is_stopped = false;  // whole messages stay in order
   std::erase_if(out_, [&](Outgoing& outgoing) {
     if (is_whole(*outgoing.transfer) && is_stopped) return false;
@@ -166,7 +203,7 @@ void WireLane::send_some(Link& link) {
 }
 
 /// Whether it is done with.
-bool WireLane::send_one(Link& link, Outgoing& outgoing) {
+bool WireLane::send_one(GangLink& link, Outgoing& outgoing) {
   const Transfer& transfer = *outgoing.transfer;
   FrameHead head = head_of(FrameKind::announce, outgoing.sequence, 0);
   head.signature = transfer.signature;
@@ -174,28 +211,39 @@ bool WireLane::send_one(Link& link, Outgoing& outgoing) {
     if (unread_ == kUnreadMax) return false;
     unread_++;
     head.kind = FrameKind::data;
-    std::string frame(bytes_of(head));
-    if (transfer.bytes > 0) frame.append(transfer.data, transfer.bytes);
-    link.send(std::move(frame));
+    head.count = transfer.bytes;
+    link.send(bytes_of(head), {transfer.data, transfer.bytes});
     return true;
   }
-  if (!outgoing.is_announced) link.send(std::string(bytes_of(head)));
+  if (!outgoing.is_announced) link.send(bytes_of(head));
   outgoing.is_announced = true;
   put_more(link, outgoing);
   return outgoing.progress->done.load() == pieces_of(transfer.bytes);
 }
 
-void WireLane::put_more(Link& link, Outgoing& outgoing) {
+void WireLane::put_more(GangLink& link, Outgoing& outgoing) {
   uint64_t most = std::min(outgoing.ready, pieces_of(outgoing.transfer->bytes));
-  for (; outgoing.put < most; outgoing.put++)
-    link.put(tag_of(outgoing.sequence, outgoing.put), piece_of(*outgoing.transfer, outgoing.put),
-             [this, progress = outgoing.progress, landed = wire_.fly()](Status there) {
-               if (there.ok())
-                 progress->done++;
-               else
-                 wire_.on_down(peer_, there.error());
-               landed();
-             });
+  for (; outgoing.put < most; outgoing.put++) put_piece(link, outgoing, outgoing.put);
+}
+
+void WireLane::put_piece(GangLink& link, const Outgoing& outgoing, uint64_t number) {
+  uint64_t tag = tag_of(outgoing.sequence, number);
+  Region from = piece_of(*outgoing.transfer, number);
+  std::shared_ptr<char[]> sealed;
+  if (auto seal = link.bulk_seal()) {
+    sealed = std::make_shared_for_overwrite<char[]>(from.size + kBulkSealBytes);
+    std::memcpy(sealed.get(), from.data, from.size);
+    seal->seal(tag, sealed.get(), from.size);
+    from = {sealed.get(), from.size + kBulkSealBytes, false};
+  }
+  link.put(tag, from,
+           [this, sealed, progress = outgoing.progress, landed = wire_.fly()](Status there) {
+             if (there.ok())
+               progress->done++;
+             else
+               wire_.on_down(peer_, there.error());
+             landed();
+           });
 }
 
 }  // namespace flow::collective

@@ -1,5 +1,6 @@
 // A gang whose ranks are threads of this process, on one node or on several that are made up.
 #pragma once
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
@@ -27,6 +28,7 @@ struct GangSpec {
   MakeTransport transport = inproc;
   int64_t deadline_ms = 60'000;  // a test that waits so long has failed
   std::string key = "the key of the tests";
+  std::vector<bool> encrypts = {false};  // by rank; where there are too few, the last one's
 };
 
 inline std::string one_node(int ranks) { return std::string(static_cast<size_t>(ranks), 'a'); }
@@ -46,6 +48,7 @@ inline GangOptions options_of(const GangSpec& spec, int rank) {
   options.key = spec.key;
   options.node = spec.nodes.substr(static_cast<size_t>(rank), 1);
   options.deadline_ms = spec.deadline_ms;
+  options.encrypts = spec.encrypts[std::min(static_cast<size_t>(rank), spec.encrypts.size() - 1)];
   return options;
 }
 
