@@ -219,12 +219,12 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
   }
   outcome.waited = sandbox_.waited;
   // A GPU works on after the calls that gave it work: what is not waited for fails here.
-  if (std::string fault = tensors::unseen_fault(outcome.lost_gpu); !fault.empty()) {
-    bool lost = outcome.lost_gpu;
+  if (tensors::GpuFault fault = tensors::unseen_fault(); !fault.words.empty()) {
     if (outcome.kind != AttemptOutcome::Kind::failed)
-      outcome =
-          failed(fmt::format("{}:{}: {}: {}", task.def.file, task.def.line, request.task, fault));
-    outcome.lost_gpu = lost;
+      outcome = failed(
+          fmt::format("{}:{}: {}: {}", task.def.file, task.def.line, request.task, fault.words));
+    outcome.lost_gpu = fault.is_lost;
+    outcome.gpu_failed = fault.is_device;
   }
   bool serves = is_service && outcome.kind == AttemptOutcome::Kind::succeeded;
   if (!serves) end_comm(outcome);

@@ -108,7 +108,8 @@ struct AttemptOutcome {
   std::optional<PlanFragment> fragment;  // dynamic tasks
   bool waited = false;                   // ctx:wait was called: its answer is this run's
   bool reached_outside = false;          // through io or os.execute: programs may be left
-  bool lost_gpu = false;                 // this process can do nothing more on it
+  bool lost_gpu = false;                 // this process can do nothing more on it,
+  bool gpu_failed = false;               // for the device failed, not what ran on it
   bool lost_gang = false;  // failed, but first a collective did: the cause may be another rank
   // failed
   bool out_of_memory = false;

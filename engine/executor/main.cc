@@ -24,8 +24,6 @@ namespace flow {
 
 namespace {
 
-constexpr int kLostGpu = 70;  // exit code
-
 /// One VM a bundle, warm.
 class Scripts {
  public:
@@ -99,7 +97,7 @@ void report(Attempt& attempt, const AttemptOutcome& outcome) {
   session.flush();
   write_all(STDERR_FILENO, outcome.message + "\n");
   kill_children();
-  ::_exit(kLostGpu);
+  ::_exit(outcome.gpu_failed ? kFailedGpuExit : kLostGpuExit);
 }
 
 /// The gang that this attempt's ranks are, and true; false where they did not meet, which is

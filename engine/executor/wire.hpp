@@ -17,6 +17,10 @@ class Gpu;
 constexpr uint32_t kFrameMax = 256u << 20;  // larger content goes through objects/ files
 constexpr int kWireDescriptor = 3;          // an executor's end
 
+// How an executor ends that can do nothing more on its GPU. It has said why as its last line.
+constexpr int kLostGpuExit = 70;    // what ran there broke its own context
+constexpr int kFailedGpuExit = 71;  // the device failed
+
 // Which GPUs a process sees, as CUDA reads it.
 constexpr const char* kVisibleVariable = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kOrderVariable = "CUDA_DEVICE_ORDER";

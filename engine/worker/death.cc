@@ -1,5 +1,6 @@
 // Ends that an attempt could not report itself, in words and with their evidence.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include <cstring>
@@ -36,6 +37,17 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
   return failure;
 }
 
+/// The executor's last line is what CUDA said.
+core::Failure gpu_failure(const Slot& slot, const Running& front, const std::string& evidence) {
+  core::Failure failure;
+  failure.cause = core::Cause::gpu_fault;
+  failure.message =
+      fmt::format("a GPU of `{}` failed ({})", front.order.task, fmt::join(slot.gpus, ", "));
+  if (!front.errors_tail.empty()) failure.message += ": " + front.errors_tail.back();
+  failure.evidence = evidence;
+  return failure;
+}
+
 core::Failure of_rank(const AttemptOrder& order, core::Failure failure) {
   if (order.ranks > 1)
     failure.message = fmt::format("rank {} of {}: {}", order.rank, order.ranks, failure.message);
@@ -59,6 +71,8 @@ core::Failure death_of(const Slot& slot, const Running& front, int wait_status) 
     failure.code = WTERMSIG(wait_status);
     failure.message = fmt::format("the process of `{}` was killed by signal {} ({})", task,
                                   failure.code, ::strsignal(failure.code));
+  } else if (WEXITSTATUS(wait_status) == kFailedGpuExit && !slot.gpus.empty()) {
+    failure = gpu_failure(slot, front, tail);
   } else {
     failure.cause = core::Cause::exit_code;
     failure.code = WEXITSTATUS(wait_status);

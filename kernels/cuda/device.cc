@@ -160,6 +160,22 @@ Status free_event(void* event) {
 
 Status last_fault() { return status_of("go on", cudaPeekAtLastError()); }
 
+// What may be either's, as a launch that failed, is taken for the program's.
+bool has_device_failed(void* stream) {
+  cudaError_t error = cudaStreamSynchronize(native(stream));
+  cudaGetLastError();
+  switch (error) {
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoDevice:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorUnknown:  // of a GPU that has fallen off the bus
+      return true;
+    default:
+      return false;
+  }
+}
+
 const char* error_text(int code) {
   if (code >= kDnnErrors) return cudnn_error_text(code);
   if (code >= kLtErrors) return "cuBLASLt refused a product that it had offered to do";

@@ -56,5 +56,8 @@ Status free_event(void* event);
 
 /// What went wrong on the device before, which no later call can mend: the process must end.
 Status last_fault();
+/// Whether what the stream's device says of it is that the device failed, as by memory that can't
+/// be corrected, and not what a program did on it.
+bool has_device_failed(void* stream);
 
 }  // namespace flow::cuda

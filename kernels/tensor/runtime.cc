@@ -214,19 +214,20 @@ void wait_for(const Device& device) {
                   text_of(device), fault));
 }
 
-std::string unseen_fault(bool& is_lost) {
-  std::string first;
+GpuFault unseen_fault() {
+  GpuFault fault;
   for (size_t index = 0; index < runtime().cuda.size(); index++) {
     void* stream = runtime().cuda[index].native;
     if (stream == nullptr) continue;
     try {
       wait_for({Device::cuda, static_cast<int>(index)});
     } catch (const Failure& failure) {
-      if (first.empty()) first = failure.what();
+      if (fault.words.empty()) fault.words = failure.what();
     }
-    is_lost = is_lost || !cuda::wait_for(stream).ok();
+    fault.is_lost = fault.is_lost || !cuda::wait_for(stream).ok();
+    fault.is_device = fault.is_device || cuda::has_device_failed(stream);
   }
-  return first;
+  return fault;
 }
 
 }  // namespace flow::tensors

@@ -86,9 +86,13 @@ void move_bytes(const Device& from_device, const void* from, const Device& to_de
 /// Waits until the device has done all that this thread asked for. Throws what went wrong there.
 void wait_for(const Device& device);
 
-/// What went wrong on a GPU that this thread used and that it did not wait for, in words, or "".
-/// Where `is_lost` is set the process can do nothing more there.
-std::string unseen_fault(bool& is_lost);
+/// What went wrong on a GPU that this thread used and that it did not wait for.
+struct GpuFault {
+  std::string words;       // "": nothing did
+  bool is_lost = false;    // the process can do nothing more there
+  bool is_device = false;  // for the device failed, not what ran on it
+};
+GpuFault unseen_fault();
 
 /// While it lives the calling thread's operations are not recorded.
 class NoRecord {

@@ -29,5 +29,6 @@ Status follow_event(void*, void*) { return none(); }
 Result<bool> has_come(void*) { return none(); }
 Status free_event(void*) { return none(); }
 Status last_fault() { return none(); }
+bool has_device_failed(void*) { return false; }
 
 }  // namespace flow::cuda

@@ -237,6 +237,7 @@ Status set_bytes(char* to, int value, size_t bytes, void* stream) {
   return {};
 }
 Status last_fault() { return {}; }
+bool has_device_failed(void*) { return false; }
 
 }  // namespace flow::cuda
 

@@ -225,8 +225,9 @@ TEST_CASE(
   if (!jit::has_compiler()) return;
   jit::Folder folder;
   FakeHost host;
-  auto lose = [&](const std::string& body) {
-    fake_fault = "an illegal memory access was encountered";
+  auto lose = [&](const std::string& body,
+                  const char* fault = "an illegal memory access was encountered") {
+    fake_fault = fault;
     AttemptOutcome ended = attempt(body, host, folder.path);
     fake_fault.clear();
     return ended;
@@ -235,11 +236,17 @@ TEST_CASE(
       lose("twice(flow.zeros({ 1 }, { dtype = 'f64', device = 'cuda' })) return 1");
   CHECK(unseen.kind == AttemptOutcome::Kind::failed);
   CHECK(unseen.lost_gpu);
+  CHECK_FALSE(unseen.gpu_failed);
   CHECK_THAT(unseen.message,
              Catch::Matches("k.lua:\\d+: t: cuda:0 failed: the GPU cannot do what it was "
                             "given: an illegal memory access was encountered"));
   AttemptOutcome seen = lose("print(twice(flow.zeros({ 1 }, { dtype = 'f64', device = 'cuda' })))");
   CHECK(seen.lost_gpu);
   CHECK_THAT(seen.message, Catch::Contains("cuda:0 failed"));
+  AttemptOutcome worn =
+      lose("twice(flow.zeros({ 1 }, { dtype = 'f64', device = 'cuda' })) return 1",
+           "uncorrectable ECC error encountered");
+  CHECK(worn.lost_gpu);
+  CHECK(worn.gpu_failed);
   CHECK_FALSE(attempt("return 1", host, folder.path).lost_gpu);
 }
