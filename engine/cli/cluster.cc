@@ -282,7 +282,7 @@ std::string moved_text(const NodeInfo& node) {
   return text.empty() ? "" : "content: " + text.substr(2);
 }
 
-/// A line a machine, and below it what runs there and who has its GPUs.
+/// A line a machine, and below it what runs there, who has its GPUs, and what does not work.
 int list_nodes(const Session& session) {
   ClusterInfo cluster = cluster_info(session.engine());
   std::vector<std::vector<std::string>> rows;
@@ -300,6 +300,8 @@ int list_nodes(const Session& session) {
     for (const std::string& task : cluster.nodes[i].tasks) print_line("    " + task);
     std::istringstream gpus(table(gpu_rows(cluster.nodes[i])));
     for (std::string gpu; std::getline(gpus, gpu);) print_line("    " + gpu);
+    for (const Gpu& gpu : cluster.nodes[i].gpus)
+      if (!gpu.fault.empty()) print_line("    " + fault_text(cluster.nodes[i], gpu));
     std::string moved = moved_text(cluster.nodes[i]);
     if (!moved.empty()) print_line("    " + moved);
   }

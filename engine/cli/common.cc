@@ -255,6 +255,11 @@ int64_t parse_duration(const std::string& option, const std::string& text) {
   return static_cast<int64_t>(total + 0.5);
 }
 
+std::string fault_text(const NodeInfo& node, const Gpu& gpu) {
+  return gpu.uuid + " " + gpu.fault + ": not used until its " +
+         (node.name.empty() ? "engine" : "worker") + " starts again";
+}
+
 std::string plural(uint64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }

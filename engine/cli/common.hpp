@@ -78,6 +78,8 @@ std::string format_bytes(uint64_t bytes);      // "512 B", "1.5 GiB"
 int64_t parse_duration(const std::string& option,
                        const std::string& text);              // ms; fails with exit 2
 std::string plural(uint64_t count, const std::string& noun);  // "1 task", "2 tasks"
+/// "GPU-8f3c fell off the bus (Xid 79): not used until its worker starts again"
+std::string fault_text(const NodeInfo& node, const Gpu& gpu);
 /// Control characters but newline and tab as \x1b or \u009b: what a script names never steers the
 /// terminal.
 std::string printable(std::string_view text);

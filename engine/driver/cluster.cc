@@ -186,6 +186,13 @@ void Cluster::on_draining(RemoteHost& host, const std::string& why) {
   driver_.host_draining(found->first, why);
 }
 
+void Cluster::on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
+                            bool is_dead) {
+  std::lock_guard lock(mutex_);
+  auto found = find(host);
+  if (found != members_.end()) driver_.gpu_failed(found->first, uuid, fault, is_dead);
+}
+
 namespace {
 
 /// Files that nothing names: those that the report made so, or where it was refused its own.

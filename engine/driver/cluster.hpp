@@ -65,6 +65,8 @@ class Cluster final : private cluster::HeadUser {
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
   std::string on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) override;
   void on_draining(RemoteHost& host, const std::string& why) override;
+  void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
+                     bool is_dead) override;
   void on_report(RemoteHost& host, cluster::TakenReport taken) override;
   void on_meeting(Report report) override;
   void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) override;

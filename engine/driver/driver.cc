@@ -85,6 +85,7 @@ Status Driver::recover_state() {
 }
 
 void Driver::shut_down() {
+  gpu_watch_.reset();  // it posts
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
@@ -106,7 +107,24 @@ Result<MachineGpus> Driver::gpus() {
   MachineGpus found = find_gpus(options_.executor);
   if (!found.gpus.empty()) FLOW_TRY(post_and_wait(core::GpusFound{found.gpus}));
   gpus_ = found;
+  if (!found.gpus.empty())
+    gpu_watch_ = std::make_unique<GpuWatch>(
+        options_.executor, found.gpus,
+        [this](const std::string& uuid, const GpuError& error) { own_gpu_failed(uuid, error); },
+        [](const std::string&) {});
   return found;
+}
+
+void Driver::own_gpu_failed(const std::string& uuid, const GpuError& error) {
+  Input input;
+  input.event = core::GpuFailed{0, uuid, error.fault, error.is_dead};
+  post(std::move(input));
+  std::lock_guard lock(finding_gpus_);
+  for (Gpu& gpu : gpus_.gpus) {
+    if (gpu.uuid != uuid) continue;
+    gpu.fault = error.fault;
+    gpu.is_dead = gpu.is_dead || error.is_dead;
+  }
 }
 
 void Driver::define_native(const std::string& name, const std::string& version, NativeTask task) {

@@ -27,6 +27,7 @@
 #include "engine/sched/sched.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
+#include "engine/worker/gpu_watch.hpp"
 #include "engine/worker/worker.hpp"
 #include "flow/collective.hpp"
 #include "flow/flow.hpp"
@@ -143,6 +144,8 @@ class Driver {
   /// Nothing where no worker of that name is up, or awaited.
   void host_away(const std::string& name, std::string why);
   void host_draining(const std::string& name, std::string why);
+  void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
+                  bool is_dead);
   void host_lost(const std::string& name, std::string why);
   /// Keeps a row that no event belongs to, or takes it away where it is "".
   void keep_row(std::string key, std::string value);
@@ -157,7 +160,8 @@ class Driver {
   void after_acts(std::function<void()> act) { after_acts_.push_back(std::move(act)); }
 
   /// This machine's GPUs, which the core knows too when this returns. They are looked for when this
-  /// is first called, and again while none is found. Blocks.
+  /// is first called, and again while none is found; from then on it is heard which of them fail.
+  /// Blocks.
   Result<MachineGpus> gpus();
 
   Builder& builder() { return *builder_; }
@@ -311,6 +315,7 @@ class Driver {
   /// Gangs that run and have a rank there.
   std::vector<core::AttemptId> gangs_on(core::HostId host);
   bool is_settling_beside(core::HostId host);
+  void own_gpu_failed(const std::string& uuid, const GpuError& error);
   void record_of_host(const std::string& name,
                       const std::function<core::Event(core::HostId)>& event_of);
   void perform(const std::vector<core::Command>& acts);
@@ -393,6 +398,7 @@ class Driver {
   std::shared_mutex collecting_;
   std::mutex finding_gpus_;
   MachineGpus gpus_;
+  std::unique_ptr<GpuWatch> gpu_watch_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -111,6 +111,13 @@ void Driver::host_draining(const std::string& name, std::string why) {
   record_of_host(name, [why](core::HostId host) { return core::HostDraining{host, why}; });
 }
 
+void Driver::gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
+                        bool is_dead) {
+  record_of_host(name, [uuid, fault, is_dead](core::HostId host) {
+    return core::GpuFailed{host, uuid, fault, is_dead};
+  });
+}
+
 void Driver::host_lost(const std::string& name, std::string why) {
   Input input;
   input.only([this, name, why = std::move(why)](Batch&, core::State&) { lose_host(name, why); });

@@ -74,9 +74,9 @@ std::string listed_json(const std::vector<std::string>& texts) {
 
 std::string json_of(const Gpu& gpu, const GpuUse* use) {
   std::string json = fmt::format(
-      R"({{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{})",
+      R"({{"uuid":{},"name":{},"memory":{},"numa":{},"mig":{},"nvlink":{},"fabric":{},"fault":{})",
       text_or_null(gpu.uuid), quoted(gpu.name), gpu.memory_bytes, number_or_null(gpu.numa),
-      gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric));
+      gpu.is_mig, number_or_null(gpu.nvlink), text_or_null(gpu.fabric), text_or_null(gpu.fault));
   if (use != nullptr)
     json += fmt::format(R"(,"used":{},"memory_used":{},"tasks":[{}])", use->used,
                         use->memory_used_bytes, listed_json(use->tasks));

@@ -237,7 +237,8 @@ Value gpu_to_value(const Gpu& gpu) {
                      {"numa", int64_t{gpu.numa}},
                      {"is_mig", gpu.is_mig},
                      {"nvlink", int64_t{gpu.nvlink}},
-                     {"fabric", gpu.fabric}});
+                     {"fabric", gpu.fabric},
+                     {"fault", gpu.fault}});
 }
 
 Value use_to_value(const GpuUse& use) {
@@ -295,6 +296,7 @@ Gpu gpu_from_value(const Value& value) {
   gpu.is_mig = flag_field(value, "is_mig");
   gpu.nvlink = static_cast<int32_t>(integer_field(value, "nvlink", -1));
   gpu.fabric = text_field(value, "fabric");
+  gpu.fault = text_field(value, "fault");
   return gpu;
 }
 

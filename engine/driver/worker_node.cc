@@ -8,12 +8,14 @@
 #include "engine/base/files.hpp"
 #include "engine/base/units.hpp"
 #include "engine/cluster/nodes/node.hpp"
+#include "engine/core/gpus.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/peer.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/throwing.hpp"
 #include "engine/store/lock.hpp"
+#include "engine/worker/gpu_watch.hpp"
 #include "engine/worker/gpus.hpp"
 
 namespace flow {
@@ -87,6 +89,7 @@ struct WorkerNode::Impl {
   std::unique_ptr<StateLock> lock;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<cluster::Node> node;
+  std::unique_ptr<GpuWatch> watch;
 };
 
 NodeInfo describe_worker(const WorkerNodeOptions& options) {
@@ -102,6 +105,25 @@ NodeInfo describe_worker(const WorkerNodeOptions& options) {
   info.status = "here";
   return info;
 }
+
+namespace {
+
+std::unique_ptr<GpuWatch> watch_gpus(const std::string& executor, const std::vector<Gpu>& gpus,
+                                     cluster::Node& node,
+                                     const std::function<void(std::string)>& on_note) {
+  auto note = [on_note](const std::string& text) {
+    if (on_note) on_note(text);
+  };
+  auto on_error = [&node, gpus, note](const std::string& uuid, const GpuError& error) {
+    node.gpu_failed(uuid, error.fault, error.is_dead);
+    auto at = core::find_gpu(gpus, uuid);
+    note(fmt::format("{} ({}) {}: it is not used until this worker starts again", uuid,
+                     gpus[*at].name, error.fault));
+  };
+  return std::make_unique<GpuWatch>(executor, gpus, on_error, note);
+}
+
+}  // namespace
 
 WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>()) {
   cluster::NodeOptions node;
@@ -130,11 +152,15 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
   auto make = [worker](Worker::OnReport on_report) {
     return make_worker(worker, std::move(on_report));
   };
+  std::vector<Gpu> gpus = node.agent.host.gpus;
   impl_->node = value_or_throw(cluster::Node::start(*impl_->transport, std::move(node), make));
+  if (!gpus.empty())
+    impl_->watch = watch_gpus(worker.executor, gpus, *impl_->node, options.on_note);
 }
 
 WorkerNode::~WorkerNode() {
-  impl_->node.reset();  // before what it uses
+  impl_->watch.reset();  // each before what it uses
+  impl_->node.reset();
 }
 
 void WorkerNode::drain(int64_t within_ms, const std::string& why) {

@@ -1,5 +1,5 @@
 // flow-executor: runs one slot's attempts, one after the other, builds one graph, or looks for
-// GPUs. Started by a worker, which holds the other end of descriptor 3.
+// GPUs or at their errors. Started by a worker, which holds the other end of descriptor 3.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -309,6 +309,23 @@ int tell_gpus() {
   return write_fully(kWireDescriptor, out) ? 0 : 1;
 }
 
+int watch_gpus() {
+  end_with_head();
+  auto say = [](const wire::FromExecutor& message) {
+    std::string out;
+    append_frame(out, message);
+    return write_fully(kWireDescriptor, out);
+  };
+  wire::FromExecutor unwatched;
+  unwatched.set_unwatched(nvml_watch([&](const std::string& uuid, uint32_t xid) {
+    wire::FromExecutor message;
+    message.mutable_xid()->set_uuid(uuid);
+    message.mutable_xid()->set_number(xid);
+    if (!say(message)) ::_exit(1);
+  }));
+  return say(unwatched) ? 0 : 1;
+}
+
 /// Where a standard stream is closed, as a host's may be, the next file opened would get its
 /// number.
 void open_missing_streams() {
@@ -330,6 +347,8 @@ int main(int argc, char** argv) {
     return flow::build_graph();
   if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0)
     return flow::tell_gpus();
+  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--watch-gpus") == 0)
+    return flow::watch_gpus();
   if (started_by_worker && argc == 3 && std::strcmp(argv[1], "--state") == 0)
     return flow::serve_attempts(argv[2]);
   std::fprintf(stderr, "flow-executor is started by flow, never by hand: use `flow run`\n");

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -32,11 +33,19 @@ struct FabricInfo {
   unsigned char state;
   unsigned health;
 };
+struct Event {
+  Device device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+};
+constexpr unsigned long long kXidEvent = 8;
+constexpr unsigned kWaitMs = 5000;
+constexpr unsigned kPauseS = 1;  // after a wait that failed
 constexpr unsigned kFabricVersion = sizeof(FabricInfo) | 2u << 24;
 constexpr unsigned char kFabricJoined = 3;
 constexpr unsigned kLinksMax = 18;
 constexpr int kSwitch = 2;
-constexpr int kSuccess = 0, kNotFound = 6;
+constexpr int kSuccess = 0, kNotFound = 6, kTimeout = 10, kLost = 15;
 constexpr unsigned kTextMax = 96;
 constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
@@ -58,6 +67,10 @@ struct Calls {
   int (*link_end)(Device, unsigned, PciInfo*) = nullptr;
   int (*link_end_type)(Device, unsigned, int*) = nullptr;
   int (*fabric)(Device, FabricInfo*) = nullptr;
+  // of drivers that tell of errors
+  int (*new_events)(void**) = nullptr;
+  int (*register_events)(Device, unsigned long long, void*) = nullptr;
+  int (*wait_event)(void*, Event*, unsigned) = nullptr;
 };
 
 template <typename Call>
@@ -87,6 +100,9 @@ std::string load(void* library, Calls& calls) {
   find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", calls.link_end);
   find(library, "nvmlDeviceGetNvLinkRemoteDeviceType", calls.link_end_type);
   find(library, "nvmlDeviceGetGpuFabricInfoV", calls.fabric);
+  find(library, "nvmlEventSetCreate", calls.new_events);
+  find(library, "nvmlDeviceRegisterEvents", calls.register_events);
+  find(library, "nvmlEventSetWait_v2", calls.wait_event);
   return lacks;
 }
 
@@ -131,7 +147,58 @@ class Machine {
     return std::move(found_);
   }
 
+  using Tell = std::function<void(const std::string& uuid, uint32_t xid)>;
+
+  /// Of what look() found.
+  std::string watch(const std::vector<Gpu>& gpus, const Tell& tell) {
+    void* events = nullptr;
+    bool can_tell = calls_.new_events && calls_.register_events && calls_.wait_event;
+    if (!can_tell) return "the NVIDIA driver is too old to tell of errors";
+    if (int status = calls_.new_events(&events); status != kSuccess) return refusal(status);
+    int refused = kSuccess;
+    std::set<uint32_t> watched;
+    for (const auto& [index, device] : devices_) {
+      int status = calls_.register_events(device, kXidEvent, events);
+      if (status == kSuccess) watched.insert(index);
+      if (status != kSuccess) refused = status;
+    }
+    if (watched.empty()) return refusal(refused);
+    while (true) {
+      Event event{};
+      int status = calls_.wait_event(events, &event, kWaitMs);
+      if (status == kSuccess && event.type == kXidEvent) tell_xid(gpus, event, tell);
+      if (status == kSuccess || status == kTimeout) continue;
+      tell_lost(gpus, tell);
+      ::sleep(kPauseS);
+    }
+  }
+
  private:
+  std::string refusal(int status) const {
+    return fmt::format("the NVIDIA driver does not tell of errors: {} (status {})",
+                       calls_.error_text(status), status);
+  }
+
+  void tell_of(const std::vector<Gpu>& gpus, uint32_t index, uint32_t xid, const Tell& tell) {
+    for (const Gpu& gpu : gpus)
+      if (gpu.index == index) tell(gpu.uuid, xid);
+  }
+
+  // Which instance it was matters little: they are of one piece of memory and one bus.
+  void tell_xid(const std::vector<Gpu>& gpus, const Event& event, const Tell& tell) {
+    for (const auto& [index, device] : devices_)
+      if (device == event.device) tell_of(gpus, index, static_cast<uint32_t>(event.data), tell);
+  }
+
+  // A wait ends so where any of them is gone.
+  void tell_lost(const std::vector<Gpu>& gpus, const Tell& tell) {
+    for (const auto& [index, device] : devices_) {
+      Memory memory{};
+      bool is_lost = calls_.memory(device, &memory) == kLost;
+      if (is_lost && lost_.insert(index).second) tell_of(gpus, index, 0, tell);
+    }
+  }
+
   bool succeeds(const char* what, int status) {
     if (status == kSuccess) return true;
     found_.problems.push_back(fmt::format("{}the NVIDIA driver's library can't {}: {} (status {})",
@@ -143,6 +210,7 @@ class Machine {
     Device device = nullptr;
     PciInfo pci{};
     if (!succeeds("open it", calls_.device(index, &device))) return;
+    devices_[index] = device;
     if (!succeeds("tell its place", calls_.pci(device, &pci))) return;
     pci.id[sizeof pci.id - 1] = '\0';
     Gpu gpu;
@@ -244,34 +312,50 @@ class Machine {
 
   const Calls& calls_;
   std::string what_;
-  std::map<uint32_t, std::set<std::string>> ends_;  // by index of the GPU
+  std::map<uint32_t, std::set<std::string>> ends_;  // by index of the GPU, as are these
+  std::map<uint32_t, Device> devices_;
+  std::set<uint32_t> lost_;
   MachineGpus found_;
 };
 
 }  // namespace
 
-MachineGpus nvml_gpus() {
+namespace {
+
+/// Why it can't be used, or "". Where it should be there, that is a problem too.
+std::string open_library(Calls& calls, MachineGpus& none) {
   const char* named = std::getenv(kNvmlVariable);
   bool is_named = named != nullptr && *named != '\0';
-  MachineGpus none;
   void* library = ::dlopen(is_named ? named : kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr && !is_named) {
-    none.why_none = fmt::format("the NVIDIA driver's library {} is not here", kLibrary);
-    return none;
-  }
+  if (library == nullptr && !is_named)
+    return fmt::format("the NVIDIA driver's library {} is not here", kLibrary);
+  std::string why;
   if (library == nullptr) {
-    none.why_none =
-        fmt::format("the library that {} names can't be loaded: {}", kNvmlVariable, ::dlerror());
-    none.problems = {none.why_none};
-    return none;
+    why = fmt::format("the library that {} names can't be loaded: {}", kNvmlVariable, ::dlerror());
+  } else if (std::string lacks = load(library, calls); !lacks.empty()) {
+    why = fmt::format("{} has no {}: its driver is too old", is_named ? named : kLibrary, lacks);
   }
+  if (!why.empty()) none.problems = {why};
+  return why;
+}
+
+}  // namespace
+
+MachineGpus nvml_gpus() {
+  MachineGpus none;
   Calls calls;
-  std::string lacks = load(library, calls);
-  if (lacks.empty()) return Machine(calls).look();
-  none.why_none =
-      fmt::format("{} has no {}: its driver is too old", is_named ? named : kLibrary, lacks);
-  none.problems = {none.why_none};
-  return none;
+  none.why_none = open_library(calls, none);
+  return none.why_none.empty() ? Machine(calls).look() : none;
+}
+
+std::string nvml_watch(const std::function<void(const std::string& uuid, uint32_t xid)>& tell) {
+  MachineGpus none;
+  Calls calls;
+  std::string why = open_library(calls, none);
+  if (!why.empty()) return why;
+  Machine machine(calls);
+  MachineGpus found = machine.look();
+  return found.gpus.empty() ? found.why_none : machine.watch(found.gpus, tell);
 }
 
 }  // namespace flow

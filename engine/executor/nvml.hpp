@@ -2,6 +2,8 @@
 // build. A call of it may crash or hang with the driver, so only a process that is made for that
 // calls it.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "flow/gpu.hpp"
@@ -13,5 +15,8 @@ constexpr const char* kNvmlVariable = "FLOW_NVML_LIB";
 
 /// Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says; of one in MIG mode its instances.
 MachineGpus nvml_gpus();
+/// Tells each critical Xid of them from now on: of which device, an instance in MIG mode too, and
+/// 0 of one that the driver has lost. Comes back only where that can't be, with why.
+std::string nvml_watch(const std::function<void(const std::string& uuid, uint32_t xid)>& tell);
 
 }  // namespace flow

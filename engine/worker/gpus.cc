@@ -20,8 +20,6 @@ namespace flow {
 
 namespace {
 
-constexpr int kEndMs = 1000;  // that a killed child may take to end
-
 MachineGpus none(std::string why) {
   MachineGpus machine;
   machine.problems = {why};
@@ -55,16 +53,6 @@ bool read_answer(const ExecutorProcess& child, int64_t limit_ms, wire::FromExecu
     return true;
   }
   return false;
-}
-
-/// What hangs within the driver can't be killed: it is left behind.
-int end(const ExecutorProcess& child) {
-  ::kill(-child.pid, SIGKILL);
-  int status = 0;
-  pollfd ended{child.pidfd, POLLIN, 0};
-  if (::poll(&ended, 1, kEndMs) > 0) ::waitpid(child.pid, &status, 0);
-  for (int descriptor : {child.wire, child.errors, child.pidfd}) ::close(descriptor);
-  return status;
 }
 
 std::vector<std::string> entries_of(std::string_view mask) {
@@ -138,7 +126,7 @@ MachineGpus find_gpus(const std::string& executor, int64_t limit_ms) {
   if (!child.ok()) return none(child.error().message);
   wire::FromExecutor answer;
   bool is_in_time = read_answer(*child, limit_ms, answer);
-  int status = end(*child);
+  int status = end_executor(*child);
   if (!is_in_time) {
     return none(
         fmt::format("the NVIDIA driver's library did not answer within {} s: `nvidia-smi` "

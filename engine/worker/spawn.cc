@@ -202,6 +202,16 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
   return process;
 }
 
+int end_executor(const ExecutorProcess& child) {
+  constexpr int kEndMs = 1000;
+  ::kill(-child.pid, SIGKILL);
+  int status = 0;
+  pollfd ended{child.pidfd, POLLIN, 0};
+  if (::poll(&ended, 1, kEndMs) > 0) ::waitpid(child.pid, &status, 0);
+  for (int descriptor : {child.wire, child.errors, child.pidfd}) ::close(descriptor);
+  return status;
+}
+
 std::string slot_mark(const std::string& state_dir) { return state_dir + ":"; }
 
 void kill_leftovers(const std::string& state_dir) {

@@ -22,6 +22,10 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
                                        const std::vector<std::string>& arguments,
                                        std::vector<std::pair<std::string, std::string>> variables);
 
+/// Kills one that has started nothing, and gives what waitpid tells. What hangs within a driver
+/// can't be killed: it is left behind.
+int end_executor(const ExecutorProcess& child);
+
 /// FLOW_SLOT of everything that runs for this state begins with it.
 std::string slot_mark(const std::string& state_dir);
 /// Kills every process that an earlier engine's attempts over this state left behind, and waits for

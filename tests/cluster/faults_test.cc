@@ -132,6 +132,7 @@ class Engine final : public HeadUser {
     return "";
   }
   void on_draining(RemoteHost&, const std::string&) override {}
+  void on_gpu_failed(RemoteHost&, const std::string&, const std::string&, bool) override {}
   void on_report(RemoteHost& host, TakenReport taken) override {
     std::lock_guard lock(mutex_);
     uint32_t unit = taken.report.id.unit;

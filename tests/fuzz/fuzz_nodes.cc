@@ -74,6 +74,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FromRemote told;
   told.on_join = [](Joining) { return true; };
   told.on_draining = [](const std::string&) {};
+  told.on_gpu_failed = [](const std::string&, const std::string& fault, bool) {
+    FLOW_CHECK(!fault.empty());
+  };
   told.on_meeting = [](Report report) { FLOW_CHECK(report.kind == Report::Kind::meeting); };
   told.on_order = [](const AttemptOrder&) {};
   told.on_content = [](std::string_view) { return true; };

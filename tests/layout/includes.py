@@ -23,7 +23,7 @@ ALLOWED = {
     "engine/worker": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/executor/wire.hpp",
                                 "engine/executor/protocol.pb.h"], ["fmt/"]),
     "engine/driver": (PUBLIC + ["engine/base", "engine/plan", "engine/core", "engine/sched", "engine/store",
-                                "engine/worker/gpus.hpp", "engine/worker/worker.hpp", "engine/cluster", "lua/script.hpp",
+                                "engine/worker/gpus.hpp", "engine/worker/gpu_watch.hpp", "engine/worker/worker.hpp", "engine/cluster", "lua/script.hpp",
                                 "transports/nccl/nccl.hpp", "transports/ucx/ucx.hpp"], ["fmt/"]),
     "engine/cli": (PUBLIC, ["CLI/"]),
     "lua": (PUBLIC + ["engine/base", "engine/plan", "kernels"], ["fmt/", "lua.hpp", "nlohmann/", "zlib.h"]),

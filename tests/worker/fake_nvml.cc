@@ -10,6 +10,8 @@
 //   fabric CLUSTER CLIQUE         the GPU above is in a clique of a cluster, named by a letter
 //   fail CALL STATUS              that call, as nvml.h names it, gives this status
 //   hang / crash                  nvmlInit_v2 does
+//   xid N NUMBER                  an Xid of the GPU N, by index. It may be told while a program
+//   runs xid N gone                    the driver has lost the GPU N
 #include <unistd.h>
 
 #include <cstdio>
@@ -19,6 +21,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -83,7 +86,24 @@ Story& story() {
   return told;
 }
 
-constexpr int kNotSupported = 3, kNotFound = 6, kTooSmall = 7, kLost = 15;
+constexpr int kNotSupported = 3, kNotFound = 6, kTooSmall = 7, kTimeout = 10, kLost = 15;
+constexpr unsigned kPollMs = 10;
+constexpr unsigned long long kXidEvent = 8;
+size_t xids_told;
+
+/// What the text says now, in whole lines: index of the GPU, and number or "gone".
+std::vector<std::pair<unsigned, std::string>> xids() {
+  const char* path = std::getenv("FLOW_FAKE_NVML");
+  std::ifstream file(path == nullptr ? "" : path);
+  std::vector<std::pair<unsigned, std::string>> all;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    std::istringstream words(line);
+    std::string verb, what;
+    unsigned index = 0;
+    if (words >> verb >> index >> what && verb == "xid") all.emplace_back(index, what);
+  }
+  return all;
+}
 
 int status_of(const char* call) {
   auto failed = story().fails.find(call);
@@ -117,6 +137,11 @@ struct FakeFabric {
 struct FakeMemory {
   unsigned long long total, free, used;
 };
+struct FakeEvent {
+  Device* device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+};
 
 int nvmlInit_v2() {
   if (story().crashes) std::abort();
@@ -145,6 +170,7 @@ int nvmlDeviceGetName(Device* device, char* to, unsigned size) {
 }
 int nvmlDeviceGetMemoryInfo(Device* device, FakeMemory* memory) {
   *memory = {device->mib << 20, device->mib << 20, 0};
+  if (device->is_lost) return kLost;
   return status_of("nvmlDeviceGetMemoryInfo");
 }
 int nvmlDeviceGetPciInfo_v3(Device* device, FakePci* pci) {
@@ -172,6 +198,28 @@ int nvmlDeviceGetGpuFabricInfoV(Device* device, FakeFabric* fabric) {
   fabric->clique = device->clique;
   fabric->state = 3;
   return status_of("nvmlDeviceGetGpuFabricInfoV");
+}
+int nvmlEventSetCreate(void** events) {
+  *events = &xids_told;
+  return status_of("nvmlEventSetCreate");
+}
+int nvmlDeviceRegisterEvents(Device*, unsigned long long types, void*) {
+  return types == kXidEvent ? status_of("nvmlDeviceRegisterEvents") : kNotSupported;
+}
+int nvmlEventSetWait_v2(void*, FakeEvent* event, unsigned timeout_ms) {
+  for (unsigned waited_ms = 0; waited_ms < timeout_ms; waited_ms += kPollMs) {
+    auto now = xids();
+    if (now.size() > xids_told) {
+      auto [index, what] = now[xids_told++];
+      Device& device = story().gpus.at(index);
+      device.is_lost = what == "gone";
+      if (device.is_lost) return kLost;
+      *event = {&device, kXidEvent, std::stoull(what), ~0u, ~0u};
+      return 0;
+    }
+    ::usleep(kPollMs * 1000);
+  }
+  return kTimeout;
 }
 int nvmlDeviceGetMigMode(Device* device, unsigned* current, unsigned* pending) {
   *current = *pending = device->is_mig ? 1 : 0;

@@ -11,6 +11,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/places.hpp"
+#include "engine/core/gpus.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow::cluster {
@@ -36,6 +37,7 @@ bool was_told_to_end(const Report& report) {
 Agent::Agent(Options options)
     : options_(std::move(options)),
       process_(random_name()),
+      host_(options_.host),
       placed_(options_.store),
       jobs_(kContentThreads) {}
 
@@ -134,7 +136,7 @@ void Agent::send_content(uint64_t session, std::string_view content) {
 
 std::string Agent::join_message() {
   Joining joining;
-  joining.host = options_.host;
+  joining.host = host_;
   joining.process = process_;
   joining.spool = spool_->id();
   joining.serves_at = options_.serves_at();
@@ -152,6 +154,25 @@ std::string Agent::draining_message() const {
   nodes::FromWorker message;
   message.set_draining(draining_);
   return message.SerializeAsString();
+}
+
+// It goes behind the join of this session, which may have told it already: that is then nothing
+// new.
+void Agent::gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
+  {
+    std::lock_guard lock(mutex_);
+    auto at = core::find_gpu(host_.gpus, uuid);
+    if (!at) return;
+    Gpu& gpu = host_.gpus[*at];
+    gpu.fault = fault;
+    gpu.is_dead = gpu.is_dead || is_dead;
+    nodes::FromWorker message;
+    message.mutable_gpu_failed()->set_uuid(uuid);
+    message.mutable_gpu_failed()->set_fault(fault);
+    message.mutable_gpu_failed()->set_is_dead(is_dead);
+    if (send_) first_.push_back(message.SerializeAsString());
+  }
+  pump();
 }
 
 // First it is said: what comes back then does not come here again.

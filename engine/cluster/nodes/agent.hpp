@@ -63,6 +63,9 @@ class Agent {
   bool on_message(std::string_view piece);
   /// Begins nothing more, and asks what runs to stop within `grace_ms`. `why` is for people.
   void drain(int64_t grace_ms, const std::string& why);
+  /// A GPU of this machine failed, as core::GpuFailed tells it. The head hears of it, also one that
+  /// is met later.
+  void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
   /// Content came from the head or from another worker, or went to one. The head is told.
   void note_moved(Moved Traffic::*way, const Content& content);
   /// Attempts that run here or whose end the head has not taken yet.
@@ -141,6 +144,7 @@ class Agent {
   const std::string process_;
 
   mutable std::mutex mutex_;
+  core::HostInfo host_;  // with what has failed since
   std::unique_ptr<Spool> spool_;
   std::set<RankId> saved_;  // those that run and have saved something
   std::condition_variable drains_;

@@ -22,6 +22,9 @@ class WorkerSession final : public SessionUser {
       intake_->add(std::move(report), number);
     };
     told.on_draining = [this](const std::string& why) { user_.on_draining(*host_, why); };
+    told.on_gpu_failed = [this](const std::string& uuid, const std::string& fault, bool is_dead) {
+      user_.on_gpu_failed(*host_, uuid, fault, is_dead);
+    };
     told.on_meeting = [&user](Report report) { user.on_meeting(std::move(report)); };
     told.on_order = [store](const AttemptOrder& order) {
       lend(*store, order.rank_id(), needed_content(order));

@@ -20,6 +20,8 @@ class HeadUser {
   /// A worker asks to join, under the name in `joining`. Why it can't, or "".
   virtual std::string on_join(std::shared_ptr<RemoteHost> host, Joining joining) = 0;
   virtual void on_draining(RemoteHost& host, const std::string& why) = 0;
+  virtual void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
+                             bool is_dead) = 0;
   virtual void on_report(RemoteHost& host, TakenReport taken) = 0;
   virtual void on_meeting(Report report) = 0;
   /// Once, last, of one that joined. `is_for_good`: it left, or nothing was heard of it for so long

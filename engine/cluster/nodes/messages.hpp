@@ -51,7 +51,8 @@ struct Traffic {
   Moved from_head, from_workers, to_workers;
   bool operator==(const Traffic&) const = default;
 };
-constexpr size_t kNewsMax = 4'096;  // contents in one message
+constexpr size_t kFaultBytesMax = 1'024;  // of what a GPU did when it failed
+constexpr size_t kNewsMax = 4'096;        // contents in one message
 /// What changed of the large content that a worker has. Sizes are known.
 struct ContentNews {
   std::vector<Content> here;

@@ -36,6 +36,10 @@ class Node {
   int64_t alone_ms() const;
   /// As Agent::drain.
   void drain(int64_t grace_ms, const std::string& why) { agent_->drain(grace_ms, why); }
+  /// As Agent::gpu_failed.
+  void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
+    agent_->gpu_failed(uuid, fault, is_dead);
+  }
   const Agent& agent() const { return *agent_; }
 
  private:

@@ -33,6 +33,12 @@ bool RemoteWorker::on_message(std::string_view piece) {
     case nodes::FromWorker::kDraining:
       told_.on_draining(message.draining());
       return true;
+    case nodes::FromWorker::kGpuFailed: {
+      const nodes::GpuFailed& failed = message.gpu_failed();
+      if (failed.fault().empty() || failed.fault().size() > kFaultBytesMax) return false;
+      told_.on_gpu_failed(failed.uuid(), failed.fault(), failed.is_dead());
+      return true;
+    }
     case nodes::FromWorker::kMeeting: {
       wire::FromExecutor said;
       *said.mutable_meeting() = std::move(*message.mutable_meeting());

@@ -24,6 +24,8 @@ struct FromRemote {
   std::function<void(Report, uint64_t number)> on_report;
   /// It is to leave.
   std::function<void(const std::string& why)> on_draining;
+  std::function<void(const std::string& uuid, const std::string& fault, bool is_dead)>
+      on_gpu_failed;
   /// How the others of its gang reach a rank: a report without a number, which may come again.
   std::function<void(Report)> on_meeting;
   /// An order goes out.

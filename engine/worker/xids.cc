@@ -1,0 +1,49 @@
+#include "engine/worker/xids.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace flow {
+
+namespace {
+
+struct Meaning {
+  uint32_t xid;
+  const char* what;
+  bool is_dead;  // for what ran there too
+};
+
+// After NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html:
+// those that it answers with a reset of the GPU, a restart of the machine or its repair. Left out
+// are those that a program brings about, of which Kubernetes' device plugin takes no GPU away
+// either: 13, 31, 43, 45, 68 and 109; and what only asks to start the program again.
+constexpr std::array kMeanings = std::to_array<Meaning>({
+    {46, "stopped doing what it was given", true},
+    {48, "has memory with an error that can't be corrected", true},
+    {61, "has a controller that stopped", false},
+    {62, "has a controller that halted", true},
+    {63, "has set memory aside, which a reset makes good", false},
+    {64, "could not set memory aside that has errors", false},
+    {74, "has an error on NVLink", false},
+    {79, "fell off the bus", true},
+    {92, "has corrected more errors of its memory than it should", false},
+    {94, "had an error of its memory that was contained", false},
+    {95, "had an error of its memory that was not contained", true},
+    {119, "has a system processor that does not answer", true},
+    {120, "has a system processor that failed", true},
+    {140, "has memory with errors that it did not recover from", true},
+    {143, "could not be started", true},
+});
+
+}  // namespace
+
+std::optional<GpuError> gpu_error_of(uint32_t xid) {
+  if (xid == 0) return GpuError{"is lost to its driver", true};
+  for (const Meaning& meaning : kMeanings)
+    if (meaning.xid == xid)
+      return GpuError{fmt::format("{} (Xid {})", meaning.what, xid), meaning.is_dead};
+  return std::nullopt;
+}
+
+}  // namespace flow
