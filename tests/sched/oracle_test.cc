@@ -355,7 +355,7 @@ class Topology {
       apply(state_, {state_.sequence + 1, 0, std::move(event)}, out);
     };
     tell(EngineStarted{1, 0, 0, {}, true});
-    for (uint32_t i = 1 + random.below(4); i > 0; i--) {
+    for (uint32_t i = 1 + random.below(7); i > 0; i--) {
       HostInfo host = random_host(random, "w" + std::to_string(i));
       bool has_fabric = random.one_in(3);
       for (Gpu& gpu : host.gpus) {
@@ -375,7 +375,7 @@ class Topology {
     asked_.gpu_memory_bytes = needs_.gpu.memory_bytes;
     needs_.where = asked_.where;
     needs_.named = asked_.named;
-    needs_.ranks = 2 + random.below(4);
+    needs_.ranks = 2 + random.below(7);
     needs_.ranks_max = needs_.ranks + (random.one_in(3) ? random.below(3) : 0);
     for (const Host& host : state_.hosts) rooms_.push_back(occupied(random, host.room));
   }
@@ -493,7 +493,7 @@ class Topology {
 
 TEST_CASE("a gang finds a place where there is one, and none has its ranks nearer to each other") {
   std::map<int, size_t> levels;
-  for (uint64_t seed = 1; seed <= 20000; seed++) {
+  for (uint64_t seed = 1; seed <= 30000; seed++) {
     INFO("seed " << seed);
     sim::Random random(seed);
     Topology topology(random);
