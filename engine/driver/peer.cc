@@ -44,8 +44,7 @@ Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
   FLOW_TRY(parsed);
   TransportOptions options;
   options.deadline_ms = session.lost_after_ms + cluster::kLinkAfterSessionMs;
-  if (session.secret)
-    options.key = keyed_hash(*session.secret, {"flow door key, 1"}).view();
+  if (session.secret) options.key = keyed_hash(*session.secret, {"flow door key, 1"}).view();
   return make_ucx_transport(options, is_loopback(parsed->host));
 }
 
