@@ -249,7 +249,9 @@ std::vector<std::vector<std::string>> gpu_rows(const NodeInfo& node) {
   for (size_t i = 0; i < std::min(node.gpus.size(), node.gpu_uses.size()); i++) {
     const Gpu& gpu = node.gpus[i];
     const GpuUse& use = node.gpu_uses[i];
-    std::string text = use.used == 0 ? "free" : number_text(use.used) + "/1";
+    std::string text = use.used > 0        ? number_text(use.used) + "/1"
+                       : gpu.fault.empty() ? "free"
+                                           : "failed";
     if (use.memory_used_bytes > 0)
       text += ", " + format_bytes(static_cast<uint64_t>(use.memory_used_bytes)) + "/" +
               format_bytes(static_cast<uint64_t>(gpu.memory_bytes));
