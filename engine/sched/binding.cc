@@ -7,7 +7,6 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpus.hpp"
 #include "engine/core/room.hpp"
-#include "engine/sched/sched.hpp"
 
 namespace flow::core {
 
@@ -51,10 +50,10 @@ class Look {
   }
 
   Binding binding() const {
-    if (host_.is_awaited) return {"away", "nothing is heard of it", {}};
+    if (host_.is_awaited) return {"away", "nothing is heard of it"};
     if (host_.is_draining)
-      return {"draining", "that worker is about to leave, and takes nothing new", {}};
-    if (!suits_where(needs_.where, host_.info.labels)) return {"where", why_not_where(), {}};
+      return {"draining", "that worker is about to leave, and takes nothing new"};
+    if (!suits_where(needs_.where, host_.info.labels)) return {"where", why_not_where()};
     for (const auto& [name, asked] : needs_.named)
       if (asked > amount_of(left_.named, name)) return named(name, asked);
     if (needs_.memory_bytes > left_.memory_free_bytes) return memory();
@@ -78,56 +77,48 @@ class Look {
   Binding named(const std::string& name, int64_t asked) const {
     int64_t free = amount_of(host_.room.named, name), all = amount_of(host_.info.named, name);
     std::string asks = asks_ + name + " = " + thousandths(asked) + ", and ";
-    if (all == 0) return {name, asks + "there is none", {}};
-    if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all", {}};
+    if (all == 0) return {name, asks + "there is none"};
+    if (is_all(asked, all)) return {name, asks + "there are " + thousandths(all) + " in all"};
     auto held_by = who([&](const ReadyClass& held) { return amount_of(held.named, name) > 0; });
-    return {name,
-            asks + thousandths(free) + " of " + thousandths(all) +
-                " are free, the rest is held by " + names_of(held_by),
-            held_by};
+    return {name, asks + thousandths(free) + " of " + thousandths(all) +
+                      " are free, the rest is held by " + names_of(held_by)};
   }
 
   Binding memory() const {
     int64_t all = host_.info.memory_bytes;
     std::string asks = asks_ + mib(needs_.memory_bytes) + " of memory";
     if (is_all(needs_.memory_bytes, all))
-      return {"memory", asks + ", and there are " + std::to_string(all >> 20), {}};
+      return {"memory", asks + ", and there are " + std::to_string(all >> 20)};
     auto held_by = who([](const ReadyClass& held) { return held.memory_bytes > 0; });
-    return {"memory",
-            asks + "; " + mib(host_.room.memory_free_bytes) + " are free, the rest is held by " +
-                names_of(held_by),
-            held_by};
+    return {"memory", asks + "; " + mib(host_.room.memory_free_bytes) +
+                          " are free, the rest is held by " + names_of(held_by)};
   }
 
   Binding cpus() const {
     int64_t all = host_.info.cpus_milli;
     std::string asks = asks_ + cores(needs_.cpus_milli);
     if (is_all(needs_.cpus_milli, all))
-      return {"cpus", asks + ", and there is no more than " + cores(all), {}};
+      return {"cpus", asks + ", and there is no more than " + cores(all)};
     auto held_by = who([](const ReadyClass& held) { return held.cpus_milli > 0; });
-    return {"cpus",
-            asks + "; " + are_free(std::max(host_.room.cpus_free_milli, 0)) +
-                ", the rest is held by " + names_of(held_by),
-            held_by};
+    return {"cpus", asks + "; " + are_free(std::max(host_.room.cpus_free_milli, 0)) +
+                        ", the rest is held by " + names_of(held_by)};
   }
 
   Binding gpus() const {
     const std::vector<Gpu>& all = host_.info.gpus;
     std::string asks = asks_ + flow::words_of(needs_.gpu);
-    if (all.empty()) return {"gpus", asks + ", and there is none", {}};
+    if (all.empty()) return {"gpus", asks + ", and there is none"};
     auto suiting = static_cast<size_t>(std::count_if(
         all.begin(), all.end(), [&](const Gpu& gpu) { return suits(needs_.gpu, gpu); }));
     ReadyClass of_gpus;
     of_gpus.gpu = needs_.gpu;
     bool is_all = ranks_that_fit(host_.info, empty_room(host_.info), of_gpus, ranks_ + 1) <= ranks_;
     if (is_all && suiting == all.size())
-      return {"gpus", asks + ", and there is no more than " + std::to_string(suiting), {}};
+      return {"gpus", asks + ", and there is no more than " + std::to_string(suiting)};
     if (is_all) {
-      return {"gpus",
-              asks + ", and of " + std::to_string(all.size()) + " there " +
-                  (suiting == 1 ? "is 1" : "are " + std::to_string(suiting)) + " that will do" +
-                  why_not_these() + failed(),
-              {}};
+      return {"gpus", asks + ", and of " + std::to_string(all.size()) + " there " +
+                          (suiting == 1 ? "is 1" : "are " + std::to_string(suiting)) +
+                          " that will do" + why_not_these() + failed()};
     }
     return held_gpus(asks, suiting);
   }
@@ -173,7 +164,6 @@ class Look {
 
   /// "; 1 of 2 that would do is free: GPU 0 has 0.5 free, held by `a`"
   Binding held_gpus(const std::string& asks, size_t suiting) const {
-    Binding binding{"gpus", "", {}};
     std::string text;
     size_t shown = 0, others = 0, free = 0;
     for (size_t i = 0; i < host_.info.gpus.size(); i++) {
@@ -184,7 +174,6 @@ class Look {
       free += room.milli_free >= milli && room.memory_free_bytes >= needs_.gpu.memory_bytes;
       if (room.milli_free == kWholeGpuMilli) continue;  // free, but too few
       std::vector<Holder> held_by = who_has(gpu);
-      add_all(binding.held_by, held_by);
       if (++shown > kNamesMax) {
         others++;
         continue;
@@ -199,9 +188,8 @@ class Look {
     bool is_part = needs_.gpu.is_share() || needs_.gpu.memory_bytes > 0;
     const char* are = is_part ? (free == 1 ? " has so much free" : " have so much free")
                               : (free == 1 ? " is free" : " are free");
-    binding.why = asks + "; " + std::to_string(free) + " of " + std::to_string(suiting) + are +
-                  text + failed();
-    return binding;
+    return {"gpus", asks + "; " + std::to_string(free) + " of " + std::to_string(suiting) + are +
+                        text + failed()};
   }
 
   /// Whether it would not have so much if nobody else ran.
@@ -226,14 +214,6 @@ class Look {
       if (is_held) found.push_back(holder);
     }
     return found;
-  }
-  static void add_all(std::vector<Holder>& all, const std::vector<Holder>& more) {
-    for (const Holder& holder : more) {
-      bool is_there = std::any_of(all.begin(), all.end(), [&](const Holder& other) {
-        return other.run == holder.run && other.unit == holder.unit;
-      });
-      if (!is_there) all.push_back(holder);
-    }
   }
   std::string names_of(const std::vector<Holder>& holders) const {
     Names names;

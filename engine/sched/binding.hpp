@@ -35,9 +35,9 @@ class Names {
 };
 
 struct Binding {
-  std::string constraint;  // as in HostWait; "" where nothing keeps it from the host
-  std::string why;
-  std::vector<Holder> held_by;
+  std::string constraint;  // "cpus", "memory", "gpus", "where", the name of a resource, "draining",
+                           // "away", or "" where nothing keeps it from the host
+  std::string why;         // as a clause, with who holds it
 };
 
 /// What keeps it from a host on which so many ranks of it would find room, or, where it is no gang,

@@ -54,6 +54,14 @@ bool is_for(const State& state, HostId at, const ReadyClass& needs) {
   return state.hosts[at].info.cpus_milli > 0 || needs.cpus_milli == 0;
 }
 
+/// What keeps a unit from a host, or a gang from having one more rank there.
+struct HostWait {
+  HostId host = 0;
+  uint32_t ranks = 0;  // of a gang: how many find room there now
+  std::string constraint, why;
+};
+
+/// Of every host on which it may run, and that is not lost.
 std::vector<HostWait> waits_on_hosts(const State& state, const ReadyClass& needs) {
   Holders holders(state);
   std::vector<HostWait> waits;
@@ -67,8 +75,6 @@ std::vector<HostWait> waits_on_hosts(const State& state, const ReadyClass& needs
     Binding binding = binding_on(state, holders, at, needs, wait.ranks);
     wait.constraint = std::move(binding.constraint);
     wait.why = std::move(binding.why);
-    for (const Holder& holder : binding.held_by)
-      wait.held_by.emplace_back(holder.run->id, holder.unit);
     waits.push_back(std::move(wait));
   }
   return waits;
@@ -212,14 +218,6 @@ std::string why_running(const State& state, const Unit& u) {
 }
 
 }  // namespace
-
-std::vector<HostWait> explain_hosts(const State& state, const RunId& run_id, UnitId unit) {
-  auto found = state.runs.find(run_id);
-  bool is_unit = found != state.runs.end() && unit < found->second.units.size();
-  bool is_ready = is_unit && found->second.units[unit].phase == Phase::ready;
-  if (!is_ready) return {};
-  return waits_on_hosts(state, needs_of(state, found->second, unit));
-}
 
 std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
   auto found = state.runs.find(run_id);

@@ -36,18 +36,6 @@ uint32_t hosts_that_would_help(const State& state, const HostInfo& like, uint32_
 std::optional<GrowthRequested> growth(const State& state, const AttemptId& id, Time after_ms);
 constexpr Time kGrowAfterMs = 60'000;  // so that hosts that come and go do not restart it each time
 
-/// What keeps a ready unit from a host, or a gang from having one more rank there.
-struct HostWait {
-  HostId host = 0;
-  uint32_t ranks = 0;      // of a gang: how many find room there now
-  std::string constraint;  // "cpus", "memory", "gpus", "where", the name of a resource, "draining",
-                           // "away", or "" where nothing does
-  std::string why;         // as a clause
-  std::vector<std::pair<RunId, UnitId>> held_by;
-};
-/// Of every host on which a ready unit may run, and that is not lost.
-std::vector<HostWait> explain_hosts(const State& state, const RunId& run, UnitId unit);
-
 /// Why `unit` is not running: the binding constraint of each host and who holds it, as a sentence;
 /// where there are many hosts, of the rest how many lack what.
 std::string explain_wait(const State& state, const RunId& run, UnitId unit);
