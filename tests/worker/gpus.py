@@ -239,7 +239,8 @@ local waits = flow.shell("waits", { gpus = 0.5, priority = -1, command = "printe
         self.hold_pipeline()
         run = self.start("run", "p.lua", "--jobs", "4")
         self.until_holds("GPU-aa11")
-        self.assertIn("it asks for gpus = 0.5; GPU 0 has 0 free, held by `holds`", self.good("why", "last", "waits").out)
+        self.assertIn("it asks for gpus = 0.5; 0 of 1 have so much free: GPU 0 has 0 free, held by `holds`",
+                      self.good("why", "last", "waits").out)
         self.assertEqual(self.gpus("holds"), ["GPU-aa11"])
         self.open("gate")
         self.exits(0, self.end(run))
