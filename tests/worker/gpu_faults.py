@@ -69,8 +69,9 @@ class GpuFaults(ClusterPlace):
                    'return flow.pipeline("q", {}, function() return holds("%s", 0).stdout end)\n' % self.path("gate"))
         follower = self.start("run", "q.lua")
         self.until("q waits", lambda: any(run["pipeline"] == "q" for run in self.runs()))
-        self.assertIn("GPU 0 (GPU-aa11) %s, and is not used until its engine starts again; GPU 1 has 0 free" % FELL,
-                      self.good("why", "last", "next").out)
+        why = self.good("why", "last", "next").out
+        self.assertIn("0 of 1 are free: GPU 1 has 0 free, held by `holds`", why)
+        self.assertIn("GPU 0 (GPU-aa11) %s, and is not used until its engine starts again" % FELL, why)
         first = [run["run"] for run in self.runs() if run["pipeline"] == "p"][0]
         self.open("gate")
         self.exits(0, self.end(run))
