@@ -25,8 +25,6 @@ for place in sys.argv[1:]:
         pass
 """
 
-
-<<<<<<< HEAD
 READ = r"""
 local flow = require "flow"
 local read = flow.task("read", function(ctx, path)
@@ -36,7 +34,7 @@ local read = flow.task("read", function(ctx, path)
   return size
 end)
 return flow.pipeline("read", { path = flow.param.path {} }, function(p) return read(p.path) end)
-=======
+"""
 # Prints all that passes a device of this machine, once something has said so on its standard input.
 LISTEN = r"""
 import select, socket, sys
@@ -59,7 +57,6 @@ local sing = flow.task("sing", { ranks = 2 }, function(ctx)
   return #short + #long
 end)
 return flow.pipeline("sings", function() return sing() end)
->>>>>>> 795f973 (What ranks on different machines say to each other is sealed, and with --encrypt long data too)
 """
 
 
