@@ -54,7 +54,7 @@ Room least_of(const Room& a, const Room& b) {
 
 void Backfill::pass_over([[maybe_unused]] const ReadyHead& head) {
 #ifndef FLOW_MUTANT_NOTHING_IS_KEPT_FOR_A_GANG
-  if (tried_ < kKeptForMax) passed_.push_back(head);
+  if (kept_.size() < kKeptForMax && tried_ + passed_.size() < kTriedMax) passed_.push_back(head);
 #endif
 }
 
@@ -71,18 +71,21 @@ void Backfill::keep(const std::vector<Room>& rooms, const std::vector<Event>& pr
                     Tally& tally) {
   find_ends(proposals);
   for (const ReadyHead& head : std::exchange(passed_, {})) {
-    if (tried_ == kKeptForMax) return;
-    if (!could_find_room(head.what)) continue;
+    if (kept_.size() == kKeptForMax) return;
     tried_++;
+    if (!could_find_room(head.what)) continue;
     const Run& run = state_.runs.at(head.run);
     bool has_own_slots = run.jobs > 0 && int64_t{run.jobs} * 1000 < state_.reach.cpus_milli;
     if (!has_own_slots) {
       reserve(head, rooms, 0);
       continue;
     }
-    size_t changes_before = 0;
-    SlotsKept slots = slots_for(head, tally.cpus_milli(run), changes_before);
-    if (reserve(head, rooms, changes_before)) slots_.try_emplace(head.run, std::move(slots));
+    int64_t used_milli = tally.cpus_milli(run);
+    size_t suffice = slots_suffice(head, used_milli);
+    auto begins = reserve(head, rooms, suffice);
+    if (begins)
+      slots_.try_emplace(head.run,
+                         SlotsKept{head, kept_.back().at, slots_left(head, used_milli, *begins)});
   }
 }
 
@@ -147,7 +150,8 @@ bool Backfill::could_find_room(const ReadyClass& needs) const {
 
 // As soon as there is room for it beside those that come before it. What ends at one time ends one
 // after the other: of most it is not known when.
-bool Backfill::reserve(const ReadyHead& head, std::vector<Room> rooms, size_t changes_before) {
+std::optional<size_t> Backfill::reserve(const ReadyHead& head, std::vector<Room> rooms,
+                                        size_t changes_before) {
   ReadyClass least = head.what;
   least.ranks_max = least.ranks;
   std::vector<size_t> begun(kept_.size());  // so many of the ranks of each
@@ -193,9 +197,9 @@ bool Backfill::reserve(const ReadyHead& head, std::vector<Room> rooms, size_t ch
       if (is_to_come(which)) take_for(reservation, kept_[which]);
     take_for(reservation, reservation);
     note(std::move(reservation), i + 1);
-    return true;
+    return i + 1;
   }
-  return false;
+  return std::nullopt;
 }
 
 void Backfill::take_for(const Reservation& own, Reservation& other) const {
@@ -227,19 +231,26 @@ void Backfill::note(Reservation reservation, size_t changes_before) {
   kept_.push_back(std::move(reservation));
 }
 
-SlotsKept Backfill::slots_for(const ReadyHead& head, int64_t used_milli,
-                              size_t& changes_before) const {
+int64_t Backfill::slots_left(const ReadyHead& head, int64_t used_milli, size_t changes) const {
   int64_t asked_milli = int64_t{head.what.cpus_milli} * head.what.ranks;
   int64_t left_milli = int64_t{state_.runs.at(head.run).jobs} * 1000 - used_milli - asked_milli;
-  Time at = state_.at;
-  for (size_t i = 0; i < changes_.size() && left_milli < 0; i++) {
+  for (size_t i = 0; i < changes; i++) {
     const Change& change = changes_[i];
     if (change.run->id != head.run) continue;
-    at = change.at;
-    changes_before = i + 1;
     left_milli += change.is_end() ? change.held.cpus_milli : -change.held.cpus_milli;
   }
-  return {head, at, left_milli};
+  return left_milli;
+}
+
+size_t Backfill::slots_suffice(const ReadyHead& head, int64_t used_milli) const {
+  int64_t left_milli = slots_left(head, used_milli, 0);
+  size_t changes = 0;
+  for (; changes < changes_.size() && left_milli < 0; changes++) {
+    const Change& change = changes_[changes];
+    if (change.run->id != head.run) continue;
+    left_milli += change.is_end() ? change.held.cpus_milli : -change.held.cpus_milli;
+  }
+  return changes;
 }
 
 Room Backfill::room_for(HostId host, const Room& room, Time end) const {

@@ -12,6 +12,8 @@ namespace flow::core {
 
 /// Something is kept for so many of those that were passed over, the first in order.
 constexpr size_t kKeptForMax = 4;
+/// And so many are tried, as some wait for what nobody knows when it comes.
+constexpr size_t kTriedMax = 16;
 /// When an attempt ends of whose like nothing has ended yet.
 constexpr Time kNever = INT64_MAX;
 
@@ -32,8 +34,8 @@ struct Reservation {
 /// Of one in a run that has slots of its own, fewer than the machines have CPUs.
 struct SlotsKept {
   ReadyHead whose;
-  Time at = 0;               // as many as it asks for are expected to be free
-  int64_t beside_milli = 0;  // and so many more
+  Time at = 0;               // it is expected to begin
+  int64_t beside_milli = 0;  // so many more than it asks for are free then
 };
 
 /// Those that were passed over in one turn of the scheduler, and what is kept for them. It is
@@ -78,12 +80,17 @@ class Backfill {
                const std::vector<std::string>& gpus, uint32_t expected_us);
   void make(const Change& change, std::vector<Room>& rooms) const;
   bool could_find_room(const ReadyClass& needs) const;
-  bool reserve(const ReadyHead& head, std::vector<Room> rooms, size_t changes_before);
+  /// Not before so many changes; after how many, or nothing where there is never room for it.
+  std::optional<size_t> reserve(const ReadyHead& head, std::vector<Room> rooms,
+                                size_t changes_before);
   /// What `own` takes of what is free beside `other`.
   void take_for(const Reservation& own, Reservation& other) const;
   void note(Reservation reservation, size_t changes_before);
-  /// `used_milli` of its run's slots are taken; after so many changes there are enough.
-  SlotsKept slots_for(const ReadyHead& head, int64_t used_milli, size_t& changes_before) const;
+  /// Of its run's slots, of which `used_milli` are taken, beside what it asks for; below 0 where
+  /// these are too few.
+  int64_t slots_left(const ReadyHead& head, int64_t used_milli, size_t changes) const;
+  /// After how many changes there are enough.
+  size_t slots_suffice(const ReadyHead& head, int64_t used_milli) const;
 
   const State& state_;
   std::vector<ReadyHead> passed_;  // nothing was tried for them yet

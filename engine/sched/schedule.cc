@@ -93,19 +93,21 @@ class Plans {
   }
 
   /// Of a class whose first unit would end too late to go before somebody who waits one behind it
-  /// that ends sooner, or none.
+  /// that ends sooner, the soonest, or none.
   UnitId sooner_of(const Run& run, const ReadyHead& head, const UnitNames& ahead) const {
     if (!backfill_.keeps_any()) return kNoNode;
     const UnitSet& ready = run.ready.at(head.what);
     Time end = end_if_started(state_, run, head.unit);
-    UnitId unit = head.unit;
+    UnitId unit = head.unit, soonest = kNoNode;
     for (size_t looked = 0; looked < kAheadMax; looked++) {
       unit = ready.after(unit);
       if (unit == kNoNode) break;
-      bool is_sooner = end_if_started(state_, run, unit) < end;
-      if (is_sooner && !ahead.contains({run.id, unit})) return unit;
+      Time own = end_if_started(state_, run, unit);
+      if (own >= end || ahead.contains({run.id, unit})) continue;
+      soonest = unit;
+      end = own;
     }
-    return kNoNode;
+    return soonest;
   }
 
   /// Nothing was proposed for one. Where its map lets none start, nobody is in its way.
