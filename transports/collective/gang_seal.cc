@@ -95,6 +95,7 @@ Status GangSeal::open(std::string_view frame, Opened& opened) {
   bool has_bulk = kind == FrameKind::with_bulk;
   if ((kind != FrameKind::sealed && !has_bulk) || (has_bulk && bulk_ != nullptr))
     return changed_on_the_way();
+  if (has_bulk && frame.size() < kHeadBytes) return changed_on_the_way();
   std::string_view sealed = has_bulk ? frame.substr(0, kHeadBytes) : frame;
   if (!opener_->open(sealed, opened.control)) return changed_on_the_way();
   opened.bulk = has_bulk ? frame.substr(kHeadBytes) : std::string_view();
