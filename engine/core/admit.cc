@@ -1,5 +1,6 @@
 // The journal's door. Past it, everything is believed.
 #include "engine/core/gangs.hpp"
+#include "engine/core/gpu_faults.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/hosts.hpp"
 
@@ -197,7 +198,7 @@ struct Door {
       return false;
     const std::vector<Gpu>& gpus = state.hosts[e.host].info.gpus;
     auto at = find_gpu(gpus, e.uuid);
-    return at && (gpus[*at].fault.empty() || (e.is_dead && !gpus[*at].is_dead));
+    return at && is_news(gpus[*at], e.is_dead);
   }
   bool operator()(const HostJoined& e) const {
     if (state.epoch == 0 || e.host.name.empty() || e.host.cpus_milli < 0 ||

@@ -46,6 +46,10 @@ std::string fault_words(const HostInfo& host, const Gpu& gpu) {
 }
 
 // What a program says of a GPU that failed under it may be anything.
+bool is_news(const Gpu& gpu, bool is_dead) {
+  return gpu.fault.empty() || (is_dead && !gpu.is_dead);
+}
+
 Failure cause_on_gpu(const State& state, const Unit& unit, const Failure& reported) {
   bool may_be = reported.cause == Cause::gpu_fault || budget_of(reported.cause) == Budget::own;
   if (!may_be) return reported;

@@ -9,6 +9,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
+#include "engine/core/gpu_faults.hpp"
 #include "engine/driver/latch.hpp"
 #include "engine/worker/gpus.hpp"
 
@@ -85,7 +86,12 @@ Status Driver::recover_state() {
 }
 
 void Driver::shut_down() {
-  gpu_watch_.reset();  // it posts
+  std::unique_ptr<GpuWatch> watch;
+  {
+    std::lock_guard lock(finding_gpus_);
+    watch = std::move(gpu_watch_);
+  }
+  watch.reset();  // it posts
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
@@ -121,7 +127,7 @@ void Driver::own_gpu_failed(const std::string& uuid, const GpuError& error) {
   post(std::move(input));
   std::lock_guard lock(finding_gpus_);
   for (Gpu& gpu : gpus_.gpus) {
-    if (gpu.uuid != uuid) continue;
+    if (gpu.uuid != uuid || !core::is_news(gpu, error.is_dead)) continue;
     gpu.fault = error.fault;
     gpu.is_dead = gpu.is_dead || error.is_dead;
   }

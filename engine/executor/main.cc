@@ -309,7 +309,7 @@ int tell_gpus() {
   return write_fully(kWireDescriptor, out) ? 0 : 1;
 }
 
-int watch_gpus() {
+int watch_gpus(const std::vector<std::string>& uuids) {
   end_with_head();
   auto say = [](const wire::FromExecutor& message) {
     std::string out;
@@ -317,7 +317,7 @@ int watch_gpus() {
     return write_fully(kWireDescriptor, out);
   };
   wire::FromExecutor unwatched;
-  unwatched.set_unwatched(nvml_watch([&](const std::string& uuid, uint32_t xid) {
+  unwatched.set_unwatched(nvml_watch(uuids, [&](const std::string& uuid, uint32_t xid) {
     wire::FromExecutor message;
     message.mutable_xid()->set_uuid(uuid);
     message.mutable_xid()->set_number(xid);
@@ -347,8 +347,8 @@ int main(int argc, char** argv) {
     return flow::build_graph();
   if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0)
     return flow::tell_gpus();
-  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--watch-gpus") == 0)
-    return flow::watch_gpus();
+  if (started_by_worker && argc >= 2 && std::strcmp(argv[1], "--watch-gpus") == 0)
+    return flow::watch_gpus({argv + 2, argv + argc});
   if (started_by_worker && argc == 3 && std::strcmp(argv[1], "--state") == 0)
     return flow::serve_attempts(argv[2]);
   std::fprintf(stderr, "flow-executor is started by flow, never by hand: use `flow run`\n");

@@ -135,6 +135,7 @@ class Machine {
       found_.why_none = found_.problems.front();
       return std::move(found_);
     }
+    has_counted_ = true;
     for (unsigned index = 0; index < count; index++) {
       what_ = fmt::format("GPU {}: ", index);
       add(index);
@@ -146,6 +147,9 @@ class Machine {
                                                 : found_.problems.front();
     return std::move(found_);
   }
+
+  /// Whether the driver answers at all.
+  bool has_counted() const { return has_counted_; }
 
   using Tell = std::function<void(const std::string& uuid, uint32_t xid)>;
 
@@ -315,6 +319,7 @@ class Machine {
   std::map<uint32_t, std::set<std::string>> ends_;  // by index of the GPU, as are these
   std::map<uint32_t, Device> devices_;
   std::set<uint32_t> lost_;
+  bool has_counted_ = false;
   MachineGpus found_;
 };
 
@@ -348,13 +353,19 @@ MachineGpus nvml_gpus() {
   return none.why_none.empty() ? Machine(calls).look() : none;
 }
 
-std::string nvml_watch(const std::function<void(const std::string& uuid, uint32_t xid)>& tell) {
+std::string nvml_watch(const std::vector<std::string>& uuids,
+                       const std::function<void(const std::string& uuid, uint32_t xid)>& tell) {
   MachineGpus none;
   Calls calls;
   std::string why = open_library(calls, none);
   if (!why.empty()) return why;
   Machine machine(calls);
   MachineGpus found = machine.look();
+  for (const std::string& uuid : uuids) {
+    bool is_there = std::any_of(found.gpus.begin(), found.gpus.end(),
+                                [&](const Gpu& gpu) { return gpu.uuid == uuid; });
+    if (machine.has_counted() && !is_there) tell(uuid, 0);
+  }
   return found.gpus.empty() ? found.why_none : machine.watch(found.gpus, tell);
 }
 

@@ -60,8 +60,10 @@ void GpuWatch::note(const std::string& text) {
 }
 
 void GpuWatch::loop() {
+  std::vector<std::string> arguments{"--watch-gpus"};
+  arguments.insert(arguments.end(), uuids_.begin(), uuids_.end());
   do {
-    auto child = spawn_executor(executor_, {"--watch-gpus"}, {});
+    auto child = spawn_executor(executor_, arguments, {});
     if (!child.ok()) {
       note(child.error().message);
       continue;

@@ -62,6 +62,13 @@ TEST_CASE("each failure of a GPU is heard of, in order, and no mistake of a prog
             "GPU-b is lost to its driver, dead"});
 }
 
+TEST_CASE("a GPU that is not there any more as the wait for errors begins anew is lost") {
+  Heard heard("gpu GPU-a 80 A\nxid 0 79\n");
+  heard.watch({"GPU-a", "GPU-b"}, 2);
+  CHECK(heard.texts() == std::vector<std::string>{"GPU-b is lost to its driver, dead",
+                                                  "GPU-a fell off the bus (Xid 79), dead"});
+}
+
 TEST_CASE("nothing is heard of a GPU that is not this engine's") {
   Heard heard(std::string(kTwo) + "xid 0 79\nxid 1 79\n");
   heard.watch({"GPU-b"}, 1);

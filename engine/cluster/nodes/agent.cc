@@ -11,6 +11,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/places.hpp"
+#include "engine/core/gpu_faults.hpp"
 #include "engine/core/gpus.hpp"
 #include "engine/worker/slot.hpp"
 
@@ -164,6 +165,7 @@ void Agent::gpu_failed(const std::string& uuid, const std::string& fault, bool i
     auto at = core::find_gpu(host_.gpus, uuid);
     if (!at) return;
     Gpu& gpu = host_.gpus[*at];
+    if (!core::is_news(gpu, is_dead)) return;
     gpu.fault = fault;
     gpu.is_dead = gpu.is_dead || is_dead;
     nodes::FromWorker message;
