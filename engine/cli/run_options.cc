@@ -110,7 +110,7 @@ int64_t lost_after_of(const std::string& text) {
   if (ms < kLostAfterMsMin || ms > kLostAfterMsMax)
     fail("--lost-after is from " + format_duration(kLostAfterMsMin) + " to " +
          format_duration(kLostAfterMsMax) + ", not `" + text +
-         "`: a worker that is busy or far is heard ten times within it. Write for example "
+         "`: a worker that is busy or far is heard at least ten times within it. Write for example "
          "`--lost-after 30s`.");
   return ms;
 }

@@ -60,7 +60,8 @@ struct Found {
 /// in one piece costs half of what it costs as bytes come.
 Status set_aside_on_disk(int file, const std::string& path, uint64_t size) {
   struct statfs disk {};
-  if (size == 0 || ::fstatfs(file, &disk) != 0) return {};
+  bool is_known = size > 0 && ::fstatfs(file, &disk) == 0 && disk.f_blocks > 0;
+  if (!is_known) return {};  // what has no bound may say that it has nothing
   uint64_t free = static_cast<uint64_t>(disk.f_bavail) * static_cast<uint64_t>(disk.f_bsize);
   bool is_full = size > free;
   // In memory it would be cleared now, while nothing comes yet.
