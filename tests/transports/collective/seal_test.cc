@@ -1,5 +1,6 @@
 // What somebody in the network between a gang's nodes sees, and what comes of what they do.
 #include <array>
+#include <cstring>
 #include <map>
 
 #include "tests/transports/collective/gang.hpp"
@@ -229,4 +230,19 @@ TEST_CASE("Who is no rank of the gang, or speaks to another one, is not greeted"
   stranger = identity_of(0);
   stranger.rank = 3;
   CHECK_FALSE(greets(stranger, 1, identity_of(1)));
+}
+
+TEST_CASE("A peer that is proven, and sends less than the head of what is long, is refused") {
+  constexpr std::string_view kPurpose = "flow gang link, 2";
+  GangSeal greets(identity_of(0), 1), here(identity_of(1), -1);
+  REQUIRE(here.take_hello(greets.hello()).ok());
+  Key secret = keyed_hash(Key{}, {kPurpose, identity_of(0).key});
+  LinkKeys keys = link_keys(keyed_hash(secret, {kPurpose, greets.hello(), here.hello()}), true);
+  Sealer peer(keys.seal_out);
+  Proof proof;
+  Key digest = keyed_hash(keys.proof_out, {peer.header()});
+  std::memcpy(proof.header, peer.header().data(), sizeof proof.header);
+  std::memcpy(proof.digest, digest.bytes.data(), sizeof proof.digest);
+  REQUIRE(here.take_proof(bytes_of(proof)).ok());
+  CHECK(opened(here, peer.seal(static_cast<uint8_t>(FrameKind::with_bulk), "a")) == kChanged);
 }
