@@ -232,7 +232,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
     if (!machine.gpus.gpus.empty()) warnings.push_back(problem);
   }
   if (machine.hosts.empty() && !machine.asked)
-    warnings.push_back("no worker has joined this head yet: tasks wait for one");
+    warnings.push_back("this head has no worker now: tasks wait for one");
   std::vector<bool> is_called(plan.defs.size());
   for (const Node& node : plan.nodes) {
     if (node.kind != NodeKind::when) is_called[node.def] = true;

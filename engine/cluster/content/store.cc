@@ -15,6 +15,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/units.hpp"
 
 namespace flow::cluster {
 
@@ -56,22 +57,25 @@ struct Found {
   FileFacts facts;
 };
 
-/// A disk that has not so much is not filled, and says so before anything comes. What is set aside
-/// in one piece costs half of what it costs as bytes come.
-Status set_aside_on_disk(int file, const std::string& path, uint64_t size) {
+/// What the disk has for this user; nothing where it tells of no bound.
+std::optional<uint64_t> free_on_disk(int file) {
   struct statfs disk {};
-  bool is_known = size > 0 && ::fstatfs(file, &disk) == 0 && disk.f_blocks > 0;
-  if (!is_known) return {};  // what has no bound may say that it has nothing
-  uint64_t free = static_cast<uint64_t>(disk.f_bavail) * static_cast<uint64_t>(disk.f_bsize);
-  bool is_full = size > free;
+  if (::fstatfs(file, &disk) != 0 || disk.f_blocks == 0) return std::nullopt;
+  return static_cast<uint64_t>(disk.f_bavail) * static_cast<uint64_t>(disk.f_bsize);
+}
+
+/// False where the disk has not so much: it is not filled then. What is set aside in one piece
+/// costs half of what it costs as bytes come.
+bool set_aside_on_disk(int file, uint64_t size) {
+  auto free = free_on_disk(file);
+  if (size == 0 || !free) return true;
+  if (size > *free) return false;
+  struct statfs disk {};
   // In memory it would be cleared now, while nothing comes yet.
-  if (!is_full && disk.f_type != TMPFS_MAGIC &&
-      ::fallocate(file, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) != 0)
-    is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;  // else it can't do that
-  if (!is_full) return {};
-  return environment_error(
-      fmt::format("content of {} bytes has no room on the disk of `{}`, of which {} bytes are free",
-                  size, path, free));
+  bool is_disk = ::fstatfs(file, &disk) == 0 && disk.f_type != TMPFS_MAGIC;
+  if (!is_disk || ::fallocate(file, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) == 0)
+    return true;
+  return errno != ENOSPC && errno != EDQUOT && errno != EFBIG;  // else it can't do that
 }
 
 std::vector<Found> files_below(const std::string& dir) {
@@ -301,8 +305,36 @@ Result<std::unique_ptr<Incoming>> ContentStore::begin(const Digest& digest, uint
   if (incoming->object_.descriptor() < 0)
     return environment_error(
         fmt::format("cannot write `{}`: {}", incoming->object_.path(), std::strerror(errno)));
-  FLOW_TRY(set_aside_on_disk(incoming->object_.descriptor(), dir_, size));
+  FLOW_TRY(take_disk(incoming->object_.descriptor(), size));
   return incoming;
+}
+
+// What may go goes where the disk lacks room, and nothing where all of it would not do.
+Status ContentStore::take_disk(int file, uint64_t size) {
+  bool is_there = set_aside_on_disk(file, size);
+  if (!is_there && is_own_) find_leftovers();
+  uint64_t used = 0;
+  while (!is_there) {
+    uint64_t free = free_on_disk(file).value_or(0);
+    std::vector<Gone> gone;
+    {
+      std::lock_guard lock(mutex_);
+      uint64_t may_go = is_own_ ? index_.bytes() - index_.pinned_bytes() : 0;
+      const auto* next = size <= free + may_go ? index_.next_unpinned(used) : nullptr;
+      if (next == nullptr) {
+        return environment_error(
+            fmt::format("content of {} has no room on the disk of `{}`, of which {} are free. Free "
+                        "some there{}",
+                        format_bytes(size), dir_, format_bytes(free),
+                        is_own_ ? ", or give the worker another --dir" : ""));
+      }
+      used = next->second.used;
+      evict(next->first, next->second, gone);
+    }
+    remove(gone);
+    is_there = set_aside_on_disk(file, size);
+  }
+  return {};
 }
 
 Status ContentStore::reserve(uint64_t size) {

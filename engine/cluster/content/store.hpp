@@ -108,6 +108,7 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   Status find_what_is_there();
   void find_leftovers();
   Status reserve(uint64_t size);
+  Status take_disk(int file, uint64_t size);
   struct Gone {
     Digest digest;
     uint64_t size = 0;
