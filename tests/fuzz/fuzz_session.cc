@@ -2,8 +2,6 @@
 // they are, changed, twice, not at all, later, or made up. Nothing reaches the head but what the
 // worker sent, in its order, from the first; after an end nothing comes; and time does what it
 // likes.
-#include <sodium.h>
-
 #include <deque>
 #include <memory>
 #include <string>
@@ -11,30 +9,16 @@
 
 #include "engine/cluster/session.hpp"
 #include "tests/fuzz/input.hpp"
+#include "tests/fuzz/randomness.hpp"
 
 namespace {
 
 using namespace flow::cluster;
 using flow::fuzz::Input;
+using flow::fuzz::random_state;
+using flow::fuzz::use_fixed_randomness;
 
-// An input must do the same each time: this stands for the system's randomness.
-uint64_t random_state = 0;
-uint32_t next_random() {
-  random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-  return static_cast<uint32_t>(random_state >> 32);
-}
-void fill_random(void* data, size_t size) {
-  for (size_t i = 0; i < size; i++)
-    static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(next_random());
-}
-const char* random_name() { return "fuzz"; }
-
-bool use_random() {
-  static randombytes_implementation fixed{random_name, next_random, nullptr,
-                                          nullptr,     fill_random, nullptr};
-  return randombytes_set_implementation(&fixed) == 0;
-}
-const bool kReady = use_random();
+const bool kReady = use_fixed_randomness();
 
 std::shared_ptr<const Secret> secret_of(uint8_t byte) {
   auto secret = std::make_shared<Secret>();
