@@ -1,7 +1,9 @@
 #include "engine/base/process_stat.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <charconv>
-#include <fstream>
 #include <string>
 
 namespace flow {
@@ -30,10 +32,16 @@ std::optional<ProcessStat> parse_process_stat(std::string_view line) {
   return stat;
 }
 
+// A process may end between the opening and the reading, which fails then.
 std::optional<ProcessStat> process_stat(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});  // a name may hold a new line
-  return parse_process_stat(text);
+  int file = ::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  constexpr size_t kLineMax = 4096;  // of which the kernel writes some 300, as one piece
+  char line[kLineMax];
+  ssize_t size = ::read(file, line, sizeof line);
+  ::close(file);
+  if (size <= 0) return std::nullopt;
+  return parse_process_stat({line, static_cast<size_t>(size)});
 }
 
 }  // namespace flow

@@ -32,9 +32,12 @@ std::string nearest_file(const fs::path& path) {
 
 std::string read_params_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file)
+  std::string text;
+  char chunk[4096];
+  while (file.read(chunk, sizeof chunk) || file.gcount() > 0)
+    text.append(chunk, static_cast<size_t>(file.gcount()));
+  if (!file.is_open() || file.bad())
     fail("--params: cannot read `" + path + "`. It is a file with a JSON object of parameters.");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
   auto value = from_json(text);
   if (!value.ok()) fail("--params: `" + path + "` is not JSON: " + value.error().message);
   bool empty_list = value->kind() == Value::Kind::table && value->as_table().list.empty();

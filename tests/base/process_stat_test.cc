@@ -1,10 +1,13 @@
 // Lines as the kernel writes them.
 #include "engine/base/process_stat.hpp"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 
 using namespace flow;
 
@@ -25,6 +28,27 @@ TEST_CASE("A process's fields are counted after its name, whatever that holds") 
     CHECK(stat->start_ticks == 7654321);
     CHECK(stat->resident_pages == 1234);
   }
+}
+
+TEST_CASE("Of a process that ends while it is looked at there is nothing, or what it was") {
+  constexpr int kProcesses = 2000;
+  std::atomic<pid_t> looked_at{::getpid()};
+  std::atomic<bool> is_over{false};
+  std::thread looks([&] {
+    while (!is_over) {
+      auto stat = process_stat(looked_at);
+      if (stat && stat->parent == 0) looked_at = 0;  // it always has one
+    }
+  });
+  for (int i = 0; i < kProcesses; i++) {
+    pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    looked_at = child;
+    ::waitpid(child, nullptr, 0);
+  }
+  is_over = true;
+  looks.join();
+  CHECK(looked_at != 0);
 }
 
 TEST_CASE("What is no line of a process is nothing") {
