@@ -122,6 +122,37 @@ int plain_client(const std::string& address) {
   return socket;
 }
 
+/// One who has proven himself by hand at a door, and is told at which port UCX awaits him.
+struct Proven {
+  explicit Proven(const std::string& address) : socket(plain_client(address)) {
+    Talk talk(Talk::Side::client, "key", {});
+    std::string unsent = talk.hello();
+    while (talk.port() == 0) {
+      REQUIRE(::send(socket, unsent.data(), unsent.size(), MSG_NOSIGNAL) ==
+              static_cast<ssize_t>(unsent.size()));
+      unsent.clear();
+      char bytes[512];
+      ssize_t got = ::recv(socket, bytes, sizeof bytes, 0);
+      REQUIRE(got > 0);
+      REQUIRE(talk.take({bytes, static_cast<size_t>(got)}, unsent).ok());
+    }
+    port = talk.port();
+  }
+  int to_ucx() const { return plain_client("127.0.0.1:" + std::to_string(port)); }
+
+  int socket;
+  uint16_t port = 0;
+};
+
+/// Whether the other side hangs up within the time that a test has.
+bool is_hung_up(int socket) {
+  pollfd file{socket, POLLIN, 0};
+  if (::poll(&file, 1, static_cast<int>(std::chrono::milliseconds(kLong).count())) != 1)
+    return false;
+  char byte = 0;
+  return ::recv(socket, &byte, 1, 0) <= 0;
+}
+
 }  // namespace
 
 TEST_CASE("Two that hold one key prove it, and the client is told where to go") {
@@ -312,11 +343,78 @@ TEST_CASE("Many who say nothing keep nobody out") {
   for (int socket : sockets) ::close(socket);
 }
 
+// UCX 1.13 follows a pointer to its listener when one who came in there says who he is.
+TEST_CASE("Who came in at UCX and said nothing is hung up on when his visit is over") {
+  auto server = with_key("key"), client = with_key("key");
+  Reception reception(*server);
+  std::string address = reception.listener->address();
+  // As UCX's connection manager has it: how long, which status, and then what.
+  std::string said(9 + 40, '\0');
+  said[0] = 40;
+  for (size_t first : {0, 5, 9, 20}) {
+    CAPTURE(first);
+    Proven one(address);
+    int silent = one.to_ucx(), late = one.to_ucx();
+    REQUIRE(::send(late, said.data(), first, MSG_NOSIGNAL) == static_cast<ssize_t>(first));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // UCX's thread accepts them
+    ::close(one.socket);
+    CHECK(is_hung_up(silent));
+    static_cast<void>(::send(late, said.data() + first, said.size() - first, MSG_NOSIGNAL));
+    CHECK(is_hung_up(late));
+    ::close(silent);
+    ::close(late);
+  }
+  auto up = std::make_shared<Recorder>();
+  auto link = client->connect(address, up);
+  REQUIRE(link.ok());
+  CHECK(up->wait_up());
+}
+
+TEST_CASE("A transport ends while some that came in at UCX have said nothing") {
+  std::vector<int> sockets;
+  for (int i = 0; i < 20; i++) {
+    auto server = with_key("key");
+    Reception reception(*server);
+    Proven one(reception.listener->address());
+    for (int each = 0; each < 5; each++) sockets.push_back(one.to_ucx());
+    sockets.push_back(one.socket);
+    bool is_known_to_ucx = i % 2 == 0;
+    if (is_known_to_ucx) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    server.reset();
+  }
+  for (int socket : sockets) CHECK(is_hung_up(socket));
+  for (int socket : sockets) ::close(socket);
+}
+
+TEST_CASE("Links that come and go while others come leave every listener and socket behind them") {
+  auto server = with_key("key");
+  Reception reception(*server);
+  size_t listening = listening_sockets()->size();
+  for (int i = 0; i < 30; i++) {
+    auto client = with_key("key");
+    std::vector<std::shared_ptr<Recorder>> all;
+    std::vector<std::shared_ptr<Link>> links;
+    for (int each = 0; each < 4; each++) {
+      all.push_back(std::make_shared<Recorder>());
+      auto link = client->connect(reception.listener->address(), all.back());
+      REQUIRE(link.ok());
+      links.push_back(*link);
+    }
+    if (i % 3 == 0) CHECK(all.front()->wait_up());
+    if (i % 3 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(i));
+    client.reset();
+  }
+  for (int i = 0; i < 500 && listening_sockets()->size() > listening; i++)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(listening_sockets()->size() == listening);
+}
+
 TEST_CASE("UCX's own sockets hear machines that have proven themselves, and no others") {
-  std::vector<int> before = listening_sockets();
+  std::vector<int> before = *listening_sockets();
   auto server = with_key("key", false);
   std::vector<SocketAddress> of_ucx;
-  for (int socket : listening_sockets()) {
+  auto now = listening_sockets();
+  for (int socket : *now) {
     bool is_new = std::find(before.begin(), before.end(), socket) == before.end();
     bool is_loopback = own_end(socket).is_loopback();
     if (is_new && is_loopback) of_ucx.push_back(own_end(socket));

@@ -14,7 +14,6 @@
 
 #include "engine/base/clock.hpp"
 #include "transports/ucx/channel.hpp"
-#include "transports/ucx/filter.hpp"
 #include "transports/ucx/link.hpp"
 #include "transports/ucx/net.hpp"
 
@@ -34,10 +33,6 @@ Error failed(const std::string& what) {
 
 Error nobody_there(int why) {
   return environment_error(fmt::format("{}. Does it listen there?", std::strerror(why)));
-}
-
-void on_request(ucp_conn_request_h request, void* visit) {
-  static_cast<Visit*>(visit)->requests.push_back(request);
 }
 
 /// One that listens there, or -1 with errno.
@@ -257,7 +252,7 @@ Status Doors::say(uint64_t id, Visit& visit) {
 Status Doors::take_to_ucx(uint64_t id, Visit& visit) {
   if (!visit.talk.is_proven()) return {};
   if (!std::exchange(visit.is_trusted, true)) FLOW_TRY(trust(visit));
-  if (visit.door && visit.listener == nullptr) {
+  if (visit.door && !visit.awaited) {
     FLOW_TRY(await(visit));
     return say(id, visit);
   }
@@ -275,39 +270,18 @@ Status Doors::trust(const Visit& visit) {
   return net_.trust(std::move(ips));
 }
 
-// A listener of UCX's for one link, of which nobody else hears: its port is new, and its machine
-// alone is let in.
 Status Doors::await(Visit& visit) {
-  SocketAddress at = own_end(visit.socket).for_ucx();
-  at.set_port(0);
-  ucp_listener_params_t params{};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr.addr = at.address();
-  params.sockaddr.addrlen = at.size;
-  params.conn_handler.cb = on_request;
-  params.conn_handler.arg = &visit;
-  ucs_status_t status = net_.ucx.ucp_listener_create(net_.worker, &params, &visit.listener);
-  ucp_listener_attr_t attributes{};
-  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  if (status == UCS_OK) status = net_.ucx.ucp_listener_query(visit.listener, &attributes);
-  if (status != UCS_OK) {
-    return environment_error(fmt::format("UCX cannot listen for it at {}: {}",
-                                         socket_text(at.storage), net_.ucx.text(status)));
-  }
-  at.storage = attributes.sockaddr;
-  for (int socket : listening_sockets()) {
-    SocketAddress own = own_end(socket);
-    if (own.ip() == at.ip() && own.port() == at.port())
-      FLOW_TRY(hear_only(socket, {visit.peer.for_ucx().ip()}));
-  }
-  visit.unsent += visit.talk.place(at.port());
+  auto awaited = listeners_.open(own_end(visit.socket).for_ucx(), visit.peer.for_ucx().ip());
+  if (!awaited.ok()) return awaited.error();
+  visit.awaited = std::move(*awaited);
+  visit.unsent += visit.talk.place(visit.awaited->at.port());
   return {};
 }
 
 bool Doors::let_in() {
   std::vector<uint64_t> asked;
   for (const auto& [id, visit] : visits_) {
-    if (!visit->requests.empty()) asked.push_back(id);
+    if (visit->awaited && !visit->awaited->requests.empty()) asked.push_back(id);
   }
   for (uint64_t id : asked) let_in(id);
   return !asked.empty();
@@ -318,22 +292,14 @@ void Doors::let_in(uint64_t id) {
   if (found == visits_.end()) return;
   std::shared_ptr<Visit> visit = std::move(found->second);
   visits_.erase(found);  // whoever is told may close the door
-  ucp_conn_request_h request = visit->requests.front();
-  visit->requests.pop_front();
+  ucp_conn_request_h request = listeners_.take(*visit->awaited);
   auto channel = std::make_shared<Channel>(net_, socket_text(visit->peer.storage));
   net_.add(channel);
   auto handler = visit->door->accept(make_link(net_.shared_from_this(), channel));
   if (!handler) channel->fail("the link was refused here");
   channel->set_handler(std::move(handler));
-  channel->accept(visit->listener, request);
-  stop_listening(*visit);
-}
-
-void Doors::stop_listening(Visit& visit) {
-  if (visit.listener == nullptr) return;
-  for (ucp_conn_request_h request : visit.requests)
-    net_.ucx.ucp_listener_reject(visit.listener, request);
-  net_.ucx.ucp_listener_destroy(visit.listener);
+  channel->accept(visit->awaited->listener, request);
+  listeners_.close(std::move(visit->awaited));
 }
 
 void Doors::over(uint64_t id, const Status& why) {
@@ -341,14 +307,15 @@ void Doors::over(uint64_t id, const Status& why) {
   if (found == visits_.end()) return;
   std::shared_ptr<Visit> visit = std::move(found->second);
   visits_.erase(found);
-  stop_listening(*visit);
+  if (visit->awaited) listeners_.close(std::move(visit->awaited));
   if (why.ok()) return;
   if (visit->channel) return visit->channel->not_there(why.error());
   bool is_told = visit->has_spoken && !visit->door->is_closed && visit->door->on_refused;
   if (is_told) visit->door->on_refused(socket_text(visit->peer.storage), why.error().message);
 }
 
-void Doors::look(int64_t now_us) {
+bool Doors::look(int64_t now_us) {
+  listeners_.look();
   for (auto& [id, door] : doors_) {
     if (std::exchange(door->is_full, false)) door->is_full = !watch(door->socket, id, EPOLLIN).ok();
   }
@@ -363,6 +330,7 @@ void Doors::look(int64_t now_us) {
     over(id,
          environment_error(fmt::format("it has not answered for {} ms", net_.options.deadline_ms)));
   }
+  return listeners_.is_closing();
 }
 
 }  // namespace flow::ucx

@@ -2,7 +2,6 @@
 // before UCX hears of either. On the net thread only.
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,7 +11,7 @@
 #include "engine/base/address.hpp"
 #include "flow/transport.hpp"
 #include "transports/ucx/door_talk.hpp"
-#include "transports/ucx/library.hpp"
+#include "transports/ucx/listeners.hpp"
 #include "transports/ucx/sockets.hpp"
 
 namespace flow::ucx {
@@ -48,13 +47,12 @@ struct Visit {
   bool is_connected = false;         // likewise: there is somebody
   bool is_told = false;              // likewise: where UCX awaits it
   bool has_spoken = false, is_trusted = false;
-  ucp_listener_h listener = nullptr;  // of one who came and is proven: UCX awaits it alone
-  std::deque<ucp_conn_request_h> requests;
+  std::unique_ptr<Awaited> awaited;  // of one who came and is proven
 };
 
 class Doors {
  public:
-  explicit Doors(Net& net) : net_(net) {}
+  explicit Doors(Net& net) : net_(net), listeners_(net) {}
   ~Doors();
   Doors(const Doors&) = delete;
   Doors& operator=(const Doors&) = delete;
@@ -70,9 +68,11 @@ class Doors {
   bool hear();
   /// Makes links of what UCX was asked for.
   bool let_in();
-  void look(int64_t now_us);
+  /// Whether it should be called again soon.
+  bool look(int64_t now_us);
   /// Nobody comes or goes any more.
   void end();
+  Listeners& listeners() { return listeners_; }
 
  private:
   Status watch(int socket, uint64_t id, uint32_t what);
@@ -88,11 +88,11 @@ class Doors {
   Status await(Visit& visit);
   Status trust(const Visit& visit);
   void let_in(uint64_t id);
-  void stop_listening(Visit& visit);
   std::vector<Ip> own_ips_told() const;
   void over(uint64_t id, const Status& why);
 
   Net& net_;
+  Listeners listeners_;
   int events_ = -1;  // an epoll's
   uint64_t last_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Door>> doors_;

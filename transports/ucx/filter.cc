@@ -96,32 +96,48 @@ std::vector<sock_filter> program_of(const std::vector<Ip>& ips) {
   return code;
 }
 
-}  // namespace
-
-Status hear_only(int socket, const std::vector<Ip>& ips) {
-  FLOW_CHECK(ips.size() <= kFilterIpsMax);
-  std::vector<sock_filter> code = program_of(ips);
+Status attach(int socket, std::vector<sock_filter> code) {
   sock_fprog program{static_cast<uint16_t>(code.size()), code.data()};
   if (::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0) return {};
   return environment_error(fmt::format(
       "cannot keep strangers from a socket of UCX's (SO_ATTACH_FILTER): {}", std::strerror(errno)));
 }
 
-std::vector<int> listening_sockets() {
+Result<std::vector<int>> tcp_sockets(bool that_listen) {
   std::vector<int> sockets;
   DIR* all = ::opendir("/proc/self/fd");
-  if (all == nullptr) return sockets;
+  if (all == nullptr) {
+    return environment_error(fmt::format("cannot list this process's sockets in /proc/self/fd: {}",
+                                         std::strerror(errno)));
+  }
   while (const dirent* each = ::readdir(all)) {
     int socket = std::atoi(each->d_name);
     int listens = 0;
     socklen_t size = sizeof listens;
     if (::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0) continue;
     int family = own_end(socket).storage.ss_family;
-    if (listens != 0 && (family == AF_INET || family == AF_INET6)) sockets.push_back(socket);
+    bool is_ip = family == AF_INET || family == AF_INET6;
+    if (is_ip && (listens != 0) == that_listen) sockets.push_back(socket);
   }
   ::closedir(all);
   return sockets;
 }
+
+}  // namespace
+
+Status hear_only(int socket, const std::vector<Ip>& ips) {
+  FLOW_CHECK(ips.size() <= kFilterIpsMax);
+  return attach(socket, program_of(ips));
+}
+
+Status hear_nobody(int socket) {
+  Program program;
+  program.let_through(kNothing);
+  return attach(socket, program.take());
+}
+
+Result<std::vector<int>> listening_sockets() { return tcp_sockets(true); }
+Result<std::vector<int>> connected_sockets() { return tcp_sockets(false); }
 
 Status Guard::watch(const std::vector<int>& sockets, std::string_view worker_address) {
   for (int socket : sockets) {

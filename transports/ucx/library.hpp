@@ -32,6 +32,7 @@ struct Library {
   X(ucp_listener_destroy)           \
   X(ucp_listener_query)             \
   X(ucp_listener_reject)            \
+  X(ucp_conn_request_query)         \
   X(ucp_ep_create)                  \
   X(ucp_ep_close_nbx)               \
   X(ucp_ep_flush_nbx)               \

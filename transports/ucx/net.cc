@@ -203,7 +203,7 @@ bool Net::pay() {
 void Net::look(int64_t now_us) {
   bool is_busy = false;
   for (const auto& [key, channel] : channels_) is_busy |= channel->look(now_us);
-  doors.look(now_us);
+  is_busy |= doors.look(now_us);
   pay();
   next_look_us_ = now_us + (is_busy ? kLookBusyMs : kLookIdleMs) * kUsPerMs;
 }

@@ -78,6 +78,7 @@ class Net : public std::enable_shared_from_this<Net> {
   Status open_context();
   Status open_worker();
   Status guard(const std::vector<int>& before);
+  bool listens_no_more();
   void close();
   bool turn();
   bool take_calls();

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 
 #include "transports/ucx/channel.hpp"
@@ -13,6 +14,8 @@ namespace flow::ucx {
 namespace {
 
 constexpr const char* kLoopback = "lo";
+constexpr std::chrono::milliseconds kGoneEach{1};
+constexpr int kGoneMost = 1000;
 
 constexpr Ip kLoopbackIps[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1},
                                {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
@@ -60,13 +63,14 @@ Status Net::open_worker() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  std::vector<int> before = listening_sockets();
+  auto before = listening_sockets();
+  if (!before.ok()) return before.error();
   ucs_status_t status = ucx.ucp_worker_create(context_, &params, &worker);
   if (status != UCS_OK) {
     worker = nullptr;
     return failed(status);
   }
-  if (!options.is_loopback_only) FLOW_TRY(guard(before));
+  if (!options.is_loopback_only) FLOW_TRY(guard(*before));
   status = ucx.ucp_worker_get_efd(worker, &events_);
   if (status != UCS_OK) return failed(status);
   for (auto [id, call] : {std::pair{kEagerId, &Net::on_eager}, std::pair{kPutId, &Net::on_put}}) {
@@ -85,8 +89,10 @@ Status Net::open_worker() {
 
 // UCX has a listener of its own on each network: it hears nobody who has not proven himself here.
 Status Net::guard(const std::vector<int>& before) {
+  auto now = listening_sockets();
+  if (!now.ok()) return now.error();
   std::vector<int> opened;
-  for (int socket : listening_sockets()) {
+  for (int socket : *now) {
     if (std::find(before.begin(), before.end(), socket) == before.end()) opened.push_back(socket);
   }
   ucp_address_t* address = nullptr;
@@ -99,8 +105,20 @@ Status Net::guard(const std::vector<int>& before) {
   return watched;
 }
 
-void Net::close() {
+bool Net::listens_no_more() {
   doors.end();
+  Listeners& listeners = doors.listeners();
+  for (int i = 0; i < kGoneMost && listeners.is_closing(); i++) {
+    std::this_thread::sleep_for(kGoneEach);
+    ucx.ucp_worker_progress(worker);
+    listeners.look();
+  }
+  return !listeners.is_closing();
+}
+
+void Net::close() {
+  // Else UCX's own thread may still come upon what would be destroyed: it is left as it is.
+  if (!listens_no_more()) worker = nullptr, context_ = nullptr;
   if (worker != nullptr) ucx.ucp_worker_destroy(worker);
   if (context_ != nullptr) ucx.ucp_cleanup(context_);
   worker = nullptr;
