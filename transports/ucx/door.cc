@@ -116,7 +116,7 @@ void Doors::close(const std::shared_ptr<Door>& door) {
 }
 
 void Doors::end() {
-  while (!doors_.empty()) close(doors_.begin()->second);
+  while (!doors_.empty()) close(std::shared_ptr<Door>(doors_.begin()->second));
   while (!visits_.empty()) over(visits_.begin()->first, {});
 }
 
