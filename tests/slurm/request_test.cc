@@ -1,5 +1,14 @@
 // What Slurm is asked, word by word.
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include "engine/cluster/slurm/request.hpp"
 
@@ -129,4 +138,67 @@ TEST_CASE("what can't be asked is refused before Slurm is") {
   SlurmOptions options;
   options.gpus_per_node = -1;
   CHECK_THAT(check(options).error().message, Catch::StartsWith("-1 is no number of GPUs"));
+}
+
+namespace {
+
+/// A folder in which a job's script is run, with a worker that ends well when it hears TERM.
+struct JobHere {
+  JobHere() {
+    path = (std::filesystem::temp_directory_path() / "flow-job-XXXXXX").string();
+    REQUIRE(::mkdtemp(path.data()) != nullptr);
+    place = {path + "/worker", "10.0.0.1:7117", path + "/secret", path, "0123456789ab"};
+    write("worker",
+          "#!/bin/bash\ntrap 'sleep 0.2; exit 0' TERM\nmkdir -p \"$9\"\n: >\"$9/started\"\n"
+          "while true; do sleep 0.05; done\n");
+    write("job.sh", job_script({}, place));
+    dir = fmt::format("{}/flow-worker-{}-0123456789ab-n1", path, ::getuid());
+    job = ::fork();
+    if (job != 0) return;
+    ::setenv("FLOW_WORKER_DIR", path.c_str(), 1);
+    ::setenv("SLURMD_NODENAME", "n1", 1);
+    ::setenv("SLURM_CPUS_ON_NODE", "2", 1);
+    ::setenv("SLURM_JOB_ID", "17", 1);
+    // A busy machine's: what the script asks of its worker comes late.
+    ::setenv("BASH_FUNC_kill%%", "() { sleep 1; builtin kill \"$@\"; }", 1);
+    ::execlp("bash", "bash", (path + "/job.sh").c_str(), "worker", nullptr);
+    ::_exit(127);
+  }
+  ~JobHere() { std::filesystem::remove_all(path); }
+  void write(const char* name, const std::string& text) const {
+    std::ofstream(path + "/" + name) << text;
+    std::filesystem::permissions(path + "/" + name, std::filesystem::perms::owner_all);
+  }
+  bool is_there(const std::string& what) const { return std::filesystem::exists(dir + what); }
+
+  std::string path, dir;
+  Place place;
+  pid_t job = -1;
+};
+
+template <typename Condition>
+bool comes_true(Condition condition) {
+  for (int i = 0; i < 1'000; i++) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+}  // namespace
+
+// Slurm tells both at once that the job is over.
+TEST_CASE("a worker that ends well is told as one, and leaves no folder, though its job is ended") {
+  JobHere here;
+  REQUIRE(comes_true([&] { return here.is_there("/started"); }));
+  pid_t worker = 0;
+  std::ifstream(here.dir + ".pid") >> worker;
+  REQUIRE(worker > 0);
+  ::kill(here.job, SIGTERM);
+  ::kill(worker, SIGTERM);
+  int status = -1;
+  REQUIRE(::waitpid(here.job, &status, 0) == here.job);
+  CHECK(status == 0);
+  CHECK_FALSE(here.is_there(""));
+  CHECK_FALSE(here.is_there(".pid"));
 }

@@ -75,13 +75,11 @@ if [ "$1" = drain ]; then
 fi
 memory=
 if [ "${{SLURM_MEM_PER_NODE:-0}}" -gt 0 ]; then memory="--memory ${{SLURM_MEM_PER_NODE}}MiB"; fi
-trap : USR2 TERM
-{} worker --join {} --secret-file {} --name "$SLURMD_NODENAME" --dir "$dir" \
+trap : USR2 TERM  # for the worker to hear
+(echo $BASHPID >"$dir.pid"; exec {} worker --join {} --secret-file {} --name "$SLURMD_NODENAME" --dir "$dir" \
   --jobs "$SLURM_CPUS_ON_NODE" $memory --label {}="$SLURM_JOB_ID" \
-  --drain {}s --head-timeout {}s{} "${{@:2}}" <&0 &
-worker=$!
-echo $worker >"$dir.pid"
-await $worker
+  --drain {}s --head-timeout {}s{} "${{@:2}}")
+code=$?
 if [ $code = 0 ]; then rm -rf "$dir"; fi
 rm -f "$dir.pid"
 exit $code
