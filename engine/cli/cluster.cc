@@ -1,106 +1,20 @@
-// flow head, flow worker, flow nodes: a cluster of machines.
+// flow worker, flow nodes: the machines of a cluster.
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <climits>
-#include <condition_variable>
 #include <csignal>
-#include <filesystem>
-#include <mutex>
 #include <sstream>
 
+#include "engine/cli/cluster.hpp"
 #include "engine/cli/run_options.hpp"
-#include "engine/cli/signals.hpp"
 #include "engine/cli/verbs.hpp"
 
 namespace flow::cli {
 
-namespace fs = std::filesystem;
-
 namespace {
 
-constexpr const char* kListenDefault = "127.0.0.1:7117";
 constexpr int64_t kDrainMs = 30'000;
-constexpr int64_t kLookMs = 500;
-constexpr int64_t kTellMs = 5'000;  // those who asked for runs hear first why they end
-
-/// For signals, and for an end that is told.
-class Wait {
- public:
-  explicit Wait(int also = 0) : signals_([this](int count) { note(count); }, also) {}
-  void end() { note(kEnd); }
-  /// Until so many signals came, or it is the end.
-  void wait(int signals) {
-    std::unique_lock lock(mutex_);
-    came_.wait(lock, [&] { return count_ >= signals; });
-  }
-  /// The same, for a time; false where neither was.
-  bool wait_for(int signals, int64_t ms) {
-    std::unique_lock lock(mutex_);
-    return came_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return count_ >= signals; });
-  }
-
- private:
-  static constexpr int kEnd = INT_MAX;
-  void note(int count) {
-    std::lock_guard lock(mutex_);
-    count_ = std::max(count_, count);
-    came_.notify_all();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable came_;
-  int count_ = 0;
-  Signals signals_;
-};
-
-struct HeadArguments {
-  std::string listen = kListenDefault, secret_file, lost_after;
-  int32_t jobs = 0;
-  std::vector<std::string> resources;
-  bool encrypt = false;
-};
-
-int lead(const Session& session, const HeadArguments& arguments) {
-  EngineOptions options = session.engine();
-  options.listen = arguments.listen;
-  options.jobs = arguments.jobs;
-  options.resources = resources_of(arguments.resources);
-  options.secret_file = arguments.secret_file;
-  options.encrypt = arguments.encrypt;
-  options.lost_after_ms = lost_after_of(arguments.lost_after);
-  Wait wait;
-  Engine engine(options);
-  if (!engine.is_writer()) {
-    fail_environment(
-        "the state `" + state_directory(options) +
-        "` has a writer already, which `flow nodes` shows where it is a head. End that "
-        "one, or give this head another state with --state.");
-  }
-  std::string secret = arguments.secret_file.empty() ? state_directory(options) + "/secret"
-                                                     : fs::absolute(arguments.secret_file).string();
-  if (session.json) {
-    print_line("{\"address\":" + json_text(engine.address()) +
-               ",\"secret_file\":" + json_text(secret) + "}");
-  } else {
-    print_line("the head of `" + state_directory(options) + "` listens at " + engine.address());
-    print_line("workers join it with: flow worker --join " + engine.address() + " --secret-file " +
-               secret);
-    print_line("runs start on it with: flow run FILE --state " + state_directory(options) +
-               ", or from another machine: flow run FILE --head " + engine.address() +
-               " --secret-file " + secret);
-  }
-  flush_output();
-  while (!wait.wait_for(1, kLookMs)) {
-    std::string why = engine.stopped_by();
-    if (why.empty()) continue;
-    for (int64_t ms = 0; ms < kTellMs && engine.client_runs() > 0; ms += kLookMs)
-      wait.wait_for(1, kLookMs);
-    fail_environment(why);
-  }
-  return kDone;
-}
 
 struct WorkerArguments {
   std::string join, secret_file, name, dir, memory, content_max, drain, head_timeout;
@@ -132,13 +46,6 @@ WorkerNodeOptions node_options(const WorkerArguments& arguments) {
   options.content_max = arguments.content_max;
   options.directory = arguments.dir;
   return options;
-}
-
-std::string number_text(double number) {
-  std::string text = std::to_string(number);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text;
 }
 
 void print_node(const NodeInfo& node) {
@@ -200,10 +107,7 @@ int work(const Session& session, const WorkerArguments& arguments) {
         "`flow worker` needs --secret-file FILE, the cluster's secret: `flow head` makes it and "
         "prints where. Copy it to this machine, readable by you alone.");
   WorkerNodeOptions options = node_options(arguments);
-  options.on_note = [](const std::string& text) {
-    print_line(local_time(now_ms()) + "  " + text);
-    flush_output();
-  };
+  options.on_note = print_note;
   Wait wait(SIGUSR2);  // what a batch system sends before its time limit
   if (arguments.until_eof) end_with_stdin(wait);
   int64_t drain_ms = kDrainMs, alone_max_ms = INT64_MAX;
@@ -311,29 +215,6 @@ int list_nodes(const Session& session) {
 }
 
 }  // namespace
-
-void add_head(CLI::App& app, Session& session) {
-  auto arguments = std::make_shared<HeadArguments>();
-  CLI::App* verb = add_verb(app, session, "head", "lead a cluster: workers join, runs run on them");
-  verb->add_option("--listen", arguments->listen,
-                   std::string("where workers join (") + kListenDefault + "); port 0 is chosen")
-      ->type_name("HOST:PORT")
-      ->check(not_empty("--listen"));
-  verb->add_option("--secret-file", arguments->secret_file,
-                   "the cluster's secret (STATE/secret); made where there is none")
-      ->type_name("FILE")
-      ->check(not_empty("--secret-file"));
-  verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (0)")
-      ->type_name("N")
-      ->check(whole_number("--jobs", 0, kJobsMax));
-  add_resource_option(verb, arguments->resources);
-  verb->add_flag("--encrypt", arguments->encrypt,
-                 "seal content between head and workers, so that nobody reads it on the way");
-  add_lost_after_option(verb, arguments->lost_after);
-  verb->callback([&session, arguments] {
-    session.action = [&session, arguments] { return lead(session, *arguments); };
-  });
-}
 
 void add_worker(CLI::App& app, Session& session) {
   auto arguments = std::make_shared<WorkerArguments>();

@@ -131,6 +131,23 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         done = self.exits(0, self.end(worker))
         self.assertIn("--head-timeout", done.out)
 
+    def test_a_head_tells_of_workers_that_come_and_go(self):
+        head = self.start("head", "--listen", "127.0.0.1:0")
+        self.port = int(head.stdout.readline().rsplit(":", 1)[1])
+        self.secret = head.stdout.readline().split()[-1]
+        head.stdout.readline()
+        self.worker("a")
+        self.assertRegex(head.stdout.readline(), r"^20.*  worker `a` is up, from 127.*: 2 CPUs, .*iB$")
+        self.workers["a"].terminate()
+        told = head.stdout.readline()
+        self.assertRegex(told if "draining" not in told else head.stdout.readline(), "worker `a` is gone: it has drained$")
+        self.worker("b")
+        self.assertIn("worker `b` is up", head.stdout.readline())
+        self.kill(self.workers["b"])
+        self.until("it is told lost", lambda: "worker `b` is lost" in head.stdout.readline())
+        head.terminate()
+        self.end(head)
+
     def test_the_language_model_ends_with_the_same_weights(self):
         example = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "gpt")
         small = [word for pair in ("steps=600", "every=20", "batch=8", "context=32", "width=64", "layers=2",

@@ -1,0 +1,127 @@
+// flow head: leads a cluster.
+#include <filesystem>
+#include <map>
+
+#include "engine/cli/cluster.hpp"
+#include "engine/cli/run_options.hpp"
+#include "engine/cli/verbs.hpp"
+
+namespace flow::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kListenDefault = "127.0.0.1:7117";
+constexpr int64_t kTellMs = 5'000;  // those who asked for runs hear first why they end
+
+struct HeadArguments {
+  std::string listen = kListenDefault, secret_file, lost_after;
+  int32_t jobs = 0;
+  std::vector<std::string> resources;
+  bool encrypt = false;
+};
+
+/// What became of the workers since it was last asked, a line each; of those that were there when
+/// it was first asked nothing.
+class Roll {
+ public:
+  std::vector<std::string> call(const std::vector<NodeInfo>& nodes) {
+    std::vector<std::string> lines;
+    for (const NodeInfo& node : nodes) {
+      if (node.name.empty()) continue;
+      std::string& known = known_[node.name];
+      if (known == node.status) continue;
+      known = node.status;
+      if (is_called_) lines.push_back("worker `" + node.name + "` is " + text_of(node));
+    }
+    is_called_ = true;
+    return lines;
+  }
+
+ private:
+  static std::string text_of(const NodeInfo& node) {
+    if (node.status == "left") return "gone: it has drained";
+    if (node.status == "away") return "away: it may be back";
+    if (node.status == "lost") return "lost: what ran on it runs again";
+    if (node.status != "up") return node.status;
+    std::string text = "up, from " + node.address + ": " + number_text(node.cpus) + " CPUs, " +
+                       format_bytes(static_cast<uint64_t>(node.memory_bytes));
+    if (!node.gpus.empty()) text += ", " + plural(node.gpus.size(), "GPU");
+    return text;
+  }
+
+  std::map<std::string, std::string> known_;  // names, and how they were
+  bool is_called_ = false;
+};
+
+int lead(const Session& session, const HeadArguments& arguments) {
+  EngineOptions options = session.engine();
+  options.listen = arguments.listen;
+  options.jobs = arguments.jobs;
+  options.resources = resources_of(arguments.resources);
+  options.secret_file = arguments.secret_file;
+  options.encrypt = arguments.encrypt;
+  options.lost_after_ms = lost_after_of(arguments.lost_after);
+  Wait wait;
+  Engine engine(options);
+  if (!engine.is_writer()) {
+    fail_environment(
+        "the state `" + state_directory(options) +
+        "` has a writer already, which `flow nodes` shows where it is a head. End that "
+        "one, or give this head another state with --state.");
+  }
+  Roll roll;
+  roll.call(engine.nodes());
+  std::string secret = arguments.secret_file.empty() ? state_directory(options) + "/secret"
+                                                     : fs::absolute(arguments.secret_file).string();
+  if (session.json) {
+    print_line("{\"address\":" + json_text(engine.address()) +
+               ",\"secret_file\":" + json_text(secret) + "}");
+  } else {
+    print_line("the head of `" + state_directory(options) + "` listens at " + engine.address());
+    print_line("workers join it with: flow worker --join " + engine.address() + " --secret-file " +
+               secret);
+    print_line("runs start on it with: flow run FILE --state " + state_directory(options) +
+               ", or from another machine: flow run FILE --head " + engine.address() +
+               " --secret-file " + secret);
+  }
+  flush_output();
+  while (!wait.wait_for(1, kLookMs)) {
+    if (!session.json && !session.quiet)
+      for (const std::string& line : roll.call(engine.nodes())) print_note(line);
+    std::string why = engine.stopped_by();
+    if (why.empty()) continue;
+    for (int64_t ms = 0; ms < kTellMs && engine.client_runs() > 0; ms += kLookMs)
+      wait.wait_for(1, kLookMs);
+    fail_environment(why);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_head(CLI::App& app, Session& session) {
+  auto arguments = std::make_shared<HeadArguments>();
+  CLI::App* verb = add_verb(app, session, "head", "lead a cluster: workers join, runs run on them");
+  verb->add_option("--listen", arguments->listen,
+                   std::string("where workers join (") + kListenDefault + "); port 0 is chosen")
+      ->type_name("HOST:PORT")
+      ->check(not_empty("--listen"));
+  verb->add_option("--secret-file", arguments->secret_file,
+                   "the cluster's secret (STATE/secret); made where there is none")
+      ->type_name("FILE")
+      ->check(not_empty("--secret-file"));
+  verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (0)")
+      ->type_name("N")
+      ->check(whole_number("--jobs", 0, kJobsMax));
+  add_resource_option(verb, arguments->resources);
+  verb->add_flag("--encrypt", arguments->encrypt,
+                 "seal content between head and workers, so that nobody reads it on the way");
+  add_lost_after_option(verb, arguments->lost_after);
+  verb->callback([&session, arguments] {
+    session.action = [&session, arguments] { return lead(session, *arguments); };
+  });
+}
+
+}  // namespace flow::cli
