@@ -41,7 +41,10 @@ std::optional<ProcessStat> process_stat(pid_t pid) {
   ssize_t size = ::read(file, line, sizeof line);
   ::close(file);
   if (size <= 0) return std::nullopt;
-  return parse_process_stat({line, static_cast<size_t>(size)});
+  auto stat = parse_process_stat({line, static_cast<size_t>(size)});
+  // One that was waited for just now still has a line, with no group (do_task_stat of Linux).
+  if (stat && stat->group < 0) return std::nullopt;
+  return stat;
 }
 
 }  // namespace flow
