@@ -92,6 +92,20 @@ std::string describe_mismatch(const CLI::App& verb, const std::string& what) {
          ".";
 }
 
+/// Of an option that other verbs have: " It is one of `flow head` and `flow run`."
+std::string who_has(const CLI::App& app, const std::string& option) {
+  constexpr size_t kNamedMax = 4;
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (verb->get_option_no_throw(option) != nullptr)
+      verbs.push_back("`flow " + verb->get_name() + "`");
+  if (verbs.size() > kNamedMax) verbs.resize(kNamedMax);
+  std::string text;
+  for (size_t i = 0; i < verbs.size(); i++)
+    text += (i == 0 ? " It is one of " : i + 1 == verbs.size() ? " and " : ", ") + verbs[i];
+  return text.empty() ? "" : text + ".";
+}
+
 /// What CLI11 found wrong, with the nearest option where one is unknown.
 std::string describe(const CLI::App& app, const CLI::ParseError& error) {
   auto parsed = app.get_subcommands();
@@ -123,8 +137,9 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
   bool is_long = word.starts_with("--");  // two letters are near to any other two
-  return "`" + command + "` has no option `" + word + "`." +
-         (is_long ? did_you_mean(word, names) : "") + help;
+  std::string hint = is_long && !before_verb ? who_has(app, word) : "";
+  if (hint.empty() && is_long) hint = did_you_mean(word, names);
+  return "`" + command + "` has no option `" + word + "`." + hint + help;
 }
 
 /// A reader that went away must not end a run: writes fail instead. A handler and no SIG_IGN,
