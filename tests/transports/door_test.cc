@@ -409,6 +409,22 @@ TEST_CASE("Links that come and go while others come leave every listener and soc
   CHECK(listening_sockets()->size() == listening);
 }
 
+// UCX 1.13 ends the process that connects so.
+TEST_CASE("Where UCX finds no network a transport says so, and what to look at") {
+  ::setenv("UCX_TLS", "self", 1);
+  auto made = make_ucx_transport({}, true);
+  ::unsetenv("UCX_TLS");
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.error().kind == ErrorKind::environment);
+  CHECK_THAT(made.error().message, Contains("finds no network") && Contains("/sys"));
+  auto server = with_key("key"), client = with_key("key");
+  Reception reception(*server);
+  auto up = std::make_shared<Recorder>();
+  auto link = client->connect(reception.listener->address(), up);
+  REQUIRE(link.ok());
+  CHECK(up->wait_up());
+}
+
 TEST_CASE("UCX's own sockets hear machines that have proven themselves, and no others") {
   std::vector<int> before = *listening_sockets();
   auto server = with_key("key", false);

@@ -20,6 +20,7 @@ struct Library {
   X(ucp_init_version)               \
   X(ucp_cleanup)                    \
   X(ucp_context_query)              \
+  X(ucp_context_print_info)         \
   X(ucp_worker_create)              \
   X(ucp_worker_destroy)             \
   X(ucp_worker_get_efd)             \

@@ -76,6 +76,7 @@ class Net : public std::enable_shared_from_this<Net> {
   void live(std::promise<Status>& began);
   Status open();
   Status open_context();
+  bool reaches_others() const;
   Status open_worker();
   Status guard(const std::vector<int>& before);
   bool listens_no_more();

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <iterator>
+#include <string>
 
 #include "transports/ucx/channel.hpp"
 #include "transports/ucx/net.hpp"
@@ -47,12 +50,41 @@ Status Net::open_context() {
     context_ = nullptr;
     return failed("finds no way to send (UCX_TLS and UCX_NET_DEVICES limit it)", status);
   }
+  if (!reaches_others()) {
+    return environment_error(
+        fmt::format("UCX {} finds no network here, not even loopback's. Is /sys mounted, and does "
+                    "UCX_TLS, where it is set, have tcp?",
+                    ucx.version()));
+  }
   ucp_context_attr_t attributes{};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
   status = ucx.ucp_context_query(context_, &attributes);
   takes_device_memory =
       status == UCS_OK && (attributes.memory_types & (1u << UCS_MEMORY_TYPE_CUDA)) != 0;
   return {};
+}
+
+// Where it has its transport within a process alone, UCX 1.13 stops its own thread with the first
+// link that fails, and then reads what it has freed of it.
+bool Net::reaches_others() const {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* file = ::open_memstream(&text, &size);
+  if (file == nullptr) return true;
+  ucx.ucp_context_print_info(context_, file);
+  std::fclose(file);
+  std::string said(text, size);
+  std::free(text);
+  // "resource 1  :  md 1  dev 1  flags -- tcp/lo"
+  size_t resources = 0, within = 0;
+  for (size_t at = said.find("resource "); at != std::string::npos;
+       at = said.find("resource ", at)) {
+    size_t end = std::min(said.find('\n', at), said.size());
+    resources++;
+    within += said.substr(at, end - at).find(" self/") != std::string::npos ? 1 : 0;
+    at = end;
+  }
+  return resources == 0 || within < resources;  // another version may say it otherwise
 }
 
 Status Net::open_worker() {
