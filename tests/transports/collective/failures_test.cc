@@ -148,6 +148,8 @@ TEST_CASE("A rank that does not come in time is named with what it did last, to 
     std::vector<float> data(10);
     while (comm.rank() == 2 && told_count < 2) std::this_thread::sleep_for(milliseconds(5));
     std::string said = text_of(comm.run(sum(data)));
+    // What the others have sent may be all it needs, and be there before it hears of their end.
+    if (comm.rank() == 2 && said.empty()) said = text_of(comm.run(sum(data)));
     told_count++;
     return said + text_of(first);
   });
