@@ -88,7 +88,7 @@ int lead(const Session& session, const HeadArguments& arguments) {
   }
   flush_output();
   while (!wait.wait_for(1, kLookMs)) {
-    if (!session.json && !session.quiet)
+    if (!session.json)
       for (const std::string& line : roll.call(engine.nodes())) print_note(line);
     std::string why = engine.stopped_by();
     if (why.empty()) continue;
