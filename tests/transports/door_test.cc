@@ -5,6 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+
 #include "tests/transports/kinds.hpp"
 
 #if FLOW_TEST_UCX
@@ -12,6 +16,8 @@
 #include "engine/base/address.hpp"
 #include "transports/ucx/door_talk.hpp"
 #include "transports/ucx/filter.hpp"
+#include "transports/ucx/library.hpp"
+#include "transports/ucx/sockets.hpp"
 
 using namespace flow;
 using namespace flow::ucx;
@@ -278,6 +284,44 @@ TEST_CASE("A socket with a filter hears those machines alone") {
   ::close(socket);
 }
 
+// As one of a flood or of a slow network: its last packet comes when the filter is there already.
+TEST_CASE(
+    "A socket that hears nobody completes no connection, not even one that was begun before") {
+  int socket = listening_at("127.0.0.1");
+  SocketAddress at = own_end(socket);
+  bool is_deaf = GENERATE(false, true);
+  CAPTURE(is_deaf);
+  int visitor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  REQUIRE(hear_nobody(visitor).ok());  // nor the answer: the listener sends it again
+  REQUIRE(::connect(visitor, at.address(), at.size) != 0);
+  if (is_deaf) REQUIRE(hear_nobody(socket).ok());
+  int none = 0;
+  REQUIRE(::setsockopt(visitor, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none) == 0);
+  pollfd begun{visitor, POLLOUT, 0}, waits{socket, POLLIN, 0};
+  REQUIRE(::poll(&begun, 1, static_cast<int>(std::chrono::milliseconds(kLong).count())) == 1);
+  CHECK((::poll(&waits, 1, 300) == 1) != is_deaf);
+  CHECK(is_heard(at, "127.0.0.9") != is_deaf);
+  ::close(visitor);
+  ::close(socket);
+}
+
+TEST_CASE("Sockets are listed that are TCP's, those that listen apart from the others") {
+  int listens = listening_at("127.0.0.1");
+  int tcp = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int udp = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  int of_files = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  auto is_in = [](const std::vector<int>& all, int socket) {
+    return std::find(all.begin(), all.end(), socket) != all.end();
+  };
+  std::vector<int> listening = *listening_sockets(), others = *other_tcp_sockets();
+  CHECK(is_in(listening, listens));
+  CHECK_FALSE(is_in(others, listens));
+  CHECK(is_in(others, tcp));
+  CHECK_FALSE(is_in(listening, tcp));
+  for (int other : {udp, of_files}) CHECK_FALSE((is_in(listening, other) || is_in(others, other)));
+  for (int each : {listens, tcp, udp, of_files}) ::close(each);
+}
+
 TEST_CASE("A guard hears whoever was let in last, of those sockets that are in the address") {
   int mine = listening_at("127.0.0.1"), other = listening_at("127.0.0.1");
   auto port = own_end(mine).port();
@@ -354,9 +398,13 @@ TEST_CASE("Who came in at UCX and said nothing is hung up on when his visit is o
   for (size_t first : {0, 5, 9, 20}) {
     CAPTURE(first);
     Proven one(address);
-    int silent = one.to_ucx(), late = one.to_ucx();
+    int silent = one.to_ucx(), late = one.to_ucx(), reset = one.to_ucx();
     REQUIRE(::send(late, said.data(), first, MSG_NOSIGNAL) == static_cast<ssize_t>(first));
+    REQUIRE(::send(reset, said.data(), first, MSG_NOSIGNAL) == static_cast<ssize_t>(first));
+    linger at_once{1, 0};
+    ::setsockopt(reset, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // UCX's thread accepts them
+    ::close(reset);
     ::close(one.socket);
     CHECK(is_hung_up(silent));
     static_cast<void>(::send(late, said.data() + first, said.size() - first, MSG_NOSIGNAL));
@@ -371,6 +419,7 @@ TEST_CASE("Who came in at UCX and said nothing is hung up on when his visit is o
 }
 
 TEST_CASE("A transport ends while some that came in at UCX have said nothing") {
+  size_t listening = listening_sockets()->size(), others = other_tcp_sockets()->size();
   std::vector<int> sockets;
   for (int i = 0; i < 20; i++) {
     auto server = with_key("key");
@@ -381,15 +430,17 @@ TEST_CASE("A transport ends while some that came in at UCX have said nothing") {
     bool is_known_to_ucx = i % 2 == 0;
     if (is_known_to_ucx) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     server.reset();
+    CHECK(listening_sockets()->size() == listening);
+    CHECK(other_tcp_sockets()->size() == others + sockets.size());
   }
   for (int socket : sockets) CHECK(is_hung_up(socket));
   for (int socket : sockets) ::close(socket);
 }
 
-TEST_CASE("Links that come and go while others come leave every listener and socket behind them") {
+TEST_CASE("Links that come and go while others come leave no listener and no socket open") {
   auto server = with_key("key");
   Reception reception(*server);
-  size_t listening = listening_sockets()->size();
+  size_t listening = listening_sockets()->size(), others = other_tcp_sockets()->size();
   for (int i = 0; i < 30; i++) {
     auto client = with_key("key");
     std::vector<std::shared_ptr<Recorder>> all;
@@ -404,16 +455,40 @@ TEST_CASE("Links that come and go while others come leave every listener and soc
     if (i % 3 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(i));
     client.reset();
   }
-  for (int i = 0; i < 500 && listening_sockets()->size() > listening; i++)
+  auto has_more = [&] {
+    return listening_sockets()->size() > listening || other_tcp_sockets()->size() > others;
+  };
+  for (int i = 0; i < 500 && has_more(); i++)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK(listening_sockets()->size() == listening);
+  CHECK(other_tcp_sockets()->size() == others);
+}
+
+TEST_CASE("What reaches no other process is told by what UCX says of its transports") {
+  auto info = [](std::initializer_list<const char*> transports) {
+    std::string text = "#\n# UCP context\n#\n#     component 0  :  self\n#\n";
+    int index = 0;
+    for (const char* each : transports)
+      text += "#            resource " + std::to_string(index++) + "  :  md 1  dev 1  flags -- " +
+              each + "\n";
+    return text + "#\n# memory: 0.00MB, file descriptors: 2\n";
+  };
+  CHECK(reaches_others(info({"self/memory", "tcp/lo"})));
+  CHECK(reaches_others(info({"self/memory", "posix/memory", "cuda_copy/cuda"})));
+  CHECK(reaches_others(info({"rc_mlx5/mlx5_0:1"})));
+  CHECK_FALSE(reaches_others(info({"self/memory"})));
+  CHECK_FALSE(reaches_others(info({"self/memory", "cuda_copy/cuda", "cuda_ipc/cuda"})));
+  CHECK(reaches_others(info({})));
+  CHECK(reaches_others("resource "));  // another version may say it otherwise
 }
 
 // UCX 1.13 ends the process that connects so.
 TEST_CASE("Where UCX finds no network a transport says so, and what to look at") {
+  const char* set = ::getenv("UCX_TLS");
+  std::string before = set == nullptr ? "" : set;
   ::setenv("UCX_TLS", "self", 1);
   auto made = make_ucx_transport({}, true);
-  ::unsetenv("UCX_TLS");
+  set == nullptr ? ::unsetenv("UCX_TLS") : ::setenv("UCX_TLS", before.c_str(), 1);
   REQUIRE_FALSE(made.ok());
   CHECK(made.error().kind == ErrorKind::environment);
   CHECK_THAT(made.error().message, Contains("finds no network") && Contains("/sys"));

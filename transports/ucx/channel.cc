@@ -19,9 +19,9 @@ constexpr int64_t kUsPerMs = 1000;
 constexpr int64_t kGiveBackMs = 300;  // most of UCX's requests come back within 50
 
 /// The names behind "lane[…]: N:NAME/DEVICE" in what UCX prints of an endpoint, each once.
-std::string lane_names(const char* text) {
+std::string lane_names(const std::string& text) {
   std::string names;
-  for (const char* at = text; (at = std::strstr(at, "lane[")) != nullptr; at++) {
+  for (const char* at = text.c_str(); (at = std::strstr(at, "lane[")) != nullptr; at++) {
     char name[64] = "";
     if (std::sscanf(at, "lane[%*d]: %*d:%63[^/ ]", name) != 1) continue;
     if ((", " + names + ",").find(fmt::format(", {},", name)) != std::string::npos) continue;
@@ -123,17 +123,12 @@ void Channel::greeted(const char* data, size_t size) {
 }
 
 void Channel::describe() {
-  char* text = nullptr;
-  size_t size = 0;
-  std::FILE* file = ::open_memstream(&text, &size);
-  if (file == nullptr) return;
-  net_.ucx.ucp_ep_print_info(endpoint_, file);
-  std::fclose(file);
+  std::string text =
+      printed([this](std::FILE* file) { net_.ucx.ucp_ep_print_info(endpoint_, file); });
   std::string own = net_.ucx.version();
   std::string versions = own == peer_version_ ? own : own + ", the peer's " + peer_version_;
   std::lock_guard lock(mutex_);
   lanes_ = fmt::format("ucx {}: {}", versions, lane_names(text));
-  std::free(text);
 }
 
 std::string Channel::description() const {

@@ -104,7 +104,7 @@ Result<std::shared_ptr<Door>> Doors::listen(const Address& address, Accept accep
   return watched.error();
 }
 
-void Doors::close(const std::shared_ptr<Door>& door) {
+void Doors::close(std::shared_ptr<Door> door) {
   if (std::exchange(door->is_closed, true)) return;
   ::close(door->socket);
   std::erase_if(doors_, [&](const auto& each) { return each.second == door; });
@@ -116,7 +116,7 @@ void Doors::close(const std::shared_ptr<Door>& door) {
 }
 
 void Doors::end() {
-  while (!doors_.empty()) close(std::shared_ptr<Door>(doors_.begin()->second));
+  while (!doors_.empty()) close(doors_.begin()->second);
   while (!visits_.empty()) over(visits_.begin()->first, {});
 }
 
@@ -292,13 +292,17 @@ void Doors::let_in(uint64_t id) {
   if (found == visits_.end()) return;
   std::shared_ptr<Visit> visit = std::move(found->second);
   visits_.erase(found);  // whoever is told may close the door
-  ucp_conn_request_h request = listeners_.take(*visit->awaited);
+  auto request = listeners_.take(*visit->awaited);
+  if (!request.ok()) {
+    visits_.emplace(id, std::move(visit));
+    return over(id, request.error());
+  }
   auto channel = std::make_shared<Channel>(net_, socket_text(visit->peer.storage));
   net_.add(channel);
   auto handler = visit->door->accept(make_link(net_.shared_from_this(), channel));
   if (!handler) channel->fail("the link was refused here");
   channel->set_handler(std::move(handler));
-  channel->accept(visit->awaited->listener, request);
+  channel->accept(visit->awaited->listener, *request);
   listeners_.close(std::move(visit->awaited));
 }
 

@@ -59,7 +59,7 @@ class Doors {
 
   Status open();
   Result<std::shared_ptr<Door>> listen(const Address& address, Accept accept);
-  void close(const std::shared_ptr<Door>& door);
+  void close(std::shared_ptr<Door> door);
   /// At that address the channel finds what it connects to; else it fails.
   void visit(const SocketAddress& address, std::shared_ptr<Channel> channel);
 
@@ -68,11 +68,11 @@ class Doors {
   bool hear();
   /// Makes links of what UCX was asked for.
   bool let_in();
-  /// Whether it should be called again soon.
+  /// Ends visits that took too long, and what of UCX's listeners can be. Called now and then;
+  /// whether it should be again soon, as some of these are still there.
   bool look(int64_t now_us);
   /// Nobody comes or goes any more.
   void end();
-  Listeners& listeners() { return listeners_; }
 
  private:
   Status watch(int socket, uint64_t id, uint32_t what);

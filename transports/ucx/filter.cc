@@ -1,6 +1,5 @@
 #include "transports/ucx/filter.hpp"
 
-#include <dirent.h>
 #include <fmt/format.h>
 #include <linux/filter.h>
 #include <sys/socket.h>
@@ -8,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -103,26 +101,6 @@ Status attach(int socket, std::vector<sock_filter> code) {
       "cannot keep strangers from a socket of UCX's (SO_ATTACH_FILTER): {}", std::strerror(errno)));
 }
 
-Result<std::vector<int>> tcp_sockets(bool that_listen) {
-  std::vector<int> sockets;
-  DIR* all = ::opendir("/proc/self/fd");
-  if (all == nullptr) {
-    return environment_error(fmt::format("cannot list this process's sockets in /proc/self/fd: {}",
-                                         std::strerror(errno)));
-  }
-  while (const dirent* each = ::readdir(all)) {
-    int socket = std::atoi(each->d_name);
-    int listens = 0;
-    socklen_t size = sizeof listens;
-    if (::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0) continue;
-    int family = own_end(socket).storage.ss_family;
-    bool is_ip = family == AF_INET || family == AF_INET6;
-    if (is_ip && (listens != 0) == that_listen) sockets.push_back(socket);
-  }
-  ::closedir(all);
-  return sockets;
-}
-
 }  // namespace
 
 Status hear_only(int socket, const std::vector<Ip>& ips) {
@@ -135,9 +113,6 @@ Status hear_nobody(int socket) {
   program.let_through(kNothing);
   return attach(socket, program.take());
 }
-
-Result<std::vector<int>> listening_sockets() { return tcp_sockets(true); }
-Result<std::vector<int>> connected_sockets() { return tcp_sockets(false); }
 
 Status Guard::watch(const std::vector<int>& sockets, std::string_view worker_address) {
   for (int socket : sockets) {

@@ -15,12 +15,9 @@ namespace flow::ucx {
 /// send to begin one is dropped, unanswered. At most kFilterIpsMax.
 Status hear_only(int socket, const std::vector<Ip>& ips);
 constexpr size_t kFilterIpsMax = 400;
-/// Nor is a connection completed that was begun before.
+/// Nobody, from now on: a connection that was begun before is not completed either. What waits to
+/// be accepted already stays.
 Status hear_nobody(int socket);
-
-/// This process's TCP sockets that listen, and those that do not.
-Result<std::vector<int>> listening_sockets();
-Result<std::vector<int>> connected_sockets();
 
 /// What the lasting sockets of a UCX worker hear: machines that have proven themselves, the last
 /// kFilterIpsMax of their addresses, or fewer where the kernel has no room for so many.

@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -15,6 +17,12 @@ namespace flow::ucx {
 namespace {
 
 constexpr const char* kLibrary = "libucp.so.0";
+
+constexpr const char* kResource = "resource ";
+// Transports within a process, or to and from a GPU's memory.
+constexpr const char* kWithin[] = {" self/",     " cuda_copy/", " cuda_ipc/",
+                                   " gdr_copy/", " rocm_copy/", " rocm_ipc/",
+                                   " rocm_gdr/", " ze_copy/",   " ze_ipc/"};
 
 constexpr std::pair<const char*, const char*> kSettings[] = {
     // Read as the library is loaded. It must catch no signals, print nothing, and say nothing of
@@ -76,6 +84,32 @@ std::string Library::version() const {
   unsigned major = 0, minor = 0, patch = 0;
   ucp_get_version(&major, &minor, &patch);
   return fmt::format("{}.{}.{}", major, minor, patch);
+}
+
+std::string printed(const std::function<void(std::FILE*)>& print) {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* file = ::open_memstream(&text, &size);
+  if (file == nullptr) return "";
+  print(file);
+  std::fclose(file);
+  std::string all(text, size);
+  std::free(text);
+  return all;
+}
+
+// It has lines such as "resource 1  :  md 1  dev 1  flags -- tcp/lo".
+bool reaches_others(std::string_view context_info) {
+  size_t resources = 0, within = 0;
+  for (size_t at = context_info.find(kResource); at != std::string_view::npos;
+       at = context_info.find(kResource, at + 1)) {
+    std::string_view line = context_info.substr(at, context_info.find('\n', at) - at);
+    resources++;
+    within += std::any_of(std::begin(kWithin), std::end(kWithin), [line](const char* name) {
+      return line.find(name) != std::string_view::npos;
+    });
+  }
+  return resources == 0 || within < resources;
 }
 
 Result<const Library*> load() {

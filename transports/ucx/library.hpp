@@ -2,8 +2,11 @@
 #pragma once
 #include <ucp/api/ucp.h>
 
+#include <cstdio>
 #include <deque>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "flow/result.hpp"
@@ -52,6 +55,13 @@ struct Library {
 
 /// Loaded once in a process, at the first call. Thread-safe.
 Result<const Library*> load();
+
+/// What `print` writes into the file that it is given; empty where there is no memory for one.
+std::string printed(const std::function<void(std::FILE*)>& print);
+
+/// Of what ucp_context_print_info says: whether any transport leads out of this process. True where
+/// it names none in a way that is known.
+bool reaches_others(std::string_view context_info);
 
 /// The variables that UCX reads, where the user left them unset, for as long as this lives. Nothing
 /// that another thread may be reading is freed, as setenv would; and what this process starts does

@@ -20,31 +20,40 @@ class Net;
 /// Where UCX awaits one peer.
 struct Awaited {
   ucp_listener_h listener = nullptr;
-  int socket = -1;  // UCX's, that listens; -1 where it was not found
+  int socket = -1;  // UCX's, that listens; -1 where it was not found yet
   SocketAddress at;
   SocketAddress let_in;  // whose request was taken; of no family: nobody's
   std::deque<ucp_conn_request_h> requests;
+  // Of one that is closed:
+  bool is_deaf = false;    // it hears nobody
+  bool was_alone = false;  // nobody was there at the last look
 };
 
 class Listeners {
  public:
   explicit Listeners(Net& net) : net_(net) {}
 
-  /// At a port of its own there, where `peer` alone is heard.
+  /// At a port of its own there, where `peer` alone is heard. environment: UCX cannot listen, or
+  /// strangers cannot be kept out.
   Result<std::unique_ptr<Awaited>> open(SocketAddress at, const Ip& peer);
-  /// The request that came first: its connection lives on when the listener is over.
-  ucp_conn_request_h take(Awaited& awaited);
+  /// The request that came first, of at least one: its connection lives on when the listener is
+  /// over. environment: UCX does not say whose it is; it is rejected.
+  Result<ucp_conn_request_h> take(Awaited& awaited);
+  /// It hears nobody any more, and look() destroys it later.
   void close(std::unique_ptr<Awaited> awaited);
   /// Whether some that were closed are still there.
   bool is_closing() const { return !closing_.empty(); }
-  /// Destroys those whose visitors are gone. Not in the turn in which they were closed: the kernel
-  /// may still let one in by what it was told before.
+  /// Hangs up on those who came to a closed one and were not let in, and destroys it where nobody
+  /// was there at this look and at the one before: one whom UCX's thread accepts just now is for a
+  /// moment neither among those who wait nor among this process's sockets.
   void look();
 
  private:
-  Status hear_only(Awaited& awaited, const Ip& peer);
-  /// On all who came in but those who were let in: those of the closed to whom some had come.
-  std::vector<Awaited*> hang_up(const std::vector<int>& connected);
+  Status find_socket(Awaited& awaited);
+  /// Of those that are closed, those to whom some had come; `connected`: sockets that may be
+  /// theirs.
+  std::vector<const Awaited*> hang_up(const std::vector<int>& connected);
+  bool hang_up(int socket, const Awaited& awaited);
 
   Net& net_;
   std::vector<std::unique_ptr<Awaited>> closing_;

@@ -76,10 +76,11 @@ class Net : public std::enable_shared_from_this<Net> {
   void live(std::promise<Status>& began);
   Status open();
   Status open_context();
-  bool reaches_others() const;
   Status open_worker();
   Status guard(const std::vector<int>& before);
-  bool listens_no_more();
+  /// Closes every door, and waits for UCX's listeners to be gone: false where some are still there
+  /// after a second.
+  bool end_listening();
   void close();
   bool turn();
   bool take_calls();

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <string>
 
+#include "engine/base/clock.hpp"
 #include "transports/ucx/channel.hpp"
 #include "transports/ucx/net.hpp"
 #include "transports/ucx/sockets.hpp"
@@ -17,8 +17,9 @@ namespace flow::ucx {
 namespace {
 
 constexpr const char* kLoopback = "lo";
+// How often, and how many times, it is looked whether closed listeners' visitors are gone.
 constexpr std::chrono::milliseconds kGoneEach{1};
-constexpr int kGoneMost = 1000;
+constexpr int kGoneMost = 1'000;
 
 constexpr Ip kLoopbackIps[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1},
                                {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
@@ -50,7 +51,10 @@ Status Net::open_context() {
     context_ = nullptr;
     return failed("finds no way to send (UCX_TLS and UCX_NET_DEVICES limit it)", status);
   }
-  if (!reaches_others()) {
+  // Where it has but transports within a process, UCX 1.13 stops its own thread with the first link
+  // that fails, and then reads what it has freed of it.
+  auto print = [this](std::FILE* file) { ucx.ucp_context_print_info(context_, file); };
+  if (!reaches_others(printed(print))) {
     return environment_error(
         fmt::format("UCX {} finds no network here, not even loopback's. Is /sys mounted, and does "
                     "UCX_TLS, where it is set, have tcp?",
@@ -62,29 +66,6 @@ Status Net::open_context() {
   takes_device_memory =
       status == UCS_OK && (attributes.memory_types & (1u << UCS_MEMORY_TYPE_CUDA)) != 0;
   return {};
-}
-
-// Where it has its transport within a process alone, UCX 1.13 stops its own thread with the first
-// link that fails, and then reads what it has freed of it.
-bool Net::reaches_others() const {
-  char* text = nullptr;
-  size_t size = 0;
-  std::FILE* file = ::open_memstream(&text, &size);
-  if (file == nullptr) return true;
-  ucx.ucp_context_print_info(context_, file);
-  std::fclose(file);
-  std::string said(text, size);
-  std::free(text);
-  // "resource 1  :  md 1  dev 1  flags -- tcp/lo"
-  size_t resources = 0, within = 0;
-  for (size_t at = said.find("resource "); at != std::string::npos;
-       at = said.find("resource ", at)) {
-    size_t end = std::min(said.find('\n', at), said.size());
-    resources++;
-    within += said.substr(at, end - at).find(" self/") != std::string::npos ? 1 : 0;
-    at = end;
-  }
-  return resources == 0 || within < resources;  // another version may say it otherwise
 }
 
 Status Net::open_worker() {
@@ -137,20 +118,20 @@ Status Net::guard(const std::vector<int>& before) {
   return watched;
 }
 
-bool Net::listens_no_more() {
+bool Net::end_listening() {
   doors.end();
-  Listeners& listeners = doors.listeners();
-  for (int i = 0; i < kGoneMost && listeners.is_closing(); i++) {
+  for (int i = 0; i < kGoneMost && doors.look(monotonic_us()); i++) {
     std::this_thread::sleep_for(kGoneEach);
     ucx.ucp_worker_progress(worker);
-    listeners.look();
   }
-  return !listeners.is_closing();
+  return !doors.look(monotonic_us());
 }
 
 void Net::close() {
-  // Else UCX's own thread may still come upon what would be destroyed: it is left as it is.
-  if (!listens_no_more()) worker = nullptr, context_ = nullptr;
+  if (!end_listening()) {  // UCX's own thread may come upon what would be destroyed: it stays
+    worker = nullptr;
+    context_ = nullptr;
+  }
   if (worker != nullptr) ucx.ucp_worker_destroy(worker);
   if (context_ != nullptr) ucx.ucp_cleanup(context_);
   worker = nullptr;

@@ -1,6 +1,7 @@
 #include "transports/ucx/sockets.hpp"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -8,6 +9,8 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -113,6 +116,36 @@ SocketAddress end_of(int socket, Ask ask) {
 
 SocketAddress own_end(int socket) { return end_of(socket, ::getsockname); }
 SocketAddress peer_end(int socket) { return end_of(socket, ::getpeername); }
+
+namespace {
+
+/// 0 where it has none: of no socket.
+int option_of(int socket, int option) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  return ::getsockopt(socket, SOL_SOCKET, option, &value, &size) == 0 ? value : 0;
+}
+
+Result<std::vector<int>> tcp_sockets(bool that_listen) {
+  std::vector<int> sockets;
+  DIR* all = ::opendir("/proc/self/fd");
+  if (all == nullptr) {
+    return environment_error(fmt::format("cannot list this process's sockets in /proc/self/fd: {}",
+                                         std::strerror(errno)));
+  }
+  while (const dirent* each = ::readdir(all)) {
+    int socket = std::atoi(each->d_name);  // 0 for "." and ".."
+    if (option_of(socket, SO_PROTOCOL) != IPPROTO_TCP) continue;
+    if ((option_of(socket, SO_ACCEPTCONN) != 0) == that_listen) sockets.push_back(socket);
+  }
+  ::closedir(all);
+  return sockets;
+}
+
+}  // namespace
+
+Result<std::vector<int>> listening_sockets() { return tcp_sockets(true); }
+Result<std::vector<int>> other_tcp_sockets() { return tcp_sockets(false); }
 
 std::vector<Ip> own_ips() {
   std::vector<Ip> ips;

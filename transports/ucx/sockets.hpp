@@ -36,6 +36,10 @@ struct SocketAddress {
 /// on a socket of IPv6 too.
 SocketAddress own_end(int socket);
 SocketAddress peer_end(int socket);
+/// This process's TCP sockets that listen, and those that do not, UCX's among them. What another
+/// thread opens or closes meanwhile may be there or not.
+Result<std::vector<int>> listening_sockets();
+Result<std::vector<int>> other_tcp_sockets();
 /// This machine's, but for loopback's and those that hold on one link alone.
 std::vector<Ip> own_ips();
 
