@@ -99,7 +99,10 @@ std::string who_has(const CLI::App& app, const std::string& option) {
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
     if (verb->get_option_no_throw(option) != nullptr)
       verbs.push_back("`flow " + verb->get_name() + "`");
-  if (verbs.size() > kNamedMax) verbs.resize(kNamedMax);
+  if (verbs.size() > kNamedMax) {
+    verbs.resize(kNamedMax);
+    verbs.back() = "others";
+  }
   std::string text;
   for (size_t i = 0; i < verbs.size(); i++)
     text += (i == 0 ? " It is one of " : i + 1 == verbs.size() ? " and " : ", ") + verbs[i];

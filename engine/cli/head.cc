@@ -1,6 +1,7 @@
 // flow head: leads a cluster.
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "engine/cli/cluster.hpp"
 #include "engine/cli/run_options.hpp"
@@ -22,20 +23,18 @@ struct HeadArguments {
   bool encrypt = false;
 };
 
-/// What became of the workers since it was last asked, a line each; of those that were there when
-/// it was first asked nothing.
+/// The workers that are known, and how they were.
 class Roll {
  public:
-  std::vector<std::string> call(const std::vector<NodeInfo>& nodes) {
+  explicit Roll(const std::vector<NodeInfo>& nodes) { news(nodes); }
+  /// What became of them since: a line for each that is new, or no longer as it was.
+  std::vector<std::string> news(const std::vector<NodeInfo>& nodes) {
     std::vector<std::string> lines;
     for (const NodeInfo& node : nodes) {
       if (node.name.empty()) continue;
-      std::string& known = known_[node.name];
-      if (known == node.status) continue;
-      known = node.status;
-      if (is_called_) lines.push_back("worker `" + node.name + "` is " + text_of(node));
+      bool is_as_it_was = std::exchange(known_[node.name], node.status) == node.status;
+      if (!is_as_it_was) lines.push_back("worker `" + node.name + "` is " + text_of(node));
     }
-    is_called_ = true;
     return lines;
   }
 
@@ -51,9 +50,33 @@ class Roll {
     return text;
   }
 
-  std::map<std::string, std::string> known_;  // names, and how they were
-  bool is_called_ = false;
+  std::map<std::string, std::string> known_;  // names and states
 };
+
+void tell_where(const Session& session, const HeadArguments& arguments, const Engine& engine,
+                const std::string& state) {
+  std::string secret = arguments.secret_file.empty() ? state + "/secret"
+                                                     : fs::absolute(arguments.secret_file).string();
+  if (session.json) {
+    print_line("{\"address\":" + json_text(engine.address()) +
+               ",\"secret_file\":" + json_text(secret) + "}");
+  } else {
+    print_line("the head of `" + state + "` listens at " + engine.address());
+    print_line("workers join it with: flow worker --join " + engine.address() + " --secret-file " +
+               secret);
+    print_line("runs start on it with: flow run FILE --state " + state +
+               ", or from another machine: flow run FILE --head " + engine.address() +
+               " --secret-file " + secret);
+  }
+  flush_output();
+}
+
+/// Ends with the error that the engine was stopped by, once its clients have heard it.
+[[noreturn]] void end_with(const std::string& why, const Engine& engine, Wait& wait) {
+  for (int64_t ms = 0; ms < kTellMs && engine.client_runs() > 0; ms += kLookMs)
+    wait.wait_for(1, kLookMs);
+  fail_environment(why);
+}
 
 int lead(const Session& session, const HeadArguments& arguments) {
   EngineOptions options = session.engine();
@@ -71,30 +94,13 @@ int lead(const Session& session, const HeadArguments& arguments) {
         "` has a writer already, which `flow nodes` shows where it is a head. End that "
         "one, or give this head another state with --state.");
   }
-  Roll roll;
-  roll.call(engine.nodes());
-  std::string secret = arguments.secret_file.empty() ? state_directory(options) + "/secret"
-                                                     : fs::absolute(arguments.secret_file).string();
-  if (session.json) {
-    print_line("{\"address\":" + json_text(engine.address()) +
-               ",\"secret_file\":" + json_text(secret) + "}");
-  } else {
-    print_line("the head of `" + state_directory(options) + "` listens at " + engine.address());
-    print_line("workers join it with: flow worker --join " + engine.address() + " --secret-file " +
-               secret);
-    print_line("runs start on it with: flow run FILE --state " + state_directory(options) +
-               ", or from another machine: flow run FILE --head " + engine.address() +
-               " --secret-file " + secret);
-  }
-  flush_output();
+  Roll roll(engine.nodes());
+  tell_where(session, arguments, engine, state_directory(options));
   while (!wait.wait_for(1, kLookMs)) {
-    if (!session.json)
-      for (const std::string& line : roll.call(engine.nodes())) print_note(line);
     std::string why = engine.stopped_by();
-    if (why.empty()) continue;
-    for (int64_t ms = 0; ms < kTellMs && engine.client_runs() > 0; ms += kLookMs)
-      wait.wait_for(1, kLookMs);
-    fail_environment(why);
+    if (!why.empty()) end_with(why, engine, wait);
+    if (session.json) continue;
+    for (const std::string& line : roll.news(engine.nodes())) print_note(line);
   }
   return kDone;
 }

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """A head and its workers as processes: what any of them may lose, and what comes out all the same."""
 import datetime
+import json
 import os
+import re
 import signal
 import time
 
@@ -131,22 +133,52 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         done = self.exits(0, self.end(worker))
         self.assertIn("--head-timeout", done.out)
 
+    def telling_head(self, *words):
+        """What it prints goes to the file `told`."""
+        self.write("told", "")
+        self.head_process = self.start("head", "--listen", "127.0.0.1:%d" % self.port, *words,
+                                       before=("sh", "-c", 'exec "$0" "$@" >told'))
+        self.until_told("secret.file")
+        self.port = int(re.search(r"127.0.0.1:(\d+)", self.read("told"))[1])
+        self.secret = self.path(".flow", "secret")
+
+    def until_told(self, pattern):
+        self.until("it tells " + pattern, lambda: re.search(pattern, self.read("told")))
+
+    def end_head(self):
+        self.head_process.terminate()
+        self.exits(0, self.end(self.head_process))
+
     def test_a_head_tells_of_workers_that_come_and_go(self):
-        head = self.start("head", "--listen", "127.0.0.1:0")
-        self.port = int(head.stdout.readline().rsplit(":", 1)[1])
-        self.secret = head.stdout.readline().split()[-1]
-        head.stdout.readline()
+        self.telling_head()
         self.worker("a")
-        self.assertRegex(head.stdout.readline(), r"^20.*  worker `a` is up, from 127.*: 2 CPUs, .*iB$")
+        self.until_told(r"(?m)^20.*  worker `a` is up, from 127.*: 2 CPUs, .*iB$")
         self.workers["a"].terminate()
-        told = head.stdout.readline()
-        self.assertRegex(told if "draining" not in told else head.stdout.readline(), "worker `a` is gone: it has drained$")
+        self.until_told(r"(?m)  worker `a` is gone: it has drained$")
         self.worker("b")
-        self.assertIn("worker `b` is up", head.stdout.readline())
+        self.until_told("worker `b` is up")
         self.kill(self.workers["b"])
-        self.until("it is told lost", lambda: "worker `b` is lost" in head.stdout.readline())
-        head.terminate()
-        self.end(head)
+        self.until_told("worker `b` is lost")
+        self.worker("c")
+        self.until_told("worker `c` is up")
+
+    def test_a_head_tells_nothing_of_what_was_so_before_and_nothing_at_all_in_json(self):
+        self.telling_head()
+        self.worker("a")
+        self.until_told("worker `a` is up")
+        self.kill(self.workers["a"])
+        self.until_told("worker `a` is lost")
+        self.end_head()
+        self.telling_head()
+        self.worker("b")
+        self.until_told("worker `b` is up")
+        self.assertNotIn("worker `a`", self.read("told"))
+        self.end_head()
+        self.telling_head("--json")
+        self.worker("c")
+        self.until_status("c", "up")
+        time.sleep(2)  # of four looks
+        self.assertEqual(set(json.loads(self.read("told"))), {"address", "secret_file"})
 
     def test_the_language_model_ends_with_the_same_weights(self):
         example = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "gpt")
