@@ -144,27 +144,45 @@ namespace {
 
 /// A folder in which a job's script is run, with a worker that ends well when it hears TERM.
 struct JobHere {
-  JobHere() {
+  explicit JobHere(const std::string& argument = "") {
     path = (std::filesystem::temp_directory_path() / "flow-job-XXXXXX").string();
     REQUIRE(::mkdtemp(path.data()) != nullptr);
     place = {path + "/worker", "10.0.0.1:7117", path + "/secret", path, "0123456789ab"};
+    // Its ninth argument is its folder.
     write("worker",
           "#!/bin/bash\ntrap 'sleep 0.2; exit 0' TERM\nmkdir -p \"$9\"\n: >\"$9/started\"\n"
           "while true; do sleep 0.05; done\n");
+    write("srun", "#!/bin/bash\n: >" + path + "/stepped\nsleep 0.3\nexit 5\n");
     write("job.sh", job_script({}, place));
     dir = fmt::format("{}/flow-worker-{}-0123456789ab-n1", path, ::getuid());
     job = ::fork();
     if (job != 0) return;
+    ::setpgid(0, 0);
+    ::setenv("PATH", (path + ":" + ::getenv("PATH")).c_str(), 1);
     ::setenv("FLOW_WORKER_DIR", path.c_str(), 1);
     ::setenv("SLURMD_NODENAME", "n1", 1);
     ::setenv("SLURM_CPUS_ON_NODE", "2", 1);
     ::setenv("SLURM_JOB_ID", "17", 1);
-    // A busy machine's: what the script asks of its worker comes late.
+    ::setenv("SLURM_JOB_NUM_NODES", "1", 1);
+    // As on a busy machine: whether a process is there, it sees late. Bash takes this for a
+    // function.
     ::setenv("BASH_FUNC_kill%%", "() { sleep 1; builtin kill \"$@\"; }", 1);
-    ::execlp("bash", "bash", (path + "/job.sh").c_str(), "worker", nullptr);
+    std::string script = path + "/job.sh";
+    ::execlp("bash", "bash", script.c_str(), argument.empty() ? nullptr : argument.c_str(),
+             nullptr);
     ::_exit(127);
   }
-  ~JobHere() { std::filesystem::remove_all(path); }
+  ~JobHere() {
+    if (job > 0) ::kill(-job, SIGKILL);
+    if (!is_waited_for) ::waitpid(job, nullptr, 0);
+    std::filesystem::remove_all(path);
+  }
+  int end() {
+    int status = -1;
+    REQUIRE(::waitpid(job, &status, 0) == job);
+    is_waited_for = true;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
   void write(const char* name, const std::string& text) const {
     std::ofstream(path + "/" + name) << text;
     std::filesystem::permissions(path + "/" + name, std::filesystem::perms::owner_all);
@@ -174,6 +192,7 @@ struct JobHere {
   std::string path, dir;
   Place place;
   pid_t job = -1;
+  bool is_waited_for = false;
 };
 
 template <typename Condition>
@@ -189,16 +208,21 @@ bool comes_true(Condition condition) {
 
 // Slurm tells both at once that the job is over.
 TEST_CASE("a worker that ends well is told as one, and leaves no folder, though its job is ended") {
-  JobHere here;
+  JobHere here("worker");
   REQUIRE(comes_true([&] { return here.is_there("/started"); }));
   pid_t worker = 0;
   std::ifstream(here.dir + ".pid") >> worker;
   REQUIRE(worker > 0);
   ::kill(here.job, SIGTERM);
   ::kill(worker, SIGTERM);
-  int status = -1;
-  REQUIRE(::waitpid(here.job, &status, 0) == here.job);
-  CHECK(status == 0);
+  CHECK(here.end() == 0);
   CHECK_FALSE(here.is_there(""));
   CHECK_FALSE(here.is_there(".pid"));
+}
+
+TEST_CASE("a job ends with the code of its step, though it hears a signal as that ends") {
+  JobHere here;
+  REQUIRE(comes_true([&] { return std::filesystem::exists(here.path + "/stepped"); }));
+  ::kill(here.job, SIGTERM);
+  CHECK(here.end() == 5);
 }

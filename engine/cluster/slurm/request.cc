@@ -75,7 +75,8 @@ if [ "$1" = drain ]; then
 fi
 memory=
 if [ "${{SLURM_MEM_PER_NODE:-0}}" -gt 0 ]; then memory="--memory ${{SLURM_MEM_PER_NODE}}MiB"; fi
-trap : USR2 TERM  # for the worker to hear
+trap : USR2 TERM  # both are for the worker, which must be waited for: bash, which waits for it in the foreground,
+# is not cut off then, and hears its exit code
 (echo $BASHPID >"$dir.pid"; exec {} worker --join {} --secret-file {} --name "$SLURMD_NODENAME" --dir "$dir" \
   --jobs "$SLURM_CPUS_ON_NODE" $memory --label {}="$SLURM_JOB_ID" \
   --drain {}s --head-timeout {}s{} "${{@:2}}")
@@ -152,8 +153,11 @@ await() {{  # PID: its exit code is in $code
   while true; do
     wait $1
     code=$?
-    if ! kill -0 $1 2>/dev/null; then return; fi
+    if ! kill -0 $1 2>/dev/null; then break; fi
   done
+  wait $1  # again: a signal may have cut off the first, which told the signal's number then
+  local again=$?
+  if [ $again != 127 ]; then code=$again; fi
 }}
 on_nodes() {{
   srun{} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" bash {} "$@"
