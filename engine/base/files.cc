@@ -154,6 +154,13 @@ Status make_dirs(const std::string& path, uint32_t mode) {
   return {};
 }
 
+Status sync_file(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return failed("open", path);
+  if (::fsync(file.fd) != 0) return failed("sync", path);
+  return {};
+}
+
 Status sync_dir(const std::string& path) {
   Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.fd < 0) return failed("open the folder", path);

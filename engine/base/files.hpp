@@ -29,6 +29,7 @@ bool write_all(int descriptor, std::string_view bytes);
 /// Makes `path` and what is missing above it, each with `mode`.
 Status make_dirs(const std::string& path, uint32_t mode = 0700);
 
+Status sync_file(const std::string& path);
 /// Syncs a folder, so that what was renamed into it is found after a crash.
 Status sync_dir(const std::string& path);
 

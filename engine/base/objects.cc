@@ -58,14 +58,24 @@ NewObject::~NewObject() {
 
 Status NewObject::keep_as(const Digest& digest) {
   failpoint("blob-after-write");
-  if (::fchmod(descriptor_, 0400) != 0 || ::fsync(descriptor_) != 0) return failed("sync", path_);
+  if (::fsync(descriptor_) != 0) return failed("sync", path_);
   failpoint("blob-after-sync");
   std::string target = object_path(dir_, digest);
+  FLOW_TRY(name_it(target));
+  failpoint("blob-after-rename");
+  return sync_name(target);
+}
+
+Status NewObject::keep_unsynced_as(const Digest& digest) {
+  return name_it(object_path(dir_, digest));
+}
+
+Status NewObject::name_it(const std::string& target) {
+  if (::fchmod(descriptor_, 0400) != 0) return failed("write", path_);
   FLOW_TRY(make_dirs(std::filesystem::path(target).parent_path().string()));
   if (::rename(path_.c_str(), target.c_str()) != 0) return failed("write", target);
   is_kept_ = true;
-  failpoint("blob-after-rename");
-  return sync_name(target);
+  return {};
 }
 
 std::optional<SoundObjects::Stamp> SoundObjects::stamp_of(const Digest& digest) const {

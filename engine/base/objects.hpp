@@ -33,8 +33,13 @@ class NewObject {
   const std::string& path() const { return path_; }
   /// Synced, read-only, under its name, which is synced too.
   Status keep_as(const Digest& digest);
+  /// The same, not synced: after a power cut there may be an object that is not what its name says.
+  /// For who reads what he finds before he uses it, and can have it again.
+  Status keep_unsynced_as(const Digest& digest);
 
  private:
+  Status name_it(const std::string& target);
+
   const std::string dir_;
   std::string path_;
   int descriptor_ = -1;

@@ -31,16 +31,6 @@ Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
 }
 
-Status sync_file(const std::string& path) {
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return failed("open", path);
-  bool ok = ::fsync(descriptor) == 0;
-  int error = errno;
-  ::close(descriptor);
-  errno = error;
-  return ok ? Status() : failed("sync", path);
-}
-
 }  // namespace
 
 void BlobFiles::give(const Digest& digest, std::string bytes) {

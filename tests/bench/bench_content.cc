@@ -39,7 +39,7 @@ class Side final : public LinkHandler {
  public:
   void start(std::shared_ptr<Link> link, const std::string& dir) {
     TransferOptions options;
-    options.store = ContentStore::of_state(dir, nullptr);
+    options.store = *ContentStore::open(dir, 0);  // of workers, which do not sync
     options.jobs = &jobs_;
     options.link = link;
     options.send = [link](std::string_view message) { link->send(std::string(message)); };

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "tests/cluster/content_pair.hpp"
 
 namespace flow::cluster {
@@ -125,6 +127,28 @@ TEST_CASE("after a crash what is whole is found, and what is half is removed") {
     CHECK((each.is_directory() || each.file_size() == kPiece));
   REQUIRE(take(*store, 5).ok());
   CHECK(held(folder) == Numbers{1, 2, 3, 5});  // the oldest went
+}
+
+// What is fetched is not synced: its name may outlive its bytes.
+TEST_CASE("what a power cut has spoilt is not there for who begins anew, and comes again") {
+  TestFolder folder;
+  {
+    auto store = open_store(folder);
+    for (uint64_t i = 0; i < 3; i++) REQUIRE(take(*store, i).ok());
+  }
+  for (auto [number, bytes] :
+       {std::pair{0u, std::string(kPiece, '\0')}, std::pair{1u, std::string()}}) {
+    std::string path = object_path(folder.path, digest_of(number));
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
+    std::ofstream(path) << bytes;
+  }
+  auto store = open_store(folder);
+  for (uint64_t i : {0u, 1u}) {
+    CHECK_FALSE(store->has({digest_of(i), std::nullopt}));
+    REQUIRE(take(*store, i).ok());
+    CHECK(store->has({digest_of(i), kPiece}));
+  }
+  CHECK(store->has({digest_of(2), kPiece}));
 }
 
 TEST_CASE("only what holds what its name says is there") {

@@ -36,8 +36,8 @@ struct TransferCounters {
   uint64_t failed = 0, served = 0;       // of fetches; pieces that the peer took whole
 };
 
-/// Told once, by any thread, whether the content is under objects/, verified and durable. It must
-/// not block.
+/// Told once, by any thread, whether the content is under objects/, verified, and in a state
+/// durable. It must not block.
 using OnFetched = std::function<void(Status)>;
 using Addresses = std::vector<std::string>;
 constexpr size_t kAddressesMax = 8, kAddressBytesMax = 300;

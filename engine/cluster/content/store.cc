@@ -220,10 +220,12 @@ Status ContentStore::link_to(const Digest& digest, const std::string& file) {
     is_linked = ::link(path_of(digest).c_str(), temporary.c_str()) == 0;
     if (!is_linked && errno != ENOENT) break;
   }
-  is_linked = is_linked && ::rename(temporary.c_str(), target.c_str()) == 0;
+  Status synced = is_linked ? sync_file(temporary) : Status();
+  is_linked = is_linked && synced.ok() && ::rename(temporary.c_str(), target.c_str()) == 0;
   int error = errno;
   ::unlink(temporary.c_str());  // a name of the same file is not renamed
   if (is_linked) return sync_dir(folder);
+  FLOW_TRY(synced);
   return environment_error(
       fmt::format("cannot link `{}` to `{}`: {}", path_of(digest), target, std::strerror(error)));
 }
@@ -438,16 +440,16 @@ Status Incoming::write(std::string_view bytes) {
   if (!write_all(object_.descriptor(), bytes))
     return environment_error(
         fmt::format("cannot write `{}`: {}", object_.path(), std::strerror(errno)));
-  // The disk begins now: keep() waits for what is left.
-  ::sync_file_range(object_.descriptor(), static_cast<off_t>(written_),
-                    static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
+  if (!store_->is_own_)  // the disk begins now: keep() waits for what is left
+    ::sync_file_range(object_.descriptor(), static_cast<off_t>(written_),
+                      static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
   written_ += bytes.size();
   return {};
 }
 
 Status Incoming::keep() {
   FLOW_CHECK(written_ == size_);
-  FLOW_TRY(object_.keep_as(digest_));
+  FLOW_TRY(store_->is_own_ ? object_.keep_unsynced_as(digest_) : object_.keep_as(digest_));
   is_kept_ = true;
   store_->took(digest_, size_);
   return {};

@@ -42,7 +42,9 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   using Resolve = std::function<std::optional<Result<Source>>(const Digest&)>;
 
   /// A folder of this process's and its executors' alone, of which none runs yet. What a crash left
-  /// half is removed, what is whole is found. `bytes_max` 0: no limit.
+  /// half is removed, what is whole is found. `bytes_max` 0: no limit. Nothing that is fetched is
+  /// synced: it can be fetched again, and what a power cut has spoilt is found by has(), which reads
+  /// what this process has not written or read itself.
   static Result<std::shared_ptr<ContentStore>> open(const std::string& dir, uint64_t bytes_max);
   /// A head's state, whose garbage is collected elsewhere: nothing is evicted, pinned or not.
   /// `resolve` is called by any thread, as long as this is there.
@@ -148,7 +150,7 @@ class Incoming {
   void hash(std::string_view bytes) { hash_.update(bytes); }
   /// Whether all that was hashed is the content that was to come. Once.
   bool is_right() { return hash_.finish() == digest_; }
-  /// Durable under its name. Once, after all came and is right.
+  /// Under its name, in a state durably. Once, after all came and is right.
   Status keep();
 
  private:
