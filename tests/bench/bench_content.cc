@@ -31,6 +31,9 @@ extern "C" char** environ;
 
 namespace {
 
+// Memory that nobody has used for a while a virtual machine gets from its host anew, at the price of
+// a copy: what follows at once finds it there.
+constexpr int kInARow = 4;
 constexpr int kRepeats = 5, kSmall = 1'000, kPerftestPuts = 2'000;
 constexpr size_t kSmallBytes = 100'000;
 
@@ -181,10 +184,12 @@ void measure(Side& near, pid_t far, const std::string& from, const std::string& 
   double rate = 0, sealed_rate = 0, small_rate = 0, digest = 0, puts = 0, local = 0;
   double lesser = 0, cpu_s_gb = 0;
   for (int repeat = 0; repeat < kRepeats; repeat++) {
-    double cpu = cpu_seconds(far);
-    double now = static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6;
-    if (now > rate) cpu_s_gb = (cpu_seconds(far) - cpu) / static_cast<double>(mib << 20) * 1e9;
-    rate = std::max(rate, now);
+    for (int row = 0; row < kInARow; row++) {
+      double cpu = cpu_seconds(far);
+      double now = static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6;
+      if (now > rate) cpu_s_gb = (cpu_seconds(far) - cpu) / static_cast<double>(mib << 20) * 1e9;
+      rate = std::max(rate, now);
+    }
     near.is_sealed = true;
     sealed_rate = std::max(sealed_rate,
                            static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);

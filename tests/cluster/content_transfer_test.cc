@@ -1,6 +1,8 @@
 // Content goes from one side's folder to the other's: whole, verified, once, or not at all.
 #include <unistd.h>
 
+#include <deque>
+
 #include "tests/cluster/content_pair.hpp"
 #include "transports/inproc/inproc.hpp"
 #include "transports/ucx/ucx.hpp"
@@ -119,7 +121,28 @@ struct Alone final : Link {
   size_t unsent_bytes() const override { return 0; }
   void expect(uint64_t, Region, std::function<void(Result<size_t>)>) override { puts++; }
   void give_up(uint64_t) override {}
-  void put(uint64_t, Region, std::function<void(Status)>) override { puts++; }
+  void put(uint64_t, Region, std::function<void(Status)> done) override {
+    std::lock_guard lock(mutex);
+    puts++;
+    dones.push_back(std::move(done));
+    came.notify_all();
+  }
+  /// Waits for so many, and for more that would be one too many.
+  bool puts_only(int count) {
+    std::unique_lock lock(mutex);
+    auto reaches = [&](int least) { return [this, least] { return puts >= least; }; };
+    return came.wait_for(lock, std::chrono::seconds(60), reaches(count)) &&
+           !came.wait_for(lock, std::chrono::milliseconds(200), reaches(count + 1));
+  }
+  void finish_put() {
+    std::function<void(Status)> done;
+    {
+      std::lock_guard lock(mutex);
+      done = std::move(dones.front());
+      dones.pop_front();
+    }
+    done({});
+  }
   void close(int64_t) override {}
   std::string description() const override { return "nowhere"; }
 
@@ -130,6 +153,7 @@ struct Alone final : Link {
   std::mutex mutex;
   std::condition_variable came;
   std::vector<content::Message> said;
+  std::deque<std::function<void(Status)>> dones;
   Jobs jobs{1};
   std::optional<ContentTransfer> transfer;
 };
@@ -170,6 +194,33 @@ TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offer
   want.mutable_want()->set_id(2);
   CHECK(alone.hears(want));
   CHECK(alone.says(2).offer().sealed());
+}
+
+TEST_CASE("what a peer asks for is read a few chunks ahead of what it has taken") {
+  Alone alone;
+  alone.is_told = false;
+  size_t chunk = kChunkBytes / GENERATE(as<size_t>{}, 1, 4);
+  int ahead = static_cast<int>(3 * kChunkBytes / chunk), asked = ahead + 4;
+  Content content =
+      put_object(alone.folder.path, random_bytes_of(chunk * static_cast<size_t>(asked)));
+  content::Message want;
+  want.mutable_want()->set_id(1);
+  want.mutable_want()->set_digest(std::string(content.digest.view()));
+  CHECK(alone.hears(want));
+  CHECK(alone.says(0).offer().size() == *content.size);
+  for (int i = 0; i < asked; i++) {
+    content::Message ready;
+    ready.mutable_ready()->set_id(1);
+    ready.mutable_ready()->set_tag(9 + static_cast<uint64_t>(i));
+    ready.mutable_ready()->set_offset(chunk * static_cast<size_t>(i));
+    ready.mutable_ready()->set_size(static_cast<uint32_t>(chunk));
+    CHECK(alone.hears(ready));
+  }
+  CHECK(alone.puts_only(ahead));
+  alone.finish_put();
+  CHECK(alone.puts_only(ahead + 1));
+  for (int i = 0; i < 3; i++) alone.finish_put();
+  CHECK(alone.puts_only(asked));
 }
 
 TEST_CASE("100 MiB come while messages go on between the chunks") {

@@ -4,43 +4,52 @@
 
 namespace flow::cluster {
 
-Jobs::Jobs(int threads) {
+Jobs::Jobs(int threads) : queue_(std::make_shared<Queue>()) {
   for (int i = 0; i < threads; i++) threads_.emplace_back([this] { work(); });
 }
 
 Jobs::~Jobs() {
   {
-    std::lock_guard lock(mutex_);
-    is_over_ = true;
-    wake_.notify_all();
+    std::lock_guard lock(queue_->mutex);
+    queue_->is_over = true;
+    queue_->wake.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
   run_waiting();
 }
 
+// Who wakes finds the lock free. The job may have run by then, and this be no more.
 void Jobs::post(Job job) {
-  std::lock_guard lock(mutex_);
-  waiting_.push_back(std::move(job));
-  wake_.notify_one();
+  std::shared_ptr<Queue> queue = queue_;
+  {
+    std::lock_guard lock(queue->mutex);
+    queue->waiting.push_back(std::move(job));
+  }
+  queue->wake.notify_one();
+}
+
+void Jobs::post_as_last(Job job) {
+  std::lock_guard lock(queue_->mutex);
+  queue_->waiting.push_back(std::move(job));
 }
 
 void Jobs::work() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(queue_->mutex);
   while (true) {
-    wake_.wait(lock, [this] { return is_over_ || !waiting_.empty(); });
+    queue_->wake.wait(lock, [this] { return queue_->is_over || !queue_->waiting.empty(); });
     if (!run_next(lock)) return;
   }
 }
 
 void Jobs::run_waiting() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(queue_->mutex);
   while (run_next(lock)) continue;
 }
 
 bool Jobs::run_next(std::unique_lock<std::mutex>& lock) {
-  if (waiting_.empty()) return false;
-  Job job = std::move(waiting_.front());
-  waiting_.pop_front();
+  if (queue_->waiting.empty()) return false;
+  Job job = std::move(queue_->waiting.front());
+  queue_->waiting.pop_front();
   lock.unlock();
   job();
   job = nullptr;  // what it holds may post as it goes
@@ -73,7 +82,7 @@ void Strand::run_next() {
       return;
     }
   }
-  jobs_.post([self = shared_from_this()] { self->run_next(); });
+  jobs_.post_as_last([self = shared_from_this()] { self->run_next(); });
 }
 
 }  // namespace flow::cluster

@@ -21,8 +21,10 @@
 namespace flow::cluster {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;  // of one put
-constexpr size_t kChunksMax = 16;                // asked for at a time, of all content together
-constexpr size_t kFetchesMax = 16;               // under way at a time; more wait
+/// Asked for at a time, of all content together: what is on its way and what is being taken in stay
+/// in a processor's cache.
+constexpr size_t kChunksMax = 6;
+constexpr size_t kFetchesMax = 16;  // under way at a time; more wait
 /// What this side awaits has tags from here on, each once in a session.
 constexpr uint64_t kContentTags = uint64_t{0xc0} << 56;
 constexpr uint64_t kContentBytesMax = uint64_t{1} << 60;
@@ -106,9 +108,13 @@ struct Line {
   bool is_sending_ = false, is_over_ = false;
 };
 
-/// Memory of one put, with room for its seal.
+/// Memory of one put, with room for its seal. That of whole chunks is used again by the next ones:
+/// a processor has it in its cache still.
 struct Chunk {
-  explicit Chunk(size_t size) : size(size), bytes(new char[size + kBulkSealBytes]) {}
+  explicit Chunk(size_t size);
+  ~Chunk();
+  Chunk(const Chunk&) = delete;
+  Chunk& operator=(const Chunk&) = delete;
   std::string_view view() const { return {bytes.get(), size}; }
   const size_t size;
   uint64_t offset = 0, tag = 0;

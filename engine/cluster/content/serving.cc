@@ -6,8 +6,11 @@ namespace flow::cluster {
 
 namespace {
 
-// A peer may ask anew before this side hears that its puts have arrived.
-constexpr size_t kReadiesMax = 4 * kChunksMax;
+// A peer may ask anew before this side hears that its puts have arrived, and for more at a time
+// where it is of another version.
+constexpr size_t kReadiesMax = 64;
+// Read and not put yet: more would leave the processor's cache before it goes.
+constexpr size_t kPutBytesAtOnce = 3 * kChunkBytes;
 constexpr size_t kWantsMax = 4 * kFetchesMax;
 
 }  // namespace
@@ -79,19 +82,35 @@ bool Serving::on_ready(const content::Ready& ready) {
   bool is_within = serve->source && ready.size() > 0 && ready.size() <= kChunkBytes &&
                    ready.offset() <= serve->source->size() &&
                    ready.size() <= serve->source->size() - ready.offset();
-  if (!is_within || chunks_ >= kReadiesMax) return false;
-  chunks_++;
-  serve->reading->post([self = shared_from_this(), serve, tag = ready.tag(),
-                        offset = ready.offset(), size = ready.size()] {
-    auto chunk = std::make_shared<Chunk>(size);
-    chunk->tag = tag;
-    chunk->offset = offset;
-    self->read(serve, chunk);
-  });
+  if (!is_within || asked_.size() + putting_ >= kReadiesMax) return false;
+  asked_.push_back({serve, ready.tag(), ready.offset(), ready.size()});
+  read_next();
   return true;
 }
 
-void Serving::read(const ServePtr& serve, const ChunkPtr& chunk) {
+void Serving::read_next() {
+  while (!asked_.empty() && bytes_putting_ < kPutBytesAtOnce) {
+    Asked next = std::move(asked_.front());
+    asked_.pop_front();
+    putting_++;
+    bytes_putting_ += next.size;
+    Strand& reading = *next.serve->reading;
+    reading.post([self = shared_from_this(), next = std::move(next)] { self->read(next); });
+  }
+}
+
+void Serving::ended(size_t size) {
+  std::lock_guard lock(mutex_);
+  putting_--;
+  bytes_putting_ -= size;
+  read_next();
+}
+
+void Serving::read(const Asked& asked) {
+  const ServePtr& serve = asked.serve;
+  auto chunk = std::make_shared<Chunk>(asked.size);
+  chunk->tag = asked.tag;
+  chunk->offset = asked.offset;
   Status is_read = environment_error("it is not wanted any more");
   if (!serve->is_sealed && line_->encrypts()) {
     is_read = environment_error("it is to be sealed since it was offered");
@@ -99,10 +118,7 @@ void Serving::read(const ServePtr& serve, const ChunkPtr& chunk) {
     is_read = serve->source->read(chunk->offset, chunk->bytes.get(), chunk->size);
   }
   if (!is_read.ok()) {
-    {
-      std::lock_guard lock(mutex_);
-      chunks_--;
-    }
+    ended(chunk->size);
     return fail(serve, is_read.error());
   }
   size_t size = chunk->size;
@@ -116,10 +132,7 @@ void Serving::read(const ServePtr& serve, const ChunkPtr& chunk) {
 void Serving::put(const ServePtr& serve, const ChunkPtr& chunk, size_t size) {
   Region from{chunk->bytes.get(), size, false};
   line_->link->put(chunk->tag, from, [self = shared_from_this(), serve, chunk](Status status) {
-    {
-      std::lock_guard lock(self->mutex_);
-      self->chunks_--;
-    }
+    self->ended(chunk->size);
     if (!status.ok()) return self->fail(serve, status.error());
     self->line_->bytes_out += chunk->size;
   });
@@ -166,6 +179,7 @@ void Serving::end() {
   std::lock_guard lock(mutex_);
   is_over_ = true;
   serves_.clear();
+  asked_.clear();
 }
 
 }  // namespace flow::cluster

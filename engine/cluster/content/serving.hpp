@@ -1,6 +1,7 @@
 // The other side of a Fetching: content of this store's goes to the peer as it asks for it. Nothing
 // that the peer says is trusted.
 #pragma once
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,11 +24,19 @@ class Serving : public std::enable_shared_from_this<Serving> {
  private:
   struct Serve;
   using ServePtr = std::shared_ptr<Serve>;
+  /// What the peer has memory ready for.
+  struct Asked {
+    ServePtr serve;
+    uint64_t tag = 0, offset = 0;
+    uint32_t size = 0;
+  };
 
   void open(const ServePtr& serve);
   void send_elsewhere(const ServePtr& serve, const Addresses& addresses);
-  void read(const ServePtr& serve, const ChunkPtr& chunk);
+  void read_next();  // under the lock
+  void read(const Asked& asked);
   void put(const ServePtr& serve, const ChunkPtr& chunk, size_t size);
+  void ended(size_t size);
   void fail(const ServePtr& serve, const Error& why);
   bool is_wanted(const ServePtr& serve);
 
@@ -36,7 +45,8 @@ class Serving : public std::enable_shared_from_this<Serving> {
   bool is_over_ = false;
   std::map<uint64_t, ServePtr> serves_;
   uint64_t last_id_ = 0;
-  size_t chunks_ = 0;  // asked for and not put yet
+  std::deque<Asked> asked_;                 // and not read yet
+  size_t putting_ = 0, bytes_putting_ = 0;  // read, or being read, and not put yet
 };
 
 }  // namespace flow::cluster

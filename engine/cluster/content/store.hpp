@@ -43,8 +43,8 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
 
   /// A folder of this process's and its executors' alone, of which none runs yet. What a crash left
   /// half is removed, what is whole is found. `bytes_max` 0: no limit. Nothing that is fetched is
-  /// synced: it can be fetched again, and what a power cut has spoilt is found by has(), which reads
-  /// what this process has not written or read itself.
+  /// synced: it can be fetched again, and what a power cut has spoilt is found by has(), which
+  /// reads what this process has not written or read itself.
   static Result<std::shared_ptr<ContentStore>> open(const std::string& dir, uint64_t bytes_max);
   /// A head's state, whose garbage is collected elsewhere: nothing is evicted, pinned or not.
   /// `resolve` is called by any thread, as long as this is there.

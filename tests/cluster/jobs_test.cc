@@ -1,0 +1,86 @@
+// Threads for what takes time, and what runs on them in its order.
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <future>
+#include <thread>
+
+#include "engine/cluster/content/jobs.hpp"
+
+namespace flow::cluster {
+namespace {
+
+TEST_CASE("a strand runs its jobs in their order, one at a time, whoever posts them") {
+  constexpr int kJobs = 2'000;
+  std::vector<int> ran;  // guarded by nothing but the strand
+  {
+    Jobs jobs(4);
+    auto strand = std::make_shared<Strand>(jobs), other = std::make_shared<Strand>(jobs);
+    for (int i = 0; i < kJobs; i++) {
+      strand->post([&ran, i] { ran.push_back(i); });
+      other->post([] {});
+    }
+  }
+  REQUIRE(ran.size() == kJobs);
+  CHECK(std::is_sorted(ran.begin(), ran.end()));
+}
+
+TEST_CASE("a strand that never ends keeps no other job from a thread") {
+  Jobs jobs(2);
+  std::atomic<bool> is_over{false};
+  auto endless = std::make_shared<Strand>(jobs);
+  std::function<void()> again = [&] {
+    if (!is_over) endless->post(again);
+  };
+  endless->post(again);
+  for (int i = 0; i < 100; i++) {
+    std::promise<void> first, second;
+    jobs.post([&] { first.set_value(); });
+    std::make_shared<Strand>(jobs)->post([&] { second.set_value(); });
+    first.get_future().wait();
+    second.get_future().wait();
+  }
+  is_over = true;
+}
+
+// Both threads are needed at once: the one that a job's end wakes, and its own.
+TEST_CASE("two strands run beside each other") {
+  Jobs jobs(2);
+  auto one = std::make_shared<Strand>(jobs), other = std::make_shared<Strand>(jobs);
+  for (int i = 0; i < 500; i++) {
+    std::promise<void> met, answered;
+    one->post([&] { met.set_value(); });
+    one->post([&] { answered.get_future().wait(); });
+    other->post([&] {
+      met.get_future().wait();
+      answered.set_value();
+    });
+    std::promise<void> all;
+    one->post([&] { all.set_value(); });
+    all.get_future().wait();
+  }
+}
+
+// Whoever hears of a job may end what it was posted to, while post() has not returned.
+TEST_CASE("jobs may end while a post of one that has run returns") {
+  for (int i = 0; i < 500; i++) {
+    auto jobs = std::make_unique<Jobs>(1);
+    std::promise<void> ran;
+    std::thread posts([&] { jobs->post([&] { ran.set_value(); }); });
+    ran.get_future().wait();
+    jobs.reset();
+    posts.join();
+  }
+}
+
+TEST_CASE("without threads jobs wait until they are run, those that they post too") {
+  Jobs jobs(0);
+  int count = 0;
+  jobs.post([&] { jobs.post_as_last([&] { count++; }); });
+  CHECK(count == 0);
+  jobs.run_waiting();
+  CHECK(count == 1);
+}
+
+}  // namespace
+}  // namespace flow::cluster
