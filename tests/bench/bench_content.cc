@@ -31,8 +31,8 @@ extern "C" char** environ;
 
 namespace {
 
-// Memory that nobody has used for a while a virtual machine gets from its host anew, at the price of
-// a copy: what follows at once finds it there.
+// Memory that nobody has used for a while a virtual machine gets from its host anew, at the price
+// of a copy: what follows at once finds it there.
 constexpr int kInARow = 4;
 constexpr int kRepeats = 5, kSmall = 1'000, kPerftestPuts = 2'000;
 constexpr size_t kSmallBytes = 100'000;
@@ -179,8 +179,7 @@ double local_rate(const std::string& from, const std::string& to, size_t mib) {
 
 /// The best of some rounds of each, taken in turns: what else the machine does slows both.
 void measure(Side& near, pid_t far, const std::string& from, const std::string& to, size_t mib) {
-  std::vector<Content> large{make_object(from, mib << 20, 1)}, small;
-  for (uint64_t i = 0; i < kSmall; i++) small.push_back(make_object(from, kSmallBytes, i + 2));
+  std::vector<Content> large{make_object(from, mib << 20, 1)};
   double rate = 0, sealed_rate = 0, small_rate = 0, digest = 0, puts = 0, local = 0;
   double lesser = 0, cpu_s_gb = 0;
   for (int repeat = 0; repeat < kRepeats; repeat++) {
@@ -194,6 +193,11 @@ void measure(Side& near, pid_t far, const std::string& from, const std::string& 
     sealed_rate = std::max(sealed_rate,
                            static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);
     near.is_sealed = false;
+    // New ones each time: ext4 makes files slowly for a while where as many were just removed.
+    std::vector<Content> small;
+    for (int i = 0; i < kSmall; i++)
+      small.push_back(
+          make_object(from, kSmallBytes, static_cast<uint64_t>(repeat * kSmall + i + 2)));
     small_rate = std::max(small_rate, kSmall / fetch_seconds(near, to, small));
     digest = std::max(digest, digest_rate(kChunkBytes) / 1e6);
     std::string large_path = object_path(from, large[0].digest);
