@@ -4,7 +4,8 @@
 // digested while more is sent, which on few cores is less than either alone; and against two
 // threads of one process that copy and digest the same file, which is what these cores can do where
 // nobody sends anything; and sealed, as a head asks for with --encrypt, against the same unsealed.
-// The folders are in $FLOW_BENCH_DIR: on a disk, which is synced, it is the disk that is measured.
+// The folders are workers', in $FLOW_BENCH_DIR, and not synced: while the disk is idle it is not
+// measured.
 // The CPU time is both processes'. Usage: bench_content [MiB]   (default 256)
 #include <fcntl.h>
 #include <spawn.h>
