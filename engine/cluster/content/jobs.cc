@@ -1,5 +1,8 @@
 #include "engine/cluster/content/jobs.hpp"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <utility>
 
 namespace flow::cluster {
@@ -33,7 +36,19 @@ void Jobs::post_as_last(Job job) {
   queue_->waiting.push_back(std::move(job));
 }
 
+namespace {
+
+/// Who is woken to write takes the processor neither from who hashes nor from who answers: where
+/// there are few of them each such switch costs both what they had in its cache.
+void take_no_precedence() {
+  sched_param none{};
+  ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &none);  // else it runs as any thread
+}
+
+}  // namespace
+
 void Jobs::work() {
+  take_no_precedence();
   std::unique_lock lock(queue_->mutex);
   while (true) {
     queue_->wake.wait(lock, [this] { return queue_->is_over || !queue_->waiting.empty(); });
