@@ -179,7 +179,8 @@ class Story {
     bool is_odd = in.byte() % 8 == 0;
     head.count = is_odd || kind != FrameKind::data ? in.number() : size;
     head.signature = signature_of_size(is_odd ? size + 1 : size);
-    if (kind == FrameKind::announce) head.signature = signature_of_size(size_of(in));
+    bool is_long = kind == FrameKind::announce || kind == FrameKind::ready;
+    if (is_long) head.signature = signature_of_size(size_of(in));
     if (kind == FrameKind::announce) head.count = 0;
     transport_.handler->on_frame(peer_.seal(bytes_of(head), std::string(size, 'x')));
   }

@@ -10,7 +10,7 @@
 
 namespace flow::collective {
 
-constexpr uint8_t kWireVersion = 2;
+constexpr uint8_t kWireVersion = 3;
 
 enum class FrameKind : uint8_t {
   hello = 1,
@@ -19,7 +19,7 @@ enum class FrameKind : uint8_t {
   with_bulk,  ///< one of those below, sealed, and data behind it that is not
   data,       ///< a message, whole
   announce,   ///< a message that goes as puts, once the other side expects them
-  ready,      ///< so many pieces of a message are expected
+  ready,      ///< so many pieces of a message are expected, and of which
   took,       ///< so many messages were read
   waits,      ///< for another rank, for long
   failed,     ///< the communicator has: why
@@ -50,7 +50,7 @@ struct FrameHead {
   uint8_t unused[6] = {};
   uint64_t sequence = 0;  // of the lane's messages
   uint64_t count = 0;  // data: bytes; ready: pieces; took: messages; waits: Waits; failed: the kind
-  Signature signature;
+  Signature signature;  // data, announce, ready: of the message
 };
 
 template <typename T>

@@ -199,7 +199,8 @@ void Wire::on_frame(int rank, std::string_view frame, std::string_view bulk) {
 
 void Wire::on_message(int rank, const FrameHead& head, std::string_view body) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
-  bool is_call = head.kind == FrameKind::data || head.kind == FrameKind::announce;
+  bool is_call = head.kind == FrameKind::data || head.kind == FrameKind::announce ||
+                 head.kind == FrameKind::ready;
   if (is_call && head.lane == static_cast<uint8_t>(LaneKind::collective)) {
     auto what = static_cast<Collective>(head.signature.what);
     peer.record = Record(what, head.signature.number, false).bits();

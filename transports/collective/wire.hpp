@@ -124,6 +124,7 @@ class WireLane final : public Lane {
 
   void read_frames();
   bool match(const Came& came);
+  bool match_ready(const FrameHead& ready);
   bool match_message(const Came& came);
   bool take_whole(const Incoming& incoming, const Came& came);
   void finish_pieces();

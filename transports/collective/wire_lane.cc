@@ -86,13 +86,24 @@ bool WireLane::match(const Came& came) {
     unread_ -= std::min(unread_, came.head.count);
     return true;
   }
-  if (came.head.kind != FrameKind::ready) return match_message(came);
-  for (Outgoing& outgoing : out_)
-    if (outgoing.sequence == came.head.sequence) {
-      outgoing.ready = std::max(outgoing.ready, came.head.count);
-      outgoing.transfer->is_begun = true;
-    }
-  return came.head.sequence < next_out_;  // else it is yet to be sent
+  return came.head.kind == FrameKind::ready ? match_ready(came.head) : match_message(came);
+}
+
+/// What is awaited differs from what would be sent: no piece goes, since it could overtake the
+/// frames that tell the other side.
+bool WireLane::match_ready(const FrameHead& ready) {
+  auto found = std::find_if(out_.begin(), out_.end(), [&](const Outgoing& outgoing) {
+    return outgoing.sequence == ready.sequence;
+  });
+  if (found == out_.end()) return ready.sequence < next_out_;  // else it is yet to be sent
+  const Signature& sent = found->transfer->signature;
+  if (ready.signature != sent) {
+    core_.fail(mismatch(core_.rank(), sent, peer_, ready.signature));
+    return true;
+  }
+  found->ready = std::max(found->ready, ready.count);
+  found->transfer->is_begun = true;
+  return true;
 }
 
 bool WireLane::match_message(const Came& came) {
@@ -130,7 +141,9 @@ void WireLane::receive_pieces(GangLink& link) {
     expect_more(link, incoming);
     if (incoming.told == incoming.expected) continue;
     incoming.told = incoming.expected;
-    link.send(bytes_of(head_of(FrameKind::ready, incoming.sequence, incoming.expected)));
+    FrameHead head = head_of(FrameKind::ready, incoming.sequence, incoming.expected);
+    head.signature = incoming.transfer->signature;
+    link.send(bytes_of(head));
   }
 }
 

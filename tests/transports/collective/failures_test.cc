@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "tests/transports/collective/gang.hpp"
+#include "tests/transports/faulty.hpp"
 
 using namespace flow;
 using std::chrono::milliseconds;
@@ -94,6 +95,37 @@ TEST_CASE("A call of a message that is not what was sent is told to both") {
   for (const std::string& one : told)
     CHECK(one == "message #1 from rank 0 to rank 1: rank 0 sends " + std::to_string(count) +
                      " f32, rank 1 receives " + std::to_string(count + 1) + " f32");
+}
+
+TEST_CASE("What differs is told though the data overtakes what is said of it") {
+  constexpr int64_t kCount = 100'000;  // whose bytes go as puts
+  int64_t more = GENERATE(-1, 1);      // that rank 1 awaits
+  bool is_of_messages = GENERATE(true, false);
+  CAPTURE(more, is_of_messages);
+  int made = 0;
+  Gang gang({"ab", [&]() -> std::unique_ptr<Transport> {
+               Faults faults;
+               faults.late = 1;
+               faults.late_ms_max = 50;
+               if (made++ > 0) return inproc();
+               return std::make_unique<FaultyTransport>(inproc(), faults);
+             }});
+  auto told = gang.run([&](Communicator& comm) {
+    std::vector<float> data(kCount + 1);
+    bool is_first = comm.rank() == 0;
+    int64_t count = is_first ? kCount : kCount + more;
+    Status met = comm.run(barrier());
+    Status moved = comm.run(!is_of_messages ? broadcast(data.data(), count, DType::f32, 0)
+                            : is_first      ? send(data.data(), count, DType::f32, 1)
+                                            : recv(data.data(), count, DType::f32, 0));
+    Status after = comm.run(barrier());
+    return text_of(met) + text_of(moved.ok() ? after : moved);
+  });
+  std::string theirs = std::to_string(kCount + more) + " f32", ours = std::to_string(kCount);
+  for (const std::string& one : told)
+    CHECK_THAT(one, Catch::StartsWith(is_of_messages ? "message #1 from rank 0 to rank 1: "
+                                                     : "collective #2: rank ") &&
+                        Catch::Contains(ours + " f32") && Catch::Contains(theirs));
 }
 
 TEST_CASE("A call that can come to nothing is refused, and harms nobody") {
