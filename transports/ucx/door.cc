@@ -319,7 +319,7 @@ void Doors::over(uint64_t id, const Status& why) {
 }
 
 bool Doors::look(int64_t now_us) {
-  listeners_.look();
+  listeners_.look(now_us);
   for (auto& [id, door] : doors_) {
     if (std::exchange(door->is_full, false)) door->is_full = !watch(door->socket, id, EPOLLIN).ok();
   }

@@ -17,6 +17,8 @@ namespace flow::ucx {
 
 namespace {
 
+constexpr int64_t kAloneUs = 10'000;  // so long before a listener is destroyed nobody was there
+
 bool is_same(const SocketAddress& one, const SocketAddress& other) {
   return one.port() == other.port() && one.ip() == other.ip();
 }
@@ -95,7 +97,7 @@ void Listeners::close(std::unique_ptr<Awaited> awaited) {
   closing_.push_back(std::move(awaited));
 }
 
-void Listeners::look() {
+void Listeners::look(int64_t now_us) {
   if (closing_.empty()) return;
   std::vector<const Awaited*> all_accepted;  // as of before the sockets are listed
   for (const auto& each : closing_) {
@@ -113,7 +115,11 @@ void Listeners::look() {
   };
   std::erase_if(closing_, [&](const auto& each) {
     bool is_alone = is_in(all_accepted, *each) && !is_in(visited, *each);
-    bool is_over = std::exchange(each->was_alone, is_alone) && is_alone;
+    if (!is_alone)
+      each->alone_since_us = 0;
+    else if (each->alone_since_us == 0)
+      each->alone_since_us = now_us;
+    bool is_over = is_alone && now_us - each->alone_since_us >= kAloneUs;
     if (is_over) net_.ucx.ucp_listener_destroy(each->listener);
     return is_over;
   });

@@ -6,6 +6,7 @@
 // that is destroyed before ends the process. So one that is over hears nobody any more, hangs up on
 // who came in, and is destroyed when they are gone.
 #pragma once
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -25,8 +26,8 @@ struct Awaited {
   SocketAddress let_in;  // whose request was taken; of no family: nobody's
   std::deque<ucp_conn_request_h> requests;
   // Of one that is closed:
-  bool is_deaf = false;    // it hears nobody
-  bool was_alone = false;  // nobody was there at the last look
+  bool is_deaf = false;        // it hears nobody
+  int64_t alone_since_us = 0;  // since then no look has found anybody there; 0: the last one did
 };
 
 class Listeners {
@@ -44,9 +45,9 @@ class Listeners {
   /// Whether some that were closed are still there.
   bool is_closing() const { return !closing_.empty(); }
   /// Hangs up on those who came to a closed one and were not let in, and destroys it where nobody
-  /// was there at this look and at the one before: one whom UCX's thread accepts just now is for a
-  /// moment neither among those who wait nor among this process's sockets.
-  void look();
+  /// was there at this look and at one some time before: one whom UCX's thread accepts just now is
+  /// for a moment neither among those who wait nor among this process's sockets.
+  void look(int64_t now_us);
 
  private:
   Status find_socket(Awaited& awaited);
