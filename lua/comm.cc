@@ -54,6 +54,13 @@ Status Comm::wait(Underway& underway) {
   return underway.status;
 }
 
+const char* Comm::writing(const tensors::Tensor& x) const {
+  for (const auto& underway : underway_)
+    for (const tensors::Tensor& written : underway->exchange.written)
+      if (share_memory(written, x)) return underway->method;
+  return nullptr;
+}
+
 Status Comm::finish() {
   Status first;
   while (!underway_.empty()) {

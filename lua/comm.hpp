@@ -14,7 +14,8 @@ namespace flow::lua {
 /// One call of a script: calls of the communicator, in order, and what is done after them.
 struct Exchange {
   std::vector<CollectiveCall> calls;
-  std::vector<tensors::Tensor> held;  // whose memory they use
+  std::vector<tensors::Tensor> held;     // whose memory they use
+  std::vector<tensors::Tensor> written;  // the script's own, which it has: whole again at the end
   std::vector<std::function<void()>> after;
 };
 
@@ -47,6 +48,10 @@ class Comm {
   std::shared_ptr<Underway> start(const char* method, Exchange exchange);
   Status wait(Underway& underway);
 
+  /// The call that writes to some of `x` and was not waited for: "all_reduce"; null where none
+  /// does.
+  const char* writing(const tensors::Tensor& x) const;
+
   void abort(const std::string& reason) { communicator_->abort(reason); }
   /// Waits for what the script did not wait for.
   Status finish();
@@ -69,6 +74,8 @@ std::shared_ptr<Communicator> make_lone_communicator();
 std::vector<tensors::Tensor> check_tensors(lua_State* L, int index, const char* method);
 /// Whether it is a tensor, or a table with nothing but tensors in it.
 bool holds_tensors(lua_State* L, int index);
+/// Whether a number of one is a number of the other.
+bool share_memory(const tensors::Tensor& a, const tensors::Tensor& b);
 /// Throws a Failure where numbers of one are those of another.
 void refuse_overlaps(const char* method, const std::vector<tensors::Tensor>& list);
 /// A call for data that is replaced, such as flow::all_reduce's.
@@ -79,6 +86,8 @@ Exchange exchange_in_place(const char* method, const std::vector<tensors::Tensor
                            bool takes_device, const InPlace& make);
 /// CollectiveCall::shape.
 uint64_t shape_digest(const tensors::Tensor& x);
+/// CollectiveCall::names, of the table at `index`: its keys in the order of pairs. 0: no table.
+uint64_t names_digest(lua_State* L, int index);
 /// `x` as it lies dense in the host's memory, or where `takes_device` on the first GPU if it lies
 /// on any; a copy where it does not.
 tensors::Tensor as_taken(const tensors::Tensor& x, bool takes_device);

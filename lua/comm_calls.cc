@@ -90,14 +90,26 @@ int check_rank(lua_State* L, int index, const Comm& comm, const char* method, in
   return static_cast<int>(rank);
 }
 
+// What another call is to give is not there before that one was waited for.
+void check_waited(lua_State* L, const Comm& comm, const std::vector<tensors::Tensor>& list,
+                  const char* method) {
+  for (const tensors::Tensor& x : list)
+    if (const char* other = comm.writing(x))
+      raise(L,
+            fmt::format("ctx.comm:{}: ctx.comm:{} is writing to {}: wait first, with h:wait() of "
+                        "what it gave for {{ async = true }}",
+                        method, other, tensors::text_of(x)));
+}
+
 // A tensor whose history would be lost in the result.
-const tensors::Tensor& check_plain(lua_State* L, int index, const char* method) {
+const tensors::Tensor& check_plain(lua_State* L, int index, const Comm& comm, const char* method) {
   const tensors::Tensor& x =
       check_object(L, index, fmt::format("what ctx.comm:{} takes", method).c_str());
   if (x.is_tracked() && tensors::runtime().records)
     raise(L, fmt::format("ctx.comm:{}: no gradient goes back through it to {}: give it x:detach(), "
                          "or call it inside flow.no_grad(function() … end)",
                          method, tensors::text_of(x)));
+  check_waited(L, comm, {x}, method);
   return x;
 }
 
@@ -185,10 +197,10 @@ Exchange exchange_to_new(lua_State* L, const Comm& comm, const tensors::Tensor& 
   return out;
 }
 
-// What one rank gives in a list no other gives bare: the ranks compare shapes.
-void tell_list(lua_State* L, int index, Exchange& exchange) {
-  if (!lua_istable(L, index)) return;
-  for (CollectiveCall& call : exchange.calls) call.shape = ~call.shape;
+// What one rank gives in a table no other gives bare, or under other keys.
+void tell_names(lua_State* L, int index, Exchange& exchange) {
+  uint64_t names = names_digest(L, index);
+  for (CollectiveCall& call : exchange.calls) call.names = names;
 }
 
 // ---- methods
@@ -205,11 +217,12 @@ int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
   }
   std::vector<tensors::Tensor> list = check_tensors(L, 2, "all_reduce");
   refuse_overlaps("all_reduce", list);
+  check_waited(L, comm, list, "all_reduce");
   Exchange exchange = exchange_in_place("all_reduce", list, comm.takes_device(),
                                         [op](void* data, int64_t count, DType dtype) {
                                           return all_reduce(data, data, count, dtype, op);
                                         });
-  tell_list(L, 2, exchange);
+  tell_names(L, 2, exchange);
   lua_settop(L, 2);
   return perform(L, comm, "all_reduce", std::move(exchange), async);
 }
@@ -219,7 +232,7 @@ int reduce_scatter_in(lua_State* L) {  // (x[, op[, options]])
   open_place(L, 3);
   ReduceOp op = check_op(L, 3, "reduce_scatter");
   bool async = check_async(L, 4, "reduce_scatter");
-  const tensors::Tensor& x = check_plain(L, 2, "reduce_scatter");
+  const tensors::Tensor& x = check_plain(L, 2, comm, "reduce_scatter");
   kernels::Shape shape = x.shape();
   shape[0] = check_pieces(L, x, comm, "reduce_scatter");
   Exchange exchange = exchange_to_new(L, comm, x, shape, [&](const void* from, void* to) {
@@ -240,7 +253,7 @@ int all_gather_in(lua_State* L) {  // (x[, options])
     gather_values(L, comm, 2);
     return 1;
   }
-  const tensors::Tensor& x = check_plain(L, 2, "all_gather");
+  const tensors::Tensor& x = check_plain(L, 2, comm, "all_gather");
   kernels::Shape shape = x.shape();
   if (shape.rank == 0) shape = {1};
   shape[0] *= comm.ranks();
@@ -253,7 +266,7 @@ int all_gather_in(lua_State* L) {  // (x[, options])
 int all_to_all_in(lua_State* L) {  // (x[, options])
   Comm& comm = comm_of(L, "all_to_all");
   bool async = check_async(L, 3, "all_to_all");
-  const tensors::Tensor& x = check_plain(L, 2, "all_to_all");
+  const tensors::Tensor& x = check_plain(L, 2, comm, "all_to_all");
   check_pieces(L, x, comm, "all_to_all");
   Exchange exchange = exchange_to_new(L, comm, x, x.shape(), [&](const void* from, void* to) {
     return all_to_all(from, to, x.count() / comm.ranks(), x.dtype());
@@ -271,12 +284,13 @@ int broadcast_in(lua_State* L) {  // (x[, root[, options]])
     broadcast_value(L, comm, 2, root);
     return 1;
   }
-  Exchange exchange =
-      exchange_in_place("broadcast", check_tensors(L, 2, "broadcast"), comm.takes_device(),
-                        [root](void* data, int64_t count, DType dtype) {
-                          return broadcast(data, count, dtype, root);
-                        });
-  tell_list(L, 2, exchange);
+  std::vector<tensors::Tensor> list = check_tensors(L, 2, "broadcast");
+  check_waited(L, comm, list, "broadcast");
+  Exchange exchange = exchange_in_place("broadcast", list, comm.takes_device(),
+                                        [root](void* data, int64_t count, DType dtype) {
+                                          return broadcast(data, count, dtype, root);
+                                        });
+  tell_names(L, 2, exchange);
   lua_settop(L, 2);
   return perform(L, comm, "broadcast", std::move(exchange), async);
 }
@@ -298,6 +312,7 @@ int send_in(lua_State* L) {  // (x, rank[, options])
     send_value(L, comm, 2, rank);
     return 0;
   }
+  check_waited(L, comm, {*x}, "send");
   tensors::Tensor copy = as_taken(*x, false);
   Exchange exchange;
   exchange.calls.push_back(send(copy.view().data, copy.count(), copy.dtype(), rank));
@@ -333,8 +348,10 @@ int recv_in(lua_State* L) {  // (x, rank[, options])
   }
   if (lua_istable(L, 2)) make_received(L);
   check_object(L, 2, "what ctx.comm:recv takes");
+  std::vector<tensors::Tensor> list = check_tensors(L, 2, "recv");
+  check_waited(L, comm, list, "recv");
   Exchange exchange = exchange_in_place(
-      "recv", check_tensors(L, 2, "recv"), false,
+      "recv", list, false,
       [rank](void* data, int64_t count, DType dtype) { return recv(data, count, dtype, rank); });
   lua_settop(L, 2);
   return perform(L, comm, "recv", std::move(exchange), async);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "lua/comm.hpp"
@@ -23,20 +24,24 @@ struct Bucket {
   int64_t count = 0;
 };
 
-// One way to lie, one number: what holds no tensor has 0.
-class ShapeDigest {
+// FNV-1a. What holds nothing has 0.
+class CallDigest {
  public:
   void add(const kernels::Shape& shape) {
-    take(static_cast<uint64_t>(shape.rank));
-    for (int dim = 0; dim < shape.rank; dim++) take(static_cast<uint64_t>(shape[dim]));
+    add(static_cast<uint64_t>(shape.rank));
+    for (int dim = 0; dim < shape.rank; dim++) add(static_cast<uint64_t>(shape[dim]));
+  }
+  void add(uint64_t number) {
+    for (int byte = 0; byte < 8; byte++) take(static_cast<uint8_t>(number >> (8 * byte)));
+  }
+  void add(std::string_view text) {
+    add(text.size());
+    for (char byte : text) take(static_cast<uint8_t>(byte));
   }
   uint64_t value() const { return value_; }
 
  private:
-  void take(uint64_t number) {  // FNV-1a
-    for (int byte = 0; byte < 8; byte++)
-      value_ = (value_ ^ (number >> (8 * byte) & 0xff)) * 0x100000001b3;
-  }
+  void take(uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
   uint64_t value_ = 0xcbf29ce484222325;
 };
 
@@ -63,7 +68,7 @@ void add_bucket(Exchange& out, const Bucket& bucket, bool takes_device, const In
       tensors::Tensor::empty(bucket.tensors[0].dtype(), {bucket.count}, device_of(bucket.tensors));
   std::vector<tensors::Tensor> pieces;
   int64_t at = 0;
-  ShapeDigest digest;
+  CallDigest digest;
   for (const tensors::Tensor& x : bucket.tensors) {
     pieces.push_back(tensors::reshape(tensors::narrow(all, 0, at, x.count()), x.shape()));
     at += x.count();
@@ -101,6 +106,8 @@ bool each_element(const kernels::View& view, const char* at, int dim, const Visi
   return true;
 }
 
+}  // namespace
+
 // Views may lie between each other, as columns do, and share nothing: those that could are looked
 // at element by element.
 bool share_memory(const tensors::Tensor& a, const tensors::Tensor& b) {
@@ -116,8 +123,6 @@ bool share_memory(const tensors::Tensor& a, const tensors::Tensor& b) {
     return at < one.from || at >= one.to || !is_used[static_cast<size_t>(at - one.from)];
   });
 }
-
-}  // namespace
 
 bool holds_tensors(lua_State* L, int index) {
   if (test_object(L, index) != nullptr) return true;
@@ -159,8 +164,24 @@ std::vector<tensors::Tensor> check_tensors(lua_State* L, int index, const char* 
 }
 
 uint64_t shape_digest(const tensors::Tensor& x) {
-  ShapeDigest digest;
+  CallDigest digest;
   digest.add(x.shape());
+  return digest.value();
+}
+
+uint64_t names_digest(lua_State* L, int index) {
+  if (!lua_istable(L, index)) return 0;
+  CallDigest digest;
+  size_t count = push_ordered_keys(L, lua_absindex(L, index));
+  for (size_t i = 1; i <= count; i++) {
+    lua_rawgeti(L, -1, static_cast<lua_Integer>(i));
+    digest.add(static_cast<uint64_t>(lua_type(L, -1)));
+    size_t size = 0;
+    const char* text = luaL_tolstring(L, -1, &size);
+    digest.add(std::string_view(text, size));
+    lua_pop(L, 2);
+  }
+  lua_pop(L, 1);
   return digest.value();
 }
 
@@ -202,6 +223,7 @@ Exchange exchange_in_place(const char* method, const std::vector<tensors::Tensor
   for (const tensors::Tensor& x : list) x.note_write(name.c_str());
   tensors::NoRecord off;
   Exchange out;
+  out.written = list;
   std::map<std::pair<DType, bool>, Bucket> buckets;  // by type, and whether they stay on a GPU
   for (const tensors::Tensor& x : list) {
     if (x.view().bytes() >= kSmallBytes) {

@@ -5,6 +5,7 @@
 
 #include "engine/base/cbor.hpp"
 #include "kernels/tensor/storage.hpp"
+#include "lua/comm.hpp"
 #include "lua/graph.hpp"
 
 namespace flow::lua {
@@ -194,6 +195,9 @@ class ValueReader {
     if (context_.phase != Phase::task)
       return fail(step, "a tensor made while the script loads or its graph is built",
                   "only tasks have a store for it: make it in a task and pass that task's handle");
+    if (const char* call = writing(index))
+      return fail(step, fmt::format("a tensor that ctx.comm:{} is writing to", call),
+                  "wait first: h:wait() of what it gave for { async = true }");
     Tensor tensor;
     try {
       tensor = read_tensor(L_, index, how_);
@@ -206,6 +210,12 @@ class ValueReader {
     }
     out = Value(std::move(tensor));
     return true;
+  }
+
+  /// The collective under way that does; null where none does.
+  const char* writing(int index) const {
+    return context_.comm != nullptr ? context_.comm->writing(check_object(L_, index, "it"))
+                                    : nullptr;
   }
 
   bool too_deep(const Step* step) {

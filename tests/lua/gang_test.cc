@@ -112,8 +112,48 @@ TEST_CASE("A tensor on one rank and a list of it on another is an error on both"
   auto all =
       run_on(2, "local x = flow.zeros(6)\nctx.comm:" + what + "(ctx.rank == 0 and x or { x })");
   for (const RankOutcome& one : all)
+    CHECK_THAT(one.ended.message, Catch::Contains("6 f32") && Catch::Contains("under other keys"));
+}
+
+TEST_CASE("Tensors under other keys are not added up") {
+  std::string what = GENERATE("all_reduce", "broadcast");
+  std::string size = GENERATE("2", "70000");  // which travel together, and alone
+  auto all = run_on(2, "local x = function() return flow.ones(" + size + ") end\nctx.comm:" + what +
+                           "({ weight = x(), [ctx.rank == 0 and 'bias' or 'scale'] = x() })");
+  for (const RankOutcome& one : all)
     CHECK_THAT(one.ended.message,
-               Catch::Contains("6 f32") && Catch::Contains("that lie as another shape"));
+               Catch::StartsWith("gang.lua:4: ctx.comm:" + what + ": collective #1: rank ") &&
+                   Catch::Contains(" under other keys: all ranks must"));
+  auto alike =
+      run_on(2, "local t = { weight = flow.ones(2), bias = flow.ones(3) }\nctx.comm:" + what +
+                    "(t)\nreturn t.bias:sum()");
+  for (const RankOutcome& one : alike) CHECK(one.ended.kind == Kind::succeeded);
+}
+
+TEST_CASE("What a call under way writes to is nothing to give on before it was waited for") {
+  std::string gives =
+      GENERATE("return x", "ctx:checkpoint { x }", "ctx:step('s', function() return x end)",
+               "ctx.comm:broadcast(x:narrow(1, 1, 2))", "ctx.comm:all_gather { x }",
+               "ctx.comm:send(x, 1 - ctx.rank)", "return { deep = { x } }");
+  std::string size = GENERATE("4", "70000");
+  CAPTURE(gives, size);
+  auto all = run_on(2, "local x = flow.ones(" + size +
+                           ")\nlocal h = ctx.comm:all_reduce(x, { async = true })\n" + gives);
+  for (const RankOutcome& one : all)
+    CHECK_THAT(one.ended.message, Catch::Contains("ctx.comm:all_reduce is writing to"));
+}
+
+TEST_CASE("What is beside what a call under way writes to, or was waited for, may be given on") {
+  auto all = run_on(2,
+                    "local all = flow.ones(8)\n"
+                    "local h = ctx.comm:all_reduce(all:narrow(1, 1, 4), { async = true })\n"
+                    "ctx:checkpoint { all:narrow(1, 5, 4) }\n"
+                    "h:wait()\n"
+                    "return all:sum()");
+  for (const RankOutcome& one : all) {
+    CHECK(one.ended.message == "");
+    CHECK(one.ended.kind == Kind::succeeded);
+  }
 }
 
 TEST_CASE("What is in the list of all ranks' values is not nil") {

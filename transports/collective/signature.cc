@@ -30,6 +30,7 @@ Signature signature_of(const CollectiveCall& call, uint64_t number) {
   if (call.what == Collective::barrier || call.what == Collective::leave) return signature;
   signature.count = call.count;
   signature.shape = call.shape;
+  signature.names = call.names;
   signature.dtype = static_cast<uint8_t>(call.dtype);
   signature.subject = static_cast<uint16_t>(call.subject);
   signature.is_device = call.is_device ? 1 : 0;
@@ -61,8 +62,10 @@ std::string text_of(const Signature& signature) {
 
 Error mismatch(int one_rank, const Signature& one, int other_rank, const Signature& other) {
   Signature alike = other;
+  alike.names = one.names;
+  std::string_view lie = alike == one ? " under other keys" : "";
   alike.shape = one.shape;
-  std::string_view lie = alike == one ? " that lie as another shape" : "";
+  if (lie.empty() && alike == one) lie = " that lie as another shape";
   if (one.what == static_cast<uint8_t>(Collective::send) && other.what == one.what)
     return user_error(
         fmt::format("message #{0} from rank {1} to rank {2}: rank {1} sends {3}, rank "

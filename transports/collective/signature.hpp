@@ -12,7 +12,7 @@ namespace flow::collective {
 struct Signature {
   uint64_t number = 0;
   int64_t count = 0;
-  uint64_t shape = 0;
+  uint64_t shape = 0, names = 0;
   int16_t peer = 0;
   uint16_t subject = 0;
   uint8_t what = 0, op = 0, dtype = 0;

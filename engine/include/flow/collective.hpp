@@ -56,7 +56,9 @@ struct CollectiveCall {
   bool moves = true;       // false: ranks only see that all call the same
   int peer = 0;            // broadcast: whose data; send and recv: the other rank
   int64_t count = 0;       // elements, of the shorter of the two
-  uint64_t shape = 0;      // compared between the ranks, and no more: a digest of what they lie as
+  // Compared between the ranks, and no more: digests of what they lie as, and of what the caller
+  // calls them.
+  uint64_t shape = 0, names = 0;
   const void* from = nullptr;
   void* to = nullptr;
 };
