@@ -151,6 +151,26 @@ TEST_CASE("what a power cut has spoilt is not there for who begins anew, and com
   CHECK(store->has({digest_of(2), kPiece}));
 }
 
+TEST_CASE("a checkpoint at its place that a power cut has spoilt is taken for none") {
+  TestFolder folder;
+  const std::string place = "checkpoints/run/task/1.safetensors";
+  {
+    auto store = open_store(folder);
+    store->will_place(digest_of(1));
+    REQUIRE(take(*store, 1).ok());
+    REQUIRE(store->link_to(digest_of(1), place).ok());
+    store->was_placed(digest_of(1));
+  }
+  REQUIRE(::chmod((folder / place).c_str(), 0600) == 0);
+  std::ofstream(folder / place) << std::string(kPiece, '\0');
+  auto store = open_store(folder);
+  CHECK(store->take_placed(digest_of(1), place));
+  CHECK_FALSE(store->has({digest_of(1), kPiece}));
+  REQUIRE(take(*store, 1).ok());
+  REQUIRE(store->link_to(digest_of(1), place).ok());
+  CHECK((*read_file(folder / place) == piece(1)));
+}
+
 TEST_CASE("only what holds what its name says is there") {
   TestFolder folder;
   auto store = open_store(folder);

@@ -220,12 +220,10 @@ Status ContentStore::link_to(const Digest& digest, const std::string& file) {
     is_linked = ::link(path_of(digest).c_str(), temporary.c_str()) == 0;
     if (!is_linked && errno != ENOENT) break;
   }
-  Status synced = is_linked ? sync_file(temporary) : Status();
-  is_linked = is_linked && synced.ok() && ::rename(temporary.c_str(), target.c_str()) == 0;
+  is_linked = is_linked && ::rename(temporary.c_str(), target.c_str()) == 0;
   int error = errno;
   ::unlink(temporary.c_str());  // a name of the same file is not renamed
-  if (is_linked) return sync_dir(folder);
-  FLOW_TRY(synced);
+  if (is_linked) return is_own_ ? Status() : sync_dir(folder);
   return environment_error(
       fmt::format("cannot link `{}` to `{}`: {}", path_of(digest), target, std::strerror(error)));
 }
