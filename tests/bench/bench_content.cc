@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <functional>
 #include <future>
 #include <semaphore>
 #include <thread>
@@ -33,9 +34,9 @@ extern "C" char** environ;
 namespace {
 
 // Memory that nobody has used for a while a virtual machine gets from its host anew, at the price
-// of a copy: what follows at once finds it there.
+// of a copy: what follows at once finds it there. So each is measured in a row, all as often.
 constexpr int kInARow = 8;
-constexpr int kRepeats = 5, kSmall = 1'000, kPerftestPuts = 2'000;
+constexpr int kRepeats = 3, kSmall = 1'000, kPerftestPuts = 500;
 constexpr size_t kSmallBytes = 100'000;
 
 /// One side: its transfer's messages are the link's frames.
@@ -148,7 +149,7 @@ double fetch_seconds(Side& side, const std::string& dir, const std::vector<Conte
 
 /// Bytes a second of a thread that reads and writes, beside one that digests what was read.
 double local_rate(const std::string& from, const std::string& to, size_t mib) {
-  constexpr size_t kBuffers = 16;
+  constexpr size_t kBuffers = 6;  // which stay in a processor's cache
   std::vector<std::string> buffers(kBuffers, std::string(size_t{1} << 20, '\0'));
   std::counting_semaphore<> empty{kBuffers}, full{0};
   int in = ::open(from.c_str(), O_RDONLY | O_CLOEXEC);
@@ -178,46 +179,74 @@ double local_rate(const std::string& from, const std::string& to, size_t mib) {
   return ok ? static_cast<double>(mib << 20) / took : 0;
 }
 
-/// The best of some rounds of each, taken in turns: what else the machine does slows both.
+/// Of what is measured in rounds, taken in turns, the best: what else the machine does slows all.
+class Best {
+ public:
+  explicit Best(std::function<double()> measure) : measure_(std::move(measure)) {}
+  void in_a_row(int count) {
+    for (int i = 0; i < count; i++) best_ = std::max(best_, measure_());
+  }
+  double operator*() const { return best_; }
+
+ private:
+  std::function<double()> measure_;
+  double best_ = 0;
+};
+
+double puts_rate() {
+  auto figures = perftest("ucp_am_bw", kChunkBytes, kPerftestPuts);
+  return figures.size() > kOverallMib ? figures[kOverallMib] * kMib : 0;
+}
+
+/// New ones each time: ext4 makes files slowly for a while where as many were just removed.
+std::vector<Content> make_small(const std::string& dir, uint64_t& seed) {
+  std::vector<Content> small;
+  for (int i = 0; i < kSmall; i++) small.push_back(make_object(dir, kSmallBytes, ++seed));
+  return small;
+}
+
+/// MB/s, all of them, but for pieces a second.
 void measure(Side& near, pid_t far, const std::string& from, const std::string& to, size_t mib) {
   std::vector<Content> large{make_object(from, mib << 20, 1)};
-  double rate = 0, sealed_rate = 0, small_rate = 0, digest = 0, puts = 0, local = 0;
-  double lesser = 0, cpu_s_gb = 0;
-  for (int repeat = 0; repeat < kRepeats; repeat++) {
-    for (int row = 0; row < kInARow; row++) {
-      double cpu = cpu_seconds(far);
-      double now = static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6;
-      if (now > rate) cpu_s_gb = (cpu_seconds(far) - cpu) / static_cast<double>(mib << 20) * 1e9;
-      rate = std::max(rate, now);
-      digest = std::max(digest, digest_rate(kChunkBytes) / 1e6);
-    }
+  std::string large_path = object_path(from, large[0].digest);
+  auto bytes = static_cast<double>(mib << 20);
+  double cpu_s_gb = 1e9;
+  uint64_t seed = 1;
+  Best rate([&] {
+    double cpu = cpu_seconds(far), took = fetch_seconds(near, to, large);
+    cpu_s_gb = std::min(cpu_s_gb, (cpu_seconds(far) - cpu) / bytes * 1e9);
+    return bytes / took / 1e6;
+  });
+  Best sealed_rate([&] {
     near.is_sealed = true;
-    sealed_rate = std::max(sealed_rate,
-                           static_cast<double>(mib << 20) / fetch_seconds(near, to, large) / 1e6);
+    double took = fetch_seconds(near, to, large);
     near.is_sealed = false;
-    // New ones each time: ext4 makes files slowly for a while where as many were just removed.
-    std::vector<Content> small;
-    for (int i = 0; i < kSmall; i++)
-      small.push_back(
-          make_object(from, kSmallBytes, static_cast<uint64_t>(repeat * kSmall + i + 2)));
-    small_rate = std::max(small_rate, kSmall / fetch_seconds(near, to, small));
-    std::string large_path = object_path(from, large[0].digest);
-    local = std::max(local, local_rate(large_path, to + "/copy", mib) / 1e6);
-    auto figures = perftest("ucp_am_bw", kChunkBytes, kPerftestPuts);
-    if (figures.size() > kOverallMib) puts = std::max(puts, figures[kOverallMib] * kMib);
+    return bytes / took / 1e6;
+  });
+  Best small_rate([&] { return kSmall / fetch_seconds(near, to, make_small(from, seed)); });
+  Best local([&] { return local_rate(large_path, to + "/copy", mib) / 1e6; });
+  Best digest([] { return digest_rate(kChunkBytes) / 1e6; });
+  Best puts(puts_rate);
+  Best lesser([] {
     Beside both = beside();
-    lesser = std::max(lesser, std::min(both.puts, both.digest));
+    return std::min(both.puts, both.digest);
+  });
+  for (int repeat = 0; repeat < kRepeats; repeat++) {
+    for (Best* each : {&rate, &digest, &puts, &lesser, &local, &sealed_rate})
+      each->in_a_row(kInARow);
+    small_rate.in_a_row(1);
   }
-  bool is_digest = puts == 0 || digest < puts;
-  figure("content_mb_s", rate, is_digest ? "sha256" : "ucx_perftest", is_digest ? digest : puts);
-  if (puts > 0)
-    figure("content_mb_s", rate, is_digest ? "ucx_perftest" : "sha256", is_digest ? puts : digest);
-  if (lesser > 0) figure("content_mb_s", rate, "the_lesser_at_once", lesser);
-  figure("content_mb_s", rate, "copy_and_digest", local);
-  figure("content_cpu_s_gb", cpu_s_gb, "sha256", 1e3 / digest);
-  figure("sealed_content_mb_s", sealed_rate, "content", rate);
-  figure("small_pieces_s", small_rate, "sha256", digest * 1e6 / kSmallBytes);
-  if (puts == 0) fmt::print("# ucx_perftest is not installed (ucx-utils)\n");
+  bool is_digest = *puts == 0 || *digest < *puts;
+  figure("content_mb_s", *rate, is_digest ? "sha256" : "ucx_perftest", is_digest ? *digest : *puts);
+  if (*puts > 0)
+    figure("content_mb_s", *rate, is_digest ? "ucx_perftest" : "sha256",
+           is_digest ? *puts : *digest);
+  if (*lesser > 0) figure("content_mb_s", *rate, "the_lesser_at_once", *lesser);
+  figure("content_mb_s", *rate, "copy_and_digest", *local);
+  figure("content_cpu_s_gb", cpu_s_gb, "sha256", 1e3 / *digest);
+  figure("sealed_content_mb_s", *sealed_rate, "content", *rate);
+  figure("small_pieces_s", *small_rate, "sha256", *digest * 1e6 / kSmallBytes);
+  if (*puts == 0) fmt::print("# ucx_perftest is not installed (ucx-utils)\n");
 }
 
 int run(const std::string& program, size_t mib) {

@@ -244,6 +244,22 @@ std::string all_of(const Source& source) {
   return bytes;
 }
 
+TEST_CASE("all that nobody needs makes room for who has none on the disk") {
+  TestFolder folder;
+  auto store = open_store(folder);
+  store->pin("a", {digest_of(1), digest_of(2)});
+  for (uint64_t i = 0; i < 4; i++) REQUIRE(take(*store, i).ok());
+  CHECK((store->pinned_by("a") == std::vector<Digest>{digest_of(1), digest_of(2)}));
+  CHECK(store->pinned_by("b").empty());
+  store->make_room();
+  CHECK(held(folder) == Numbers{1, 2});
+  store->unpin("a");
+  CHECK(store->pinned_by("a").empty());
+  store->make_room();
+  CHECK(held(folder).empty());
+  CHECK(store->usage().bytes == 0);
+}
+
 TEST_CASE("content is lent from elsewhere as long as somebody lends it") {
   TestFolder folder;
   auto store = open_store(folder);

@@ -105,6 +105,37 @@ return flow.pipeline("scratch", {}, function() return take() end)
         self.exits(1, self.flow("run", "scratch.lua", "--jobs", "1"), "No space left")
         self.assertEqual(self.tasks()["take"]["attempts"], 2)
 
+    def test_a_worker_whose_disk_is_full_lets_go_of_what_the_head_has_too(self):
+        self.write("large.lua", r'''
+local flow = require "flow"
+local again = { infra = 3, backoff = "100ms" }
+local make = flow.task("make", { retries = again }, function(ctx, n) return flow.zeros(300, 1000) + n end)
+local sum = flow.task("sum", function(ctx, x, n) return x:sum() / n end)
+return flow.pipeline("large", {}, function()
+  local sums, last = {}, nil
+  for n = 1, 6 do
+    last = sum(make(n, last), n)
+    sums[n] = last
+  end
+  return sums
+end)
+''')
+        head = self.start("head", "--listen", "127.0.0.1:0", "--json", "--jobs", "0")
+        told = json.loads(head.stdout.readline())
+        folder = self.path("worker")
+        os.mkdir(folder)
+        mount("-t", "tmpfs", "-o", "mode=0700,size=3m", "none", folder)  # of six results of 1.2 MB
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
+        worker = self.start("worker", "--join", told["address"], "--secret-file", told["secret_file"], "--dir", folder)
+        self.good("run", "large.lua")
+        self.assertEqual(self.show()["result"], [300000] * 6)
+        attempts = [task["attempts"] for name, task in self.tasks().items() if name.startswith("make")]
+        self.assertGreater(max(attempts), 1)
+        self.assertLessEqual(max(attempts), 2)
+        for process in (worker, head):
+            process.terminate()
+            self.end(process)
+
     def test_a_read_only_state_is_read_and_not_written(self):
         self.good("run", ".", "--param", "n=2")
         result = self.show()["result"]

@@ -89,6 +89,11 @@ void ContentIndex::unpin(const std::string& owner) {
   owners_.erase(found);
 }
 
+std::vector<Digest> ContentIndex::pinned_by(const std::string& owner) const {
+  auto found = owners_.find(owner);
+  return found == owners_.end() ? std::vector<Digest>() : found->second.digests;
+}
+
 uint64_t ContentIndex::pinned_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [digest, count] : pins_) {

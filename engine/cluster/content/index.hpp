@@ -46,6 +46,7 @@ class ContentIndex {
   /// The newest first.
   std::vector<Place> lent(const Digest& digest) const;
   void unpin(const std::string& owner);
+  std::vector<Digest> pinned_by(const std::string& owner) const;
   bool is_pinned(const Digest& digest) const { return pins_.contains(digest); }
   uint64_t pinned_bytes() const;
   /// When the oldest of the owners there are was first seen; INT64_MAX where there is none.

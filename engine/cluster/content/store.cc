@@ -261,6 +261,11 @@ bool ContentStore::unpin(const std::string& owner) {
   return !has_room_for(0);
 }
 
+std::vector<Digest> ContentStore::pinned_by(const std::string& owner) const {
+  std::lock_guard lock(mutex_);
+  return index_.pinned_by(owner);
+}
+
 void ContentStore::note_made(const std::vector<Content>& contents) {
   std::lock_guard lock(mutex_);
   for (const Content& content : contents)
@@ -272,6 +277,20 @@ void ContentStore::trim() {
   {
     std::lock_guard lock(mutex_);
     evict_for(0, gone);
+  }
+  remove(gone);
+}
+
+void ContentStore::make_room() {
+  find_leftovers();
+  std::vector<Gone> gone;
+  {
+    std::lock_guard lock(mutex_);
+    uint64_t used = 0;
+    while (const auto* next = index_.next_unpinned(used)) {
+      used = next->second.used;
+      evict(next->first, next->second, gone);
+    }
   }
   remove(gone);
 }

@@ -71,10 +71,13 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
             bool may_change);
   /// Whether more is here now than may be, of which some may go: trim() is due. No disk.
   bool unpin(const std::string& owner);
+  std::vector<Digest> pinned_by(const std::string& owner) const;  // no disk
   /// An attempt has made these, or found them made. No disk.
   void note_made(const std::vector<Content>& contents);
   /// Lets go of what is beyond the limit and may go.
   void trim();
+  /// Lets go of all that may go: somebody else has no room on the disk.
+  void make_room();
   /// What is fetched to be linked to another place, and then is no object any more, is counted: the
   /// same may be fetched for several. The last one's was_placed() removes the object.
   void will_place(const Digest& digest);

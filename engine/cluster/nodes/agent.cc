@@ -57,8 +57,10 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
   agent->set_aside_runs();
   agent->options_.store->on_gone(
       [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
-  auto worker = make(
-      [self = agent.get()](std::vector<Report> reports) { self->on_reports(std::move(reports)); });
+  auto worker = make([self = agent.get()](std::vector<Report> reports) {
+    self->look_after(reports);
+    self->on_reports(std::move(reports));
+  });
   FLOW_TRY(worker);
   agent->worker_ = std::move(*worker);
   return agent;

@@ -65,6 +65,22 @@ void Agent::unplace(const std::vector<StagedPtr>& all) {
   }
 }
 
+// What it was given may be damaged on the disk, of which nobody else is told, as nothing is synced;
+// or the disk may be full.
+void Agent::look_after(const std::vector<Report>& reports) {
+  for (const Report& report : reports) {
+    bool is_staging = report.kind == Report::Kind::finished &&
+                      report.outcome == Report::Outcome::failed &&
+                      report.failure.cause == core::Cause::staging;
+    if (!is_staging) continue;
+    auto given = options_.store->pinned_by(owner_of(report.rank_id()));
+    jobs_.post([store = options_.store, given] {
+      for (const Digest& digest : given) store->drop_if_damaged(digest);
+      store->make_room();
+    });
+  }
+}
+
 bool Agent::runs_any_of(const core::RunId& run) const {
   auto first = attempts_.lower_bound({{run, 0, 0, 0}, 0});
   return first != attempts_.end() && first->first.attempt.run == run;
