@@ -1,4 +1,6 @@
 // Threads for what takes time, and what runs on them in its order.
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -26,12 +28,13 @@ TEST_CASE("a strand runs its jobs in their order, one at a time, whoever posts t
 }
 
 TEST_CASE("a strand that never ends keeps no other job from a thread") {
-  Jobs jobs(2);
   std::atomic<bool> is_over{false};
-  auto endless = std::make_shared<Strand>(jobs);
+  std::shared_ptr<Strand> endless;
   std::function<void()> again = [&] {
     if (!is_over) endless->post(again);
   };
+  Jobs jobs(2);  // which ends first: until then one may run
+  endless = std::make_shared<Strand>(jobs);
   endless->post(again);
   for (int i = 0; i < 100; i++) {
     std::promise<void> first, second;
@@ -76,10 +79,19 @@ TEST_CASE("jobs may end while a post of one that has run returns") {
 TEST_CASE("without threads jobs wait until they are run, those that they post too") {
   Jobs jobs(0);
   int count = 0;
-  jobs.post([&] { jobs.post_as_last([&] { count++; }); });
+  jobs.post([&] { jobs.post([&] { count++; }); });
+  auto strand = std::make_shared<Strand>(jobs);
+  for (int i = 0; i < 2; i++) strand->post([&] { count += 10; });
   CHECK(count == 0);
   jobs.run_waiting();
-  CHECK(count == 1);
+  CHECK(count == 21);
+}
+
+TEST_CASE("a job's thread takes the processor from none that computes") {
+  Jobs jobs(1);
+  std::promise<int> policy;
+  jobs.post([&] { policy.set_value(::sched_getscheduler(0)); });
+  CHECK(policy.get_future().get() == SCHED_BATCH);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace flow::cluster {
 
 using Job = std::function<void()>;
 
-/// Thread-safe; it outlives whoever posts. Its destructor, on none of its threads, waits until all
-/// that was posted is done.
+/// Thread-safe. Its destructor, on none of its threads, waits until all that was posted is done;
+/// who hears of a job that has run may call it though the job's post() has not returned yet.
 class Jobs {
  public:
   /// Without a thread, for tests, jobs wait for run_waiting.
@@ -24,13 +24,14 @@ class Jobs {
 
   /// Does not block, and runs nothing.
   void post(Job job);
-  /// As the last thing that a job does: its own thread takes the next, so that none is woken, and
-  /// what goes on stays where it is in a cache.
-  void post_as_last(Job job);
   void run_waiting();
 
  private:
+  friend class Strand;
   void work();
+  /// By a job, as the last thing that it does: its thread, which is free next, takes what waits
+  /// longest, and none is woken.
+  void post_as_last(Job job);
   bool run_next(std::unique_lock<std::mutex>& lock);
 
   struct Queue {
@@ -39,7 +40,7 @@ class Jobs {
     std::deque<Job> waiting;
     bool is_over = false;
   };
-  const std::shared_ptr<Queue> queue_;
+  const std::shared_ptr<Queue> queue_;  // of each post() too, which may outlast this
   std::vector<std::thread> threads_;
 };
 
