@@ -316,6 +316,9 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure) {
     spent = ++extra->infra;
     again = spent <= policy.infra;
     if (failure.cause == Cause::lost || failure.cause == Cause::gpu_fault) extra->lost++;
+    bool is_gang = def_of(run, unit)->resources.is_gang();
+    if (failure.cause == Cause::staging && !is_gang)
+      extra->failed_on.push_back(run.units[unit].host);
   }
   if (budget == Budget::own || (budget == Budget::memory && !again)) {
     spent = ++extra->failures;

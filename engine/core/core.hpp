@@ -104,11 +104,12 @@ static_assert(sizeof(Unit) <= 160);
 struct UnitExtra {
   Failure failure;
   uint32_t failures = 0, ooms = 0, infra = 0, lost = 0;  // spent of each budget
-  std::map<std::string, std::pair<Time, bool>> waits;    // wait name -> deadline (0 none), expired
-  std::string waiting_for;                               // signal
-  std::string wait_name;                                 // the wait that waits for it
-  Time retry_at = 0;                                     // of a backoff
-  std::string url;                                       // of a ready service
+  std::vector<HostId> failed_on;  // of its attempts that failed with the cause staging; no gang's
+  std::map<std::string, std::pair<Time, bool>> waits;  // wait name -> deadline (0 none), expired
+  std::string waiting_for;                             // signal
+  std::string wait_name;                               // the wait that waits for it
+  Time retry_at = 0;                                   // of a backoff
+  std::string url;                                     // of a ready service
   UnitId computed_by = kNoNode;   // another unit of this run that has the same key
   std::vector<std::string> gpus;  // UUIDs of what its newest attempt was given
   // Of a gang's newest attempt. Rank 0 is where the unit says.
@@ -147,6 +148,7 @@ struct ReadyClass {
   UnitId limited_map = kNoNode;
   bool is_home = false;               // runs on the engine's own machine only
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each asks for the above
+  std::vector<HostId> failed_on;      // of no gang: as UnitExtra has it
   bool is_gang() const { return ranks_max > 1; }
   auto operator<=>(const ReadyClass&) const = default;
 };
@@ -334,6 +336,9 @@ ReadyClass held_by(const State& state, const Run& run, UnitId unit);
 /// for a rank. The scheduler proposes and admit accepts by the same rules.
 bool may_start(const State& state, const Run& run, const ReadyClass& needs,
                int32_t run_cpus_used_milli, uint32_t map_running);
+/// Two attempts failed there with the cause staging, and there is another host that it fits, though
+/// that may have no room now.
+bool is_given_up(const State& state, HostId at, const ReadyClass& needs);
 bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us);
 /// How long an attempt of the unit is expected to take where it is known to be short and asks for

@@ -67,8 +67,12 @@ std::optional<HostId> place_for(const State& state, const std::string& name) {
 bool is_named_by_unit(const State& state, HostId host) {
   return std::any_of(state.runs.begin(), state.runs.end(), [host](const auto& entry) {
     const std::vector<Unit>& units = entry.second.units;
-    return std::any_of(units.begin(), units.end(),
-                       [host](const Unit& unit) { return is_on(unit, host); });
+    return std::any_of(units.begin(), units.end(), [host](const Unit& unit) {
+      auto is_it = [host](HostId other) { return other == host; };
+      bool failed_there = unit.extra && std::any_of(unit.extra->failed_on.begin(),
+                                                    unit.extra->failed_on.end(), is_it);
+      return failed_there || is_on(unit, host);
+    });
   });
 }
 

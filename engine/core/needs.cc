@@ -104,6 +104,8 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
   needs.where = def.resources.where;
   needs.named = def.resources.named;
   needs.limited_map = limited_map_of(run, unit);
+  const Unit& u = run.units[unit];
+  if (u.extra && !needs.is_home && !needs.is_gang()) needs.failed_on = u.extra->failed_on;
   return needs;
 }
 
@@ -171,10 +173,27 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
          run_cpus_milli <= int64_t{run.jobs} * 1000;
 }
 
+bool is_given_up(const State& state, HostId at, const ReadyClass& needs) {
+  constexpr auto kTries = 2;
+  auto is_tried = [&](HostId host) {
+    return std::count(needs.failed_on.begin(), needs.failed_on.end(), host) >= kTries;
+  };
+  if (!is_tried(at)) return false;
+  ReadyClass anywhere = needs;
+  anywhere.failed_on.clear();
+  for (size_t i = 0; i < state.hosts.size(); i++) {
+    auto other = static_cast<HostId>(i);
+    if (!is_tried(other) && fits(state, other, empty_room(state.hosts[i].info), anywhere, 0))
+      return true;
+  }
+  return false;
+}
+
 bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us) {
   const Host& host = state.hosts[at];
   if (!host.takes_attempts() || (needs.is_home && at != 0)) return false;
+  if (!needs.failed_on.empty() && is_given_up(state, at, needs)) return false;
   if (needs.memory_bytes > room.memory_free_bytes) return false;
   if (!suits_where(needs.where, host.info.labels)) return false;
   if (!covers(room.named, needs.named)) return false;

@@ -53,6 +53,8 @@ class Look {
     if (host_.is_awaited) return {"away", "nothing is heard of it"};
     if (host_.is_draining)
       return {"draining", "that worker is about to leave, and takes nothing new"};
+    if (is_given_up(state_, at_, needs_))
+      return {"staging", "its attempts failed there, and another machine that it fits is awaited"};
     if (!suits_where(needs_.where, host_.info.labels)) return {"where", why_not_where()};
     for (const auto& [name, asked] : needs_.named)
       if (asked > amount_of(left_.named, name)) return named(name, asked);

@@ -36,7 +36,7 @@ class Names {
 
 struct Binding {
   std::string constraint;  // "cpus", "memory", "gpus", "where", the name of a resource, "draining",
-                           // "away", or "" where nothing keeps it from the host
+                           // "away", "staging", or "" where nothing keeps it from the host
   std::string why;         // as a clause, with who holds it
 };
 

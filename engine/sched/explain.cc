@@ -100,6 +100,7 @@ std::string lack_of(const std::string& constraint) {
   if (constraint == "gpus") return "too few GPUs that will do";
   if (constraint == "where") return "other labels";
   if (constraint == "draining") return "about to leave";
+  if (constraint == "staging") return "attempts that failed there";
   return "too little `" + constraint + "`";
 }
 

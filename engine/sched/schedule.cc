@@ -22,12 +22,13 @@ constexpr size_t kBlockedMax = 64;
 /// Units behind one whose inputs lie elsewhere, or that would end too late, that may go before it.
 constexpr size_t kAheadMax = 32;
 
-/// Which host a unit goes to, of those that it fits on: the least of these. A free slot comes
-/// before one that will be free; who needs no GPU, and nothing by name, leaves those that have
-/// some to others, and who needs GPUs goes where NVLink joins as many, then where the fewest are
-/// free; then where most of the inputs lie; the engine's own machine has them all; then the
-/// fullest, so that a wide unit still finds room.
+/// Which host a unit goes to, of those that it fits on: the least of these. One on which no attempt
+/// of it failed comes first; a free slot comes before one that will be free; who needs no GPU, and
+/// nothing by name, leaves those that have some to others, and who needs GPUs goes where NVLink
+/// joins as many, then where the fewest are free; then where most of the inputs lie; the engine's
+/// own machine has them all; then the fullest, so that a wide unit still finds room.
 struct Price {
+  bool failed_there;  // for want of something there
   bool waits_for_slot, blocks_others;
   bool is_split;  // NVLink joins no such GPUs there
   size_t gpus_left;
@@ -213,7 +214,9 @@ class Plans {
   Price price_of(size_t host, const ReadyClass& needs) const {
     const Room& room = rooms_[host];
     bool needs_gpu = needs.gpu.milli > 0;
-    return {needs.cpus_milli > room.cpus_free_milli,
+    const auto& failed_on = needs.failed_on;
+    return {std::find(failed_on.begin(), failed_on.end(), host) != failed_on.end(),
+            needs.cpus_milli > room.cpus_free_milli,
             (!needs_gpu && !room.gpus.empty()) || (needs.named.empty() && !room.named.empty()),
             needs_gpu && !has_island_for(state_.hosts[host].info.gpus, room, needs.gpu),
             needs_gpu ? free_whole(room) : 0,

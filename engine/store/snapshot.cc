@@ -125,6 +125,7 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
   m.set_share_memory_bytes(e.share.memory_bytes);
   m.set_is_growing(e.is_growing);
   m.set_grew_from(e.grew_from);
+  for (core::HostId host : e.failed_on) m.add_failed_on(host);
 }
 
 bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
@@ -144,6 +145,7 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
   e.share = {m.share_cpus_milli(), m.share_memory_bytes()};
   e.is_growing = m.is_growing();
   e.grew_from = m.grew_from();
+  e.failed_on.assign(m.failed_on().begin(), m.failed_on().end());
   return get_ranks(m.others(), e.others) && e.share.cpus_milli >= 0 && e.share.memory_bytes >= 0;
 }
 

@@ -29,6 +29,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
     }
     out << " share " << e.share.cpus_milli << ' ' << e.share.memory_bytes
         << (e.is_growing ? " growing" : "") << " grew from " << e.grew_from;
+    for (HostId host : e.failed_on) out << " failed on " << host;
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }
