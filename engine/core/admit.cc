@@ -175,11 +175,17 @@ struct Door {
     const Run* run = find_run(state, e.run);
     if (run == nullptr) return false;
     bool at_rest = is_final(run->status) || run->status == RunStatus::interrupted;
+    auto may_be_lost = [&](UnitId unit) {
+      return unit < run->units.size() && !run->units[unit].dropped &&
+             run->units[unit].status == UnitStatus::succeeded &&
+             run->node(run->units[unit].node).kind != NodeKind::when && !is_service(*run, unit);
+    };
+    if (!std::all_of(e.lost.begin(), e.lost.end(), may_be_lost)) return false;
     if (!e.has_unit) {
       bool stopping = run->stopping && !run->cancelling && !run->ending;
       return stopping || (at_rest && run->status != RunStatus::succeeded);
     }
-    if (!at_rest || e.unit >= run->units.size()) return false;
+    if (!at_rest || !e.lost.empty() || e.unit >= run->units.size()) return false;
     const Unit& u = run->units[e.unit];
     return !u.dropped && is_final(u.status) && run->node(u.node).kind != NodeKind::when &&
            !is_service(*run, e.unit);

@@ -20,6 +20,8 @@ void Machine::on(const RetryRequested& event) {
   if (event.has_unit) {
     run_anew(r, event.unit);
   } else {
+    for (UnitId unit : event.lost)
+      if (!r.units[unit].dropped) run_anew(r, unit);
     for (UnitId unit = 0; unit < r.units.size(); unit++) {
       const Unit& u = r.units[unit];
       if (u.dropped || !ended_by_failure(u)) continue;

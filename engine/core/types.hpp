@@ -191,6 +191,8 @@ struct RetryRequested {
   RunId run;
   bool has_unit = false;
   UnitId unit = 0;
+  std::vector<UnitId>
+      lost{};  // without `unit`: of these the result is gone, and they run again too
 };
 struct RunDeleted {
   RunId run;

@@ -296,6 +296,15 @@ class Driver {
   Result<std::string> content(const Digest& digest);
   std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
+  // lost.cc
+  /// That the content which the bytes of a value name is in the state, as far as sizes tell.
+  bool holds_content_of(std::string_view bytes);
+  bool holds_result_of(const CacheEntry& entry);
+  /// Of a run that is taken up again, which may be folded: reads what those took that failed for
+  /// want of something, and removes what is damaged. Not in a turn.
+  void drop_damaged(const RunId& id, const std::optional<core::State>& folded);
+  /// The units whose results those took, of which the state does not hold all any more.
+  std::vector<core::UnitId> lost_results(const core::Run& run);
   RunMeta* meta(const RunId& run);
 
   // perform.cc, orders.cc, watchers.cc: in a turn. reports.cc: on the threads that report

@@ -168,7 +168,7 @@ PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_u
       const TaskDef& def = *Resolver::def_of(run, q->unit);
       auto entry = def.cache && def.kind != TaskKind::service ? cached(*key) : std::nullopt;
       bool hit = entry && may_hit_cache(run, q->unit, *entry) && !entry->has_fragment &&
-                 blobs_.has(entry->result);
+                 blobs_.has(entry->result) && holds_result_of(*entry);
       if (!hit) {
         bool listed = entry && entry->has_fragment && may_hit_cache(run, q->unit, *entry);
         verdicts[q->unit] =

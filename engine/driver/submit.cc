@@ -155,11 +155,13 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   auto folded = folded_run(id);
   FLOW_TRY(folded);
   std::optional<core::State> old = std::move(*folded);
+  if (task.empty()) drop_damaged(id, old);
   std::string problem;
   auto latch = std::make_shared<Latch>();
   Input load;
   load.has_event = false;
   core::UnitId unit = kNoNode;
+  std::vector<core::UnitId> lost;
   bool was_over = false;
   load.control = [&, this](Batch& batch, core::State& state) {
     if (!old && !state.runs.contains(id)) {  // it ended meanwhile
@@ -199,6 +201,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
         return;
       }
     }
+    if (task.empty()) lost = lost_results(run->second);
     metas_.insert_or_assign(id, std::move(meta));
   };
   load.done = [latch](bool ok) { latch->open(ok); };
@@ -210,6 +213,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   event.run = id;
   event.has_unit = unit != kNoNode;
   event.unit = event.has_unit ? unit : 0;
+  event.lost = std::move(lost);
   std::vector<std::pair<std::string, std::string>> kv;
   if (!request.empty()) kv.emplace_back(request_key(request), id);
   auto admitted = post_and_wait(event, {}, std::move(kv));

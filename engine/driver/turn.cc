@@ -158,6 +158,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.has_wait = event.waited || (unit.extra && !unit.extra->waits.empty());
   if (is_short) entry.value = bytes->second;
   entry.is_file = bytes != staged.end() && bytes->second.size() > kInlineBlobMax;
+  entry.has_content = bytes != staged.end() && holds_tag(bytes->second);
   pending_.batch.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
   pending_.cached[unit.key] = std::move(entry);
 }
@@ -224,7 +225,7 @@ Result<std::string> Driver::content(const Digest& digest) {
   auto bytes = blobs_.get(digest);
   if (!bytes.ok() && blobs_.drop_if_damaged(digest)) {
     return environment_error(bytes.error().message +
-                             ". It was removed: the next run computes it again");
+                             ". It was removed: `flow resume`, or the next run, computes it again");
   }
   return bytes;
 }
@@ -309,10 +310,8 @@ void Driver::answer_inputs(core::Time now) {
         event.fragment = fragment(each.entry->fragment);
       }
       // Where its content is gone it is computed again.
-      bool is_lost = each.entry->has_fragment
-                         ? event.fragment == nullptr
-                         : each.entry->is_file && !blobs_.has(each.entry->result);
-      event.hit = !is_lost;
+      event.hit =
+          each.entry->has_fragment ? event.fragment != nullptr : holds_result_of(*each.entry);
       if (event.hit && !each.entry->value.empty() &&
           core::has_data_takers(found->second, each.unit))
         resolver_.remember(each.entry->result, each.entry->value);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,6 +34,14 @@ bool Blobs::has(const Digest& digest) const {
   auto row = store_.get(Family::blobs, digest.view());
   if (row.ok() && row->has_value()) return true;
   return ::access(path_of(digest).c_str(), R_OK) == 0;
+}
+
+bool Blobs::has(const Digest& digest, uint64_t size) const {
+  struct stat info {};
+  if (::stat(path_of(digest).c_str(), &info) == 0)
+    return static_cast<uint64_t>(info.st_size) == size;
+  auto row = store_.get(Family::blobs, digest.view());
+  return row.ok() && row->has_value();
 }
 
 Error Blobs::unwritten(const Error& error) const {

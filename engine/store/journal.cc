@@ -157,6 +157,7 @@ struct Writer {
   const std::string& operator()(const core::RetryRequested& e) {
     m.set_flag(e.has_unit);
     m.set_unit(e.unit);
+    for (core::UnitId unit : e.lost) m.add_lost(unit);
     return plain(journal::RETRY_REQUESTED, e.run);
   }
   const std::string& operator()(const core::RunDeleted& e) {
@@ -321,6 +322,7 @@ bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
 
 /// The first that knew what the record tells.
 uint32_t schema_of(const journal::Record& m) {
+  if (m.lost_size() > 0) return kLostSchema;
   bool is_of_fault = m.type() == journal::GPU_FAILED || has_failed(m.machine_gpus()) ||
                      m.failure().cause() == static_cast<uint32_t>(core::Cause::gpu_fault);
   if (is_of_fault) return kGpuFaultSchema;
@@ -506,7 +508,8 @@ class RecordReader {
         record.event = core::ServeEnded{run};
         return true;
       case journal::RETRY_REQUESTED:
-        record.event = core::RetryRequested{run, m.flag(), m.unit()};
+        record.event =
+            core::RetryRequested{run, m.flag(), m.unit(), {m.lost().begin(), m.lost().end()}};
         return true;
       case journal::RUN_DELETED:
         record.event = core::RunDeleted{run};

@@ -84,6 +84,7 @@ std::string encode_cache_entry(const CacheEntry& e) {
   m.set_run(e.run);
   m.set_has_wait(e.has_wait);
   m.set_is_file(e.is_file);
+  m.set_has_content(e.has_content);
   m.set_value(e.value);
   return m.SerializeAsString();
 }
@@ -98,6 +99,7 @@ Result<CacheEntry> decode_cache_entry(std::string_view bytes) {
   e.run = m.run();
   e.has_wait = m.has_wait();
   e.is_file = m.is_file();
+  e.has_content = m.has_content();
   e.value = m.value();
   return e;
 }

@@ -25,11 +25,12 @@ struct RunRow {
 struct CacheEntry {
   Digest result;
   bool has_fragment = false;
-  Digest fragment;        // a dynamic task's list of calls
-  std::string run;        // that made it
-  bool has_wait = false;  // the attempt called ctx:wait
-  bool is_file = false;   // the result is a file under objects/: somebody may have removed it
-  std::string value;      // the result itself, where it is short: a hit needs no second look-up
+  Digest fragment;           // a dynamic task's list of calls
+  std::string run;           // that made it
+  bool has_wait = false;     // the attempt called ctx:wait
+  bool is_file = false;      // the result is a file under objects/: somebody may have removed it
+  bool has_content = false;  // the result names other content, tensors or files: the same
+  std::string value;         // the result itself, where it is short: a hit needs no second look-up
 };
 
 struct LogRow {

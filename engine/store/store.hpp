@@ -67,6 +67,8 @@ class Blobs {
   Result<Digest> put_file(const std::string& path, bool may_move);  // always a file under objects/
   Result<std::string> get(const Digest& digest) const;              // verified against the digest
   bool has(const Digest& digest) const;
+  /// No file of another size counts.
+  bool has(const Digest& digest, uint64_t size) const;
   /// Removes a file under objects/ that is not what its name says; true where it did.
   bool drop_if_damaged(const Digest& digest);
   std::string path_of(const Digest& digest) const;  // objects/ab/cdef…, whether it exists or not

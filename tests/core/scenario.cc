@@ -384,7 +384,12 @@ bool Scenario::parse(const Words& words, Event& event) {
   } else if (verb == "endserve") {
     event = ServeEnded{run_};
   } else if (verb == "retry") {
-    event = RetryRequested{run_, words.size() > 1, words.size() > 1 ? named : 0};
+    RetryRequested e{run_, false, 0};
+    std::vector<std::string> lost = split(option(words, "lost"), ',');
+    for (const std::string& name : lost) e.lost.push_back(unit(name));
+    e.has_unit = words.size() > 1 && lost.empty();
+    if (e.has_unit) e.unit = named;
+    event = e;
   } else if (verb == "delete") {
     event = RunDeleted{run_};
   } else {

@@ -126,6 +126,8 @@ class Damage(place.Place):
                 else:
                     self.assertIn(digest, done.err, done)
                     self.assertNotIn(self.tasks()["sum"]["status"], ["succeeded"])
+                    self.good("resume")
+                    self.assertEqual(self.show()["result"], RESULT)
                 # A new run computes what is lost; it does not take what is damaged.
                 again = self.flow("run", ".", "--fresh", "--param", "gate=" + self.path("gate"))
                 self.exits(0, again)
@@ -161,6 +163,43 @@ class Damage(place.Place):
                 self.exits(0, done)
                 wanted = result if name == "one" else result + 1
                 self.assertEqual(self.show()["result"], wanted)
+
+    def test_content_that_is_gone_is_computed_again_by_the_next_run_and_by_resume(self):
+        """Tensors and files within results, of a task, a map and a dynamic task."""
+        script = r'''
+local flow = require "flow"
+local make = flow.task("make", function(ctx, n) return { x = flow.zeros(100, 1000) + n } end)
+local all = flow.dynamic("all", function(ctx) return { make(8), make(9) } end)
+local file = flow.shell("file", { outputs = { f = "f" }, command = "head -c 200000 /dev/zero > {outputs.f}" })
+local size = flow.shell("size", { args = { "f" }, command = "wc -c < {f}; : SALT" })
+local sum = flow.task("sum", { retries = { infra = 0 } }, function(ctx, one, list, more)
+  local total = SALT + one.x:sum()
+  for _, each in ipairs(list) do total = total + each.x:sum() end
+  for _, each in ipairs(more) do total = total + each.x:sum() end
+  return total
+end)
+return flow.pipeline("gone", {}, function()
+  return { sum(make(1), flow.map(make, { 2, 3 }), all()), size(file().f).stdout }
+end)
+'''
+        wanted = (1 + 2 + 3 + 8 + 9) * 100000
+        self.write("gone.lua", script.replace("SALT", "0"))
+        self.good("run", "gone.lua")
+        self.keep()
+        harms = {"flipped": lambda path: flip(path, 1000), "cut": lambda path: (path.chmod(0o600), os.truncate(path, 10)),
+                 "gone": os.unlink}
+        for salt, (name, harm) in enumerate(harms.items(), 1):
+            with self.subTest(name):
+                self.bring_back()
+                self.write("gone.lua", script.replace("SALT", str(salt)))
+                for path in [p for p in pathlib.Path(self.state, "objects").rglob("*") if p.is_file()]:
+                    harm(path)
+                done = self.flow("run", "gone.lua")
+                if name == "flipped":  # which is seen when it is read
+                    self.exits(1, done, "damaged")
+                    done = self.flow("resume")
+                self.exits(0, done)
+                self.assertEqual(self.show()["result"], [wanted + salt, "200000\n"])
 
     def test_a_damaged_file_is_not_given_out(self):
         self.write("file.lua", 'local flow = require "flow"\n'

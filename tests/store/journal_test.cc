@@ -134,6 +134,10 @@ std::vector<core::Record> of_failed_gpus() {
           {3, 1002, core::AttemptFailed{{"run-1", 1, 2, 3 << 16}, failure}}};
 }
 
+std::vector<core::Record> of_lost_results() {
+  return {{1, 1000, core::RetryRequested{"run-1", false, 0, {2, 7}}}};
+}
+
 std::vector<core::Record> of_growing_gangs() {
   return {{1, 1000, core::GrowthRequested{{"run-1", 1, 2, 3 << 16}, 3}}};
 }
@@ -544,4 +548,14 @@ TEST_CASE("recovery stops at a gap and names it") {
   auto state = recover(*store, blobs);
   REQUIRE_FALSE(state.ok());
   CHECK_THAT(state.error().message, Catch::Contains("no record 2"));
+}
+
+TEST_CASE("bytes of version 11, of results that are gone, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("11", of_lost_results(), sources);
+  const auto& retry = std::get<core::RetryRequested>(back.at(0).event);
+  CHECK(retry.run == "run-1");
+  CHECK_FALSE(retry.has_unit);
+  CHECK(retry.lost == std::vector<core::UnitId>{2, 7});
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0b"));  // schema 11
 }

@@ -147,11 +147,15 @@ Result<std::vector<Needed>> needed_content(const Report& report) {
   return all.take();
 }
 
-std::vector<Content> contents_in(const Value& value) {
+std::vector<Needed> needed_in(const Value& value) {
   Collector all({});
   (void)all.add(value);
+  return all.take();
+}
+
+std::vector<Content> contents_in(const Value& value) {
   std::vector<Content> contents;
-  for (Needed& each : all.take()) contents.push_back(each.content);
+  for (Needed& each : needed_in(value)) contents.push_back(each.content);
   return contents;
 }
 

@@ -22,6 +22,7 @@ std::vector<Needed> needed_content(const AttemptOrder& order);
 Result<std::vector<Needed>> needed_content(const Report& report);
 
 /// What tensors and files in a value are, each once, without those whose shape can't be.
+std::vector<Needed> needed_in(const Value& value);
 std::vector<Content> contents_in(const Value& value);
 
 /// The same arguments for a machine that has not what is read in place here: by content alone.
