@@ -13,7 +13,7 @@ namespace flow::cli {
 
 namespace {
 
-constexpr int64_t kDrainMs = 30'000;
+constexpr int64_t kDrainMs = 30'000, kAloneMsMin = 1'000;
 
 struct WorkerArguments {
   std::string join, secret_file, name, dir, memory, content_max, drain, head_timeout;
@@ -113,6 +113,9 @@ int work(const Session& session, const WorkerArguments& arguments) {
   if (!arguments.drain.empty()) drain_ms = parse_duration("--drain", arguments.drain);
   if (!arguments.head_timeout.empty())
     alone_max_ms = parse_duration("--head-timeout", arguments.head_timeout);
+  if (alone_max_ms < kAloneMsMin)
+    fail("--head-timeout is " + format_duration(kAloneMsMin) + " or more, not `" +
+         arguments.head_timeout + "`: a worker needs time to find its head.");
   WorkerNode node(options);
   while (!wait.wait_for(1, kLookMs)) {
     if (node.without_head_ms() < alone_max_ms) continue;

@@ -106,6 +106,8 @@ class Driver {
   /// Takes an unfinished or failed run up again, or with `task` runs that one anew. Blocks until
   /// committed.
   Status revive(RunMeta meta, const std::string& task);
+  /// Blocks while a run of this engine is being interrupted.
+  Status await_interrupted(const RunId& id);
   /// Posts an event and blocks until it is committed or refused (false).
   Result<bool> post_and_wait(core::Event event,
                              std::vector<std::pair<Digest, std::string>> blobs = {},

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
@@ -147,9 +149,27 @@ void rename_hosts(core::Run& run, const std::vector<core::Host>& old,
 
 }  // namespace
 
+Status Driver::await_interrupted(const RunId& id) {
+  constexpr auto kLook = std::chrono::milliseconds(50);
+  while (true) {
+    bool is_stopping = false;
+    inspect([&](const core::State& state, Resolver&) {
+      auto run = state.runs.find(id);
+      if (run == state.runs.end() || !metas_.contains(id)) return;
+      const core::Run& r = run->second;
+      bool is_over = core::is_final(r.status) || r.status == core::RunStatus::interrupted;
+      is_stopping = !is_over && r.stopping && !r.cancelling && !r.ending;
+    });
+    if (auto error = stopped_by()) return *error;
+    if (!is_stopping) return {};
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
 Status Driver::revive(RunMeta meta, const std::string& task) {
   RunId id = meta.row.id;
   std::string request = meta.request;
+  FLOW_TRY(await_interrupted(id));
   // A folded run comes back into the state first; the snapshot that this turn commits makes it
   // durable.
   auto folded = folded_run(id);

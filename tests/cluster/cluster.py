@@ -132,6 +132,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.kill(self.head_process)
         done = self.exits(0, self.end(worker))
         self.assertIn("--head-timeout", done.out)
+        self.exits(2, self.end(self.worker("b", "--head-timeout", "0s")), "--head-timeout is 1.0s or more, not `0s`")
 
     def telling_head(self, *words):
         """What it prints goes to the file `told`."""

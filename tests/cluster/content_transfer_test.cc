@@ -332,7 +332,7 @@ TEST_CASE("what has no room is refused, and what is pinned stays") {
           c = story.at_head(random_bytes_of(2 * kMib, 3)),
           large = story.at_head(random_bytes_of(5 * kMib));
   story.connect();
-  CHECK_THAT(error_of(story.worker().fetch(large)), Contains("has no room in"));
+  CHECK_THAT(error_of(story.worker().fetch(large)), Contains("may hold: 4194304 (--content-max)"));
   story.store->pin("attempt 1", {a.digest});
   for (const Content& each : {a, b, c}) CHECK(error_of(story.worker().fetch(each)).empty());
   CHECK(story.store->has(a));

@@ -134,6 +134,20 @@ class Writers(place.Place):
         self.open("gate1")
         self.exits(0, self.end(writer))
 
+    def test_resume_waits_for_a_run_that_is_being_interrupted(self):
+        writer = self.begin("alpha", "gate1")
+        client = self.begin("beta", "gate2", "--grace", "4s")
+        self.kill(client)
+        time.sleep(1)
+        self.assertEqual(self.show("beta")["status"], "running")
+        resumed = self.start("resume", "beta", TOKEN="token-beta")
+        self.until("it runs again", lambda: self.tasks("beta")["hold"]["attempts"] == 2)
+        self.open("gate2")
+        self.exits(0, self.end(resumed))
+        self.assertEqual(self.show("beta")["result"], self.result("beta"))
+        self.open("gate1")
+        self.exits(0, self.end(writer))
+
     def test_ctrl_c_of_the_writer_leaves_its_clients_runs(self):
         writer = self.begin("alpha", "gate1", "--grace", "0s")
         client = self.begin("beta", "gate2")

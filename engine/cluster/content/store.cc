@@ -373,6 +373,10 @@ Status ContentStore::reserve(uint64_t size) {
   remove(gone);
   if (has_room) return {};
   std::lock_guard lock(mutex_);
+  if (size > bytes_max_)
+    return environment_error(
+        fmt::format("content of {} bytes is more than `{}` may hold: {} (--content-max)", size,
+                    dir_, bytes_max_));
   return environment_error(fmt::format(
       "content of {} bytes has no room in `{}`: of its {} bytes {} are of attempts that run, or "
       "wait for the head, and {} are on their way",

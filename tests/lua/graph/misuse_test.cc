@@ -153,11 +153,11 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
       {"{ timeout = '10' }", "pipeline.lua:2: task `t`: the option `timeout`: `10` is no duration"},
       {"{ gpus = 1.5 }", "pipeline.lua:2: task `t`: the option `gpus` is a whole number of GPUs"},
       {"{ ranks = { min = 3, max = 2 } }",
-       "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = } with min not above"},
+       "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = }, and its min, 3, is "
+       "above its max, 2"},
       {"{ ranks = { min = 1 } }",
        "pipeline.lua:2: task `t`: the option `ranks` is { min =, max = }, of which min alone may "
-       "be "
-       "left out, not"},
+       "be left out"},
       {"{ ranks = 100000 }",
        "pipeline.lua:2: task `t`: the option `ranks` is a whole number of 1..4096, or { min =, max "
        "= }, not `100000`"},
