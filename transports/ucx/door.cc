@@ -290,13 +290,10 @@ bool Doors::let_in() {
 void Doors::let_in(uint64_t id) {
   auto found = visits_.find(id);
   if (found == visits_.end()) return;
+  auto request = listeners_.take(*found->second->awaited);
+  if (!request.ok()) return over(id, request.error());
   std::shared_ptr<Visit> visit = std::move(found->second);
   visits_.erase(found);  // whoever is told may close the door
-  auto request = listeners_.take(*visit->awaited);
-  if (!request.ok()) {
-    visits_.emplace(id, std::move(visit));
-    return over(id, request.error());
-  }
   auto channel = std::make_shared<Channel>(net_, socket_text(visit->peer.storage));
   net_.add(channel);
   auto handler = visit->door->accept(make_link(net_.shared_from_this(), channel));

@@ -51,15 +51,8 @@ Result<std::unique_ptr<Awaited>> Listeners::open(SocketAddress at, const Ip& pee
     return environment_error(fmt::format("UCX cannot listen for it at {}: {}",
                                          socket_text(at.storage), net_.ucx.text(status)));
   }
-  ucp_listener_attr_t attributes{};
-  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  status = net_.ucx.ucp_listener_query(awaited->listener, &attributes);
   awaited->at = at;
-  if (status == UCS_OK) awaited->at.storage = attributes.sockaddr;
-  Status heard = status == UCS_OK
-                     ? find_socket(*awaited)
-                     : environment_error(fmt::format("UCX does not say where it listens: {}",
-                                                     net_.ucx.text(status)));
+  Status heard = find_socket(*awaited);
   if (heard.ok()) heard = hear_only(awaited->socket, {peer});
   if (heard.ok()) return awaited;
   close(std::move(awaited));
@@ -67,6 +60,13 @@ Result<std::unique_ptr<Awaited>> Listeners::open(SocketAddress at, const Ip& pee
 }
 
 Status Listeners::find_socket(Awaited& awaited) {
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  ucs_status_t status = net_.ucx.ucp_listener_query(awaited.listener, &attributes);
+  if (status != UCS_OK)
+    return environment_error(
+        fmt::format("UCX does not say where it listens: {}", net_.ucx.text(status)));
+  awaited.at.storage = attributes.sockaddr;
   auto sockets = listening_sockets();
   if (!sockets.ok()) return sockets.error();
   for (int socket : *sockets) {
