@@ -58,6 +58,7 @@ NewObject::~NewObject() {
 
 Status NewObject::keep_as(const Digest& digest) {
   failpoint("blob-after-write");
+  if (::fchmod(descriptor_, 0400) != 0) return failed("write", path_);
   if (::fsync(descriptor_) != 0) return failed("sync", path_);
   failpoint("blob-after-sync");
   std::string target = object_path(dir_, digest);
@@ -67,11 +68,11 @@ Status NewObject::keep_as(const Digest& digest) {
 }
 
 Status NewObject::keep_unsynced_as(const Digest& digest) {
+  if (::fchmod(descriptor_, 0400) != 0) return failed("write", path_);
   return name_it(object_path(dir_, digest));
 }
 
 Status NewObject::name_it(const std::string& target) {
-  if (::fchmod(descriptor_, 0400) != 0) return failed("write", path_);
   FLOW_TRY(make_dirs(std::filesystem::path(target).parent_path().string()));
   if (::rename(path_.c_str(), target.c_str()) != 0) return failed("write", target);
   is_kept_ = true;

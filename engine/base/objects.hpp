@@ -1,5 +1,5 @@
-// Large content as files: DIR/objects/ab/cdef… by digest, read-only, and there whole and durable or
-// not at all.
+// Large content as files: DIR/objects/ab/cdef… by digest, read-only. In a state it is there whole
+// and durable or not at all.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,8 +16,9 @@ namespace flow {
 
 /// Whether it exists or not.
 std::string object_path(const std::string& dir, const Digest& digest);
-/// Content that is there is stored again: its name is synced, which whoever wrote it may not have
-/// come to, and it counts as new, so that what collects garbage leaves it alone for a while.
+/// Content that is there, in a state, is stored again: its name is synced, which whoever wrote and
+/// synced it may not have come to, and it counts as new, so that what collects garbage leaves it
+/// alone for a while.
 Status renew_object(const std::string& path);
 
 /// Content that is being written: a file that is removed again unless it is kept. One thread.

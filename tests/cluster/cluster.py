@@ -162,6 +162,14 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.until_told("worker `b` is lost")
         self.worker("c")
         self.until_told("worker `c` is up")
+        self.kill(self.workers["c"])
+        self.until_told("worker `c` is lost")
+        lines = re.findall(r"(?m)  worker `(\w)` is (up|away|lost|gone|draining)", self.read("told"))
+        news = {name: [what for of, what in lines if of == name] for name, what in lines}
+        for name, told in news.items():  # each once; how it goes may be told in steps
+            self.assertEqual(told, sorted(set(told), key=told.index), lines)
+            self.assertEqual((told[0], told[-1]), ("up", "gone" if name == "a" else "lost"), lines)
+        self.assertEqual(sorted(news), ["a", "b", "c"])
 
     def test_a_head_tells_nothing_of_what_was_so_before_and_nothing_at_all_in_json(self):
         self.telling_head()

@@ -1,8 +1,11 @@
 // A worker's folder of content: what stays, what goes, and what a crash leaves.
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/cluster/content_pair.hpp"
@@ -149,6 +152,31 @@ TEST_CASE("what a power cut has spoilt is not there for who begins anew, and com
     CHECK(store->has({digest_of(i), kPiece}));
   }
   CHECK(store->has({digest_of(2), kPiece}));
+}
+
+TEST_CASE("takes content in, as the test behind this one asks for", "[.takes_in]") {
+  const char *dir = ::getenv("FLOW_TEST_DIR"), *is_state = ::getenv("FLOW_TEST_IS_STATE");
+  REQUIRE(dir != nullptr);
+  auto store =
+      is_state != nullptr ? ContentStore::of_state(dir, nullptr) : *ContentStore::open(dir, kFour);
+  REQUIRE(take(*store, 0).ok());
+}
+
+// A failpoint, which a process looks for once, stands behind the sync.
+TEST_CASE("what a state takes in is synced, and what a worker does is not") {
+  TestFolder folder;
+  auto is_killed = [&](const std::string& settings) {
+    std::string command = "FLOW_TEST_DIR=" + folder.path + " " + settings + " exec " +
+                          std::filesystem::read_symlink("/proc/self/exe").string() +
+                          " [.takes_in] >/dev/null";
+    int status = std::system(command.c_str());
+    bool is_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    CHECK((is_well || WTERMSIG(status) == SIGKILL));
+    return !is_well;
+  };
+  CHECK_FALSE(is_killed("FLOW_FAILPOINT=blob-after-sync"));
+  CHECK_FALSE(is_killed("FLOW_TEST_IS_STATE=yes"));
+  CHECK(is_killed("FLOW_TEST_IS_STATE=yes FLOW_FAILPOINT=blob-after-sync"));
 }
 
 TEST_CASE("a checkpoint at its place that a power cut has spoilt is taken for none") {

@@ -199,7 +199,7 @@ TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offer
 TEST_CASE("what a peer asks for is read a few chunks ahead of what it has taken") {
   Alone alone;
   alone.is_told = false;
-  size_t chunk = kChunkBytes / GENERATE(as<size_t>{}, 1, 4);
+  size_t chunk = GENERATE(as<size_t>{}, kChunkBytes, kChunkBytes / 4, 700'000);
   int ahead = static_cast<int>(3 * kChunkBytes / chunk), asked = ahead + 4;
   Content content =
       put_object(alone.folder.path, random_bytes_of(chunk * static_cast<size_t>(asked)));
@@ -221,6 +221,36 @@ TEST_CASE("what a peer asks for is read a few chunks ahead of what it has taken"
   CHECK(alone.puts_only(ahead + 1));
   for (int i = 0; i < 3; i++) alone.finish_put();
   CHECK(alone.puts_only(asked));
+}
+
+TEST_CASE("what a peer may ask for at once is bounded, and what is over counts no more") {
+  constexpr int kMost = 64;
+  Alone alone;
+  alone.is_told = false;
+  Content content = put_object(alone.folder.path, random_bytes_of(kMost * kMib));
+  auto wants = [&](uint64_t id) {
+    content::Message want;
+    want.mutable_want()->set_id(id);
+    want.mutable_want()->set_digest(std::string(content.digest.view()));
+    CHECK(alone.hears(want));
+    CHECK(alone.says(id - 1).offer().id() == id);
+  };
+  auto asks = [&](uint64_t id) {
+    content::Message ready;
+    ready.mutable_ready()->set_id(id);
+    ready.mutable_ready()->set_size(static_cast<uint32_t>(kMib));
+    return alone.hears(ready);
+  };
+  wants(1);
+  for (int i = 0; i < kMost; i++) CHECK(asks(1));
+  CHECK(alone.puts_only(3));
+  content::Message done;
+  done.mutable_done()->set_id(1);
+  CHECK(alone.hears(done));
+  wants(2);
+  for (int i = 0; i < kMost - 3; i++) CHECK(asks(2));
+  CHECK(alone.puts_only(3));
+  CHECK_FALSE(asks(2));
 }
 
 TEST_CASE("100 MiB come while messages go on between the chunks") {

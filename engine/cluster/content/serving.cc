@@ -84,12 +84,17 @@ bool Serving::on_ready(const content::Ready& ready) {
                    ready.size() <= serve->source->size() - ready.offset();
   if (!is_within || asked_.size() + putting_ >= kReadiesMax) return false;
   asked_.push_back({serve, ready.tag(), ready.offset(), ready.size()});
-  read_next();
+  start_reads();
   return true;
 }
 
-void Serving::read_next() {
-  while (!asked_.empty() && bytes_putting_ < kPutBytesAtOnce) {
+void Serving::forget(const ServePtr& serve) {
+  serves_.erase(serve->id);
+  std::erase_if(asked_, [&](const Asked& asked) { return asked.serve == serve; });
+}
+
+void Serving::start_reads() {
+  while (!asked_.empty() && bytes_putting_ + asked_.front().size <= kPutBytesAtOnce) {
     Asked next = std::move(asked_.front());
     asked_.pop_front();
     putting_++;
@@ -99,11 +104,11 @@ void Serving::read_next() {
   }
 }
 
-void Serving::ended(size_t size) {
+void Serving::put_ended(size_t size) {
   std::lock_guard lock(mutex_);
   putting_--;
   bytes_putting_ -= size;
-  read_next();
+  start_reads();
 }
 
 void Serving::read(const Asked& asked) {
@@ -118,7 +123,7 @@ void Serving::read(const Asked& asked) {
     is_read = serve->source->read(chunk->offset, chunk->bytes.get(), chunk->size);
   }
   if (!is_read.ok()) {
-    ended(chunk->size);
+    put_ended(chunk->size);
     return fail(serve, is_read.error());
   }
   size_t size = chunk->size;
@@ -132,7 +137,7 @@ void Serving::read(const Asked& asked) {
 void Serving::put(const ServePtr& serve, const ChunkPtr& chunk, size_t size) {
   Region from{chunk->bytes.get(), size, false};
   line_->link->put(chunk->tag, from, [self = shared_from_this(), serve, chunk](Status status) {
-    self->ended(chunk->size);
+    self->put_ended(chunk->size);
     if (!status.ok()) return self->fail(serve, status.error());
     self->line_->bytes_out += chunk->size;
   });
@@ -142,8 +147,8 @@ bool Serving::on_done(const content::Done& done) {
   std::lock_guard lock(mutex_);
   auto found = serves_.find(done.id());
   if (found == serves_.end()) return done.id() != 0 && done.id() <= last_id_;
-  ServePtr serve = std::move(found->second);
-  serves_.erase(found);
+  ServePtr serve = found->second;
+  forget(serve);
   if (is_over_) return true;
   if (done.taken() && serve->source) {
     line_->served++;
@@ -166,7 +171,8 @@ bool Serving::is_wanted(const ServePtr& serve) {
 void Serving::fail(const ServePtr& serve, const Error& why) {
   {
     std::lock_guard lock(mutex_);
-    if (serves_.erase(serve->id) == 0) return;
+    if (!serves_.contains(serve->id)) return;
+    forget(serve);
     content::Message message;
     message.mutable_missing()->set_id(serve->id);
     message.mutable_missing()->set_why(why.message.substr(0, kPlaceBytesMax));

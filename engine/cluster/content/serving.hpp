@@ -33,10 +33,12 @@ class Serving : public std::enable_shared_from_this<Serving> {
 
   void open(const ServePtr& serve);
   void send_elsewhere(const ServePtr& serve, const Addresses& addresses);
-  void read_next();  // under the lock
+  // Under the lock:
+  void start_reads();
+  void forget(const ServePtr& serve);
   void read(const Asked& asked);
   void put(const ServePtr& serve, const ChunkPtr& chunk, size_t size);
-  void ended(size_t size);
+  void put_ended(size_t size);
   void fail(const ServePtr& serve, const Error& why);
   bool is_wanted(const ServePtr& serve);
 
