@@ -84,9 +84,10 @@ int check_rank(lua_State* L, int index, const Comm& comm, const char* method, in
   if (lua_isnoneornil(L, index) && otherwise >= 0) return otherwise;
   int exact = 0;
   lua_Integer rank = lua_tointegerx(L, index, &exact);
-  if (!exact || lua_type(L, index) != LUA_TNUMBER || rank < 0 || rank >= comm.ranks())
+  bool is_number = lua_type(L, index) == LUA_TNUMBER;
+  if (!exact || !is_number || rank < 0 || rank >= comm.ranks())
     raise(L, fmt::format("ctx.comm:{} takes a rank, 0 to {}, not {}", method, comm.ranks() - 1,
-                         exact ? std::to_string(rank) : describe(L, index)));
+                         is_number ? luaL_tolstring(L, index, nullptr) : describe(L, index)));
   return static_cast<int>(rank);
 }
 

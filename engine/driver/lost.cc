@@ -11,53 +11,52 @@ namespace flow {
 
 namespace {
 
-/// Of a unit's result, the units whose attempts came to it: a map's instances, a branch's tasks.
+/// The units whose attempts came to what others take: of a map its instances, of a branch its
+/// tasks.
 class Makers {
  public:
-  explicit Makers(const core::Run& run) : run_(run) {}
+  /// Of what those take that failed for want of something.
+  explicit Makers(const core::Run& run) : run_(run), reader_(run) {
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      const core::Unit& u = run.units[unit];
+      bool lacked_something = !u.dropped && u.status == core::UnitStatus::failed && u.extra &&
+                              u.extra->failure.cause == core::Cause::staging;
+      if (lacked_something) add_of(unit);
+    }
+  }
+  /// And of what this one takes.
+  void add_of(core::UnitId unit) {
+    std::vector<core::Edge> edges;
+    reader_.before(unit, edges);
+    for (const core::Edge& edge : edges) add(edge.from);
+    if (!run_.units[unit].expanded) return;
+    core::result_edges(run_, unit, edges);
+    for (const core::Edge& edge : edges) add(edge.from);
+  }
+
+  std::vector<core::UnitId> all;  // those that succeeded
+
+ private:
   void add(core::UnitId unit) {
-    if (run_.units[unit].dropped || !seen_.insert(unit).second) return;
+    const core::Unit& u = run_.units[unit];
+    if (u.dropped || !seen_.insert(unit).second) return;
     std::vector<core::UnitId> parts;
     if (core::is_map_unit(run_, unit)) {
-      if (run_.units[unit].expanded) parts = core::instances_of(run_, unit);
+      if (u.expanded) parts = core::instances_of(run_, unit);
     } else {
       std::vector<core::Edge> edges;
       core::result_edges(run_, unit, edges);
       for (const core::Edge& edge : edges) parts.push_back(edge.from);
     }
-    if (parts.empty()) all.push_back(unit);
     for (core::UnitId part : parts) add(part);
+    bool is_made = parts.empty() && u.status == core::UnitStatus::succeeded && !u.result.is_zero();
+    if (is_made) all.push_back(unit);
   }
 
-  std::vector<core::UnitId> all;
-
- private:
   const core::Run& run_;
+  core::EdgeReader reader_;
   std::set<core::UnitId> seen_;
 };
-
-/// Who made what those took that failed for want of something.
-std::vector<core::UnitId> makers_of_lacking(const core::Run& run) {
-  Makers makers(run);
-  core::EdgeReader reader(run);
-  std::vector<core::Edge> edges;
-  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
-    const core::Unit& u = run.units[unit];
-    bool lacked_something = !u.dropped && u.status == core::UnitStatus::failed && u.extra &&
-                            u.extra->failure.cause == core::Cause::staging;
-    if (!lacked_something) continue;
-    reader.before(unit, edges);
-    for (const core::Edge& edge : edges) makers.add(edge.from);
-    if (!u.expanded) continue;
-    core::result_edges(run, unit, edges);
-    for (const core::Edge& edge : edges) makers.add(edge.from);
-  }
-  std::erase_if(makers.all, [&](core::UnitId unit) {
-    const core::Unit& u = run.units[unit];
-    return u.status != core::UnitStatus::succeeded || u.result.is_zero();
-  });
-  return std::move(makers.all);
-}
 
 }  // namespace
 
@@ -80,30 +79,43 @@ bool Driver::holds_result_of(const CacheEntry& entry) {
   return bytes.ok() && holds_content_of(*bytes);
 }
 
+// What is lost is made anew from what its makers took: that is looked at too.
 void Driver::drop_damaged(const RunId& id, const std::optional<core::State>& folded) {
-  std::vector<Digest> all;
-  inspect([&](const core::State& state, Resolver&) {
-    const core::State& in = folded ? *folded : state;
-    auto run = in.runs.find(id);
-    if (run == in.runs.end()) return;
-    for (core::UnitId unit : makers_of_lacking(run->second)) {
-      const Digest& result = run->second.units[unit].result;
-      all.push_back(result);
-      auto bytes = content(result);
-      auto value = bytes.ok() ? decode_value(*bytes) : Result<Value>(bytes.error());
-      if (value.ok()) collect_blobs(*value, all);
-    }
-  });
-  for (const Digest& digest : all) (void)blobs_.drop_if_damaged(digest);
+  std::set<Digest> seen;
+  std::vector<Digest> unread;
+  do {
+    unread.clear();
+    inspect([&](const core::State& state, Resolver&) {
+      const core::State& in = folded ? *folded : state;
+      auto run = in.runs.find(id);
+      if (run == in.runs.end()) return;
+      Makers makers(run->second);
+      for (core::UnitId lost : lost_results(run->second)) makers.add_of(lost);
+      for (core::UnitId unit : makers.all) {
+        const Digest& result = run->second.units[unit].result;
+        std::vector<Digest> of_unit{result};
+        auto bytes = content(result);
+        auto value = bytes.ok() ? decode_value(*bytes) : Result<Value>(bytes.error());
+        if (value.ok()) collect_blobs(*value, of_unit);
+        for (const Digest& digest : of_unit)
+          if (seen.insert(digest).second) unread.push_back(digest);
+      }
+    });
+    for (const Digest& digest : unread) (void)blobs_.drop_if_damaged(digest);
+  } while (!unread.empty());
 }
 
 std::vector<core::UnitId> Driver::lost_results(const core::Run& run) {
-  std::vector<core::UnitId> units = makers_of_lacking(run);
-  std::erase_if(units, [&](core::UnitId unit) {
+  Makers makers(run);
+  std::vector<core::UnitId> lost;
+  for (size_t i = 0; i < makers.all.size(); i++) {
+    core::UnitId unit = makers.all[i];
     auto bytes = content(run.units[unit].result);
-    return bytes.ok() && holds_content_of(*bytes);
-  });
-  return units;
+    if (bytes.ok() && holds_content_of(*bytes)) continue;
+    lost.push_back(unit);
+    makers.add_of(unit);
+  }
+  return lost;
 }
 
 }  // namespace flow

@@ -74,6 +74,7 @@ Result<std::string> find_executor(const EngineOptions& options) {
   } else {
     Dl_info here{};
     auto beside = [&](const fs::path& folder) {
+      if (!places.empty() && places.front().parent_path() == folder) return;
       places.push_back(folder / "flow-executor");
       places.push_back(folder / "../bin/flow-executor");
       places.push_back(folder / "../libexec/flow/flow-executor");

@@ -178,8 +178,9 @@ local sum = flow.task("sum", { retries = { infra = 0 } }, function(ctx, one, lis
   for _, each in ipairs(more) do total = total + each.x:sum() end
   return total
 end)
+local pass = flow.task("pass", function(ctx, x) return x end)
 return flow.pipeline("gone", {}, function()
-  return { sum(make(1), flow.map(make, { 2, 3 }), all()), size(file().f).stdout }
+  return { sum(pass(pass(make(1))), flow.map(make, { 2, 3 }), all()), size(file().f).stdout }
 end)
 '''
         wanted = (1 + 2 + 3 + 8 + 9) * 100000

@@ -12,6 +12,13 @@
 #define FLOW_CLONES
 #endif
 
+// Places may be the same element for element, and never overlap otherwise.
+#ifdef __clang__
+#define FLOW_NO_OVERLAP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define FLOW_NO_OVERLAP _Pragma("GCC ivdep")
+#endif
+
 namespace flow::collective {
 namespace {
 
@@ -19,7 +26,7 @@ constexpr size_t kBlock = 1024;  // elements, in the nearest cache from first to
 
 #define FLOW_COMBINE(NAME, TYPE, EXPRESSION)                                          \
   FLOW_CLONES void NAME(TYPE* to, const TYPE* one, const TYPE* other, size_t count) { \
-    _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++) {                         \
+    FLOW_NO_OVERLAP for (size_t i = 0; i < count; i++) {                              \
       TYPE a = one[i], b = other[i];                                                  \
       to[i] = static_cast<TYPE>(EXPRESSION);                                          \
     }                                                                                 \
@@ -41,11 +48,11 @@ FLOW_COMBINE(u32_sum, uint32_t, a + b)
 FLOW_COMBINE(u8_sum, uint8_t, a + b)
 
 FLOW_CLONES void f32_divide(float* to, const float* from, float divisor, size_t count) {
-  _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++) to[i] = from[i] / divisor;
+  FLOW_NO_OVERLAP for (size_t i = 0; i < count; i++) to[i] = from[i] / divisor;
 }
 
 FLOW_CLONES void f64_divide(double* to, const double* from, double divisor, size_t count) {
-  _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++) to[i] = from[i] / divisor;
+  FLOW_NO_OVERLAP for (size_t i = 0; i < count; i++) to[i] = from[i] / divisor;
 }
 
 inline __attribute__((always_inline)) float float_of(uint32_t bits) {

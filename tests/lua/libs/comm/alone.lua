@@ -24,3 +24,4 @@ overlap(large, x, large:reshape(-1))  -- expect: alone.lua:20: ctx.comm:all_redu
 overlap(large[{ 1, 200 }], large[{ 200, 300 }])  -- expect: alone.lua:20: ctx.comm:all_reduce: tensor 2 of the list has numbers that tensor 1 has too; they would be combined twice
 overlap(large:t()[3], large[5]:flip(1))  -- expect: alone.lua:20: ctx.comm:all_reduce: tensor 2 of the list has numbers that tensor 1 has too; they would be combined twice
 print(#ctx.comm:all_reduce { large:t()[3], large:t()[4], large[{ 1, 2, 1 }]:narrow(2, 5, 9) }, #ctx.comm:broadcast { x, x })  -- expect: 3	2
+print(pcall(function() ctx.comm:broadcast(x, 0.5) end))  -- expect: false	alone.lua:27: ctx.comm:broadcast takes a rank, 0 to 0, not 0.5
