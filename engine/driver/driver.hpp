@@ -106,8 +106,8 @@ class Driver {
   /// Takes an unfinished or failed run up again, or with `task` runs that one anew. Blocks until
   /// committed.
   Status revive(RunMeta meta, const std::string& task);
-  /// Blocks while a run of this engine is being interrupted.
-  Status await_interrupted(const RunId& id);
+  /// Blocks while a run of this engine is being interrupted; whether it was.
+  Result<bool> await_interrupted(const RunId& id);
   /// Posts an event and blocks until it is committed or refused (false).
   Result<bool> post_and_wait(core::Event event,
                              std::vector<std::pair<Digest, std::string>> blobs = {},
@@ -240,6 +240,7 @@ class Driver {
 
   Driver(const DriverOptions& options, std::unique_ptr<Store> store);
   PlanInfo foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up);
+  PlanInfo foresee_whole(const Plan& plan, bool fresh, const RunRow* taken_up);
   Status recover_state();
   void post(Input input);
   void post(std::vector<Input> inputs);
@@ -425,6 +426,7 @@ class Driver {
   core::Time sleeps_until_ = 0;  // when the driver's thread wakes by itself
   bool quit_ = false;
   std::optional<Error> stopped_by_;
+  bool looks_only_ = false;  // what is damaged stays for now
   std::thread thread_;
 };
 

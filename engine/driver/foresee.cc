@@ -129,6 +129,13 @@ Result<PlanInfo> Driver::foresee_beside(const DriverOptions& options, const Stor
 }
 
 PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up) {
+  looks_only_ = true;
+  PlanInfo info = foresee_whole(plan, fresh, taken_up);
+  looks_only_ = false;
+  return info;
+}
+
+PlanInfo Driver::foresee_whole(const Plan& plan, bool fresh, const RunRow* taken_up) {
   PlanInfo info = plan_info(plan);
   const RunId id = taken_up != nullptr ? taken_up->id : "plan";
   History history = taken_up != nullptr ? History(*store_, blobs_, {*taken_up})

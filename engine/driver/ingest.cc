@@ -142,7 +142,8 @@ class Ingest {
     if (remembered->has_value() && (*remembered)->size() > 32 &&
         (*remembered)->substr(32) == seen) {
       Digest digest;
-      if (Digest::from_bytes((*remembered)->substr(0, 32), digest) && (!copy || blobs_.has(digest)))
+      if (Digest::from_bytes((*remembered)->substr(0, 32), digest) &&
+          (!copy || blobs_.has(digest, static_cast<uint64_t>(info.st_size))))
         return digest;
     }
     Digest digest;

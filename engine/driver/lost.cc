@@ -21,20 +21,32 @@ class Makers {
       const core::Unit& u = run.units[unit];
       bool lacked_something = !u.dropped && u.status == core::UnitStatus::failed && u.extra &&
                               u.extra->failure.cause == core::Cause::staging;
-      if (lacked_something) add_of(unit);
+      if (!lacked_something) continue;
+      lacking.push_back(unit);
+      add_of(unit);
     }
   }
-  /// And of what this one takes.
+  /// And of what this one takes. An instance may have it from the map's list, and the call of a
+  /// dynamic task from that one's arguments.
   void add_of(core::UnitId unit) {
+    if (!taking_.insert(unit).second) return;
     std::vector<core::Edge> edges;
     reader_.before(unit, edges);
     for (const core::Edge& edge : edges) add(edge.from);
-    if (!run_.units[unit].expanded) return;
-    core::result_edges(run_, unit, edges);
-    for (const core::Edge& edge : edges) add(edge.from);
+    const core::Unit& u = run_.units[unit];
+    if (u.expanded) {
+      core::result_edges(run_, unit, edges);
+      for (const core::Edge& edge : edges) add(edge.from);
+    }
+    if (u.instance >= 0) return add_of(run_.unit_of(u.node));
+    for (const core::DynamicCalls& calls : run_.dynamics) {
+      size_t count = calls.fragment ? calls.fragment->nodes.size() : 0;
+      if (unit >= calls.first_unit && unit - calls.first_unit < count) add_of(calls.unit);
+    }
   }
 
-  std::vector<core::UnitId> all;  // those that succeeded
+  std::vector<core::UnitId> lacking;  // those that failed
+  std::vector<core::UnitId> all;      // makers, which succeeded
 
  private:
   void add(core::UnitId unit) {
@@ -55,7 +67,7 @@ class Makers {
 
   const core::Run& run_;
   core::EdgeReader reader_;
-  std::set<core::UnitId> seen_;
+  std::set<core::UnitId> taking_, seen_;
 };
 
 }  // namespace
@@ -72,7 +84,8 @@ bool Driver::holds_content_of(std::string_view bytes) {
 }
 
 bool Driver::holds_result_of(const CacheEntry& entry) {
-  if (entry.is_file && !blobs_.has(entry.result)) return false;
+  bool is_there = entry.size > 0 ? blobs_.has(entry.result, entry.size) : blobs_.has(entry.result);
+  if (entry.is_file && !is_there) return false;
   if (!entry.has_content) return true;
   if (!entry.value.empty()) return holds_content_of(entry.value);
   auto bytes = content(entry.result);
@@ -85,21 +98,24 @@ void Driver::drop_damaged(const RunId& id, const std::optional<core::State>& fol
   std::vector<Digest> unread;
   do {
     unread.clear();
-    inspect([&](const core::State& state, Resolver&) {
+    inspect([&](const core::State& state, Resolver& resolver) {
       const core::State& in = folded ? *folded : state;
       auto run = in.runs.find(id);
       if (run == in.runs.end()) return;
       Makers makers(run->second);
       for (core::UnitId lost : lost_results(run->second)) makers.add_of(lost);
-      for (core::UnitId unit : makers.all) {
-        const Digest& result = run->second.units[unit].result;
-        std::vector<Digest> of_unit{result};
-        auto bytes = content(result);
+      std::vector<Digest> all;
+      auto add_value = [&](const Result<std::string>& bytes) {
         auto value = bytes.ok() ? decode_value(*bytes) : Result<Value>(bytes.error());
-        if (value.ok()) collect_blobs(*value, of_unit);
-        for (const Digest& digest : of_unit)
-          if (seen.insert(digest).second) unread.push_back(digest);
+        if (value.ok()) collect_blobs(*value, all);
+      };
+      for (core::UnitId unit : makers.lacking) add_value(resolver.arguments(run->second, unit));
+      for (core::UnitId unit : makers.all) {
+        all.push_back(run->second.units[unit].result);
+        add_value(content(all.back()));
       }
+      for (const Digest& digest : all)
+        if (seen.insert(digest).second) unread.push_back(digest);
     });
     for (const Digest& digest : unread) (void)blobs_.drop_if_damaged(digest);
   } while (!unread.empty());

@@ -149,9 +149,9 @@ void rename_hosts(core::Run& run, const std::vector<core::Host>& old,
 
 }  // namespace
 
-Status Driver::await_interrupted(const RunId& id) {
+Result<bool> Driver::await_interrupted(const RunId& id) {
   constexpr auto kLook = std::chrono::milliseconds(50);
-  while (true) {
+  for (bool has_waited = false;; has_waited = true) {
     bool is_stopping = false;
     inspect([&](const core::State& state, Resolver&) {
       auto run = state.runs.find(id);
@@ -161,7 +161,7 @@ Status Driver::await_interrupted(const RunId& id) {
       is_stopping = !is_over && r.stopping && !r.cancelling && !r.ending;
     });
     if (auto error = stopped_by()) return *error;
-    if (!is_stopping) return {};
+    if (!is_stopping) return has_waited;
     std::this_thread::sleep_for(kLook);
   }
 }
@@ -169,7 +169,8 @@ Status Driver::await_interrupted(const RunId& id) {
 Status Driver::revive(RunMeta meta, const std::string& task) {
   RunId id = meta.row.id;
   std::string request = meta.request;
-  FLOW_TRY(await_interrupted(id));
+  auto has_waited = await_interrupted(id);
+  FLOW_TRY(has_waited);
   // A folded run comes back into the state first; the snapshot that this turn commits makes it
   // durable.
   auto folded = folded_run(id);
@@ -201,7 +202,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
       return;
     }
     core::RunStatus status = run->second.status;
-    was_over = core::is_final(status);
+    was_over = core::is_final(status) && !*has_waited;
     // What workers still run of an engine that died goes on, and the run waits for who takes it up.
     bool is_left = run->second.stopping && !metas_.contains(id);
     if (!core::is_final(status) && status != core::RunStatus::interrupted && !is_left) {

@@ -158,6 +158,7 @@ void Driver::remember(const core::AttemptSucceeded& event) {
   entry.has_wait = event.waited || (unit.extra && !unit.extra->waits.empty());
   if (is_short) entry.value = bytes->second;
   entry.is_file = bytes != staged.end() && bytes->second.size() > kInlineBlobMax;
+  if (entry.is_file) entry.size = bytes->second.size();
   entry.has_content = bytes != staged.end() && holds_tag(bytes->second);
   pending_.batch.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
   pending_.cached[unit.key] = std::move(entry);
@@ -223,9 +224,11 @@ const std::string* Driver::staged(const Digest& digest) const {
 Result<std::string> Driver::content(const Digest& digest) {
   if (const std::string* bytes = staged(digest)) return *bytes;
   auto bytes = blobs_.get(digest);
-  if (!bytes.ok() && blobs_.drop_if_damaged(digest)) {
-    return environment_error(bytes.error().message +
-                             ". It was removed: `flow resume`, or the next run, computes it again");
+  if (!bytes.ok() && !looks_only_ && blobs_.drop_if_damaged(digest)) {
+    return environment_error(
+        bytes.error().message +
+        ". It was removed: the next `flow run`, or `flow resume` of a run that "
+        "failed, computes it again");
   }
   return bytes;
 }

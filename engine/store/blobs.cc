@@ -37,11 +37,12 @@ bool Blobs::has(const Digest& digest) const {
 }
 
 bool Blobs::has(const Digest& digest, uint64_t size) const {
+  if (size <= kInlineBlobMax) {
+    auto row = store_.get(Family::blobs, digest.view());
+    if (row.ok() && row->has_value()) return true;
+  }
   struct stat info {};
-  if (::stat(path_of(digest).c_str(), &info) == 0)
-    return static_cast<uint64_t>(info.st_size) == size;
-  auto row = store_.get(Family::blobs, digest.view());
-  return row.ok() && row->has_value();
+  return ::stat(path_of(digest).c_str(), &info) == 0 && static_cast<uint64_t>(info.st_size) == size;
 }
 
 Error Blobs::unwritten(const Error& error) const {

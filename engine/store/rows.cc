@@ -85,6 +85,7 @@ std::string encode_cache_entry(const CacheEntry& e) {
   m.set_has_wait(e.has_wait);
   m.set_is_file(e.is_file);
   m.set_has_content(e.has_content);
+  m.set_size(e.size);
   m.set_value(e.value);
   return m.SerializeAsString();
 }
@@ -100,6 +101,7 @@ Result<CacheEntry> decode_cache_entry(std::string_view bytes) {
   e.has_wait = m.has_wait();
   e.is_file = m.is_file();
   e.has_content = m.has_content();
+  e.size = m.size();
   e.value = m.value();
   return e;
 }

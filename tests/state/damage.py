@@ -168,22 +168,26 @@ class Damage(place.Place):
         """Tensors and files within results, of a task, a map and a dynamic task."""
         script = r'''
 local flow = require "flow"
+local once = { retries = { infra = 0 } }
 local make = flow.task("make", function(ctx, n) return { x = flow.zeros(100, 1000) + n } end)
-local all = flow.dynamic("all", function(ctx) return { make(8), make(9) } end)
+local some = flow.task("some", function(ctx) return { { x = flow.zeros(100, 1000) + 4 }, { x = flow.zeros(100, 1000) + 5 } } end)
+local pass = flow.task("pass", function(ctx, x) return x end)
+local add = flow.task("add", once, function(ctx, each) return each.x:sum() + SALT end)
+local all = flow.dynamic("all", function(ctx, given) return { make(8), make(9), add(given) } end)
 local file = flow.shell("file", { outputs = { f = "f" }, command = "head -c 200000 /dev/zero > {outputs.f}" })
-local size = flow.shell("size", { args = { "f" }, command = "wc -c < {f}; : SALT" })
-local sum = flow.task("sum", { retries = { infra = 0 } }, function(ctx, one, list, more)
+local size = flow.shell("size", { args = { "f" }, retries = once.retries, command = "wc -c < {f}; : SALT" })
+local sum = flow.task("sum", once, function(ctx, one, list, sums, more)
   local total = SALT + one.x:sum()
   for _, each in ipairs(list) do total = total + each.x:sum() end
-  for _, each in ipairs(more) do total = total + each.x:sum() end
-  return total
+  for _, each in ipairs(sums) do total = total + each end
+  return total + more[1].x:sum() + more[2].x:sum() + more[3]
 end)
-local pass = flow.task("pass", function(ctx, x) return x end)
 return flow.pipeline("gone", {}, function()
-  return { sum(pass(pass(make(1))), flow.map(make, { 2, 3 }), all()), size(file().f).stdout }
+  local sums = flow.map(add, some())
+  return { sum(pass(pass(make(1))), flow.map(make, { 2, 3 }), sums, all(make(10))), size(file().f).stdout }
 end)
 '''
-        wanted = (1 + 2 + 3 + 8 + 9) * 100000
+        wanted = (1 + 2 + 3 + 4 + 5 + 8 + 9 + 10) * 100000
         self.write("gone.lua", script.replace("SALT", "0"))
         self.good("run", "gone.lua")
         self.keep()
@@ -195,12 +199,36 @@ end)
                 self.write("gone.lua", script.replace("SALT", str(salt)))
                 for path in [p for p in pathlib.Path(self.state, "objects").rglob("*") if p.is_file()]:
                     harm(path)
+                before = contents(os.path.join(self.state, "objects"))
+                self.flow("plan", "gone.lua")
+                self.assertEqual(contents(os.path.join(self.state, "objects")), before)
                 done = self.flow("run", "gone.lua")
-                if name == "flipped":  # which is seen when it is read
+                tries = 0
+                while done.code != 0:  # damage within is seen when it is read: by those that come next in the next try
                     self.exits(1, done, "damaged")
+                    tries += 1
+                    self.assertLessEqual(tries, 2 if name == "flipped" else 0)
                     done = self.flow("resume")
-                self.exits(0, done)
-                self.assertEqual(self.show()["result"], [wanted + salt, "200000\n"])
+                self.assertEqual(self.show()["result"], [wanted + 4 * salt, "200000\n"])
+
+    def test_a_damaged_copy_of_a_parameter_is_copied_again(self):
+        self.write("given.lua", 'local flow = require "flow"\n'
+                   'local size = flow.shell("size", { args = { "f", "n" }, retries = { infra = 0 }, command = "wc -c < {f}; echo {n}" })\n'
+                   'return flow.pipeline("given", { f = flow.param.path {}, n = flow.param.int {} }, function(p)\n'
+                   '  return size(p.f, p.n).stdout\n'
+                   'end)\n')
+        self.write("given", "x" * 300000)
+        run = ("run", "given.lua", "--param", "f=given", "--param")
+        self.good(*run, "n=1")
+        copy = next(p for p in pathlib.Path(self.state, "objects").rglob("*") if p.is_file())
+        copy.chmod(0o600)
+        os.truncate(copy, 10)
+        self.good(*run, "n=2")
+        flip(copy, 1000)
+        self.exits(1, self.flow(*run, "n=3"), "damaged")
+        self.flow("resume")  # which removes it
+        self.good(*run, "n=3")
+        self.assertEqual(self.show()["result"], "300000\n3\n")
 
     def test_a_damaged_file_is_not_given_out(self):
         self.write("file.lua", 'local flow = require "flow"\n'

@@ -148,6 +148,18 @@ class Writers(place.Place):
         self.open("gate1")
         self.exits(0, self.end(writer))
 
+    def test_resume_of_a_run_that_ends_well_while_it_is_interrupted_tells_so(self):
+        writer = self.begin("alpha", "gate1")
+        self.kill(self.begin("beta", "gate2", "--grace", "60s"))
+        time.sleep(1)
+        resumed = self.start("resume", "beta", "--json", TOKEN="token-beta")
+        time.sleep(1)
+        self.open("gate2")
+        done = self.exits(0, self.end(resumed))
+        self.assertEqual(done.lines()[-1]["result"], self.result("beta"))
+        self.open("gate1")
+        self.exits(0, self.end(writer))
+
     def test_ctrl_c_of_the_writer_leaves_its_clients_runs(self):
         writer = self.begin("alpha", "gate1", "--grace", "0s")
         client = self.begin("beta", "gate2")

@@ -365,12 +365,13 @@ TEST_CASE("rows survive their encoding") {
   CHECK(back->counts.waiting == 9);
   CHECK(back->fail_fast);
   CHECK_FALSE(decode_run_row("nonsense").ok());
-  CacheEntry entry{sha256("r"), true, sha256("f"), "run", true, false, true, "\x01"};
+  CacheEntry entry{sha256("r"), true, sha256("f"), "run", true, true, 70'000, true, "\x01"};
   auto entry_back = decode_cache_entry(encode_cache_entry(entry));
   REQUIRE(entry_back.ok());
   CHECK(entry_back->fragment == entry.fragment);
   CHECK(entry_back->has_wait);
   CHECK(entry_back->has_content);
+  CHECK(entry_back->size == 70'000);
   CHECK(entry_back->value == "\x01");
   auto log = decode_log(encode_log({2, 1, 99, "text\xff"}));
   REQUIRE(log.ok());
