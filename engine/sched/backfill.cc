@@ -28,8 +28,10 @@ Time expected_end(const State& state, const Run& run, UnitId unit, Time began) {
   return std::max(began + usual_ms(run, unit), state.at);
 }
 
-bool could_be_on(const Host& host, HostId at, const ReadyClass& needs) {
+bool could_be_on(const State& state, HostId at, const ReadyClass& needs) {
+  const Host& host = state.hosts[at];
   if (!host.takes_attempts() || (needs.is_home && at != 0)) return false;
+  if (is_given_up(state, at, needs)) return false;
   return ranks_that_fit(host.info, empty_room(host.info), needs, 1) > 0;
 }
 
@@ -60,7 +62,7 @@ void Backfill::pass_over([[maybe_unused]] const ReadyHead& head) {
 
 bool Backfill::is_wanted(const Assigned& assigned) const {
   return std::any_of(passed_.begin(), passed_.end(), [&](const ReadyHead& head) {
-    auto may_be_on = [&](HostId at) { return could_be_on(state_.hosts[at], at, head.what); };
+    auto may_be_on = [&](HostId at) { return could_be_on(state_, at, head.what); };
     return head.run == assigned.id.run || may_be_on(assigned.host) ||
            std::any_of(assigned.others.begin(), assigned.others.end(),
                        [&](const Placement& rank) { return may_be_on(rank.host); });
@@ -142,7 +144,7 @@ bool Backfill::could_find_room(const ReadyClass& needs) const {
   uint64_t ranks = 0;
   for (size_t i = 0; i < state_.hosts.size() && ranks < needs.ranks; i++) {
     const Host& host = state_.hosts[i];
-    if (could_be_on(host, static_cast<HostId>(i), needs))
+    if (could_be_on(state_, static_cast<HostId>(i), needs))
       ranks += ranks_that_fit(host.info, empty_room(host.info), needs, needs.ranks);
   }
   return ranks >= needs.ranks;

@@ -188,7 +188,7 @@ std::vector<Placement> placed(const State& state, const std::vector<Room>& rooms
 uint32_t room_on(const State& state, HostId at, const Room& room, const ReadyClass& needs) {
   const Host& host = state.hosts[at];
   bool is_open = host.takes_attempts() && (host.info.cpus_milli > 0 || needs.cpus_milli == 0) &&
-                 (at == 0 || !needs.is_home);
+                 (at == 0 || !needs.is_home) && !is_given_up(state, at, needs);
   return is_open ? ranks_that_fit(host.info, room, needs, needs.ranks_max) : 0;
 }
 
