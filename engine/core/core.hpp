@@ -337,7 +337,7 @@ ReadyClass held_by(const State& state, const Run& run, UnitId unit);
 bool may_start(const State& state, const Run& run, const ReadyClass& needs,
                int32_t run_cpus_used_milli, uint32_t map_running);
 /// Two attempts failed there with the cause staging, and there is another host that it fits, though
-/// that may have no room now.
+/// that may have no room now, or be away for a while.
 bool is_given_up(const State& state, HostId at, const ReadyClass& needs);
 bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us);

@@ -173,17 +173,31 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
          run_cpus_milli <= int64_t{run.jobs} * 1000;
 }
 
+namespace {
+
+/// All but CPUs.
+bool has_room_for(const Host& host, HostId at, const Room& room, const ReadyClass& needs) {
+  if (needs.is_home && at != 0) return false;
+  if (needs.memory_bytes > room.memory_free_bytes) return false;
+  if (!suits_where(needs.where, host.info.labels)) return false;
+  if (!covers(room.named, needs.named)) return false;
+  return needs.gpu.milli == 0 || !choose_gpus(host.info.gpus, room, needs.gpu).empty();
+}
+
+}  // namespace
+
 bool is_given_up(const State& state, HostId at, const ReadyClass& needs) {
   constexpr auto kTries = 2;
   auto is_tried = [&](HostId host) {
     return std::count(needs.failed_on.begin(), needs.failed_on.end(), host) >= kTries;
   };
   if (!is_tried(at)) return false;
-  ReadyClass anywhere = needs;
-  anywhere.failed_on.clear();
   for (size_t i = 0; i < state.hosts.size(); i++) {
+    const Host& host = state.hosts[i];
     auto other = static_cast<HostId>(i);
-    if (!is_tried(other) && fits(state, other, empty_room(state.hosts[i].info), anywhere, 0))
+    bool is_there = !is_tried(other) && !host.is_lost() && !host.is_draining;
+    if (is_there && needs.cpus_milli <= host.info.cpus_milli &&
+        has_room_for(host, other, empty_room(host.info), needs))
       return true;
   }
   return false;
@@ -192,12 +206,8 @@ bool is_given_up(const State& state, HostId at, const ReadyClass& needs) {
 bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us) {
   const Host& host = state.hosts[at];
-  if (!host.takes_attempts() || (needs.is_home && at != 0)) return false;
-  if (!needs.failed_on.empty() && is_given_up(state, at, needs)) return false;
-  if (needs.memory_bytes > room.memory_free_bytes) return false;
-  if (!suits_where(needs.where, host.info.labels)) return false;
-  if (!covers(room.named, needs.named)) return false;
-  if (needs.gpu.milli > 0 && choose_gpus(host.info.gpus, room, needs.gpu).empty()) return false;
+  if (!host.takes_attempts() || is_given_up(state, at, needs)) return false;
+  if (!has_room_for(host, at, room, needs)) return false;
   if (needs.cpus_milli == 0 || needs.cpus_milli <= room.cpus_free_milli) return true;
 
   if (expected_us == 0) return false;

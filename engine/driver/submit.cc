@@ -140,9 +140,14 @@ void rename_hosts(core::Run& run, const std::vector<core::Host>& old,
   };
   for (core::Unit& unit : run.units) {
     unit.host = renamed(unit.host);
-    if (!unit.extra || unit.extra->others.empty()) continue;
+    bool names_hosts =
+        unit.extra && (!unit.extra->others.empty() || !unit.extra->failed_on.empty());
+    if (!names_hosts) continue;
     auto extra = std::make_shared<core::UnitExtra>(*unit.extra);
     for (core::Placement& rank : extra->others) rank.host = renamed(rank.host);
+    std::erase_if(extra->failed_on,
+                  [&](core::HostId host) { return host > 0 && renamed(host) == 0; });
+    for (core::HostId& host : extra->failed_on) host = renamed(host);
     unit.extra = std::move(extra);
   }
 }
