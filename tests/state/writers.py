@@ -136,7 +136,7 @@ class Writers(place.Place):
 
     def test_resume_waits_for_a_run_that_is_being_interrupted(self):
         writer = self.begin("alpha", "gate1")
-        client = self.begin("beta", "gate2", "--grace", "4s")
+        client = self.begin("beta", "gate2", "--grace", "8s")
         self.kill(client)
         time.sleep(1)
         self.assertEqual(self.show("beta")["status"], "running")
