@@ -61,6 +61,13 @@ const char* Comm::writing(const tensors::Tensor& x) const {
   return nullptr;
 }
 
+const char* Comm::holding(const tensors::Tensor& x) const {
+  for (const auto& underway : underway_)
+    for (const tensors::Tensor& held : underway->exchange.held)
+      if (share_memory(held, x)) return underway->method;
+  return writing(x);
+}
+
 Status Comm::finish() {
   Status first;
   while (!underway_.empty()) {

@@ -51,6 +51,8 @@ class Comm {
   /// The call that writes to some of `x` and was not waited for: "all_reduce"; null where none
   /// does.
   const char* writing(const tensors::Tensor& x) const;
+  /// The same of one that uses some of its memory, be it to read.
+  const char* holding(const tensors::Tensor& x) const;
 
   void abort(const std::string& reason) { communicator_->abort(reason); }
   /// Waits for what the script did not wait for.

@@ -91,15 +91,19 @@ int check_rank(lua_State* L, int index, const Comm& comm, const char* method, in
   return static_cast<int>(rank);
 }
 
-// What another call is to give is not there before that one was waited for.
+// What another call is to give is not there before that one was waited for, and what it reads is
+// not to be changed.
 void check_waited(lua_State* L, const Comm& comm, const std::vector<tensors::Tensor>& list,
-                  const char* method) {
-  for (const tensors::Tensor& x : list)
-    if (const char* other = comm.writing(x))
-      raise(L,
-            fmt::format("ctx.comm:{}: ctx.comm:{} is writing to {}: wait first, with h:wait() of "
-                        "what it gave for {{ async = true }}",
-                        method, other, tensors::text_of(x)));
+                  const char* method, bool is_changed = false) {
+  for (const tensors::Tensor& x : list) {
+    const char* writes = comm.writing(x);
+    const char* holds = is_changed ? comm.holding(x) : writes;
+    if (holds == nullptr) continue;
+    raise(L, fmt::format("ctx.comm:{}: ctx.comm:{} is {} {}: wait first, with h:wait() of what it "
+                         "gave for {{ async = true }}",
+                         method, holds, writes != nullptr ? "writing to" : "reading",
+                         tensors::text_of(x)));
+  }
 }
 
 // A tensor whose history would be lost in the result.
@@ -218,7 +222,7 @@ int all_reduce_in(lua_State* L) {  // (x[, op[, options]])
   }
   std::vector<tensors::Tensor> list = check_tensors(L, 2, "all_reduce");
   refuse_overlaps("all_reduce", list);
-  check_waited(L, comm, list, "all_reduce");
+  check_waited(L, comm, list, "all_reduce", true);
   Exchange exchange = exchange_in_place("all_reduce", list, comm.takes_device(),
                                         [op](void* data, int64_t count, DType dtype) {
                                           return all_reduce(data, data, count, dtype, op);
@@ -286,7 +290,7 @@ int broadcast_in(lua_State* L) {  // (x[, root[, options]])
     return 1;
   }
   std::vector<tensors::Tensor> list = check_tensors(L, 2, "broadcast");
-  check_waited(L, comm, list, "broadcast");
+  check_waited(L, comm, list, "broadcast", true);
   Exchange exchange = exchange_in_place("broadcast", list, comm.takes_device(),
                                         [root](void* data, int64_t count, DType dtype) {
                                           return broadcast(data, count, dtype, root);
@@ -350,7 +354,7 @@ int recv_in(lua_State* L) {  // (x, rank[, options])
   if (lua_istable(L, 2)) make_received(L);
   check_object(L, 2, "what ctx.comm:recv takes");
   std::vector<tensors::Tensor> list = check_tensors(L, 2, "recv");
-  check_waited(L, comm, list, "recv");
+  check_waited(L, comm, list, "recv", true);
   Exchange exchange = exchange_in_place(
       "recv", list, false,
       [rank](void* data, int64_t count, DType dtype) { return recv(data, count, dtype, rank); });

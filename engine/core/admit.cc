@@ -180,7 +180,8 @@ struct Door {
              run->units[unit].status == UnitStatus::succeeded &&
              run->node(run->units[unit].node).kind != NodeKind::when && !is_service(*run, unit);
     };
-    if (!std::all_of(e.lost.begin(), e.lost.end(), may_be_lost)) return false;
+    bool may_lose = e.lost.empty() || at_rest;
+    if (!may_lose || !std::all_of(e.lost.begin(), e.lost.end(), may_be_lost)) return false;
     if (!e.has_unit) {
       bool stopping = run->stopping && !run->cancelling && !run->ending;
       return stopping || (at_rest && run->status != RunStatus::succeeded);

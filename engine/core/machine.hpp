@@ -143,6 +143,8 @@ class Machine {
   void drop(Run& run, UnitId unit);
   void drop_expansion(Run& run, UnitId unit);
   void run_anew(Run& run, UnitId target);
+  void put_together_anew(Run& run, UnitId target);
+  void reach_anew(Run& run, const std::vector<UnitId>& targets, UnitId together);
 
   State& state_;
   Time at_;

@@ -184,6 +184,22 @@ bool has_room_for(const Host& host, HostId at, const Room& room, const ReadyClas
   return needs.gpu.milli == 0 || !choose_gpus(host.info.gpus, room, needs.gpu).empty();
 }
 
+/// Of a host when all has ended but the services there, which may last as long as their runs.
+Room room_beside_services(const State& state, HostId at) {
+  const HostInfo& info = state.hosts[at].info;
+  Room room = empty_room(info);
+  if (at != 0) return room;
+  for (const auto& [id, run] : state.runs) {
+    for (UnitId service : run.services) {
+      if (run.units[service].dropped || run.units[service].phase != Phase::running) continue;
+      ReadyClass held = held_on(info, run, service);
+      take(room, held, 0);
+      take_gpus(info.gpus, room, held.gpu, gpus_of(run.units[service]));
+    }
+  }
+  return room;
+}
+
 }  // namespace
 
 bool is_given_up(const State& state, HostId at, const ReadyClass& needs) {
@@ -197,7 +213,7 @@ bool is_given_up(const State& state, HostId at, const ReadyClass& needs) {
     auto other = static_cast<HostId>(i);
     bool is_there = !is_tried(other) && !host.is_lost() && !host.is_draining;
     if (is_there && needs.cpus_milli <= host.info.cpus_milli &&
-        has_room_for(host, other, empty_room(host.info), needs))
+        has_room_for(host, other, room_beside_services(state, other), needs))
       return true;
   }
   return false;

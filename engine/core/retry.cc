@@ -20,8 +20,12 @@ void Machine::on(const RetryRequested& event) {
   if (event.has_unit) {
     run_anew(r, event.unit);
   } else {
-    for (UnitId unit : event.lost)
-      if (!r.units[unit].dropped) run_anew(r, unit);
+    for (UnitId unit : event.lost) {
+      if (r.units[unit].dropped) continue;
+      r.units[unit].expanded ? put_together_anew(r, unit) : run_anew(r, unit);
+    }
+    for (UnitId unit : event.lost)  // what reaches one as a taker makes it like any other
+      if (!r.units[unit].expanded && !r.units[unit].dropped) r.units[unit].forced = true;
     for (UnitId unit = 0; unit < r.units.size(); unit++) {
       const Unit& u = r.units[unit];
       if (u.dropped || !ended_by_failure(u)) continue;
@@ -163,6 +167,18 @@ void Machine::drop_expansion(Run& run, UnitId unit) {
 // A unit that is reached only through what it expanded to, or through the branch it chose, keeps
 // its own part and puts its value together again.
 void Machine::run_anew(Run& run, UnitId target) {
+  std::vector<UnitId> targets{target};
+  bool is_map = is_map_unit(run, target) && run.units[target].expanded;
+  if (is_map) targets = instances_of(run, target);
+  reach_anew(run, targets, is_map ? target : kNoNode);
+  for (UnitId unit : targets) run.units[unit].forced = true;
+}
+
+// Of the list of a map, or the value of a dynamic task, whose parts are there.
+void Machine::put_together_anew(Run& run, UnitId target) { reach_anew(run, {}, target); }
+
+/// `targets` from their start, `together` from what it expanded to, and what takes from these.
+void Machine::reach_anew(Run& run, const std::vector<UnitId>& targets, UnitId together) {
   std::map<UnitId, bool> whole;  // reached units; whether from their start
   std::vector<UnitId> order;
   auto reach = [&](UnitId unit, bool from_start) {
@@ -179,11 +195,7 @@ void Machine::run_anew(Run& run, UnitId target) {
     }
     return false;
   };
-  std::vector<UnitId> targets{target};
-  if (is_map_unit(run, target) && run.units[target].expanded) {
-    targets = instances_of(run, target);
-    reach(target, false);
-  }
+  if (together != kNoNode) reach(together, false);
   for (UnitId unit : targets) reach(unit, true);
   for (size_t i = 0; i < order.size(); i++) {
     UnitId unit = order[i];
@@ -204,7 +216,6 @@ void Machine::run_anew(Run& run, UnitId target) {
     if (!from_start) phase = is_map ? Phase::instances : Phase::branch;
     repend(run, unit, phase, false);
   }
-  for (UnitId unit : targets) run.units[unit].forced = true;
 }
 
 }  // namespace flow::core

@@ -46,7 +46,7 @@ class Makers {
   }
 
   std::vector<core::UnitId> lacking;  // those that failed
-  std::vector<core::UnitId> all;      // makers, which succeeded
+  std::vector<core::UnitId> all;  // makers, which succeeded, and what was put together of theirs
 
  private:
   void add(core::UnitId unit) {
@@ -61,7 +61,8 @@ class Makers {
       for (const core::Edge& edge : edges) parts.push_back(edge.from);
     }
     for (core::UnitId part : parts) add(part);
-    bool is_made = parts.empty() && u.status == core::UnitStatus::succeeded && !u.result.is_zero();
+    bool is_made = u.status == core::UnitStatus::succeeded && !u.result.is_zero() &&
+                   run_.node(u.node).kind != NodeKind::when && core::has_data_takers(run_, unit);
     if (is_made) all.push_back(unit);
   }
 
@@ -84,8 +85,9 @@ bool Driver::holds_content_of(std::string_view bytes) {
 }
 
 bool Driver::holds_result_of(const CacheEntry& entry) {
-  bool is_there = entry.size > 0 ? blobs_.has(entry.result, entry.size) : blobs_.has(entry.result);
-  if (entry.is_file && !is_there) return false;
+  bool is_gone = entry.is_file && !(entry.size > 0 ? blobs_.has(entry.result, entry.size)
+                                                   : blobs_.has(entry.result));
+  if (is_gone) return false;
   if (!entry.has_content) return true;
   if (!entry.value.empty()) return holds_content_of(entry.value);
   auto bytes = content(entry.result);

@@ -227,7 +227,8 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
         return;
       }
     }
-    if (task.empty()) lost = lost_results(run->second);
+    bool at_rest = core::is_final(status) || status == core::RunStatus::interrupted;
+    if (task.empty() && at_rest) lost = lost_results(run->second);
     metas_.insert_or_assign(id, std::move(meta));
   };
   load.done = [latch](bool ok) { latch->open(ok); };

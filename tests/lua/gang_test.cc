@@ -143,6 +143,14 @@ TEST_CASE("What a call under way writes to is nothing to give on before it was w
     CHECK_THAT(one.ended.message, Catch::Contains("ctx.comm:all_reduce is writing to"));
 }
 
+TEST_CASE("What a call under way reads is not changed by another before it was waited for") {
+  std::string reads =
+      GENERATE("send(x, 1 - ctx.rank, { async = true })", "all_gather(x, { async = true })");
+  auto all = run_on(
+      2, "local x = flow.ones(70000)\nlocal h = ctx.comm:" + reads + "\nctx.comm:all_reduce(x)");
+  for (const RankOutcome& one : all) CHECK_THAT(one.ended.message, Catch::Contains(" is reading "));
+}
+
 TEST_CASE("What is beside what a call under way writes to, or was waited for, may be given on") {
   auto all = run_on(2,
                     "local all = flow.ones(8)\n"

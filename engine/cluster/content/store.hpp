@@ -82,8 +82,8 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   /// same may be fetched for several. The last one's was_placed() removes the object.
   void will_place(const Digest& digest);
   void was_placed(const Digest& digest);
-  /// What is under objects/ is at `file`, a path below the folder, too, in a state durably; whatever
-  /// was there.
+  /// What is under objects/ is at `file`, a path below the folder, too, in a state durably;
+  /// whatever was there.
   Status link_to(const Digest& digest, const std::string& file);
   /// The other way round: what lies at `file` is under objects/ too, where it is there. Who says
   /// what it is may be wrong: that is found when it is used.

@@ -1,5 +1,7 @@
 // What an agent has to do with content: what its orders need and its reports name, and what it
 // tells the head of it.
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "engine/cluster/nodes/agent.hpp"
@@ -65,6 +67,16 @@ void Agent::unplace(const std::vector<StagedPtr>& all) {
   }
 }
 
+namespace {
+
+/// An executor tells what the system said, in its words.
+bool tells_of_no_room(const std::string& message) {
+  return message.find(std::strerror(ENOSPC)) != std::string::npos ||
+         message.find(std::strerror(EDQUOT)) != std::string::npos;
+}
+
+}  // namespace
+
 // What it was given may be damaged on the disk, of which nobody else is told, as nothing is synced;
 // or the disk may be full.
 void Agent::look_after(const std::vector<Report>& reports) {
@@ -74,9 +86,10 @@ void Agent::look_after(const std::vector<Report>& reports) {
                       report.failure.cause == core::Cause::staging;
     if (!is_staging) continue;
     auto given = options_.store->pinned_by(owner_of(report.rank_id()));
-    jobs_.post([store = options_.store, given] {
+    bool lacks_room = tells_of_no_room(report.failure.message);
+    jobs_.post([store = options_.store, given, lacks_room] {
       for (const Digest& digest : given) store->drop_if_damaged(digest);
-      store->make_room();
+      if (lacks_room) store->make_room();
     });
   }
 }
