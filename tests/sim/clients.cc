@@ -5,6 +5,21 @@ namespace flow::sim {
 
 using namespace core;
 
+namespace {
+
+/// One that succeeded, whose result somebody removed.
+std::vector<UnitId> lost_of(const Run& run) {
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    const Unit& u = run.units[unit];
+    bool may_be = !u.dropped && u.status == UnitStatus::succeeded && !is_service(run, unit) &&
+                  run.node(u.node).kind != NodeKind::when && unit % 3 == run.units.size() % 3;
+    if (may_be) return {unit};
+  }
+  return {};
+}
+
+}  // namespace
+
 // True if the head took a turn for one of them.
 bool Simulation::clients_act() {
   for (auto& [id, client] : clients_) {
@@ -25,7 +40,9 @@ bool Simulation::clients_act() {
     const Run& run = found->second;
     bool waits_for_workers = run.stopping && !run.cancelling && !run.ending && random_.one_in(3);
     if (run.status == RunStatus::interrupted || waits_for_workers) {
-      network_.emplace(now_, Message{RetryRequested{id, false, 0}, ""});
+      RetryRequested again{id, false, 0};
+      if (run.status == RunStatus::interrupted && meddling_left_ > 0) again.lost = lost_of(run);
+      network_.emplace(now_, Message{std::move(again), ""});
     } else if (run.status == RunStatus::serving && !run.ending) {
       network_.emplace(now_ + 5, Message{ServeEnded{id}, ""});
     } else if (run.status == RunStatus::waiting && !run.signals.contains(kSignal)) {
