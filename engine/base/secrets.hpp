@@ -1,23 +1,42 @@
-// What a task was given to keep to itself: shown as *** in whatever is kept of its words.
+// Redaction: the values of a task's secret variables are shown as `***` in all text that leaves the
+// task. This is the only place that redacts.
 #pragma once
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace flow {
 
+/// Bytes; a shorter value is not redacted: it would scramble unrelated text.
+constexpr size_t kSecretMin = 4;
+
 class Secrets {
  public:
   Secrets() = default;
-  /// Output is read in lines: a secret of several is shown in none of them.
-  explicit Secrets(const std::vector<std::string>& texts);
-  bool empty() const { return texts_.empty(); }
+  /// Output is read in lines, so each line of a value is a secret of its own. A match that lies
+  /// inside one of the `exempt` texts (paths of the state, ids) is not redacted.
+  explicit Secrets(const std::vector<std::string>& values, std::vector<std::string> exempt = {});
+  bool empty() const { return values_.empty(); }
+  /// `text` with each match shown as `***`; matches that overlap are one.
   std::string hidden(std::string text) const;
-  /// Hides what is in `text`, whose end is yet to come, and moves off what a secret may begin with:
-  /// returned, it comes before what is added.
+  /// Redacts the part of `text` that no later text can change. Returns the unredacted rest, which
+  /// the caller puts before the text that follows. The rest is at most twice as long as the longest
+  /// value or exempt text.
   std::string hide_begun(std::string& text) const;
 
  private:
-  std::vector<std::string> texts_;
+  struct Span {
+    size_t begin, end;
+    bool holds(const Span& other) const { return begin <= other.begin && other.end <= end; }
+  };
+  std::vector<Span> matches(std::string_view text) const;  // sorted by their beginnings
+  std::vector<Span> exempt_spans(std::string_view text) const;
+  /// Where the longest end of `text` begins that may be the beginning of a value or exempt text.
+  size_t open_end(std::string_view text) const;
+
+  std::vector<std::string> values_;
+  std::vector<std::string> exempt_;
 };
 
 }  // namespace flow

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/secrets.hpp"
 
 namespace flow {
 
@@ -15,7 +16,7 @@ class Context final : public TaskContext {
  public:
   Context(const AttemptOrder& order, const std::atomic<bool>& stopping,
           const std::function<void(std::vector<Report>)>& on_report)
-      : order_(order), stopping_(stopping), on_report_(on_report) {}
+      : order_(order), secrets_(order.hide), stopping_(stopping), on_report_(on_report) {}
   const std::string& run() const override { return order_.id.run; }
   const std::string& task() const override { return order_.task; }
   uint32_t attempt() const override { return order_.id.attempt; }
@@ -26,7 +27,7 @@ class Context final : public TaskContext {
     Report report{};
     report.kind = Report::Kind::log;
     report.id = order_.id;
-    report.text = line;
+    report.text = secrets_.hidden(line);
     report.at = now_ms();
     on_report_({std::move(report)});
   }
@@ -40,6 +41,7 @@ class Context final : public TaskContext {
 
  private:
   const AttemptOrder& order_;
+  const Secrets secrets_;
   const std::atomic<bool>& stopping_;
   const std::function<void(std::vector<Report>)>& on_report_;
 };
@@ -136,8 +138,8 @@ Report NativeRunner::run(Job& job, const NativeTask& task) {
       report.failure = {};
     }
   } catch (const std::exception& error) {
-    report.failure.message =
-        fmt::format("the native task `{}` failed: {}", job.definition, error.what());
+    report.failure.message = fmt::format("the native task `{}` failed: {}", job.definition,
+                                         Secrets(job.order.hide).hidden(error.what()));
   } catch (...) {
     report.failure.message = fmt::format(
         "the native task `{}` threw something that is no std::exception", job.definition);

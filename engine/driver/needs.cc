@@ -8,6 +8,7 @@
 
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/secrets.hpp"
 #include "engine/base/units.hpp"
 #include "engine/cluster/slurm/request.hpp"
 #include "engine/core/gangs.hpp"
@@ -54,12 +55,19 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
 namespace {
 
 void check_environment(const TaskDef& def, const std::string& where, const Environment& environment,
-                       std::vector<Error>& errors) {
+                       std::vector<Error>& errors, std::vector<std::string>& warnings) {
   for (const EnvEntry& entry : def.env) {
     if (!entry.from_submitter) continue;
-    bool found = false;
-    for (const auto& [name, value] : environment) found = found || name == entry.value;
-    if (found) continue;
+    auto variable = std::find_if(environment.begin(), environment.end(),
+                                 [&](const auto& each) { return each.first == entry.value; });
+    bool is_short = variable != environment.end() && !variable->second.empty() &&
+                    variable->second.size() < kSecretMin;
+    if (is_short)
+      warnings.push_back(fmt::format(
+          "{} reads the environment variable {}, whose value has fewer than {} bytes: it is not "
+          "redacted in logs and errors",
+          where, entry.value, kSecretMin));
+    if (variable != environment.end()) continue;
     errors.push_back(user_error(fmt::format(
         "{} needs the environment variable {}, which is not set: export {}=… and start again",
         where, entry.value, entry.value)));
@@ -240,7 +248,7 @@ std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
   int32_t cpus_milli = machine.cpus_milli();
   for (const TaskDef& def : plan.defs) {
     std::string where = fmt::format("{}:{}: the task `{}`", def.file, def.line, def.name);
-    check_environment(def, where, environment, errors);
+    check_environment(def, where, environment, errors, warnings);
     check_shell(def, where, environment, errors);
     // One that a dynamic task may call is looked at when it is called.
     if (!is_called[static_cast<size_t>(&def - plan.defs.data())]) continue;

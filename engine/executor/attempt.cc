@@ -38,7 +38,8 @@ Attempt::Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints,
       checkpoints_(checkpoints),
       start_(start),
       state_dir_(std::move(state_dir)),
-      secrets_({start.hide().begin(), start.hide().end()}) {
+      secrets_({start.hide().begin(), start.hide().end()},
+               {state_dir_, start.dir(), start.id().run()}) {
   auto commit = [&session, id = start.id()](const std::string& row,
                                             const Checkpoints::Blobs& blobs_of_it) {
     wire::FromExecutor message;

@@ -38,7 +38,7 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
         std::vector<std::pair<Value, Value>> fields;
         for (const auto& [name, tensor] : inputs) fields.emplace_back(Value(name), Value(tensor));
         auto result = vm.predict(Value::map(std::move(fields)));
-        if (!result.ok()) return Error{ErrorKind::task, result.error().message};
+        if (!result.ok()) return Error{ErrorKind::task, attempt.hidden(result.error().message)};
         std::map<std::string, Tensor> outputs;
         bool is_tensors = result->kind() == Value::Kind::table && result->as_table().list.empty();
         if (is_tensors) {

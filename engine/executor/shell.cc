@@ -61,9 +61,10 @@ class Output {
   }
   /// The beginning of it all, as the result holds it.
   std::string kept() const {
+    if (!is_cut_) return attempt_.hidden(kept_);
     std::string text = kept_;
-    std::string begun = attempt_.hide_begun(text);
-    return is_cut_ ? text : text + begun;
+    attempt_.hide_begun(text);  // a secret that the cut goes through is left out
+    return text;
   }
 
  private:

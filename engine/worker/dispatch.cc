@@ -188,7 +188,8 @@ void LocalWorker::send(Slot& slot, Pending pending) {
   if (running.is_held) message.mutable_start()->set_commit(pending.commit);
   append_frame(slot.out, message);
   running.order = std::move(order);
-  running.secrets = Secrets(running.order.hide);
+  running.secrets =
+      Secrets(running.order.hide, {options_.state_dir, scratch, running.order.id.run});
   running.commit = pending.commit;
   if (slot.queue.empty()) running.since_us = monotonic_us();
   slot.queue.push_back(std::move(running));

@@ -2,7 +2,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <random>
 #include <set>
 
 #include "engine/base/base64.hpp"
@@ -219,31 +221,97 @@ TEST_CASE("other bytes become U+FFFD, text stays") {
   CHECK(to_utf8("日本語") == "日本語");
 }
 
-TEST_CASE("a secret that comes in pieces is hidden") {
-  Secrets secrets({"s3cret", "creature", "aa"});
+TEST_CASE("a secret that comes in pieces is redacted") {
+  Secrets secrets({"s3cret", "creature", "aaaa"});
   auto pieces = [&](std::string text) {
     std::string rest = secrets.hide_begun(text);
     return text + "|" + rest;
   };
   CHECK(pieces("a s3cr") == "a |s3cr");
   CHECK(pieces("a s3crea") == "a s3|crea");  // the longest that may go on
-  CHECK(pieces("a s3cret") == "a ***|");
+  CHECK(pieces("a s3cret.") == "a ***.|");
   CHECK(pieces("s3cret s3cret s") == "*** *** |s");
-  CHECK(pieces("aaa") == "***|a");
+  CHECK(pieces("a s3cret") == "a ***|");
   CHECK(pieces("s3cre.") == "s3cre.|");
   CHECK(pieces("") == "|");
+  CHECK(pieces("aaaaaaa.") == "***.|");
+  CHECK(pieces("baaaa") == "b|aaaa");        // the next may be one more `a`
+  CHECK(pieces("baaaaaaaa") == "b|aaaaaa");  // what is covered already is not kept
 
   Secrets none;
   std::string text = "s3c";
   CHECK(none.hide_begun(text).empty());
   CHECK(text == "s3c");
+}
 
-  std::string whole = "x s3cret,s3cret aa s3cret.", out, partial;
-  for (char c : whole) {
-    partial += c;
-    std::string rest = secrets.hide_begun(partial);
-    out += partial;
-    partial = rest;
+TEST_CASE("overlapping secrets are one redaction, in whichever order they are named") {
+  std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
+      {{"hunter22", "hunter22-suffix-XYZ"}, {"z is hunter22-suffix-XYZ", "z is ***"}},
+      {{"bob-1", "left-bob-1-right"}, {"left-bob-1-right", "***"}},
+      {{"ABCDEF", "DEFGHI"}, {"ABCDEFGHI DEFGHI ABCDEF", "*** *** ***"}},
+      {{"abcd", "efgh"}, {"abcdefgh", "******"}},
+      {{"one\r\ntwo four\nsix", "two "}, {"two four\none\nsix", "***\none\nsix"}}};
+  for (auto& [values, texts] : cases) {
+    CHECK(Secrets(values).hidden(texts[0]) == texts[1]);
+    std::reverse(values.begin(), values.end());
+    CHECK(Secrets(values).hidden(texts[0]) == texts[1]);
   }
-  CHECK(out + partial == secrets.hidden(whole));
+}
+
+TEST_CASE("values under 4 bytes, ids and paths of the state are not redacted") {
+  Secrets secrets({"abc", "flow", "cafe", "run-1"}, {"/home/me/.flow", "20260101-run-1"});
+  CHECK(secrets.hidden("abc flow") == "abc ***");
+  CHECK(secrets.hidden("cd /home/me/.flow/x && flow") == "cd /home/me/.flow/x && ***");
+  CHECK(secrets.hidden("/home/me/.flow/objects/ca/fe01cafe cafe") ==
+        "/home/me/.flow/objects/ca/fe01cafe ***");
+  CHECK(secrets.hidden("run 20260101-run-1, run-1") == "run 20260101-run-1, ***");
+  CHECK(secrets.hidden("/home/me/flow") == "/home/me/***");
+  std::string text = "in /home/me/.flow";
+  CHECK(secrets.hide_begun(text) == "");
+  CHECK(text == "in /home/me/.flow");
+  text = "in /home/me/.flo";
+  CHECK(secrets.hide_begun(text) == "/home/me/.flo");
+}
+
+TEST_CASE("text in pieces is redacted as the whole is") {
+  std::mt19937 random(7);
+  auto word = [&](size_t size) {
+    std::string text;
+    for (size_t i = 0; i < size; i++) text += static_cast<char>('a' + random() % 2);
+    return text;
+  };
+  for (int round = 0; round < 2000; round++) {
+    std::vector<std::string> values;
+    for (size_t i = random() % 4; i > 0; i--) values.push_back(word(4 + random() % 5));
+    Secrets secrets(values);
+    std::string whole = word(random() % 60), out, partial;
+    // Each byte of the whole that any occurrence covers is redacted, and no other one.
+    std::string expected;
+    std::vector<int> covered(whole.size() + 1, 0);  // by which merged match; 0: by none
+    int match = 0;
+    size_t until = 0;
+    for (size_t at = 0; at < whole.size(); at++) {
+      for (const std::string& value : values) {
+        if (whole.compare(at, value.size(), value) != 0) continue;
+        if (at >= until) match++;
+        until = std::max(until, at + value.size());
+      }
+      covered[at] = at < until ? match : 0;
+    }
+    for (size_t at = 0; at < whole.size(); at++) {
+      if (covered[at] == 0) expected += whole[at];
+      if (covered[at] != 0 && (at == 0 || covered[at] != covered[at - 1])) expected += "***";
+    }
+    REQUIRE(secrets.hidden(whole) == expected);
+    for (size_t at = 0; at < whole.size();) {
+      size_t size = 1 + random() % 5;
+      partial += whole.substr(at, size);
+      at += size;
+      std::string rest = secrets.hide_begun(partial);
+      REQUIRE(rest.size() < 16);
+      out += partial;
+      partial = rest;
+    }
+    REQUIRE(out + secrets.hidden(partial) == expected);
+  }
 }

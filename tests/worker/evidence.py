@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from place import OPTIONS, Place, main  # noqa: E402
@@ -298,6 +299,25 @@ return flow.pipeline("secret", {}, function() tell() return use {}.n end)
         self.assertEqual(found.stdout, "")
         # Its value is not keyed.
         self.assertIn("cached", self.good("run", "secret.lua", TOKEN="another-s3cret").out)
+
+    def test_a_secret_that_holds_another_is_redacted_whole_and_no_path_or_id_is(self):
+        self.write("two.lua", HEAD + r'''
+local env = { USER_NAME = flow.env("USER_NAME"), TOKEN = flow.env("TOKEN"), PIN = flow.env("PIN") }
+local fail = flow.shell("fail", { env = env, command = [[echo "login $USER_NAME:$TOKEN pin $PIN"; echo "in $PWD" >&2; exit 1]] })
+return flow.pipeline("two", {}, function() return fail() end)
+''')
+        year = time.strftime("%Y")
+        for user, token in (("left", "in-left-right"), (year, year + "-and-the-rest"), ("flow-", "or-flow-state")):
+            for first, second in ((user, token), (token, user)):
+                done = self.exits(1, self.flow("run", "two.lua", USER_NAME=first, TOKEN=second, PIN="12"))
+                folder = re.search("^folder: (.*)$", done.err, re.M).group(1)
+                self.assertTrue(folder.startswith(self.state + "/scratch/20"), folder)
+                self.assertIn(self.show()["run"], folder)
+                log = self.good("logs", "last").out
+                self.assertIn("login ***:*** pin 12\n", log)
+                self.assertIn("in " + folder + "\n", log)
+                self.assertIn("environment variable PIN, whose value has fewer than 4 bytes", done.err)
+                self.assertNotIn("USER_NAME,", done.err)
 
     def test_a_secret_is_hidden_where_a_long_line_is_cut(self):
         head = HEAD + r'''
