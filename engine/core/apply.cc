@@ -144,8 +144,13 @@ void Machine::on(const AttemptReturned& event) {
   Run& r = run(event.id.run);
   Unit& u = r.units[event.id.unit];
   attempt_over(r, event.id.unit);
-  u.attempts--;
-  u.returns = static_cast<uint16_t>((u.epoch & ((1u << kReturnsBits) - 1)) + 1);
+  // The token has no number left for one more return: this attempt keeps its number, and the next
+  // attempt's number makes its id unique.
+  constexpr uint64_t kReturnsMax = (uint64_t{1} << kReturnsBits) - 1;
+  uint64_t returns = u.epoch & kReturnsMax;
+  bool is_last = returns == kReturnsMax;
+  if (!is_last) u.attempts--;
+  u.returns = is_last ? 0 : static_cast<uint16_t>(returns + 1);
   if (r.ending) return end_service(r, event.id.unit);
   to_ready(r, event.id.unit);
 }
