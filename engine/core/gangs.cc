@@ -47,6 +47,20 @@ std::vector<HostId> hosts_of(const Unit& unit) {
   return hosts;
 }
 
+std::vector<Command> kill_commands(const State& state, const RunId& id) {
+  std::vector<Command> commands;
+  auto found = state.runs.find(id);
+  if (found == state.runs.end()) return commands;
+  const Run& run = found->second;
+  for (UnitId unit = 0; unit < run.units.size(); unit++) {
+    if (run.units[unit].phase != Phase::running) continue;
+    for (HostId host : hosts_of(run.units[unit]))
+      if (state.hosts[host].is_up)
+        commands.push_back(StopAttempt{current_attempt(run, unit), true, host});
+  }
+  return commands;
+}
+
 bool is_on(const Unit& unit, HostId host) {
   if (unit.host == host) return true;
   return unit.extra && std::any_of(unit.extra->others.begin(), unit.extra->others.end(),

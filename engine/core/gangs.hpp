@@ -19,6 +19,9 @@ void for_each_rank(const Unit& unit, Visit visit) {
 }
 /// Where they are, each host once.
 std::vector<HostId> hosts_of(const Unit& unit);
+/// What kills all that runs of the run, on every machine that is up. No state changes by it, so no
+/// event is journaled.
+std::vector<Command> kill_commands(const State& state, const RunId& run);
 bool is_on(const Unit& unit, HostId host);
 
 /// Takes what the unit's ranks hold of their hosts, and gives it back; the CPUs of it.

@@ -10,6 +10,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/core/gpu_faults.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/driver/latch.hpp"
 #include "engine/worker/gpus.hpp"
 
@@ -320,13 +321,8 @@ void Driver::interrupt(const RunId& run, bool kill) {
   input.event = core::StopRequested{run};
   if (kill) {
     input.control = [this, run](Batch&, core::State& state) {
-      auto found = state.runs.find(run);
-      if (found == state.runs.end()) return;
-      for (core::UnitId unit = 0; unit < found->second.units.size(); unit++) {
-        const core::Unit& u = found->second.units[unit];
-        if (u.status != core::UnitStatus::running) continue;
-        pending_.acts.push_back(core::StopAttempt{{run, unit, u.attempts, u.epoch}, true, u.host});
-      }
+      for (core::Command& command : core::kill_commands(state, run))
+        commands_.push_back(std::move(command));
     };
   }
   post(std::move(input));
