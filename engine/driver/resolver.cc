@@ -248,13 +248,17 @@ Result<Value> Resolver::argument_list(const core::Run& run, core::UnitId unit) {
 }
 
 const Digest& Resolver::def_digest(const core::Run& run, uint32_t index) {
-  const TaskDef* def = &run.plan->defs[index];
-  auto found = def_digests_.find(def);
-  if (found != def_digests_.end()) return found->second;
+  auto found = plan_digests_.find(run.plan.get());
+  if (found == plan_digests_.end() || found->second.plan.lock() != run.plan) {
+    std::erase_if(plan_digests_, [](const auto& each) { return each.second.plan.expired(); });
+    PlanDigests added{run.plan, std::vector<Digest>(run.plan->defs.size())};
+    found = plan_digests_.insert_or_assign(run.plan.get(), std::move(added)).first;
+  }
+  Digest& digest = found->second.of_defs[index];
+  if (!digest.is_zero()) return digest;
   Sha256 hash;
-  for (const KeyPart& part : definition_parts(*def)) hash_part(hash, part);
-  def_owners_[def] = run.plan;
-  return def_digests_[def] = hash.finish();
+  for (const KeyPart& part : definition_parts(run.plan->defs[index])) hash_part(hash, part);
+  return digest = hash.finish();
 }
 
 // What most calls hold, values and whole results, is put together from bytes that are there.

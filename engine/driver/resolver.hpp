@@ -78,13 +78,18 @@ class Resolver {
   // Arguments are asked for with the key and soon again with the order. Where they are short and
   // hold no tag the key says all of them, and has a place for them.
   ShortBytes<size_t{1} << 10, 95> taken_;
-  std::unordered_map<Digest, Known, DigestHash> values_;
+  std::unordered_map<Digest, Known, DigestHash> values_;  // emptied at kValueCacheBytes
   size_t values_bytes_ = 0;
-  std::unordered_map<Digest, std::vector<cluster::Content>, DigestHash> inputs_;  // by key
-  std::unordered_map<const TaskDef*, Digest>
-      def_digests_;  // of the parts that do not depend on arguments
-  std::unordered_map<const TaskDef*, std::shared_ptr<const Plan>>
-      def_owners_;  // keeps the pointer valid
+  // By key; emptied at kInputsMax.
+  std::unordered_map<Digest, std::vector<cluster::Content>, DigestHash> inputs_;
+  /// Per definition, the digest of the key parts that do not depend on arguments; zero until it is
+  /// asked for. The plan is not kept alive: its address may be another plan's later.
+  struct PlanDigests {
+    std::weak_ptr<const Plan> plan;
+    std::vector<Digest> of_defs;
+  };
+  // One entry per plan that a run still has: those of other plans leave when one is added.
+  std::unordered_map<const Plan*, PlanDigests> plan_digests_;
 };
 
 /// The parts of a key that the definition alone gives.
