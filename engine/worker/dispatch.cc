@@ -16,6 +16,10 @@ namespace {
 constexpr size_t kPipelineMax = 64;    // orders in one executor's hands
 constexpr size_t kRememberedMax = 64;  // runs and bundles of one executor: then a new one
 
+bool remembers_much(const Slot& slot) {
+  return slot.environments.size() >= kRememberedMax || slot.bundles.size() >= kRememberedMax;
+}
+
 }  // namespace
 
 bool LocalWorker::is_alone(const AttemptOrder& order) {
@@ -116,8 +120,7 @@ Slot* LocalWorker::idle_slot(const std::vector<std::string>& gpus) {
   for (Slot& slot : slots_) {
     if (!slot.queue.empty() || slot.dying_since_us > 0 || slot.is_gone) continue;
     if (slot.gpus != gpus) continue;
-    if (slot.environments.size() < kRememberedMax && slot.bundles.size() < kRememberedMax)
-      return &slot;
+    if (!remembers_much(slot)) return &slot;
     kill_slot(slot);
   }
   return nullptr;
@@ -152,7 +155,7 @@ Slot* LocalWorker::shortest_slot() {
   int64_t now = monotonic_us();
   Slot* best = nullptr;
   for (Slot& slot : slots_) {
-    if (slot.queue.empty() || slot.queue.size() >= kPipelineMax) continue;
+    if (slot.queue.empty() || slot.queue.size() >= kPipelineMax || remembers_much(slot)) continue;
     if (slot.dying_since_us > 0 || slot.is_gone) continue;
     const Running& front = slot.queue.front();
     bool slow = slot.recalled || is_alone(front.order) || front.runs_longer_than(kSlowUs, now);

@@ -736,3 +736,50 @@ TEST_CASE("news of content that can't be are refused") {
     CHECK_FALSE(get_news(bad, taken));
   }
 }
+
+TEST_CASE("both ends of a session forget bundle and environment with the runs that use them") {
+  Wire wire(big_host());
+  auto stage = [&](const std::string& run, uint32_t unit, const std::string& bundle) {
+    AttemptOrder order = full_order();
+    order.id = {run, unit, 1, 3 << 16};
+    order.bundle_bytes = std::make_shared<const std::string>(bundle);
+    order.bundle = sha256(bundle);
+    wire.told.orders.clear();
+    wire.pieces.clear();
+    wire.head->stage({order}, 0);
+    REQUIRE(wire.told.orders.size() == 1);
+    REQUIRE(wire.took_all);
+    size_t count = 0;  // of messages: what is known already is not sent again
+    for (const std::string& piece : wire.pieces) count += piece.empty() ? 0 : 1;
+    return count;
+  };
+  auto end = [&](const std::string& run, uint32_t unit) {
+    Report report = finished();
+    report.id = {run, unit, 1, 3 << 16};
+    wire.told.say({report});
+    wire.head->took_reports(wire.numbers.back());
+  };
+  CHECK(stage("run-1", 0, "shared") == 3);  // bundle, environment, order
+  std::weak_ptr<const std::string> bundle = wire.told.orders[0].bundle_bytes;
+  auto environment = std::weak_ptr(wire.told.orders[0].environment);
+  CHECK(stage("run-1", 1, "shared") == 1);
+  CHECK(stage("run-2", 0, "shared") == 2);
+  CHECK(wire.told.orders[0].bundle_bytes == bundle.lock());
+  wire.told.orders.clear();
+
+  end("run-1", 0);
+  end("run-1", 1);
+  wire.head->forget("run-1");
+  CHECK(environment.expired());
+  CHECK_FALSE(bundle.expired());  // run-2 uses it
+  CHECK(stage("run-2", 1, "shared") == 1);
+  wire.told.orders.clear();
+  end("run-2", 0);
+  end("run-2", 1);
+  wire.head->forget("run-2");
+  CHECK(bundle.expired());
+
+  CHECK(stage("run-1", 2, "shared") == 3);  // it was taken up again
+  end("run-1", 2);
+  CHECK(wire.agent->attempts() == 0);
+}

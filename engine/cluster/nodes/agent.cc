@@ -120,6 +120,7 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
   joiner_ = {};
   commits_.base = commits_.last;
   held_release_ = 0;
+  bundle_users_ = {};
   bundles_.clear();
   environments_.clear();
   pump();
@@ -338,6 +339,7 @@ bool Agent::take_order(nodes::Order& in) {
   auto bundle = bundles_.find(order.bundle);
   auto environment = environments_.find(order.id.run);
   if (bundle == bundles_.end() || environment == environments_.end()) return false;
+  bundle_users_.add(order.id.run, order.bundle);
   order.bundle_bytes = bundle->second;
   order.environment = environment->second;
   if (order.is_spread) order.towards = options_.head;

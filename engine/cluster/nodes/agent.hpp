@@ -148,10 +148,12 @@ class Agent {
   mutable std::mutex mutex_;
   core::HostInfo host_;  // with what has failed since
   std::unique_ptr<Spool> spool_;
-  std::set<RankId> saved_;  // those that run and have saved something
+  std::set<RankId> saved_;  // those that run and have saved something: they leave at their end
   std::condition_variable drains_;
-  std::string draining_;                 // why; "" while it takes orders
-  std::map<RankId, uint64_t> attempts_;  // and the number of what told its end; 0: it runs
+  std::string draining_;  // why; "" while it takes orders
+  // And the number of what told its end; 0: it runs. They leave in forget_ended(), when the head
+  // has that end, as do ends_.
+  std::map<RankId, uint64_t> attempts_;
   struct End {
     uint64_t number = 0;
     RankId rank;
@@ -160,8 +162,8 @@ class Agent {
   std::deque<End> ends_;
   PlacedCheckpoints placed_;
   Replicas replicas_;
-  std::set<core::RunId> over_;  // runs that have ended, of which there are attempts_ still
-  std::map<RankId, StagedPtr> staged_;
+  std::set<core::RunId> over_;          // runs that have ended, of which there are attempts_ still
+  std::map<RankId, StagedPtr> staged_;  // until they begin, fail or are stopped
   std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
   std::shared_ptr<ContentTransfer> transfer_;  // of this session
   Send send_;                                  // null while there is no session
@@ -180,6 +182,8 @@ class Agent {
   Joiner joiner_;
   Commits commits_;
   uint64_t held_release_ = 0;  // that came before the welcome
+  // Of this session's runs that have not ended: entries leave in take_forget().
+  BundleUsers bundle_users_;
   std::map<Digest, std::shared_ptr<const std::string>> bundles_;
   std::map<std::string, std::shared_ptr<const Environment>> environments_;
 

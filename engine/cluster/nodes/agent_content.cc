@@ -117,6 +117,9 @@ void Agent::set_aside_runs() {
 bool Agent::take_forget(const core::RunId& run) {
   bool is_name = !run.empty() && run.find('/') == std::string::npos && run != "." && run != "..";
   if (!is_name) return false;
+  // Orders that are still here hold what they need.
+  for (const Digest& unused : bundle_users_.forget(run)) bundles_.erase(unused);
+  environments_.erase(run);
   std::lock_guard lock(mutex_);
   let_go_later(replicas_.drop_run(run));
   if (runs_any_of(run)) {

@@ -7,6 +7,25 @@
 
 namespace flow::cluster {
 
+bool BundleUsers::add(const core::RunId& run, const Digest& bundle) {
+  if (!of_runs_[run].insert(bundle).second) return false;
+  return runs_of_[bundle]++ == 0;
+}
+
+std::vector<Digest> BundleUsers::forget(const core::RunId& run) {
+  std::vector<Digest> unused;
+  auto bundles = of_runs_.find(run);
+  if (bundles == of_runs_.end()) return unused;
+  for (const Digest& bundle : bundles->second) {
+    auto users = runs_of_.find(bundle);
+    if (--users->second > 0) continue;
+    runs_of_.erase(users);
+    unused.push_back(bundle);
+  }
+  of_runs_.erase(bundles);
+  return unused;
+}
+
 RemoteWorker::RemoteWorker(Send send, FromRemote told,
                            std::function<void(const std::string&)> let_go, bool encrypt)
     : send_(std::move(send)),
@@ -81,7 +100,7 @@ void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
 }
 
 void RemoteWorker::send_ahead(const AttemptOrder& order) {
-  if (order.bundle_bytes && bundles_.insert(order.bundle).second) {
+  if (order.bundle_bytes && bundles_.add(order.id.run, order.bundle)) {
     nodes::ToWorker message;
     message.mutable_bundle()->set_digest(std::string(order.bundle.view()));
     message.mutable_bundle()->set_bundle(*order.bundle_bytes);
@@ -139,10 +158,14 @@ void RemoteWorker::replicate(const core::AttemptId& id, const Digest& checkpoint
   send(message);
 }
 
+// Whatever is ordered of this run later is sent with its bundle and environment again.
 void RemoteWorker::forget(const core::RunId& run) {
   nodes::ToWorker message;
   message.set_forget(run);
-  send(message);
+  std::lock_guard lock(sending_);
+  bundles_.forget(run);
+  environments_.erase(run);
+  send_locked(message);
 }
 
 void RemoteWorker::welcome(uint64_t taken) {

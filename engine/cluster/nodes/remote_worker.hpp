@@ -2,6 +2,7 @@
 // messages and whose reports come in as such.
 #pragma once
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -33,6 +34,21 @@ struct FromRemote {
   std::function<void(const ContentNews&)> on_news;
   /// A message about content. False where it is none.
   std::function<bool(std::string_view message)> on_content;
+};
+
+/// Which bundles the runs of a session use. Both ends of a session keep one and see the same orders
+/// and ends of runs in the same sequence, so they agree on the bundles that the worker has.
+class BundleUsers {
+ public:
+  /// True where no run of the session uses the bundle yet.
+  bool add(const core::RunId& run, const Digest& bundle);
+  /// The run has ended. Returns the bundles that only this run used.
+  std::vector<Digest> forget(const core::RunId& run);
+
+ private:
+  // Of runs that have not ended: entries leave in forget().
+  std::map<core::RunId, std::set<Digest>> of_runs_;
+  std::map<Digest, size_t> runs_of_;
 };
 
 /// For one session.
@@ -73,7 +89,8 @@ class RemoteWorker final : public RemoteHost {
   const std::function<void(const std::string&)> let_go_;
   const bool encrypt_;
   std::mutex sending_;
-  std::set<Digest> bundles_;  // that the peer has
+  // What the peer has of runs that have not ended: entries leave in forget().
+  BundleUsers bundles_;
   std::set<std::string> environments_;
   Joiner joiner_;
   bool joined_ = false;
