@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "engine/base/clock.hpp"
-#include "engine/base/engine_thread.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/driver/client.hpp"
 #include "engine/driver/content_frames.hpp"
@@ -41,12 +40,12 @@ Result<std::unique_ptr<detail::EngineImpl>> AwayEngine::open(const EngineOptions
 
 AwayEngine::~AwayEngine() {
   {
-    std::lock_guard lock(mutex_);
-    quit_ = true;
-    wake_.notify_all();
+    std::lock_guard lock(wakeup_->mutex);
+    wakeup_->quit = true;
+    wakeup_->changed.notify_all();
   }
   if (uplink_) uplink_->close();
-  for (std::thread& follower : followers_) follower.join();
+  followers_.join();
   ask_link_.reset();
 }
 
@@ -134,8 +133,8 @@ bool has_ended(const std::weak_ptr<detail::RunState>& weak) {
 // While it goes on what was seen last is told where its head can't be asked. What a run that was
 // left came to nobody here knows.
 RunInfo AwayEngine::look_at(Followed& followed, bool tasks) const {
-  constexpr int kPauseMs = 500;
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
+  cluster::Retries retries;
   while (!followed.is_left) {
     try {
       RunInfo info = look(followed.id, tasks);
@@ -150,7 +149,7 @@ RunInfo AwayEngine::look_at(Followed& followed, bool tasks) const {
       std::lock_guard lock(followed.mutex);
       return followed.last;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(kPauseMs));
+    if (!pause(retries, &followed) && !followed.is_left) throw Failed(gone());
   }
   std::lock_guard lock(followed.mutex);
   followed.last.id = followed.id;
@@ -273,11 +272,11 @@ Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Fil
   return link.receive();
 }
 
-bool AwayEngine::pause(cluster::Retries& retries, const Followed* followed) {
+bool AwayEngine::pause(cluster::Retries& retries, const Followed* followed) const {
   std::chrono::milliseconds pause(retries.pause_ms(random_u64()));
-  std::unique_lock lock(mutex_);
-  wake_.wait_for(lock, pause, [this] { return quit_; });
-  return !quit_ && (followed == nullptr || !followed->is_left);
+  std::unique_lock lock(wakeup_->mutex);
+  auto is_over = [&] { return wakeup_->quit || (followed != nullptr && followed->is_left); };
+  return !wakeup_->changed.wait_for(lock, pause, is_over);
 }
 
 std::shared_ptr<detail::RunState> AwayEngine::start(const char* verb, Fields fields,
@@ -313,9 +312,8 @@ std::shared_ptr<detail::RunState> AwayEngine::start(const char* verb, Fields fie
   state->summary = [this, followed] { return look_at(*followed, false); };
   state->counts = [this, followed] { return count(*followed); };
   steer(*state, link);
-  std::lock_guard lock(mutex_);
-  followers_.push_back(engine_thread(
-      [this, state, followed, link = std::move(link)] { follow(state, followed, link); }));
+  followers_.start(
+      [this, state, followed, link = std::move(link)] { follow(state, followed, link); });
   return state;
 }
 
@@ -334,12 +332,16 @@ void AwayEngine::follow(const std::shared_ptr<detail::RunState>& state, const Fo
 std::shared_ptr<FrameLink> AwayEngine::come_back(const std::shared_ptr<detail::RunState>& state,
                                                  const FollowedPtr& followed, uint64_t& heard) {
   {
-    std::lock_guard lock(mutex_);
-    if (quit_) return nullptr;
+    std::lock_guard lock(wakeup_->mutex);
+    if (wakeup_->quit) return nullptr;
   }
   std::string leave = fmt::format("`flow resume {} --head {}`", followed->id, options_.head);
-  steer_nowhere(*state, [weak = std::weak_ptr(state), followed, leave] {
-    followed->is_left = true;
+  steer_nowhere(*state, [wakeup = wakeup_, weak = std::weak_ptr(state), followed, leave] {
+    {
+      std::lock_guard lock(wakeup->mutex);
+      followed->is_left = true;
+      wakeup->changed.notify_all();
+    }
     auto state = weak.lock();
     if (state)
       state->fail({ErrorKind::interrupted,

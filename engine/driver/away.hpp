@@ -3,18 +3,17 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "engine/cluster/nodes/retries.hpp"
 #include "engine/driver/built_away.hpp"
 #include "engine/driver/run_state.hpp"
+#include "engine/driver/thread_group.hpp"
 #include "engine/driver/uplink.hpp"
 
 namespace flow {
@@ -79,17 +78,21 @@ class AwayEngine final : public detail::EngineImpl {
   std::shared_ptr<FrameLink> come_back(const std::shared_ptr<detail::RunState>& state,
                                        const FollowedPtr& followed, uint64_t& heard);
   /// Between two tries; false where there is to be no other.
-  bool pause(cluster::Retries& retries, const Followed* followed);
+  bool pause(cluster::Retries& retries, const Followed* followed) const;
 
   const EngineOptions options_;
   std::unique_ptr<Uplink> uplink_;
   mutable std::mutex asking_;
   mutable std::shared_ptr<FrameLink> ask_link_;
   mutable std::atomic<uint64_t> state_bytes_{0};
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool quit_ = false;
-  std::list<std::thread> followers_;
+  /// What ends a pause. A run that outlives the engine may still be left.
+  struct Wakeup {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool quit = false;
+  };
+  const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
+  ThreadGroup followers_;  // last: they use the others
 };
 
 }  // namespace flow

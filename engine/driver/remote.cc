@@ -5,8 +5,8 @@
 #include <poll.h>
 
 #include <atomic>
+#include <chrono>
 
-#include "engine/base/engine_thread.hpp"
 #include "engine/driver/client.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
@@ -53,11 +53,12 @@ RemoteEngine::~RemoteEngine() {
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
+    quits_.notify_all();
     for (auto& weak : links_) {
       if (auto link = weak.lock()) link->shut_down();
     }
   }
-  for (std::thread& follower : followers_) follower.join();
+  followers_.join();
 }
 
 void RemoteEngine::define(const std::string& name, const std::string&, NativeTask) {
@@ -137,8 +138,11 @@ Submission RemoteEngine::here(const RunOptions& options) const {
 std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<FrameLink>& link) {
   for (int attempt = 0; attempt < kOpenTries; attempt++) {
     if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
-    std::lock_guard lock(mutex_);
-    if (successor_) return std::nullopt;
+    {
+      std::lock_guard lock(mutex_);
+      if (successor_) return std::nullopt;
+    }
+    // Not under the lock: a writer that is stopped lets this wait.
     auto connected = SocketLink::connect(socket_path(dir_));
     if (connected.ok()) {
       link = std::move(*connected);
@@ -149,6 +153,8 @@ std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Fra
       if (reply.ok()) return std::move(*reply);
       if (link->is_silent()) throw Failed(silent_writer(dir_));
     }
+    std::lock_guard lock(mutex_);
+    if (successor_) return std::nullopt;
     auto state_lock = value_or_throw(StateLock::acquire(dir_));
     if (!state_lock) continue;
     successor_ = value_or_throw(LocalEngine::open(options_, dir_, std::move(state_lock)));
@@ -240,11 +246,17 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOp
   };
   steer(*state, link);
   bool leads = flag_field(*reply, "leads");
-  std::lock_guard lock(mutex_);
-  links_.push_back(link);
-  followers_.push_back(
-      engine_thread([this, state, link, leads, options] { follow(state, link, leads, options); }));
+  add_link(link);
+  followers_.start([this, state, link, leads, options] { follow(state, link, leads, options); });
   return state;
+}
+
+bool RemoteEngine::add_link(const std::shared_ptr<FrameLink>& link) {
+  std::lock_guard lock(mutex_);
+  if (quit_) return false;
+  std::erase_if(links_, [](const auto& each) { return each.expired(); });
+  links_.push_back(link);
+  return true;
 }
 
 void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<FrameLink> link,
@@ -272,6 +284,11 @@ void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_p
   }
 }
 
+bool RemoteEngine::has_quit_within(int64_t ms) {
+  std::unique_lock lock(mutex_);
+  return quits_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return quit_; });
+}
+
 std::shared_ptr<FrameLink> RemoteEngine::await_head(detail::RunState& state,
                                                     const RunOptions& options) {
   constexpr int kPauseMs = 200;
@@ -286,14 +303,12 @@ std::shared_ptr<FrameLink> RemoteEngine::await_head(detail::RunState& state,
       "resume",
       {{"run", state.id}, {"new_code", false}, {"submission", submission_to_value(here(options))}});
   while (!*given_up) {
-    ::poll(nullptr, 0, kPauseMs);
-    std::unique_lock lock(mutex_);
-    if (quit_) break;
+    if (has_quit_within(kPauseMs)) break;
+    // Not under the lock: a head that is stopped and has a full backlog lets this wait.
     auto link = SocketLink::connect(socket_path(dir_));
     if (!link.ok()) continue;
     std::shared_ptr<FrameLink> connected = std::move(*link);
-    links_.push_back(connected);
-    lock.unlock();
+    if (!add_link(connected)) break;
     auto reply = connected->send(request) ? connected->receive()
                                           : Result<Value>(environment_error("it is gone"));
     if (!reply.ok()) continue;

@@ -1,13 +1,14 @@
 // The engine as a client of the process that writes the state; takes over where that one dies.
 #pragma once
+#include <condition_variable>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "engine/driver/link.hpp"
 #include "engine/driver/run_state.hpp"
+#include "engine/driver/thread_group.hpp"
 
 namespace flow {
 
@@ -59,15 +60,19 @@ class RemoteEngine final : public detail::EngineImpl {
               const RunOptions& options);
   /// The writer led a cluster: its successor is the next head, and no client.
   std::shared_ptr<FrameLink> await_head(detail::RunState& state, const RunOptions& options);
+  /// False where this ends: the link is not to be used then.
+  bool add_link(const std::shared_ptr<FrameLink>& link);
+  bool has_quit_within(int64_t ms);
   void take_over(std::shared_ptr<detail::RunState> state, const RunOptions& options);
 
   EngineOptions options_;
   std::string dir_;
   mutable std::mutex mutex_;
   std::unique_ptr<detail::EngineImpl> successor_;  // after the writer died
-  std::list<std::weak_ptr<FrameLink>> links_;
-  std::list<std::thread> followers_;
+  std::list<std::weak_ptr<FrameLink>> links_;      // those that are gone leave in add_link()
   bool quit_ = false;
+  std::condition_variable quits_;
+  ThreadGroup followers_;  // last: they use the others
 };
 
 }  // namespace flow
