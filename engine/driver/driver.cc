@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
-#include "engine/core/gpu_faults.hpp"
 #include "engine/core/gangs.hpp"
+#include "engine/core/gpu_faults.hpp"
 #include "engine/driver/latch.hpp"
 #include "engine/worker/gpus.hpp"
 
@@ -267,6 +268,7 @@ void Driver::loop() {
   for (Input& input : left) {
     if (input.done) input.done(false);
   }
+  for (auto& [id, latch] : std::exchange(interruptions_, {})) latch->open(false);
   auto why = stopped_by();
   for (auto& [id, meta] : metas_) {
     if (meta.listener && why) meta.listener->fail(*why);

@@ -22,6 +22,7 @@
 #include "engine/cluster/nodes/holders.hpp"
 #include "engine/core/core.hpp"
 #include "engine/driver/fleet.hpp"
+#include "engine/driver/latch.hpp"
 #include "engine/driver/native.hpp"
 #include "engine/driver/resolver.hpp"
 #include "engine/sched/sched.hpp"
@@ -309,6 +310,8 @@ class Driver {
   /// The units whose results those took, of which the state does not hold all any more.
   std::vector<core::UnitId> lost_results(const core::Run& run);
   RunMeta* meta(const RunId& run);
+  bool is_being_interrupted(const RunId& id) const;
+  void end_interruptions();
 
   // perform.cc, orders.cc, watchers.cc: in a turn. reports.cc: on the threads that report
   /// Takes the attempts that can be staged out of the acts from `acts_before` on.
@@ -383,11 +386,12 @@ class Driver {
   const std::shared_ptr<cluster::Holders> holders_ = std::make_shared<cluster::Holders>();
   std::shared_ptr<Builder> builder_;
   NativeRunner native_;
-  std::map<std::string, std::string> operations_;  // library by name, under mutex_
+  // Library by name, under mutex_. As many as the embedding program defines.
+  std::map<std::string, std::string> operations_;
 
   // A turn's alone.
   core::State state_;
-  std::map<RunId, RunMeta> metas_;
+  std::map<RunId, RunMeta> metas_;  // of runs in state_: they leave with RunEnded
   Commit pending_;  // of this turn, and of those before it whose commit has not begun
   /// Is being written: batch and records are the writing thread's, what it holds of content and of
   /// cache entries is read by turns.
@@ -398,13 +402,20 @@ class Driver {
   std::vector<core::Command> commands_;    // of the events applied since they were last drained
   std::deque<core::Command> questions_;
   std::vector<core::AttemptId> saved_;  // of this turn: whose checkpoints
+  // Entries leave when they are due, or with RunEnded.
   std::multimap<core::Time, core::SetTimer> timers_;
   std::multimap<core::Time, RunId> serve_ends_;
-  std::map<std::pair<RunId, core::UnitId>, Gang> gangs_;      // of newest attempts
-  std::multimap<core::Time, core::AttemptId> gang_failures_;  // Gang::tell_at
-  /// With why: they are lost when gangs that they had a part in have written what they keep.
+  // Of newest attempts of runs in state_: they leave when the run is folded.
+  std::map<std::pair<RunId, core::UnitId>, Gang> gangs_;
+  std::multimap<core::Time, core::AttemptId> gang_failures_;  // Gang::tell_at: they leave then
+  // Of calls that wait until a run is interrupted: they leave in end_interruptions().
+  std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;
+  /// With why: they are lost, and leave, when gangs that they had a part in have written what they
+  /// keep.
   std::map<std::string, std::string> lost_hosts_;
+  // Of runs in state_: they leave when the run is folded.
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
+  uint64_t late_logs_ = 0;  // lines of runs that had ended
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
   std::shared_mutex collecting_;

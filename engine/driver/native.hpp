@@ -45,11 +45,13 @@ class NativeRunner {
   const std::function<void(std::vector<Report>)> on_report_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
+  // As many as the embedding program defines.
   std::map<std::string, std::pair<std::string, NativeTask>> tasks_;
   sigset_t host_mask_{};  // of the thread that defined the newest
   std::deque<Job> queue_;
+  // Attempts that have not ended.
   std::map<core::AttemptId, std::shared_ptr<std::atomic<bool>>> running_;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // up to threads_max_
   size_t idle_ = 0;
   bool quit_ = false;
 };

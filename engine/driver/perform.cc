@@ -103,6 +103,13 @@ void Driver::perform(const std::vector<core::Command>& acts) {
   }
   std::erase_if(orders, is_native);
   if (!orders.empty()) fleet_.stage(std::move(orders), 0);
+  if (!ended.empty()) {
+    auto is_of_ended = [&](const RunId& run) {
+      return std::find(ended.begin(), ended.end(), run) != ended.end();
+    };
+    std::erase_if(timers_, [&](const auto& each) { return is_of_ended(each.second.run); });
+    std::erase_if(serve_ends_, [&](const auto& each) { return is_of_ended(each.second); });
+  }
   for (const RunId& run : ended) {
     // Its rows and its frozen form are committed: it leaves the state, and its watchers may go.
     Input drop;

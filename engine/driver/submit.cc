@@ -154,20 +154,42 @@ void rename_hosts(core::Run& run, const std::vector<core::Host>& old,
 
 }  // namespace
 
+bool Driver::is_being_interrupted(const RunId& id) const {
+  auto run = state_.runs.find(id);
+  if (run == state_.runs.end() || !metas_.contains(id)) return false;
+  const core::Run& r = run->second;
+  bool is_over = core::is_final(r.status) || r.status == core::RunStatus::interrupted;
+  return !is_over && r.stopping && !r.cancelling && !r.ending;
+}
+
 Result<bool> Driver::await_interrupted(const RunId& id) {
-  constexpr auto kLook = std::chrono::milliseconds(50);
-  for (bool has_waited = false;; has_waited = true) {
-    bool is_stopping = false;
-    inspect([&](const core::State& state, Resolver&) {
-      auto run = state.runs.find(id);
-      if (run == state.runs.end() || !metas_.contains(id)) return;
-      const core::Run& r = run->second;
-      bool is_over = core::is_final(r.status) || r.status == core::RunStatus::interrupted;
-      is_stopping = !is_over && r.stopping && !r.cancelling && !r.ending;
-    });
-    if (auto error = stopped_by()) return *error;
-    if (!is_stopping) return has_waited;
-    std::this_thread::sleep_for(kLook);
+  bool has_waited = false;
+  auto latch = std::make_shared<Latch>();
+  Input look;
+  look.has_event = false;
+  look.control = [&, this](Batch&, core::State&) {
+    has_waited = is_being_interrupted(id);
+    if (has_waited) interruptions_.emplace(id, latch);
+  };
+  look.done = [&, latch](bool is_done) {
+    if (!has_waited || !is_done) latch->open(is_done);
+  };
+  post(std::move(look));
+  latch->wait();
+  if (auto error = stopped_by()) return *error;
+  return has_waited;
+}
+
+// They hear of it when this turn is durable, or when the engine stops.
+void Driver::end_interruptions() {
+  for (auto each = interruptions_.begin(); each != interruptions_.end();) {
+    if (is_being_interrupted(each->first)) {
+      ++each;
+      continue;
+    }
+    pending_.outcomes.emplace_back([latch = each->second](bool is_done) { latch->open(is_done); },
+                                   true);
+    each = interruptions_.erase(each);
   }
 }
 

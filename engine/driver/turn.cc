@@ -96,6 +96,7 @@ void Driver::decide(std::vector<Input> inputs) {
   }
   if (!lost_hosts_.empty()) lose_waiting_hosts();
   settle(now);
+  if (!interruptions_.empty()) end_interruptions();
   pending_.is_durable = pending_.is_durable || !pending_.records.empty();
   set_starts_aside(acts_before);
   // Told is what a turn made of a unit, not the ways it took.
@@ -167,6 +168,10 @@ void Driver::remember(const core::AttemptSucceeded& event) {
 // An attempt of another machine goes on when this engine's successor numbers its lines.
 uint64_t Driver::next_log(const core::AttemptId& id) {
   constexpr int kLinesBits = 40;
+  // A rank or a worker that was cut off may report lines when its run has ended, whose count is
+  // gone: they go behind all others.
+  if (!state_.runs.contains(id.run))
+    return state_.epoch << kLinesBits | uint64_t{1} << (kLinesBits - 1) | late_logs_++;
   auto [count, is_new] = log_counts_.try_emplace({id.run, id.unit}, state_.epoch << kLinesBits);
   return count->second++;
 }
