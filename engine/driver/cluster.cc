@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <set>
 
 #include "engine/base/engine_thread.hpp"
 #include "engine/driver/info.hpp"
@@ -103,9 +104,9 @@ void Cluster::await_earlier(int64_t adopt_ms) {
   std::vector<std::string> names = driver_.awaited_hosts();
   std::lock_guard lock(mutex_);
   for (const std::string& name : names) {
-    members_[name];
+    members_[name].serial = ++last_serial_;
     wait_for(
-        name, 0, adopt_ms,
+        name, last_serial_, adopt_ms,
         fmt::format("it did not come back within {} s of the engine's restart", adopt_ms / 1000.0));
   }
 }
@@ -142,6 +143,7 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
   std::shared_ptr<RemoteHost> former;
   {
     std::lock_guard lock(mutex_);
+    if (!members_.contains(name)) forget_gone();
     Member& member = members_[name];
     if (member.host && member.process != joining.process)
       return fmt::format(
@@ -156,7 +158,7 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
     member.taken = member.durable = taken;
     member.is_told = true;
     member.is_draining = false;
-    member.serial++;
+    member.serial = ++last_serial_;
     driver_.fleet().attach(name, host, member.address);
   }
   if (former) {
@@ -171,6 +173,18 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
   };
   driver_.host_joined({std::move(joining.host), std::move(joining.attempts)}, decided);
   return "";
+}
+
+// Under the lock. One whose reports are all committed leaves nothing that a rejoin needs: the rest
+// is in the state.
+void Cluster::forget_gone() {
+  if (members_.size() < kMembersMax) return;
+  std::set<std::string> awaited;
+  for (const auto& [at, lease] : leases_) awaited.insert(lease.name);
+  std::erase_if(members_, [&](const auto& each) {
+    const Member& member = each.second;
+    return !member.host && member.durable == member.taken && !awaited.contains(each.first);
+  });
 }
 
 std::map<std::string, Cluster::Member>::iterator Cluster::find(const RemoteHost& host) {
@@ -229,8 +243,9 @@ void Cluster::on_meeting(Report report) { driver_.rank_met(std::move(report)); }
 // Of many in a commit the last is told.
 void Cluster::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
   std::lock_guard lock(mutex_);
-  Member& member = members_[name];
-  if (member.serial != serial) return;
+  auto found = members_.find(name);
+  if (found == members_.end() || found->second.serial != serial) return;
+  Member& member = found->second;
   member.durable = number;
   if (!std::exchange(member.is_told, false)) return;
   driver_.after_acts([this, name, serial] { tell_durable(name, serial); });
@@ -241,8 +256,9 @@ void Cluster::tell_durable(const std::string& name, uint64_t serial) {
   uint64_t number = 0;
   {
     std::lock_guard lock(mutex_);
-    Member& member = members_[name];
-    if (member.serial != serial) return;
+    auto found = members_.find(name);
+    if (found == members_.end() || found->second.serial != serial) return;
+    Member& member = found->second;
     member.is_told = true;
     host = member.host;
     number = member.durable;
@@ -284,8 +300,9 @@ void Cluster::loop() {
     }
     Lease lease = std::move(first->second);
     leases_.erase(first);
-    const Member& member = members_[lease.name];
-    bool is_gone = !member.host && member.serial == lease.serial;
+    auto found = members_.find(lease.name);
+    bool is_gone =
+        found != members_.end() && !found->second.host && found->second.serial == lease.serial;
     if (is_gone) driver_.host_lost(lease.name, lease.why);
   }
 }

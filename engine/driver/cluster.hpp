@@ -51,6 +51,7 @@ class Cluster final : private cluster::HeadUser {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr size_t kMembersMax = core::kHostsMax;
   struct Member {
     std::shared_ptr<RemoteHost> host;  // null: gone
     std::string address, process, spool;
@@ -73,6 +74,7 @@ class Cluster final : private cluster::HeadUser {
   void on_durable(const std::string& name, uint64_t serial, uint64_t number);
   void tell_durable(const std::string& name, uint64_t serial);
   std::map<std::string, Member>::iterator find(const RemoteHost& host);
+  void forget_gone();
   void wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why);
   void loop();
 
@@ -90,8 +92,10 @@ class Cluster final : private cluster::HeadUser {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;
+  // By name. When there are kMembersMax, those that are lost leave as another one joins.
   std::map<std::string, Member> members_;
-  std::multimap<Clock::time_point, Lease> leases_;
+  uint64_t last_serial_ = 0;
+  std::multimap<Clock::time_point, Lease> leases_;  // entries leave when they are due
   std::thread thread_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<cluster::Head> head_;  // last: it tells the others
