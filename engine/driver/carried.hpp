@@ -47,7 +47,7 @@ class Carried {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<FrameLink> link_;  // null: it is gone
-  std::deque<Value> said_;           // that it may not have heard
+  std::deque<Value> said_;           // that it may not have heard, up to kUnheardMax
   uint64_t first_ = 0, sent_ = 0;    // numbers of frames: the first of said_, the next to be sent
   bool is_left_ = false, is_over_ = false, quits_ = false, leads_ = false;
   std::thread thread_;

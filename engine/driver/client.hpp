@@ -25,8 +25,8 @@ Result<Value> ask_writer(const std::string& dir, const Value& request);
 /// What to do about the writer of the state `dir`, which is there and does not answer.
 Error silent_writer(const std::string& dir);
 
-/// The ends of tasks that a client was told of: those that it missed while its writer was gone are
-/// told late, and none twice.
+/// Of one run, whose tasks bound it. The ends of tasks that a client was told of: those that it
+/// missed while its writer was gone are told late, and none twice.
 class EndsTold {
  public:
   void tell(detail::RunState& state, Event event);

@@ -53,7 +53,7 @@ class Fleet {
 
   std::unique_ptr<Worker> own_;
   std::mutex mutex_;
-  std::map<std::string, Remote> remotes_;
+  std::map<std::string, Remote> remotes_;  // connected: entries leave in detach()
 };
 
 }  // namespace flow

@@ -99,7 +99,7 @@ class LocalEngine final : public detail::EngineImpl {
   core::HostInfo like_;          // what a node of Slurm has
   int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
   std::mutex watched_mutex_;
-  std::vector<std::weak_ptr<detail::RunState>> watched_;
+  std::vector<std::weak_ptr<detail::RunState>> watched_;  // those that are gone leave with an add
   std::unique_ptr<SlurmNodes> slurm_;
   std::unique_ptr<Server> server_;
 };

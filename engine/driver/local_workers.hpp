@@ -46,7 +46,7 @@ class LocalWorkers {
   const LocalWorkersOptions options_;
   int stdin_read_ = -1, stdin_write_ = -1;  // they end when nobody can write to it
   int wake_ = -1;
-  std::vector<Process> processes_;
+  std::vector<Process> processes_;  // as many as the options say
   std::thread thread_;
 };
 

@@ -56,8 +56,10 @@ class Server {
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  // Up to kConnectionsMax; those that are over leave when another comes.
   std::list<Connection> connections_;
-  std::multimap<std::string, std::shared_ptr<Carried>> carried_;  // by the name of the request
+  // By the name of the request: entries leave in carry_out(), at the run's end for its client.
+  std::multimap<std::string, std::shared_ptr<Carried>> carried_;
   std::atomic<uint32_t> client_runs_{0};
   std::atomic<bool> quit_{false};
 };
