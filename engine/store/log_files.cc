@@ -63,9 +63,12 @@ class OpenLog {
   void grew(uint64_t bytes) { size_ += bytes; }
   void synced(uint64_t size) { progress_->advance(number_, size); }
 
+  /// Where it fails errno says why, also where that was at its close.
   bool sync() {
     std::lock_guard lock(mutex_);
-    return descriptor_ < 0 ? is_durable_ : sync_open();
+    if (descriptor_ >= 0) return sync_open();
+    if (!is_durable_) errno = close_errno_;
+    return is_durable_;
   }
 
   // Where that fails, on a full disk, the log just grows.
@@ -93,6 +96,7 @@ class OpenLog {
     std::lock_guard lock(mutex_);
     if (descriptor_ < 0) return;
     is_durable_ = sync_open();
+    if (!is_durable_) close_errno_ = errno;
     if (is_durable_) (void)!::ftruncate(descriptor_, static_cast<off_t>(size_.load()));
     ::close(std::exchange(descriptor_, -1));
   }
@@ -109,6 +113,7 @@ class OpenLog {
   std::mutex mutex_;
   int descriptor_;
   bool is_durable_ = false;  // when it was closed
+  int close_errno_ = EIO;    // why it was not
   std::shared_ptr<SyncProgress> progress_;
   std::atomic<uint64_t> size_{0};
   uint64_t filled_ = 0;
