@@ -177,6 +177,8 @@ std::string encode_checkpoint_row(const CheckpointRow& row, const Value& needs) 
 Result<CheckpointRow> decode_checkpoint_row(std::string_view bytes) {
   auto value = decode_value(bytes);
   FLOW_TRY(value);
+  const Error damaged = internal_error("the row of a checkpoint is damaged");
+  if (value->is_nil()) return damaged;  // no task can save nil
   CheckpointRow row;
   const Value* kind = value->find(std::string_view(kKind));
   if (kind == nullptr || kind->kind() != Value::Kind::string) {
@@ -192,7 +194,7 @@ Result<CheckpointRow> decode_checkpoint_row(std::string_view bytes) {
   bool good = kind->as_string() == "file" && file != nullptr && digest != nullptr &&
               file->kind() == Value::Kind::string && digest->kind() == Value::Kind::string &&
               Digest::from_bytes(digest->as_string(), row.digest);
-  if (!good) return internal_error("the row of a checkpoint is damaged");
+  if (!good) return damaged;
   row.file = file->as_string();
   return row;
 }

@@ -1,0 +1,57 @@
+// Content that comes from the other side of a link: frames of any shape are read without a fault,
+// and what is kept is what its digest says.
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/objects.hpp"
+#include "engine/driver/content_frames.hpp"
+
+namespace {
+
+using namespace flow;
+
+const std::string kContent = "the content that is asked for";
+
+/// Gives the input, and then the other side is gone.
+class InputLink final : public FrameLink {
+ public:
+  explicit InputLink(std::string_view input) : input_(input) {}
+  void shut_down() override {}
+
+ private:
+  bool write(std::string_view) override { return true; }
+  bool read(char* to, size_t size, const std::optional<Deadline>&) override {
+    if (input_.size() < size) return false;
+    std::memcpy(to, input_.data(), size);
+    input_.remove_prefix(size);
+    return true;
+  }
+  std::string_view input_;
+};
+
+const std::string& folder() {
+  static const struct Folder {
+    std::string path = "/dev/shm/flow-fuzz-receive-" + random_name();
+    Folder() { FLOW_CHECK(make_dirs(path + "/objects").ok()); }
+    ~Folder() { std::filesystem::remove_all(path); }
+  } own;
+  return own.path;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  InputLink link({reinterpret_cast<const char*>(data), size});
+  const Digest digest = sha256(kContent);
+  const std::string path = object_path(folder(), digest);
+  bool is_kept = receive_content(link, digest, folder()).ok();
+  FLOW_CHECK(is_kept == std::filesystem::exists(path));
+  if (!is_kept) return 0;
+  auto kept = read_file(path);
+  FLOW_CHECK(kept.ok() && *kept == kContent);
+  std::filesystem::remove(path);
+  return 0;
+}
