@@ -22,7 +22,7 @@ class Refusals {
     int64_t at_us = 0;
     uint64_t held_back = 0;
   };
-  std::map<std::string, Told> hosts_;
+  std::map<std::string, Told> hosts_;  // up to kRefusalHostsMax
 };
 
 }  // namespace flow::cluster

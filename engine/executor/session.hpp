@@ -92,6 +92,7 @@ class Session {
   uint64_t current_commit_ = 0;  // that its start is part of
   int64_t began_us_ = 0;         // when the newest attempt began or was let go
   bool main_waits_ = false;
+  // The worker ends this process when it has sent kRememberedMax of them.
   std::map<std::string, std::string> bundles_;
   std::map<std::string, std::map<std::string, std::string>> environments_;
   wire::AttemptName current_;

@@ -173,8 +173,8 @@ class Door::Crew final : public httplib::TaskQueue {
   Door& door_;
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<std::function<void()>> jobs_;
-  std::vector<std::thread> threads_;
+  std::deque<std::function<void()>> jobs_;  // up to kQueueMax
+  std::vector<std::thread> threads_;        // up to connections_max
   size_t free_ = 0;
   bool ended_ = false;
 };

@@ -47,7 +47,7 @@ class Door final : public httplib::Server {
   const uint64_t body_max_;
   const Methods methods_;
   std::mutex mutex_;
-  Visitors visitors_;
+  Visitors visitors_;  // as many as have a thread
   bool closed_ = false;
 };
 

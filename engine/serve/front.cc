@@ -265,7 +265,7 @@ class Front final : public ServiceFront {
   std::atomic<bool> ended_{false};
   std::mutex mutex_;
   std::condition_variable arrived_, answered_;
-  std::deque<std::shared_ptr<Pending>> queue_;
+  std::deque<std::shared_ptr<Pending>> queue_;  // up to kQueueMax
   bool ready_ = false, closed_ = false;
 };
 

@@ -33,7 +33,7 @@ class GpuWatch {
   bool wait_quit(int64_t ms) const;
 
   const std::string executor_;
-  std::set<std::string> uuids_;
+  std::set<std::string> uuids_;  // of this machine
   const OnError on_error_;
   const OnNote on_note_;
   std::string noted_;

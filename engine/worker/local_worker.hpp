@@ -131,11 +131,12 @@ class LocalWorker final : public Worker {
 
   std::mutex mutex_;  // of all that follows; taken before the other
   bool quit_ = false;
-  bool waits_long_ = false;  // the thread wakes only when it is woken
-  int64_t drain_by_us_ = 0;  // then what still runs is told to end; 0 while nothing drains
-  uint64_t released_ = 0;    // the newest commit that is durable
-  std::deque<Pending> pending_;
-  std::list<Slot> slots_;
+  bool waits_long_ = false;      // the thread wakes only when it is woken
+  int64_t drain_by_us_ = 0;      // then what still runs is told to end; 0 while nothing drains
+  uint64_t released_ = 0;        // the newest commit that is durable
+  std::deque<Pending> pending_;  // as many as the head has assigned
+  std::list<Slot> slots_;        // they leave in bury()
+  // Until the end of the loop's pass; logs wait at kUntakenLogsMax.
   std::vector<Report> reports_;
   size_t untaken_ = 0;    // cost of the logs that were reported and not taken in
   bool is_full_ = false;  // from the bound down to its half

@@ -45,11 +45,12 @@ struct Slot {
   FrameCutter cutter;
   std::string out;                                         // not yet written
   uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for
-  std::deque<Running> queue;
+  std::deque<Running> queue;                               // up to kPipelineMax
+  // That its process has. At kRememberedMax another process takes its place.
   std::set<Digest> bundles;
   std::set<std::string> environments;
-  std::string errors_partial;
-  bool recalled = false;  // what was queued behind a long attempt was asked back
+  std::string errors_partial;  // up to kErrorLineMax: what is over is reported in pieces
+  bool recalled = false;       // what was queued behind a long attempt was asked back
   int64_t dying_since_us = 0;
   bool broken = false;   // what it said was no message
   bool is_gone = false;  // its process closed the wire

@@ -41,7 +41,7 @@ class Jobs {
     bool is_over = false;
   };
   const std::shared_ptr<Queue> queue_;  // of each post() too, which may outlast this
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;    // as many as the constructor says
 };
 
 /// Runs its jobs in their order, one at a time, on whichever threads. Thread-safe.

@@ -45,7 +45,7 @@ class Serving : public std::enable_shared_from_this<Serving> {
   const std::shared_ptr<Line> line_;
   std::mutex mutex_;
   bool is_over_ = false;
-  std::map<uint64_t, ServePtr> serves_;
+  std::map<uint64_t, ServePtr> serves_;  // that the peer wants: they leave in forget()
   uint64_t last_id_ = 0;
   std::deque<Asked> asked_;                 // and not read yet
   size_t putting_ = 0, bytes_putting_ = 0;  // read, or being read, and not put yet

@@ -134,7 +134,7 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   SoundObjects sound_;
   mutable std::mutex mutex_;
   ContentIndex index_;
-  std::unordered_map<Digest, int, DigestHash> placing_;
+  std::unordered_map<Digest, int, DigestHash> placing_;  // they leave in was_placed()
   uint64_t reserved_ = 0;
   uint64_t evicted_ = 0, evicted_bytes_ = 0;
   std::mutex telling_;

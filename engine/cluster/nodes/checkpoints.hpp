@@ -43,7 +43,7 @@ class PlacedCheckpoints {
   bool is_used(const std::string& file) const;
 
   const std::shared_ptr<ContentStore> store_;
-  std::map<RankId, Placed> placed_;
+  std::map<RankId, Placed> placed_;  // of ranks that are here: they leave in leave(), forget()
 };
 
 /// Those that no rank here needs: of each gang the newest that was saved elsewhere, or the one
@@ -76,7 +76,7 @@ class Replicas {
   };
   Replica& of_unit(const core::AttemptId& of);
 
-  std::map<Unit, Replica> all_;
+  std::map<Unit, Replica> all_;  // up to kMax
 };
 
 }  // namespace flow::cluster

@@ -63,10 +63,10 @@ class Fellows : public std::enable_shared_from_this<Fellows> {
   std::condition_variable wake_;
   bool has_ended_ = false;
   std::unique_ptr<Listener> listener_;
-  std::map<std::string, TalkPtr> asked_;       // by address
-  std::map<std::string, int64_t> avoided_us_;  // until when
-  std::set<TalkPtr> asking_;
-  std::thread watcher_;  // from the first that is asked on
+  std::map<std::string, TalkPtr> asked_;       // by address, up to kFellowsMax
+  std::map<std::string, int64_t> avoided_us_;  // until when; later they leave with the next talk
+  std::set<TalkPtr> asking_;                   // they leave when their session ends
+  std::thread watcher_;                        // from the first that is asked on
 };
 
 }  // namespace flow::cluster

@@ -66,7 +66,8 @@ class Holders {
   void end_fetch(Member asker, size_t which);
 
   mutable std::mutex mutex_;
-  std::map<Member, Node> nodes_;
+  std::map<Member, Node> nodes_;  // of sessions that are there: they leave in leave()
+  // Up to kHoldingsMax, what was asked for longest ago leaves first.
   std::unordered_map<Digest, Entry, DigestHash> contents_;
   std::map<uint64_t, Digest> by_use_;
   size_t holdings_ = 0;

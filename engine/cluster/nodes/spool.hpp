@@ -65,7 +65,7 @@ class Spool {
 
   const std::string dir_;
   std::string id_;
-  std::deque<Place> entries_;  // those that are not taken
+  std::deque<Place> entries_;  // those that are not taken: attempts with logs wait at kSpoolLogsMax
   uint64_t first_ = 1;         // number of the first of them, or of the one to come
   uint64_t next_ = 1;
   uint64_t bytes_ = 0;

@@ -98,8 +98,8 @@ class Pool {
   void fail(const std::string& why, int64_t now);
 
   const PoolOptions options_;
-  std::map<uint64_t, Allocation> allocations_;
-  std::vector<std::string> notes_;
+  std::map<uint64_t, Allocation> allocations_;  // that have not ended
+  std::vector<std::string> notes_;              // until take_notes()
   std::string last_failure_;
   uint32_t failures_ = 0;  // in a row
   int64_t ask_at_ms_ = 0;
