@@ -47,6 +47,12 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+/// A new name in the folder of `path`. It does not hold the last name of `path`, to which nothing
+/// can be added where it is as long as the file system allows.
+std::string temporary_name(const std::string& path) {
+  return folder_of(path) + "/.flow-tmp-" + random_name();
+}
+
 Status write_and_sync(const std::string& path, std::string_view content, uint32_t mode) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (file.fd < 0) return failed("create", path);
@@ -92,7 +98,7 @@ Result<std::string> read_file(const std::string& path, uint64_t size_max) {
 }
 
 Status write_file_atomic(const std::string& path, std::string_view content, uint32_t mode) {
-  std::string temporary = path + ".tmp-" + random_name();
+  std::string temporary = temporary_name(path);
   Status written = write_and_sync(temporary, content, mode);
   if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
     written = failed("rename a new file to", path);
@@ -127,7 +133,7 @@ Status replace_file(const std::string& path, const std::vector<std::string_view>
     std::free(resolved);
   }
   if (exists && ::access(target.c_str(), W_OK) != 0) return failed("write", path);
-  std::string temporary = target + ".tmp-" + random_name();
+  std::string temporary = temporary_name(target);
   Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
   Status written = put(file.fd, temporary);
   if (written.ok() && exists) (void)!::fchmod(file.fd, info.st_mode & 07777);

@@ -221,6 +221,14 @@ TEST_CASE("other bytes become U+FFFD, text stays") {
   CHECK(to_utf8("日本語") == "日本語");
 }
 
+TEST_CASE("a file whose name is as long as the system allows is written and replaced") {
+  Folder folder;
+  const std::string path = folder.path + "/" + std::string(255, 'n');
+  REQUIRE(write_file_atomic(path, "one").ok());
+  REQUIRE(replace_file(path, {"two"}, true).ok());
+  CHECK(*read_file(path) == "two");
+}
+
 TEST_CASE("a secret that comes in pieces is redacted") {
   Secrets secrets({"s3cret", "creature", "aaaa"});
   auto pieces = [&](std::string text) {
