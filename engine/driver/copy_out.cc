@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/base/files.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/driver/throwing.hpp"
 
 namespace flow {
@@ -57,16 +58,16 @@ class Copier {
     return path;
   }
 
-  /// Makes `folder`, which lies in ours: a link on the way would lead out of it.
+  /// Makes `folder`, which lies in ours, and which no link may lead out of. Ours may be a link.
   void make_folder(const fs::path& folder) {
     fs::path at = directory_;
     for (const fs::path& name : folder.lexically_relative(directory_)) {
       at /= name;
-      if (fs::is_symlink(at))
+      if (fs::is_symlink(at) && !lies_inside(directory_.string(), (at / name).string()))
         throw Failed(environment_error(
-            fmt::format("`{}` is a symbolic link, which may lead out of the target: remove it, or "
-                        "name another folder",
-                        at.string())));
+            fmt::format("`{}` is a symbolic link, which leads out of the target `{}`: remove it, "
+                        "or name another folder",
+                        at.string(), directory_.string())));
     }
     fs::create_directories(folder);
   }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/base/checkpoint.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
@@ -69,24 +70,32 @@ void mark_run(const core::Run& run, Marks& marks) {
   for (const core::DynamicCalls& calls : run.dynamics) marks.add(calls.fragment_digest);
 }
 
+/// The regular file itself: what a link leads to is not the state's.
+bool is_file(const fs::directory_entry& entry) {
+  std::error_code failed;
+  return entry.symlink_status(failed).type() == fs::file_type::regular;
+}
+
+// The walks below enter no linked folder but the top one, which a user may have put on another
+// disk. The real parent of each entry is therefore that folder or lies inside it.
 uint64_t sweep_objects(const std::string& dir, const Marks& marks, std::chrono::hours young) {
   uint64_t freed = 0;
   std::error_code failed;
   fs::path objects = fs::path(dir) / "objects";
   for (fs::recursive_directory_iterator walk(objects, failed), end; !failed && walk != end;
        walk.increment(failed)) {
-    if (!walk->is_regular_file(failed)) continue;
+    if (!is_file(*walk)) continue;
     Digest digest;
     std::string hex =
         walk->path().parent_path().filename().string() + walk->path().filename().string();
     // What a killed process was writing has a name that no digest has.
     if (Digest::parse_hex(hex, digest) && marks.has(digest)) continue;
     // An attempt that still runs may have written it and not yet reported it.
-    auto age = fs::file_time_type::clock::now() - walk->last_write_time(failed);
-    if (age < young) continue;
-    uint64_t size = walk->file_size(failed);
-    std::error_code removal;
-    if (fs::remove(walk->path(), removal)) freed += size;
+    std::error_code each;
+    auto age = fs::file_time_type::clock::now() - walk->last_write_time(each);
+    if (each || age < young) continue;
+    uint64_t size = walk->file_size(each);
+    if (fs::remove(walk->path(), each)) freed += size;
   }
   return freed;
 }
@@ -101,8 +110,9 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
   for (fs::recursive_directory_iterator walk(root / "checkpoints", failed), end;
        !failed && walk != end; walk.increment(failed)) {
     std::error_code each;
-    if (walk->is_directory(each)) folders.push_back(walk->path());
-    bool is_needed = !walk->is_regular_file(each) ||
+    if (walk->symlink_status(each).type() == fs::file_type::directory)
+      folders.push_back(walk->path());
+    bool is_needed = !is_file(*walk) ||
                      named.contains(walk->path().lexically_relative(root).string()) ||
                      fs::file_time_type::clock::now() - walk->last_write_time(each) < young;
     if (is_needed) continue;
@@ -143,9 +153,8 @@ class Collection {
     freed_ += sweep_objects(driver_.options().state_dir, marks_, young_);
     freed_ += sweep_checkpoints(driver_.options().state_dir, checkpoints_, young_);
     // Scratch of failed attempts stays until here.
-    std::error_code failed;
     for (const std::string& run : dropped_)
-      fs::remove_all(fs::path(driver_.options().state_dir) / "scratch" / run, failed);
+      (void)remove_tree(driver_.options().state_dir + "/scratch/" + run);
   }
 
   uint64_t freed() const { return freed_; }

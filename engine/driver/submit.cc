@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/latch.hpp"
@@ -67,10 +67,8 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
   input.event = std::move(event);
   input.done = [&, this](bool admitted) {
     is_in = admitted;
-    std::error_code failed;
     // Attempts are counted from 1 again: theirs is no folder that an old one left.
-    if (admitted && replaces)
-      std::filesystem::remove_all(options_.state_dir + "/scratch/" + id, failed);
+    if (admitted && replaces) (void)remove_tree(options_.state_dir + "/scratch/" + id);
   };
   input.blobs.emplace_back(meta.row.plan_digest, std::move(prepared.plan_bytes));
   input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/base/folder.hpp"
 #include "engine/cluster/nodes/agent.hpp"
 #include "engine/cluster/nodes/places.hpp"
 #include "engine/worker/slot.hpp"
@@ -133,10 +134,7 @@ bool Agent::take_forget(const core::RunId& run) {
 
 void Agent::remove_later(const std::string& path) {
   if (path.empty()) return;
-  jobs_.post([path] {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  });
+  jobs_.post([path] { (void)remove_tree(path); });
 }
 
 void Agent::let_go_later(const std::vector<Digest>& digests) {

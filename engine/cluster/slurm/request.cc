@@ -81,7 +81,9 @@ trap : USR2 TERM  # both are for the worker, which must be waited for: bash, whi
   --jobs "$SLURM_CPUS_ON_NODE" $memory --label {}="$SLURM_JOB_ID" \
   --drain {}s --head-timeout {}s{} "${{@:2}}")
 code=$?
-if [ $code = 0 ]; then rm -rf "$dir"; fi
+if [ $code = 0 ]; then  # a failed attempt may have left folders without write permission
+  rm -rf "$dir" 2>/dev/null || {{ chmod -R u+rwX "$dir"; rm -rf "$dir"; }}
+fi
 rm -f "$dir.pid"
 exit $code
 )sh",
