@@ -31,6 +31,26 @@ Status sync_name(const std::string& path) {
   return sync_dir(std::filesystem::path(folder).parent_path().string());
 }
 
+/// Renames `path` to the object's name. The folder that holds it is `dir`/objects/xx itself: a link
+/// there would lead out of the state.
+Status name_object(const std::string& path, const std::string& dir, const Digest& digest) {
+  std::filesystem::path target = object_path(dir, digest);
+  std::string folder = target.parent_path().string();
+  FLOW_TRY(make_dirs(folder));
+  int descriptor = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0 && (errno == ELOOP || errno == ENOTDIR))
+    return environment_error(
+        fmt::format("cannot write `{}`: `{}` is a symbolic link, and contents are not written "
+                    "through links. Replace it by a folder",
+                    target.string(), folder));
+  if (descriptor < 0) return failed("open the folder", folder);
+  bool is_named = ::renameat(AT_FDCWD, path.c_str(), descriptor, target.filename().c_str()) == 0;
+  int code = errno;
+  ::close(descriptor);
+  errno = code;
+  return is_named ? Status() : failed("write", target.string());
+}
+
 }  // namespace
 
 std::string object_path(const std::string& dir, const Digest& digest) {
@@ -38,9 +58,41 @@ std::string object_path(const std::string& dir, const Digest& digest) {
   return dir + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
 }
 
+Result<FileDigest> copy_content(int source, const std::string& source_path, int target,
+                                const std::string& target_path) {
+  constexpr size_t kChunk = 1 << 20;
+  Sha256 hash;
+  FileDigest content;
+  std::string chunk(kChunk, '\0');
+  while (true) {
+    ssize_t got = ::read(source, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failed("read", source_path);
+    if (got == 0) break;
+    std::string_view bytes(chunk.data(), static_cast<size_t>(got));
+    hash.update(bytes);
+    content.size += bytes.size();
+    if (target >= 0 && !write_all(target, bytes)) return failed("write", target_path);
+  }
+  content.digest = hash.finish();
+  return content;
+}
+
+void touch_object(const std::string& path) {
+  ::utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+}
+
 Status renew_object(const std::string& path) {
-  ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+  touch_object(path);
   return sync_name(path);
+}
+
+Status keep_object(int descriptor, const std::string& path, const std::string& dir,
+                   const Digest& digest) {
+  if (::fchmod(descriptor, 0400) != 0) return failed("change the mode of", path);
+  if (::fsync(descriptor) != 0) return failed("sync", path);
+  FLOW_TRY(name_object(path, dir, digest));
+  return sync_name(object_path(dir, digest));
 }
 
 NewObject::NewObject(const std::string& dir) : dir_(dir), path_(dir + "/objects") {
@@ -61,20 +113,18 @@ Status NewObject::keep_as(const Digest& digest) {
   if (::fchmod(descriptor_, 0400) != 0) return failed("write", path_);
   if (::fsync(descriptor_) != 0) return failed("sync", path_);
   failpoint("blob-after-sync");
-  std::string target = object_path(dir_, digest);
-  FLOW_TRY(name_it(target));
+  FLOW_TRY(name_it(digest));
   failpoint("blob-after-rename");
-  return sync_name(target);
+  return sync_name(object_path(dir_, digest));
 }
 
 Status NewObject::keep_unsynced_as(const Digest& digest) {
   if (::fchmod(descriptor_, 0400) != 0) return failed("write", path_);
-  return name_it(object_path(dir_, digest));
+  return name_it(digest);
 }
 
-Status NewObject::name_it(const std::string& target) {
-  FLOW_TRY(make_dirs(std::filesystem::path(target).parent_path().string()));
-  if (::rename(path_.c_str(), target.c_str()) != 0) return failed("write", target);
+Status NewObject::name_it(const Digest& digest) {
+  FLOW_TRY(name_object(path_, dir_, digest));
   is_kept_ = true;
   return {};
 }

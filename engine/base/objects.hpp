@@ -9,6 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "engine/base/files.hpp"
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
 
@@ -16,10 +17,20 @@ namespace flow {
 
 /// Whether it exists or not.
 std::string object_path(const std::string& dir, const Digest& digest);
+/// Hashes the rest of the open file `source`, and writes it to `target` unless that is below 0. The
+/// paths are for errors.
+Result<FileDigest> copy_content(int source, const std::string& source_path, int target,
+                                const std::string& target_path);
 /// Content that is there, in a state, is stored again: its name is synced, which whoever wrote and
 /// synced it may not have come to, and it counts as new, so that what collects garbage leaves it
 /// alone for a while.
 Status renew_object(const std::string& path);
+/// Counts as new from now on. Changes the file's times; a link is not followed.
+void touch_object(const std::string& path);
+/// Makes the file at `path`, which is open, the object `digest` of `dir`: read-only, synced, under
+/// its name, which is synced too. `path` lies on the file system of `dir`/objects.
+Status keep_object(int descriptor, const std::string& path, const std::string& dir,
+                   const Digest& digest);
 
 /// Content that is being written: a file that is removed again unless it is kept. One thread.
 class NewObject {
@@ -39,7 +50,7 @@ class NewObject {
   Status keep_unsynced_as(const Digest& digest);
 
  private:
-  Status name_it(const std::string& target);
+  Status name_it(const Digest& digest);
 
   const std::string dir_;
   std::string path_;

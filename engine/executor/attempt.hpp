@@ -37,16 +37,14 @@ class Attempt final : public AttemptHost {
   Status make_scratch() override;
   Result<Bytes> blob(const Digest& digest) override { return noted(blobs_.read(digest)); }
   Result<std::string> file_path(const File& file) override;
-  Result<File> store_file(const std::string& path) override {
-    wait_durable();
-    return noted(blobs_.store_file(path, false));
-  }
+  Result<File> store_file(const std::string& path) override;
   Status store_tensor(const Tensor& tensor) override;
   std::string env(const std::string& name, bool& found) override;
   std::string hidden(std::string text) const override;
   Result<std::shared_ptr<Communicator>> communicator() override { return communicator_; }
 
   void log_stream(uint32_t stream, std::string_view text);
+  void log_warnings();  // about what was just stored
   /// Hides what is in `text`, whose end is yet to come; returns what comes before the rest of it.
   std::string hide_begun(std::string& text) const { return secrets_.hide_begun(text); }
   BlobFiles& blobs() { return blobs_; }

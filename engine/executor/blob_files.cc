@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/mapped.hpp"
 #include "engine/executor/faults.hpp"
@@ -25,11 +28,33 @@ namespace {
 
 constexpr size_t kSmallMax = 64 * 1024;       // as the store keeps inline
 constexpr size_t kSmallTotalMax = 16u << 20;  // of one message; what is over goes to objects/
-constexpr size_t kFolderFilesMax = 1'000'000;
 
 Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
 }
+
+/// Such names are garbage once their process has ended.
+std::string temporary_object(const std::string& dir) {
+  return dir + "/objects/tmp-" + random_name();
+}
+
+/// A new file below objects/, removed again unless it was renamed.
+struct Temporary {
+  std::string path;
+  int descriptor = -1;
+
+  explicit Temporary(const std::string& dir) : path(temporary_object(dir)) {
+    if (!make_dirs(dir + "/objects").ok()) return;
+    descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  }
+  ~Temporary() {
+    if (descriptor < 0) return;
+    ::close(descriptor);
+    ::unlink(path.c_str());
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+};
 
 }  // namespace
 
@@ -41,6 +66,8 @@ void BlobFiles::clear() {
   given_.clear();
   small_.clear();
   small_bytes_ = 0;
+  moves_.clear();
+  warnings_.clear();
 }
 
 std::vector<std::pair<Digest, std::string>> BlobFiles::take_small() {
@@ -101,9 +128,15 @@ bool BlobFiles::keep_what_is_there(const Digest& digest) {
   auto before = objects_.stamp_of(digest);
   if (!before) return false;
   bool was_sound = objects_.is_known_sound(digest, *before);
-  ::utimensat(AT_FDCWD, object_path(digest).c_str(), nullptr, 0);
+  touch_object(object_path(digest));
   if (was_sound) objects_.note_sound(digest);  // it is as it was but for that
   return objects_.is_sound(digest);
+}
+
+Status BlobFiles::renew(const Digest& digest) {
+  FLOW_TRY(renew_object(object_path(digest)));
+  objects_.note_sound(digest);
+  return {};
 }
 
 Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
@@ -114,26 +147,29 @@ Status BlobFiles::store(const Digest& digest, std::string_view bytes) {
     return {};
   }
   if (keep_what_is_there(digest)) return {};
-  std::string target = object_path(digest);
-  FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
-  FLOW_TRY(write_file_atomic(target, bytes, 0400));
+  Temporary object(state_dir_);
+  if (object.descriptor < 0 || !write_all(object.descriptor, bytes))
+    return failed("write", object.path);
+  FLOW_TRY(keep_object(object.descriptor, object.path, state_dir_, digest));
   objects_.note_sound(digest);
   return {};
 }
 
-Result<File::Entry> BlobFiles::store_one(const std::string& path, bool may_move) {
+Result<File::Entry> BlobFiles::store_one(const std::string& path, const std::string& scratch) {
   struct stat info {};
   bool is_readable = ::stat(path.c_str(), &info) == 0 && ::access(path.c_str(), R_OK) == 0;
-  if (!is_readable) return system_error("read", path, errno);
+  if (!is_readable) {
+    int code = errno;
+    std::string broken = broken_link(path);
+    if (!broken.empty()) return user_error(fmt::format("`{}` is {}", path, broken));
+    return system_error("read", path, code);
+  }
   if (!S_ISREG(info.st_mode)) return user_error(fmt::format("`{}` is no regular file", path));
   File::Entry entry;
   entry.executable = (info.st_mode & S_IXUSR) != 0;
   if (static_cast<uint64_t>(info.st_size) > kSmallMax) {
-    // A hard or symbolic link may be written to under its other name.
-    struct stat link {};
-    bool ours = may_move && ::lstat(path.c_str(), &link) == 0 && S_ISREG(link.st_mode) &&
-                link.st_nlink == 1 && link.st_uid == ::geteuid();
-    FLOW_TRY(store_large(path, ours, entry));
+    auto own = scratch.empty() ? std::nullopt : ScratchFile::open(scratch, path);
+    FLOW_TRY(own ? hash_in_place(*own, path, scratch, entry) : copy_large(path, entry));
     return entry;
   }
   auto bytes = read_file(path);
@@ -144,44 +180,80 @@ Result<File::Entry> BlobFiles::store_one(const std::string& path, bool may_move)
   return entry;
 }
 
-// Never whole in memory. What is hashed is what is kept: of a file that may still change, a copy.
-Status BlobFiles::store_large(const std::string& path, bool may_move, File::Entry& entry) {
-  std::string folder = state_dir_ + "/objects";
-  FLOW_TRY(make_dirs(folder));
-  std::string content = path;
-  std::error_code error;
-  if (!may_move) {
-    content = folder + "/tmp-" + random_name();
-    fs::copy_file(path, content, error);
-    if (error)
-      return environment_error(
-          fmt::format("cannot copy `{}` to `{}`: {}", path, content, error.message()));
-  }
-  auto finish = [&]() -> Status {
-    auto digest = sha256_file(content);
-    FLOW_TRY(digest);
-    entry.digest = digest->digest;
-    entry.size = digest->size;
-    std::string target = object_path(entry.digest);
-    if (holds(target, entry.digest, entry.size)) return renew_object(target);
-    FLOW_TRY(make_dirs(fs::path(target).parent_path().string()));
-    if (::chmod(content.c_str(), 0400) != 0) return failed("change the mode of", content);
-    FLOW_TRY(sync_file(content));
-    if (::rename(content.c_str(), target.c_str()) != 0) return failed("rename a file to", target);
-    FLOW_TRY(sync_dir(fs::path(target).parent_path().string()));
-    return sync_dir(folder);
-  };
-  Status done = finish();
-  if (!may_move) fs::remove(content, error);
-  return done;
+Status BlobFiles::hash_in_place(const ScratchFile& file, const std::string& path,
+                                const std::string& scratch, File::Entry& entry) {
+  auto content = copy_content(file.descriptor(), path, -1, "");
+  FLOW_TRY(content);
+  entry.digest = content->digest;
+  entry.size = content->size;
+  moves_.push_back({path, scratch, file.info(), entry.digest});
+  return {};
 }
 
-Result<File> BlobFiles::store_file(const std::string& path, bool may_move) {
+// Never whole in memory. What is hashed is what is kept: the file may still change.
+Status BlobFiles::copy_large(const std::string& path, File::Entry& entry) {
+  Temporary copy(state_dir_);
+  if (copy.descriptor < 0) return failed("write", copy.path);
+  int source = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (source < 0) return system_error("read", path, errno);
+  bool is_cloned = ::ioctl(copy.descriptor, FICLONE, source) == 0;
+  auto content = is_cloned ? copy_content(copy.descriptor, copy.path, -1, "")
+                           : copy_content(source, path, copy.descriptor, copy.path);
+  ::close(source);
+  FLOW_TRY(content);
+  entry.digest = content->digest;
+  entry.size = content->size;
+  if (keep_what_is_there(entry.digest)) return renew(entry.digest);
+  FLOW_TRY(keep_object(copy.descriptor, copy.path, state_dir_, entry.digest));
+  objects_.note_sound(entry.digest);
+  return {};
+}
+
+Status BlobFiles::move_outputs() {
+  for (const PendingMove& output : std::exchange(moves_, {})) FLOW_TRY(move(output));
+  return {};
+}
+
+Status BlobFiles::move(const PendingMove& output) {
+  if (keep_what_is_there(output.digest)) return renew(output.digest);
+  auto file = ScratchFile::open(output.scratch, output.path);
+  auto is_same = [&](const struct stat& now) {
+    return now.st_dev == output.info.st_dev && now.st_ino == output.info.st_ino &&
+           now.st_size == output.info.st_size && now.st_mtim.tv_sec == output.info.st_mtim.tv_sec &&
+           now.st_mtim.tv_nsec == output.info.st_mtim.tv_nsec;
+  };
+  std::string moved = temporary_object(state_dir_);
+  FLOW_TRY(make_dirs(state_dir_ + "/objects"));
+  if (file && is_same(file->info()) && file->move_to(moved)) {
+    FLOW_TRY(keep_object(file->descriptor(), moved, state_dir_, output.digest));
+    objects_.note_sound(output.digest);
+    return {};
+  }
+  File::Entry copied;
+  FLOW_TRY(copy_large(output.path, copied));
+  if (copied.digest == output.digest) return {};
+  return user_error(
+      fmt::format("`{}` was written to after the command had ended: a program that the command "
+                  "left must end first",
+                  output.path));
+}
+
+Result<File> BlobFiles::store_file(const std::string& path, const std::string& left_out) {
+  return store_path(path, left_out, "");
+}
+
+Result<File> BlobFiles::store_output(const std::string& path, const std::string& scratch) {
+  return store_path(path, "", scratch);
+}
+
+Result<File> BlobFiles::store_path(std::string path, const std::string& left_out,
+                                   const std::string& scratch) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   File file;
   file.name = fs::path(path).filename().string();
   std::error_code error;
   if (!fs::is_directory(path, error)) {
-    auto entry = store_one(path, may_move);
+    auto entry = store_one(path, scratch);
     FLOW_TRY(entry);
     file.executable = entry->executable;
     file.size = entry->size;
@@ -189,35 +261,24 @@ Result<File> BlobFiles::store_file(const std::string& path, bool may_move) {
     return file;
   }
   file.is_folder = true;
-  std::vector<std::string> names;
-  for (fs::recursive_directory_iterator walk(path, error), end; !error && walk != end;
-       walk.increment(error)) {
-    std::string name = walk->path().lexically_relative(path).string();
-    bool is_folder = !walk->is_symlink(error) && walk->is_directory(error);
-    if (walk->is_regular_file(error)) {
-      names.push_back(name);
-    } else if (!is_folder) {
-      return user_error(fmt::format(
-          "`{}` in the folder `{}` is no file, no folder, and no link to a file", name, path));
-    }
-    if (names.size() > kFolderFilesMax)
-      return user_error(
-          fmt::format("the folder `{}` has more than {} files", path, kFolderFilesMax));
-  }
-  if (error) return system_error("read the folder", path, error.value());
-  std::sort(names.begin(), names.end());
-  Sha256 listing;
-  for (const std::string& name : names) {
-    auto entry = store_one((fs::path(path) / name).string(), may_move);
+  auto listing = list_folder(path, left_out, system_error);
+  FLOW_TRY(listing);
+  for (const std::string& state : listing->states)
+    warnings_.push_back(
+        fmt::format("`{}` in the folder `{}` is the state of a flow and is left out of the result",
+                    state, path));
+  for (const FolderFile& each : listing->files) {
+    auto entry = store_one(path + "/" + each.path, scratch);
     FLOW_TRY(entry);
-    entry->path = name;
+    entry->path = each.path;
     file.size += entry->size;
-    listing.update(fmt::format("{} {} {}\n", entry->digest.hex(), entry->executable ? 1 : 0, name));
     file.entries.push_back(std::move(*entry));
   }
-  file.digest = listing.finish();
+  file.digest = folder_digest(file.entries);
   return file;
 }
+
+std::vector<std::string> BlobFiles::take_warnings() { return std::exchange(warnings_, {}); }
 
 void BlobFiles::drop_if_damaged(const Digest& digest) {
   remove_unless(object_path(digest), digest);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/objects.hpp"
+#include "engine/executor/scratch_file.hpp"
 #include "flow/digest.hpp"
 #include "flow/value.hpp"
 
@@ -24,8 +25,15 @@ class BlobFiles {
   /// A path with this content; a small piece is written into `dir` first.
   Result<std::string> path(const Digest& digest, const std::string& dir);
   Status store(const Digest& digest, std::string_view bytes);
-  /// Takes a file or folder in. `may_move`: nobody writes to it or needs it any more.
-  Result<File> store_file(const std::string& path, bool may_move);
+  /// Stores a copy of a file or folder. `left_out`: a name directly below the folder that is not
+  /// part of it.
+  Result<File> store_file(const std::string& path, const std::string& left_out);
+  /// Stores an output of a command that has ended. A large file that belongs to the scratch folder
+  /// alone is only hashed: move_outputs() moves it when all outputs are known, since another one
+  /// may be a link to it. Everything else is copied.
+  Result<File> store_output(const std::string& path, const std::string& scratch);
+  Status move_outputs();
+  std::vector<std::string> take_warnings();                  // what was left out of stored folders
   std::vector<std::pair<Digest, std::string>> take_small();  // what is to go with the report
   /// The small ones of these that are still to go with the report; they stay.
   std::vector<std::pair<Digest, std::string>> copies_of(const std::vector<Digest>& digests) const;
@@ -35,15 +43,29 @@ class BlobFiles {
   void drop_if_damaged(const Digest& digest);
 
  private:
-  Result<File::Entry> store_one(const std::string& path, bool may_move);
+  struct PendingMove {
+    std::string path, scratch;
+    struct stat info;  // when it was hashed
+    Digest digest;
+  };
+  /// `scratch` is "" where nothing may be moved.
+  Result<File> store_path(std::string path, const std::string& left_out,
+                          const std::string& scratch);
+  Result<File::Entry> store_one(const std::string& path, const std::string& scratch);
   bool keep_what_is_there(const Digest& digest);
-  Status store_large(const std::string& path, bool may_move, File::Entry& entry);
+  Status renew(const Digest& digest);  // one that was found sound
+  Status hash_in_place(const ScratchFile& file, const std::string& path, const std::string& scratch,
+                       File::Entry& entry);
+  Status copy_large(const std::string& path, File::Entry& entry);
+  Status move(const PendingMove& output);
 
   const std::string state_dir_;
   SoundObjects objects_;
   std::unordered_map<Digest, std::shared_ptr<const std::string>, DigestHash> given_;
   std::vector<std::pair<Digest, std::string>> small_;
   size_t small_bytes_ = 0;
+  std::vector<PendingMove> moves_;     // of one attempt's outputs
+  std::vector<std::string> warnings_;  // of one attempt
 };
 
 }  // namespace flow

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "engine/base/files.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/gang.hpp"
 #include "engine/executor/processes.hpp"
@@ -235,15 +236,13 @@ std::map<std::string, std::string> builtins(const wire::Start& start) {
 /// Fresh and empty. One that is there is of an attempt that nobody saw the end of.
 Status make_scratch(const std::string& dir) {
   if (::mkdir(dir.c_str(), 0700) == 0) return {};
-  std::error_code ignored;
-  if (errno == EEXIST) fs::remove_all(dir, ignored);
+  if (errno == EEXIST) FLOW_TRY(remove_tree(dir));
   return make_dirs(dir);
 }
 
 void remove_scratch(const std::string& dir) {
   if (::rmdir(dir.c_str()) == 0) return;  // the usual case: nothing was written
-  std::error_code ignored;
-  fs::remove_all(dir, ignored);
+  (void)remove_tree(dir);                 // `flow gc` tries again
 }
 
 /// As torchrun sets it.
@@ -321,6 +320,10 @@ core::Cause cause_of(const Error& error) {
   return error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
 }
 
+core::Cause cause_of_output(const Error& error) {
+  return error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::bad_result;
+}
+
 /// What the outputs' patterns match, as values; a failure names the output that is missing.
 std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
                                     const std::string& again,
@@ -329,6 +332,14 @@ std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
   core::Failure failure;
   for (const auto& [name, pattern] : spec.outputs) {
     std::vector<std::string> paths = matches(dir, pattern);
+    std::string broken = paths.empty() ? broken_link(dir + "/" + pattern) : "";
+    if (!broken.empty()) {
+      failure.cause = core::Cause::missing_output;
+      failure.message =
+          fmt::format("{}: the output `{}` of `{}`: `{}` is {}{}", attempt.start().shell().place(),
+                      name, attempt.start().task(), pattern, broken, again);
+      return failure;
+    }
     if (paths.empty()) {
       failure.cause = core::Cause::missing_output;
       failure.message = fmt::format("{}: `{}` made no output `{}`: nothing matches `{}`{}{}",
@@ -338,11 +349,10 @@ std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
     }
     std::vector<Value> files;
     for (const std::string& path : paths) {
-      // Its processes are gone; but two outputs may name one file.
-      auto file = attempt.blobs().store_file(path, spec.outputs.size() == 1);
+      auto file = attempt.blobs().store_output(path, dir);
+      attempt.log_warnings();
       if (!file.ok()) {
-        bool is_ours = file.error().kind == ErrorKind::environment;
-        failure.cause = is_ours ? core::Cause::staging : core::Cause::bad_result;
+        failure.cause = cause_of_output(file.error());
         failure.message = fmt::format("the output `{}` of `{}`: {}{}", name, attempt.start().task(),
                                       file.error().message, again);
         return failure;
@@ -352,7 +362,12 @@ std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
     result.emplace_back(
         Value(name), is_glob(pattern) ? Value::list(std::move(files)) : std::move(files.front()));
   }
-  return std::nullopt;
+  Status moved = attempt.blobs().move_outputs();
+  if (moved.ok()) return std::nullopt;
+  failure.cause = cause_of_output(moved.error());
+  failure.message =
+      fmt::format("an output of `{}`: {}{}", attempt.start().task(), moved.error().message, again);
+  return failure;
 }
 
 }  // namespace

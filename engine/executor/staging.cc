@@ -14,6 +14,7 @@
 #include <set>
 
 #include "engine/base/files.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/faults.hpp"
 
@@ -135,14 +136,23 @@ Status Attempt::place(const std::string& source, const std::string& target, cons
 Status Attempt::make_scratch() {
   wait_durable();
   // A run that goes on with other code counts its attempts from 1 again.
-  std::error_code ignored;
-  if (!std::exchange(has_scratch_, true)) fs::remove_all(start_.dir(), ignored);
+  if (!std::exchange(has_scratch_, true)) FLOW_TRY(noted(remove_tree(start_.dir())));
   return noted(make_dirs(start_.dir()));
 }
 
 void Attempt::remove_scratch() const {
-  std::error_code ignored;
-  if (has_scratch_) fs::remove_all(start_.dir(), ignored);
+  if (has_scratch_) (void)remove_tree(start_.dir());  // `flow gc` tries again
+}
+
+Result<File> Attempt::store_file(const std::string& path) {
+  wait_durable();
+  auto file = noted(blobs_.store_file(path, ""));
+  log_warnings();
+  return file;
+}
+
+void Attempt::log_warnings() {
+  for (const std::string& warning : blobs_.take_warnings()) log("warning: " + warning);
 }
 
 Result<std::string> Attempt::stage(const File& file, bool copy) {
