@@ -64,7 +64,8 @@ class Attempt final : public AttemptHost {
   /// The state of the earlier checkpoint is read, and is what all ranks restore from then on: rank
   /// 0 may save the next one, and the file may go, before another has restored it.
   Status hold_checkpoint();
-  Status check_inputs();  // none was changed by the attempt
+  /// Whether all inputs are still what they were when they were staged.
+  Status check_inputs();
   void remove_scratch() const;
 
   /// Ends what is still to be kept: a result makes it unneeded, and what else the function came to
@@ -107,12 +108,28 @@ class Attempt final : public AttemptHost {
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
 
+  /// Where inputs are staged: at N/NAME in it.
+  std::string inputs_folder() const;
+  /// What identifies a file and changes with each write to it.
+  struct FileStamp {
+    uint64_t device = 0, inode = 0;
+    int64_t size = 0, modified_ns = 0, changed_ns = 0;
+    bool operator==(const FileStamp&) const = default;
+  };
+  static std::optional<FileStamp> stamp_of(const std::string& path);
+  Status check_origin(const std::string& path, const Digest& digest);
+  enum class Source : uint8_t {
+    object,  // the path leads into objects/, or to content that came with the order
+    copy,    // a copy of the attempt's own
+    origin,  // the path leads to a large input that is read in place
+  };
   struct Staged {
     std::string path;
-    std::string fingerprint;  // of what the path leads to
+    FileStamp stamp;  // of what the path leads to
     Digest digest;
-    bool is_object;  // it leads into objects/
+    Source source;
   };
+  static bool is_unchanged(const Staged& input);
   Session& session_;
   BlobFiles& blobs_;
   Checkpoints& checkpoints_;

@@ -1,4 +1,4 @@
-// Inputs as an attempt finds them: inputs/N/NAME in its scratch folder, and what became of them.
+// Inputs as an attempt finds them: inputs/N/NAME in its scratch folder, and whether they changed.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
@@ -24,6 +24,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// A Lua task knows its inputs by their paths alone: all other names in ctx.dir are its own.
+constexpr const char* kHiddenInputs = ".flow-inputs";
+
 Error failed(const char* what, const std::string& path) { return system_error(what, path, errno); }
 
 Error changed(const std::string& path, const char* when) {
@@ -31,30 +34,6 @@ Error changed(const std::string& path, const char* when) {
       fmt::format("input changed: `{}` {}. Inputs are shared and read-only: `stage = \"copy\"` "
                   "gives a task writable copies; start the run again for new content",
                   path, when));
-}
-
-/// Size, time and inode: a write to the file changes it. "" where it is gone.
-std::string fingerprint(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return "";
-  return fmt::format("{} {}.{} {} {}", info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
-                     info.st_dev, info.st_ino);
-}
-
-/// A large input is read in place: is it still what the run was started with? Hashed once for a
-/// fingerprint in an executor's life.
-Status check_origin(const std::string& path, const Digest& digest) {
-  static std::map<std::string, std::pair<std::string, Digest>> known;
-  std::string now = fingerprint(path);
-  if (now.empty()) return failed("read the input", path);
-  auto seen = known.find(path);
-  if (seen == known.end() || seen->second.first != now) {
-    auto content = sha256_file(path);
-    FLOW_TRY(content);
-    seen = known.insert_or_assign(path, std::pair(now, content->digest)).first;
-  }
-  if (seen->second.second == digest) return {};
-  return changed(path, "is not what it was when the run started");
 }
 
 /// Shares the content's blocks where the file system can; false where it can't.
@@ -106,8 +85,39 @@ Result<std::string> Attempt::file_path(const File& file) {
   return noted(stage(file, start_.shell().stage_copy()));
 }
 
+std::string Attempt::inputs_folder() const {
+  bool is_shell = static_cast<TaskKind>(start_.kind()) == TaskKind::shell;
+  return start_.dir() + "/" + (is_shell ? "inputs" : kHiddenInputs);
+}
+
+std::optional<Attempt::FileStamp> Attempt::stamp_of(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  constexpr int64_t kNsPerS = 1'000'000'000;
+  return FileStamp{info.st_dev, info.st_ino, info.st_size,
+                   info.st_mtim.tv_sec * kNsPerS + info.st_mtim.tv_nsec,
+                   info.st_ctim.tv_sec * kNsPerS + info.st_ctim.tv_nsec};
+}
+
+/// A large input is read in place: is it still what the run was started with? Each state of the
+/// file is hashed once in an executor's life.
+Status Attempt::check_origin(const std::string& path, const Digest& digest) {
+  static std::map<std::string, std::pair<FileStamp, Digest>> known;
+  auto now = stamp_of(path);
+  if (!now) return failed("read the input", path);
+  auto seen = known.find(path);
+  if (seen == known.end() || seen->second.first != *now) {
+    auto content = sha256_file(path);
+    FLOW_TRY(content);
+    seen = known.insert_or_assign(path, std::pair(*now, content->digest)).first;
+  }
+  if (seen->second.second == digest) return {};
+  return changed(path, "is not what it was when the run started");
+}
+
 Status Attempt::place(const std::string& source, const std::string& target, const Digest& digest,
                       bool is_object, bool executable, bool copy) {
+  Source kind = is_object ? Source::object : Source::origin;
   if (!is_object) {
     Status same = check_origin(source, digest);
     if (!same.ok()) changed_input_ = same;
@@ -121,15 +131,15 @@ Status Attempt::place(const std::string& source, const std::string& target, cons
     mode_t mode = (copy ? 0600u : 0400u) | (executable ? 0100u : 0u);
     if (::chmod(target.c_str(), mode) != 0) return failed("change the mode of", target);
     if (copy) return {};
-    is_object = false;
+    kind = Source::copy;
   } else if (is_object && reflink(source, target)) {
-    is_object = false;
+    kind = Source::copy;
   } else if (::symlink(source.c_str(), target.c_str()) != 0) {
     return failed("write", target);
   }
-  std::string seen = fingerprint(target);
-  if (seen.empty()) return failed("read the input", source);
-  staged_.push_back({target, std::move(seen), digest, is_object});
+  auto stamp = stamp_of(target);
+  if (!stamp) return failed("read the input", source);
+  staged_.push_back({target, *stamp, digest, kind});
   return {};
 }
 
@@ -146,7 +156,7 @@ void Attempt::remove_scratch() const {
 
 Result<File> Attempt::store_file(const std::string& path) {
   wait_durable();
-  auto file = noted(blobs_.store_file(path, ""));
+  auto file = noted(blobs_.store_file(path, path == start_.dir() ? kHiddenInputs : ""));
   log_warnings();
   return file;
 }
@@ -163,13 +173,13 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   if (!is_safe(name) || name.find('/') != std::string::npos)
     return user_error(fmt::format("a file can't be named `{}`", name));
   FLOW_TRY(make_scratch());
-  std::string folder = fmt::format("{}/inputs/{}", start_.dir(), staged_paths_.size() + 1);
+  std::string folder = fmt::format("{}/{}", inputs_folder(), staged_paths_.size() + 1);
   FLOW_TRY(make_dirs(folder));
   std::string path = folder + "/" + name;
   auto place_content = [&](const Digest& digest, const std::string& origin,
                            const std::string& target, bool executable) -> Status {
     if (!origin.empty()) return place(origin, target, digest, false, executable, copy);
-    auto source = blobs_.path(digest, start_.dir() + "/.content");
+    auto source = blobs_.path(digest, inputs_folder() + "/.content");
     FLOW_TRY(source);
     return place(*source, target, digest, true, executable, copy);
   };
@@ -189,11 +199,22 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   return path;
 }
 
+// The content tells where it is kept by digest: another attempt may have stored the same content
+// again, which changes the object's times. A file that is read in place has nobody but its owner
+// to change it, so that any difference counts, also one that was undone.
+bool Attempt::is_unchanged(const Staged& input) {
+  auto now = stamp_of(input.path);
+  if (now == input.stamp) return true;
+  if (!now || input.source == Source::origin || now->size != input.stamp.size) return false;
+  auto content = sha256_file(input.path);
+  return content.ok() && content->digest == input.digest;
+}
+
 Status Attempt::check_inputs() {
   if (!changed_input_.ok()) return changed_input_;
   for (const Staged& input : staged_) {
-    if (fingerprint(input.path) == input.fingerprint) continue;
-    if (input.is_object) blobs_.drop_if_damaged(input.digest);
+    if (is_unchanged(input)) continue;
+    if (input.source == Source::object) blobs_.drop_if_damaged(input.digest);
     return changed(input.path, "was written to while the attempt ran");
   }
   return {};
