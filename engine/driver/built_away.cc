@@ -51,7 +51,7 @@ Result<BuiltHere> build_here(const Submission& submission, Builder& builder) {
   };
   auto take = [&](const File& file) -> Result<File> {
     if (file.origin.starts_with(kOperationsOrigin)) return file;  // the head's
-    return read_input(file, UINT64_MAX, digest_of);
+    return read_input(file, UINT64_MAX, digest_of, made->plan.warnings);
   };
   auto has_files = replace_files(made->plan, take);
   FLOW_TRY(has_files);

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/store/keys.hpp"
 
@@ -18,7 +19,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kCopyMax = 64ull << 20;  // larger parameters are read in place
-constexpr size_t kFolderFilesMax = 1'000'000;
 
 /// What tells that a file is the same without reading it.
 std::string fingerprint(const struct stat& info) {
@@ -84,48 +84,29 @@ Error unreadable(const std::string& path, int error) {
   return user_error(fmt::format("cannot read the file `{}`: {}", path, std::strerror(error)));
 }
 
-Result<File> read_folder(File file, uint64_t copy_max, const DigestOf& digest_of) {
+Error failed_call(const char* what, const std::string& path, int code) {
+  return user_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(code)));
+}
+
+Result<File> read_folder(File file, uint64_t copy_max, const DigestOf& digest_of,
+                         std::vector<std::string>& warnings) {
   file.is_folder = true;
-  std::vector<std::pair<std::string, struct stat>> found;
-  std::error_code failed;
-  fs::recursive_directory_iterator walk(file.origin, failed), end;
-  for (; !failed && walk != end; walk.increment(failed)) {
-    struct stat info {};
-    if (::stat(walk->path().c_str(), &info) != 0) return unreadable(walk->path().string(), errno);
-    std::error_code unknown;
-    if (S_ISDIR(info.st_mode) && !walk->is_symlink(unknown)) continue;
-    std::string name = walk->path().lexically_relative(file.origin).string();
-    if (!S_ISREG(info.st_mode)) {
-      return user_error(
-          fmt::format("`{}` in the folder `{}` is no file, no folder, and no link to a file, so "
-                      "the folder can't be an input",
-                      name, file.origin));
-    }
-    found.emplace_back(std::move(name), info);
-    file.size += static_cast<uint64_t>(info.st_size);
-    if (found.size() > kFolderFilesMax) {
-      return user_error(fmt::format(
-          "the folder `{}` has more than {} files, which is more than an input may have",
-          file.origin, kFolderFilesMax));
-    }
-  }
-  if (failed)
-    return user_error(
-        fmt::format("cannot read the folder `{}`: {}", file.origin, failed.message()));
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
+  auto listing = list_folder(file.origin, "", failed_call);
+  FLOW_TRY(listing);
+  for (const std::string& state : listing->states)
+    warnings.push_back(
+        fmt::format("`{}` in the folder `{}` is the state of a flow and is left out of the input",
+                    state, file.origin));
+  for (const FolderFile& each : listing->files)
+    file.size += static_cast<uint64_t>(each.info.st_size);
   bool copy = file.size <= copy_max;
-  Sha256 listing;
-  for (const auto& [path, info] : found) {
-    auto digest = digest_of((fs::path(file.origin) / path).string(), info, copy);
+  for (const FolderFile& each : listing->files) {
+    auto digest = digest_of((fs::path(file.origin) / each.path).string(), each.info, copy);
     FLOW_TRY(digest);
-    File::Entry entry{path, (info.st_mode & S_IXUSR) != 0, static_cast<uint64_t>(info.st_size),
-                      *digest};
-    listing.update(
-        fmt::format("{} {} {}\n", entry.digest.hex(), entry.executable ? 1 : 0, entry.path));
-    file.entries.push_back(std::move(entry));
+    file.entries.push_back({each.path, (each.info.st_mode & S_IXUSR) != 0,
+                            static_cast<uint64_t>(each.info.st_size), *digest});
   }
-  file.digest = listing.finish();
+  file.digest = folder_digest(file.entries);
   if (copy) file.origin.clear();
   return file;
 }
@@ -187,10 +168,16 @@ Status find_library(File& file, const OperationsLibrary& library_of) {
 
 }  // namespace
 
-Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of) {
+Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of,
+                        std::vector<std::string>& warnings) {
   struct stat info {};
-  if (::stat(file.origin.c_str(), &info) != 0) return unreadable(file.origin, errno);
-  if (S_ISDIR(info.st_mode)) return read_folder(std::move(file), copy_max, digest_of);
+  if (::stat(file.origin.c_str(), &info) != 0) {
+    int code = errno;
+    std::string broken = broken_link(file.origin);
+    if (broken.empty()) return unreadable(file.origin, code);
+    return user_error(fmt::format("`{}` is {}, so it can't be an input", file.origin, broken));
+  }
+  if (S_ISDIR(info.st_mode)) return read_folder(std::move(file), copy_max, digest_of, warnings);
   if (!S_ISREG(info.st_mode)) {
     return user_error(
         fmt::format("`{}` is neither a file nor a folder, so it can't be an input", file.origin));
@@ -234,7 +221,7 @@ Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
   auto take = [&](const File& given) -> Result<File> {
     File file = given;
     if (file.origin.starts_with(kOperationsOrigin)) FLOW_TRY(find_library(file, library_of));
-    return read_input(std::move(file), kCopyMax, digest_of);
+    return read_input(std::move(file), kCopyMax, digest_of, plan.warnings);
   };
   auto found_any = replace_files(plan, take);
   FLOW_TRY(found_any);

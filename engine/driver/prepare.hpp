@@ -87,8 +87,9 @@ Result<bool> replace_files(Plan& plan, const TakeFile& take);
 using DigestOf =
     std::function<Result<Digest>(const std::string& path, const struct stat& info, bool copy)>;
 /// The file or folder at `file.origin`, which is forgotten where all of it is copied: up to so many
-/// bytes.
-Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of);
+/// bytes. `warnings` says what was left out of a folder.
+Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of,
+                        std::vector<std::string>& warnings);
 /// Reads every file of the plan that has no digest yet: content up to 64 MiB into the state, larger
 /// in place. Says whether there was any.
 Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
