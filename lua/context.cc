@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/base/folder.hpp"
 #include "engine/base/units.hpp"
 #include "lua/sandbox.hpp"
 
@@ -357,12 +358,17 @@ int context_file(lua_State* L) {
   std::string name = check_text(L, 2, "the name given to ctx:file");
   const std::string& folder = ctx.request->dir;
   if (name.starts_with(folder + "/")) name = name.substr(folder.size() + 1);
+  std::string given = name;
+  name = std::filesystem::path(name).lexically_normal().string();
+  if (name.size() > 1 && name.ends_with('/')) name.pop_back();
   if (name != "." && !is_inner_path(name))
     raise(L, fmt::format("ctx:file(\"{}\"): the file lies in ctx.dir; give its path from there",
-                         name));
+                         given));
   std::filesystem::path path = std::filesystem::path(folder) / name;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
+    std::string broken = broken_link(path.string());
+    if (!broken.empty()) raise(L, fmt::format("ctx:file(\"{}\"): it is {}", name, broken));
     std::string near = did_you_mean(path.filename().string(), names_in(path.parent_path()));
     raise(L, fmt::format("ctx:file(\"{}\"): there is no such file in ctx.dir ({}){}; write it "
                          "before, for example with io.open(ctx.dir .. \"/{}\", \"w\")",

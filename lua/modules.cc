@@ -164,7 +164,7 @@ int flow_require(lua_State* L) {
                       name));
   std::string path = name;
   std::replace(path.begin(), path.end(), '.', '/');
-  if (!is_inner_path(path))
+  if (path.find('\\') != std::string::npos || !is_inner_path(path))
     raise(L, fmt::format("require(\"{}\"): a module's name is words with dots between them, as in "
                          "`a.b` for a/b.lua beside the script",
                          name));
@@ -182,9 +182,7 @@ int flow_require(lua_State* L) {
 }  // namespace
 
 bool is_inner_path(std::string_view path) {
-  if (path.empty() || path.find('\0') != std::string_view::npos ||
-      path.find('\\') != std::string_view::npos)
-    return false;
+  if (path.empty() || path.find('\0') != std::string_view::npos) return false;
   while (true) {
     size_t end = path.find('/');
     std::string_view part = path.substr(0, end);
