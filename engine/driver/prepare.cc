@@ -156,6 +156,11 @@ Result<fs::path> find_script(const Submission& submission) {
         "cannot find the script `{}`: name a .lua file, or a folder that has a pipeline.lua",
         path.string()));
   }
+  // Modules and files of a script lie beside the script itself, not beside a link to it.
+  if (fs::is_symlink(path, failed)) {
+    fs::path target = fs::canonical(path, failed);
+    if (!failed) path = target;
+  }
   return path;
 }
 
