@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/base/mapped.hpp"
 #include "engine/executor/wire.hpp"
 
@@ -39,7 +40,8 @@ Error unusable(const std::string& path, const std::string& why) {
 class Unfinished {
  public:
   explicit Unfinished(std::string target) : target_(std::move(target)), path_(target_ + ".tmp") {
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    descriptor_ =
+        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   }
   ~Unfinished() {
     if (descriptor_ < 0) return;
@@ -249,6 +251,11 @@ Result<std::optional<Digest>> Checkpoints::write(Job& job) {
   std::error_code error;
   bool is_new = !fs::exists(folder, error);
   FLOW_TRY(make_dirs(folder));
+  if (!lies_inside(state_dir_ + "/checkpoints", folder + "/"))
+    return environment_error(
+        fmt::format("cannot write a checkpoint into `{}`: a symbolic link leads out of "
+                    "`{}/checkpoints`. Replace it by a folder",
+                    folder, state_dir_));
   Unfinished file(state_dir_ + "/" + job.name);
   if (file.descriptor() < 0) return failed("create", file.path());
   Sha256 hash;
@@ -288,6 +295,8 @@ Result<std::optional<Digest>> Checkpoints::write(Job& job) {
 }
 
 void Checkpoints::remove_others(const std::string& folder, const std::string& name) const {
+  // What lies behind a linked folder is not the state's to remove.
+  if (!lies_inside(state_dir_ + "/checkpoints", state_dir_ + "/" + folder + "/" + name)) return;
   std::error_code error;
   for (fs::directory_iterator at(state_dir_ + "/" + folder, error), end; !error && at != end;
        at.increment(error)) {

@@ -107,6 +107,19 @@ TEST_CASE("a state comes back from its file, and only the newest file stays") {
   CHECK(place.files() == std::vector<std::string>{"1-2-1.safetensors"});
 }
 
+TEST_CASE("a checkpoint is not written, and no other removed, behind a link out of the state") {
+  Place place, outside;
+  std::ofstream(outside.folder + "/mine") << "kept";
+  REQUIRE(make_dirs(place.folder + "/checkpoints/run").ok());
+  fs::create_directory_symlink(outside.folder, place.folder + "/checkpoints/run/train.0-abc");
+  place.begin();
+  REQUIRE(place.checkpoints.save(state_of(1), {}).ok());
+  Status written = place.checkpoints.finish();
+  REQUIRE_FALSE(written.ok());
+  CHECK_THAT(written.error().message, Catch::Contains("a symbolic link leads out of"));
+  CHECK(outside.files() == std::vector<std::string>{"mine"});
+}
+
 TEST_CASE("while one is written a newer one takes the place of the one that waits") {
   Place place;
   place.begin();
