@@ -185,12 +185,14 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
         attempt.settle_checkpoints(is_spoilt ? AttemptOutcome::Kind::failed : outcome.kind);
     if (is_spoilt && gang) gang->fail(inputs.error().message);
     if (!is_spoilt && !part(attempt, gang.get(), outcome)) return;
+    // Before the report: the engine may end this process once it has that.
+    bool has_failed = is_spoilt || !is_settled || outcome.kind == AttemptOutcome::Kind::failed;
+    if (!has_failed) attempt.remove_scratch();
     if (is_spoilt) {
       attempt.fail(core::Cause::input_changed, inputs.error().message, "");
     } else if (is_settled) {
       report(attempt, outcome);
     }
-    if (outcome.kind != AttemptOutcome::Kind::failed) attempt.remove_scratch();
   }
 }
 

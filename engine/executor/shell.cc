@@ -420,15 +420,16 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
       return fail_after_others(attempt, parted.error(), parted.error().message + again, evidence);
   }
   std::vector<std::pair<Value, Value>> result;
+  // Scratch is removed before the report: the engine may end this process once it has that.
   if (!attempt.is_first()) {
-    attempt.finish(Value(), nullptr, false);
-    return remove_scratch(dir);
+    remove_scratch(dir);
+    return attempt.finish(Value(), nullptr, false);
   }
   if (auto failure = gather(attempt, spec, again, result))
     return attempt.fail(failure->cause, failure->message, evidence);
   result.emplace_back(Value("stdout"), Value(out.kept()));
-  attempt.finish(Value::map(std::move(result)), nullptr, false);
   remove_scratch(dir);
+  attempt.finish(Value::map(std::move(result)), nullptr, false);
 }
 
 }  // namespace flow

@@ -119,7 +119,7 @@ end)
 return PIPELINE return { list(p.home).stdout, take(p.home) } end)
 ''' % self.home, "--param", "home=home", params="home = flow.param.path {}"))
         self.assertEqual(result[0], "./alias ./below/deep.bin ./big.bin ./linked/deep.bin ./small.txt ./tool ")
-        self.assertEqual([file["$file"]["size"] for file in result[1]], [4 * LARGE + 9, 4 * LARGE + 9, LARGE])
+        self.assertEqual([file["$file"]["size"] for file in result[1]], [5 * LARGE + 9, 5 * LARGE + 9, LARGE])
 
     def test_examples_leave_their_inputs_alone(self):
         shutil.copytree(EXAMPLES, self.path("home", "examples"), ignore=shutil.ignore_patterns(".flow"))
