@@ -2,6 +2,7 @@
 """What cmake/setup does for a plain user without sudo: packages and cmake are stand-ins that only answer."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ STAND_INS = {
 }
 
 
-def setup(root, lacking):
+def setup(root, lacking, *words):
     with tempfile.TemporaryDirectory() as folder:
         tree, tools, calls = (pathlib.Path(folder) / name for name in ("tree", "tools", "calls"))
         (tree / "cmake").mkdir(parents=True)
@@ -25,12 +26,12 @@ def setup(root, lacking):
         for name, body in STAND_INS.items():
             (tools / name).write_text(f"#!/bin/sh\n{body}\n")
             (tools / name).chmod(0o755)
-        for name in ("dirname", "sed", "cat", "rm", "env"):
+        for name in ("dirname", "sed", "cat", "rm", "env", "realpath"):
             (tools / name).symlink_to(shutil.which(name))
         calls.touch()
         environment = {"PATH": str(tools), "CALLS": str(calls), "LACKING": lacking}
-        done = subprocess.run([shutil.which("bash"), str(tree / "cmake" / "setup"), "build"], env=environment,
-                              cwd=os.sep, capture_output=True, text=True)
+        done = subprocess.run([shutil.which("bash"), str(tree / "cmake" / "setup"), *(words or ["build"])],
+                              env=environment, cwd=os.sep, capture_output=True, text=True)
         return done.returncode, done.stderr, calls.read_text()
 
 
@@ -54,6 +55,17 @@ def main():
 
     seen = code, said, calls = setup(root, "")
     expect(code == 0 and "apt-get" not in calls and "left out" not in said, "with all of them it only builds", seen)
+
+    rules = (pathlib.Path(root) / "cmake" / "FlowInstall.cmake").read_text()
+    needed = {name for found in re.findall(r"install\(TARGETS ([^)]*)\)", rules)
+              for name in re.split(r" (?:EXPORT|RUNTIME|LIBRARY)", found)[0].split()}
+    for words in (["run"], ["install", "usr"]):
+        seen = code, said, calls = setup(root, "", *words)
+        built = re.search(r"cmake --build build/release --target (.*)", calls)
+        expect(built is not None and set(built.group(1).split()) == needed, f"{words[0]} builds what is installed", seen)
+    expect(code == 0 and "cmake --install build/release --strip --prefix /usr\n" in calls, "install installs", seen)
+    seen = code, said, calls = setup(root, "", "install")
+    expect(code == 2 and "PREFIX" in said and calls == "", "install needs a folder", seen)
 
 
 main()
