@@ -125,19 +125,35 @@ class Told {
   OtherLogs of(uint64_t number) const {
     return {std::max(durable_size(last_, number), durable_size(first_, number)), are_written_};
   }
-  /// Reads the next older log: the end of its whole records.
-  size_t read(std::string_view log) {
+  struct Read {
+    size_t end = 0;  // of the whole records
+    size_t repeated_at = std::string_view::npos;
+  };
+  /// Reads the next older log. A batch whose sequence numbers are not above those before it, or not
+  /// below those of the next log, was copied there: RocksDB ends the process with an assertion when
+  /// it replays such a batch.
+  Read read(std::string_view log) {
     bool is_first = true;
-    return end_of_whole(log, 0, [&](size_t at) {
+    Read read;
+    uint64_t next = 0, first_of_log = first_sequence_;
+    read.end = end_of_whole(log, 0, [&](size_t at) {
+      BatchSpan batch = batch_span(log, at);
+      bool is_repeated = batch.end != 0 && (batch.first < next || batch.end > first_sequence_);
+      if (is_repeated && read.repeated_at == std::string_view::npos) read.repeated_at = at;
+      if (batch.end != 0) first_of_log = std::min(first_of_log, batch.first);
+      next = std::max(next, batch.end);
       SyncMarks marks = marks_of(log, at);
       if (marks.newest.log == 0) return;
       if (std::exchange(is_first, false)) first_ = marks;
       last_ = marks;
       are_written_ = true;
     });
+    first_sequence_ = first_of_log;
+    return read;
   }
 
  private:
+  uint64_t first_sequence_ = UINT64_MAX;  // of all batches read so far
   SyncMarks first_, last_;  // of the oldest log read that has any: its first batch's, its last's
   bool are_written_ = false;
 };
@@ -179,8 +195,8 @@ LogCheck check_logs(const std::string& database) {
     if (!log.ok()) continue;  // a live writer removed it
     uint64_t number = log_number(path->string());
     OtherLogs others = told.of(number);
-    size_t end = told.read(*log);
-    std::string where = place_of(*path, wrong_at(*log, end, number, others));
+    auto [end, repeated_at] = told.read(*log);
+    std::string where = place_of(*path, std::min(repeated_at, wrong_at(*log, end, number, others)));
     if (!where.empty()) check.damage = where;
     if (end < log->size()) check.ends.emplace_back(path->string(), end);
   }

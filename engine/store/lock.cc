@@ -8,10 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string_view>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
@@ -30,6 +33,23 @@ std::string first_line(const char* path) {
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+/// Entries of a folder that a state or a worker makes before its lock, or that a file system
+/// brings.
+constexpr std::string_view kOwnEntries[] = {"objects", "scratch", "secret", "spool", "lost+found"};
+
+/// An entry of a folder that is neither a state nor about to be one; "" where it may be used.
+std::string foreign_entry(const std::string& dir) {
+  std::string foreign;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator walk(dir, failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    std::string name = walk->path().filename().string();
+    if (name == "lock" || name == "db") return "";
+    if (std::ranges::find(kOwnEntries, name) == std::end(kOwnEntries)) foreign = name;
+  }
+  return foreign;
 }
 
 std::string holder_text() {
@@ -56,6 +76,12 @@ Status own_state(const std::string& dir) {
         fmt::format("the state `{}` belongs to another user (uid {}): name your own with --state "
                     "DIR or FLOW_STATE",
                     dir, info.st_uid));
+  }
+  if (std::string foreign = foreign_entry(dir); !foreign.empty()) {
+    return user_error(fmt::format(
+        "`{}` is no state: it holds `{}`, and no database of flow. Name an empty folder "
+        "or a new one with --state DIR or FLOW_STATE",
+        dir, foreign));
   }
   std::error_code unreadable;
   bool shared = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
@@ -105,6 +131,15 @@ Result<std::unique_ptr<StateLock>> StateLock::acquire(const std::string& dir) {
 }
 
 StateLock::~StateLock() { ::close(descriptor_); }
+
+Status readable_state(const std::string& dir) {
+  for (const std::string& folder : {dir, dir + "/db"}) {
+    if (::access(folder.c_str(), R_OK | X_OK) == 0 || errno == ENOENT || errno == ENOTDIR) continue;
+    return environment_error(
+        fmt::format("cannot read the state `{}`: `{}`: {}", dir, folder, std::strerror(errno)));
+  }
+  return {};
+}
 
 bool state_is_locked(const std::string& dir) {
   int descriptor = ::open(lock_path(dir).c_str(), O_RDONLY | O_CLOEXEC);

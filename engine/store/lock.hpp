@@ -23,9 +23,11 @@ class StateLock {
   int descriptor_;
 };
 
-/// Whether the state's folder is ours alone. Refused: another user's, and one with content that
-/// others may have written. An empty one is made private.
+/// Whether the state's folder is ours alone. Refused: another user's, one with content that others
+/// may have written, and one that holds something else than a state. An empty one is made private.
 Status own_state(const std::string& dir);
+/// An error where the state is there and this process may not look into it.
+Status readable_state(const std::string& dir);
 
 bool state_is_locked(const std::string& dir);
 /// "process 4711 on host since 2026-11-21T05:17:00Z", or "nobody".

@@ -75,6 +75,14 @@ SyncMarks marks_of(std::string_view log, size_t at) {
   return {{number(0), number(1)}, {number(2), number(3)}};
 }
 
+BatchSpan batch_span(std::string_view log, size_t at) {
+  auto type = static_cast<uint8_t>(log[at + kTypeAt]);
+  bool begins = type == kFullType || type == kFirstType;
+  if (!begins || record_size(log, at) < kRecordHeader + kBatchHeader) return {};
+  auto first = number_at<uint64_t>(log, at + kRecordHeader);
+  return {first, first + number_at<uint32_t>(log, at + kRecordHeader + sizeof first)};
+}
+
 size_t end_of_whole(std::string_view log, size_t at, const std::function<void(size_t)>& visit) {
   while (at < log.size()) {
     if (left_in_block(at) < kRecordHeader) {

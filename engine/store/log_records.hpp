@@ -35,6 +35,13 @@ uint32_t stored_checksum(std::string_view log, size_t at);
 bool is_whole_record(std::string_view log, size_t at);
 /// The marks of the batch that begins in the whole record at `at`; {} where there are none.
 SyncMarks marks_of(std::string_view log, size_t at);
+/// Sequence numbers of a batch: from `first` on, before `end`.
+struct BatchSpan {
+  uint64_t first = 0, end = 0;
+};
+/// Those of the batch that begins in the whole record at `at` of a write-ahead log; {} where none
+/// begins there.
+BatchSpan batch_span(std::string_view log, size_t at);
 /// The end of the whole records that follow each other from `at` on; `visit` is called with each
 /// one's place.
 size_t end_of_whole(std::string_view log, size_t at,

@@ -8,12 +8,16 @@
 #include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
+#include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <thread>
@@ -47,6 +51,9 @@ constexpr size_t kBuckets = 1 << 16;
 constexpr size_t kBlockCacheBytes = 64 << 20;
 // A reader is to have a folder for its notes, and this one makes none.
 constexpr const char* kNoFolder = "/dev/null/none";
+// A process that opens the state turns its log into tables, and ends before RocksDB merges them.
+constexpr size_t kTablesMax = 32;               // of a family,
+constexpr uint64_t kSmallTableBytes = 1 << 20;  // whose average is less than this
 constexpr int kReaderTries = 10;  // a live writer may remove a file that was just named
 constexpr std::chrono::milliseconds kReaderPause{20};
 
@@ -76,6 +83,12 @@ Error cannot_open(const std::string& dir, const rocksdb::Status& status) {
                     "or a newer one",
                     dir, status.ToString()));
   }
+  if (status.ToString().find(std::strerror(EMFILE)) != std::string::npos) {
+    return environment_error(
+        fmt::format("cannot open the state `{}`: {}. Nothing that was committed is lost. Raise the "
+                    "limit on open files (`ulimit -n 4096`), then do this again.",
+                    dir, status.ToString()));
+  }
   return environment_error(
       fmt::format("cannot open the state `{}`: {} ({}). Nothing that was committed is lost. Make "
                   "room or repair the disk, then do this again.",
@@ -88,7 +101,8 @@ Status own_folder(const std::string& dir) {
   return own_state(dir);
 }
 
-/// A reader has nothing to tell: its folder stays empty.
+/// RocksDB's own log of what it does. On a full disk its file ends the process with an assertion,
+/// and a reader has no folder for one.
 class Silence final : public rocksdb::Logger {
  public:
   using rocksdb::Logger::Logv;
@@ -110,9 +124,7 @@ rocksdb::Options database_options(rocksdb::Env* files) {
   options.max_open_files = 256;
   options.skip_stats_update_on_db_open = true;
   options.skip_checking_sst_file_sizes_on_db_open = true;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.info_log = std::make_shared<Silence>();
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   options.avoid_flush_during_shutdown = true;  // the log has it
@@ -156,6 +168,28 @@ Descriptors all_families() {
   return descriptors;
 }
 
+bool has_room_for(const std::string& dir, uint64_t bytes) {
+  struct statvfs info {};
+  return ::statvfs(dir.c_str(), &info) == 0 && info.f_bavail * info.f_frsize > 2 * bytes;
+}
+
+/// Merges the tables of each family that has many small ones, so that their number does not grow
+/// with the number of processes that had the state.
+rocksdb::Status merge_small_tables(rocksdb::DB& db, const std::string& dir,
+                                   const Families& families) {
+  for (rocksdb::ColumnFamilyHandle* family : families) {
+    rocksdb::ColumnFamilyMetaData tables;
+    db.GetColumnFamilyMetaData(family, &tables);
+    bool are_small = tables.size < tables.file_count * kSmallTableBytes;
+    if (tables.file_count <= kTablesMax || !are_small || !has_room_for(dir, tables.size)) continue;
+    rocksdb::CompactRangeOptions all;
+    all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForceOptimized;
+    rocksdb::Status status = db.CompactRange(all, family, nullptr, nullptr);
+    if (!status.ok()) return status;
+  }
+  return rocksdb::Status::OK();
+}
+
 Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, rocksdb::Env* files,
                                  Families& families) {
   FLOW_TRY(own_folder(dir));
@@ -168,7 +202,14 @@ Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, r
   NoSignals none;  // for RocksDB's threads
   rocksdb::Status status = rocksdb::DB::Open(options, dir + "/db", all_families(), &families, &db);
   if (!status.ok()) return cannot_open(dir, status);
-  return db;
+  std::unique_ptr<rocksdb::DB> opened(db);
+  status = merge_small_tables(*opened, dir, families);
+  if (!status.ok()) {
+    for (rocksdb::ColumnFamilyHandle* family : families) delete family;
+    families.clear();
+    return cannot_open(dir, status);
+  }
+  return opened.release();
 }
 
 Error no_state(const std::string& dir) {
@@ -176,20 +217,51 @@ Error no_state(const std::string& dir) {
       "there is no state in `{}`: name one with --state DIR or FLOW_STATE, or start a run", dir));
 }
 
+/// CURRENT is written before any log or table: where one is there without it, it was lost.
+Status has_current(const std::string& dir) {
+  std::string current = dir + "/db/CURRENT";
+  if (::access(current.c_str(), F_OK) == 0) return {};
+  if (errno != ENOENT) {
+    return environment_error(
+        fmt::format("cannot read the state `{}`: `{}`: {}", dir, current, std::strerror(errno)));
+  }
+  std::error_code failed;
+  for (fs::directory_iterator walk(dir + "/db", failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    auto kind = walk->path().extension();
+    if (kind == ".sst" || kind == ".log") return damaged(dir, current + " is missing");
+  }
+  return no_state(dir);
+}
+
 bool is_half_made(const rocksdb::Status& status) {
   return status.IsInvalidArgument() &&
          status.ToString().find("Column family not found") != std::string::npos;
 }
 
+/// A reader holds all tables open, since a writer may remove them; but not more than half of the
+/// files that this process may open.
+int reader_tables_max(const std::string& database) {
+  constexpr int kAll = -1;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kAll;
+  rlim_t tables = 0;
+  std::error_code failed;
+  for (fs::directory_iterator walk(database, failed), end; !failed && walk != end;
+       walk.increment(failed))
+    tables += walk->path().extension() == ".sst" ? 1 : 0;
+  rlim_t most = std::min<rlim_t>(limit.rlim_cur / 2, INT_MAX);
+  return tables <= most ? kAll : static_cast<int>(most);
+}
+
 /// A secondary beside a live writer.
 Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Families& families) {
-  if (::access((dir + "/db/CURRENT").c_str(), F_OK) != 0) return no_state(dir);
   rocksdb::Options options = database_options(files);
-  options.max_open_files = -1;
-  options.info_log = std::make_shared<Silence>();
+  options.max_open_files = reader_tables_max(dir + "/db");
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
   Opening beside(dir, Opening::Who::reader);
+  FLOW_TRY(has_current(dir));
   for (int tries = 0; tries < kReaderTries; tries++) {
     if (tries > 0) std::this_thread::sleep_for(kReaderPause);
     NoSignals none;

@@ -7,6 +7,7 @@
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
 #include "engine/store/log_files.hpp"
+#include "engine/store/log_records.hpp"
 #include "engine/store/store.hpp"
 #include "tests/store/place.hpp"
 
@@ -353,4 +354,27 @@ TEST_CASE("a sector of what was synced that is gone is damage") {
     REQUIRE_FALSE(store.ok());
     CHECK_THAT(store.error().message, Catch::Contains("offset"));
   }
+}
+
+TEST_CASE("a batch that stands in a log a second time is damage") {
+  Killed killed;
+  size_t size = record_size(killed.log, 0);
+  std::string again = killed.log.substr(0, killed.written) + killed.log.substr(0, size);
+  REQUIRE(left_in_block(killed.written) > size);  // the copy is a whole record
+  for (bool read_only : {false, true}) {
+    auto store = killed.open_with(again, read_only);
+    REQUIRE_FALSE(store.ok());
+    CHECK_THAT(store.error().message, Catch::Contains("offset " + std::to_string(killed.written)));
+  }
+  CHECK(killed.open_with(killed.log.substr(0, killed.written)).ok());
+}
+
+TEST_CASE("a log that is there a second time under a later number is damage") {
+  Killed killed;
+  copy_state(killed.whole, killed.again);
+  fs::path log = newest_log(killed.again.string());
+  fs::copy_file(log, log.parent_path() / "999999.log");
+  auto store = open_store(killed.again.string());
+  REQUIRE_FALSE(store.ok());
+  CHECK_THAT(store.error().message, Catch::Contains(log.string()));
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <rocksdb/db.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -376,4 +377,92 @@ TEST_CASE("rows survive their encoding") {
   auto log = decode_log(encode_log({2, 1, 99, "text\xff"}));
   REQUIRE(log.ok());
   CHECK(log->text == "text\xff");
+}
+
+namespace {
+
+size_t count_tables(const std::string& dir) {
+  size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(dir + "/db"))
+    count += entry.path().extension() == ".sst" ? 1 : 0;
+  return count;
+}
+
+/// A process that adds a row to each of these families. Its keys come after those before.
+void add_rows(const std::string& dir, int number) {
+  auto store = opened(dir);
+  Batch batch;
+  std::string key = journal_key(static_cast<uint64_t>(number) + 1);
+  for (Family family : {Family::runs, Family::snapshots, Family::logs, Family::kv})
+    batch.put(family, key, "row " + std::to_string(number));
+  REQUIRE(store->commit(batch).ok());
+}
+
+}  // namespace
+
+TEST_CASE("the number of tables does not grow with the number of processes") {
+  constexpr int kProcesses = 80;
+  constexpr size_t kTablesMax = 4 * 33 + 2;  // a family's tables are merged when they are more
+  Place place;
+  for (int i = 0; i < kProcesses; i++) add_rows(place.state(), i);
+  CHECK(count_tables(place.state()) < kTablesMax);
+  int rows = 0;
+  auto count = [&](std::string_view, std::string_view value) {
+    CHECK(value == "row " + std::to_string(rows));
+    rows++;
+    return true;
+  };
+  REQUIRE(opened(place.state(), true)->scan(Family::logs, "", "", count).ok());
+  CHECK(rows == kProcesses);
+}
+
+TEST_CASE("a reader opens more tables than it may have files open") {
+  Place place;
+  for (int i = 0; i < 30; i++) add_rows(place.state(), i);
+  constexpr rlim_t kFiles = 90;
+  REQUIRE(count_tables(place.state()) > kFiles);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = {kFiles, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  StoreOptions options;
+  options.read_only = true;
+  auto store = open_store(place.state(), options);
+  int rows = 0;
+  if (store.ok()) {
+    for (int i = 0; i < 29; i++) {
+      auto row = (*store)->get(Family::runs, journal_key(static_cast<uint64_t>(i) + 1));
+      rows += row.ok() && *row == "row " + std::to_string(i) ? 1 : 0;
+    }
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE(store.ok());
+  CHECK(rows == 29);
+}
+
+TEST_CASE("a database without its CURRENT is damaged, and no state that is not there") {
+  Place place;
+  for (int i = 0; i < 2; i++) add_rows(place.state(), i);
+  fs::remove(place.state() + "/db/CURRENT");
+  StoreOptions options;
+  options.read_only = true;
+  auto store = open_store(place.state(), options);
+  REQUIRE_FALSE(store.ok());
+  CHECK(store.error().kind == ErrorKind::environment);
+  CHECK_THAT(store.error().message, Catch::Contains("CURRENT is missing"));
+  REQUIRE_FALSE(open_store(place.state()).ok());
+}
+
+TEST_CASE("a folder that holds something else is no state and stays as it is") {
+  Place place;
+  fs::create_directories(place.state());
+  std::ofstream(place.state() + "/notes.txt") << "mine";
+  fs::permissions(place.state(), fs::perms(0755));
+  auto lock = StateLock::acquire(place.state());
+  REQUIRE_FALSE(lock.ok());
+  CHECK_THAT(lock.error().message, Catch::Contains("`notes.txt`"));
+  CHECK(fs::status(place.state()).permissions() == fs::perms(0755));
+  CHECK(std::distance(fs::directory_iterator(place.state()), fs::directory_iterator()) == 1);
+  fs::remove(place.state() + "/notes.txt");
+  CHECK(StateLock::acquire(place.state()).ok());
 }
