@@ -1,12 +1,14 @@
 // Parses the command line, runs the verb, turns what went wrong into a paragraph and an exit code.
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <sstream>
 
 #include "engine/cli/verbs.hpp"
+#include "flow/process.hpp"
 
 namespace flow::cli {
 
@@ -145,16 +147,31 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
   return "`" + command + "` has no option `" + word + "`." + hint + help;
 }
 
-/// A reader that went away must not end a run: writes fail instead. A handler and no SIG_IGN,
-/// because what is ignored stays ignored in every child.
-void outlive_closed_pipes() {
+/// A write to a pipe that nobody reads, or past the limit on a file's size, fails instead of ending
+/// the process. Handlers and no SIG_IGN, because what is ignored stays ignored in every child.
+void survive_failed_writes() {
   struct sigaction action {};
   action.sa_handler = [](int) {};
   action.sa_flags = SA_RESTART;
-  sigaction(SIGPIPE, &action, nullptr);
+  for (int number : {SIGPIPE, SIGXFSZ}) sigaction(number, &action, nullptr);
 }
 
-int parse_and_act(int argc, char** argv, Session& session) {
+/// `flow help` and `flow help VERB` are `flow --help` and `flow VERB --help`.
+std::vector<char*> words_of(int argc, char** argv) {
+  static char help[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  constexpr size_t kMostWords = 3;
+  bool asks_help = argc > 1 && std::strcmp(argv[1], "help") == 0 && words.size() <= kMostWords;
+  if (!asks_help) return words;
+  words.erase(words.begin() + 1);
+  words.push_back(help);
+  return words;
+}
+
+int parse_and_act(int given, char** all, Session& session) {
+  std::vector<char*> words = words_of(given, all);
+  int argc = static_cast<int>(words.size());
+  char** argv = words.data();
   auto app = make_app(session);
   check_verb(*app, first_word(argc, argv));
   try {
@@ -181,23 +198,28 @@ int parse_and_act(int argc, char** argv, Session& session) {
 }  // namespace
 
 int flow_main(int argc, char** argv) {
-  outlive_closed_pipes();
+  survive_failed_writes();
   Session session;
   int code;
+  bool is_whole = true;
   try {
     code = parse_and_act(argc, argv, session);
   } catch (const Failed& failed) {
     print_error(failed.error.message);
     code = exit_code(failed.error.kind);
-  } catch (const std::bad_alloc&) {
-    print_error("out of memory. Close other programs, or run fewer things at once with --jobs.");
+  } catch (...) {
+    print_error(exception_text());
     code = kUnreachable;
+    is_whole = false;
   }
   flush_output();
   if (int error = output_error(); error != 0 && error != EPIPE) {
     print_error(std::string("cannot write to the standard output: ") + std::strerror(error));
     if (code == kDone) code = kUnreachable;
   }
+  // A library that an exception came through may still hold its locks: no destructor waits for
+  // them.
+  if (!is_whole) _exit(code);
   return code;
 }
 

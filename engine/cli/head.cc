@@ -55,8 +55,10 @@ class Roll {
 
 void tell_where(const Session& session, const HeadArguments& arguments, const Engine& engine,
                 const std::string& state) {
-  std::string secret = arguments.secret_file.empty() ? state + "/secret"
-                                                     : fs::absolute(arguments.secret_file).string();
+  std::error_code ignored;
+  std::string secret = arguments.secret_file.empty()
+                           ? state + "/secret"
+                           : fs::absolute(arguments.secret_file, ignored).string();
   if (session.json) {
     print_line("{\"address\":" + json_text(engine.address()) +
                ",\"secret_file\":" + json_text(secret) + "}");

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "engine/cli/verbs.hpp"
+#include "flow/process.hpp"
 
 namespace {
 
@@ -21,5 +22,7 @@ void open_missing_streams() {
 
 int main(int argc, char** argv) {
   open_missing_streams();
+  flow::end_on_uncaught(flow::cli::kUnreachable);
+  flow::raise_open_files();
   return flow::cli::flow_main(argc, argv);
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "engine/cli/verbs.hpp"
+#include "flow/process.hpp"
 
 namespace flow::cli {
 
@@ -15,6 +16,7 @@ void add_repl(CLI::App& app, Session& session) {
     session.action = [&session]() -> int {
       std::string program = executor_program(session.engine());
       flush_output();
+      restore_open_files();
       execl(program.c_str(), "flow-executor", "--repl", static_cast<char*>(nullptr));
       fail_environment("cannot start `" + program + "`: " + std::strerror(errno));
     };

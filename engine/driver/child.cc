@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/open_files.hpp"
 #include "engine/driver/spawn_setup.hpp"
 
 extern char** environ;
@@ -74,6 +75,7 @@ Result<std::unique_ptr<Child>> Child::spawn(std::vector<std::string> argv,
                               environment.data());
   if (failed != 0) return cannot("start", failed);
   child->pid_ = pid;
+  restore_open_files(pid);
   child->began_ms_ = monotonic_us() / 1000;
   child->pidfd_ = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (child->pidfd_ < 0) return cannot("watch", errno);  // nobody could say when it has ended

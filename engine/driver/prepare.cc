@@ -36,18 +36,42 @@ Result<std::string> folder_at(const std::string& path) {
       "the state `{}` is not a folder: name another with --state DIR or FLOW_STATE", path));
 }
 
+std::string absolute_path(const fs::path& path) {
+  std::error_code failed;
+  fs::path absolute = fs::absolute(path, failed);
+  return (failed ? path : absolute).lexically_normal().string();
+}
+
 }  // namespace
 
+std::string working_directory_of(const EngineOptions& options) {
+  if (!options.working_directory.empty()) return options.working_directory;
+  std::error_code failed;
+  fs::path current = fs::current_path(failed);
+  if (!failed) return current.string();
+  // It was removed. The kernel still knows its former path.
+  constexpr std::string_view kRemoved = " (deleted)";
+  std::string former = fs::read_symlink("/proc/self/cwd", failed).string();
+  if (former.ends_with(kRemoved)) former.resize(former.size() - kRemoved.size());
+  return failed ? "/" : former;
+}
+
 Result<std::string> find_state(const EngineOptions& options) {
-  std::error_code ignored;
-  fs::path start = options.working_directory.empty() ? fs::current_path(ignored)
-                                                     : fs::path(options.working_directory);
+  const char* named = std::getenv("FLOW_STATE");
+  fs::path given = options.state.empty() && named != nullptr ? named : options.state;
+  fs::path start = options.working_directory;
+  std::error_code removed;
+  if (start.empty()) start = fs::current_path(removed);
+  if (removed && !given.is_absolute()) {
+    return environment_error(fmt::format(
+        "the working directory cannot be used ({}): `cd` to a folder that exists, or give absolute "
+        "paths for the script and --state",
+        removed.message()));
+  }
   auto absolute = [&](const fs::path& path) {
     return (path.is_absolute() ? path : start / path).lexically_normal().string();
   };
-  if (!options.state.empty()) return folder_at(absolute(options.state));
-  if (const char* named = std::getenv("FLOW_STATE"); named != nullptr && *named != 0)
-    return folder_at(absolute(named));
+  if (!given.empty()) return folder_at(absolute(given));
   for (fs::path folder = start;; folder = folder.parent_path()) {
     struct stat info {
     }, link{};
@@ -90,7 +114,7 @@ Result<std::string> find_executor(const EngineOptions& options) {
     if (!failed) beside(program.parent_path());
   }
   for (const fs::path& place : places) {
-    if (access(place.c_str(), X_OK) == 0) return fs::absolute(place).lexically_normal().string();
+    if (access(place.c_str(), X_OK) == 0) return absolute_path(place);
   }
   std::string looked;
   for (const fs::path& place : places) looked += "\n  " + place.lexically_normal().string();
@@ -113,8 +137,7 @@ std::shared_ptr<const Environment> process_environment() {
 
 Submission submission_here(const EngineOptions& options, const RunOptions& run) {
   Submission submission;
-  submission.working_directory =
-      options.working_directory.empty() ? fs::current_path().string() : options.working_directory;
+  submission.working_directory = working_directory_of(options);
   submission.options = run;
   submission.environment = process_environment();
   return submission;
@@ -135,7 +158,7 @@ bool leads_cluster(const EngineOptions& options) {
 Result<std::string> find_program(const EngineOptions& options, const std::string& executor) {
   fs::path place = options.program;
   if (place.empty()) place = fs::path(executor).parent_path() / "flow";
-  if (access(place.c_str(), X_OK) == 0) return fs::absolute(place).lexically_normal().string();
+  if (access(place.c_str(), X_OK) == 0) return absolute_path(place);
   return environment_error(
       fmt::format("there is no program `{}` to start workers with: install `flow` beside "
                   "flow-executor, or name "

@@ -44,6 +44,8 @@ Result<std::string> find_state(const EngineOptions& options);
 Result<std::string> find_executor(const EngineOptions& options);
 /// This process's environment.
 std::shared_ptr<const Environment> process_environment();
+/// Where relative paths start. Of a working directory that was removed: its former path.
+std::string working_directory_of(const EngineOptions& options);
 /// What is asked for in this process: its folder, its environment.
 Submission submission_here(const EngineOptions& options, const RunOptions& run);
 /// The CPU slots that `options` ask for, else the CPUs that this process may use.

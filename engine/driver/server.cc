@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "engine/base/engine_thread.hpp"
 #include "engine/driver/built_away.hpp"
@@ -85,10 +86,18 @@ void Server::take_in(std::shared_ptr<FrameLink> link) {
   }
   Connection& connection = connections_.emplace_back();
   connection.link = std::move(link);
-  connection.thread = engine_thread([this, &connection] {
-    serve(connection);
-    connection.done = true;
-  });
+  try {
+    connection.thread = engine_thread([this, &connection] {
+      serve(connection);
+      connection.done = true;
+    });
+  } catch (const std::system_error& error) {
+    connection.link->send(error_to_value(environment_error(
+        fmt::format("the writer of this state has no thread for another client: {}; try again when "
+                    "some ended",
+                    error.code().message()))));
+    connections_.pop_back();
+  }
 }
 
 /// Where all places are taken, the oldest client that has asked nothing yet loses its own.

@@ -29,8 +29,7 @@ PlanInfo build_graph(const std::string& script, const EngineOptions& options,
                      const RunOptions& run) {
   Submission submission;
   submission.script = script;
-  submission.working_directory =
-      options.working_directory.empty() ? fs::current_path().string() : options.working_directory;
+  submission.working_directory = working_directory_of(options);
   submission.options = run;
   Builder builder(value_or_throw(find_executor(options)));
   Built built = value_or_throw(build(submission, builder));

@@ -19,10 +19,13 @@
 #include "engine/executor/nvml.hpp"
 #include "engine/executor/processes.hpp"
 #include "engine/executor/repl.hpp"
+#include "flow/process.hpp"
 
 namespace flow {
 
 namespace {
+
+constexpr int kUncaughtExit = 4;  // as `flow` ends where a limit or a file does not let it go on
 
 /// One VM a bundle, warm.
 class Scripts {
@@ -200,7 +203,7 @@ int serve_attempts(const std::string& state_dir) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // A terminal's Ctrl-C, and what ends a whole group or service, are for the head, which tells us.
   // Handlers: what is ignored would stay ignored in the commands that a task starts.
-  for (int number : {SIGPIPE, SIGINT, SIGTERM, SIGUSR2}) ::signal(number, [](int) {});
+  for (int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGUSR2}) ::signal(number, [](int) {});
   Session session;
   Scripts scripts;
   BlobFiles blobs(state_dir);
@@ -336,23 +339,31 @@ void open_missing_streams() {
   }
 }
 
+int act(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--repl") == 0) return run_repl();
+  bool started_by_worker = ::fcntl(kWireDescriptor, F_GETFD) >= 0;
+  if (started_by_worker) ::fcntl(kWireDescriptor, F_SETFD, FD_CLOEXEC);
+  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--build") == 0) return build_graph();
+  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0) return tell_gpus();
+  if (started_by_worker && argc >= 2 && std::strcmp(argv[1], "--watch-gpus") == 0)
+    return watch_gpus({argv + 2, argv + argc});
+  if (started_by_worker && argc == 3 && std::strcmp(argv[1], "--state") == 0)
+    return serve_attempts(argv[2]);
+  std::fprintf(stderr, "flow-executor is started by flow, never by hand: use `flow run`\n");
+  return 2;
+}
+
 }  // namespace
 
 }  // namespace flow
 
 int main(int argc, char** argv) {
   flow::open_missing_streams();
-  if (argc == 2 && std::strcmp(argv[1], "--repl") == 0) return flow::run_repl();
-  bool started_by_worker = ::fcntl(flow::kWireDescriptor, F_GETFD) >= 0;
-  if (started_by_worker) ::fcntl(flow::kWireDescriptor, F_SETFD, FD_CLOEXEC);
-  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--build") == 0)
-    return flow::build_graph();
-  if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0)
-    return flow::tell_gpus();
-  if (started_by_worker && argc >= 2 && std::strcmp(argv[1], "--watch-gpus") == 0)
-    return flow::watch_gpus({argv + 2, argv + argc});
-  if (started_by_worker && argc == 3 && std::strcmp(argv[1], "--state") == 0)
-    return flow::serve_attempts(argv[2]);
-  std::fprintf(stderr, "flow-executor is started by flow, never by hand: use `flow run`\n");
-  return 2;
+  flow::end_on_uncaught(flow::kUncaughtExit);
+  try {
+    return flow::act(argc, argv);
+  } catch (...) {
+    flow::write_all(STDERR_FILENO, "error: " + flow::exception_text() + "\n");
+    ::_exit(flow::kUncaughtExit);
+  }
 }

@@ -112,7 +112,9 @@ int run_repl() {
     std::fputs("Lua as a task of a pipeline sees it; flow is loaded. Ctrl-D ends.\n", stderr);
   }
   Bundle bundle;
-  bundle.root = std::filesystem::current_path().string();
+  std::error_code removed;
+  bundle.root = std::filesystem::current_path(removed).string();
+  if (removed) return failed("the working directory cannot be used: " + removed.message());
   bundle.main = "repl";
   bundle.files = {{bundle.main, kScript}};
   std::unique_ptr<ScriptVm> vm = make_script_vm();

@@ -23,6 +23,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/open_files.hpp"
 #include "engine/base/process_stat.hpp"
 #include "engine/executor/wire.hpp"
 
@@ -194,6 +195,7 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
     ::close(errors[0]);
     return failed("start", error);
   }
+  restore_open_files(process.pid);
   process.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
   process.wire = wire[0];
   process.errors = errors[0];

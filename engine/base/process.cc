@@ -1,0 +1,91 @@
+#include "flow/process.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <system_error>
+
+#include "engine/base/files.hpp"
+#include "engine/base/open_files.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr rlim_t kOpenFilesMax = 1 << 20;  // some hard limits are a billion
+constexpr rlim_t kNotRaised = 0;
+
+std::atomic<rlim_t> soft_at_start{kNotRaised};
+std::atomic<int> uncaught_code{0};
+
+/// Nothing can be relied on here: no unwinding, no destructors, no exit handlers.
+[[noreturn]] void on_terminate() {
+  std::string text =
+      "a limit of this process was reached while it could not be handled. `ulimit -a` shows the "
+      "limits.";
+  if (std::current_exception()) {
+    try {
+      throw;
+    } catch (...) {
+      text = exception_text();
+    }
+  }
+  write_all(STDERR_FILENO, "error: " + text + "\n");
+  ::_exit(uncaught_code);
+}
+
+}  // namespace
+
+void raise_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = std::min(limit.rlim_max, kOpenFilesMax);
+  if (limit.rlim_cur <= before) return;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) soft_at_start = before;
+}
+
+void restore_open_files(pid_t child) {
+  rlimit limit{};
+  rlim_t soft = soft_at_start;
+  if (soft == kNotRaised || ::prlimit(child, RLIMIT_NOFILE, nullptr, &limit) != 0) return;
+  limit.rlim_cur = std::min(soft, limit.rlim_max);
+  ::prlimit(child, RLIMIT_NOFILE, &limit, nullptr);
+}
+
+void restore_open_files() { restore_open_files(::getpid()); }
+
+void end_on_uncaught(int exit_code) {
+  uncaught_code = exit_code;
+  std::set_terminate(on_terminate);
+}
+
+std::string exception_text() {
+  constexpr const char* kLimits =
+      ". The limits of this process may be too low (`ulimit -a` shows them), or the machine has "
+      "too little memory; --jobs runs fewer things at once.";
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return std::string("there is not enough memory") + kLimits;
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::string path = error.path1().string();
+    return "cannot use " + (path.empty() ? "a file" : "`" + path + "`") + ": " +
+           error.code().message() + " (" + error.what() + ").";
+  } catch (const std::system_error& error) {
+    return "cannot get a thread or another resource of the system: " + error.code().message() +
+           kLimits;
+  } catch (const std::exception& error) {
+    return std::string("an unexpected failure: ") + error.what();
+  } catch (...) {
+    return "an unexpected failure of an unknown kind";
+  }
+}
+
+}  // namespace flow
