@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <fstream>
 #include <mutex>
@@ -84,17 +85,37 @@ std::string random_name(size_t length) {
   return name;
 }
 
-std::string make_run_id(int64_t time_ms) {
+std::string run_id_start(int64_t time_ms) {
   using namespace std::chrono;
-  Moment moment = next_moment(time_ms);
-  sys_time<milliseconds> at{milliseconds(moment.time_ms)};
+  sys_time<milliseconds> at{milliseconds(time_ms)};
   sys_days day = floor<days>(at);
   year_month_day date{day};
   hh_mm_ss time{at - day};
-  return fmt::format(
-      "{:04}{:02}{:02}-{:02}{:02}{:02}-{}{}", int{date.year()}, unsigned{date.month()},
-      unsigned{date.day()}, time.hours().count(), time.minutes().count(), time.seconds().count(),
-      base36(static_cast<uint64_t>(time.subseconds().count()), 2), base36(moment.suffix, 5));
+  return fmt::format("{:04}{:02}{:02}-{:02}{:02}{:02}-{}", int{date.year()}, unsigned{date.month()},
+                     unsigned{date.day()}, time.hours().count(), time.minutes().count(),
+                     time.seconds().count(),
+                     base36(static_cast<uint64_t>(time.subseconds().count()), 2));
+}
+
+int64_t run_id_ms(std::string_view id) {
+  using namespace std::chrono;
+  FLOW_CHECK(is_run_id(id));
+  auto number = [&](size_t at, size_t size) {
+    int value = 0;
+    std::from_chars(id.data() + at, id.data() + at + size, value);
+    return value;
+  };
+  auto digit = [&](size_t at) { return std::string_view(kDigits).find(id[at]); };
+  sys_days day = year_month_day(year(number(0, 4)), month(static_cast<unsigned>(number(4, 2))),
+                                std::chrono::day(static_cast<unsigned>(number(6, 2))));
+  auto at = day + hours(number(9, 2)) + minutes(number(11, 2)) + seconds(number(13, 2)) +
+            milliseconds(36 * digit(16) + digit(17));
+  return duration_cast<milliseconds>(at.time_since_epoch()).count();
+}
+
+std::string make_run_id(int64_t time_ms) {
+  Moment moment = next_moment(time_ms);
+  return run_id_start(moment.time_ms) + base36(moment.suffix, 5);
 }
 
 bool is_run_id(std::string_view text) {

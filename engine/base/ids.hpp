@@ -10,6 +10,10 @@ namespace flow {
 /// Ids made by one process sort in the order they were made. Only [0-9a-z-].
 std::string make_run_id(int64_t time_ms);
 
+/// The time in a run's id, and the first characters of ids of that time.
+int64_t run_id_ms(std::string_view id);
+std::string run_id_start(int64_t time_ms);
+
 /// Whether `text` has the form of a run's id.
 bool is_run_id(std::string_view text);
 

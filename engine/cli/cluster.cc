@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <sstream>
 
@@ -78,12 +79,13 @@ void end_with_stdin(Wait& wait) {
 void drain(WorkerNode& node, Wait& wait, int64_t within_ms,
            const std::function<void(const std::string&)>& note) {
   constexpr int64_t kPauseMs = 20;
-  int64_t until = now_ms() + within_ms;
+  auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
   node.drain(within_ms, "it was asked to end");
   if (!node.is_drained())
     note("leaving: what runs has " + format_duration(within_ms) +
          " to save its state; once more to end it now");
-  while (!node.is_drained() && now_ms() < until && !wait.wait_for(2, kPauseMs)) {
+  while (!node.is_drained() && std::chrono::steady_clock::now() < until &&
+         !wait.wait_for(2, kPauseMs)) {
   }
 }
 

@@ -32,7 +32,13 @@ void learn_duration(Run& run, UnitId unit, int64_t duration_us) {
 void apply(State& state, const Record& record, std::vector<Command>& out) {
   FLOW_CHECK(record.sequence == state.sequence + 1);
   state.sequence = record.sequence;
-  state.at = std::max(state.at, record.at);  // of what is told late its own is earlier
+  // With no run under way an engine that starts takes the clock's time, which may have been set
+  // back.
+  bool may_go_back =
+      std::holds_alternative<EngineStarted>(record.event) &&
+      std::ranges::all_of(state.runs, [](const auto& run) { return is_final(run.second.status); });
+  // Of what is told late its own time is earlier.
+  state.at = may_go_back ? record.at : std::max(state.at, record.at);
   Machine machine(state, record.at, out);
   std::visit([&](const auto& event) { machine.on(event); }, record.event);
   machine.settle();

@@ -6,13 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
+#include "engine/base/ids.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/driver/latch.hpp"
+#include "engine/store/keys.hpp"
 #include "engine/worker/gpus.hpp"
 
 namespace flow {
@@ -21,6 +24,8 @@ namespace {
 
 constexpr size_t kInputsMax = 64;  // of one turn: what it wrote is synced while the next decides
 constexpr size_t kOwnTurnMax = 4;  // inputs that whoever posts them may turn itself
+// A condition variable does not count the time that the machine is suspended, and timers do.
+constexpr core::Time kSleepMaxMs = 60'000;
 
 }  // namespace
 
@@ -63,6 +68,7 @@ Status Driver::recover_state() {
         journal_bytes_ += records.size();
         return true;
       }));
+  FLOW_TRY(resume_clock());
   core::EngineStarted started;
   started.epoch = state_.epoch + 1;
   started.cpus_milli = options_.jobs * 1000;
@@ -85,6 +91,28 @@ Status Driver::recover_state() {
   }
   post(std::move(ended));
   return {};
+}
+
+Status Driver::resume_clock() {
+  auto row = store_->get(Family::meta, kClockKey);
+  FLOW_TRY(row);
+  if (row->has_value()) clock_saved_ = std::strtoll((*row)->c_str(), nullptr, 10);
+  bool at_rest = std::ranges::all_of(
+      state_.runs, [](const auto& each) { return core::is_final(each.second.status); });
+  clock_.resume(state_.at, state_.at - clock_saved_, at_rest);
+  return {};
+}
+
+core::RunId Driver::new_run_id() const {
+  core::Time at = now_ms();
+  std::string newest;  // of the ids that a clock which was ahead gave
+  Status scanned = store_->scan(Family::runs, "", run_key(run_id_start(at)),
+                                [&](std::string_view key, std::string_view) {
+                                  newest = std::string(key);
+                                  return true;
+                                });
+  if (scanned.ok() && is_run_id(newest)) at = std::max(at, run_id_ms(newest) + 1);
+  return make_run_id(at);
 }
 
 void Driver::shut_down() {
@@ -229,14 +257,13 @@ void Driver::loop() {
         wake_.wait(lock);
         continue;
       }
-      core::Time now = now_ms();
+      core::Time now = clock_.now();
       sleeps_until_ = next_timer();
       if (sleeps_until_ <= now) break;
       if (sleeps_until_ == INT64_MAX) {
         wake_.wait(lock);
       } else {
-        wake_.wait_for(
-            lock, std::chrono::milliseconds(std::min<int64_t>(sleeps_until_ - now, 3'600'000)));
+        wake_.wait_for(lock, std::chrono::milliseconds(std::min(sleeps_until_ - now, kSleepMaxMs)));
       }
     }
     // What another thread has begun comes to its end first.
@@ -252,7 +279,7 @@ void Driver::loop() {
     sleeps_until_ = 0;
     lock.unlock();
     if (has_landed) land();
-    std::vector<Input> due = due_timers(now_ms());
+    std::vector<Input> due = due_timers(clock_.now());
     taken.insert(taken.end(), std::make_move_iterator(due.begin()),
                  std::make_move_iterator(due.end()));
     turn(std::move(taken), true);

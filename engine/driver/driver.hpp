@@ -25,6 +25,7 @@
 #include "engine/driver/latch.hpp"
 #include "engine/driver/native.hpp"
 #include "engine/driver/resolver.hpp"
+#include "engine/driver/state_clock.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
@@ -167,6 +168,11 @@ class Driver {
   /// Blocks.
   Result<MachineGpus> gpus();
 
+  /// What records are stamped with.
+  const StateClock& clock() const { return clock_; }
+  /// An id that sorts behind all of this state.
+  core::RunId new_run_id() const;
+
   Builder& builder() { return *builder_; }
   Store& store() { return *store_; }
   Blobs& blobs() { return blobs_; }
@@ -243,6 +249,7 @@ class Driver {
   PlanInfo foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up);
   PlanInfo foresee_whole(const Plan& plan, bool fresh, const RunRow* taken_up);
   Status recover_state();
+  Status resume_clock();
   void post(Input input);
   void post(std::vector<Input> inputs);
   void post_or_turn(std::vector<Input> inputs);
@@ -275,6 +282,7 @@ class Driver {
   void decide(std::vector<Input> inputs);
   void turn(std::vector<Input> inputs, bool may_leave);
   core::Time happened(const Input& input, core::Time now) const;
+  void save_clock();
   void record(core::Event event, core::Time at);
   void stage(const Digest& digest, std::string bytes);
   uint64_t next_log(const core::AttemptId& id);
@@ -381,6 +389,7 @@ class Driver {
   std::unique_ptr<Store> store_;
   Blobs blobs_;
   Resolver resolver_;
+  StateClock clock_;
   uint64_t lock_inode_ = 0;  // when the state was opened; no other file gets it meanwhile
   Fleet fleet_;
   const std::shared_ptr<cluster::Holders> holders_ = std::make_shared<cluster::Holders>();
@@ -392,6 +401,8 @@ class Driver {
   // A turn's alone.
   core::State state_;
   std::map<RunId, RunMeta> metas_;  // of runs in state_: they leave with RunEnded
+  core::Time clock_saved_ =
+      0;            // how far the clock was ahead of the wall clock, as the store has it
   Commit pending_;  // of this turn, and of those before it whose commit has not begun
   /// Is being written: batch and records are the writing thread's, what it holds of content and of
   /// cache entries is read by turns.

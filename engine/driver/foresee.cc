@@ -8,7 +8,6 @@
 #include <deque>
 #include <filesystem>
 
-#include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/overlay.hpp"
 #include "engine/driver/prepare.hpp"
@@ -142,7 +141,7 @@ PlanInfo Driver::foresee_whole(const Plan& plan, bool fresh, const RunRow* taken
                                         : History::of_pipeline(*store_, blobs_, plan.pipeline);
   core::State scratch;
   std::vector<core::Command> commands;
-  core::Time now = now_ms();
+  core::Time now = clock_.now();
   auto feed = [&](core::Event event) {
     if (!core::admit(scratch, event)) return;
     core::apply(scratch, core::Record{scratch.sequence + 1, now, std::move(event)}, commands);

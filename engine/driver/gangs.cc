@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "engine/base/checkpoint.hpp"
-#include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/units.hpp"
 #include "engine/core/gangs.hpp"
@@ -132,10 +131,10 @@ void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failur
                           bool is_timeout) {
   Gang* gang = gang_of(id, rank);
   if (gang == nullptr)
-    return record_if_admitted(core::AttemptFailed{id, std::move(failure)}, now_ms());
+    return record_if_admitted(core::AttemptFailed{id, std::move(failure)}, clock_.now());
   gang->has_first_ended = gang->has_first_ended || rank == 0;
   if (gang->failure) {
-    if (rank == 0) record_if_admitted(take_failure(*gang), now_ms());
+    if (rank == 0) record_if_admitted(take_failure(*gang), clock_.now());
     return;
   }
   gang->failure = std::move(failure);
@@ -171,12 +170,12 @@ void Driver::note_noticed(const Report& report) {
 }
 
 void Driver::tell_within(Gang& gang, int64_t ms) {
-  gang.tell_at = now_ms() + ms;
+  gang.tell_at = clock_.now() + ms;
   gang_failures_.emplace(gang.tell_at, gang.id);
 }
 
 void Driver::settle_gang(Gang& gang) {
-  if (gang.has_first_ended) return record_if_admitted(take_failure(gang), now_ms());
+  if (gang.has_first_ended) return record_if_admitted(take_failure(gang), clock_.now());
   gang.is_settling = true;
   const RunMeta* of_run = meta(gang.id.run);
   tell_within(gang, (of_run != nullptr ? of_run->grace_ms : RunMeta().grace_ms) + kKilledMs);
@@ -199,9 +198,9 @@ core::AttemptFailed Driver::take_failure(Gang& gang) {
 
 void Driver::tell_due_failure(const core::AttemptId& id) {
   Gang* gang = gang_of(id, 0);
-  if (gang == nullptr || !gang->failure || gang->tell_at > now_ms()) return;
+  if (gang == nullptr || !gang->failure || gang->tell_at > clock_.now()) return;
   if (!gang->is_settling) return settle_gang(*gang);
-  record_if_admitted(take_failure(*gang), now_ms());
+  record_if_admitted(take_failure(*gang), clock_.now());
 }
 
 void Driver::put_first_failure(core::Event& event) {
@@ -242,7 +241,7 @@ void Driver::finish_rank(Report report, Input& input) {
     bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_asked ||
                      is_leaving(state, run->second.units[id.unit]) ||
                      is_growing(run->second.units[id.unit]);
-    if (!was_asked) record_if_admitted(core::AttemptStopped{id}, now_ms());
+    if (!was_asked) record_if_admitted(core::AttemptStopped{id}, clock_.now());
   };
 }
 

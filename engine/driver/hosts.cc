@@ -3,7 +3,6 @@
 #include <set>
 #include <utility>
 
-#include "engine/base/clock.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/driver/driver.hpp"
@@ -77,7 +76,7 @@ bool Driver::join(core::HostJoined event) {
   core::Failure failure;
   if (!ended.empty())
     failure = core::loss_of(state_.hosts[*host_named(name)], "came back without it");
-  record(std::move(event), now_ms());
+  record(std::move(event), clock_.now());
   for (const core::AttemptId& id : ended) note_failure(id, 1, failure);
   for (const core::AttemptId& id : gangs_on(*host_named(name)))
     if (gang_of(id, 0)->is_settling) fleet_.settle(name, id);
@@ -134,9 +133,10 @@ void Driver::lose_host(const std::string& name, const std::string& why) {
     bool is_first = state_.runs.at(id.run).units[id.unit].host == *host;
     note_failure(id, is_first ? 0 : 1, failure);
   }
-  if (!is_settling_beside(*host)) return record_if_admitted(core::HostLost{*host, why}, now_ms());
+  if (!is_settling_beside(*host))
+    return record_if_admitted(core::HostLost{*host, why}, clock_.now());
   lost_hosts_[name] = why;
-  record_if_admitted(core::HostAway{*host, why}, now_ms());  // it is given nothing meanwhile
+  record_if_admitted(core::HostAway{*host, why}, clock_.now());  // it is given nothing meanwhile
 }
 
 void Driver::lose_waiting_hosts() {
@@ -144,7 +144,7 @@ void Driver::lose_waiting_hosts() {
     const auto& [name, why] = *each;
     auto host = host_named(name);
     bool waits = host && is_settling_beside(*host);
-    if (host && !waits) record_if_admitted(core::HostLost{*host, why}, now_ms());
+    if (host && !waits) record_if_admitted(core::HostLost{*host, why}, clock_.now());
     each = waits ? std::next(each) : lost_hosts_.erase(each);
   }
 }
@@ -171,7 +171,7 @@ void Driver::record_of_host(const std::string& name,
                             const std::function<core::Event(core::HostId)>& event_of) {
   Input input;
   input.only([this, name, event_of](Batch&, core::State&) {
-    if (auto host = host_named(name)) record_if_admitted(event_of(*host), now_ms());
+    if (auto host = host_named(name)) record_if_admitted(event_of(*host), clock_.now());
   });
   post(std::move(input));
 }

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <sstream>
 
-#include "engine/base/clock.hpp"
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
@@ -331,8 +330,8 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
 
   Prepared prepared;
   RunRow& row = prepared.meta.row;
-  row.submitted = now_ms();
-  row.id = make_run_id(row.submitted);
+  row.submitted = driver.clock().now();
+  row.id = driver.new_run_id();
   row.name = submission.options.name;
   row.pipeline = plan->pipeline;
   row.status = "pending";

@@ -1,7 +1,6 @@
 // What workers and native tasks report, as inputs of a turn. On their threads.
 #include <algorithm>
 
-#include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/store/keys.hpp"
 
@@ -55,7 +54,7 @@ Driver::Input Driver::input_of(Report report, const std::string& host) {
       break;
     case Report::Kind::finished:
       input.attempt = report.id;
-      input.at = report.at;
+      input.at = report.at == 0 ? 0 : clock_.at_wall(report.at);
       if (report.rank > 0) {
         finish_rank(std::move(report), input);
       } else {
@@ -130,7 +129,8 @@ void Driver::finish(Report report, Input& input) {
       event.id = report.id;
       event.signal = report.signal;
       event.wait_name = report.wait_name;
-      core::Time began = report.at == 0 ? now_ms() : std::min(report.at, now_ms());
+      core::Time now = clock_.now();
+      core::Time began = report.at == 0 ? now : std::min(clock_.at_wall(report.at), now);
       event.deadline = report.wait_timeout_ms < 0 ? 0 : began + report.wait_timeout_ms;
       input.event = std::move(event);
       return;

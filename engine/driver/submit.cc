@@ -82,7 +82,7 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
         return;
       }
       signals = old->second.signals;
-      record(std::move(drop), now_ms());
+      record(std::move(drop), clock_.now());
     } else if (replaces && !folded) {  // it ended meanwhile
       auto found = folded_run(id);
       if (found.ok() && *found) signals = (*found)->runs.at(id).signals;
@@ -95,7 +95,7 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
   sent.control = [&, this](Batch&, core::State& state) {
     for (const auto& [name, value] : signals) {
       core::Event signal = core::SignalReceived{id, name, value};
-      if (core::admit(state, signal)) record(std::move(signal), now_ms());
+      if (core::admit(state, signal)) record(std::move(signal), clock_.now());
     }
   };
   std::vector<Input> inputs;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/base/cbor.hpp"
-#include "engine/base/clock.hpp"
 #include "engine/base/units.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
@@ -68,7 +67,8 @@ void Driver::turn(std::vector<Input> inputs, bool may_leave) {
 }
 
 void Driver::decide(std::vector<Input> inputs) {
-  core::Time now = now_ms();
+  if (state_.runs.empty()) clock_.catch_up();
+  core::Time now = clock_.now();
   size_t acts_before = pending_.acts.size();
   for (Input& input : inputs) {
     if (input.control) {
@@ -97,6 +97,7 @@ void Driver::decide(std::vector<Input> inputs) {
   if (!lost_hosts_.empty()) lose_waiting_hosts();
   settle(now);
   if (!interruptions_.empty()) end_interruptions();
+  save_clock();
   pending_.is_durable = pending_.is_durable || !pending_.records.empty();
   set_starts_aside(acts_before);
   // Told is what a turn made of a unit, not the ways it took.
@@ -112,6 +113,15 @@ void Driver::decide(std::vector<Input> inputs) {
       fold(ended->run);
     }
   }
+}
+
+// What the next engine needs to know how long none was there.
+void Driver::save_clock() {
+  constexpr core::Time kExactMs = 100;
+  core::Time ahead = clock_.ahead_of_wall();
+  if (pending_.records.empty() || std::abs(ahead - clock_saved_) < kExactMs) return;
+  clock_saved_ = ahead;
+  pending_.batch.put(Family::meta, kClockKey, std::to_string(ahead));
 }
 
 // Applies an admitted event and keeps it for the commit.

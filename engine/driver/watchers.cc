@@ -3,18 +3,17 @@
 #include <iterator>
 #include <utility>
 
-#include "engine/base/clock.hpp"
 #include "engine/driver/driver.hpp"
 
 namespace flow {
 
 namespace {
 
-Event event_of(const char* type, const RunId& run) {
+Event event_of(const char* type, const RunId& run, core::Time at) {
   Event event;
   event.type = type;
   event.run = run;
-  event.at_ms = now_ms();
+  event.at_ms = at;
   return event;
 }
 
@@ -23,7 +22,7 @@ Event event_of(const char* type, const RunId& run) {
 void Driver::warn(const RunId& run, std::string text) {
   RunMeta* run_meta = meta(run);
   if (run_meta == nullptr || !run_meta->listener) return;
-  Event event = event_of("warning", run);
+  Event event = event_of("warning", run, clock_.now());
   event.text = std::move(text);
   pending_.events.push_back(std::move(event));
 }
@@ -46,8 +45,8 @@ void Driver::observe(const Report& report) {
   auto found = state_.runs.find(report.id.run);
   RunMeta* run_meta = meta(report.id.run);
   if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
-  Event event =
-      event_of(report.kind == Report::Kind::progress ? "progress" : "metric", report.id.run);
+  Event event = event_of(report.kind == Report::Kind::progress ? "progress" : "metric",
+                         report.id.run, clock_.now());
   event.task = Resolver::unit_name(found->second, report.id.unit);
   event.attempt = report.id.attempt;
   event.fraction = report.number;
@@ -67,7 +66,7 @@ void Driver::notify_unit(const RunId& run, core::UnitId unit) {
   if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
   const core::Unit& u = found->second.units[unit];
   if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
-  Event event = event_of("task", run);
+  Event event = event_of("task", run, clock_.now());
   event.task = Resolver::unit_name(found->second, unit);
   event.attempt = u.attempts;
   event.status = core::status_name(u.status);
@@ -92,11 +91,11 @@ void Driver::notify_run(const RunId& run) {
   if (found == state_.runs.end() || run_meta == nullptr) return;
   core::RunStatus status = found->second.status;
   if (status == core::RunStatus::serving && run_meta->serve_for_ms >= 0) {
-    serve_ends_.emplace(now_ms() + run_meta->serve_for_ms, run);
+    serve_ends_.emplace(clock_.now() + run_meta->serve_for_ms, run);
     run_meta->serve_for_ms = -1;
   }
   if (!run_meta->listener) return;
-  Event event = event_of("run", run);
+  Event event = event_of("run", run, clock_.now());
   event.status = core::status_name(status);
   pending_.events.push_back(std::move(event));
 }

@@ -27,6 +27,8 @@ std::string
 launcher_key();  // kv: what nodes are had of whom, in words; "" where none are asked for
 /// kv: what leads workers that stay when the engine dies, `flow head` or `--on slurm`.
 std::string leader_key();
+/// meta: how far the state's clock was ahead of the wall clock when a batch was last written.
+constexpr const char* kClockKey = "clock";
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 
 /// The run that a kv or logs key belongs to; nothing for keys of no run.

@@ -74,6 +74,11 @@ TEST_CASE("run ids of one process sort in the order they were made") {
   CHECK(make_run_id(time_ms + 1000) > previous);
 }
 
+TEST_CASE("a run id holds its time") {
+  for (int64_t time_ms : {int64_t{0}, int64_t{1795238220123}, int64_t{4102444799999}})
+    CHECK(run_id_ms(run_id_start(time_ms) + "00000") == time_ms);
+}
+
 TEST_CASE("random names differ") {
   std::set<std::string> names;
   for (int i = 0; i < 1000; i++) names.insert(random_name());
