@@ -1,4 +1,8 @@
 // flow ls: a line a run, oldest first.
+#include <unistd.h>
+
+#include <cstdio>
+
 #include "engine/cli/verbs.hpp"
 
 namespace flow::cli {
@@ -30,7 +34,13 @@ void add_ls(CLI::App& app, Session& session) {
   verb->callback([&session] {
     session.action = [&session] {
       std::vector<std::vector<std::string>> rows;
-      for (const RunInfo& run : Reader(session.engine()).list(session.json)) {
+      Reader reader(session.engine());
+      std::vector<RunInfo> runs = reader.list(session.json);
+      if (runs.empty() && access(reader.state_dir().c_str(), F_OK) != 0) {
+        std::fprintf(stderr, "there is no state `%s` yet: the first `flow run` makes it\n",
+                     printable(reader.state_dir()).c_str());
+      }
+      for (const RunInfo& run : runs) {
         if (session.json) {
           print_line(json_line(run));
         } else {

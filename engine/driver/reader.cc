@@ -171,6 +171,7 @@ struct ReaderImpl {
 Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
   impl_->options = options;
   impl_->dir = value_or_throw(find_state(options));
+  ok_or_throw(readable_state(impl_->dir));
   std::error_code failed;
   if (!fs::exists(fs::path(impl_->dir) / "db", failed)) return;  // no run yet
   impl_->had_writer = state_is_locked(impl_->dir);

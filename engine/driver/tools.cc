@@ -8,6 +8,7 @@
 #include "engine/driver/client.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
+#include "engine/store/lock.hpp"
 #include "engine/worker/gpus.hpp"
 #include "lua/script.hpp"
 #include "transports/nccl/nccl.hpp"
@@ -50,6 +51,7 @@ ClusterInfo cluster_info(const EngineOptions& options) {
     return {client.address(), client.nodes()};
   }
   std::string dir = state_directory(options);
+  ok_or_throw(readable_state(dir));
   auto answer = ask_writer(dir, request_of("nodes", {}));
   if (!answer.ok() && state_is_locked(dir)) throw Failed(answer.error());
   if (!answer.ok())

@@ -2,7 +2,9 @@
 """Who may touch what: the state, the network, the descriptors of children, and what `get` writes."""
 import json
 import os
+import socket
 import stat
+import subprocess
 import unittest
 import urllib.error
 import urllib.request
@@ -177,6 +179,40 @@ class Access(place.Place):
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
+
+    def test_a_service_that_failed_is_null_in_the_result(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            self.write("serves.lua", SERVES.replace("port = 0", "port = %d" % taken.getsockname()[1]))
+            self.exits(1, self.flow("run", "serves.lua", "--serve-for", "1s"))
+        self.assertIsNone(self.show()["result"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root becomes another user")
+    def test_a_state_that_may_not_be_read_is_not_said_to_be_empty(self):
+        self.write("plain.lua", PLAIN)
+        self.good("run", "plain.lua")
+        os.chmod(self.folder, 0o755)
+        for words in (["ls"], ["show"], ["why"], ["logs"], ["get", "last"], ["resume"], ["cancel", "last"],
+                      ["signal", "last", "go"], ["nodes"]):
+            process = subprocess.Popen([place.OPTIONS.flow, *words, "--state", self.state], env=self.env, cwd="/",
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       text=True, user=65534)
+            self.processes.append(process)
+            self.exits(4, self.end(process), self.state, "Permission denied")
+
+    def test_a_state_that_is_not_there_is_named(self):
+        done = self.good("ls", "--state", "nowhere")
+        self.assertEqual(done.out, "")
+        self.assertIn(self.path("nowhere"), done.err)
+
+    def test_a_folder_that_is_no_state_is_left_alone(self):
+        self.write("plain.lua", PLAIN)
+        os.mkdir(self.path("mine"), 0o755)
+        self.write("mine/notes.txt", "mine")
+        self.exits(2, self.flow("run", "plain.lua", "--state", "mine"), "notes.txt")
+        self.assertEqual(os.listdir(self.path("mine")), ["notes.txt"])
+        self.assertEqual(mode_of(self.path("mine")), 0o755)
 
     def test_an_error_of_predict_is_the_services_and_a_wrong_body_the_clients(self):
         _, url = self.serve()
