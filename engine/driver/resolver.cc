@@ -180,7 +180,8 @@ Result<Value> Resolver::substitute(const core::Run& run, const Value& value, boo
     if (missing_is_null) {
       const Node& node = run.node(unit.node);
       const TaskDef* def = node.kind == NodeKind::when ? nullptr : &run.plan->defs[node.def];
-      if (def != nullptr && def->kind == TaskKind::service) {
+      bool has_failed = core::is_final(unit.status) && unit.status != core::UnitStatus::succeeded;
+      if (def != nullptr && def->kind == TaskKind::service && !has_failed) {
         std::string url = unit.extra ? unit.extra->url : "";
         return Value::map({{Value("url"), Value(url)}});
       }
