@@ -151,6 +151,11 @@ Counts counts_of(const core::Run& run) {
           c.pending,   c.ready,  c.running, c.waiting};
 }
 
+std::string status_clause(const std::string& status) {
+  if (status == "succeeded" || status == "failed") return "has " + status;
+  return (status == "cancelled" ? "was " : "is ") + status;
+}
+
 bool is_over(const std::string& status) {
   return status == "succeeded" || status == "failed" || status == "cancelled";
 }

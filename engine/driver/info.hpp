@@ -23,6 +23,8 @@ RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
 RunInfo summary_of_run(const core::Run& run, const RunRow& row,
                        Resolver& resolver);  // without tasks
 Counts counts_of(const core::Run& run);
+/// "has succeeded", "is running": what a sentence says of a run of this status.
+std::string status_clause(const std::string& status);
 /// Whether a run of this status has ended for good.
 bool is_over(const std::string& status);
 /// Status, times, counts and result of `run` into its row.

@@ -400,8 +400,8 @@ void LocalEngine::cancel(const std::string& selector) {
   RunRow row = value_or_throw(select_row(driver_->store(), selector));
   bool admitted = value_or_throw(driver_->post_and_wait(core::CancelRequested{row.id}));
   if (!admitted && row.status != "cancelled")  // who asks again has what it asked for
-    throw Failed(
-        user_error(fmt::format("the run {} can't be cancelled: it is {}", row.id, row.status)));
+    throw Failed(user_error(
+        fmt::format("the run {} can't be cancelled: it {}", row.id, status_clause(row.status))));
 }
 
 void LocalEngine::signal(const std::string& selector, const std::string& name,
@@ -434,8 +434,8 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
     auto sent = ended.run->signals.find(name);
     if (sent != ended.run->signals.end() && sent->second == digest) return;
   }
-  throw Failed(user_error(
-      fmt::format("the run {} takes no signals any more: it is {}", row.id, ended.row.status)));
+  throw Failed(user_error(fmt::format("the run {} takes no signals any more: it {}", row.id,
+                                      status_clause(ended.row.status))));
 }
 
 PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options) {

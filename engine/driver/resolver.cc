@@ -27,23 +27,13 @@ void hash_part(Sha256& hash, const KeyPart& part) {
 KeyPart text_part(std::string name, std::string text) {
   Digest digest = sha256(text);
   if (text.size() > kTextMax) text = text.substr(0, kTextMax) + "…";
-  return {std::move(name), digest, std::move(text)};
-}
-
-std::string short_json(const Value& value) {
-  std::string text = to_json(value);
-  if (text.size() > kTextMax) {
-    size_t end = kTextMax;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) end--;
-    text = text.substr(0, end) + "…";
-  }
-  return text;
+  return {std::move(name), digest, std::move(text), nullptr};
 }
 
 /// Its bytes are keyed, its value is shown.
 KeyPart seed_part(const std::string& bytes) {
   auto seed = decode_value(bytes);
-  return {"seed", sha256(bytes), seed.ok() ? short_json(*seed) : ""};
+  return {"seed", sha256(bytes), seed.ok() ? short_json(*seed) : "", nullptr};
 }
 
 /// Levels of tables.
@@ -71,12 +61,23 @@ bool has_ref(const Value& value) {
 
 }  // namespace
 
+std::string short_json(const Value& value) {
+  std::string text = to_json(value);
+  if (text.size() > kTextMax) {
+    size_t end = kTextMax;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) end--;
+    text = text.substr(0, end) + "…";
+  }
+  return text;
+}
+
 std::vector<KeyPart> definition_parts(const TaskDef& def) {
   std::vector<KeyPart> parts;
   parts.push_back(text_part("key schema", std::to_string(kKeySchema)));
   parts.push_back(text_part("task name", def.name));
   parts.push_back({def.kind == TaskKind::shell ? "command" : "code", def.code,
-                   def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : ""});
+                   def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : "",
+                   nullptr});
   if (!def.cache_salt.empty()) parts.push_back(text_part("cache salt", def.cache_salt));
   if (!def.seed.empty()) parts.push_back(seed_part(def.seed));
   if (def.resources.ranks != 1 && def.resources.ranks_max == 0)  // an elastic gang's are not keyed
@@ -359,13 +360,15 @@ Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::Uni
     bool fields = arg.kind() == Value::Kind::table && arg.as_table().list.empty() &&
                   !arg.as_table().fields.empty();
     if (!fields) {
-      parts.push_back({name, sha256(encode_value_for_key(arg)), short_json(arg)});
+      parts.push_back({name, sha256(encode_value_for_key(arg)), short_json(arg),
+                       std::make_shared<const Value>(arg)});
       continue;
     }
     for (const auto& [key, field] : arg.as_table().fields) {
       std::string label =
           key.kind() == Value::Kind::string ? "." + key.as_string() : "[" + to_json(key) + "]";
-      parts.push_back({name + label, sha256(encode_value_for_key(field)), short_json(field)});
+      parts.push_back({name + label, sha256(encode_value_for_key(field)), short_json(field),
+                       std::make_shared<const Value>(field)});
     }
   }
   return parts;

@@ -20,8 +20,12 @@ namespace flow {
 struct KeyPart {
   std::string name;  // "code", "argument 1", "env MODE", …
   Digest digest;
-  std::string text;  // short rendering for people, "" where there is none
+  std::string text;                      // short rendering for people, "" where there is none
+  std::shared_ptr<const Value> value{};  // of an argument: what is compared item by item
 };
+
+/// JSON, cut to a line's length.
+std::string short_json(const Value& value);
 
 class Resolver {
  public:

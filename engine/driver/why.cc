@@ -27,6 +27,94 @@ std::string changed(const std::string& what, const std::string& before, const st
                      now.empty() ? "another content" : shown(now));
 }
 
+/// The JSON of two values that differ, as much of it as fits in a line each: from shortly before
+/// the first difference on.
+std::pair<std::string, std::string> around_difference(const Value& before, const Value& now) {
+  constexpr size_t kShown = 120, kBefore = 20;
+  std::string old_text = to_json(before), new_text = to_json(now);
+  if (old_text.size() <= kShown && new_text.size() <= kShown) return {old_text, new_text};
+  size_t same = 0;
+  while (same < std::min(old_text.size(), new_text.size()) && old_text[same] == new_text[same])
+    same++;
+  auto is_inside = [](const std::string& text, size_t at) {
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  auto cut = [&](const std::string& text) {
+    size_t from = same > kBefore ? same - kBefore : 0, to = std::min(text.size(), from + kShown);
+    while (is_inside(text, from)) from--;
+    while (is_inside(text, to)) to--;
+    return (from > 0 ? "…" : "") + text.substr(from, to - from) + (to < text.size() ? "…" : "");
+  };
+  return {cut(old_text), cut(new_text)};
+}
+
+/// What differs between two values of the part `what`, item by item.
+class ValueDifferences {
+ public:
+  std::vector<std::string> of(const std::string& what, const Value& before, const Value& now) {
+    compare(what, before, now);
+    if (count_ > kNamedMax)
+      out_.push_back(fmt::format("{}: {} more differences", what, count_ - kNamedMax));
+    return std::move(out_);
+  }
+
+ private:
+  static constexpr size_t kNamedMax = 5, kFieldsMax = 1000;
+
+  void add(std::string text) {
+    if (++count_ <= kNamedMax) out_.push_back(std::move(text));
+  }
+
+  void compare(const std::string& what, const Value& before, const Value& now) {
+    if (before == now) return;
+    bool are_tables = before.kind() == Value::Kind::table && now.kind() == Value::Kind::table;
+    if (!are_tables || before.as_table().fields.size() > kFieldsMax ||
+        now.as_table().fields.size() > kFieldsMax) {
+      auto [old_text, new_text] = around_difference(before, now);
+      return add(changed(what, old_text, new_text));
+    }
+    compare_lists(what, before.as_table().list, now.as_table().list);
+    for (const auto& [key, field] : now.as_table().fields) {
+      const Value* old = field_of(before, key);
+      if (old == nullptr) {
+        add(fmt::format("{}{} is new: `{}`", what, label(key), short_json(field)));
+      } else {
+        compare(what + label(key), *old, field);
+      }
+    }
+    for (const auto& [key, field] : before.as_table().fields) {
+      if (field_of(now, key) == nullptr)
+        add(fmt::format("{}{} is gone (it was `{}`)", what, label(key), short_json(field)));
+    }
+  }
+
+  void compare_lists(const std::string& what, const std::vector<Value>& before,
+                     const std::vector<Value>& now) {
+    size_t both = std::min(before.size(), now.size());
+    for (size_t i = 0; i < both; i++)
+      compare(fmt::format("{}[{}]", what, i + 1), before[i], now[i]);
+    if (before.size() == now.size()) return;
+    const std::vector<Value>& longer = before.size() > now.size() ? before : now;
+    size_t others = longer.size() - both;
+    add(fmt::format("{} has {} item{} {}: `{}`{}", what, others, others == 1 ? "" : "s",
+                    before.size() > now.size() ? "less" : "more", short_json(longer[both]),
+                    others == 1 ? "" : " and others"));
+  }
+
+  static std::string label(const Value& key) {
+    return key.kind() == Value::Kind::string ? "." + key.as_string() : "[" + to_json(key) + "]";
+  }
+
+  static const Value* field_of(const Value& table, const Value& key) {
+    for (const auto& [name, field] : table.as_table().fields)
+      if (name == key) return &field;
+    return nullptr;
+  }
+
+  std::vector<std::string> out_;
+  size_t count_ = 0;
+};
+
 std::vector<std::string> code_differences(const TaskDef& before, const TaskDef& now) {
   std::vector<std::string> out;
   std::map<std::string, const CodePart*> old;
@@ -157,7 +245,11 @@ std::vector<std::string> differences(const std::vector<KeyPart>& before, const T
         out.push_back(fmt::format("its command changed from\n  {}\nto\n  {}",
                                   before_def.shell.command, now_def.shell.command));
       } else {
-        out.push_back(changed(part.name, found->second->text, part.text));
+        std::vector<std::string> items;
+        if (part.value && found->second->value)
+          items = ValueDifferences().of(part.name, *found->second->value, *part.value);
+        if (items.empty()) items.push_back(changed(part.name, found->second->text, part.text));
+        out.insert(out.end(), items.begin(), items.end());
       }
     }
     old.erase(found);
@@ -274,8 +366,8 @@ std::string explain_run(const Store& store, const Blobs& blobs, const LoadedRun&
                         Resolver& resolver) {
   constexpr size_t kTasksMax = 50;
   const core::Run& run = *loaded.run;
-  std::string text =
-      fmt::format("The run {} of `{}` is {}.", run.id, loaded.row.pipeline, loaded.row.status);
+  std::string text = fmt::format("The run {} of `{}` {}.", run.id, loaded.row.pipeline,
+                                 status_clause(loaded.row.status));
   std::map<core::UnitStatus, std::vector<core::UnitId>> by_status;
   for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
     if (core::is_counted(run, unit)) by_status[run.units[unit].status].push_back(unit);

@@ -73,6 +73,31 @@ class Changes(place.Place):
                     self.assertIn(word, why, name)
                     self.assertIn(word, diff, name)
 
+    def test_the_item_of_a_list_that_changed_is_named(self):
+        self.write("items.lua", r'''
+local flow = require "flow"
+local sum = flow.task("sum", function(ctx, items, text) return #items end)
+local make = flow.task("make", function(ctx, change)
+  local items = {}
+  for i = 1, 6 do items[i] = { note = ("x"):rep(100), value = i * i } end
+  if change == "item" then items[5].value = 36 end
+  if change == "more" then items[7] = 102 end
+  return { items = items, text = ("y"):rep(200) .. change }
+end)
+return flow.pipeline("items", { change = flow.param.string {} }, function(p)
+  local made = make(p.change)
+  return sum(made.items, made.text)
+end)
+''')
+        for change in ("none", "item", "more"):
+            self.good("run", "items.lua", "--quiet", "--param", "change=" + change)
+        runs = [run["run"] for run in self.runs()]
+        why = self.good("why", runs[1], "sum").out
+        self.assertIn("argument 1[5].value changed from `25` to `36`", why)
+        self.assertIn("yyynone", why)
+        self.assertIn("yyyitem", why)
+        self.assertIn("argument 1 has 1 item more: `102`", self.good("diff", runs[0], runs[2]).out)
+
     def test_a_comment_runs_nothing_again_and_an_equal_result_cuts_off(self):
         self.good("run", ".")
         self.write("pipeline.lua", "-- said anew\n" + self.read("pipeline.lua"))
