@@ -14,6 +14,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kWorkersMax = 256;
+constexpr size_t kParamsBytesMax = 64 << 20;
 
 std::string nearest_file(const fs::path& path) {
   std::vector<std::string> names;
@@ -34,8 +35,13 @@ std::string read_params_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
   char chunk[4096];
-  while (file.read(chunk, sizeof chunk) || file.gcount() > 0)
+  while (file.read(chunk, sizeof chunk) || file.gcount() > 0) {
     text.append(chunk, static_cast<size_t>(file.gcount()));
+    if (text.size() > kParamsBytesMax)
+      fail("--params: `" + path +
+           "` has more than 64 MiB. It is a file with a JSON object of "
+           "parameters; give large data as a file parameter.");
+  }
   if (!file.is_open() || file.bad())
     fail("--params: cannot read `" + path + "`. It is a file with a JSON object of parameters.");
   auto value = from_json(text);

@@ -209,6 +209,7 @@ void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std:
   run_ = std::move(run);
   grace_ms_ = grace_ms;
   note_ = std::move(note);
+  if (early_ > 0) stop();
 }
 
 void Interrupts::detach(int code) {
@@ -221,13 +222,23 @@ void Interrupts::on_signal(int) {
   std::lock_guard lock(mutex_);
   if (over_) _exit(*over_);
   if (!run_) {
-    // The child that builds dies with us; but the run may just have been committed.
+    // Whether the run is committed yet is not known here. It stops when it is, and can be resumed.
+    if (++early_ == 1) {
+      std::fputs(
+          "stopping when the run is made, so that it can be resumed; once more to leave now\n",
+          stderr);
+      return;
+    }
     std::fputs(
-        "error: interrupted while the run was made. If it had begun, `flow ls` shows it, and `flow "
-        "resume` takes it up.\n",
+        "error: stopped while the run was made. If `flow ls` shows it, `flow resume` takes it "
+        "up.\n",
         stderr);
-    _exit(kInterrupted);
+    _exit(kTaskFailed);
   }
+  stop();
+}
+
+void Interrupts::stop() {
   asked_++;
   if (asked_ > 1) return run_->interrupt(true);
   if (serving_) return run_->end_serving();

@@ -23,11 +23,13 @@ class Interrupts {
 
  private:
   void on_signal(int count);
+  void stop();
   std::mutex mutex_;
   std::optional<Run> run_;
   int64_t grace_ms_ = 0;
   std::function<void(const std::string&)> note_;
   int asked_ = 0;  // signals that stopped the attached run
+  int early_ = 0;  // signals before it was there
   std::optional<int> over_;
   std::atomic<bool> serving_{false};
   Signals signals_;  // last: its thread uses the rest

@@ -5,6 +5,7 @@ usage: again.py --flow BIN [TEST...]
 """
 import os
 import re
+import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
@@ -69,6 +70,12 @@ local flow = require "flow"
 local ask = flow.task("ask", function(ctx) return { ctx:wait("go"), %s } end)
 return flow.pipeline("ask", {}, function() return ask() end)
 '''
+
+
+def catches(pid, number):
+    with open("/proc/%d/status" % pid) as file:
+        caught = next(line for line in file if line.startswith("SigCgt:"))
+    return int(caught.split()[1], 16) >> (number - 1) & 1 == 1
 
 
 class Again(Place):
@@ -299,6 +306,20 @@ return flow.pipeline("one", {}, function() return one() end)
         self.good(*words)  # takes the file as it is now, and nothing of the old content
         more = "%d\n" % ((65 << 20) + 4)
         self.assertEqual(self.show()["result"], [more, more])
+
+    def test_a_signal_while_the_run_is_made_leaves_one_to_resume(self):
+        self.write("slow.lua", HOLD + """
+local n = 0
+for i = 1, 2e7 do n = n + i %% 7 end
+return flow.pipeline("slow", {}, function() return hold("%s", "go").stdout end)
+""" % self.path("gate"))
+        run = self.start("run", "slow.lua")
+        self.until("it takes signals", lambda: catches(run.pid, signal.SIGINT))
+        run.send_signal(signal.SIGINT)
+        self.exits(3, self.end(run))
+        self.assertEqual([each["status"] for each in self.runs()], ["interrupted"])
+        self.open("gate")
+        self.assertEqual(self.good("resume", "--json").lines()[-1]["result"], "go\n")
 
 
 if __name__ == "__main__":
