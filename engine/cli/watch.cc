@@ -117,16 +117,23 @@ class Screen {
   void draw(const Counts& counts) {
     size_t width, height;
     terminal_size(width, height);
-    std::string out = erasing() + "\x1b[?25l";
+    std::string out = "\x1b[?25l" + to_top();
     std::vector<std::string> lines = view_.frame(counts, now_ms(), width - 1, height - 1);
-    for (const std::string& line : lines) out += line + "\n";
+    for (const std::string& line : lines) out += line + "\x1b[K\n";
+    if (lines.size() < drawn_) out += "\x1b[J";
     drawn_ = lines.size();
     print_raw(out);
   }
 
+  /// From the line below the frame to its first one.
+  std::string to_top() const { return drawn_ == 0 ? "" : "\x1b[" + std::to_string(drawn_) + "A\r"; }
+
+  /// Line by line: a terminal multiplexer takes an erasure of the whole screen at once for text
+  /// that belongs in its history.
   std::string erasing() const {
-    if (drawn_ == 0) return "";
-    return "\x1b[" + std::to_string(drawn_) + "A\r\x1b[J";
+    std::string out = to_top();
+    for (size_t i = 0; i < drawn_; i++) out += "\x1b[K\x1b[B";
+    return out + to_top();
   }
 
   void erase() {

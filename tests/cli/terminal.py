@@ -4,6 +4,7 @@ Ctrl-C ends a waiting run with exit code 3."""
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import sys
@@ -50,7 +51,8 @@ def main():
         open(script, "w").close()
         out, code = run(program, script, b"1 waiting" if name == "waits" else b"1 done")
         check("\x1b[?25l" in out and out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l"), "the cursor comes back", out)
-        check("A\r\x1b[J" in out, "the frame is drawn in place", out)
+        check("A\r" in out and "\x1b[K" in out, "the frame is drawn in place", out)
+        check(not re.search("(?<!\n)\x1b\\[J", out), "the screen is not erased from the frame's top", out)
         if name == "waits":
             check("waits for the signal `approved`" in out, "the wait is shown", out)
             check("stopping: what runs has 10.0s to save" in out, "Ctrl-C is answered", out)
@@ -60,7 +62,7 @@ def main():
             check(code == 0, f"exit 0, not {code}", out)
         for line in out.split("\n"):
             shown = line.replace("\r", "")
-            check("\x1b[J" in shown or len(shown) < 200, "no line is endless", out)
+            check("\x1b[" in shown or len(shown) < 200, "no line is endless", out)
     print("the display is drawn, wiped and left as it was")
 
 
