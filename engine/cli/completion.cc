@@ -8,18 +8,20 @@ namespace {
 struct Completed {
   std::string name, what;
   std::vector<std::pair<std::string, std::string>> options;  // "--jobs" and its help
+  std::string valued;                                        // options that a value follows
 };
 
 std::vector<Completed> verbs_of(const CLI::App& app) {
   std::vector<Completed> verbs;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    Completed completed{verb->get_name(), verb->get_description(), {}};
+    Completed completed{verb->get_name(), verb->get_description(), {}, ""};
     for (const CLI::Option* option : verb->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        completed.options.emplace_back("--" + name, option->get_description());
-      }
-      for (const std::string& name : option->get_snames()) {
-        completed.options.emplace_back("-" + name, option->get_description());
+      std::vector<std::string> names;
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+      for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+      for (const std::string& name : names) {
+        completed.options.emplace_back(name, option->get_description());
+        if (option->get_items_expected_max() > 0) completed.valued += " " + name;
       }
     }
     verbs.push_back(std::move(completed));
@@ -39,18 +41,44 @@ std::string single_quoted(const std::string& text) {
   return out + "'";
 }
 
-/// First words of `flow ls`: what RUN may be.
+/// Verbs whose first argument is a run, and those whose second one is a task of it.
 constexpr const char* kRunVerbs = "resume|retry|cancel|signal|show|get|logs|why|diff|graph";
+constexpr const char* kTaskVerbs = "retry|logs|why";
+
+constexpr const char* kFormats = "dot svg mermaid json";  // of `flow graph`
+
+/// Shell commands that print the candidates of an argument; RUN stands for the run that is named.
+constexpr const char* kRuns = "echo last; flow ls 2>/dev/null | cut -d' ' -f1";
+constexpr const char* kTasks = "flow show \"RUN\" 2>/dev/null | sed -n '1,/^$/d;/^$/q;s/ .*//p'";
+constexpr const char* kSignals =
+    "flow show \"RUN\" 2>/dev/null | sed -n 's/.*the signal `\\([^`]*\\)`.*/\\1/p'";
+
+/// "resume:0|retry:0", a pattern of verbs and the number of arguments before the one that is typed.
+std::string at_place(const std::string& verbs, const std::string& place) {
+  std::string out;
+  for (char c : verbs) out += c == '|' ? ":" + place + "|" : std::string(1, c);
+  return out + ":" + place;
+}
+
+/// `command` for the run in the shell's variable or expression `run`.
+std::string of_run(std::string command, const std::string& run) {
+  size_t at = command.find("RUN");
+  return command.replace(at, 3, run);
+}
 
 std::string bash_script(const std::vector<Completed>& verbs) {
   std::string names, cases;
   for (const Completed& verb : verbs) {
     names += (names.empty() ? "" : " ") + verb.name;
-    cases += "    " + verb.name + ") options=\"" + words(verb.options) + "\" ;;\n";
+    cases += "    " + verb.name + ") options=\"" + words(verb.options) + "\" valued=\"" +
+             verb.valued + " \" ;;\n";
   }
   return "# bash completion of flow: eval \"$(flow completion bash)\"\n"
          "_flow() {\n"
-         "  local word=\"${COMP_WORDS[COMP_CWORD]}\" verb=\"${COMP_WORDS[1]}\" options=\"\"\n"
+         "  local word=\"${COMP_WORDS[COMP_CWORD]}\" verb=\"${COMP_WORDS[1]}\" options=\"\" "
+         "valued=\"\"\n"
+         "  local before=\"${COMP_WORDS[COMP_CWORD - 1]}\" place=0 run=\"\" i\n"
+         "  COMPREPLY=()\n"
          "  if ((COMP_CWORD == 1)); then\n"
          "    COMPREPLY=($(compgen -W \"" +
          names +
@@ -64,13 +92,30 @@ std::string bash_script(const std::vector<Completed>& verbs) {
          "    COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
          "    return\n"
          "  fi\n"
-         "  case \"$verb\" in\n"
+         "  if [[ $valued == *\" $before \"* ]]; then\n"
+         "    [[ $before == --format ]] && COMPREPLY=($(compgen -W \"" +
+         std::string(kFormats) +
+         "\" -- \"$word\"))\n"
+         "    return\n"
+         "  fi\n"
+         "  for ((i = 2; i < COMP_CWORD; i++)); do\n"
+         "    if [[ ${COMP_WORDS[i]} == -* ]]; then\n"
+         "      [[ $valued != *\" ${COMP_WORDS[i]} \"* ]] || ((++i))\n"
+         "      continue\n"
+         "    fi\n"
+         "    ((++place > 1)) || run=${COMP_WORDS[i]}\n"
+         "  done\n"
+         "  case \"$verb:$place\" in\n"
          "    " +
-         std::string(kRunVerbs) +
-         ")\n"
-         "      COMPREPLY=($(compgen -W \"last $(flow ls 2>/dev/null | cut -d' ' -f1)\" -- "
-         "\"$word\")) ;;\n"
-         "    completion) COMPREPLY=($(compgen -W \"bash zsh fish\" -- \"$word\")) ;;\n"
+         at_place(kRunVerbs, "0") + "|diff:1) COMPREPLY=($(compgen -W \"$(" + kRuns +
+         ")\" -- \"$word\")) ;;\n"
+         "    " +
+         at_place(kTaskVerbs, "1") + ") COMPREPLY=($(compgen -W \"$(" + of_run(kTasks, "$run") +
+         ")\" -- \"$word\")) ;;\n"
+         "    signal:1) COMPREPLY=($(compgen -W \"$(" +
+         of_run(kSignals, "$run") +
+         ")\" -- \"$word\")) ;;\n"
+         "    completion:0) COMPREPLY=($(compgen -W \"bash zsh fish\" -- \"$word\")) ;;\n"
          "  esac\n"
          "}\n"
          "complete -o default -F _flow flow\n";
@@ -100,11 +145,17 @@ std::string zsh_script(const std::vector<Completed>& verbs) {
          "    compadd -- $options\n"
          "    return\n"
          "  fi\n"
-         "  case \"$words[2]\" in\n"
-         "    " +
-         std::string(kRunVerbs) +
-         ") compadd -- last ${(f)\"$(flow ls 2>/dev/null | cut -d' ' -f1)\"} ;;\n"
-         "    completion) compadd -- bash zsh fish ;;\n"
+         "  case \"$words[2]:$CURRENT\" in\n"
+         "    (" +
+         std::string(kRunVerbs) + "):3|diff:4) compadd -- ${(f)\"$(" + kRuns +
+         ")\"} ;;\n"
+         "    (" +
+         kTaskVerbs + "):4) compadd -- ${(f)\"$(" + of_run(kTasks, "$words[3]") +
+         ")\"} ;;\n"
+         "    signal:4) compadd -- ${(f)\"$(" +
+         of_run(kSignals, "$words[3]") +
+         ")\"} ;;\n"
+         "    completion:3) compadd -- bash zsh fish ;;\n"
          "  esac\n"
          "  _files\n"
          "}\n"
@@ -126,7 +177,8 @@ std::string fish_script(const std::vector<Completed>& verbs) {
   std::string runs = kRunVerbs;
   for (char& c : runs) c = c == '|' ? ' ' : c;
   return out + "complete -c flow -n '__fish_seen_subcommand_from " + runs +
-         "' -a \"last (flow ls 2>/dev/null | string split -f1 ' ')\"\n"
+         "; and test (count (commandline -opc)) -eq 2' -a \"last (flow ls 2>/dev/null | string "
+         "split -f1 ' ')\"\n"
          "complete -c flow -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
 }
 

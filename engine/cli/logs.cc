@@ -1,5 +1,6 @@
 // flow logs [RUN] [TASK[@ATTEMPT]] [--rank N] [-f]
 #include <chrono>
+#include <climits>
 #include <set>
 #include <thread>
 
@@ -83,7 +84,7 @@ void add_logs(CLI::App& app, Session& session) {
   verb->add_flag("-f,--follow", *follow, "go on until the run ends");
   verb->add_option("--rank", *rank, "only what this rank of a gang printed")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number("--rank", 0, INT_MAX));
   verb->callback([&session, selector, task, follow, rank] {
     session.action = [&session, selector, task, follow, rank] {
       EngineOptions options = session.engine();
