@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "engine/base/errors.hpp"
@@ -9,6 +11,7 @@
 #include "engine/cluster/handshake.hpp"
 #include "engine/driver/link.hpp"
 #include "engine/driver/peer.hpp"
+#include "engine/plan/values.hpp"
 
 namespace flow {
 
@@ -25,12 +28,7 @@ void for_each_file(const Value& value, Visit&& visit) {
 
 template <typename Visit>
 void for_each_file(const Plan& plan, Visit&& visit) {
-  for_each_file(plan.params, visit);
-  for_each_file(plan.result, visit);
-  for (const Node& node : plan.nodes) {
-    for (const Value* value : {&node.args, &node.items, &node.then_value, &node.else_value})
-      for_each_file(*value, visit);
-  }
+  for_each_value(plan, [&](const Value& value) { for_each_file(value, visit); });
 }
 
 }  // namespace
@@ -86,17 +84,19 @@ Result<Built> take_in(const BuiltAway& away) {
   return built;
 }
 
-std::vector<Digest> lacking(const Plan& plan, const Blobs& blobs) {
-  std::set<Digest> seen;
-  std::vector<Digest> missing;
-  auto look = [&](const Digest& digest) {
-    if (seen.insert(digest).second && !blobs.has(digest)) missing.push_back(digest);
-  };
+std::vector<Digest> files_of(const Plan& plan) {
+  std::set<Digest> all;
   for_each_file(plan, [&](const File& file) {
     if (!file.origin.empty()) return;  // operations, or read in place
-    if (!file.is_folder) look(file.digest);
-    for (const File::Entry& entry : file.entries) look(entry.digest);
+    for_each_content(Value(file), [&](const Digest& digest, auto, auto) { all.insert(digest); });
   });
+  return {all.begin(), all.end()};
+}
+
+std::vector<Digest> lacking(const std::vector<Digest>& content, const Blobs& blobs) {
+  std::vector<Digest> missing;
+  std::ranges::copy_if(content, std::back_inserter(missing),
+                       [&](const Digest& digest) { return !blobs.has(digest); });
   return missing;
 }
 

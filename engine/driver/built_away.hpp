@@ -21,8 +21,10 @@ Result<BuiltHere> build_here(const Submission& submission, Builder& builder);
 
 /// What such a client sent, checked: nothing in it is to be read from this machine's disk.
 Result<Built> take_in(const BuiltAway& away);
-/// The content of the plan's files that is not in the state, each once.
-std::vector<Digest> lacking(const Plan& plan, const Blobs& blobs);
+/// The content of the plan's files that are not read in place, each once.
+std::vector<Digest> files_of(const Plan& plan);
+/// What of it is not in the state.
+std::vector<Digest> lacking(const std::vector<Digest>& content, const Blobs& blobs);
 
 Value built_to_value(const BuiltAway& built);
 Result<BuiltAway> built_from_value(const Value& value);

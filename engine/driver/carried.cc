@@ -9,8 +9,11 @@
 
 namespace flow {
 
-Carried::Carried(std::shared_ptr<detail::RunState> run, bool tells)
-    : run_(std::move(run)), tells_(tells), thread_(engine_thread([this] { tell(); })) {}
+Carried::Carried(std::shared_ptr<detail::RunState> run, bool tells, std::shared_ptr<void> counted)
+    : run_(std::move(run)),
+      tells_(tells),
+      counted_(std::move(counted)),
+      thread_(engine_thread([this] { tell(); })) {}
 
 Carried::~Carried() { thread_.join(); }
 
@@ -29,8 +32,9 @@ void Carried::tell() {
   Lock lock(mutex_);
   changed_.wait(lock, [this] { return !tells_ || said_.empty() || is_left_ || quits_; });
   is_over_ = true;
-  if (link_) link_->shut_down();
   changed_.notify_all();
+  lock.unlock();
+  counted_.reset();
 }
 
 // Of what nobody hears nothing is kept: the run goes on to its end.
@@ -125,6 +129,11 @@ void Carried::on_gone(Lock& lock, int64_t may_return_ms) {
 bool Carried::is_left() const {
   std::lock_guard lock(mutex_);
   return is_left_;
+}
+
+bool Carried::is_over() const {
+  std::lock_guard lock(mutex_);
+  return is_over_;
 }
 
 void Carried::wait_over() {

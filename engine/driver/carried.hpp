@@ -19,17 +19,20 @@ constexpr size_t kUnheardMax = 1'024;
 
 class Carried {
  public:
-  /// `tells`: the client tells what it has heard, and may come back.
-  Carried(std::shared_ptr<detail::RunState> run, bool tells);
+  /// `tells`: the client tells what it has heard, and may come back. `counted` is let go of when
+  /// the run has come to its end.
+  Carried(std::shared_ptr<detail::RunState> run, bool tells, std::shared_ptr<void> counted);
   ~Carried();  // after its end
   const std::string& run() const { return run_->id; }
 
   /// Over this link from now on, behind the `heard` events that the client has. Serves it until it
-  /// is gone. True where the run has come to its end for this client; false where another link has
-  /// taken the place of this one.
+  /// is gone: a client hangs up when it has read what the run came to. True where nobody waits for
+  /// the run any more; false where another link has taken the place of this one.
   bool serve(const std::shared_ptr<FrameLink>& link, uint64_t heard);
   /// Whether nobody waits for the client any more.
   bool is_left() const;
+  /// Whether the client has been sent the end of the run.
+  bool is_over() const;
   void wait_over();
   /// The writer ends. `leads`: what runs goes on elsewhere, and the client finds the next writer.
   void quit(bool leads);
@@ -44,6 +47,7 @@ class Carried {
 
   const std::shared_ptr<detail::RunState> run_;
   const bool tells_;
+  std::shared_ptr<void> counted_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<FrameLink> link_;  // null: it is gone

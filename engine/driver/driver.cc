@@ -345,6 +345,31 @@ void Driver::collect(const std::function<void(const core::State&, Batch&)>& mark
   });
 }
 
+std::unique_ptr<Driver::Pin> Driver::pin(std::vector<Digest> digests) {
+  return std::make_unique<Pin>(*this, std::move(digests));
+}
+
+bool Driver::has_pins() const {
+  std::lock_guard lock(pins_mutex_);
+  return !pins_.empty();
+}
+
+std::vector<Digest> Driver::pinned() const {
+  std::lock_guard lock(pins_mutex_);
+  return {pins_.begin(), pins_.end()};
+}
+
+Driver::Pin::Pin(Driver& driver, std::vector<Digest> digests)
+    : driver_(driver), digests_(std::move(digests)) {
+  std::lock_guard lock(driver_.pins_mutex_);
+  driver_.pins_.insert(digests_.begin(), digests_.end());
+}
+
+Driver::Pin::~Pin() {
+  std::lock_guard lock(driver_.pins_mutex_);
+  for (const Digest& digest : digests_) driver_.pins_.erase(driver_.pins_.find(digest));
+}
+
 void Driver::interrupt(const RunId& run, bool kill) {
   Input input;
   input.event = core::StopRequested{run};

@@ -39,6 +39,7 @@ namespace flow {
 using core::RunId;
 
 struct Prepared;
+class References;
 struct Submission;
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
@@ -117,6 +118,11 @@ class Driver {
   void interrupt(const RunId& run, bool kill);
   /// Submits an unfinished or frozen run anew, with other code under the same id.
   Status replace(Prepared prepared, int32_t jobs);
+  /// While the pin lives gc keeps these blobs, which may come before the run that needs them.
+  class Pin;
+  std::unique_ptr<Pin> pin(std::vector<Digest> digests);
+  bool has_pins() const;
+  std::vector<Digest> pinned() const;
   /// While it is held nothing is collected: content may be stored before the run that needs it.
   std::shared_lock<std::shared_mutex> hold_content() { return std::shared_lock(collecting_); }
   /// Runs `mark` on a turn with nobody holding content. What it adds to the batch is committed with
@@ -309,14 +315,22 @@ class Driver {
   std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
   // lost.cc
-  /// That the content which the bytes of a value name is in the state, as far as sizes tell.
-  bool holds_content_of(std::string_view bytes);
+  /// That all of this is in the state, as far as sizes tell.
+  bool holds(const References& needed);
+  /// A result and what it refers to; of a dynamic task its list of calls and what that refers to.
   bool holds_result_of(const CacheEntry& entry);
   /// Of a run that is taken up again, which may be folded: reads what those took that failed for
   /// want of something, and removes what is damaged. Not in a turn.
   void drop_damaged(const RunId& id, const std::optional<core::State>& folded);
-  /// The units whose results those took, of which the state does not hold all any more.
-  std::vector<core::UnitId> lost_results(const core::Run& run);
+  struct Lost {
+    std::vector<core::UnitId> results;  // units whose results are gone, or what these refer to
+    std::vector<core::UnitId> calls;    // dynamic tasks: the content that their calls refer to
+  };
+  /// What those took that failed for want of something, and the state does not hold any more.
+  Lost lost_content(const core::Run& run);
+  /// Has the dynamic tasks of `lost` make their calls again once the run goes on. Of the results
+  /// it leaves those that are still lost then. For a run at rest; not in a turn.
+  Status renew_calls(const RunId& id, Lost& lost);
   RunMeta* meta(const RunId& run);
   bool is_being_interrupted(const RunId& id) const;
   void end_interruptions();
@@ -430,6 +444,8 @@ class Driver {
   uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
   bool snapshot_due_ = false;
   std::shared_mutex collecting_;
+  mutable std::mutex pins_mutex_;
+  std::multiset<Digest> pins_;  // each leaves with its Pin
   std::mutex finding_gpus_;
   MachineGpus gpus_;
   std::unique_ptr<GpuWatch> gpu_watch_;
@@ -450,6 +466,19 @@ class Driver {
   std::optional<Error> stopped_by_;
   bool looks_only_ = false;  // what is damaged stays for now
   std::thread thread_;
+};
+
+/// Must not outlive its driver.
+class Driver::Pin {
+ public:
+  Pin(Driver& driver, std::vector<Digest> digests);
+  ~Pin();
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+
+ private:
+  Driver& driver_;
+  const std::vector<Digest> digests_;
 };
 
 }  // namespace flow

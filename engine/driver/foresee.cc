@@ -173,10 +173,11 @@ PlanInfo Driver::foresee_whole(const Plan& plan, bool fresh, const RunRow* taken
       run.units[q->unit].key = *key;
       const TaskDef& def = *Resolver::def_of(run, q->unit);
       auto entry = def.cache && def.kind != TaskKind::service ? cached(*key) : std::nullopt;
-      bool hit = entry && may_hit_cache(run, q->unit, *entry) && !entry->has_fragment &&
-                 blobs_.has(entry->result) && holds_result_of(*entry);
+      bool is_held = entry && may_hit_cache(run, q->unit, *entry) && blobs_.has(entry->result) &&
+                     holds_result_of(*entry);
+      bool hit = is_held && !entry->has_fragment;
       if (!hit) {
-        bool listed = entry && entry->has_fragment && may_hit_cache(run, q->unit, *entry);
+        bool listed = is_held && entry->has_fragment;
         verdicts[q->unit] =
             listed ? std::pair<std::string,
                                std::string>{"cached",

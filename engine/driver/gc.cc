@@ -1,18 +1,27 @@
-// Garbage collection: mark what the kept runs and the cache entries of kept runs name, sweep the
-// rest.
+// Garbage collection: mark what the kept runs and the cache entries of kept runs refer to, sweep
+// the rest.
 #include "engine/driver/gc.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "engine/base/checkpoint.hpp"
+#include "engine/base/clock.hpp"
+#include "engine/base/errors.hpp"
+#include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
+#include "engine/driver/references.hpp"
 #include "engine/store/keys.hpp"
 
 namespace flow {
@@ -21,53 +30,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::chrono::hours kYoung{1};  // an object that an attempt may not have reported yet
+constexpr core::Time kYoungMs = 3'600'000;  // what is younger may not have been reported yet
+constexpr core::Time kNever = INT64_MAX;
 
-class Marks {
- public:
-  explicit Marks(const Blobs& blobs) : blobs_(blobs) {}
-
-  bool has(const Digest& digest) const { return marked_.contains(digest); }
-  void add(const Digest& digest) { marked_.insert(digest); }
-  void add_value_at(const Digest& digest) {
-    if (!marked_.insert(digest).second) return;
-    auto bytes = blobs_.get(digest);
-    if (bytes.ok()) add_value(*bytes);
-  }
-  void add_value(std::string_view bytes) {
-    auto value = decode_value(bytes);
-    if (!value.ok()) return;
-    std::vector<Digest> needed;
-    collect_blobs(*value, needed);
-    marked_.insert(needed.begin(), needed.end());
-  }
-  void add_plan(const Digest& digest, const Plan& plan) {
-    add(digest);
-    auto add_files = [&](const Value& value) {
-      std::vector<Digest> needed;
-      collect_blobs(value, needed);
-      marked_.insert(needed.begin(), needed.end());
-    };
-    add_files(plan.params);
-    for (const Node& node : plan.nodes) {
-      add_files(node.args);
-      add_files(node.items);
-    }
-  }
-
- private:
-  const Blobs& blobs_;
-  std::set<Digest> marked_;
-};
-
-void mark_run(const core::Run& run, Marks& marks) {
-  for (const core::Unit& unit : run.units) {
-    if (!unit.result.is_zero()) marks.add_value_at(unit.result);
-  }
-  if (run.has_result) marks.add_value_at(run.result);
-  for (const auto& [name, digest] : run.signals) marks.add_value_at(digest);
-  if (run.plan) marks.add_plan(run.plan_digest, *run.plan);
-  for (const core::DynamicCalls& calls : run.dynamics) marks.add(calls.fragment_digest);
+/// When a file was last written, by the clock of its file system; kNever where it can't be told.
+core::Time written_ms(const fs::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return kNever;
+  return core::Time{info.st_mtim.tv_sec} * 1000 + info.st_mtim.tv_nsec / 1'000'000;
 }
 
 /// The regular file itself: what a link leads to is not the state's.
@@ -78,7 +48,9 @@ bool is_file(const fs::directory_entry& entry) {
 
 // The walks below enter no linked folder but the top one, which a user may have put on another
 // disk. The real parent of each entry is therefore that folder or lies inside it.
-uint64_t sweep_objects(const std::string& dir, const Marks& marks, std::chrono::hours young) {
+
+/// Of what nothing refers to, what was written before `until`.
+uint64_t sweep_objects(const std::string& dir, const References& needed, core::Time until) {
   uint64_t freed = 0;
   std::error_code failed;
   fs::path objects = fs::path(dir) / "objects";
@@ -89,11 +61,9 @@ uint64_t sweep_objects(const std::string& dir, const Marks& marks, std::chrono::
     std::string hex =
         walk->path().parent_path().filename().string() + walk->path().filename().string();
     // What a killed process was writing has a name that no digest has.
-    if (Digest::parse_hex(hex, digest) && marks.has(digest)) continue;
-    // An attempt that still runs may have written it and not yet reported it.
+    if (Digest::parse_hex(hex, digest) && needed.has(digest)) continue;
+    if (written_ms(walk->path()) >= until) continue;
     std::error_code each;
-    auto age = fs::file_time_type::clock::now() - walk->last_write_time(each);
-    if (each || age < young) continue;
     uint64_t size = walk->file_size(each);
     if (fs::remove(walk->path(), each)) freed += size;
   }
@@ -102,7 +72,7 @@ uint64_t sweep_objects(const std::string& dir, const Marks& marks, std::chrono::
 
 // Checkpoints of runs that are gone, and files that no row names: a crash left them.
 uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& named,
-                           std::chrono::hours young) {
+                           core::Time until) {
   uint64_t freed = 0;
   std::error_code failed;
   std::vector<fs::path> folders;
@@ -114,7 +84,7 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
       folders.push_back(walk->path());
     bool is_needed = !is_file(*walk) ||
                      named.contains(walk->path().lexically_relative(root).string()) ||
-                     fs::file_time_type::clock::now() - walk->last_write_time(each) < young;
+                     written_ms(walk->path()) >= until;
     if (is_needed) continue;
     uint64_t size = walk->file_size(each);
     if (fs::remove(walk->path(), each)) freed += size;
@@ -125,33 +95,47 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
   return freed;
 }
 
-bool has_attempts(const core::State& live) {
+/// What was written since then may be content that no event has reported yet: of an attempt, here
+/// or on a worker that comes back, or of a run that is being submitted. kNever where there is no
+/// such content.
+core::Time unreported_since(const Driver& driver, const core::State& live) {
+  core::Time since = driver.has_pins() ? now_ms() : kNever;
   for (const auto& [id, run] : live.runs) {
-    if (run.counts.running > 0) return true;
+    if (core::is_final(run.status)) continue;
+    since = std::min(since, now_ms());
+    if (run.phase_count(core::Phase::running) == 0) continue;
+    for (const core::Unit& unit : run.units) {
+      if (unit.phase == core::Phase::running) since = std::min(since, unit.assigned);
+    }
   }
-  return false;
+  return since == kNever ? kNever : since - kYoungMs;
 }
 
 /// On a turn: nothing is committed meanwhile, so what is not marked now nobody needs.
 class Collection {
  public:
-  explicit Collection(Driver& driver)
-      : driver_(driver), store_(driver.store()), marks_(driver.blobs()) {}
+  Collection(Driver& driver, std::set<std::string> watched)
+      : driver_(driver),
+        store_(driver.store()),
+        watched_(std::move(watched)),
+        needed_([&blobs = driver.blobs()](const Digest& digest) { return blobs.get(digest); }) {}
 
   /// Finds what is needed; what is not and is a row is erased by `batch`.
   Status mark(const core::State& live, uint32_t keep, Batch& batch) {
-    if (has_attempts(live)) young_ = kYoung;
+    until_ = unreported_since(driver_, live);
+    for (const Digest& digest : driver_.pinned()) needed_.add(digest);
     FLOW_TRY(mark_runs(live, keep, batch));
     FLOW_TRY(mark_cache(batch));
     FLOW_TRY(drop_requests(batch));
     FLOW_TRY(drop_what_runs_left(batch));
+    FLOW_TRY(check_unread());
     return drop_blobs(batch);
   }
 
   /// When the batch is committed: files.
   void sweep() {
-    freed_ += sweep_objects(driver_.options().state_dir, marks_, young_);
-    freed_ += sweep_checkpoints(driver_.options().state_dir, checkpoints_, young_);
+    freed_ += sweep_objects(driver_.options().state_dir, needed_, until_);
+    freed_ += sweep_checkpoints(driver_.options().state_dir, checkpoints_, until_);
     // Scratch of failed attempts stays until here.
     for (const std::string& run : dropped_)
       (void)remove_tree(driver_.options().state_dir + "/scratch/" + run);
@@ -165,7 +149,7 @@ class Collection {
     FLOW_TRY(rows);
     uint32_t finished = 0;
     for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
-      bool keep_it = !is_over(row->status) || finished++ < keep;
+      bool keep_it = !is_over(row->status) || finished++ < keep || watched_.contains(row->id);
       (keep_it ? kept_ : dropped_).insert(row->id);
     }
     for (const RunRow& row : *rows) {
@@ -174,17 +158,21 @@ class Collection {
         batch.erase(Family::kv, folded_key(row.id));
         continue;
       }
-      marks_.add(row.plan_digest);
-      marks_.add(row.bundle_digest);
+      needed_.add(row.plan_digest);
+      needed_.add(row.bundle_digest);
+      needed_.add_encoded(row.params);
       auto frozen = store_.get(Family::kv, folded_key(row.id));
       FLOW_TRY(frozen);
       if (!frozen->has_value()) continue;
-      if (auto blob = frozen_blob(**frozen)) marks_.add(*blob);
+      if (auto blob = frozen_blob(**frozen)) needed_.add(*blob);
       auto state = thaw(**frozen, driver_.blobs());
       FLOW_TRY(state);
-      for (const auto& [id, run] : state->runs) mark_run(run, marks_);
+      for (const auto& [id, run] : state->runs) needed_.add(run);
     }
-    for (const auto& [id, run] : live.runs) mark_run(run, marks_);
+    for (const auto& [id, run] : live.runs) {
+      needed_.add(run);
+      if (!core::is_final(run.status)) kept_.insert(id);
+    }
     return {};
   }
 
@@ -192,15 +180,39 @@ class Collection {
   Status mark_cache(Batch& batch) {
     return store_.scan(Family::cache, "", "", [&](std::string_view key, std::string_view value) {
       auto entry = decode_cache_entry(value);
-      bool lives = entry.ok() && (kept_.contains(entry->run) || marks_.has(entry->result));
-      if (!lives) {
-        batch.erase(Family::cache, std::string(key));
+      bool lives = entry.ok() && (kept_.contains(entry->run) || needed_.has(entry->result));
+      if (lives) {
+        needed_.add(*entry);
       } else {
-        marks_.add_value_at(entry->result);
-        if (entry->has_fragment) marks_.add(entry->fragment);
+        batch.erase(Family::cache, std::string(key));
       }
       return true;
     });
+  }
+
+  /// What a blob refers to is unknown where it can't be read. One that is lost or damaged serves
+  /// no run any more. One that a disk does not give now may be back later, so nothing is collected.
+  Status check_unread() const {
+    for (const Digest& digest : needed_.unread()) {
+      std::string path = driver_.blobs().path_of(digest);
+      auto row = store_.get(Family::blobs, digest.view());
+      FLOW_TRY(row);
+      if (row->has_value()) continue;
+      if (::access(path.c_str(), F_OK) != 0) {
+        if (errno == ENOENT) continue;
+        return unread(path, std::strerror(errno));
+      }
+      auto bytes = read_file(path);
+      if (!bytes.ok()) return unread(path, bytes.error().message);
+    }
+    return {};
+  }
+
+  static Error unread(const std::string& path, const std::string& why) {
+    return environment_error(fmt::format(
+        "`{}` can't be read: {}. Nothing was collected, because it may refer to content "
+        "that is still needed. Repair the disk or the permissions and run `flow gc` again",
+        path, why));
   }
 
   Status drop_requests(Batch& batch) {
@@ -223,7 +235,7 @@ class Collection {
           freed_ += value.size();
           batch.erase(family, std::string(key));
         } else if (family == Family::kv && is_progress_key(key)) {
-          marks_.add_value(value);
+          needed_.add_encoded(value);
           auto row = decode_checkpoint_row(value);
           if (row.ok() && !row->file.empty()) checkpoints_.insert(row->file);
         }
@@ -236,7 +248,7 @@ class Collection {
   Status drop_blobs(Batch& batch) {
     return store_.scan(Family::blobs, "", "", [&](std::string_view key, std::string_view value) {
       Digest digest;
-      if (Digest::from_bytes(key, digest) && !marks_.has(digest)) {
+      if (Digest::from_bytes(key, digest) && !needed_.has(digest)) {
         freed_ += value.size();
         batch.erase(Family::blobs, std::string(key));
       }
@@ -246,30 +258,33 @@ class Collection {
 
   Driver& driver_;
   Store& store_;
-  Marks marks_;
+  const std::set<std::string> watched_;  // finished runs that somebody still waits for
+  References needed_;
   std::set<std::string> kept_, dropped_;  // runs
   std::set<std::string> checkpoints_;     // files that are named
-  std::chrono::hours young_{0};
+  core::Time until_ = kNever;             // files written since then stay
   uint64_t freed_ = 0;
 };
 
 }  // namespace
 
-Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep) {
-  Collection collection(driver);
+Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep,
+                                 const std::function<std::set<std::string>()>& watched) {
+  std::optional<Collection> collection;
   Status marked;
   driver.collect(
       [&](const core::State& live, Batch& batch) {
+        collection.emplace(driver, watched ? watched() : std::set<std::string>());
         Batch erased;
-        marked = collection.mark(live, keep, erased);
+        marked = collection->mark(live, keep, erased);
         if (marked.ok()) batch = std::move(erased);
       },
       [&] {
-        if (marked.ok()) collection.sweep();
+        if (marked.ok()) collection->sweep();
       });
   if (auto error = driver.stopped_by()) return *error;
   FLOW_TRY(marked);
-  return collection.freed();
+  return collection->freed();
 }
 
 }  // namespace flow

@@ -10,6 +10,7 @@
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
 #include "engine/driver/prepare.hpp"
+#include "engine/plan/values.hpp"
 #include "engine/store/keys.hpp"
 
 namespace flow {
@@ -201,14 +202,11 @@ Result<bool> replace_files(Plan& plan, const TakeFile& take) {
     value = std::move(*done);
     return {};
   };
-  FLOW_TRY(replace(plan.params));
-  FLOW_TRY(replace(plan.result));
-  for (Node& node : plan.nodes) {
-    FLOW_TRY(replace(node.args));
-    FLOW_TRY(replace(node.items));
-    FLOW_TRY(replace(node.then_value));
-    FLOW_TRY(replace(node.else_value));
-  }
+  Status replaced;
+  for_each_value(plan, [&](Value& value) {
+    if (replaced.ok()) replaced = replace(value);
+  });
+  FLOW_TRY(replaced);
   return replacer.found_any();
 }
 

@@ -295,10 +295,10 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
   if (!run) return nullptr;
   auto row = select_row(driver_->store(), *run);
   if (!row.ok()) return nullptr;  // collected
+  auto state = watch(*run);  // from here on gc keeps the run
   Submission again = submission;
   again.options.request.clear();
   if (!is_over(row->status)) return take_up(row->id, "", false, again);
-  auto state = watch(row->id);
   state->on_end();
   return state;
 }
@@ -486,6 +486,17 @@ Result<cluster::Source> LocalEngine::open_content(const Digest& digest,
   return cluster::Source::of_file(origin, true);
 }
 
-uint64_t LocalEngine::gc(uint32_t keep) { return value_or_throw(collect_garbage(*driver_, keep)); }
+uint64_t LocalEngine::gc(uint32_t keep) {
+  return value_or_throw(collect_garbage(*driver_, keep, [this] { return watched_runs(); }));
+}
+
+std::set<std::string> LocalEngine::watched_runs() {
+  std::set<std::string> runs;
+  std::lock_guard lock(watched_mutex_);
+  for (const auto& watched : watched_) {
+    if (auto state = watched.lock()) runs.insert(state->id);
+  }
+  return runs;
+}
 
 }  // namespace flow

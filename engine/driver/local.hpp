@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,8 @@ class LocalEngine final : public detail::EngineImpl {
  private:
   LocalEngine() = default;
   std::shared_ptr<detail::RunState> watch(const RunId& id);
+  /// Those that this process, or a client, still has at hand.
+  std::set<std::string> watched_runs();
   std::shared_ptr<detail::RunState> find_request(const Submission& submission);
   Status lead(const std::string& dir);
   Status start_workers(const std::string& dir);

@@ -1,11 +1,12 @@
-// Results whose content the state does not hold any more: somebody removed it, or it was damaged.
+// Content that the state does not hold any more: somebody removed it, or it was damaged.
 #include <algorithm>
 #include <set>
 
-#include "engine/base/cbor.hpp"
-#include "engine/cluster/content/needed.hpp"
+#include "engine/base/clock.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/driver/driver.hpp"
+#include "engine/driver/latch.hpp"
+#include "engine/driver/references.hpp"
 
 namespace flow {
 
@@ -41,17 +42,26 @@ class Makers {
     if (u.instance >= 0) return add_of(run_.unit_of(u.node));
     for (const core::DynamicCalls& calls : run_.dynamics) {
       size_t count = calls.fragment ? calls.fragment->nodes.size() : 0;
-      if (unit >= calls.first_unit && unit - calls.first_unit < count) add_of(calls.unit);
+      if (unit < calls.first_unit || unit - calls.first_unit >= count) continue;
+      add_calls_of(calls.unit);
+      add_of(calls.unit);
     }
   }
 
   std::vector<core::UnitId> lacking;  // those that failed
   std::vector<core::UnitId> all;  // makers, which succeeded, and what was put together of theirs
+  std::vector<core::UnitId> dynamic;  // tasks whose calls refer to what those take
 
  private:
+  void add_calls_of(core::UnitId unit) {
+    bool has_calls =
+        !run_.units[unit].dropped && run_.units[unit].expanded && run_.dynamic_of.contains(unit);
+    if (has_calls && calling_.insert(unit).second) dynamic.push_back(unit);
+  }
   void add(core::UnitId unit) {
     const core::Unit& u = run_.units[unit];
     if (u.dropped || !seen_.insert(unit).second) return;
+    add_calls_of(unit);
     std::vector<core::UnitId> parts;
     if (core::is_map_unit(run_, unit)) {
       if (u.expanded) parts = core::instances_of(run_, unit);
@@ -68,19 +78,22 @@ class Makers {
 
   const core::Run& run_;
   core::EdgeReader reader_;
-  std::set<core::UnitId> taking_, seen_;
+  std::set<core::UnitId> taking_, seen_, calling_;
 };
+
+/// The newest calls of an expanded dynamic task.
+const core::DynamicCalls& calls_of(const core::Run& run, core::UnitId unit) {
+  return run.dynamics[run.dynamic_of.at(unit)];
+}
 
 }  // namespace
 
-bool Driver::holds_content_of(std::string_view bytes) {
-  if (!holds_tag(bytes)) return true;
-  auto value = decode_value(bytes);
-  if (!value.ok()) return false;
-  std::vector<cluster::Needed> needed = cluster::needed_in(*value);
-  return std::all_of(needed.begin(), needed.end(), [this](const cluster::Needed& each) {
-    return !each.origin.empty() || staged(each.content.digest) != nullptr ||
-           blobs_.has(each.content.digest, *each.content.size);
+bool Driver::holds(const References& needed) {
+  if (!needed.unread().empty()) return false;
+  return std::ranges::all_of(needed.blobs(), [this](const auto& each) {
+    const auto& [digest, blob] = each;
+    if (blob.is_in_place || staged(digest) != nullptr) return true;
+    return blob.size ? blobs_.has(digest, *blob.size) : blobs_.has(digest);
   });
 }
 
@@ -88,10 +101,10 @@ bool Driver::holds_result_of(const CacheEntry& entry) {
   bool is_gone = entry.is_file && !(entry.size > 0 ? blobs_.has(entry.result, entry.size)
                                                    : blobs_.has(entry.result));
   if (is_gone) return false;
-  if (!entry.has_content) return true;
-  if (!entry.value.empty()) return holds_content_of(entry.value);
-  auto bytes = content(entry.result);
-  return bytes.ok() && holds_content_of(*bytes);
+  if (!entry.has_content && !entry.has_fragment) return true;
+  References needed([this](const Digest& digest) { return content(digest); });
+  needed.add(entry);
+  return holds(needed);
 }
 
 // What is lost is made anew from what its makers took: that is looked at too.
@@ -105,35 +118,72 @@ void Driver::drop_damaged(const RunId& id, const std::optional<core::State>& fol
       auto run = in.runs.find(id);
       if (run == in.runs.end()) return;
       Makers makers(run->second);
-      for (core::UnitId lost : lost_results(run->second)) makers.add_of(lost);
-      std::vector<Digest> all;
-      auto add_value = [&](const Result<std::string>& bytes) {
-        auto value = bytes.ok() ? decode_value(*bytes) : Result<Value>(bytes.error());
-        if (value.ok()) collect_blobs(*value, all);
-      };
-      for (core::UnitId unit : makers.lacking) add_value(resolver.arguments(run->second, unit));
-      for (core::UnitId unit : makers.all) {
-        all.push_back(run->second.units[unit].result);
-        add_value(content(all.back()));
+      Lost lost = lost_content(run->second);
+      for (core::UnitId unit : lost.results) makers.add_of(unit);
+      for (core::UnitId unit : lost.calls) makers.add_of(unit);
+      References all([this](const Digest& digest) { return content(digest); });
+      for (core::UnitId unit : makers.lacking) {
+        auto arguments = resolver.arguments(run->second, unit);
+        if (arguments.ok()) all.add_encoded(*arguments);
       }
-      for (const Digest& digest : all)
+      for (core::UnitId unit : makers.all) all.add_stored(run->second.units[unit].result);
+      for (core::UnitId unit : makers.dynamic) all.add(*calls_of(run->second, unit).fragment);
+      for (const auto& [digest, blob] : all.blobs())
         if (seen.insert(digest).second) unread.push_back(digest);
     });
     for (const Digest& digest : unread) (void)blobs_.drop_if_damaged(digest);
   } while (!unread.empty());
 }
 
-std::vector<core::UnitId> Driver::lost_results(const core::Run& run) {
+Driver::Lost Driver::lost_content(const core::Run& run) {
   Makers makers(run);
-  std::vector<core::UnitId> lost;
-  for (size_t i = 0; i < makers.all.size(); i++) {
-    core::UnitId unit = makers.all[i];
-    auto bytes = content(run.units[unit].result);
-    if (bytes.ok() && holds_content_of(*bytes)) continue;
-    lost.push_back(unit);
+  Lost lost;
+  auto read = [this](const Digest& digest) { return content(digest); };
+  size_t results = 0, calls = 0;
+  while (results < makers.all.size() || calls < makers.dynamic.size()) {
+    References needed(read);
+    bool is_calls = calls < makers.dynamic.size();
+    core::UnitId unit = is_calls ? makers.dynamic[calls++] : makers.all[results++];
+    if (is_calls)
+      needed.add(*calls_of(run, unit).fragment);
+    else
+      needed.add_stored(run.units[unit].result);
+    if (holds(needed)) continue;
+    (is_calls ? lost.calls : lost.results).push_back(unit);
     makers.add_of(unit);
   }
   return lost;
+}
+
+// As `flow retry` has one task run again, with the run put to rest in the same turn: nothing of it
+// starts before all that is lost is known.
+Status Driver::renew_calls(const RunId& id, Lost& lost) {
+  for (core::UnitId unit : lost.calls) {
+    auto latch = std::make_shared<Latch>();
+    Input input;
+    input.has_event = false;
+    input.control = [this, id, unit](Batch&, core::State& state) {
+      core::Event anew = core::RetryRequested{id, true, unit};
+      if (!core::admit(state, anew)) return;  // it went with the calls of another one
+      record(std::move(anew), now_ms());
+      core::Event rest = core::StopRequested{id};
+      if (core::admit(state, rest)) record(std::move(rest), now_ms());
+    };
+    input.done = [latch](bool decided) { latch->open(decided); };
+    post(std::move(input));
+    latch->wait();
+    if (auto error = stopped_by()) return *error;
+  }
+  inspect([&](const core::State& state, Resolver&) {
+    auto run = state.runs.find(id);
+    if (run == state.runs.end()) return;
+    std::erase_if(lost.results, [&](core::UnitId unit) {
+      const core::Unit& u = run->second.units[unit];
+      return u.dropped || u.status != core::UnitStatus::succeeded;
+    });
+  });
+  if (auto error = stopped_by()) return *error;
+  return {};
 }
 
 }  // namespace flow

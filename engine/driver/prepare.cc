@@ -322,7 +322,8 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
     return driver.operations_library(name);
   });
   FLOW_TRY(has_files);
-  if (submission.built && purpose == Purpose::run && !lacking(*plan, driver.blobs()).empty())
+  if (submission.built && purpose == Purpose::run &&
+      !lacking(files_of(*plan), driver.blobs()).empty())
     return environment_error(
         "files that came with this run were removed from the state again before it began: start "
         "it once more");

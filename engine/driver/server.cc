@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <system_error>
 
 #include "engine/base/engine_thread.hpp"
@@ -21,7 +22,8 @@ namespace flow {
 namespace {
 
 constexpr size_t kConnectionsMax = 256;
-constexpr int64_t kRequestWithinMs = 10'000;  // a client asks as soon as it is connected
+constexpr int64_t kRequestWithinMs = 10'000;    // a client asks as soon as it is connected
+constexpr std::chrono::seconds kReadWithin{2};  // a client that ends reads the result of its run
 
 Value done_frame() { return Value::map({{"frame", "done"}}); }
 
@@ -54,6 +56,7 @@ Server::~Server() {
 void Server::wait_for_clients() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return client_runs_ == 0; });
+  changed_.wait_for(lock, kReadWithin, [this] { return carried_.empty(); });
 }
 
 void Server::accept_clients() {
@@ -100,13 +103,15 @@ void Server::take_in(std::shared_ptr<FrameLink> link) {
   }
 }
 
-/// Where all places are taken, the oldest client that has asked nothing yet loses its own.
+/// Where all places are taken, the oldest client loses its own that has asked nothing yet, or whose
+/// run has ended.
 bool Server::has_room() {
   auto holds = [](const Connection& connection) { return !connection.given_up; };
   if (std::ranges::count_if(connections_, holds) < static_cast<ptrdiff_t>(kConnectionsMax))
     return true;
   auto silent = std::ranges::find_if(connections_, [](const Connection& connection) {
-    return !connection.given_up && !connection.heard;
+    bool has_ended = connection.carried && connection.carried->is_over();
+    return !connection.given_up && (!connection.heard || has_ended);
   });
   if (silent == connections_.end()) return false;
   silent->given_up = true;
@@ -148,7 +153,6 @@ void Server::serve(Connection& connection) {
       bool is_run = verb == "run" || verb == "resume" || verb == "retry";
       may_ask_more = !is_run;
       if (is_run) {
-        Counted counted(*this);
         carry_out(connection, *request);
       } else if (verb == "info") {
         answer_info(link, *request);
@@ -226,16 +230,19 @@ Value Server::answer(const Value& request) {
   throw Failed(environment_error("the writer does not know the request `" + verb + "`"));
 }
 
-void Server::bring(FrameLink& link, const Submission& submission) {
-  if (!submission.built) return;
+std::unique_ptr<Driver::Pin> Server::bring(FrameLink& link, const Submission& submission) {
+  if (!submission.built) return nullptr;
   Built built = value_or_throw(flow::take_in(*submission.built));
-  std::vector<Digest> missing = lacking(built.plan, engine_.driver().blobs());
-  if (missing.empty()) return;
+  std::vector<Digest> content = files_of(built.plan);
+  auto pin = engine_.driver().pin(content);
+  std::vector<Digest> missing = lacking(content, engine_.driver().blobs());
+  if (missing.empty()) return pin;
   std::vector<Value> names;
   for (const Digest& digest : missing) names.emplace_back(digest.view());
   link.send(Value::map({{"frame", "lacks"}, {"digests", Value::list(std::move(names))}}));
   for (const Digest& digest : missing)
     ok_or_throw(receive_content(link, digest, engine_.driver().options().state_dir));
+  return pin;
 }
 
 /// Of a client that is back; one that nobody waits for any more asks anew.
@@ -252,7 +259,8 @@ std::shared_ptr<Carried> Server::find(const std::string& request) {
   return nullptr;
 }
 
-std::shared_ptr<Carried> Server::start(const Value& request, const Submission& submission) {
+std::shared_ptr<Carried> Server::start(const Value& request, const Submission& submission,
+                                       std::shared_ptr<Counted> counted) {
   std::string verb = text_field(request, "verb");
   std::shared_ptr<detail::RunState> run;
   if (verb == "run") {
@@ -261,7 +269,8 @@ std::shared_ptr<Carried> Server::start(const Value& request, const Submission& s
     run = engine_.take_up(text_field(request, "run"), text_field(request, "task"),
                           flag_field(request, "new_code"), submission);
   }
-  return std::make_shared<Carried>(std::move(run), flag_field(request, "tells"));
+  return std::make_shared<Carried>(std::move(run), flag_field(request, "tells"),
+                                   std::move(counted));
 }
 
 /// Nothing where that can't be had: the run goes on all the same.
@@ -277,15 +286,22 @@ void Server::carry_out(Connection& connection, const Value& request) {
   const Value* body = request.find("submission");
   Submission submission = value_or_throw(submission_from_value(body == nullptr ? Value() : *body));
   const std::string& name = submission.options.request;
+  auto counted = std::make_shared<Counted>(*this);
   std::shared_ptr<Carried> carried = find(name);
   bool goes_on = carried != nullptr;
   if (!goes_on) {
-    bring(*connection.link, submission);
-    carried = start(request, submission);
+    auto pin = bring(*connection.link, submission);
+    carried = start(request, submission, counted);
     std::lock_guard lock(mutex_);
     carried_.emplace(name, carried);
     if (quit_) carried->quit(!engine_.address().empty());
   }
+  auto note = [&](std::shared_ptr<Carried> now) {
+    std::lock_guard lock(mutex_);
+    connection.carried.swap(now);
+  };
+  note(carried);
+  counted.reset();  // it is counted until its end
   Value info = flag_field(request, "tells") ? first_look(carried->run()) : Value();
   failpoint("client-before-answer");
   connection.link->send(Value::map({{"frame", "started"},
@@ -294,10 +310,13 @@ void Server::carry_out(Connection& connection, const Value& request) {
                                     {"info", std::move(info)},
                                     {"leads", !engine_.address().empty()}}));
   auto heard = static_cast<uint64_t>(goes_on ? integer_field(request, "heard") : 0);
-  if (!carried->serve(connection.link, heard)) return;
+  bool is_gone = carried->serve(connection.link, heard);
+  note(nullptr);
+  if (!is_gone) return;
   carried->wait_over();
   std::lock_guard lock(mutex_);
   std::erase_if(carried_, [&](const auto& each) { return each.second == carried; });
+  changed_.notify_all();
 }
 
 }  // namespace flow

@@ -22,6 +22,7 @@ class Server {
   ~Server();  // interrupts what clients still run here
   /// Runs carried out for clients now.
   uint32_t client_runs() const { return client_runs_; }
+  /// Until their runs have ended, and for a moment more until they have read what these came to.
   void wait_for_clients();
   /// Serves whoever is at the other end. Does not block.
   void take_in(std::shared_ptr<FrameLink> link);
@@ -32,8 +33,9 @@ class Server {
     std::shared_ptr<FrameLink> link;
     std::thread thread;
     std::atomic<bool> done{false};
-    bool heard = false;     // its request is here; under mutex_
-    bool given_up = false;  // it made room for another before that; under mutex_
+    bool heard = false;                  // its request is here; under mutex_
+    bool given_up = false;               // it made room for another; under mutex_
+    std::shared_ptr<Carried> carried{};  // what it waits for; under mutex_
   };
   Server(LocalEngine& engine, int descriptor, std::string path)
       : engine_(engine), descriptor_(descriptor), path_(std::move(path)) {}
@@ -44,9 +46,10 @@ class Server {
   void answer_info(FrameLink& link, const Value& request);
   void answer_get(FrameLink& link, const Value& request);
   void carry_out(Connection& connection, const Value& request);
-  /// The files that this machine lacks come from the client first.
-  void bring(FrameLink& link, const Submission& submission);
-  std::shared_ptr<Carried> start(const Value& request, const Submission& submission);
+  /// The files that this machine lacks come from the client first. While the pin lives they stay.
+  std::unique_ptr<Driver::Pin> bring(FrameLink& link, const Submission& submission);
+  std::shared_ptr<Carried> start(const Value& request, const Submission& submission,
+                                 std::shared_ptr<Counted> counted);
   Value first_look(const std::string& run);
   std::shared_ptr<Carried> find(const std::string& request);
 

@@ -207,7 +207,8 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   Input load;
   load.has_event = false;
   core::UnitId unit = kNoNode;
-  std::vector<core::UnitId> lost;
+  Lost lost;
+  std::shared_ptr<RunListener> listener = meta.listener;
   bool was_over = false;
   load.control = [&, this](Batch& batch, core::State& state) {
     if (!old && !state.runs.contains(id)) {  // it ended meanwhile
@@ -248,7 +249,8 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
       }
     }
     bool at_rest = core::is_final(status) || status == core::RunStatus::interrupted;
-    if (task.empty() && at_rest) lost = lost_results(run->second);
+    if (task.empty() && at_rest) lost = lost_content(run->second);
+    if (!lost.calls.empty()) meta.listener = nullptr;  // it hears of the run when that goes on
     metas_.insert_or_assign(id, std::move(meta));
   };
   load.done = [latch](bool ok) { latch->open(ok); };
@@ -258,9 +260,15 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   if (!problem.empty()) return user_error(problem);
   core::RetryRequested event;
   event.run = id;
+  if (!lost.calls.empty()) {
+    FLOW_TRY(renew_calls(id, lost));
+    inspect([&, this](const core::State&, Resolver&) {
+      if (RunMeta* found = this->meta(id)) found->listener = listener;
+    });
+  }
   event.has_unit = unit != kNoNode;
   event.unit = event.has_unit ? unit : 0;
-  event.lost = std::move(lost);
+  event.lost = std::move(lost.results);
   std::vector<std::pair<std::string, std::string>> kv;
   if (!request.empty()) kv.emplace_back(request_key(request), id);
   auto admitted = post_and_wait(event, {}, std::move(kv));

@@ -323,13 +323,13 @@ void Driver::answer_inputs(core::Time now) {
     event.key = each.key;
     if (each.entry && may_hit_cache(found->second, each.unit, *each.entry)) {
       event.result = each.entry->result;
-      if (each.entry->has_fragment) {
+      // Where its content is gone it is computed again.
+      event.hit = holds_result_of(*each.entry);
+      if (event.hit && each.entry->has_fragment) {
         event.fragment_digest = each.entry->fragment;
         event.fragment = fragment(each.entry->fragment);
+        event.hit = event.fragment != nullptr;
       }
-      // Where its content is gone it is computed again.
-      event.hit =
-          each.entry->has_fragment ? event.fragment != nullptr : holds_result_of(*each.entry);
       if (event.hit && !each.entry->value.empty() &&
           core::has_data_takers(found->second, each.unit))
         resolver_.remember(each.entry->result, each.entry->value);

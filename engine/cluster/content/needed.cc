@@ -6,6 +6,7 @@
 
 #include "engine/base/cbor.hpp"
 #include "engine/base/checkpoint.hpp"
+#include "engine/plan/values.hpp"
 
 namespace flow::cluster {
 
@@ -36,19 +37,13 @@ class Collector {
     return add(*value);
   }
   Status add(const Value& value) {
-    switch (value.kind()) {
-      case Value::Kind::table:
-        for (const Value& item : value.as_table().list) FLOW_TRY(add(item));
-        for (const auto& [key, item] : value.as_table().fields) FLOW_TRY(add(item));
-        return {};
-      case Value::Kind::tensor:
-        return add_tensor(value.as_tensor());
-      case Value::Kind::file:
-        add_file(value.as_file());
-        return {};
-      default:
-        return {};
-    }
+    Status added;
+    for_each_content(
+        value, [&](const Digest& digest, std::optional<uint64_t> size, const std::string& origin) {
+          if (size) return put({{digest, size}, origin, ""});
+          added = environment_error("a tensor has no such shape");
+        });
+    return added;
   }
   Status add_checkpoint(std::string_view bytes) {
     FLOW_TRY(add_bytes(bytes));
@@ -64,34 +59,15 @@ class Collector {
   Status add_fragment(std::string_view bytes) {
     auto fragment = decode_fragment(bytes);
     FLOW_TRY(fragment);
-    FLOW_TRY(add(fragment->result));
-    for (const Node& node : fragment->nodes) {
-      for (const Value* value :
-           {&node.args, &node.items, &node.condition, &node.then_value, &node.else_value})
-        FLOW_TRY(add(*value));
-    }
-    return {};
+    Status added;
+    for_each_value(*fragment, [&](const Value& value) {
+      if (Status one = add(value); !one.ok()) added = one;
+    });
+    return added;
   }
   std::vector<Needed> take() { return std::move(needed_); }
 
  private:
-  Status add_tensor(const Tensor& tensor) {
-    uint64_t size = dtype_size(tensor.dtype);
-    for (int64_t extent : tensor.shape) {
-      bool fits =
-          extent >= 0 && !__builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size);
-      if (!fits) return environment_error("a tensor has no such shape");
-    }
-    put({{tensor.digest, size}, "", ""});
-    return {};
-  }
-  void add_file(const File& file) {
-    if (!file.is_folder) return put({{file.digest, file.size}, file.origin, ""});
-    for (const File::Entry& entry : file.entries) {
-      std::string origin = file.origin.empty() ? "" : file.origin + "/" + entry.path;
-      put({{entry.digest, entry.size}, std::move(origin), ""});
-    }
-  }
   void put(Needed needed) {
     if (seen_.insert(needed.content.digest).second) needed_.push_back(std::move(needed));
   }

@@ -1,0 +1,57 @@
+// Which blobs the parts of a state refer to: plans, call lists of dynamic tasks, cache entries,
+// runs. Garbage collection keeps what is listed here, a cache hit and `flow resume` check that it
+// is there.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/store/rows.hpp"
+#include "flow/digest.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+class References {
+ public:
+  /// The content of a blob.
+  using Read = std::function<Result<std::string>(const Digest&)>;
+  struct Blob {
+    std::optional<uint64_t> size;  // in bytes, where it is known
+    bool is_in_place = true;       // every reference reads a file outside the state
+    bool is_followed = false;      // what the blob itself refers to is listed
+  };
+  using Blobs = std::unordered_map<Digest, Blob, DigestHash>;
+
+  explicit References(Read read) : read_(std::move(read)) {}
+
+  void add(const Digest& digest);
+  void add(const Value& value);              // its tensors and files
+  void add_encoded(std::string_view bytes);  // the same for an encoded value
+  /// A blob that is an encoded value, and what that value refers to.
+  void add_stored(const Digest& digest);
+  void add(const Plan& plan);
+  void add(const PlanFragment& fragment);
+  void add_fragment(const Digest& digest);
+  void add(const CacheEntry& entry);
+  /// Results, signals, the plan, calls of dynamic tasks.
+  void add(const core::Run& run);
+
+  bool has(const Digest& digest) const { return blobs_.contains(digest); }
+  const Blobs& blobs() const { return blobs_; }
+  /// Blobs that refer to others and could not be read.
+  const std::vector<Digest>& unread() const { return unread_; }
+
+ private:
+  Blob& note(const Digest& digest, std::optional<uint64_t> size, bool is_in_place);
+
+  Read read_;
+  Blobs blobs_;
+  std::vector<Digest> unread_;
+};
+
+}  // namespace flow

@@ -1,0 +1,361 @@
+// Garbage collection beside runs, at every event of theirs: nothing that is still needed goes.
+// Pipelines have content in every place where a value can stand; which content it is comes of a
+// seed.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "flow/flow.hpp"
+
+using namespace flow;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Place {
+  fs::path path;
+  Place() {
+    std::string name = (fs::temp_directory_path() / "flow-gc-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~Place() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path / name) << text;
+  }
+  EngineOptions options(const std::string& state = "state") const {
+    EngineOptions options;
+    options.state = (path / state).string();
+    options.jobs = 2;
+    options.working_directory = path.string();
+    if (const char* executor = std::getenv("FLOW_TEST_EXECUTOR")) options.executor = executor;
+    return options;
+  }
+  std::string script() const { return (path / "pipeline.lua").string(); }
+  /// As if all objects had been there for long: none is protected by its age.
+  void age_objects() const {
+    const timespec old[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+    std::error_code failed;
+    for (const auto& each : fs::recursive_directory_iterator(path / "state" / "objects", failed))
+      if (each.is_regular_file(failed)) ::utimensat(AT_FDCWD, each.path().c_str(), old, 0);
+  }
+};
+
+/// Small content is a row of the database, large content a file. Each is unlike all others.
+class Contents {
+ public:
+  Contents(const Place& place, uint32_t seed) : place_(place), random_(seed) {}
+
+  /// A Lua expression for a value that the script has as it is loaded.
+  std::string given() {
+    std::string name = next_name();
+    if (below(3) == 0) return "text(\"" + name + "\", " + count() + ")";
+    std::string text;
+    for (int i = std::stoi(count()); i > 0; i--) text += name + " ";
+    place_.write(name, text);
+    return "flow.file(\"" + name + "\")";
+  }
+  /// The same for a value that a task makes.
+  std::string made() {
+    std::string name = next_name();
+    switch (below(3)) {
+      case 0:
+        return "text(\"" + name + "\", " + count() + ")";
+      case 1:
+        return "file(ctx, \"" + name + "\", " + count() + ")";
+      default:
+        return "flow.full({ " + std::string(below(2) == 0 ? "3" : "150") + ", 150 }, " +
+               std::to_string(++made_) + ")";
+    }
+  }
+
+ private:
+  uint32_t below(uint32_t bound) { return random_() % bound; }
+  std::string next_name() { return "content-" + std::to_string(++made_); }
+  std::string count() { return below(2) == 0 ? "2" : "9000"; }  // 24 B, 100 KiB
+
+  const Place& place_;
+  std::mt19937 random_;
+  int made_ = 0;
+};
+
+const char* kTasks = R"(
+local flow = require "flow"
+local function text(name, count) return (name .. " "):rep(count) end
+local function file(ctx, name, count)
+  flow.fs.write(ctx.dir .. "/" .. name, text(name, count))
+  return ctx:file(name)
+end
+local function look(x)
+  if type(x) ~= "string" then return { "tensor", x:sum() } end
+  local handle = #x < 1000 and io.open(x)
+  if not handle then return { "text", #x, x:sub(1, 12) } end
+  local content = handle:read("a")
+  handle:close()
+  return { "file", #content, content:sub(1, 12) }
+end
+local read = flow.task("read", { retries = { infra = 0 } }, function(ctx, x, held) return look(x) end)
+local again = flow.task("again", { cache = false, retries = { infra = 0 } }, function(ctx, x) return look(x) end)
+local pause = flow.task("pause", function(ctx, name) return #ctx:wait(name) end)
+)";
+
+/// Every kind of node, each with content, and waits that hold them apart.
+std::string random_script(const Place& place, uint32_t seed) {
+  Contents contents(place, seed);
+  std::string script = kTasks;
+  size_t at = 0;
+  for (const char* part : {
+           "local make = flow.task('make', function(ctx, n) return { a = MADE, b = MADE } end)\n",
+           "local step = flow.task('step', function(ctx)\n"
+           "  local first = ctx:step('first', function() return MADE end)\n"
+           "  local second = ctx:step('second', function() return { x = MADE } end)\n"
+           "  ctx:wait('go')\n"
+           "  return { look(first), look(second.x), first }\n"
+           "end)\n",
+           "local train = flow.task('train', function(ctx)\n"
+           "  local state = ctx:restore()\n"
+           "  if not state then ctx:checkpoint({ a = MADE, b = { MADE } }) end\n"
+           "  ctx:wait('go')\n"
+           "  state = ctx:restore()\n"
+           "  return { look(state.a), look(state.b[1]) }\n"
+           "end)\n",
+           "local inner = flow.dynamic('inner', function(ctx, x)\n"
+           "  return { x = again(x), y = read(MADE), z = flow.map(again, { MADE, MADE }), w = MADE "
+           "}\n"
+           "end)\n",
+           "local outer = flow.dynamic('outer', function(ctx, x)\n"
+           "  local held = pause('go')\n"
+           "  return { inner(x), inner(MADE), read(MADE, held), again(MADE), MADE, held }\n"
+           "end)\n",
+           "return flow.pipeline('all', { p = flow.param.path {} }, function(p)\n"
+           "  local m, held = make(1), pause('go')\n"
+           "  local yes = flow.when(held, function() return { GIVEN, read(GIVEN), m.a } end,\n"
+           "    function() return { GIVEN, read(GIVEN) } end)\n"
+           "  local later = pause('later')\n"
+           "  return { p = p.p, read(p.p, later), read(GIVEN, later), yes = yes, steps = step(),\n"
+           "    train = train(), made = m, read(m.b, later), map = flow.map(read, { GIVEN, m.a, "
+           "GIVEN }, later),\n"
+           "    every = flow.map(again, { m.a, m.b }), dyn = outer(GIVEN), again(m.a),\n"
+           "    mixed = flow.map(again, { GIVEN, m.b }), given = GIVEN, held = held, later = later "
+           "}\n"
+           "end)\n",
+       }) {
+    script += part;
+  }
+  while ((at = script.find("MADE")) != std::string::npos) script.replace(at, 4, contents.made());
+  while ((at = script.find("GIVEN")) != std::string::npos) script.replace(at, 5, contents.given());
+  return script;
+}
+
+const std::string kSignals[] = {"go", "later"};
+std::string signal_value(const std::string& name) {
+  std::string text(name == "go" ? 100'000 : 20, name[0]);
+  return "\"" + text + "\"";
+}
+
+/// What a run comes to, with all content of its result read.
+struct Outcome {
+  std::string result;
+  std::map<std::string, std::string> files;
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome outcome_of(Engine& engine, const std::string& run, const fs::path& to) {
+  Outcome outcome{to_json(engine.show(run).result), {}};
+  engine.get(run, "", to.string());
+  for (const auto& each : fs::recursive_directory_iterator(to)) {
+    if (!each.is_regular_file()) continue;
+    std::ostringstream text;
+    text << std::ifstream(each.path()).rdbuf();
+    outcome.files[each.path().lexically_relative(to).string()] = text.str();
+  }
+  return outcome;
+}
+
+/// Runs to the end, sending what is left of the signals as the run waits. `meanwhile` is called at
+/// every event, and where nothing goes on before the next signal; the run is interrupted where it
+/// returns false.
+RunInfo drive(Engine& engine, Run run, size_t& sent,
+              const std::function<bool(bool is_quiet)>& meanwhile) {
+  bool is_stopped = false;
+  while (auto event = run.next_event()) {
+    bool waits = event->type == "run" && event->status == "waiting" && sent < std::size(kSignals);
+    bool goes_on = meanwhile(false) && (!waits || meanwhile(true));
+    if (!goes_on && !is_stopped) run.interrupt();
+    is_stopped = is_stopped || !goes_on;
+    if (!waits || is_stopped) continue;
+    const std::string& name = kSignals[sent++];
+    engine.signal(run.id(), name, signal_value(name));
+    meanwhile(false);
+  }
+  return run.info();
+}
+
+void require_success(const RunInfo& info) {
+  for (const TaskInfo& task : info.tasks) {
+    if (task.status == "failed") UNSCOPED_INFO(task.name << ": " << task.error);
+  }
+  REQUIRE(info.status == "succeeded");
+}
+
+}  // namespace
+
+TEST_CASE("garbage collected at every event of a run takes nothing that the run needs") {
+  for (uint32_t seed = 1; seed <= 4; seed++) {
+    CAPTURE(seed);
+    Place place;
+    place.write("pipeline.lua", random_script(place, seed));
+    place.write("param", std::string(seed % 2 == 0 ? 100'000 : 10, 'p'));
+    std::vector<std::pair<std::string, Value>> params{{"p", Value("param")}};
+    Outcome undisturbed;
+    {
+      Engine engine(place.options("other"));
+      Run run = engine.run(place.script(), params);
+      size_t sent = 0;
+      require_success(drive(engine, run, sent, [](bool) { return true; }));
+      undisturbed = outcome_of(engine, run.id(), place.path / "undisturbed");
+    }
+    Engine engine(place.options());
+    auto collect = [&](bool is_quiet) {
+      if (is_quiet) place.age_objects();  // no attempt has content that it did not report yet
+      engine.gc(0);
+      return true;
+    };
+    {
+      Run run = engine.run(place.script(), params);
+      size_t sent = 0;
+      require_success(drive(engine, run, sent, collect));
+      collect(true);
+      CHECK(outcome_of(engine, run.id(), place.path / "first") == undisturbed);
+    }
+    // The cache serves what it holds, and what its entries refer to is there.
+    place.age_objects();
+    engine.gc(1);
+    Run run = engine.run(place.script(), params);
+    size_t sent = 0;
+    RunInfo info = drive(engine, run, sent, collect);
+    require_success(info);
+    CHECK(info.counts.cached > 5);
+    CHECK(outcome_of(engine, run.id(), place.path / "second") == undisturbed);
+  }
+}
+
+TEST_CASE("garbage collected between an interrupt and a resume takes nothing that the run needs") {
+  for (uint32_t seed = 11; seed <= 12; seed++) {
+    CAPTURE(seed);
+    Place place;
+    place.write("pipeline.lua", random_script(place, seed));
+    place.write("param", "small");
+    std::string id;
+    size_t sent = 0;
+    {
+      Engine engine(place.options());
+      Run run = engine.run(place.script(), {{"p", Value("param")}});
+      id = run.id();
+      size_t events = 0, events_max = seed == 11 ? 12 : SIZE_MAX;
+      RunInfo info = drive(engine, run, sent,
+                           [&](bool is_quiet) { return !is_quiet && ++events < events_max; });
+      REQUIRE(info.status == "interrupted");
+      place.age_objects();
+      engine.gc(0);
+    }
+    // The state has what the script named: its files are not read again.
+    std::vector<fs::path> files;
+    for (const auto& each : fs::directory_iterator(place.path)) {
+      if (each.path().filename().string().starts_with("content-")) files.push_back(each.path());
+    }
+    for (const fs::path& file : files) fs::remove(file);
+    Engine engine(place.options());
+    place.age_objects();
+    engine.gc(0);
+    Run run = engine.resume(id);
+    require_success(drive(engine, run, sent, [&](bool) {
+      engine.gc(0);
+      return true;
+    }));
+    CHECK(outcome_of(engine, id, place.path / "resumed").files.size() > 3);
+  }
+}
+
+TEST_CASE("a cached dynamic task whose calls refer to content that is gone runs again") {
+  Place place;
+  place.write("pipeline.lua", std::string(kTasks) + R"(
+local plan = flow.dynamic("plan", function(ctx)
+  return { again(file(ctx, "small", 2)), again(file(ctx, "large", 30000)) }
+end)
+return flow.pipeline("calls", {}, function() return plan() end)
+)");
+  Engine engine(place.options());
+  Value result = engine.run(place.script()).wait();
+  for (const auto& each : fs::recursive_directory_iterator(place.path / "state" / "objects"))
+    if (each.is_regular_file()) fs::remove(each.path());
+  Run run = engine.run(place.script());
+  CHECK(run.wait() == result);
+  for (const TaskInfo& task : run.info().tasks) CHECK_FALSE(task.cached);
+}
+
+TEST_CASE("a resume makes content anew that only the calls of a dynamic task refer to") {
+  Place place;
+  place.write("pipeline.lua", std::string(kTasks) + R"(
+local source = flow.task("source", function(ctx) return file(ctx, "source", 30000) end)
+local use = flow.task("use", { cache = false, retries = { infra = 0 } }, function(ctx, gate, x)
+  if not flow.fs.exists(gate) then error("not yet") end
+  return look(x)
+end)
+local plan = flow.dynamic("plan", { retries = { infra = 0 } }, function(ctx, gate, x)
+  return { use(gate, file(ctx, "first", 30000)), use(gate, file(ctx, "second", 30001)), use(gate, x) }
+end)
+return flow.pipeline("calls", { gate = flow.param.string {} }, function(p)
+  local x = source()
+  return { plan(p.gate, x), plan(p.gate, x) }
+end)
+)");
+  std::string gate = (place.path / "gate").string();
+  auto lose = [&] {
+    for (const auto& each : fs::recursive_directory_iterator(place.path / "state" / "objects"))
+      if (each.is_regular_file()) fs::remove(each.path());
+  };
+  Engine engine(place.options());
+  Run run = engine.run(place.script(), {{"gate", Value(gate)}});
+  CHECK_THROWS_AS(run.wait(), RunFailed);
+  lose();
+  place.write("gate", "");
+  // The calls find their content gone, and fail for want of it.
+  CHECK_THROWS_AS(engine.resume(run.id()).wait(), RunFailed);
+  Value result = engine.resume(run.id()).wait();
+  std::string list =
+      R"(["file",180000,"first first "],["file",210007,"second secon"],["file",210000,"source sourc"])";
+  CHECK(to_json(result) == "[[" + list + "],[" + list + "]]");
+}
+
+TEST_CASE("a run that somebody still has at hand is kept") {
+  Place place;
+  place.write("pipeline.lua", std::string(kTasks) + R"(
+local make = flow.task("make", function(ctx) return file(ctx, "large", 30000) end)
+return flow.pipeline("one", {}, function() return make() end)
+)");
+  Engine engine(place.options());
+  std::string id;
+  {
+    Run run = engine.run(place.script());
+    id = run.id();
+    while (run.next_event()) {
+    }
+    engine.gc(0);
+    Value result = run.wait();
+    CHECK(run.info().status == "succeeded");
+    CHECK(engine.get(id, "", (place.path / "out").string()).size() == 1);
+  }
+  CHECK(engine.gc(0) > 0);
+  CHECK_THROWS_AS(engine.show(id), Failed);
+}

@@ -1,0 +1,182 @@
+// That every place of a plan, a call list, a cache entry and a run is looked at for content.
+#include "engine/driver/references.hpp"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+#include <set>
+
+using namespace flow;
+
+namespace {
+
+/// Values with content that nothing else has, and what that is.
+class Maker {
+ public:
+  explicit Maker(uint32_t seed) : random_(seed) {}
+
+  Digest digest() {
+    Digest made = sha256("content " + std::to_string(++count_));
+    made_.insert(made);
+    return made;
+  }
+  /// A tensor, a file or a folder, perhaps deep in a table beside other things.
+  Value value() {
+    Value inner;
+    switch (random_() % 3) {
+      case 0: {
+        Tensor tensor;
+        tensor.shape = {2, 3};
+        tensor.digest = digest();
+        inner = Value(std::move(tensor));
+        break;
+      }
+      case 1: {
+        File file;
+        file.name = "file";
+        file.size = 7;
+        file.digest = digest();
+        inner = Value(std::move(file));
+        break;
+      }
+      default: {
+        File folder;
+        folder.name = "folder";
+        folder.is_folder = true;
+        folder.digest = sha256("a listing, which is no blob");
+        for (const char* path : {"a", "b"}) folder.entries.push_back({path, false, 7, digest()});
+        inner = Value(std::move(folder));
+      }
+    }
+    if (random_() % 2 == 0) return inner;
+    return Value::map({{"list", Value::list({Value(1), Value(Ref{0, {}}), inner})}, {"x", "y"}});
+  }
+  Node node(NodeKind kind) {
+    Node node;
+    node.kind = kind;
+    node.args = Value::list({value(), value()});
+    node.items = value();
+    node.condition = value();
+    node.then_value = value();
+    node.else_value = value();
+    return node;
+  }
+  PlanFragment fragment() {
+    PlanFragment fragment;
+    fragment.result = value();
+    for (NodeKind kind : {NodeKind::task, NodeKind::map, NodeKind::when})
+      fragment.nodes.push_back(node(kind));
+    return fragment;
+  }
+  Plan plan() {
+    PlanFragment parts = fragment();
+    Plan plan;
+    plan.params = value();
+    plan.result = parts.result;
+    plan.nodes = parts.nodes;
+    return plan;
+  }
+  /// Bytes in the store, which counts as content itself.
+  Digest stored(std::string bytes) {
+    Digest digest = sha256(bytes);
+    made_.insert(digest);
+    store_[digest] = std::move(bytes);
+    return digest;
+  }
+  Digest stored_value() { return stored(encode_value(value())); }
+
+  References references() const {
+    return References([this](const Digest& digest) -> Result<std::string> {
+      auto found = store_.find(digest);
+      if (found == store_.end()) return environment_error("it is gone");
+      return found->second;
+    });
+  }
+  /// What was made and is not among the references.
+  size_t missing(const References& references) const {
+    size_t count = 0;
+    for (const Digest& digest : made_) count += references.has(digest) ? 0 : 1;
+    return count;
+  }
+  size_t made() const { return made_.size(); }
+  void lose(const Digest& digest) { store_.erase(digest); }
+
+ private:
+  std::mt19937 random_;
+  int count_ = 0;
+  std::set<Digest> made_;
+  std::map<Digest, std::string> store_;
+};
+
+}  // namespace
+
+TEST_CASE("all content that a run refers to is listed, and nothing else") {
+  for (uint32_t seed = 1; seed <= 20; seed++) {
+    CAPTURE(seed);
+    Maker maker(seed);
+    core::Run run;
+    run.plan = std::make_shared<const Plan>(maker.plan());
+    run.plan_digest = maker.stored("a plan");
+    for (int i = 0; i < 3; i++) run.units.emplace_back().result = maker.stored_value();
+    run.units.emplace_back();  // without a result
+    run.has_result = true;
+    run.result = maker.stored_value();
+    run.signals["go"] = maker.stored_value();
+    for (int i = 0; i < 2; i++) {
+      core::DynamicCalls calls;
+      calls.fragment = std::make_shared<const PlanFragment>(maker.fragment());
+      calls.fragment_digest = maker.stored("call list " + std::to_string(i));
+      run.dynamics.push_back(std::move(calls));
+    }
+    References references = maker.references();
+    references.add(run);
+    CHECK(maker.missing(references) == 0);
+    CHECK(references.blobs().size() == maker.made());
+    CHECK(references.unread().empty());
+  }
+}
+
+TEST_CASE("all content that a cache entry refers to is listed") {
+  for (uint32_t seed = 1; seed <= 20; seed++) {
+    CAPTURE(seed);
+    Maker maker(seed);
+    CacheEntry entry;
+    entry.has_fragment = true;
+    entry.fragment = maker.stored(encode_fragment(maker.fragment()));
+    Value value = maker.value();
+    entry.result = maker.stored(encode_value(value));
+    if (seed % 2 == 0) entry.value = encode_value(value);
+    References references = maker.references();
+    references.add(entry);
+    CHECK(maker.missing(references) == 0);
+    CHECK(references.unread().empty());
+    maker.lose(entry.fragment);
+    References less = maker.references();
+    less.add(entry);
+    CHECK(less.unread() == std::vector<Digest>{entry.fragment});
+  }
+}
+
+TEST_CASE("a stored value is followed although its bytes are the content of a file too") {
+  Maker maker(1);
+  Digest stored = maker.stored_value();
+  File file;
+  file.digest = stored;
+  file.size = 7;
+  References references = maker.references();
+  references.add(Value(file));
+  references.add_stored(stored);
+  CHECK(maker.missing(references) == 0);
+}
+
+TEST_CASE("content that one place reads outside the state, and another in it, has to be there") {
+  File outside, inside;
+  outside.digest = inside.digest = sha256("content");
+  outside.size = inside.size = 7;
+  outside.origin = "/data/file";
+  References references = Maker(1).references();
+  references.add(Value(outside));
+  CHECK(references.blobs().at(outside.digest).is_in_place);
+  references.add(Value(inside));
+  CHECK_FALSE(references.blobs().at(outside.digest).is_in_place);
+}
