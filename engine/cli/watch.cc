@@ -177,6 +177,16 @@ int code_of(const std::string& status) {
   return kInterrupted;
 }
 
+/// Nothing but the nulls that stand for parts which failed.
+bool is_only_null(const Value& value) {
+  if (value.is_nil() || value.kind() == Value::Kind::null) return true;
+  if (value.kind() != Value::Kind::table) return false;
+  const Value::Table& table = value.as_table();
+  return std::ranges::all_of(table.list, is_only_null) &&
+         std::ranges::all_of(table.fields,
+                             [](const auto& field) { return is_only_null(field.second); });
+}
+
 void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms,
                const Session& session, bool shown) {
   const bool quiet = session.quiet;
@@ -184,11 +194,13 @@ void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t t
   RunInfo whole = has_failures ? run.info() : summary;
   if (summary.status == "failed") print_failures(whole, session);
   if (summary.status == "failed" && !quiet) {
+    std::string resume = "flow resume " + summary.id + session.there();
     std::fprintf(
         stderr,
-        "\n`flow logs %s TASK`%s shows a task's log; `flow resume %s%s` tries what failed again.\n",
-        summary.id.c_str(), beside_the_state(session).c_str(), summary.id.c_str(),
-        session.there().c_str());
+        "\n`flow logs %s TASK`%s shows a task's log; `%s` tries what failed again.\n"
+        "If you edit the script or an input, `%s --code new` takes it as it is then, and so does a "
+        "new `flow run`; finished tasks that it does not affect are not repeated.\n",
+        summary.id.c_str(), beside_the_state(session).c_str(), resume.c_str(), resume.c_str());
   }
   if (summary.status == "cancelled") print_error("the run " + summary.id + " was cancelled.");
   if (code_of(summary.status) == kInterrupted) {
@@ -196,7 +208,9 @@ void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t t
                 session.there() + "` takes it up again.");
   }
   if (quiet) return;
-  if (!summary.result.is_nil() && !shown) print_line("result: " + result_text(summary.result));
+  bool is_lost = summary.status == "failed" && is_only_null(summary.result);
+  if (!summary.result.is_nil() && !shown && !is_lost)
+    print_line("result: " + result_text(summary.result));
   print_line(summary.status + ": " + summary_line(whole, took_ms, engine.state_bytes()));
 }
 

@@ -119,15 +119,10 @@ class Ingest {
   Result<Digest> digest_of(const std::string& path, const struct stat& info, bool copy) {
     std::string row = param_digest_key(path);
     std::string seen = fingerprint(info);
-    auto remembered = store_.get(Family::kv, row);
-    FLOW_TRY(remembered);
-    if (remembered->has_value() && (*remembered)->size() > 32 &&
-        (*remembered)->substr(32) == seen) {
-      Digest digest;
-      if (Digest::from_bytes((*remembered)->substr(0, 32), digest) &&
-          (!copy || blobs_.has(digest, static_cast<uint64_t>(info.st_size))))
-        return digest;
-    }
+    auto remembered = remembered_digest(store_, path, info);
+    bool is_known =
+        remembered && (!copy || blobs_.has(*remembered, static_cast<uint64_t>(info.st_size)));
+    if (is_known) return *remembered;
     Digest digest;
     if (copy && info.st_size <= static_cast<off_t>(kInlineBlobMax)) {
       auto bytes = read_file(path);
@@ -210,16 +205,32 @@ Result<bool> replace_files(Plan& plan, const TakeFile& take) {
   return replacer.found_any();
 }
 
+std::optional<Digest> remembered_digest(const Store& store, const std::string& path,
+                                        const struct stat& info) {
+  auto row = store.get(Family::kv, param_digest_key(path));
+  Digest digest;
+  bool is_same = row.ok() && row->has_value() && (*row)->size() > sizeof digest.bytes &&
+                 (*row)->substr(sizeof digest.bytes) == fingerprint(info) &&
+                 Digest::from_bytes((*row)->substr(0, sizeof digest.bytes), digest);
+  return is_same ? std::optional(digest) : std::nullopt;
+}
+
 Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
-                          const OperationsLibrary& library_of) {
+                          const OperationsLibrary& library_of, std::vector<File>& read) {
   Ingest ingest(store, blobs);
   auto digest_of = [&](const std::string& path, const struct stat& info, bool copy) {
     return ingest.digest_of(path, info, copy);
   };
   auto take = [&](const File& given) -> Result<File> {
     File file = given;
-    if (file.origin.starts_with(kOperationsOrigin)) FLOW_TRY(find_library(file, library_of));
-    return read_input(std::move(file), kCopyMax, digest_of, plan.warnings);
+    bool is_library = file.origin.starts_with(kOperationsOrigin);
+    if (is_library) FLOW_TRY(find_library(file, library_of));
+    auto taken = read_input(std::move(file), kCopyMax, digest_of, plan.warnings);
+    if (taken.ok() && !is_library) {
+      read.push_back(*taken);
+      read.back().origin = given.origin;
+    }
+    return taken;
   };
   auto found_any = replace_files(plan, take);
   FLOW_TRY(found_any);

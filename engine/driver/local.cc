@@ -6,12 +6,14 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "engine/base/clock.hpp"
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/gc.hpp"
 #include "engine/driver/info.hpp"
+#include "engine/driver/inputs.hpp"
 #include "engine/driver/needs.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/keys.hpp"
@@ -293,9 +295,9 @@ std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& su
   if (request.empty()) return nullptr;
   auto run = value_or_throw(driver_->store().get(Family::kv, request_key(request)));
   if (!run) return nullptr;
+  auto state = watch(*run);  // from here on gc keeps the run
   auto row = select_row(driver_->store(), *run);
   if (!row.ok()) return nullptr;  // collected
-  auto state = watch(*run);  // from here on gc keeps the run
   Submission again = submission;
   again.options.request.clear();
   if (!is_over(row->status)) return take_up(row->id, "", false, again);
@@ -347,7 +349,8 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     Submission again = from;
     again.script = row.script;
     again.working_directory = row.directory;
-    again.params = value_or_throw(decode_value(row.params));
+    Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
+    again.params = params_of_now(inputs, value_or_throw(decode_value(row.params)));
     again.options.fresh = row.fresh;
     again.options.fail_fast = row.fail_fast;
     if (!row.script.starts_with("/") && !again.built)
@@ -392,8 +395,29 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
                      "code. `flow resume {} --code new` takes the new one.",
                      changed, row.id));
   }
+  tell_changed_inputs(*state, row);
   ok_or_throw(driver_->revive(std::move(meta), task));
   return state;
+}
+
+void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRow& row) const {
+  constexpr size_t kNamedMax = 3;
+  std::vector<std::string> changed =
+      changed_inputs(value_or_throw(inputs_of(driver_->store(), row.id)), driver_->store());
+  if (changed.empty()) return;
+  std::string names;
+  for (size_t i = 0; i < std::min(changed.size(), kNamedMax); i++) {
+    auto path = std::filesystem::path(changed[i]).lexically_relative(row.directory);
+    bool is_below = !path.empty() && *path.begin() != "..";
+    names += (names.empty() ? "`" : ", `") + (is_below ? path.string() : changed[i]) + "`";
+  }
+  if (changed.size() > kNamedMax)
+    names += fmt::format(" and {} more inputs", changed.size() - kNamedMax);
+  tell(state, "warning",
+       fmt::format("{} {} from what the run was started with; the run goes on with the content "
+                   "that it read then. `flow resume {} --code new` takes the new content, and the "
+                   "script as it is now.",
+                   names, changed.size() == 1 ? "differs" : "differ", row.id));
 }
 
 void LocalEngine::cancel(const std::string& selector) {

@@ -90,6 +90,8 @@ class LocalEngine final : public detail::EngineImpl {
   void give_nodes_back();
   Status await_workers();
   RunInfo look(const RunId& id, bool tasks);
+  /// Warns where an input of the run holds something else now.
+  void tell_changed_inputs(detail::RunState& state, const RunRow& row) const;
   Submission here(const RunOptions& options) const;
 
   EngineOptions options_;

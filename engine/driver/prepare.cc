@@ -17,6 +17,7 @@
 #include "engine/base/ids.hpp"
 #include "engine/base/utf8.hpp"
 #include "engine/driver/built_away.hpp"
+#include "engine/driver/inputs.hpp"
 #include "engine/driver/needs.hpp"
 #include "lua/script.hpp"
 
@@ -318,9 +319,10 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
       plan->warnings.push_back("a run with these options is refused: " + need.message);
   }
   if (!errors.empty()) return joined_errors(errors);
-  auto has_files = ingest_files(*plan, driver.store(), intake, [&](const std::string& name) {
-    return driver.operations_library(name);
-  });
+  Inputs inputs;
+  inputs.params = plan->params;
+  auto library_of = [&](const std::string& name) { return driver.operations_library(name); };
+  auto has_files = ingest_files(*plan, driver.store(), intake, library_of, inputs.files);
   FLOW_TRY(has_files);
   if (submission.built && purpose == Purpose::run &&
       !lacking(files_of(*plan), driver.blobs()).empty())
@@ -346,6 +348,7 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
   row.plan_digest = sha256(prepared.plan_bytes);
   prepared.meta.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
   row.bundle_digest = sha256(*prepared.meta.bundle);
+  if (!inputs.files.empty()) prepared.inputs = encode_inputs(inputs);
   prepared.meta.request = submission.options.request;
   prepared.meta.environment = submission.environment;
   prepared.meta.grace_ms = submission.options.grace_ms;

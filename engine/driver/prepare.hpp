@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct Prepared {
   RunMeta meta;
   std::shared_ptr<const Plan> plan;
   std::string plan_bytes;
+  std::string inputs;  // encoded, of inputs.hpp; "" where no file was read
 };
 
 /// Where the state lies: --state, else $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow.
@@ -93,8 +95,11 @@ using DigestOf =
 Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of,
                         std::vector<std::string>& warnings);
 /// Reads every file of the plan that has no digest yet: content up to 64 MiB into the state, larger
-/// in place. Says whether there was any.
+/// in place. Says whether there was any. `read` gets each input as it was, with its path.
 Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
-                          const OperationsLibrary& library_of);
+                          const OperationsLibrary& library_of, std::vector<File>& read);
+/// The digest that a file had when it was last read, where it has not changed since.
+std::optional<Digest> remembered_digest(const Store& store, const std::string& path,
+                                        const struct stat& info);
 
 }  // namespace flow

@@ -73,6 +73,7 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
   input.blobs.emplace_back(meta.row.plan_digest, std::move(prepared.plan_bytes));
   input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
   if (!meta.request.empty()) input.kv.emplace_back(request_key(meta.request), id);
+  if (!prepared.inputs.empty()) input.kv.emplace_back(inputs_key(id), std::move(prepared.inputs));
   input.control = [&, this](Batch& batch, core::State& state) {
     auto old = state.runs.find(id);
     if (old != state.runs.end()) {
@@ -114,6 +115,7 @@ Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
 /// checkpoints are found by their keys.
 void Driver::forget(const RunId& run, Batch& batch) {
   batch.erase(Family::kv, folded_key(run));
+  batch.erase(Family::kv, inputs_key(run));
   std::string prefix = log_prefix(run);
   Status scanned =
       store_->scan(Family::logs, prefix, prefix, [&](std::string_view key, std::string_view) {
@@ -258,14 +260,14 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   latch->wait();
   if (auto error = stopped_by()) return *error;
   if (!problem.empty()) return user_error(problem);
-  core::RetryRequested event;
-  event.run = id;
   if (!lost.calls.empty()) {
     FLOW_TRY(renew_calls(id, lost));
     inspect([&, this](const core::State&, Resolver&) {
       if (RunMeta* found = this->meta(id)) found->listener = listener;
     });
   }
+  core::RetryRequested event;
+  event.run = id;
   event.has_unit = unit != kNoNode;
   event.unit = event.has_unit ? unit : 0;
   event.lost = std::move(lost.results);

@@ -59,6 +59,8 @@ std::string launcher_key() { return "launcher"; }
 
 std::string leader_key() { return "leader"; }
 
+std::string inputs_key(const std::string& run) { return joined({"inputs", run, ""}); }
+
 std::string param_digest_key(const std::string& path) { return joined({"file", path}); }
 
 std::optional<std::string> run_of_key(Family family, std::string_view key) {
@@ -67,7 +69,8 @@ std::optional<std::string> run_of_key(Family family, std::string_view key) {
   size_t first = key.find('\0');
   if (family != Family::kv || first == std::string_view::npos) return std::nullopt;
   std::string_view kind = key.substr(0, first);
-  if (kind != "folded" && kind != "step" && kind != "checkpoint") return std::nullopt;
+  bool is_of_run = kind == "folded" || kind == "step" || kind == "checkpoint" || kind == "inputs";
+  if (!is_of_run) return std::nullopt;
   return part(key.substr(first + 1));
 }
 

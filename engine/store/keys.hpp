@@ -29,6 +29,7 @@ launcher_key();  // kv: what nodes are had of whom, in words; "" where none are 
 std::string leader_key();
 /// meta: how far the state's clock was ahead of the wall clock when a batch was last written.
 constexpr const char* kClockKey = "clock";
+std::string inputs_key(const std::string& run);         // kv: where the run's inputs were read
 std::string param_digest_key(const std::string& path);  // kv: a file's digest by its fingerprint
 
 /// The run that a kv or logs key belongs to; nothing for keys of no run.

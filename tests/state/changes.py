@@ -29,6 +29,13 @@ end)
 '''
 
 
+CHECKS = r'''
+local flow = require "flow"
+local check = flow.shell("check", { args = { "f", "folder" }, outputs = { o = "o.txt" },
+  command = [[grep -q good {f} && cat {f} {folder}/* > {outputs.o}]] })
+return flow.pipeline("checks", { f = flow.param.path { default = "input.txt" }, folder = flow.param.path {} },
+  function(p) return check(p.f, p.folder).o end)
+'''
 LISTS = '''
 local flow = require "flow"
 local list = flow.shell("list", { args = { "folder" },
@@ -181,6 +188,40 @@ end)
         self.exits(1, self.flow("resume"), "input changed")
         self.good("run", "held.lua", "--param", "gate=" + self.path("gate"), "--param", "file=large.bin")
         self.assertFalse(self.tasks()["size"]["cached"])
+
+    def test_an_input_that_was_repaired_is_told_of_and_taken_with_new_code(self):
+        self.write("checks.lua", CHECKS)
+        self.write("input.txt", "bad\n")
+        os.mkdir(self.path("folder"))
+        self.write("folder/one", "1\n")
+        run = ("run", "checks.lua", "--param", "folder=folder")
+        self.exits(1, self.flow(*run), "--code new")
+        os.utime(self.path("input.txt"), (1e9, 1e9))
+        self.assertNotIn("differs", self.exits(1, self.flow("resume")).err)
+        self.write("input.txt", "good\n")
+        for words in (["resume"], ["retry", "last", "check"]):
+            with self.subTest(words):
+                done = self.exits(1, self.flow(*words), "`input.txt` differs", "--code new` takes the new content")
+                self.assertNotIn("folder", done.err.split("differs")[0].splitlines()[-1])
+        self.write("folder/one", "2\n")
+        self.exits(1, self.flow("resume"), "`input.txt`, `folder` differ")
+        self.good("resume", "--code", "new")
+        self.good("get", "last", "-o", "out")
+        self.assertEqual(self.read("out/o.txt"), "good\n2\n")
+        self.assertNotIn("differ", self.good("resume").err)
+
+    def test_an_input_that_is_gone_stays_what_it_was(self):
+        self.write("checks.lua", CHECKS)
+        self.write("input.txt", "bad\n")
+        os.mkdir(self.path("folder"))
+        self.write("folder/one", "1\n")
+        self.exits(1, self.flow("run", "checks.lua", "--param", "folder=folder"))
+        os.unlink(self.path("folder/one"))
+        os.rmdir(self.path("folder"))
+        self.write("input.txt", "good\n")
+        self.good("resume", "--code", "new")
+        self.good("get", "last", "-o", "out")
+        self.assertEqual(self.read("out/o.txt"), "good\n1\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+// Where the inputs of a run were read. A run that is taken up again goes on with the content that
+// was read then; this tells whether the files hold something else now.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/store/store.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+struct Inputs {
+  Value params;             // as they were given: with the paths of files, not their content
+  std::vector<File> files;  // parameters and others, as they were read; `origin` is the path
+};
+
+std::string encode_inputs(const Inputs& inputs);
+Result<Inputs> decode_inputs(std::string_view bytes);
+/// Those of the run; empty where it read none, or was submitted from another machine.
+Result<Inputs> inputs_of(const Store& store, const std::string& run);
+
+/// The paths of inputs that hold something else now. Reads those whose times have changed. A file
+/// that is not there any more is left out: the run has its content.
+std::vector<std::string> changed_inputs(const Inputs& inputs, const Store& store);
+/// The parameters for a run that takes what the files hold now. A file that is not there any more
+/// is as `taken` has it, the parameters with the content that was read.
+Value params_of_now(const Inputs& inputs, const Value& taken);
+
+}  // namespace flow
