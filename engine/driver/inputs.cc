@@ -40,7 +40,8 @@ bool is_changed(const File& file, const Store& store) {
   if (is_file && static_cast<uint64_t>(info.st_size) != file.size) return true;
   File now;
   now.origin = file.origin;
-  auto read = read_input(std::move(now), 0, digest_of);
+  std::vector<std::string> left_out;  // the run has warned of it
+  auto read = read_input(std::move(now), 0, digest_of, left_out);
   return read.ok() && (read->digest != file.digest || read->is_folder != file.is_folder);
 }
 

@@ -56,6 +56,13 @@ struct Temporary {
   Temporary& operator=(const Temporary&) = delete;
 };
 
+/// What is gone is made again where it is looked for; what is damaged would be found each time.
+Error damaged(const Digest& digest) {
+  return environment_error("the content " + digest.hex() +
+                           " in the state is damaged. It was removed: the next `flow run`, or "
+                           "`flow resume` of a run that failed, makes it again");
+}
+
 }  // namespace
 
 void BlobFiles::give(const Digest& digest, std::string bytes) {
@@ -96,8 +103,10 @@ Result<Bytes> BlobFiles::read(const Digest& digest) {
     return environment_error("the content " + digest.hex() +
                              " is not in the state any more: " + bytes.error().message);
   if (is_known) return bytes;
-  if (sha256(**bytes) != digest)
-    return environment_error("the content " + digest.hex() + " in the state is damaged");
+  if (sha256(**bytes) != digest) {
+    drop_if_damaged(digest);
+    return damaged(digest);
+  }
   if (now) objects_.note_sound(digest, *now);
   return bytes;
 }
@@ -109,7 +118,8 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
     if (::access(object.c_str(), R_OK) != 0)
       return environment_error("the content " + digest.hex() + " is not in the state any more");
     if (objects_.is_sound(digest)) return object;
-    return environment_error("the content " + digest.hex() + " in the state is damaged");
+    drop_if_damaged(digest);
+    return damaged(digest);
   }
   FLOW_TRY(make_dirs(dir));
   std::string path = dir + "/" + digest.hex();

@@ -225,8 +225,7 @@ end)
         os.truncate(copy, 10)
         self.good(*run, "n=2")
         flip(copy, 1000)
-        self.exits(1, self.flow(*run, "n=3"), "damaged")
-        self.flow("resume")  # which removes it
+        self.exits(1, self.flow(*run, "n=3"), "damaged", "removed")
         self.good(*run, "n=3")
         self.assertEqual(self.show()["result"], "300000\n3\n")
 
