@@ -79,6 +79,26 @@ class Collection(place.Place):
                 self.assertEqual(self.show()["result"]["n"], size)
                 self.assertEqual(self.read("out-" + name + "/doc"), name[1] * size)
 
+    def test_while_a_run_waits_young_files_stay(self):
+        self.write("branch.lua", BRANCH)
+        self.write("taken", "t")
+        self.write("doc", "d")
+        run = self.start("run", "branch.lua")
+        self.until_waits("ask")
+        folder = os.path.join(self.state, "objects", "ab")
+        os.makedirs(folder, exist_ok=True)
+        young, old = (os.path.join(folder, letter * 62) for letter in "cd")
+        for path in (young, old):
+            with open(path, "w") as file:
+                file.write("an attempt may have written it")
+        os.utime(old, (1e9, 1e9))
+        self.good("gc")
+        self.assertEqual((os.path.exists(young), os.path.exists(old)), (True, False))
+        self.good("signal", "last", "go")
+        self.exits(0, self.end(run))
+        self.good("gc")
+        self.assertFalse(os.path.exists(young))
+
     def test_a_failed_run_keeps_what_the_calls_of_a_dynamic_task_take(self):
         for name, size in SIZES.items():
             with self.subTest(name):
