@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <set>
 
 #include "engine/base/engine_thread.hpp"
 #include "engine/driver/info.hpp"
@@ -175,19 +174,22 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
   return "";
 }
 
-// Under the lock. One whose reports are all committed leaves nothing that a rejoin needs: the rest
-// is in the state.
-void Cluster::forget_gone() {
-  if (members_.size() < kMembersMax) return;
-  std::set<std::string> awaited;
-  for (const auto& [at, lease] : leases_) awaited.insert(lease.name);
-  std::erase_if(members_, [&](const auto& each) {
-    const Member& member = each.second;
+void forget_lost(WorkerMembers& members, const std::set<std::string>& awaited, size_t max) {
+  if (members.size() < max) return;
+  std::erase_if(members, [&](const auto& each) {
+    const WorkerMember& member = each.second;
     return !member.host && member.durable == member.taken && !awaited.contains(each.first);
   });
 }
 
-std::map<std::string, Cluster::Member>::iterator Cluster::find(const RemoteHost& host) {
+// Under the lock.
+void Cluster::forget_gone() {
+  std::set<std::string> awaited;
+  for (const auto& [at, lease] : leases_) awaited.insert(lease.name);
+  forget_lost(members_, awaited, kMembersMax);
+}
+
+WorkerMembers::iterator Cluster::find(const RemoteHost& host) {
   return std::find_if(members_.begin(), members_.end(),
                       [&](const auto& each) { return each.second.host.get() == &host; });
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,22 @@ struct ClusterOptions {
 /// The secret that a state's own workers share with it.
 std::string secret_path(const std::string& state_dir);
 
+/// What a head remembers of a worker, by its name.
+struct WorkerMember {
+  std::shared_ptr<RemoteHost> host;  // null: gone
+  std::string address, process, spool;
+  uint64_t taken = 0;    // of its reports: is in the inbox,
+  uint64_t durable = 0;  // is committed
+  bool is_told = true;   // and it was told so, or is about to be
+  uint64_t serial = 0;   // of its connections
+  bool is_draining = false;
+};
+using WorkerMembers = std::map<std::string, WorkerMember>;
+
+/// Where there are `max` or more: those that are lost, whose reports are committed, leave. A rejoin
+/// needs nothing of them that is not in the state. `awaited`: those that may be back.
+void forget_lost(WorkerMembers& members, const std::set<std::string>& awaited, size_t max);
+
 /// Thread-safe.
 class Cluster final : private cluster::HeadUser {
  public:
@@ -51,16 +68,8 @@ class Cluster final : private cluster::HeadUser {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Member = WorkerMember;
   static constexpr size_t kMembersMax = core::kHostsMax;
-  struct Member {
-    std::shared_ptr<RemoteHost> host;  // null: gone
-    std::string address, process, spool;
-    uint64_t taken = 0;    // of its reports: is in the inbox,
-    uint64_t durable = 0;  // is committed
-    bool is_told = true;   // and it was told so, or is about to be
-    uint64_t serial = 0;   // of its connections
-    bool is_draining = false;
-  };
   explicit Cluster(Driver& driver) : driver_(driver) {}
   void await_earlier(int64_t adopt_ms);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
@@ -73,7 +82,7 @@ class Cluster final : private cluster::HeadUser {
   void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) override;
   void on_durable(const std::string& name, uint64_t serial, uint64_t number);
   void tell_durable(const std::string& name, uint64_t serial);
-  std::map<std::string, Member>::iterator find(const RemoteHost& host);
+  WorkerMembers::iterator find(const RemoteHost& host);
   void forget_gone();
   void wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why);
   void loop();
@@ -93,7 +102,7 @@ class Cluster final : private cluster::HeadUser {
   std::condition_variable wake_;
   bool quit_ = false;
   // By name. When there are kMembersMax, those that are lost leave as another one joins.
-  std::map<std::string, Member> members_;
+  WorkerMembers members_;
   uint64_t last_serial_ = 0;
   std::multimap<Clock::time_point, Lease> leases_;  // entries leave when they are due
   std::thread thread_;
