@@ -180,7 +180,8 @@ class Collection {
   Status mark_cache(Batch& batch) {
     return store_.scan(Family::cache, "", "", [&](std::string_view key, std::string_view value) {
       auto entry = decode_cache_entry(value);
-      bool lives = entry.ok() && (kept_.contains(entry->run) || needed_.has(entry->result));
+      bool lives = entry.ok() && (kept_.contains(entry->run) || needed_.has(entry->result) ||
+                                  (entry->has_fragment && needed_.has(entry->fragment)));
       if (lives) {
         needed_.add(*entry);
       } else {

@@ -113,6 +113,9 @@ class Collection(place.Place):
                 self.good("run", "calls.lua", "--param", "gate=" + gate)
                 self.assertEqual(self.show()["result"], [size])
                 self.assertTrue(self.tasks()["calls"]["cached"])
+                self.collect("1")  # the run that was served keeps the entry
+                self.good("run", "calls.lua", "--param", "gate=" + gate)
+                self.assertTrue(self.tasks()["calls"]["cached"])
 
     def test_a_run_that_a_client_has_not_read_yet_is_kept(self):
         self.write("slow.lua", SLOW)
