@@ -99,16 +99,18 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
 /// or on a worker that comes back, or of a run that is being submitted. kNever where there is no
 /// such content.
 core::Time unreported_since(const Driver& driver, const core::State& live) {
-  core::Time since = driver.has_pins() ? now_ms() : kNever;
+  core::Time now = now_ms();  // by the clock that stamps records
+  core::Time oldest_ms = 0;   // that an attempt runs
+  bool may_write = driver.has_pins();
   for (const auto& [id, run] : live.runs) {
     if (core::is_final(run.status)) continue;
-    since = std::min(since, now_ms());
+    may_write = true;
     if (run.phase_count(core::Phase::running) == 0) continue;
     for (const core::Unit& unit : run.units) {
-      if (unit.phase == core::Phase::running) since = std::min(since, unit.assigned);
+      if (unit.phase == core::Phase::running) oldest_ms = std::max(oldest_ms, now - unit.assigned);
     }
   }
-  return since == kNever ? kNever : since - kYoungMs;
+  return may_write ? now_ms() - oldest_ms - kYoungMs : kNever;
 }
 
 /// On a turn: nothing is committed meanwhile, so what is not marked now nobody needs.
