@@ -194,8 +194,8 @@ std::vector<std::string> matches(const std::string& dir, const std::string& patt
   if (::glob((escaped + "/" + pattern).c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
     for (size_t i = 0; i < found.gl_pathc; i++) {
       std::string_view path = found.gl_pathv[i];
-      if (path != dir + "/inputs" && !leads_elsewhere(path.substr(dir.size())))
-        paths.emplace_back(path);
+      bool is_staged = path == dir + "/inputs" || path == dir + "/.content";
+      if (!is_staged && !leads_elsewhere(path.substr(dir.size()))) paths.emplace_back(path);
     }
   }
   ::globfree(&found);

@@ -27,6 +27,10 @@ namespace {
 /// A Lua task knows its inputs by their paths alone: all other names in ctx.dir are its own.
 constexpr const char* kHiddenInputs = ".flow-inputs";
 
+bool is_shell(const wire::Start& start) {
+  return static_cast<TaskKind>(start.kind()) == TaskKind::shell;
+}
+
 Error failed(const char* what, const std::string& path) { return system_error(what, path, errno); }
 
 Error changed(const std::string& path, const char* when) {
@@ -86,8 +90,7 @@ Result<std::string> Attempt::file_path(const File& file) {
 }
 
 std::string Attempt::inputs_folder() const {
-  bool is_shell = static_cast<TaskKind>(start_.kind()) == TaskKind::shell;
-  return start_.dir() + "/" + (is_shell ? "inputs" : kHiddenInputs);
+  return start_.dir() + "/" + (is_shell(start_) ? "inputs" : kHiddenInputs);
 }
 
 std::optional<Attempt::FileStamp> Attempt::stamp_of(const std::string& path) {
@@ -176,10 +179,12 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   std::string folder = fmt::format("{}/{}", inputs_folder(), staged_paths_.size() + 1);
   FLOW_TRY(make_dirs(folder));
   std::string path = folder + "/" + name;
+  // What came with the order is written here. A command may list `inputs`.
+  std::string content = (is_shell(start_) ? start_.dir() : inputs_folder()) + "/.content";
   auto place_content = [&](const Digest& digest, const std::string& origin,
                            const std::string& target, bool executable) -> Status {
     if (!origin.empty()) return place(origin, target, digest, false, executable, copy);
-    auto source = blobs_.path(digest, inputs_folder() + "/.content");
+    auto source = blobs_.path(digest, content);
     FLOW_TRY(source);
     return place(*source, target, digest, true, executable, copy);
   };

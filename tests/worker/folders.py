@@ -196,6 +196,14 @@ return PIPELINE local made = t(p.file, p.folder); return { made, read(made.all, 
         self.assertEqual(result[1], [["inputs"], "member"])
         self.assertEqual((result[0]["one"]["$file"]["name"], result[0]["same"]["$file"]["name"]), ("inputs", "in.txt"))
 
+    def test_a_glob_of_hidden_names_takes_no_staged_content(self):
+        self.write("in.txt", "input")
+        result = self.run_for(r'''
+local t = flow.shell("t", { args = { "f" }, outputs = { all = ".*", rest = "*" }, command = [[cp {f} .own; cp {f} own]] })
+return PIPELINE return t(p.f) end)
+''', "--param", "f=in.txt", params="f = flow.param.path {}")
+        self.assertEqual([each["$file"]["name"] for each in result["all"] + result["rest"]], [".own", "own"])
+
     def test_a_script_that_is_a_link_finds_what_lies_beside_it(self):
         os.makedirs(self.path("code", "data"))
         self.write("code/helper.lua", "return { n = 7 }\n")
