@@ -160,6 +160,11 @@ return flow.pipeline("p", {}, function()  -- FOLDER
 end)
 )";
 
+const char* kLogs = R"(local flow = require "flow"
+local say = flow.task("say", function(ctx) print("first") print("second") end)
+return flow.pipeline("p", {}, function() say() end)  -- FOLDER
+)";
+
 // More than may wait for the disk at once.
 const char* kMany = R"(local flow = require "flow"
 local one = flow.task("one", function(ctx, i) return "FOLDER" .. i end)
@@ -190,6 +195,7 @@ return flow.pipeline("p", {}, function() wait() hold {} end)
 
 struct Started {
   fs::path path;
+  std::string id;  // of the run
   Gate gate;
   std::shared_ptr<Ear> ear = std::make_shared<Ear>();
   std::atomic<int> calls = 0;  // of the native task
@@ -222,6 +228,7 @@ struct Started {
     auto prepared = prepare(*driver, submission);
     if (!prepared.ok()) FAIL(prepared.error().message);
     prepared->meta.listener = ear;
+    id = prepared->meta.row.id;
     Status in = driver->submit(std::move(*prepared), 2);
     REQUIRE(in.ok());
   }
@@ -317,4 +324,33 @@ TEST_CASE("who only looks at the state waits for no disk") {
   int before = run.gate.sync_count();
   for (int i = 0; i < 3; i++) run.driver->inspect([](const core::State&, Resolver&) {});
   CHECK(run.gate.sync_count() == before);
+}
+
+TEST_CASE("a line that comes when its run has ended is the last of the log") {
+  Started run(kLogs);
+  run.gate.open(false);
+  REQUIRE(run.ear->wait());
+  auto lines = [&] {
+    std::vector<std::string> texts;
+    Status scanned = run.driver->store().scan(Family::logs, "", "",
+                                              [&](std::string_view, std::string_view value) {
+                                                auto row = decode_log(value);
+                                                REQUIRE(row.ok());
+                                                texts.push_back(row->text);
+                                                return true;
+                                              });
+    REQUIRE(scanned.ok());
+    return texts;
+  };
+  REQUIRE(lines() == std::vector<std::string>{"first", "second"});
+  for (const char* text : {"third", "fourth"}) {
+    Report report{};
+    report.kind = Report::Kind::log;
+    report.id = {run.id, 0, 1, core::fencing_token(1, 0)};
+    report.text = text;
+    run.driver->host_reported(
+        "w", std::move(report), {"row", "1"}, [](bool) {}, [] {});
+  }
+  run.driver->inspect([](const core::State&, Resolver&) {});  // behind them
+  CHECK(lines() == std::vector<std::string>{"first", "second", "third", "fourth"});
 }
