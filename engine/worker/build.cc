@@ -7,10 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 
+#include "engine/base/cgroup.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/executor/protocol.pb.h"
@@ -80,7 +82,14 @@ std::string limit_words(const BuildOrder& order) {
                      order.memory_limit_bytes >> 30);
 }
 
-Error why_it_died(const BuildOrder& order, const BuildChild::End& end, const std::string& said) {
+/// A script can crash its process, but it has no way to send these signals.
+bool is_killed_from_outside(int status) {
+  constexpr int kSent[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM};
+  return WIFSIGNALED(status) && std::ranges::find(kSent, WTERMSIG(status)) != std::end(kSent);
+}
+
+Error why_it_died(const BuildOrder& order, const BuildChild::End& end, const std::string& said,
+                  bool is_ours, bool had_memory) {
   int status = end.status;
   std::string script = order.root + "/" + order.main;
   std::string tail = said.size() > 2000 ? said.substr(said.size() - 2000) : said;
@@ -92,6 +101,15 @@ Error why_it_died(const BuildOrder& order, const BuildChild::End& end, const std
         fmt::format("{}: the script did not finish loading within its limits ({}): a pipeline's "
                     "body only describes the work; move the work into a task",
                     script, limit_words(order)));
+  }
+  if (!is_ours && is_killed_from_outside(status)) {
+    std::string by =
+        had_memory ? "" : ", since no memory was left on this machine or in its container";
+    return environment_error(fmt::format(
+        "{}: the process that builds the graph was killed from outside by signal {} ({}){}: the "
+        "script is not the cause. See what kills processes here (`dmesg` names those that the "
+        "kernel ends for want of memory), and start again. {}",
+        script, WTERMSIG(status), ::strsignal(WTERMSIG(status)), by, tail));
   }
   if (WIFSIGNALED(status)) {
     return user_error(fmt::format(
@@ -124,6 +142,8 @@ std::string request_of(const BuildOrder& order) {
 }
 
 Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
+  auto cgroups = own_cgroups();
+  int64_t oom_kills = cgroup_oom_kills(cgroups);
   std::string request = request_of(order);
   int64_t deadline = monotonic_us() + order.time_limit_ms * kUsPerMs;
   FrameCutter cutter;
@@ -173,7 +193,8 @@ Result<BuildReply> build_in(BuildChild& child, const BuildOrder& order) {
     if (open) ::kill(child.process().pid, SIGKILL);
     BuildChild::End end = child.reap();
     read_some(child.process().errors, said);
-    return why_it_died(order, end, said);
+    bool is_ours = open;
+    return why_it_died(order, end, said, is_ours, cgroup_oom_kills(cgroups) == oom_kills);
   }
   read_some(child.process().errors, said);
   BuildReply out;

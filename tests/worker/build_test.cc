@@ -71,6 +71,26 @@ TEST_CASE("a build gives a plan, a bundle, and what the script printed") {
   CHECK_THAT(reply->printed, Catch::StartsWith("top\nno newline"));
 }
 
+TEST_CASE("a build that something else kills is not the script's fault") {
+  for (int signal : {SIGKILL, SIGTERM}) {
+    std::atomic<bool> is_over{false};
+    std::thread killer([&] {
+      while (!is_over) {
+        for (pid_t pid : children()) ::kill(pid, signal);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    });
+    auto reply = build("while true do end");
+    is_over = true;
+    killer.join();
+    REQUIRE_FALSE(reply.ok());
+    CHECK(reply.error().kind == ErrorKind::environment);  // exit code 4
+    CHECK_THAT(reply.error().message, Catch::Contains("/p.lua: the process that builds the graph "
+                                                      "was killed from outside by signal " +
+                                                      std::to_string(signal)));
+  }
+}
+
 TEST_CASE("a script that never ends is stopped at its time") {
   BuildOrder order;
   order.time_limit_ms = 1000;
