@@ -3,14 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-
 #include "engine/base/clock.hpp"
 #include "engine/base/secrets.hpp"
+#include "engine/base/units.hpp"
 
 namespace flow {
 
 namespace {
+
+constexpr int64_t kUsPerMs = 1000;
 
 class Context final : public TaskContext {
  public:
@@ -21,7 +22,7 @@ class Context final : public TaskContext {
   const std::string& task() const override { return order_.task; }
   uint32_t attempt() const override { return order_.id.attempt; }
   uint64_t seed() const override { return order_.seed; }
-  bool stopping() const override { return stopping_.load(); }
+  bool stopping() const override { return stopping_.load() || is_late(); }
   const std::vector<std::string>& gpus() const override { return order_.gpus; }
   void log(const std::string& line) override {
     Report report{};
@@ -31,6 +32,8 @@ class Context final : public TaskContext {
     report.at = now_ms();
     on_report_({std::move(report)});
   }
+  int64_t took_us() const { return monotonic_us() - began_us_; }
+  bool is_late() const { return order_.timeout_ms > 0 && took_us() > order_.timeout_ms * kUsPerMs; }
   void progress(double fraction) override {
     Report report{};
     report.kind = Report::Kind::progress;
@@ -44,7 +47,18 @@ class Context final : public TaskContext {
   const Secrets secrets_;
   const std::atomic<bool>& stopping_;
   const std::function<void(std::vector<Report>)>& on_report_;
+  const int64_t began_us_ = monotonic_us();
 };
+
+core::Failure late(const AttemptOrder& order, int64_t took_us) {
+  core::Failure failure;
+  failure.cause = core::Cause::timeout;
+  failure.message = fmt::format(
+      "`{}` ran longer than its timeout of {} and what it returned is refused: it ended after {}; "
+      "`timeout` gives it more time",
+      order.task, format_duration(order.timeout_ms), format_duration(took_us / kUsPerMs));
+  return failure;
+}
 
 }  // namespace
 
@@ -118,7 +132,6 @@ Report NativeRunner::run(Job& job, const NativeTask& task) {
   report.id = job.order.id;
   report.outcome = Report::Outcome::failed;
   report.failure.cause = core::Cause::user_error;
-  auto began = std::chrono::steady_clock::now();
   if (!task) {
     report.failure.message = fmt::format(
         "the native task `{}` is not defined in this program: call engine.define(\"{}\", …) first",
@@ -127,10 +140,12 @@ Report NativeRunner::run(Job& job, const NativeTask& task) {
   }
   auto args = decode_value(job.order.args);
   FLOW_CHECK(args.ok());
+  Context context(job.order, *job.stopping, on_report_);
   try {
-    Context context(job.order, *job.stopping, on_report_);
     Value result = task(context, *args);
-    if (job.stopping->load() && result.is_nil()) {
+    if (context.is_late()) {
+      report.failure = late(job.order, context.took_us());
+    } else if (job.stopping->load() && result.is_nil()) {
       report.outcome = Report::Outcome::stopped;
     } else {
       report.value = encode_value(result);
@@ -144,8 +159,7 @@ Report NativeRunner::run(Job& job, const NativeTask& task) {
     report.failure.message = fmt::format(
         "the native task `{}` threw something that is no std::exception", job.definition);
   }
-  auto took = std::chrono::steady_clock::now() - began;
-  report.duration_us = std::chrono::duration_cast<std::chrono::microseconds>(took).count();
+  report.duration_us = context.took_us();
   return report;
 }
 

@@ -364,6 +364,23 @@ return flow.pipeline("p", {}, function() return shout("hey") end)
   CHECK(to_json(run.wait()) == "\"hey!\"");
 }
 
+TEST_CASE("a native task that goes on after its timeout has failed, whatever it returns") {
+  Place place;
+  Engine engine(place.options());
+  engine.define("slow", "v1", [](TaskContext& context, const Value&) -> Value {
+    while (!context.stopping()) std::this_thread::yield();
+    return 1;
+  });
+  Run run = engine.run(place.script(R"(
+local slow = flow.native("slow", { timeout = "50ms" })
+return flow.pipeline("p", {}, function() return slow() end)
+)"));
+  CHECK_THROWS_AS(run.wait(), RunFailed);
+  CHECK_THAT(task(run.info(), "slow").error,
+             Catch::Contains("`slow` ran longer than its timeout of 50ms and what it returned is "
+                             "refused"));
+}
+
 TEST_CASE("a native task is told the GPUs that it was given") {
   Place place;
   std::ofstream(place.path / "machine") << "gpu GPU-a 40960 NVIDIA A100\n";
