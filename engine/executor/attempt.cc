@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/base/clock.hpp"
+#include "engine/executor/environment.hpp"
 #include "engine/executor/processes.hpp"
 
 namespace flow {
@@ -38,8 +39,10 @@ Attempt::Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints,
       checkpoints_(checkpoints),
       start_(start),
       state_dir_(std::move(state_dir)),
+      environment_(session.environment(start.id().run())),
       secrets_({start.hide().begin(), start.hide().end()},
                {state_dir_, start.dir(), start.id().run()}) {
+  process_environment().begin(environment_, own_environment());
   auto commit = [&session, id = start.id()](const std::string& row,
                                             const Checkpoints::Blobs& blobs_of_it) {
     wire::FromExecutor message;
@@ -59,10 +62,16 @@ Attempt::Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints,
                      start.has_checkpoint() ? start.checkpoint() : "", std::move(commit));
 }
 
+Attempt::~Attempt() { process_environment().reset(); }
+
 void Attempt::begin() { began_us_ = monotonic_us(); }
 
 void Attempt::reach_outside() {
   keep_descriptors();
+  wait_for_cgroup();
+  std::map<std::string, std::string> all = *environment_;
+  for (auto& [name, value] : own_environment()) all[name] = std::move(value);
+  process_environment().show(all, identity());
   session_.wait_until_taken();
 }
 
@@ -198,11 +207,25 @@ Status Attempt::store_tensor(const Tensor& tensor) {
 }
 
 std::map<std::string, std::string> Attempt::environment() const {
-  std::map<std::string, std::string> all = session_.environment(start_.id().run());
-  for (const wire::EnvVar& variable : start_.env()) all[variable.name()] = variable.value();
-  if (decides_gpus()) all[kVisibleVariable] = visible_gpus();
-  all[kOrderVariable] = kOrder;
+  std::map<std::string, std::string> all = *environment_;
+  for (auto& [name, value] : own_environment()) all[name] = std::move(value);
+  for (auto& [name, value] : identity()) all[name] = std::move(value);
   return all;
+}
+
+std::map<std::string, std::string> Attempt::own_environment() const {
+  std::map<std::string, std::string> own;
+  for (const wire::EnvVar& variable : start_.env()) own[variable.name()] = variable.value();
+  if (decides_gpus()) own[kVisibleVariable] = visible_gpus();
+  own[kOrderVariable] = kOrder;
+  return own;
+}
+
+std::map<std::string, std::string> Attempt::identity() const {
+  return {{kRunVariable, start_.id().run()},
+          {kTaskVariable, start_.task()},
+          {kAttemptVariable, std::to_string(start_.id().attempt())},
+          {kSlotVariable, process_environment().slot()}};
 }
 
 std::string Attempt::visible_gpus() const {
@@ -220,6 +243,10 @@ bool Attempt::decides_gpus() const {
 
 std::string Attempt::env(const std::string& name, bool& found) {
   found = true;
+  if (name.starts_with("FLOW_")) {
+    auto known = identity();
+    if (auto variable = known.find(name); variable != known.end()) return variable->second;
+  }
   if (name == kVisibleVariable && decides_gpus()) return visible_gpus();
   if (name == kOrderVariable) return kOrder;
   for (const wire::EnvVar& variable : start_.env()) {
@@ -227,9 +254,8 @@ std::string Attempt::env(const std::string& name, bool& found) {
     found = true;
     return variable.value();
   }
-  const auto& all = session_.environment(start_.id().run());
-  auto variable = all.find(name);
-  found = variable != all.end();
+  auto variable = environment_->find(name);
+  found = variable != environment_->end();
   return found ? variable->second : "";
 }
 

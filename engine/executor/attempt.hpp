@@ -17,6 +17,9 @@ class Attempt final : public AttemptHost {
  public:
   Attempt(Session& session, BlobFiles& blobs, Checkpoints& checkpoints, const wire::Start& start,
           std::string state_dir);
+  ~Attempt() override;
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
   /// The attempt's time counts from here.
   void begin();
 
@@ -54,7 +57,8 @@ class Attempt final : public AttemptHost {
   }
   /// Of a gang's ranks the first: what is kept is what it says.
   bool is_first() const { return start_.id().rank() == 0; }
-  std::map<std::string, std::string> environment() const;  // what a program of this attempt sees
+  /// What a program of this attempt sees.
+  std::map<std::string, std::string> environment() const;
   const wire::Start& start() const { return start_; }
   Session& session() { return session_; }
   const std::string& state_dir() const { return state_dir_; }
@@ -104,6 +108,10 @@ class Attempt final : public AttemptHost {
   bool decides_gpus() const;
   /// What to do where tensors were to go to a GPU that the task does not see; else "".
   std::string hint_of_gpus(const std::string& message) const;
+  /// Variables that say which attempt a program belongs to.
+  std::map<std::string, std::string> identity() const;
+  /// The task's `env`, and the GPUs.
+  std::map<std::string, std::string> own_environment() const;
   Value without_secrets(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
@@ -135,6 +143,7 @@ class Attempt final : public AttemptHost {
   Checkpoints& checkpoints_;
   const wire::Start& start_;
   std::string state_dir_;
+  const std::shared_ptr<const std::map<std::string, std::string>> environment_;  // of its run
   wire::FromExecutor message_;
   int64_t began_us_ = 0;
   uint64_t log_bytes_ = 0, log_dropped_ = 0;

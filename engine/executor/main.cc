@@ -15,6 +15,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/executor/attempt.hpp"
+#include "engine/executor/environment.hpp"
 #include "engine/executor/gang.hpp"
 #include "engine/executor/nvml.hpp"
 #include "engine/executor/processes.hpp"
@@ -153,6 +154,7 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
   Attempt attempt(session, blobs, checkpoints, start, state_dir);
   Value args = decoded(start.args());
   auto kind = static_cast<TaskKind>(start.kind());
+  if (start.memory_bytes() > 0) wait_for_cgroup();  // its limit is the group's
   if (kind == TaskKind::shell) {
     attempt.wait_durable();
     std::unique_ptr<Gang> gang;
@@ -199,7 +201,10 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
   }
 }
 
-int serve_attempts(const std::string& state_dir) {
+/// `cgroup` is the folder of the control group that the executor is to join, or "".
+int serve_attempts(const std::string& state_dir, const std::string& cgroup) {
+  if (!cgroup.empty()) join_cgroup(cgroup);
+  process_environment();  // remembers what this process was started with
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // A terminal's Ctrl-C, and what ends a whole group or service, are for the head, which tells us.
   // Handlers: what is ignored would stay ignored in the commands that a task starts.
@@ -216,6 +221,9 @@ int serve_attempts(const std::string& state_dir) {
       session.send(message, true);
     });
   });
+  wire::FromExecutor is_up;
+  is_up.mutable_returned();  // nothing: the worker counts an attempt's time from here
+  session.send(is_up, true);
   while (true) {
     wire::Start start = session.next();
     run_attempt(session, scripts, blobs, checkpoints, slot, state_dir, start);
@@ -347,8 +355,10 @@ int act(int argc, char** argv) {
   if (started_by_worker && argc == 2 && std::strcmp(argv[1], "--gpus") == 0) return tell_gpus();
   if (started_by_worker && argc >= 2 && std::strcmp(argv[1], "--watch-gpus") == 0)
     return watch_gpus({argv + 2, argv + argc});
-  if (started_by_worker && argc == 3 && std::strcmp(argv[1], "--state") == 0)
-    return serve_attempts(argv[2]);
+  bool serves = argc >= 3 && std::strcmp(argv[1], "--state") == 0;
+  if (started_by_worker && serves && argc == 3) return serve_attempts(argv[2], "");
+  if (started_by_worker && serves && argc == 5 && std::strcmp(argv[3], "--cgroup") == 0)
+    return serve_attempts(argv[2], argv[4]);
   std::fprintf(stderr, "flow-executor is started by flow, never by hand: use `flow run`\n");
   return 2;
 }

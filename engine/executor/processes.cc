@@ -19,6 +19,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
@@ -104,8 +105,31 @@ void SlotFile::clear() const {
   if (descriptor_ >= 0) (void)!::ftruncate(descriptor_, 0);
 }
 
+namespace {
+
+std::thread& joining() {
+  static std::thread thread;
+  return thread;
+}
+
+}  // namespace
+
+void join_cgroup(const std::string& folder) {
+  joining() = std::thread([path = folder + "/cgroup.procs"] {
+    int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file < 0) return;
+    (void)!::write(file, "0", 1);
+    ::close(file);
+  });
+}
+
+void wait_for_cgroup() {
+  if (joining().joinable()) joining().join();
+}
+
 Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno) {
   failed_errno = 0;
+  wait_for_cgroup();
   std::vector<char*> argv, envp;
   for (const std::string& word : what.words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

@@ -46,6 +46,12 @@ Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno);
 std::string find_program(const std::string& name,
                          const std::map<std::string, std::string>& environment);
 
+/// Moves this process to the control group in `folder`, on a thread: the kernel may take
+/// milliseconds to do so. Where it refuses, the process stays where it is.
+void join_cgroup(const std::string& folder);
+/// Until that is done: what is started or used from then on is the group's. `spawn` waits as well.
+void wait_for_cgroup();
+
 /// Kills and reaps every child and adopted grandchild of this process. Returns how many there were.
 int kill_children();
 /// What an attempt's children wrote to the streams that they share with us is read by the worker

@@ -134,10 +134,11 @@ void Session::handle(wire::ToExecutor& message) {
       bundles_[message.load().digest()] = std::move(*message.mutable_load()->mutable_bundle());
       break;
     case wire::ToExecutor::kEnvironment: {
-      auto& variables = environments_[message.environment().run()];
-      variables.clear();
+      std::map<std::string, std::string> variables;
       for (const wire::EnvVar& variable : message.environment().vars())
         variables[variable.name()] = variable.value();
+      environments_[message.environment().run()] =
+          std::make_shared<const std::map<std::string, std::string>>(std::move(variables));
       break;
     }
     case wire::ToExecutor::kStart:
@@ -329,9 +330,12 @@ std::string Session::bundle(const std::string& digest) {
   return found == bundles_.end() ? "" : found->second;
 }
 
-const std::map<std::string, std::string>& Session::environment(const std::string& run) {
+std::shared_ptr<const std::map<std::string, std::string>> Session::environment(
+    const std::string& run) {
   std::lock_guard lock(mutex_);
-  return environments_[run];
+  auto& known = environments_[run];
+  if (known == nullptr) known = std::make_shared<const std::map<std::string, std::string>>();
+  return known;
 }
 
 }  // namespace flow

@@ -57,7 +57,8 @@ class Session {
   /// The process group to end with this attempt; 0 for none.
   void set_group(int group) { group_ = group; }
   std::string bundle(const std::string& digest);
-  const std::map<std::string, std::string>& environment(const std::string& run);
+  /// Of the run's submitter. A later one of the same run is another object.
+  std::shared_ptr<const std::map<std::string, std::string>> environment(const std::string& run);
 
  private:
   enum class Reader : uint8_t { none, main, attendant };
@@ -94,7 +95,7 @@ class Session {
   bool main_waits_ = false;
   // The worker ends this process when it has sent kRememberedMax of them.
   std::map<std::string, std::string> bundles_;
-  std::map<std::string, std::map<std::string, std::string>> environments_;
+  std::map<std::string, std::shared_ptr<const std::map<std::string, std::string>>> environments_;
   wire::AttemptName current_;
   std::map<std::string, bool> saved_;
   std::vector<std::string> peers_;  // of the current attempt's gang; empty: not told yet

@@ -259,11 +259,6 @@ void add_ranks(const wire::Start& start, const Gang::Meeting& meeting,
 std::map<std::string, std::string> environment_of(const Attempt& attempt, const Gang* gang) {
   const wire::Start& start = attempt.start();
   std::map<std::string, std::string> variables = attempt.environment();
-  variables["FLOW_RUN"] = start.id().run();
-  variables["FLOW_TASK"] = start.task();
-  variables["FLOW_ATTEMPT"] = std::to_string(start.id().attempt());
-  // What is left of it after a crash is found by this mark.
-  if (const char* slot = std::getenv("FLOW_SLOT")) variables["FLOW_SLOT"] = slot;
   variables["PWD"] = start.dir();
   variables.erase("OLDPWD");
   bool is_alone = gang == nullptr && !start.gang_key().empty();

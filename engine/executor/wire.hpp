@@ -22,6 +22,12 @@ constexpr int kLostGpuExit = 70;    // what ran there broke its own context
 constexpr int kFailedGpuExit = 71;  // the device failed
 
 // Which GPUs a process sees, as CUDA reads it.
+// Which attempt a program belongs to.
+constexpr const char* kRunVariable = "FLOW_RUN";
+constexpr const char* kTaskVariable = "FLOW_TASK";  // as ctx.task
+constexpr const char* kAttemptVariable = "FLOW_ATTEMPT";
+constexpr const char* kSlotVariable = "FLOW_SLOT";
+
 constexpr const char* kVisibleVariable = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kOrderVariable = "CUDA_DEVICE_ORDER";
 constexpr const char* kOrder = "PCI_BUS_ID";

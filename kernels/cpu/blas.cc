@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "kernels/table.hpp"
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr const char* kLibrary = "libopenblas.so.0";
 constexpr const char* kCoreType = "OPENBLAS_CORETYPE";
+constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";
 // Products up to this size are over before a library has looked at its arguments.
 constexpr int64_t kSmall = 8192;
 
@@ -35,11 +37,26 @@ bool wants_avx512() {
 #endif
 }
 
+/// OpenBLAS starts its threads as it is loaded, and they spin: it is to start none.
+void* open_with_one_thread() {
+  const char* asked = std::getenv(kThreads);
+  bool was_set = asked != nullptr;
+  std::string before = was_set ? asked : "";
+  ::setenv(kThreads, "1", 1);
+  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (was_set) {
+    ::setenv(kThreads, before.c_str(), 1);
+  } else {
+    ::unsetenv(kThreads);
+  }
+  return library;
+}
+
 Blas load() {
   Blas made;
   bool named = wants_avx512();
   if (named) ::setenv(kCoreType, "SKYLAKEX", 1);
-  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  void* library = open_with_one_thread();
   if (named) ::unsetenv(kCoreType);
   if (library == nullptr) {
     made.missing = ::dlerror();
