@@ -14,8 +14,10 @@ core::Failure timeout_failure(const Running& running, const std::string& evidenc
   core::Failure failure;
   failure.cause = core::Cause::timeout;
   failure.message = fmt::format(
-      "`{}` ran longer than its timeout of {} and was ended; `timeout` gives it more time",
-      running.order.task, format_duration(running.order.timeout_ms));
+      "`{}` ran longer than its timeout of {} and {} {}; `timeout` gives it more time",
+      running.order.task, format_duration(running.order.timeout_ms),
+      running.has_late_result ? "what it returned is refused: it ended after" : "was ended after",
+      format_duration(running.ended_us / 1000));
   failure.message += running.where;
   failure.evidence = evidence;
   return failure;
@@ -27,9 +29,20 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
   int64_t limit = running.order.resources.memory_bytes;
   core::Failure failure;
   failure.cause = core::Cause::out_of_memory;
-  failure.message =
-      fmt::format("`{}` was ended: it used {} of memory, its limit is {}; `memory` gives it more",
-                  running.order.task, bytes(running.memory_peak), bytes(limit));
+  if (limit <= 0) {
+    failure.message = fmt::format(
+        "`{}` was ended by the kernel: no memory was left on this machine or in its container; "
+        "`memory` keeps tasks that need much from running together",
+        running.order.task);
+  } else if (running.is_memory_kernels) {
+    failure.message = fmt::format(
+        "`{}` was ended: it needed more memory than its limit of {}; `memory` gives it more",
+        running.order.task, bytes(limit));
+  } else {
+    failure.message =
+        fmt::format("`{}` was ended: it used {} of memory, its limit is {}; `memory` gives it more",
+                    running.order.task, bytes(running.memory_peak), bytes(limit));
+  }
   failure.message += running.where;
   failure.evidence =
       fmt::format("limit {}, peak {}, process group {}\n{}", limit, running.memory_peak,

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/worker/leftovers.hpp"
 #include "engine/worker/local_worker.hpp"
 
 namespace flow {
@@ -127,9 +128,17 @@ Slot* LocalWorker::idle_slot(const std::vector<std::string>& gpus) {
 }
 
 Slot* LocalWorker::new_slot() {
-  std::string mark = slot_mark(options_.state_dir) + random_name();
+  std::string name = random_name(), mark = slot_mark(state_id_, name);
   const std::vector<std::string>& gpus = pending_.front().order.gpus;
-  auto process = spawn_executor(options_.executor, {"--state", options_.state_dir},
+  std::vector<std::string> arguments{"--state", options_.state_dir};
+  Cgroup cgroup = cgroups_.make(cgroup_name(state_id_, name));
+  // One that no file names would never be removed after a crash.
+  if (cgroup.exists() && !record_cgroup(options_.state_dir, name, cgroup.folder())) {
+    remove_cgroup(cgroup.folder());
+    cgroup = {};
+  }
+  if (cgroup.exists()) arguments.insert(arguments.end(), {"--cgroup", cgroup.folder()});
+  auto process = spawn_executor(options_.executor, arguments,
                                 {{"FLOW_SLOT", mark},
                                  {kVisibleVariable, fmt::format("{}", fmt::join(gpus, ","))},
                                  {kOrderVariable, kOrder}});
@@ -140,10 +149,13 @@ Slot* LocalWorker::new_slot() {
     report_end(pending_.front().order.rank_id(), Report::Outcome::failed,
                of_rank(pending_.front().order, std::move(failure)));
     pending_.pop_front();
+    if (cgroup.exists()) forget_slot(options_.state_dir, 0, name, cgroup.folder());
     return nullptr;
   }
   Slot& slot = slots_.emplace_back();
   slot.process = *process;
+  slot.name = std::move(name);
+  slot.cgroup = std::move(cgroup);
   slot.mark = std::move(mark);
   slot.gpus = gpus;
   watch(slot.process.wire, &slot, slot.wire_events);
@@ -172,7 +184,8 @@ void LocalWorker::send(Slot& slot, Pending pending) {
     message.mutable_load()->set_bundle(*order.bundle_bytes);
     append_frame(slot.out, message);
   }
-  if (order.environment && slot.environments.insert(order.id.run).second) {
+  if (order.environment && slot.environments[order.id.run] != order.environment) {
+    slot.environments[order.id.run] = order.environment;
     wire::ToExecutor message;
     message.mutable_environment()->set_run(order.id.run);
     for (const auto& [name, value] : *order.environment) {
@@ -195,6 +208,7 @@ void LocalWorker::send(Slot& slot, Pending pending) {
       Secrets(running.order.hide, {options_.state_dir, scratch, running.order.id.run});
   running.commit = pending.commit;
   if (slot.queue.empty()) running.since_us = monotonic_us();
+  limit_memory(slot, running);
   slot.queue.push_back(std::move(running));
 }
 

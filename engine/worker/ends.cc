@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "engine/base/clock.hpp"
+#include "engine/worker/leftovers.hpp"
 #include "engine/worker/local_worker.hpp"
 
 namespace flow {
@@ -16,6 +18,9 @@ namespace flow {
 namespace {
 
 constexpr int64_t kMemoryCheckUs = 100'000;
+constexpr int64_t kProgramsExecutorBytes = 4 << 20;  // what it needs while a command runs
+constexpr int64_t kLuaExecutorBytes = 16 << 20;      // beside what Lua's own limit counts,
+constexpr int64_t kLuaPart = 16;                     // and this part of the limit more
 constexpr int64_t kTerminatedUs = 2'000'000;  // from SIGTERM to SIGKILL of what was interrupted
 
 }  // namespace
@@ -105,8 +110,9 @@ int LocalWorker::reap(Slot& slot) {
   }
   // One that ended in order has cleaned up after itself.
   bool in_order = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (!in_order) kill_leftovers_of(options_.state_dir, slot.process.pid, slot.mark);
-  forget_slot(options_.state_dir, slot.process.pid);
+  if (!in_order)
+    kill_leftovers_of(options_.state_dir, slot.process.pid, slot.mark, slot.cgroup.folder());
+  forget_slot(options_.state_dir, slot.process.pid, slot.name, slot.cgroup.folder());
   read_errors(slot, true);
   ::close(slot.process.wire);
   ::close(slot.process.errors);
@@ -115,8 +121,17 @@ int LocalWorker::reap(Slot& slot) {
 }
 
 void LocalWorker::bury(Slot& slot) {
+  bool had_memory = !has_new_oom_kill(slot);
+  if (!slot.queue.empty() && slot.cgroup.has_memory())
+    slot.queue.front().memory_peak = slot.cgroup.peak_bytes();
   int status = reap(slot);
   end_errors(slot);
+  if (!slot.queue.empty()) {
+    Running& front = slot.queue.front();
+    front.ended_us = monotonic_us() - front.since_us;
+    bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (!had_memory && (is_killed || slot.has_limit)) front.over_memory = true;
+  }
   auto was_ended = [&](const Running& running) {
     return running.stopped || running.timed_out || running.over_memory;
   };
@@ -173,10 +188,56 @@ void LocalWorker::tick() {
 }
 
 void LocalWorker::watch_memory(Slot& slot, Running& front) {
-  front.memory_peak = std::max(front.memory_peak, resident_bytes(slot.process.pid));
-  if (front.memory_peak <= front.order.resources.memory_bytes) return;
+  if (!slot.is_in_cgroup) slot.is_in_cgroup = slot.has_limit && slot.cgroup.holds(slot.process.pid);
+  front.is_memory_kernels = slot.is_in_cgroup;
+  if (slot.is_in_cgroup) {
+    if (!has_new_oom_kill(slot)) return;
+    front.memory_peak = slot.cgroup.peak_bytes();
+  } else {
+    front.memory_peak = std::max(front.memory_peak, resident_bytes(slot.process.pid));
+    if (front.memory_peak <= front.order.resources.memory_bytes) return;
+  }
   front.over_memory = true;
   kill_slot(slot);
+}
+
+// What the executor has in use already is not the attempt's. Lua's own limit comes first where all
+// of the memory is Lua's: its message names the line.
+void LocalWorker::limit_memory(Slot& slot, Running& running) {
+  int64_t bytes = running.order.resources.memory_bytes;
+  if (bytes <= 0) {
+    if (slot.has_limit) slot.cgroup.set_memory_limit(0);
+    slot.has_limit = false;
+    return;
+  }
+  bool is_shell = running.order.kind == TaskKind::shell;
+  int64_t own = slot.cgroup.anonymous_bytes() +
+                (is_shell ? kProgramsExecutorBytes : kLuaExecutorBytes + bytes / kLuaPart);
+  slot.cgroup.reset_peak();
+  slot.has_limit = slot.cgroup.set_memory_limit(bytes + own);
+  running.is_memory_kernels = slot.has_limit;
+}
+
+bool LocalWorker::has_new_oom_kill(Slot& slot) {
+  if (slot.cgroup.has_memory()) {
+    int64_t count = slot.cgroup.oom_kills();
+    return count > std::exchange(slot.oom_kills, count);
+  }
+  int64_t count = cgroup_oom_kills(own_cgroups_);
+  return count > std::exchange(oom_kills_, count);
+}
+
+void LocalWorker::note_memory(Slot& slot, Running& running, const Report& report) {
+  constexpr int kKilledExit = 128 + SIGKILL;  // as a shell tells it of its program
+  bool has_failed = report.outcome == Report::Outcome::failed;
+  bool is_killed =
+      has_failed &&
+      ((report.failure.cause == core::Cause::signal && report.failure.code == SIGKILL) ||
+       (report.failure.cause == core::Cause::exit_code && report.failure.code == kKilledExit));
+  if (running.over_memory || !(slot.has_limit || is_killed)) return;
+  if (!has_new_oom_kill(slot)) return;
+  running.over_memory = true;
+  running.memory_peak = slot.cgroup.peak_bytes();
 }
 
 }  // namespace flow

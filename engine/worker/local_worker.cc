@@ -9,6 +9,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
+#include "engine/worker/leftovers.hpp"
 
 namespace flow {
 
@@ -20,8 +21,13 @@ constexpr size_t kOwnOrdersMax = 4;  // that whoever hands them over may send it
 
 }  // namespace
 
-LocalWorker::LocalWorker(const WorkerOptions& options, OnReport on_report)
-    : options_(options), on_report_(std::move(on_report)) {
+LocalWorker::LocalWorker(const WorkerOptions& options, std::string state_id, OnReport on_report)
+    : options_(options),
+      state_id_(std::move(state_id)),
+      own_cgroups_(own_cgroups()),
+      cgroups_(CgroupParent::find(own_cgroups_)),
+      on_report_(std::move(on_report)),
+      oom_kills_(cgroup_oom_kills(own_cgroups_)) {
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   watch(wake_, &wake_, EPOLLIN);
@@ -256,9 +262,12 @@ Slot* LocalWorker::slot_of(const RankId& id) {
 
 Result<std::unique_ptr<Worker>> make_worker(const WorkerOptions& options,
                                             Worker::OnReport on_report) {
+  auto id = state_id(options.state_dir);
+  FLOW_TRY(id);
   FLOW_TRY(make_dirs(options.state_dir + "/scratch/slots"));
-  kill_leftovers(options.state_dir);
-  return std::unique_ptr<Worker>(std::make_unique<LocalWorker>(options, std::move(on_report)));
+  kill_leftovers(options.state_dir, *id);
+  return std::unique_ptr<Worker>(
+      std::make_unique<LocalWorker>(options, std::move(*id), std::move(on_report)));
 }
 
 }  // namespace flow

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/awake.hpp"
+#include "engine/base/cgroup.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow {
@@ -20,7 +21,8 @@ constexpr int64_t kDyingUs = 500'000;  // an executor that is told to end has th
 
 class LocalWorker final : public Worker {
  public:
-  LocalWorker(const WorkerOptions& options, OnReport on_report);
+  /// `state_id` as state_id() tells it.
+  LocalWorker(const WorkerOptions& options, std::string state_id, OnReport on_report);
   ~LocalWorker() override;
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
   void release(uint64_t commit) override;
@@ -74,7 +76,7 @@ class LocalWorker final : public Worker {
   bool cut(Slot& slot);
   void handle(Slot& slot, wire::FromExecutor& message);
   /// What the worker did to an attempt explains how it ended better than what the attempt says.
-  static void adjust(const Slot& slot, const Running& running, Report& report);
+  static void adjust(const Slot& slot, Running& running, Report& report);
   void give_back(Slot& slot, const core::AttemptId& id);
   /// What is there, or, while logs wait, nothing; of one that is dead all.
   void read_errors(Slot& slot, bool is_dead = false);
@@ -99,6 +101,12 @@ class LocalWorker final : public Worker {
   // time and memory:
   void tick();
   void watch_memory(Slot& slot, Running& front);
+  /// Before the attempt begins: sets the limit of its memory, or takes that of the one before away.
+  static void limit_memory(Slot& slot, Running& running);
+  /// Whether the kernel has killed a process of the slot for want of memory since the last look.
+  bool has_new_oom_kill(Slot& slot);
+  /// An attempt that ended by SIGKILL, or within its limit of memory, may have been killed so.
+  void note_memory(Slot& slot, Running& running, const Report& report);
 
   // to executors:
   static bool is_alone(const AttemptOrder& order);
@@ -123,6 +131,9 @@ class LocalWorker final : public Worker {
   void write_slot(Slot& slot);
 
   const WorkerOptions options_;
+  const std::string state_id_;
+  const std::map<std::string, CgroupHierarchy> own_cgroups_;
+  const CgroupParent cgroups_;
   const OnReport on_report_;
   int epoll_ = -1, wake_ = -1;
 
@@ -141,6 +152,7 @@ class LocalWorker final : public Worker {
   size_t untaken_ = 0;    // cost of the logs that were reported and not taken in
   bool is_full_ = false;  // from the bound down to its half
   int64_t memory_checked_us_ = 0;
+  int64_t oom_kills_ = 0;            // in the worker's own group, that were seen
   int64_t last_took_us_ = kAwakeUs;  // by the newest attempt that ended
   std::thread thread_;
 };

@@ -65,6 +65,12 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
     if (is_first) slot.queue.front().where = message.started().where();
     return;
   }
+  // A process that has come up tells so with a list of none. Its start is not the attempt's time.
+  if (message.has_returned() && message.returned().ids_size() == 0) {
+    bool is_begun = !slot.queue.empty() && !slot.queue.front().is_held;
+    if (is_begun) slot.queue.front().since_us = monotonic_us();
+    return;
+  }
   if (message.has_returned()) {
     for (int i = message.returned().ids_size(); i > 0; i--)
       give_back(slot, attempt_id(message.returned().ids(i - 1)));
@@ -84,6 +90,8 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   if (running == slot.queue.end()) return;  // of an attempt that this slot does not have: a stray
   if (report.kind == Report::Kind::finished) {
     last_took_us_ = report.duration_us;
+    running->ended_us = std::max(report.duration_us, monotonic_us() - running->since_us);
+    if (running == slot.queue.begin()) note_memory(slot, *running, report);
     adjust(slot, *running, report);
     // Of a timeout the head says whose rank's doing it is.
     if (!report.of_gang && !running->timed_out)
@@ -107,9 +115,16 @@ void LocalWorker::report_log(Report report) {
   reports_.push_back(std::move(report));
 }
 
-void LocalWorker::adjust(const Slot& slot, const Running& running, Report& report) {
-  if (report.outcome == Report::Outcome::succeeded) return;
+void LocalWorker::adjust(const Slot& slot, Running& running, Report& report) {
+  bool has_result =
+      report.outcome == Report::Outcome::succeeded || report.outcome == Report::Outcome::waiting;
+  int64_t timeout_us = running.order.timeout_ms * 1000;
+  bool is_late = timeout_us > 0 && report.duration_us > timeout_us;
+  // Also where the attempt ended before the worker looked.
+  if (has_result) running.timed_out = running.timed_out || is_late;
+  if (has_result && !running.timed_out && !running.over_memory) return;
   if (running.timed_out) {
+    running.has_late_result = has_result;
     report.outcome = Report::Outcome::failed;
     report.failure = timeout_failure(running, report.failure.evidence);
     report.of_gang = false;

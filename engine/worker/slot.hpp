@@ -3,10 +3,14 @@
 #include <sys/epoll.h>
 
 #include <deque>
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/base/cgroup.hpp"
 #include "engine/base/secrets.hpp"
 #include "engine/executor/protocol.pb.h"
 #include "engine/executor/wire.hpp"
@@ -25,9 +29,12 @@ struct Running {
   uint64_t commit = 0;          // that holds its event
   bool is_held = false;         // it waits for the commit, or will where it touches what is outside
   bool timed_out = false;
-  bool stopped = false;  // asked to end by the head
+  bool has_late_result = false;  // that is refused
+  bool stopped = false;          // asked to end by the head
+  int64_t ended_us = 0;          // how long it had run then; 0 while it runs
   int64_t memory_peak = 0;
-  bool over_memory = false;
+  bool over_memory = false;        // beyond its limit, or killed by the kernel for want of memory
+  bool is_memory_kernels = false;  // its limit is kept by the kernel
   std::deque<std::string> errors_tail;  // its last lines on stderr
   std::string where;  // of a shell task: the lines that say in which folder what command runs
   pid_t program = 0;  // a shell task's process group, of one whose memory is watched
@@ -40,7 +47,12 @@ struct Running {
 
 struct Slot {
   ExecutorProcess process;
+  std::string name;               // random
   std::string mark;               // FLOW_SLOT of it and of all that it starts
+  Cgroup cgroup;                  // of it and of all that it starts; where one could be made
+  bool is_in_cgroup = false;      // it has joined, as far as was looked
+  bool has_limit = false;         // of memory, on its group
+  int64_t oom_kills = 0;          // in its group, that were seen
   std::vector<std::string> gpus;  // that its process sees: CUDA reads that once
   FrameCutter cutter;
   std::string out;                                         // not yet written
@@ -48,7 +60,9 @@ struct Slot {
   std::deque<Running> queue;                               // up to kPipelineMax
   // That its process has. At kRememberedMax another process takes its place.
   std::set<Digest> bundles;
-  std::set<std::string> environments;
+  // What it was sent for a run. A run that is resumed may bring another environment.
+  std::map<std::string, std::shared_ptr<const std::vector<std::pair<std::string, std::string>>>>
+      environments;
   std::string errors_partial;  // up to kErrorLineMax: what is over is reported in pieces
   bool recalled = false;       // what was queued behind a long attempt was asked back
   int64_t dying_since_us = 0;

@@ -15,11 +15,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
@@ -33,8 +32,6 @@ namespace flow {
 
 namespace {
 
-constexpr int kLeftoverRounds = 200;  // of 10 ms
-
 void each_process(const std::function<void(pid_t)>& visit) {
   DIR* proc = ::opendir("/proc");
   if (proc == nullptr) return;
@@ -45,72 +42,32 @@ void each_process(const std::function<void(pid_t)>& visit) {
   ::closedir(proc);
 }
 
-/// Has a variable that begins with this, "NAME=VALUE".
-bool carries(pid_t pid, const std::string& wanted) {
-  std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
-  std::string variable;
-  while (std::getline(file, variable, '\0')) {
-    if (variable.starts_with(wanted)) return true;
+/// Variables that set up a machine's libraries, which an executor reads as it starts. The others
+/// are of whoever started the worker, and may hold secrets: an attempt gets those of its own run.
+bool is_of_machine(std::string_view name) {
+  constexpr std::string_view kNames[] = {"PATH", "HOME",   "LANG",          "LANGUAGE",
+                                         "TZ",   "TMPDIR", "GLIBC_TUNABLES"};
+  constexpr std::string_view kOfAttempts[] = {"FLOW_RUN", "FLOW_TASK", "FLOW_ATTEMPT"};
+  constexpr std::string_view kPrefixes[] = {"LC_",   "LD_",   "CUDA_",     "NVIDIA_", "NCCL_",
+                                            "UCX_",  "OMP_",  "OPENBLAS_", "MALLOC_", "ASAN_",
+                                            "TSAN_", "LSAN_", "UBSAN_",    "LLVM_",   "FLOW_"};
+  if (std::ranges::find(kOfAttempts, name) != std::end(kOfAttempts)) return false;
+  return std::ranges::find(kNames, name) != std::end(kNames) ||
+         std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+/// What an executor starts with: `variables`, and those of the machine that are not among them.
+std::vector<std::string> executor_environment(
+    const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::vector<std::string> all;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) {
+    std::string_view text = *entry, name = text.substr(0, text.find('='));
+    bool is_replaced =
+        std::ranges::any_of(variables, [&](const auto& v) { return v.first == name; });
+    if (!is_replaced && is_of_machine(name)) all.emplace_back(text);
   }
-  return false;
-}
-
-/// A program that a slot file records. A group of that number with an older member is another. What
-/// left its group and forgot its environment is known by the scratch folder that it works in.
-struct Group {
-  pid_t number = 0;
-  uint64_t start_ticks = 0;
-  std::string folder;
-};
-
-std::string slots_folder(const std::string& state_dir) { return state_dir + "/scratch/slots"; }
-
-/// Of this boot only: numbers of an earlier one mean nothing.
-void read_slot_file(const std::string& path, std::vector<Group>& groups) {
-  std::string boot;
-  Group group;
-  std::ifstream file(path);
-  bool whole = static_cast<bool>(file >> boot >> group.start_ticks >> group.number);
-  if (!whole || boot != boot_id() || group.number <= 1) return;
-  file.ignore(1);
-  std::getline(file, group.folder);
-  groups.push_back(group);
-}
-
-std::string working_folder(pid_t pid) {
-  std::error_code ignored;
-  return std::filesystem::read_symlink(fmt::format("/proc/{}/cwd", pid), ignored).string();
-}
-
-bool is_member(pid_t pid, const ProcessStat& stat, const std::vector<Group>& groups) {
-  std::string folder = groups.empty() ? "" : working_folder(pid);
-  return std::any_of(groups.begin(), groups.end(), [&](const Group& group) {
-    bool is_ours = group.number == stat.group || (!group.folder.empty() && folder == group.folder);
-    return is_ours && stat.start_ticks + 1 >= group.start_ticks;
-  });
-}
-
-/// Kills until nobody is left: what is killed may just have started another.
-void kill_all(const std::string& mark, const std::vector<Group>& groups) {
-  // A flow that runs inside an attempt of this very state must not end itself or its parents.
-  std::set<pid_t> own;
-  for (pid_t pid = ::getpid(); pid > 1 && own.insert(pid).second;) {
-    auto stat = process_stat(pid);
-    pid = stat ? stat->parent : 0;
-  }
-  for (int round = 0; round < kLeftoverRounds; round++) {
-    bool any = false;
-    each_process([&](pid_t pid) {
-      if (own.contains(pid)) return;
-      auto stat = process_stat(pid);
-      if (!stat || stat->state == 'Z') return;
-      if (!is_member(pid, *stat, groups) && !carries(pid, mark)) return;
-      any = true;
-      ::kill(pid, SIGKILL);
-    });
-    if (!any) return;
-    ::poll(nullptr, 0, 10);
-  }
+  for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
+  return all;
 }
 
 }  // namespace
@@ -156,14 +113,7 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
   // OpenBLAS starts its threads as it is loaded, and they spin: an attempt asks for those it may
   // use.
   variables.emplace_back("OPENBLAS_NUM_THREADS", "1");
-  std::vector<std::string> all;
-  for (char** entry = environ; *entry != nullptr; entry++) {
-    std::string_view text = *entry;
-    bool replaced = std::any_of(variables.begin(), variables.end(),
-                                [&](const auto& v) { return text.starts_with(v.first + "="); });
-    if (!replaced) all.emplace_back(text);
-  }
-  for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
+  std::vector<std::string> all = executor_environment(variables);
   for (std::string& variable : all) envp.push_back(variable.data());
   envp.push_back(nullptr);
 
@@ -212,31 +162,6 @@ int end_executor(const ExecutorProcess& child) {
   if (::poll(&ended, 1, kEndMs) > 0) ::waitpid(child.pid, &status, 0);
   for (int descriptor : {child.wire, child.errors, child.pidfd}) ::close(descriptor);
   return status;
-}
-
-std::string slot_mark(const std::string& state_dir) { return state_dir + ":"; }
-
-void kill_leftovers(const std::string& state_dir) {
-  std::vector<Group> groups;
-  std::vector<std::filesystem::path> files;
-  std::error_code ignored;
-  for (std::filesystem::directory_iterator walk(slots_folder(state_dir), ignored), end;
-       !ignored && walk != end; walk.increment(ignored)) {
-    files.push_back(walk->path());
-    read_slot_file(walk->path().string(), groups);
-  }
-  kill_all("FLOW_SLOT=" + slot_mark(state_dir), groups);
-  for (const auto& file : files) std::filesystem::remove(file, ignored);
-}
-
-void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark) {
-  std::vector<Group> groups;
-  read_slot_file(fmt::format("{}/{}", slots_folder(state_dir), executor), groups);
-  kill_all("FLOW_SLOT=" + mark, groups);
-}
-
-void forget_slot(const std::string& state_dir, pid_t executor) {
-  ::unlink(fmt::format("{}/{}", slots_folder(state_dir), executor).c_str());
 }
 
 // What left its group is still a child of the executor's, or is given to it when its parent ends

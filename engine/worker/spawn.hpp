@@ -18,6 +18,8 @@ struct ExecutorProcess {
   int errors = -1;  // its stdout and stderr; non-blocking
 };
 
+/// `variables` and those of the machine's libraries are its environment, and nothing else of this
+/// process's.
 Result<ExecutorProcess> spawn_executor(const std::string& program,
                                        const std::vector<std::string>& arguments,
                                        std::vector<std::pair<std::string, std::string>> variables);
@@ -25,15 +27,6 @@ Result<ExecutorProcess> spawn_executor(const std::string& program,
 /// Kills one that has started nothing, and gives what waitpid tells. What hangs within a driver
 /// can't be killed: it is left behind.
 int end_executor(const ExecutorProcess& child);
-
-/// FLOW_SLOT of everything that runs for this state begins with it.
-std::string slot_mark(const std::string& state_dir);
-/// Kills every process that an earlier engine's attempts over this state left behind, and waits for
-/// their end: those that carry the mark, and the groups that the slot files record.
-void kill_leftovers(const std::string& state_dir);
-/// The same for one executor that died.
-void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark);
-void forget_slot(const std::string& state_dir, pid_t executor);
 
 /// Bytes of resident memory of an executor and all that descends from it.
 int64_t resident_bytes(pid_t executor);

@@ -15,6 +15,17 @@ from place import OPTIONS, Place, main  # noqa: E402
 HEAD = 'local flow = require "flow"\n'
 
 
+def own_group(controller):
+    """The folder of this process's control group of version 1, or None."""
+    with open("/proc/self/cgroup") as file:
+        paths = [line.rstrip("\n").split(":", 2) for line in file]
+    for _, controllers, path in paths:
+        folder = "/sys/fs/cgroup/" + controllers + path
+        if controller in controllers.split(",") and os.path.isdir(folder):
+            return folder
+    return None
+
+
 class Evidence(Place):
     def failed(self, body, *words, call="t()"):
         """The error of the one task `t`, which must hold all of `words`."""
@@ -109,6 +120,73 @@ return flow.pipeline("hidden", {}, function() return t {}.all end)
                    "64 MiB", options='memory = "64M",')
         self.shell('setsid --wait %s -c "x = bytearray(400 << 20); import time; time.sleep(1000)"' % sys.executable, "memory",
                    "64 MiB", options='memory = "64M",')
+
+    def limits_memory(self):
+        checks = {line["check"]: line for line in self.flow("doctor", "--json").lines()}
+        return checks["memory limits"]["verdict"] == "ok"
+
+    def test_a_memory_limit_holds_for_what_ends_at_once(self):
+        if not self.limits_memory():
+            self.skipTest("no control group limits memory here")
+        self.write("map.lua", HEAD + r'''
+local hog = flow.shell("hog", { memory = "40M", args = { "i", "python" },
+  command = [[{python} -c "x = b'x' * (100 << 20)" || true; echo {i}]] })
+local lua = flow.task("lua", { memory = "40M" }, function(ctx, python)
+  return os.execute(python .. [[ -c "x = b'x' * (100 << 20)" || true]])
+end)
+return flow.pipeline("map", { python = flow.param.string {} }, function(p)
+  local all = { lua(p.python) }
+  for i = 1, 4 do all[i + 1] = hog(i, p.python) end
+  return all
+end)
+''')
+        self.exits(1, self.flow("run", "map.lua", "--param", "python=" + sys.executable))
+        for name, task in self.tasks().items():
+            self.assertEqual((task["status"], task["attempts"]), ("failed", 1), task)
+            self.assertIn("`%s` was ended: it needed more memory than its limit of 40 MiB" % name, task["error"])
+
+    def test_more_memory_is_given_to_a_command_that_the_kernel_ended(self):
+        self.write("more.lua", HEAD + r'''
+local t = flow.shell("t", { memory = "40M", retries = { oom = { max = 1, memory = "x8" } }, args = { "python" },
+  command = [[{python} -c "x = b'x' * (100 << 20)"]] })
+return flow.pipeline("more", { python = flow.param.string {} }, function(p) return t(p.python) end)
+''')
+        self.good("run", "more.lua", "--param", "python=" + sys.executable)
+        self.assertEqual(self.tasks()["t"]["attempts"], 2)
+
+    def test_limits_of_a_container_are_the_machines(self):
+        memory = own_group("memory")
+        if memory is None or not os.access(memory, os.W_OK):
+            self.skipTest("no group of version 1 can be made here")
+        groups = []
+        for controller, limits in (("memory", {"memory.limit_in_bytes": "300M"}),
+                                   ("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"})):
+            group = os.path.join(own_group(controller), "flow-test-%d" % os.getpid())
+            os.mkdir(group)
+            self.addCleanup(os.rmdir, group)
+            groups.append(group)
+            for name, value in limits.items():
+                with open(os.path.join(group, name), "w") as file:
+                    file.write(value)
+        def within(groups):
+            return ["sh", "-c", "for group in %s; do echo 0 > $group/cgroup.procs; done; exec \"$@\"" % " ".join(groups),
+                    "sh"]
+        checks = {line["check"]: line["text"]
+                  for line in self.end(self.start("doctor", "--json", before=within(groups))).lines()}
+        self.assertIn("300.0 MiB", checks["memory"])
+        self.assertTrue(checks["cpus"].startswith("1 "), checks["cpus"])
+        before = within(groups[:1])
+        shown = self.end(self.start("worker", "--show", before=before))
+        self.exits(0, shown, "300.0 MiB")
+        self.write("big.lua", HEAD + r'''
+local t = flow.shell("t", { retries = { oom = { max = 1 } }, args = { "python" },
+  command = [[{python} -c "x = b'x' * (600 << 20)"]] })
+return flow.pipeline("big", { python = flow.param.string {} }, function(p) return t(p.python) end)
+''')
+        self.exits(1, self.end(self.start("run", "big.lua", "--param", "python=" + sys.executable, before=before)))
+        task = self.tasks()["t"]
+        self.assertEqual(task["attempts"], 2)  # so the cause was memory
+        self.assertIn("no memory was left", task["error"])
 
     def test_more_memory_is_given_where_the_task_says_so(self):
         self.write("more.lua", HEAD + r'''

@@ -5,18 +5,21 @@ usage: orphans.py --flow BIN [TEST...]
 """
 import os
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from place import Place, main  # noqa: E402
 from stopping import HEAD, processes_with  # noqa: E402
 
-# One that stays in its group, one in a session of its own, one that forgot its environment too.
+# One that stays in its group, one in a session and a folder of its own, and, where a control group can
+# be made, one that forgot its environment too.
+FORGETFUL = "(cd / && setsid env -i /bin/sleep {marker}) &"
 FAMILY = HEAD + r'''
 local family = flow.shell("family", { args = { "gate", "marker" }, command = [[
   sleep {marker} &
-  setsid sleep {marker} &
-  setsid env -i /bin/sleep {marker} &
+  (cd / && setsid sleep {marker}) &
+  FORGETFUL
   echo family >> {gate}.started
   while [ ! -e {gate} ]; do sleep 0.05; done
   echo done
@@ -28,13 +31,18 @@ end)
 
 
 class Orphans(Place):
+    def has_cgroups(self):
+        checks = {line["check"]: line for line in self.flow("doctor", "--json").lines()}
+        return checks["memory limits"]["verdict"] == "ok"
+
     def begin(self):
-        self.write("family.lua", FAMILY)
+        self.size = 3 if self.has_cgroups() else 2
+        self.write("family.lua", FAMILY.replace("FORGETFUL", FORGETFUL if self.size == 3 else "true"))
         self.marker = "%d.%d" % (800000 + os.getpid(), abs(hash(self._testMethodName)) % 1000)
         run = self.start("run", "family.lua", "--param", "gate=" + self.path("gate"), "--param",
                          "marker=" + self.marker)
         self.until_holds("family")
-        self.until("the family runs", lambda: len(self.family()) == 3)
+        self.until("the family runs", lambda: len(self.family()) == self.size)
         return run
 
     def family(self):
@@ -64,13 +72,14 @@ class Orphans(Place):
         os.remove(self.path("gate.started"))
         again = self.start("resume")
         self.until_holds("family")
-        self.until("only the new family runs", lambda: len(self.family()) == 3)
+        self.until("only the new family runs", lambda: len(self.family()) == self.size)
         self.open("gate")
         self.exits(0, self.end(again))
         self.assertEqual(self.show()["result"], "done\n")
         self.assertEqual(self.family(), [])
         self.assertEqual(self.executors(), [])
         self.assertEqual(os.listdir(self.path(".flow", "scratch", "slots")), [])
+        self.assertEqual(self.cgroups(), [])
 
     def test_when_the_head_is_killed_its_tasks_end(self):
         run = self.begin()
@@ -79,7 +88,10 @@ class Orphans(Place):
         self.resumed_to_its_end()
 
     def test_when_head_and_executors_are_killed_at_once_the_next_writer_ends_what_is_left(self):
-        run = self.begin()
+        self.end_head_and_executors(self.begin())
+        self.resumed_to_its_end()
+
+    def end_head_and_executors(self, run):
         executors = self.executors()
         for pid in [run.pid, *executors]:
             os.kill(pid, signal.SIGSTOP)  # so that none acts on another's end
@@ -87,7 +99,63 @@ class Orphans(Place):
             os.kill(pid, signal.SIGKILL)
         self.end(run)
         self.until("the executors are gone", lambda: not self.executors())
-        self.resumed_to_its_end()
+
+    def test_what_is_left_is_found_when_the_state_is_named_by_another_path(self):
+        self.end_head_and_executors(self.begin())
+        self.assertNotEqual(self.family(), [])  # else this shows nothing
+        os.symlink(self.folder, self.path("link"))
+        self.good("signal", "last", "any", "--state", self.path("link", ".flow"))
+        self.assertEqual(self.family(), [])
+
+    def test_who_stands_in_a_scratch_folder_is_left_alone(self):
+        run = self.begin()
+        (attempt,) = [name for name in os.listdir(self.path(".flow", "scratch")) if name not in ("slots", "id")]
+        (folder,) = os.listdir(self.path(".flow", "scratch", attempt))
+        person = subprocess.Popen(["sleep", "1000"], cwd=self.path(".flow", "scratch", attempt, folder),
+                                  start_new_session=True)
+        self.addCleanup(lambda: (person.kill(), person.wait()))
+        self.end_head_and_executors(run)
+        self.good("signal", "last", "any")
+        self.assertEqual(self.family(), [])
+        self.assertIsNone(person.poll())
+
+    def test_a_group_whose_number_was_used_again_is_left_alone(self):
+        self.begin_and_end()
+        hz = os.sysconf("SC_CLK_TCK")
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        for before, is_left in ((3600 * hz, False), (0, True)):
+            other = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            self.addCleanup(other.wait)
+            self.addCleanup(other.kill)
+            with open("/proc/%d/stat" % other.pid) as file:
+                began = int(file.read().rsplit(")", 1)[1].split()[19])
+            self.write(".flow/scratch/slots/%d" % other.pid, "%s %d %d /\n" % (boot, max(0, began - before), other.pid))
+            self.good("gc", "--keep", "10")
+            if is_left:
+                self.until("the group that the file means is ended", lambda: other.poll() is not None)
+            else:
+                self.assertIsNone(other.poll())
+
+    def begin_and_end(self):
+        run = self.begin()
+        self.open("gate")
+        self.exits(0, self.end(run))
+        self.assertEqual(self.cgroups(), [])
+
+    def test_a_copy_of_a_state_takes_nothing_of_the_original_for_its_own(self):
+        run = self.begin()
+        subprocess.run(["cp", "-a", self.state, self.path("copy")], check=False)  # its socket is no file
+        self.flow("signal", "last", "any", "--state", self.path("copy"))
+        self.assertEqual(len(self.family()), self.size)
+        self.open("gate")
+        self.exits(0, self.end(run))
+
+    def cgroups(self):
+        """Groups that an engine over this state made, which are there."""
+        with open(self.path(".flow", "scratch", "id")) as file:
+            name = "flow-%s-" % file.read().split()[0]
+        return [path for path, _, _ in os.walk("/sys/fs/cgroup") if os.path.basename(path).startswith(name)]
 
     def test_an_executor_that_is_killed_takes_its_family_with_it(self):
         run = self.begin()

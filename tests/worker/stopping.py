@@ -173,9 +173,51 @@ return flow.pipeline("slow", {}, function() spin() deaf() sleep {} return quick(
             self.assertIn("1s", tasks[name]["error"])
             self.assertIn("time", tasks[name]["error"])
 
+    def test_what_a_task_returns_after_its_time_is_refused(self):
+        self.write("late.lua", HEAD + r'''
+local late = flow.task("late", { timeout = "200ms" }, function(ctx)
+  while not ctx.stopping do end
+  return "late"
+end)
+local waits = flow.task("waits", { timeout = "200ms" }, function(ctx)
+  while not ctx.stopping do end
+  return ctx:wait("never")
+end)
+local program = flow.task("program", { timeout = "200ms" }, function(ctx)
+  os.execute("sleep 0.5")
+  return "late too"
+end)
+local in_time = flow.task("in_time", { timeout = "1h" }, function() return "in time" end)
+return flow.pipeline("late", {}, function() return { late(), waits(), program(), in_time() } end)
+''')
+        self.exits(1, self.flow("run", "late.lua", "--grace", "1h"))
+        tasks = self.tasks()
+        for name in ("late", "waits", "program"):
+            self.assertEqual((tasks[name]["status"], tasks[name]["attempts"]), ("failed", 1), tasks[name])
+            self.assertRegex(tasks[name]["error"], r"`%s` ran longer than its timeout of 200ms and what it returned is "
+                             r"refused: it ended after [\d.]+m?s" % name)
+        self.assertEqual(self.show()["result"], [None, None, None, "in time"])
+
+    def test_a_checkpoint_within_the_grace_of_a_timeout_is_gone_on_from(self):
+        self.write("saves.lua", HEAD + r'''
+local saves = flow.task("saves", { timeout = "1s", retries = { max = 1, backoff = "10ms" } }, function(ctx)
+  local state = ctx:restore()
+  if state then return state.steps end
+  local steps = 0
+  while not ctx.stopping do steps = steps + 1 end
+  ctx:checkpoint { steps = steps }
+  return "went on"
+end)
+return flow.pipeline("saves", {}, function() return saves() end)
+''')
+        self.good("run", "saves.lua", "--grace", "1h")
+        self.assertEqual(self.tasks()["saves"]["attempts"], 2)
+        self.assertGreater(self.show()["result"], 0)
+        self.assertRegex(self.good("why", "last", "saves").out, "timeout")
+
     def test_a_timeout_is_retried_as_often_as_it_says(self):
         self.write("slow.lua", HEAD + r'''
-local twice = flow.task("twice", { timeout = "500ms", retries = { max = 2, backoff = "10ms" } }, function(ctx)
+local twice = flow.task("twice", { timeout = "1s", retries = { max = 2, backoff = "10ms" } }, function(ctx)
   while ctx.attempt < 3 do end
   return ctx.attempt
 end)

@@ -1,0 +1,250 @@
+#include "engine/worker/leftovers.hpp"
+
+#include <dirent.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "engine/base/cgroup.hpp"
+#include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/process_stat.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int kRounds = 200;  // of 10 ms
+constexpr uint64_t kRecordMax = 16 * 1024;
+constexpr uint64_t kStartsWithinS = 2;
+constexpr const char* kCgroupSuffix = ".cgroup";
+
+std::string slots_folder(const std::string& state_dir) { return state_dir + "/scratch/slots"; }
+
+std::string_view next_word(std::string_view& text) {
+  size_t end = std::min(text.find(' '), text.size());
+  std::string_view word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
+
+template <typename Number>
+bool read_number(std::string_view word, Number& number) {
+  auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  return error == std::errc() && end == word.data() + word.size();
+}
+
+bool is_plain(std::string_view word) {
+  return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-';
+  });
+}
+
+/// Only a whole line counts: the writer may have died within it.
+std::optional<std::string_view> first_line(std::string_view text) {
+  size_t end = text.find('\n');
+  if (end == std::string_view::npos) return std::nullopt;
+  return text.substr(0, end);
+}
+
+void each_process(const std::function<void(pid_t)>& visit) {
+  DIR* proc = ::opendir("/proc");
+  if (proc == nullptr) return;
+  while (dirent* entry = ::readdir(proc)) {
+    pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (pid > 0) visit(pid);
+  }
+  ::closedir(proc);
+}
+
+/// Has a variable that begins with this, "NAME=VALUE".
+bool carries(pid_t pid, const std::string& wanted) {
+  std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+  std::string variable;
+  while (std::getline(file, variable, '\0')) {
+    if (variable.starts_with(wanted)) return true;
+  }
+  return false;
+}
+
+/// What is to be killed.
+struct Leftovers {
+  std::string mark;  // begin of the variable
+  std::vector<ProgramRecord> programs;
+  std::vector<std::string> cgroups;
+};
+
+/// Whether the group of this number is still the one that was recorded.
+bool has_its_leader(const ProgramRecord& program) {
+  auto leader = process_stat(program.group);
+  if (!leader || leader->group != program.group) return false;
+  uint64_t last =
+      program.start_ticks + kStartsWithinS * static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+  return leader->start_ticks + 1 >= program.start_ticks && leader->start_ticks <= last;
+}
+
+/// A flow that runs inside an attempt of this very state must not end itself or its parents.
+std::set<pid_t> own_family() {
+  std::set<pid_t> own;
+  for (pid_t pid = ::getpid(); pid > 1 && own.insert(pid).second;) {
+    auto stat = process_stat(pid);
+    pid = stat ? stat->parent : 0;
+  }
+  return own;
+}
+
+/// Kills until nothing is left: what is killed may just have started another.
+void kill_all(const Leftovers& leftovers) {
+  std::set<pid_t> own = own_family(), groups;
+  for (const ProgramRecord& program : leftovers.programs) {
+    if (has_its_leader(program)) groups.insert(program.group);
+  }
+  for (int round = 0; round < kRounds; round++) {
+    bool any = false;
+    auto end = [&](pid_t pid) { any = ::kill(pid, SIGKILL) == 0 || any; };
+    for (const std::string& folder : leftovers.cgroups) {
+      for (pid_t pid : cgroup_members(folder)) {
+        auto stat = process_stat(pid);  // nothing where there is no /proc
+        bool has_ended = stat && stat->state == 'Z';
+        if (!has_ended && !own.contains(pid)) end(pid);
+      }
+    }
+    each_process([&](pid_t pid) {
+      if (own.contains(pid)) return;
+      auto stat = process_stat(pid);
+      if (!stat || stat->state == 'Z') return;
+      if (groups.contains(stat->group) || carries(pid, leftovers.mark)) end(pid);
+    });
+    if (!any) break;
+    ::poll(nullptr, 0, 10);
+  }
+  for (const std::string& folder : leftovers.cgroups) remove_cgroup(folder);
+}
+
+std::string record_text(const std::string& path) {
+  auto text = read_file(path, kRecordMax);
+  return text.ok() ? std::move(*text) : "";
+}
+
+void add_program(const std::string& path, Leftovers& leftovers) {
+  auto record = parse_program_record(record_text(path));
+  if (record && record->boot == boot_id()) leftovers.programs.push_back(std::move(*record));
+}
+
+}  // namespace
+
+std::optional<ProgramRecord> parse_program_record(std::string_view text) {
+  auto line = first_line(text);
+  if (!line) return std::nullopt;
+  ProgramRecord record;
+  record.boot = std::string(next_word(*line));
+  bool ok = is_plain(record.boot) && read_number(next_word(*line), record.start_ticks) &&
+            record.start_ticks < UINT64_MAX / 2 && read_number(next_word(*line), record.group) &&
+            record.group > 1;  // group 1 is everything
+  if (!ok) return std::nullopt;
+  return record;
+}
+
+std::optional<CgroupRecord> parse_cgroup_record(std::string_view text, std::string_view state_id) {
+  auto line = first_line(text);
+  if (!line) return std::nullopt;
+  CgroupRecord record;
+  record.boot = std::string(next_word(*line));
+  record.folder = std::string(*line);
+  size_t last = record.folder.rfind('/');
+  bool ok = is_plain(record.boot) && record.folder.starts_with('/') &&
+            record.folder.find('\0') == std::string::npos &&
+            record.folder.find("/../") == std::string::npos && is_plain(state_id);
+  if (!ok) return std::nullopt;
+  std::string_view name = std::string_view(record.folder).substr(last + 1);
+  std::string prefix = cgroup_name(state_id, "");
+  if (!name.starts_with(prefix) || !is_plain(name.substr(prefix.size()))) return std::nullopt;
+  return record;
+}
+
+Result<std::string> state_id(const std::string& state_dir) {
+  FLOW_TRY(make_dirs(state_dir + "/scratch"));
+  struct stat info {};
+  if (::stat(state_dir.c_str(), &info) != 0)
+    return environment_error(
+        fmt::format("cannot look at the state `{}`: {}", state_dir, std::strerror(errno)));
+  std::string here =
+      fmt::format("{} {}", static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino));
+  std::string path = state_dir + "/scratch/id";
+  std::string text = record_text(path);
+  if (auto line = first_line(text)) {
+    std::string_view id = next_word(*line);
+    if (is_plain(id) && *line == here) return std::string(id);
+    // The folder was copied or moved: what its slots name belongs to the original.
+    std::error_code ignored;
+    std::filesystem::remove_all(slots_folder(state_dir), ignored);
+  }
+  std::string id = random_name();
+  FLOW_TRY(write_file_atomic(path, id + " " + here + "\n"));
+  return id;
+}
+
+std::string slot_mark(const std::string& state_id, const std::string& name) {
+  return state_id + ":" + name;
+}
+
+std::string cgroup_name(std::string_view state_id, const std::string& name) {
+  return fmt::format("flow-{}-{}", state_id, name);
+}
+
+bool record_cgroup(const std::string& state_dir, const std::string& name,
+                   const std::string& folder) {
+  std::ofstream file(slots_folder(state_dir) + "/" + name + kCgroupSuffix, std::ios::trunc);
+  file << boot_id() << ' ' << folder << '\n';
+  file.close();
+  return !file.fail();
+}
+
+void kill_leftovers(const std::string& state_dir, const std::string& state_id) {
+  Leftovers leftovers;
+  leftovers.mark = "FLOW_SLOT=" + slot_mark(state_id, "");
+  std::vector<std::filesystem::path> files;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator walk(slots_folder(state_dir), ignored), end;
+       !ignored && walk != end; walk.increment(ignored)) {
+    files.push_back(walk->path());
+    if (walk->path().extension() != kCgroupSuffix) {
+      add_program(walk->path().string(), leftovers);
+      continue;
+    }
+    auto record = parse_cgroup_record(record_text(walk->path().string()), state_id);
+    if (record && record->boot == boot_id()) leftovers.cgroups.push_back(std::move(record->folder));
+  }
+  kill_all(leftovers);
+  for (const auto& file : files) std::filesystem::remove(file, ignored);
+}
+
+void kill_leftovers_of(const std::string& state_dir, pid_t executor, const std::string& mark,
+                       const std::string& cgroup) {
+  Leftovers leftovers;
+  leftovers.mark = "FLOW_SLOT=" + mark;
+  add_program(fmt::format("{}/{}", slots_folder(state_dir), executor), leftovers);
+  if (!cgroup.empty()) leftovers.cgroups.push_back(cgroup);
+  kill_all(leftovers);
+}
+
+void forget_slot(const std::string& state_dir, pid_t executor, const std::string& name,
+                 const std::string& cgroup) {
+  ::unlink(fmt::format("{}/{}", slots_folder(state_dir), executor).c_str());
+  if (cgroup.empty()) return;
+  if (remove_cgroup(cgroup))
+    ::unlink(fmt::format("{}/{}{}", slots_folder(state_dir), name, kCgroupSuffix).c_str());
+}
+
+}  // namespace flow

@@ -1,0 +1,57 @@
+// Records that say which processes an engine left behind, and the id of a state folder.
+#include "engine/worker/leftovers.hpp"
+
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "tests/worker/place.hpp"
+
+using namespace flow;
+using test::Place;
+
+namespace {
+
+const std::string kBoot = "1dfd0ec5-4f57-4b8e-9a7c-0b1d6c1c8a11";
+const std::string kState = "k3f9x2mbek2m";
+
+}  // namespace
+
+TEST_CASE("a program's record is its whole first line") {
+  auto record = parse_program_record(kBoot + " 123456 4242 /home/a b/.flow/scratch/r/t.0@1\n");
+  REQUIRE(record);
+  CHECK(record->boot == kBoot);
+  CHECK(record->start_ticks == 123456);
+  CHECK(record->group == 4242);
+  for (const char* rest : {"", " 12", " 12 34", " 12 1 /\n", " 12 0 /\n", " 12 -5 /\n", " x 34 /\n",
+                           " 12 34x /\n", " 12 99999999999 /\n", " -1 34 /\n"})
+    CHECK_FALSE(parse_program_record(kBoot + rest));
+}
+
+TEST_CASE("a control group's record names a group that an engine over this state makes") {
+  std::string folder = "/sys/fs/cgroup/a b/" + cgroup_name(kState, "abc123");
+  auto record = parse_cgroup_record(kBoot + " " + folder + "\n", kState);
+  REQUIRE(record);
+  CHECK(record->folder == folder);
+  for (const std::string& other :
+       {std::string("/sys/fs/cgroup"), std::string("/sys/fs/cgroup/memory/user"), folder + "/x",
+        folder.substr(1), "/a/../" + cgroup_name(kState, "abc"), "/" + cgroup_name(kState, ""),
+        "/a/" + cgroup_name("another", "abc123")})
+    CHECK_FALSE(parse_cgroup_record(kBoot + " " + other + "\n", kState));
+  CHECK_FALSE(parse_cgroup_record(kBoot + " " + folder, kState));  // cut off
+}
+
+TEST_CASE("a state folder keeps its id under every path, and a copy has another") {
+  Place place;
+  std::string state = place / "state", link = place / "link", copy = place / "copy";
+  auto id = state_id(state);
+  REQUIRE(id.ok());
+  test::fs::create_directory_symlink(state, link);
+  CHECK(*state_id(link) == *id);
+  test::fs::create_directories(state + "/scratch/slots");
+  REQUIRE(write_file_atomic(state + "/scratch/slots/7", kBoot + " 1 7 /\n").ok());
+  test::fs::copy(state, copy, test::fs::copy_options::recursive);
+  CHECK(*state_id(copy) != *id);
+  CHECK_FALSE(test::fs::exists(copy + "/scratch/slots/7"));  // the original's process
+  CHECK(test::fs::exists(state + "/scratch/slots/7"));
+  CHECK(*state_id(state) == *id);
+}
