@@ -1,5 +1,4 @@
 // flow doctor: looks at the machine and the state, and says what would stand in a run's way.
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -13,6 +12,7 @@
 #include <filesystem>
 
 #include "engine/cli/verbs.hpp"
+#include "flow/machine.hpp"
 #include "flow_build_config.hpp"
 
 namespace flow::cli {
@@ -42,17 +42,25 @@ Check check_executor(const EngineOptions& options) {
   }
 }
 
-Check check_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return {Verdict::ok, "cpus", std::to_string(count) + " (the default of --jobs)"};
+Check check_cpus(const MachineLimits& limits) {
+  std::string text = std::to_string(limits.cpus) + " (the default of --jobs";
+  if (limits.is_cgroup_cpus) text += "; the limit of the control group";
+  return {Verdict::ok, "cpus", text + ")"};
 }
 
-Check check_memory() {
-  uint64_t bytes =
-      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return {Verdict::ok, "memory", format_bytes(bytes)};
+Check check_memory(const MachineLimits& limits) {
+  std::string text = format_bytes(static_cast<uint64_t>(limits.memory_bytes));
+  if (limits.is_cgroup_memory) text += " (the limit of the control group)";
+  return {Verdict::ok, "memory", text};
+}
+
+Check check_memory_limits(const MachineLimits& limits) {
+  if (limits.is_memory_enforced)
+    return {Verdict::ok, "memory limits", "by the kernel: " + limits.memory_enforcement};
+  return {Verdict::warning, "memory limits",
+          "what a task uses is looked at every 0.1 s, so it may use more than its `memory` for so "
+          "long: " +
+              limits.memory_enforcement};
 }
 
 std::string json_of(const Gpu& gpu) {
@@ -210,6 +218,7 @@ std::vector<Check> all_checks(const EngineOptions& options) {
   uname(&system);
   std::string dir = state_directory(options);
   std::vector<Check> gpus = check_gpus(options);
+  MachineLimits limits = machine_limits();
   std::vector<Check> checks = {
       {Verdict::ok, "flow",
        std::string(version()) + ", " + FLOW_BUILD_TYPE + ", " + FLOW_BUILD_COMPILER},
@@ -218,8 +227,9 @@ std::vector<Check> all_checks(const EngineOptions& options) {
       check_executor(options),
       check_state(dir),
       check_file_system(dir),
-      check_cpus(),
-      check_memory(),
+      check_cpus(limits),
+      check_memory(limits),
+      check_memory_limits(limits),
       check_open_files(),
       check_bash(),
       {Verdict::ok, "CUDA", FLOW_BUILD_CUDA},

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "engine/base/cgroup.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/ids.hpp"
@@ -72,7 +73,7 @@ Status Driver::recover_state() {
   core::EngineStarted started;
   started.epoch = state_.epoch + 1;
   started.cpus_milli = options_.jobs * 1000;
-  started.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  started.memory_bytes = usable_memory_bytes();
   started.named = options_.named;
   started.leads_workers = options_.leads_cluster;
   Input input;

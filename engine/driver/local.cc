@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/base/cgroup.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/gc.hpp"
@@ -135,7 +136,7 @@ Status LocalEngine::start_workers(const std::string& dir) {
   auto named = amounts_of(options_.resources);
   FLOW_TRY(named);
   workers.named = std::move(*named);
-  workers.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  workers.memory_bytes = usable_memory_bytes();
   for (const Gpu& gpu : find_gpus(executor).gpus) workers.gpus.push_back(gpu.uuid);
   auto started = LocalWorkers::start(workers);
   FLOW_TRY(started);
@@ -311,6 +312,7 @@ std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submiss
   auto held = driver_->hold_content();
   Prepared prepared = value_or_throw(prepare(*driver_, submission));
   RunId id = prepared.meta.row.id;
+  auto nested = value_or_throw(nested_.check(*driver_, id, prepared.plan, *submission.environment));
   auto state = watch(id);
   prepared.meta.listener = state;
   tell_built(*state, *prepared.plan);
@@ -361,6 +363,7 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     prepared.meta.row.id = row.id;
     prepared.meta.row.name = row.name;
     prepared.meta.row.submitted = row.submitted;
+    auto nested = value_or_throw(nested_.check(*driver_, row.id, prepared.plan, *from.environment));
     prepared.meta.listener = state;
     tell_built(*state, *prepared.plan);
     tell_foreseen(*state, driver_->foresee(*prepared.plan, row.fresh, &row));
@@ -379,6 +382,8 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
   std::vector<std::string> warnings;
   std::vector<Error> errors = check_needs(plan, *from.environment, machine, warnings);
   if (!errors.empty()) throw Failed(errors.front());
+  auto nested = value_or_throw(nested_.check(
+      *driver_, row.id, std::make_shared<const Plan>(std::move(plan)), *from.environment));
   RunMeta meta;
   meta.row = row;
   meta.request = from.options.request;

@@ -11,6 +11,7 @@
 #include "engine/cluster/content/source.hpp"
 #include "engine/driver/cluster.hpp"
 #include "engine/driver/local_workers.hpp"
+#include "engine/driver/nested.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/run_state.hpp"
 #include "engine/driver/server.hpp"
@@ -103,6 +104,7 @@ class LocalEngine final : public detail::EngineImpl {
   std::unique_ptr<LocalWorkers> workers_;
   core::HostInfo like_;          // what a node of Slurm has
   int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
+  NestedRuns nested_;
   std::mutex watched_mutex_;
   std::vector<std::weak_ptr<detail::RunState>> watched_;  // those that are gone leave with an add
   std::unique_ptr<SlurmNodes> slurm_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "engine/base/cgroup.hpp"
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/secrets.hpp"
@@ -40,7 +41,7 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   core::HostInfo own;
   own.cpus_milli = driver.options().jobs * 1000;
   own.named = driver.options().named;
-  own.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  own.memory_bytes = usable_memory_bytes();
   machine.has_sought_gpus = purpose != Purpose::look;
   if (machine.has_sought_gpus && may_ask_for_gpus(plan)) {
     auto gpus = driver.gpus();

@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "engine/base/cgroup.hpp"
+#include "engine/base/clock.hpp"
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
@@ -145,10 +146,7 @@ Submission submission_here(const EngineOptions& options, const RunOptions& run) 
 
 int32_t jobs_of(const EngineOptions& options) {
   if (options.jobs > 0) return options.jobs;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  return usable_cpus();
 }
 
 bool leads_cluster(const EngineOptions& options) {

@@ -4,12 +4,14 @@
 
 #include <filesystem>
 
+#include "engine/base/cgroup.hpp"
 #include "engine/base/files.hpp"
 #include "engine/driver/client.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/worker/gpus.hpp"
+#include "flow/machine.hpp"
 #include "lua/script.hpp"
 #include "transports/nccl/nccl.hpp"
 
@@ -66,6 +68,23 @@ ClusterInfo cluster_info(const EngineOptions& options) {
 
 MachineGpus machine_gpus(const EngineOptions& options) {
   return find_gpus(executor_program(options));
+}
+
+MachineLimits machine_limits() {
+  auto groups = own_cgroups();
+  MachineLimits limits;
+  limits.cpus = usable_cpus();
+  limits.memory_bytes = usable_memory_bytes();
+  int64_t memory = cgroup_memory_limit(groups), cpus_milli = cgroup_cpu_limit_milli(groups);
+  limits.is_cgroup_memory = memory > 0 && memory == limits.memory_bytes;
+  limits.is_cgroup_cpus = cpus_milli > 0 && cpus_milli <= int64_t{limits.cpus} * 1000;
+  CgroupParent parent = CgroupParent::find(groups);
+  limits.is_memory_enforced = parent.has_memory();
+  limits.memory_enforcement =
+      parent.has_memory()
+          ? fmt::format("cgroup v{} below {}", parent.is_v2() ? 2 : 1, parent.folder())
+          : parent.why_no_memory();
+  return limits;
 }
 
 std::vector<GpuLibrary> gpu_libraries() {

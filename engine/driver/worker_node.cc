@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/base/cgroup.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/units.hpp"
 #include "engine/cluster/nodes/node.hpp"
@@ -40,7 +41,7 @@ Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& pr
                     "another name with --name",
                     kHomeName));
   host.cpus_milli = jobs_of(engine_options(options)) * 1000;
-  host.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  host.memory_bytes = usable_memory_bytes();
   if (!options.memory.empty()) {
     auto memory = parse_bytes(options.memory);
     if (!memory.ok() || *memory <= 0)

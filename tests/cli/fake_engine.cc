@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "flow/flow.hpp"
+#include "flow/machine.hpp"
 
 namespace flow {
 
@@ -385,6 +386,14 @@ std::string state_directory(const EngineOptions& options) {
 std::string executor_program(const EngineOptions&) { return "/bin/true"; }
 MachineGpus machine_gpus(const EngineOptions&) { return {{}, "the fake engine has none", {}}; }
 std::vector<GpuLibrary> gpu_libraries() { return {}; }
+MachineLimits machine_limits() {
+  MachineLimits limits;
+  limits.cpus = 4;
+  limits.memory_bytes = int64_t{8} << 30;
+  limits.is_memory_enforced = true;
+  limits.memory_enforcement = "cgroup v2 below /sys/fs/cgroup";
+  return limits;
+}
 const char* version() { return "0.1.0"; }
 
 }  // namespace flow
