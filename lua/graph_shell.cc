@@ -26,7 +26,8 @@ std::string command_problem(const TaskDef& def, const std::vector<std::string>& 
           "task `{}`: the command names `{{memory}}`, and the task has no option "
           "`memory`: add it, memory = \"2GiB\"",
           def.name);
-  return "";
+  std::string problem = outputs_problem(def.shell, names);
+  return problem.empty() ? "" : fmt::format("task `{}`: {}", def.name, problem);
 }
 
 std::vector<std::string> names_of(const Value& table) {
@@ -58,7 +59,8 @@ std::string literal_problem(const TaskDef& def, const Value& named) {
     if (problem.empty()) problem = filling_problem(part, def.shell, named);
     if (!problem.empty()) return fmt::format("task `{}`: {}", def.name, problem);
   }
-  return "";
+  std::string problem = outputs_value_problem(def.shell, named);
+  return problem.empty() ? "" : fmt::format("task `{}`: {}", def.name, problem);
 }
 
 std::string named_call_problem(const TaskDef& def, const Value& table) {

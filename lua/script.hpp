@@ -149,6 +149,17 @@ std::vector<std::string> lint_source(const std::string& path, const std::string&
 /// ones; with `named` it holds one table of them (a map's one item is named where it is a table).
 Result<Value> name_arguments(const ShellSpec& spec, const std::string& task, const Value& args,
                              bool named);
+/// A declared output of one call.
+struct OutputPath {
+  std::string name;
+  std::string text;  // as the command has it for {outputs.NAME}; without a glob, the file's path
+  std::string glob;  // the pattern to match (engine/base/glob.hpp); "" for a plain path
+};
+/// Fills the placeholders in the outputs' paths. `named` is a table of the call's arguments with
+/// its files as values, of which the name is filled in. Error where a path is empty or leads out of
+/// the scratch folder, or two outputs are one path.
+Result<std::vector<OutputPath>> fill_outputs(const ShellSpec& spec, const Value& named,
+                                             const std::map<std::string, std::string>& builtin);
 /// Fills {name}, {outputs.x}, {cpus} … of a shell task's command. `named` is a table of the call's
 /// arguments whose files have been replaced by path strings; quoting as docs/reference-lua.md says.
 Result<std::string> fill_command(const ShellSpec& spec, const Value& named,

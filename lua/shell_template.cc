@@ -88,12 +88,6 @@ namespace {
 
 using lua::CommandPart;
 
-std::string number_text(double number) {
-  char buffer[40];
-  auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
-  return {buffer, end};
-}
-
 bool is_keyword(std::string_view word) {
   static const std::unordered_set<std::string_view> kKeywords = {
       "if",    "then",  "else", "elif", "fi", "case", "esac",   "for",     "select",
@@ -153,7 +147,7 @@ class Filler {
         is_number = true;
         break;
       case Value::Kind::number:
-        text = number_text(value.as_number());
+        text = lua::number_text(value.as_number());
         is_number = true;
         break;
       case Value::Kind::boolean:
@@ -183,8 +177,29 @@ class Filler {
   char before_, after_;
 };
 
-Result<Value> find_value(const CommandPart& part, const ShellSpec& spec, const Value& named,
-                         const std::map<std::string, std::string>& builtin) {
+bool is_builtin_command(const std::string& word) {
+  static const std::unordered_set<std::string> kBuiltins = {
+      ".",      ":",       "[",         "alias",    "bg",       "bind",    "break",    "builtin",
+      "caller", "cd",      "command",   "compgen",  "complete", "compopt", "continue", "declare",
+      "dirs",   "disown",  "echo",      "enable",   "eval",     "exec",    "exit",     "export",
+      "false",  "fc",      "fg",        "getopts",  "hash",     "help",    "history",  "jobs",
+      "kill",   "let",     "local",     "logout",   "mapfile",  "popd",    "printf",   "pushd",
+      "pwd",    "read",    "readarray", "readonly", "return",   "set",     "shift",    "shopt",
+      "source", "suspend", "test",      "times",    "trap",     "true",    "type",     "typeset",
+      "ulimit", "umask",   "unalias",   "unset",    "wait"};
+  return kBuiltins.contains(word);
+}
+
+}  // namespace
+
+std::string lua::number_text(double number) {
+  char buffer[40];
+  auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
+  return {buffer, end};
+}
+
+Result<Value> lua::find_value(const CommandPart& part, const ShellSpec& spec, const Value& named,
+                              const std::map<std::string, std::string>& builtin) {
   const std::string& root = part.path[0];
   if (root == "outputs") {
     for (const auto& [name, pattern] : spec.outputs)
@@ -223,21 +238,6 @@ Result<Value> find_value(const CommandPart& part, const ShellSpec& spec, const V
   }
   return *at;
 }
-
-bool is_builtin_command(const std::string& word) {
-  static const std::unordered_set<std::string> kBuiltins = {
-      ".",      ":",       "[",         "alias",    "bg",       "bind",    "break",    "builtin",
-      "caller", "cd",      "command",   "compgen",  "complete", "compopt", "continue", "declare",
-      "dirs",   "disown",  "echo",      "enable",   "eval",     "exec",    "exit",     "export",
-      "false",  "fc",      "fg",        "getopts",  "hash",     "help",    "history",  "jobs",
-      "kill",   "let",     "local",     "logout",   "mapfile",  "popd",    "printf",   "pushd",
-      "pwd",    "read",    "readarray", "readonly", "return",   "set",     "shift",    "shopt",
-      "source", "suspend", "test",      "times",    "trap",     "true",    "type",     "typeset",
-      "ulimit", "umask",   "unalias",   "unset",    "wait"};
-  return kBuiltins.contains(word);
-}
-
-}  // namespace
 
 std::string lua::filling_problem(const CommandPart& part, const ShellSpec& spec,
                                  const Value& named) {

@@ -1,6 +1,5 @@
 // Shell tasks: fill the command, run it in its scratch folder, gather what it made.
 #include <fmt/format.h>
-#include <glob.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,6 +15,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
+#include "engine/base/glob.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/gang.hpp"
 #include "engine/executor/processes.hpp"
@@ -166,46 +166,30 @@ Result<Value> with_paths(Attempt& attempt, const Value& value, bool copy) {
   return Value(std::move(table));
 }
 
-bool is_glob(const std::string& pattern) {
-  return pattern.find_first_of("*?[") != std::string::npos;
-}
-
-/// What `.*` matches beside files: "/.", "/..", and what lies behind them.
-bool leads_elsewhere(std::string_view inside) {
-  fs::path path(inside);
-  return std::any_of(path.begin(), path.end(),
-                     [](const fs::path& part) { return part == "." || part == ".."; });
-}
-
-/// Paths below `dir`, sorted; of a glob not what was staged there.
-std::vector<std::string> matches(const std::string& dir, const std::string& pattern) {
+/// Paths below `dir` of an output, sorted; of a glob nothing that was staged there. `is_list` says
+/// whether they are a list: a file that has the pattern for its name is itself.
+Result<std::vector<std::string>> matches(const std::string& dir, const OutputPath& output,
+                                         bool& is_list) {
   std::vector<std::string> paths;
-  if (!is_glob(pattern)) {
-    std::string path = dir + "/" + pattern;
-    if (::access(path.c_str(), F_OK) == 0) paths.push_back(path);
+  std::string plain = dir + "/" + output.text;
+  is_list = !output.glob.empty() && ::access(plain.c_str(), F_OK) != 0;
+  if (!is_list) {
+    while (plain.ends_with('/')) plain.pop_back();
+    if (::access(plain.c_str(), F_OK) == 0) paths.push_back(plain);
     return paths;
   }
-  std::string escaped;
-  for (char c : dir) {
-    if (std::strchr("*?[\\", c) != nullptr) escaped += '\\';
-    escaped += c;
-  }
-  glob_t found{};
-  if (::glob((escaped + "/" + pattern).c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-      std::string_view path = found.gl_pathv[i];
-      bool is_staged = path == dir + "/inputs" || path == dir + "/.content";
-      if (!is_staged && !leads_elsewhere(path.substr(dir.size()))) paths.emplace_back(path);
-    }
-  }
-  ::globfree(&found);
-  std::sort(paths.begin(), paths.end());
+  auto found = glob_below(dir, output.glob, {"inputs", ".content"});
+  FLOW_TRY(found);
+  for (const std::string& path : *found) paths.push_back(dir + "/" + path);
   return paths;
 }
 
 std::string nearest_file(const std::string& dir, const std::string& wanted) {
-  std::vector<std::string> names;
   std::error_code ignored;
+  fs::path target = fs::read_symlink(dir + "/" + wanted, ignored);
+  if (!target.empty())
+    return fmt::format("; it is a link to `{}`, which is not there", target.string());
+  std::vector<std::string> names;
   for (fs::directory_iterator walk(dir, ignored), end; !ignored && walk != end;
        walk.increment(ignored))
     names.push_back(walk->path().filename().string());
@@ -267,12 +251,9 @@ std::map<std::string, std::string> environment_of(const Attempt& attempt, const 
   return variables;
 }
 
-/// One plain command is executed directly. What can't be is the shell's to say, in its own words.
-Result<Child> start_command(Attempt& attempt, const Gang* gang, const SlotFile& slot,
-                            const ShellSpec& spec, const std::string& command) {
-  Spawn what;
-  what.environment = environment_of(attempt, gang);
-  what.directory = attempt.start().dir();
+/// One plain command is executed directly. What can't be is left to the shell, and its messages.
+Result<Child> start_command(const SlotFile& slot, const ShellSpec& spec, const std::string& command,
+                            Spawn what) {
   int failed_errno = 0;
   what.words = plain_words(command);
   if (!what.words.empty()) what.program = find_program(what.words.front(), what.environment);
@@ -319,43 +300,48 @@ core::Cause cause_of_output(const Error& error) {
   return error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::bad_result;
 }
 
-/// What the outputs' patterns match, as values; a failure names the output that is missing.
-std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
+/// What the outputs' paths and patterns match, as values; a failure names what is missing.
+std::optional<core::Failure> gather(Attempt& attempt, const std::vector<OutputPath>& outputs,
                                     const std::string& again,
                                     std::vector<std::pair<Value, Value>>& result) {
   const std::string& dir = attempt.start().dir();
   core::Failure failure;
-  for (const auto& [name, pattern] : spec.outputs) {
-    std::vector<std::string> paths = matches(dir, pattern);
-    std::string broken = paths.empty() ? broken_link(dir + "/" + pattern) : "";
+  for (const OutputPath& output : outputs) {
+    bool is_list = false;
+    auto paths = matches(dir, output, is_list);
+    bool is_missing = !paths.ok() || paths->empty();
+    std::string broken = is_missing ? broken_link(dir + "/" + output.text) : "";
     if (!broken.empty()) {
       failure.cause = core::Cause::missing_output;
       failure.message =
           fmt::format("{}: the output `{}` of `{}`: `{}` is {}{}", attempt.start().shell().place(),
-                      name, attempt.start().task(), pattern, broken, again);
+                      output.name, attempt.start().task(), output.text, broken, again);
       return failure;
     }
-    if (paths.empty()) {
+    if (is_missing) {
       failure.cause = core::Cause::missing_output;
-      failure.message = fmt::format("{}: `{}` made no output `{}`: nothing matches `{}`{}{}",
-                                    attempt.start().shell().place(), attempt.start().task(), name,
-                                    pattern, nearest_file(dir, pattern), again);
+      failure.message = fmt::format(
+          "{}: `{}` made no output `{}`: {}{}{}", attempt.start().shell().place(),
+          attempt.start().task(), output.name,
+          paths.ok() ? fmt::format("nothing matches `{}`", output.text) : paths.error().message,
+          paths.ok() ? nearest_file(dir, output.text) : "", again);
       return failure;
     }
     std::vector<Value> files;
-    for (const std::string& path : paths) {
+    for (const std::string& path : *paths) {
       auto file = attempt.blobs().store_output(path, dir);
       attempt.log_warnings();
       if (!file.ok()) {
         failure.cause = cause_of_output(file.error());
-        failure.message = fmt::format("the output `{}` of `{}`: {}{}", name, attempt.start().task(),
-                                      file.error().message, again);
+        failure.message =
+            fmt::format("{}: the output `{}` of `{}`: {}{}", attempt.start().shell().place(),
+                        output.name, attempt.start().task(), file.error().message, again);
         return failure;
       }
       files.emplace_back(std::move(*file));
     }
-    result.emplace_back(
-        Value(name), is_glob(pattern) ? Value::list(std::move(files)) : std::move(files.front()));
+    result.emplace_back(Value(output.name),
+                        is_list ? Value::list(std::move(files)) : std::move(files.front()));
   }
   Status moved = attempt.blobs().move_outputs();
   if (moved.ok()) return std::nullopt;
@@ -365,6 +351,42 @@ std::optional<core::Failure> gather(Attempt& attempt, const ShellSpec& spec,
   return failure;
 }
 
+/// A command as it is to be run, and where its outputs are to be.
+struct FilledCommand {
+  ShellSpec spec;
+  std::vector<OutputPath> outputs;
+  std::string text;
+  std::string again;  // for errors: the folder and the command
+};
+
+/// Stages the inputs and fills the placeholders; a failure is reported.
+std::optional<FilledCommand> prepare(Attempt& attempt, const Value& args) {
+  const wire::Start& start = attempt.start();
+  FilledCommand filled{spec_of(start.shell()), {}, "", ""};
+  auto refuse = [&](const Error& error, core::Cause cause) {
+    attempt.fail(cause, error.message, "");
+    return std::nullopt;
+  };
+  auto replaced = with_paths(attempt, args, start.shell().stage_copy());
+  if (!replaced.ok())
+    return refuse(replaced.error(), attempt.check_inputs().ok() ? cause_of(replaced.error())
+                                                                : core::Cause::input_changed);
+  auto values = name_arguments(filled.spec, start.task(), args, start.named_args());
+  if (!values.ok()) return refuse(values.error(), core::Cause::user_error);
+  auto outputs = fill_outputs(filled.spec, *values, builtins(start));
+  if (!outputs.ok()) return refuse(outputs.error(), core::Cause::user_error);
+  filled.outputs = std::move(*outputs);
+  for (size_t i = 0; i < filled.outputs.size(); i++)
+    filled.spec.outputs[i].second = filled.outputs[i].text;
+  auto named = name_arguments(filled.spec, start.task(), *replaced, start.named_args());
+  if (!named.ok()) return refuse(named.error(), core::Cause::user_error);
+  auto command = fill_command(filled.spec, *named, builtins(start));
+  if (!command.ok()) return refuse(command.error(), core::Cause::user_error);
+  filled.text = std::move(*command);
+  filled.again = fmt::format("\nfolder: {}\ncommand: {}", start.dir(), filled.text);
+  return filled;
+}
+
 }  // namespace
 
 void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* gang) {
@@ -372,18 +394,9 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   const std::string& dir = start.dir();
   if (Status made = make_scratch(dir); !made.ok())
     return attempt.fail(core::Cause::staging, made.error().message, "");
-  ShellSpec spec = spec_of(start.shell());
-  auto replaced = with_paths(attempt, args, start.shell().stage_copy());
-  if (!replaced.ok()) {
-    bool changed = !attempt.check_inputs().ok();
-    return attempt.fail(changed ? core::Cause::input_changed : cause_of(replaced.error()),
-                        replaced.error().message, "");
-  }
-  auto named = name_arguments(spec, start.task(), *replaced, start.named_args());
-  if (!named.ok()) return attempt.fail(core::Cause::user_error, named.error().message, "");
-  auto command = fill_command(spec, *named, builtins(start));
-  if (!command.ok()) return attempt.fail(core::Cause::user_error, command.error().message, "");
-  std::string again = fmt::format("\nfolder: {}\ncommand: {}", dir, *command);
+  auto command = prepare(attempt, args);
+  if (!command) return;
+  const std::string& again = command->again;
 
   Session& session = attempt.session();
   wire::FromExecutor started;
@@ -391,7 +404,10 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   started.mutable_started()->set_where(attempt.hidden(again));
   bool now = start.memory_bytes() > 0;
   session.send(started, now);  // before the command can take more memory than it may
-  auto child = start_command(attempt, gang, slot, spec, *command);
+  Spawn what;
+  what.environment = environment_of(attempt, gang);
+  what.directory = dir;
+  auto child = start_command(slot, command->spec, command->text, std::move(what));
   if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
   session.set_group(child->pid);
   if (session.terminated()) ::kill(-child->pid, SIGTERM);
@@ -420,8 +436,8 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
     remove_scratch(dir);
     return attempt.finish(Value(), nullptr, false);
   }
-  if (auto failure = gather(attempt, spec, again, result))
-    return attempt.fail(failure->cause, failure->message, evidence);
+  if (auto missing = gather(attempt, command->outputs, again, result))
+    return attempt.fail(missing->cause, missing->message, evidence);
   result.emplace_back(Value("stdout"), Value(out.kept()));
   remove_scratch(dir);
   attempt.finish(Value::map(std::move(result)), nullptr, false);

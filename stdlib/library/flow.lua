@@ -50,7 +50,7 @@ local flow = {}
 ---@class flow.shell_options: flow.options
 ---@field command string run by `bash -euo pipefail -c`, with {placeholders}
 ---@field args? string[] names of positional arguments
----@field outputs? table<string, string> files that must be there after exit 0; a glob is a list
+---@field outputs? table<string, string|{ [1]: string, glob: boolean }> files that must be there after exit 0, with {placeholders}; a glob is a list
 ---@field shell? string[] { "sh", "-eu", "-c" }
 ---@field stage? "copy" gives writable copies of inputs
 
