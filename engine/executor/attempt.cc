@@ -14,8 +14,7 @@ namespace flow {
 
 namespace {
 
-constexpr uint64_t kLogBytesMax = 64 << 20;  // of one attempt; what is over is counted, not kept
-constexpr size_t kLogLineMax = 1 << 20;      // a longer one is logged in pieces
+constexpr size_t kLogLineMax = 1 << 20;  // a longer one is logged in parts
 constexpr size_t kValueMax = kFrameMax / 2;
 constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not sent
 
@@ -99,26 +98,28 @@ Value Attempt::without_secrets(const Value& value) const {
   return Value(std::move(table));
 }
 
-void Attempt::log_stream(uint32_t stream, std::string_view text) {
-  if (log_bytes_ > kLogBytesMax) {
-    log_dropped_++;
-    return;
-  }
+void Attempt::log_stream(uint32_t stream, std::string_view text, bool ends_line) {
   std::string line = hidden(std::string(text));
-  log_bytes_ += line.size();
+  int64_t now = now_ms();
   for (size_t at = 0; at == 0 || at < line.size(); at += kLogLineMax) {
-    wire::FromExecutor message;
-    *message.mutable_log()->mutable_id() = start_.id();
-    message.mutable_log()->set_stream(stream);
-    message.mutable_log()->set_text(line.substr(at, kLogLineMax));
-    message.mutable_log()->set_at_ms(now_ms());
-    session_.send(message, false);
+    bool is_last = at + kLogLineMax >= line.size();
+    auto entry = log_bound_.add({stream, line.substr(at, kLogLineMax), now}, ends_line && is_last);
+    if (entry) send_log(*entry);
   }
+}
+
+void Attempt::send_log(const LogBound::Entry& entry) {
+  wire::FromExecutor message;
+  *message.mutable_log()->mutable_id() = start_.id();
+  message.mutable_log()->set_stream(entry.stream);
+  message.mutable_log()->set_text(entry.text);
+  message.mutable_log()->set_at_ms(entry.at_ms);
+  session_.send(message, false);
 }
 
 void Attempt::log_piece(std::string& line) {
   std::string rest = hide_begun(line);
-  if (!line.empty()) log(line);
+  if (!line.empty()) log_stream(0, line, false);
   line = std::move(rest);
 }
 
@@ -261,12 +262,7 @@ std::string Attempt::env(const std::string& name, bool& found) {
 
 wire::Finished& Attempt::report(uint32_t outcome) {
   checkpoints_.drop();  // nothing of an attempt comes after its end
-  if (log_dropped_ > 0) {
-    uint64_t dropped = log_dropped_;
-    log_bytes_ = log_dropped_ = 0;
-    log_stream(0, fmt::format("{} lines dropped: an attempt keeps {} MiB of log", dropped,
-                              kLogBytesMax >> 20));
-  }
+  for (const LogBound::Entry& entry : log_bound_.finish()) send_log(entry);
   message_.Clear();
   wire::Finished& finished = *message_.mutable_finished();
   *finished.mutable_id() = start_.id();

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/log_bound.hpp"
 #include "engine/base/secrets.hpp"
 #include "engine/core/types.hpp"
 #include "engine/executor/blob_files.hpp"
@@ -46,7 +47,9 @@ class Attempt final : public AttemptHost {
   std::string hidden(std::string text) const override;
   Result<std::shared_ptr<Communicator>> communicator() override { return communicator_; }
 
-  void log_stream(uint32_t stream, std::string_view text);
+  /// One line or several, of a stream of the wire's Log. `ends_line` is false for a part of a line
+  /// that goes on.
+  void log_stream(uint32_t stream, std::string_view text, bool ends_line = true);
   void log_warnings();  // about what was just stored
   /// Hides what is in `text`, whose end is yet to come; returns what comes before the rest of it.
   std::string hide_begun(std::string& text) const { return secrets_.hide_begun(text); }
@@ -115,6 +118,7 @@ class Attempt final : public AttemptHost {
   Value without_secrets(const Value& value) const;
   std::string too_large(const char* verb, size_t size) const;
   wire::Finished& report(uint32_t outcome);
+  void send_log(const LogBound::Entry& entry);
 
   /// Where inputs are staged: at N/NAME in it.
   std::string inputs_folder() const;
@@ -146,7 +150,7 @@ class Attempt final : public AttemptHost {
   const std::shared_ptr<const std::map<std::string, std::string>> environment_;  // of its run
   wire::FromExecutor message_;
   int64_t began_us_ = 0;
-  uint64_t log_bytes_ = 0, log_dropped_ = 0;
+  LogBound log_bound_;
   int64_t last_progress_us_ = 0;
   Secrets secrets_;
   bool serving_ = false;

@@ -72,11 +72,11 @@ class Output {
   // Of a line that goes on.
   void flush_begun() {
     std::string rest = attempt_.hide_begun(partial_);
-    if (!partial_.empty()) log(partial_);
+    if (!partial_.empty()) log(partial_, false);
     partial_ = std::move(rest);
   }
   // A line is a message; a flood of them goes in blocks.
-  void log(std::string_view text) {
+  void log(std::string_view text, bool ends_line = true) {
     size_t lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
     size_t block_min = lines > kLinesMax ? kBlock : 0;
     size_t begin = 0;
@@ -85,7 +85,7 @@ class Output {
       if (lines-- <= kTailLines) keep_tail(text.substr(at, end - at));
       at = end + 1;
       if (at - begin <= block_min && at <= text.size()) continue;
-      attempt_.log_stream(stream_, text.substr(begin, end - begin));
+      attempt_.log_stream(stream_, text.substr(begin, end - begin), ends_line);
       begin = at;
     }
   }

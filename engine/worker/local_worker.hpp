@@ -84,7 +84,8 @@ class LocalWorker final : public Worker {
   void error_piece(Slot& slot);
   /// What its attempt wrote last has no newline.
   void end_errors(Slot& slot);
-  void error_line(Slot& slot, std::string line);
+  void error_line(Slot& slot, std::string line, bool ends_line = true);
+  void log_error(const Running& front, LogBound::Entry entry);
   void report_log(Report report);
   void report_end(const RankId& id, Report::Outcome outcome, core::Failure failure);
 

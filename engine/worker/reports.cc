@@ -166,26 +166,34 @@ void LocalWorker::read_errors(Slot& slot, bool is_dead) {
 void LocalWorker::error_piece(Slot& slot) {
   std::string piece = std::exchange(slot.errors_partial, "");
   if (!slot.queue.empty()) slot.errors_partial = slot.queue.front().secrets.hide_begun(piece);
-  if (!piece.empty()) error_line(slot, std::move(piece));
+  if (!piece.empty()) error_line(slot, std::move(piece), false);
 }
 
 void LocalWorker::end_errors(Slot& slot) {
   if (!slot.errors_partial.empty()) error_line(slot, std::exchange(slot.errors_partial, ""));
+  if (slot.queue.empty()) return;
+  Running& front = slot.queue.front();
+  for (LogBound::Entry& entry : front.log_bound.finish()) log_error(front, std::move(entry));
 }
 
-void LocalWorker::error_line(Slot& slot, std::string line) {
+void LocalWorker::error_line(Slot& slot, std::string line, bool ends_line) {
   if (slot.queue.empty()) return;
   Running& front = slot.queue.front();
   line = front.secrets.hidden(std::move(line));
   front.errors_tail.push_back(line.substr(0, kTailLineMax));
   if (front.errors_tail.size() > kTailLines) front.errors_tail.pop_front();
+  auto entry = front.log_bound.add({2, std::move(line), now_ms()}, ends_line);
+  if (entry) log_error(front, std::move(*entry));
+}
+
+void LocalWorker::log_error(const Running& front, LogBound::Entry entry) {
   Report report{};
   report.kind = Report::Kind::log;
   report.id = front.order.id;
   report.rank = front.order.rank;
-  report.stream = 2;
-  report.text = std::move(line);
-  report.at = now_ms();
+  report.stream = entry.stream;
+  report.text = std::move(entry.text);
+  report.at = entry.at_ms;
   report_log(std::move(report));
 }
 

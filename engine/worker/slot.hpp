@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/cgroup.hpp"
+#include "engine/base/log_bound.hpp"
 #include "engine/base/secrets.hpp"
 #include "engine/executor/protocol.pb.h"
 #include "engine/executor/wire.hpp"
@@ -36,6 +37,7 @@ struct Running {
   bool over_memory = false;        // beyond its limit, or killed by the kernel for want of memory
   bool is_memory_kernels = false;  // its limit is kept by the kernel
   std::deque<std::string> errors_tail;  // its last lines on stderr
+  LogBound log_bound;                   // of what it and its programs print to its streams
   std::string where;  // of a shell task: the lines that say in which folder what command runs
   pid_t program = 0;  // a shell task's process group, of one whose memory is watched
 
