@@ -60,6 +60,16 @@ std::string to_utf8(std::string_view text) {
   return out;
 }
 
+std::string cut_text(std::string text, size_t max) {
+  if (text.size() <= max) return text;
+  constexpr size_t kTailsMax = 3;  // bytes of a character after its first
+  size_t end = max;
+  while (end > 0 && max - end < kTailsMax && is_tail(static_cast<uint8_t>(text[end]))) end--;
+  std::string note = "… (" + std::to_string(text.size() - end) + " bytes more)";
+  text.resize(end);
+  return text + note;
+}
+
 std::string to_line(std::string_view text) {
   std::string line = to_utf8(text);
   for (char& c : line)

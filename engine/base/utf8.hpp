@@ -1,5 +1,6 @@
 // Is this text UTF-8? Decides whether a string is text or bytes, in CBOR and in JSON.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -11,5 +12,8 @@ bool is_utf8(std::string_view text);
 std::string to_utf8(std::string_view text);
 /// What another process wrote, as one line for people: to_utf8, and blanks for what steers.
 std::string to_line(std::string_view text);
+/// At most about `max` bytes of the text: a longer one is cut between two characters, and a note
+/// says how many bytes were left out.
+std::string cut_text(std::string text, size_t max);
 
 }  // namespace flow

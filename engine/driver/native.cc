@@ -1,5 +1,6 @@
 // A small pool of threads for native tasks; grows to its bound as jobs arrive.
 #include "engine/driver/native.hpp"
+#include "engine/base/utf8.hpp"
 
 #include <fmt/format.h>
 
@@ -153,8 +154,10 @@ Report NativeRunner::run(Job& job, const NativeTask& task) {
       report.failure = {};
     }
   } catch (const std::exception& error) {
-    report.failure.message = fmt::format("the native task `{}` failed: {}", job.definition,
-                                         Secrets(job.order.hide).hidden(error.what()));
+    constexpr size_t kMessageMax = 16 << 10;
+    report.failure.message =
+        fmt::format("the native task `{}` failed: {}", job.definition,
+                    cut_text(Secrets(job.order.hide).hidden(error.what()), kMessageMax));
   } catch (...) {
     report.failure.message = fmt::format(
         "the native task `{}` threw something that is no std::exception", job.definition);

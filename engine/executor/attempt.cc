@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/utf8.hpp"
 #include "engine/executor/environment.hpp"
 #include "engine/executor/processes.hpp"
 
@@ -14,7 +15,9 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kLogLineMax = 1 << 20;  // a longer one is logged in parts
+constexpr size_t kLogLineMax = 1 << 20;    // a longer one is logged in parts
+constexpr size_t kMessageMax = 16 << 10;   // of a failure
+constexpr size_t kEvidenceMax = 64 << 10;  // of a failure
 constexpr size_t kValueMax = kFrameMax / 2;
 constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not sent
 
@@ -309,8 +312,8 @@ void Attempt::fail(core::Cause cause, std::string message, std::string evidence,
   wire::Finished& finished = report(1);
   finished.set_of_gang(of_gang);
   finished.set_cause(static_cast<uint32_t>(cause));
-  finished.set_message(hidden(std::move(message)));
-  finished.set_evidence(hidden(std::move(evidence)));
+  finished.set_message(cut_text(hidden(std::move(message)), kMessageMax));
+  finished.set_evidence(cut_text(hidden(std::move(evidence)), kEvidenceMax));
   finished.set_code(code);
   session_.send(message_, true);
 }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "engine/base/files.hpp"
+#include "engine/base/utf8.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/environment.hpp"
 #include "engine/executor/gang.hpp"
@@ -302,7 +303,8 @@ int build_graph() {
     reply.mutable_built()->set_plan(encode_plan(built->plan));
     reply.mutable_built()->set_bundle(encode_bundle(built->bundle));
   } else {
-    reply.mutable_built()->add_errors(built.error().message);
+    constexpr size_t kErrorMax = 64 << 10;
+    reply.mutable_built()->add_errors(cut_text(built.error().message, kErrorMax));
   }
   std::string out;
   append_frame(out, reply);

@@ -16,6 +16,7 @@
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
 #include "engine/base/glob.hpp"
+#include "engine/base/utf8.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/gang.hpp"
 #include "engine/executor/processes.hpp"
@@ -361,6 +362,7 @@ struct FilledCommand {
 
 /// Stages the inputs and fills the placeholders; a failure is reported.
 std::optional<FilledCommand> prepare(Attempt& attempt, const Value& args) {
+  constexpr size_t kCommandShown = 4'000;
   const wire::Start& start = attempt.start();
   FilledCommand filled{spec_of(start.shell()), {}, "", ""};
   auto refuse = [&](const Error& error, core::Cause cause) {
@@ -383,7 +385,8 @@ std::optional<FilledCommand> prepare(Attempt& attempt, const Value& args) {
   auto command = fill_command(filled.spec, *named, builtins(start));
   if (!command.ok()) return refuse(command.error(), core::Cause::user_error);
   filled.text = std::move(*command);
-  filled.again = fmt::format("\nfolder: {}\ncommand: {}", start.dir(), filled.text);
+  filled.again =
+      fmt::format("\nfolder: {}\ncommand: {}", start.dir(), cut_text(filled.text, kCommandShown));
   return filled;
 }
 

@@ -328,3 +328,10 @@ TEST_CASE("text in pieces is redacted as the whole is") {
     REQUIRE(out + secrets.hidden(partial) == expected);
   }
 }
+
+TEST_CASE("a long text is cut between two characters, with a note") {
+  CHECK(cut_text("short", 5) == "short");
+  CHECK(cut_text("longer", 4) == "long… (2 bytes more)");
+  CHECK(cut_text("aé", 2) == "a… (2 bytes more)");
+  CHECK(cut_text("日本語", 5) == "日… (6 bytes more)");
+}

@@ -34,6 +34,17 @@ class Commands(Place):
         with open(self.path("out", name), "rb") as file:
             return file.read()
 
+    # ---- why it failed
+
+    def test_a_long_error_is_cut(self):
+        self.script('local t = flow.task("t", function() error(("x"):rep(10000000)) end)', "return t()")
+        done = self.exits(1, self.flow("run", "p.lua"))
+        self.assertLess(len(done.out + done.err), 100000)
+        self.assertIn("bytes more)", done.err)
+        self.write("p.lua", HEAD + 'error(("x"):rep(10000000))')
+        done = self.exits(2, self.flow("run", "p.lua"))
+        self.assertLess(len(done.out + done.err), 100000)
+
     # ---- outputs
 
     def names(self, outputs, command, call="{}"):
