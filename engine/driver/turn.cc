@@ -31,6 +31,18 @@ bool is_question(const core::Command& command) {
          std::holds_alternative<core::GatherValue>(command);
 }
 
+/// A warning is a line of the log, and a row of its own that `flow why` finds without reading all.
+void put_log(const core::AttemptId& id, LogRow row, uint64_t n, Batch& batch) {
+  constexpr uint32_t kWarningStream = 3;  // of the executor's protocol
+  constexpr size_t kWarningMax = 2'000;
+  if (row.stream == kWarningStream) {
+    row.stream = 0;
+    batch.put(Family::kv, warning_key(id.run, id.unit, id.attempt, n),
+              row.text.substr(0, kWarningMax));
+  }
+  batch.put(Family::logs, log_key(id.run, id.unit, id.attempt, n), encode_log(row));
+}
+
 /// Of the acts after `from`, those that change a unit which a later one changes again.
 std::vector<bool> superseded(const std::vector<core::Command>& acts, size_t from) {
   std::vector<size_t> changes;
@@ -78,10 +90,8 @@ void Driver::decide(std::vector<Input> inputs) {
     bool admitted = true;
     if (input.is_log) {
       pending_.log_cost += input.log_cost;
-      uint64_t n = next_log(input.attempt);
-      pending_.batch.put(
-          Family::logs, log_key(input.attempt.run, input.attempt.unit, input.attempt.attempt, n),
-          encode_log({input.attempt.attempt, input.stream, input.at, input.text, input.log_rank}));
+      LogRow row{input.attempt.attempt, input.stream, input.at, input.text, input.log_rank};
+      put_log(input.attempt, std::move(row), next_log(input.attempt), pending_.batch);
     } else if (input.has_event) {
       if (!gangs_.empty()) put_first_failure(input.event);
       admitted = core::admit(state_, input.event);

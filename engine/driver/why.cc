@@ -177,6 +177,16 @@ std::string failed_before(const core::Unit& u) {
                      failure.message.substr(0, failure.message.find('\n')));
 }
 
+/// What flow warned of in the newest attempt.
+std::string warnings_of(const Store& store, const core::Run& run, core::UnitId unit) {
+  std::string text, prefix = warning_prefix(run.id, unit, run.units[unit].attempts);
+  (void)store.scan(Family::kv, prefix, prefix, [&](std::string_view, std::string_view line) {
+    text += "\n" + std::string(line);
+    return true;
+  });
+  return text;
+}
+
 /// Of whoever is to give the nodes that it waits for.
 std::string launcher_text(const Store& store) {
   auto row = store.get(Family::kv, launcher_key());
@@ -300,6 +310,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
         const core::Failure& failure = u.extra->failure;
         text += fmt::format("\ncause: {}\n{}", core::cause_name(failure.cause), failure.message);
         if (!failure.evidence.empty()) text += "\n" + failure.evidence;
+        text += warnings_of(store, run, unit);
         if (u.status == core::UnitStatus::failed && def != nullptr) {
           text += fmt::format("\nattempts: {} (retries = {})", u.attempts, def->retry.max);
         }
@@ -327,7 +338,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
                                     name)
                       : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
                                     u.attempts == 1 ? "" : "s") +
-                            failed_before(u);
+                            failed_before(u) + warnings_of(store, run, unit);
       break;
   }
   bool runs = u.status == core::UnitStatus::running;

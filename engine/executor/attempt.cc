@@ -2,11 +2,14 @@
 #include "engine/executor/attempt.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/units.hpp"
 #include "engine/base/utf8.hpp"
 #include "engine/executor/environment.hpp"
 #include "engine/executor/processes.hpp"
@@ -15,9 +18,13 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kLogLineMax = 1 << 20;    // a longer one is logged in parts
+constexpr size_t kLogLineMax = 1 << 20;  // a longer one is logged in parts
+constexpr uint32_t kWarningStream = 3;
 constexpr size_t kMessageMax = 16 << 10;   // of a failure
 constexpr size_t kEvidenceMax = 64 << 10;  // of a failure
+constexpr const char* kLingerVariable = "FLOW_LINGER";
+constexpr int64_t kLingerMs = 5'000;
+constexpr useconds_t kWriterPollUs = 20'000;
 constexpr size_t kValueMax = kFrameMax / 2;
 constexpr int64_t kProgressUs = 50'000;  // progress more often than this is not sent
 
@@ -111,6 +118,8 @@ void Attempt::log_stream(uint32_t stream, std::string_view text, bool ends_line)
   }
 }
 
+void Attempt::warn(const std::string& text) { log_stream(kWarningStream, "warning: " + text); }
+
 void Attempt::send_log(const LogBound::Entry& entry) {
   wire::FromExecutor message;
   *message.mutable_log()->mutable_id() = start_.id();
@@ -202,6 +211,50 @@ void Attempt::service_ready(const std::string& url) {
   *message.mutable_ready()->mutable_id() = start_.id();
   message.mutable_ready()->set_url(url);
   session_.send(message, true);
+}
+
+Result<File> Attempt::store_file(const std::string& path) {
+  wait_durable();
+  FLOW_TRY(wait_for_writers(path));
+  return noted(blobs_.store_file(path, false));
+}
+
+Result<int64_t> Attempt::linger_ms() const {
+  std::map<std::string, std::string> variables = environment();
+  auto found = variables.find(kLingerVariable);
+  if (found == variables.end() || found->second.empty()) return kLingerMs;
+  auto duration = parse_duration_ms(found->second);
+  if (duration.ok()) return duration;
+  return user_error(fmt::format("the environment variable `{}` of `{}` is not a duration: {}",
+                                kLingerVariable, start_.task(), duration.error().message));
+}
+
+// A program that the task started, such as one in the background of os.execute, may still be
+// writing. Without a child there is none, and /proc is not read.
+Status Attempt::wait_for_writers(const std::string& path) {
+  if (!has_children()) return {};
+  auto linger = linger_ms();
+  FLOW_TRY(linger);
+  std::filesystem::path wanted = std::filesystem::path(path).lexically_normal();
+  std::error_code ignored;
+  bool is_folder = std::filesystem::is_directory(wanted, ignored);
+  std::string folder = (is_folder ? wanted : wanted.parent_path()).string();
+  std::string name = is_folder ? "" : wanted.filename().string();
+  auto writer_of = [&](const Descendant& each) {
+    return is_folder ? !each.writes.empty()
+                     : std::find(each.writes.begin(), each.writes.end(), name) != each.writes.end();
+  };
+  for (int64_t until_us = monotonic_us() + *linger * 1000;;) {
+    std::vector<Descendant> all = descendants(folder, false);
+    auto writer = std::find_if(all.begin(), all.end(), writer_of);
+    if (writer == all.end()) return {};
+    if (monotonic_us() >= until_us || stopping())
+      return user_error(fmt::format(
+          "`{}` still has `{}` open for writing: wait for that process before the file is "
+          "returned, or give it more time with the environment variable {} ({})",
+          writer->command, path, kLingerVariable, format_duration(*linger)));
+    ::usleep(kWriterPollUs);
+  }
 }
 
 Status Attempt::store_tensor(const Tensor& tensor) {

@@ -51,6 +51,8 @@ class Attempt final : public AttemptHost {
   /// that goes on.
   void log_stream(uint32_t stream, std::string_view text, bool ends_line = true);
   void log_warnings();  // about what was just stored
+  /// A line of flow's own about this attempt, which `flow why` shows too.
+  void warn(const std::string& text);
   /// Hides what is in `text`, whose end is yet to come; returns what comes before the rest of it.
   std::string hide_begun(std::string& text) const { return secrets_.hide_begun(text); }
   BlobFiles& blobs() { return blobs_; }
@@ -73,6 +75,9 @@ class Attempt final : public AttemptHost {
   Status hold_checkpoint();
   /// Whether all inputs are still what they were when they were staged.
   Status check_inputs();
+  /// How long to wait for processes that outlive the program that started them: the variable
+  /// FLOW_LINGER of the attempt's environment. Error where that is not a duration.
+  Result<int64_t> linger_ms() const;
   void remove_scratch() const;
 
   /// Ends what is still to be kept: a result makes it unneeded, and what else the function came to
@@ -90,6 +95,8 @@ class Attempt final : public AttemptHost {
   void waiting(const std::string& signal, const std::string& name, int64_t timeout_ms);
 
  private:
+  /// Until no process of this attempt may write to `path`. Error where one still does at the end.
+  Status wait_for_writers(const std::string& path);
   Status place(const std::string& source, const std::string& target, const Digest& digest,
                bool is_object, bool executable, bool copy);
   /// Lua knows errors by their text alone: of which kind this one is is kept beside it.

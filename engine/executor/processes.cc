@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/process_stat.hpp"
+#include "engine/base/utf8.hpp"
 #include "engine/executor/faults.hpp"
 
 namespace flow {
@@ -76,6 +78,81 @@ void record_slot(const Prepared& what) {
   if (::chdir(what.directory) == 0) ::execve(what.program, what.argv, what.envp);
   failed = errno;
   ::_exit(127);
+}
+
+/// Descendants of this process that have not ended, by the parents that /proc names.
+std::vector<pid_t> living_descendants() {
+  std::multimap<pid_t, pid_t> children;
+  if (DIR* proc = ::opendir("/proc")) {
+    while (dirent* entry = ::readdir(proc)) {
+      pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+      auto stat = pid > 0 ? process_stat(pid) : std::nullopt;
+      if (stat && stat->state != 'Z') children.emplace(stat->parent, pid);
+    }
+    ::closedir(proc);
+  }
+  std::vector<pid_t> found, next = {::getpid()};
+  while (!next.empty()) {
+    auto [first, last] = children.equal_range(next.back());
+    next.pop_back();
+    for (; first != last; ++first) {
+      found.push_back(first->second);
+      next.push_back(first->second);
+    }
+  }
+  return found;
+}
+
+std::string command_of(pid_t pid) {
+  constexpr size_t kCommandShown = 100;
+  auto words = read_file(fmt::format("/proc/{}/cmdline", pid));
+  std::string text = words.ok() ? std::move(*words) : "";
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\0' || c == '\n'; }, ' ');
+  return text.empty() ? fmt::format("process {}", pid) : cut_text(std::move(text), kCommandShown);
+}
+
+bool is_regular_file(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink > 0;
+}
+
+/// Adds the files below `prefix` that the process has open for writing.
+void add_descriptors(pid_t pid, const std::string& prefix, std::vector<std::string>& writes) {
+  std::string folder = fmt::format("/proc/{}/fd", pid);
+  DIR* open_files = ::opendir(folder.c_str());
+  if (open_files == nullptr) return;
+  while (dirent* entry = ::readdir(open_files)) {
+    char target[PATH_MAX];
+    std::string link = folder + "/" + entry->d_name;
+    ssize_t size = ::readlink(link.c_str(), target, sizeof target);
+    if (size <= 0) continue;
+    std::string_view path(target, static_cast<size_t>(size));
+    if (!path.starts_with(prefix) || !is_regular_file(link)) continue;
+    auto info = read_file(fmt::format("/proc/{}/fdinfo/{}", pid, entry->d_name));
+    size_t at = info.ok() ? info->find("flags:") : std::string::npos;
+    if (at == std::string::npos) continue;
+    unsigned long flags = std::strtoul(info->c_str() + at + 6, nullptr, 8);
+    if ((flags & O_ACCMODE) != O_RDONLY) writes.emplace_back(path.substr(prefix.size()));
+  }
+  ::closedir(open_files);
+}
+
+/// Adds the files below `prefix` that the process has mapped shared and writable.
+void add_mappings(pid_t pid, const std::string& prefix, std::vector<std::string>& writes) {
+  auto maps = read_file(fmt::format("/proc/{}/maps", pid));
+  if (!maps.ok()) return;
+  for (size_t at = 0; at < maps->size();) {
+    size_t end = std::min(maps->find('\n', at), maps->size());
+    std::string_view line(maps->data() + at, end - at);
+    at = end + 1;
+    size_t rights = line.find(' ') + 1, path = line.find('/');
+    bool is_written = path != line.npos && line.substr(rights, 4).starts_with("rw") &&
+                      line.substr(rights, 4).ends_with('s');
+    if (is_written && line.substr(path).starts_with(prefix) && !line.ends_with(" (deleted)"))
+      writes.emplace_back(line.substr(path + prefix.size()));
+  }
 }
 
 }  // namespace
@@ -205,6 +282,43 @@ int kill_children() {
     }
   }
   return killed;
+}
+
+bool reap_children() {
+  pid_t ended;
+  do ended = ::waitpid(-1, nullptr, WNOHANG);
+  while (ended > 0 || (ended < 0 && errno == EINTR));
+  return ended == 0;
+}
+
+bool has_children() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+std::vector<Descendant> descendants(const std::string& folder, bool stop) {
+  constexpr int kRoundsMax = 20;  // a process may fork before the signal stops it
+  std::vector<pid_t> pids;
+  for (int round = 0; round < kRoundsMax; round++) {
+    std::vector<pid_t> found = living_descendants();
+    bool is_complete = !stop || found.size() <= pids.size();
+    pids = std::move(found);
+    if (is_complete) break;
+    for (pid_t pid : pids) ::kill(pid, SIGSTOP);
+  }
+  char* resolved = ::realpath(folder.c_str(), nullptr);
+  std::string prefix = (resolved != nullptr ? resolved : folder) + std::string("/");
+  std::free(resolved);
+  std::vector<Descendant> all;
+  for (pid_t pid : pids) {
+    Descendant each{pid, command_of(pid), {}};
+    add_descriptors(pid, prefix, each.writes);
+    add_mappings(pid, prefix, each.writes);
+    std::sort(each.writes.begin(), each.writes.end());
+    each.writes.erase(std::unique(each.writes.begin(), each.writes.end()), each.writes.end());
+    all.push_back(std::move(each));
+  }
+  return all;
 }
 
 void wait_until_read() {

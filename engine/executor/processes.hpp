@@ -54,6 +54,23 @@ void wait_for_cgroup();
 
 /// Kills and reaps every child and adopted grandchild of this process. Returns how many there were.
 int kill_children();
+/// Reaps the children that have ended. False if no child is left. This process is a subreaper, so
+/// a living descendant implies a living child.
+bool reap_children();
+/// Whether this process has a child, ended or not. Reaps nothing.
+bool has_children();
+
+/// A descendant of this process.
+struct Descendant {
+  pid_t pid = 0;
+  std::string command;  // its words, cut
+  /// Files below the given folder that it may still write to, relative to the folder: descriptors
+  /// open for writing and shared writable mappings. Empty too where the system does not tell.
+  std::vector<std::string> writes;
+};
+/// Lists the living descendants of this process and what they may write to below `folder`. With
+/// `stop` each gets SIGSTOP first, so that it opens no other file before it is killed.
+std::vector<Descendant> descendants(const std::string& folder, bool stop);
 /// What an attempt's children wrote to the streams that they share with us is read by the worker
 /// before it hears of the attempt's end: then it knows whose it is.
 void wait_until_read();

@@ -7,15 +7,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <optional>
 
+#include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
 #include "engine/base/glob.hpp"
+#include "engine/base/units.hpp"
 #include "engine/base/utf8.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/gang.hpp"
@@ -102,47 +105,92 @@ class Output {
   std::deque<std::string> tail_;
 };
 
-/// Reads what is there; false at the end.
-bool drain(int descriptor, Output& output) {
+/// Reads what is there, or `reads_max` chunks of it; false at the end.
+bool drain(int descriptor, Output& output, int reads_max) {
   static thread_local std::string chunk(kChunk, '\0');
-  while (true) {
+  for (int reads = 0; reads < reads_max; reads++) {
     ssize_t got = ::read(descriptor, chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN;
     if (got == 0) return false;
     output.add({chunk.data(), static_cast<size_t>(got)});
   }
+  return true;
 }
 
-/// Waits for the program; what its group left behind is killed. Returns the wait status.
-int follow(Session& session, Child& child, Output& out, Output& err) {
-  bool out_open = true, err_open = true;
-  while (true) {
-    pollfd descriptors[3] = {{child.pidfd, POLLIN, 0},
-                             {out_open ? child.out : -1, POLLIN, 0},
-                             {err_open ? child.err : -1, POLLIN, 0}};
-    if (::poll(descriptors, 3, -1) < 0 && errno != EINTR) break;
-    if (descriptors[1].revents != 0) out_open = drain(child.out, out);
-    if (descriptors[2].revents != 0) err_open = drain(child.err, err);
-    if (descriptors[0].revents != 0) break;
+/// How a command ended, and what it left running.
+struct CommandEnd {
+  int status = 0;                // of its first process, as waitpid gives it
+  std::vector<Descendant> left;  // what was killed afterwards
+  bool was_stopped = false;      // something was left, and the attempt was told to stop
+};
+
+/// A command's first process, its output, and the processes that outlive it.
+class RunningCommand {
+ public:
+  RunningCommand(Session& session, Child& child, Output& out, Output& err)
+      : session_(session), child_(child), streams_{{child.out, &out}, {child.err, &err}} {}
+
+  /// Waits for the first process, then at most `linger_ms` for the others, which may still write
+  /// outputs. What is left then is killed. Nothing waits once the attempt is told to stop.
+  CommandEnd follow(const std::string& dir, int64_t linger_ms) {
+    while (!poll_once(child_.pidfd, -1)) {
+    }
+    CommandEnd end;
+    session_.set_group(0);  // its number may be given to another group once it is waited for
+    while (::waitpid(child_.pid, &end.status, 0) < 0) {
+      if (errno == EINTR) continue;
+      end.status = SIGKILL;  // the session ends this process, and has killed and reaped it
+      break;
+    }
+    constexpr int kPauseMsMax = 50;
+    int64_t until_us = monotonic_us() + linger_ms * 1000;
+    for (int pause_ms = 1; reap_children(); pause_ms = std::min(2 * pause_ms, kPauseMsMax)) {
+      end.was_stopped = session_.stopping();
+      if (end.was_stopped || monotonic_us() >= until_us) {
+        end.left = descendants(dir, true);
+        break;
+      }
+      poll_once(-1, pause_ms);
+    }
+    kill_children();
+    finish();
+    return end;
   }
-  ::kill(-child.pid, SIGKILL);  // whoever is left of its group; its zombie keeps the number ours
-  session.set_group(0);
-  int status = 0;
-  while (::waitpid(child.pid, &status, 0) < 0) {
-    if (errno == EINTR) continue;
-    status = SIGKILL;  // whoever ends this process has killed and reaped it
-    break;
+
+ private:
+  struct Stream {
+    int descriptor;
+    Output* output;
+    bool is_open = true;
+  };
+  static constexpr int kReadsMax = 16;  // then the other stream and the process have their turn
+
+  /// Reads what the streams have; true if `pidfd` is readable.
+  bool poll_once(int pidfd, int timeout_ms) {
+    pollfd descriptors[3] = {{pidfd, POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
+    for (size_t i = 0; i < 2; i++)
+      if (streams_[i].is_open) descriptors[i + 1].fd = streams_[i].descriptor;
+    if (::poll(descriptors, 3, timeout_ms) < 0) return errno != EINTR;
+    for (size_t i = 0; i < 2; i++)
+      if (descriptors[i + 1].revents != 0)
+        streams_[i].is_open = drain(streams_[i].descriptor, *streams_[i].output, kReadsMax);
+    return descriptors[0].revents != 0;
   }
-  if (out_open) drain(child.out, out);
-  if (err_open) drain(child.err, err);
-  out.flush();
-  err.flush();
-  ::close(child.out);
-  ::close(child.err);
-  ::close(child.pidfd);
-  return status;
-}
+  /// Every writer is gone: what is in the pipes is the rest.
+  void finish() {
+    for (Stream& stream : streams_) {
+      if (stream.is_open) drain(stream.descriptor, *stream.output, INT_MAX);
+      stream.output->flush();
+      ::close(stream.descriptor);
+    }
+    ::close(child_.pidfd);
+  }
+
+  Session& session_;
+  Child& child_;
+  Stream streams_[2];
+};
 
 /// Files become paths, staged below the scratch folder.
 Result<Value> with_paths(Attempt& attempt, const Value& value, bool copy) {
@@ -292,6 +340,35 @@ std::optional<core::Failure> failure_of(const Attempt& attempt, int status,
   return failure;
 }
 
+/// "2 processes running, which were ended after 5s: `gzip -9`, `sleep 300`".
+std::string text_of(const std::vector<Descendant>& left, int64_t linger_ms) {
+  constexpr size_t kShown = 5;
+  std::string text = fmt::format("{} process{} running, which {} ended after {}: ", left.size(),
+                                 left.size() == 1 ? "" : "es", left.size() == 1 ? "was" : "were",
+                                 format_duration(linger_ms));
+  for (size_t i = 0; i < std::min(left.size(), kShown); i++)
+    text += fmt::format("{}`{}`", i == 0 ? "" : ", ", left[i].command);
+  return left.size() > kShown ? text + ", …" : text;
+}
+
+/// What the command left and could be writing to makes its outputs unreliable.
+std::optional<core::Failure> unfinished_write(const Attempt& attempt,
+                                              const std::vector<Descendant>& left,
+                                              int64_t linger_ms, const std::string& again) {
+  auto writer = std::find_if(left.begin(), left.end(),
+                             [](const Descendant& each) { return !each.writes.empty(); });
+  if (writer == left.end()) return std::nullopt;
+  core::Failure failure;
+  failure.cause = core::Cause::bad_result;
+  failure.message = fmt::format(
+      "{}: the command of `{}` ended and left {}; `{}` still had `{}` open for writing, which may "
+      "be incomplete. Let the command wait for it (`wait`), or give it more time with the "
+      "environment variable FLOW_LINGER, such as `env = {{ FLOW_LINGER = \"10m\" }}`{}",
+      attempt.start().shell().place(), attempt.start().task(), text_of(left, linger_ms),
+      writer->command, writer->writes.front(), again);
+  return failure;
+}
+
 /// What may pass by itself is tried again; what never can is told at once.
 core::Cause cause_of(const Error& error) {
   return error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
@@ -357,6 +434,7 @@ struct FilledCommand {
   ShellSpec spec;
   std::vector<OutputPath> outputs;
   std::string text;
+  int64_t linger_ms = 0;
   std::string again;  // for errors: the folder and the command
 };
 
@@ -364,7 +442,7 @@ struct FilledCommand {
 std::optional<FilledCommand> prepare(Attempt& attempt, const Value& args) {
   constexpr size_t kCommandShown = 4'000;
   const wire::Start& start = attempt.start();
-  FilledCommand filled{spec_of(start.shell()), {}, "", ""};
+  FilledCommand filled{spec_of(start.shell()), {}, "", 0, ""};
   auto refuse = [&](const Error& error, core::Cause cause) {
     attempt.fail(cause, error.message, "");
     return std::nullopt;
@@ -385,6 +463,9 @@ std::optional<FilledCommand> prepare(Attempt& attempt, const Value& args) {
   auto command = fill_command(filled.spec, *named, builtins(start));
   if (!command.ok()) return refuse(command.error(), core::Cause::user_error);
   filled.text = std::move(*command);
+  auto linger = attempt.linger_ms();
+  if (!linger.ok()) return refuse(linger.error(), core::Cause::user_error);
+  filled.linger_ms = *linger;
   filled.again =
       fmt::format("\nfolder: {}\ncommand: {}", start.dir(), cut_text(filled.text, kCommandShown));
   return filled;
@@ -417,13 +498,15 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   started.mutable_started()->set_pid(child->pid);
   session.send(started, now);
   Output out(attempt, 1), err(attempt, 2);
-  int status = follow(session, *child, out, err);
-  kill_children();
+  CommandEnd end = RunningCommand(session, *child, out, err).follow(dir, command->linger_ms);
   slot.clear();
   std::string evidence = err.tail().empty() ? out.tail() : err.tail();
   // What a program leaves when it is told to end is no result, whatever it says.
-  if (session.terminated()) return attempt.stopped(evidence);
-  if (auto failure = failure_of(attempt, status, again)) {
+  if (session.terminated() || end.was_stopped) return attempt.stopped(evidence);
+  if (!end.left.empty()) attempt.warn("the command left " + text_of(end.left, command->linger_ms));
+  auto failure = failure_of(attempt, end.status, again);
+  if (!failure) failure = unfinished_write(attempt, end.left, command->linger_ms, again);
+  if (failure) {
     if (gang != nullptr) gang->fail(failure->message);
     return attempt.fail(failure->cause, failure->message, evidence, failure->code);
   }

@@ -47,6 +47,14 @@ std::string step_prefix(const std::string& run, const std::string& task, const D
   return joined({"step", run, task, key.hex(), ""});
 }
 
+std::string warning_prefix(const std::string& run, uint32_t unit, uint32_t attempt) {
+  return joined({"warning", run, fmt::format("{:08x}", unit), fmt::format("{:08x}", attempt), ""});
+}
+
+std::string warning_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n) {
+  return warning_prefix(run, unit, attempt) + big_endian(n, 8);
+}
+
 std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key) {
   return joined({"checkpoint", run, task, key.hex()});
 }
@@ -69,7 +77,8 @@ std::optional<std::string> run_of_key(Family family, std::string_view key) {
   size_t first = key.find('\0');
   if (family != Family::kv || first == std::string_view::npos) return std::nullopt;
   std::string_view kind = key.substr(0, first);
-  bool is_of_run = kind == "folded" || kind == "step" || kind == "checkpoint" || kind == "inputs";
+  bool is_of_run = kind == "folded" || kind == "step" || kind == "checkpoint" ||
+                   kind == "inputs" || kind == "warning";
   if (!is_of_run) return std::nullopt;
   return part(key.substr(first + 1));
 }

@@ -19,6 +19,9 @@ std::string log_key(const std::string& run, uint32_t unit, uint32_t attempt, uin
 std::string folded_key(const std::string& run);  // kv: a finished run, frozen
 /// kv: steps are step_prefix + name.
 std::string step_prefix(const std::string& run, const std::string& task, const Digest& key);
+/// kv: what flow warned of in an attempt, a line each: warning_prefix + a number.
+std::string warning_prefix(const std::string& run, uint32_t unit, uint32_t attempt);
+std::string warning_key(const std::string& run, uint32_t unit, uint32_t attempt, uint64_t n);
 std::string checkpoint_key(const std::string& run, const std::string& task, const Digest& key);
 std::string request_key(const std::string& request);  // kv: the run that a request came to
 /// kv: how far the reports of this worker are committed: its spool's id, a newline, a number.

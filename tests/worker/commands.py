@@ -3,6 +3,7 @@
 
 usage: commands.py --flow BIN [TEST...]
 """
+import gzip
 import os
 import sys
 
@@ -33,6 +34,80 @@ class Commands(Place):
         self.good("get", "last", "-o", "out")
         with open(self.path("out", name), "rb") as file:
             return file.read()
+
+    # ---- processes that outlive the command
+
+    def test_an_output_that_a_process_substitution_writes_is_whole(self):
+        self.shell("seq 1 300000 | tee >(gzip -9 > o.gz) | wc -l", 'outputs = { o = "o.gz" },', part=".o")
+        self.result()
+        self.assertEqual(gzip.decompress(self.copied("o.gz")).split(), [b"%d" % i for i in range(1, 300001)])
+
+    def test_an_output_that_a_background_process_writes_late_is_awaited(self):
+        self.shell(": > o.txt; (while [ ! -e gate ]; do sleep 0.01; done; echo late > o.txt) & (sleep 0.3; touch gate) &",
+                   'outputs = { o = "o.txt" },', part=".o")
+        self.result()
+        self.assertEqual(self.copied("o.txt"), b"late\n")
+
+    def test_what_left_its_process_group_is_awaited_too(self):
+        self.shell("setsid sh -c 'sleep 0.3; echo late > o.txt' & :", 'outputs = { o = "o.txt" },', part=".o")
+        self.result()
+        self.assertEqual(self.copied("o.txt"), b"late\n")
+
+    def test_what_is_printed_late_is_in_the_log_and_the_result(self):
+        self.shell("exec > >(sleep 0.2; sed 's/^/> /'); echo one; echo two", part=".stdout")
+        self.assertEqual(self.result(), "> one\n> two\n")
+        self.assertEqual(self.good("logs", "last", "t").out, "> one\n> two\n")
+
+    def test_an_attempt_fails_where_an_output_is_still_open_for_writing(self):
+        self.shell("(exec > o.txt; echo begun; exec sleep 1000) & while [ ! -s o.txt ]; do sleep 0.01; done",
+                   'outputs = { o = "o.txt" }, env = { FLOW_LINGER = "300ms" },')
+        error = self.error()
+        for words in ("p.lua:2: the command of `t` ended and left 1 process running, which was ended after 300ms",
+                      "`sleep 1000` still had `o.txt` open for writing", "FLOW_LINGER"):
+            self.assertIn(words, error)
+        self.assertIn("warning: the command left 1 process", self.good("logs", "last", "t").out)
+        again = self.exits(1, self.flow("run", "p.lua"))  # nothing was cached
+        self.assertIn("open for writing", again.out + again.err)
+
+    def test_a_shared_mapping_counts_as_open_for_writing(self):
+        self.write("map.py", "import mmap, os, time\nf = open('o.bin', 'w+b')\nf.truncate(4096)\n"
+                   "m = mmap.mmap(f.fileno(), 4096)\nf.close()\nopen('ready', 'w').close()\ntime.sleep(1000)\n")
+        self.shell("%s %s & while [ ! -e ready ]; do sleep 0.01; done" % (sys.executable, self.path("map.py")),
+                   'outputs = { o = "o.bin" }, env = { FLOW_LINGER = "100ms" },')
+        self.assertIn("`o.bin` open for writing", self.error())
+
+    def test_what_only_reads_is_ended_with_a_warning(self):
+        self.shell("echo kept > o.txt; exec 3< o.txt; sleep 1000 & setsid sleep 1001 &",
+                   'outputs = { o = "o.txt" }, env = { FLOW_LINGER = "100ms" },', part=".o")
+        self.result()
+        self.assertEqual(self.copied("o.txt"), b"kept\n")
+        words = "warning: the command left 2 processes running, which were ended after 100ms: `s"
+        self.assertIn(words, self.good("logs", "last", "t").out)
+        self.assertIn(words, self.good("why", "last", "t").out)
+        self.assertIn(words, self.good("why", "last").out)
+
+    def test_a_stop_is_not_delayed_by_what_a_command_left(self):
+        self.shell("echo begun > o.txt; (while [ ! -e never ]; do sleep 0.05; done) & touch %s" % self.path("left"),
+                   'outputs = { o = "o.txt" }, env = { FLOW_LINGER = "1000s" },')
+        run = self.start("run", "p.lua", "--grace", "1000s")
+        self.until("the command has ended", lambda: os.path.exists(self.path("left")))
+        run.terminate()
+        self.exits(3, self.end(run))  # it is not a success, and runs again
+        self.assertIn(self.tasks()["t"]["status"], ("pending", "ready"))
+
+    def test_a_wrong_time_to_linger_is_told(self):
+        self.shell("true; true", 'env = { FLOW_LINGER = "soon" },')
+        self.assertIn("`FLOW_LINGER` of `t` is not a duration", self.error())
+
+    def test_a_file_that_a_program_of_a_lua_task_writes_is_awaited(self):
+        self.script('local t = flow.task("t", { env = { FLOW_LINGER = flow.env("LINGER") } }, function(ctx)\n'
+                    '  os.execute("cd " .. ctx.dir .. "; (exec > o.txt; sleep 0.3; echo late) & '
+                    'while [ ! -e o.txt ]; do sleep 0.01; done")\n'
+                    '  return ctx:file("o.txt")\nend)', "return t()")
+        self.result(LINGER="100s")
+        self.assertEqual(self.copied("o.txt"), b"late\n")
+        self.write("p.lua", self.read("p.lua").replace("sleep 0.3", "sleep 1000"))
+        self.assertIn("open for writing", self.error(LINGER="100ms"))
 
     # ---- why it failed
 
