@@ -273,7 +273,11 @@ Status make_scratch(const std::string& dir) {
   return make_dirs(dir);
 }
 
+/// Beside the scratch folder, which is the command's own and begins empty.
+std::string command_file(const std::string& dir) { return dir + ".command"; }
+
 void remove_scratch(const std::string& dir) {
+  ::unlink(command_file(dir).c_str());
   if (::rmdir(dir.c_str()) == 0) return;  // the usual case: nothing was written
   (void)remove_tree(dir);                 // `flow gc` tries again
 }
@@ -300,24 +304,81 @@ std::map<std::string, std::string> environment_of(const Attempt& attempt, const 
   return variables;
 }
 
-/// One plain command is executed directly. What can't be is left to the shell, and its messages.
-Result<Child> start_command(const SlotFile& slot, const ShellSpec& spec, const std::string& command,
-                            Spawn what) {
+/// Whether a plain command may be executed without this shell: one that does nothing but run it.
+bool is_plain_shell(const std::vector<std::string>& shell) {
+  std::string program = fs::path(shell.front()).filename().string();
+  if (program != "bash" && program != "sh" && program != "dash") return false;
+  return std::all_of(shell.begin() + 1, shell.end(), [](const std::string& word) {
+    bool is_flags = word.starts_with('-') && word.find_first_not_of("-ceuo") == word.npos;
+    return is_flags || word == "pipefail";
+  });
+}
+
+/// Whether bash would do something else than execute the program: a start-up file, options or a
+/// function of that name in its environment.
+bool changes_bash(const std::map<std::string, std::string>& environment, const std::string& name) {
+  for (const char* variable : {"BASH_ENV", "SHELLOPTS", "BASHOPTS"})
+    if (environment.contains(variable)) return true;
+  return environment.contains("BASH_FUNC_" + name + "%%");
+}
+
+/// As bash sets them for a program that it executes.
+void add_bash_variables(const std::string& program, std::map<std::string, std::string>& variables) {
+  variables["_"] = program;
+  variables.emplace("SHLVL", "0");
+}
+
+/// A shell that has `. FILE`.
+bool reads_files(const std::vector<std::string>& shell) {
+  std::string program = fs::path(shell.front()).filename().string();
+  bool is_known = false;
+  for (const char* each : {"bash", "sh", "dash", "ash", "ksh", "mksh", "zsh"})
+    is_known = is_known || program == each;
+  return is_known && shell.size() > 1 && shell.back().starts_with('-') &&
+         shell.back().ends_with('c');
+}
+
+/// Starts the shell with the command's text in a file beside the scratch folder, which it reads: a
+/// word of a command line has a limit.
+Result<Child> start_from_file(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
+                              const std::string& command, Spawn& what) {
+  if (!reads_files(spec.shell))
+    return user_error(fmt::format(
+        "the command has {}, more than one word of a command line can hold, and `{}` is not a "
+        "shell that reads it from a file: use bash or sh, or pass the long part in a file",
+        format_bytes(command.size()), spec.shell.front()));
+  std::string file = command_file(attempt.start().dir());
+  FLOW_TRY(replace_file(file, {command, "\n"}, false));
+  what.words = spec.shell;
+  what.words.push_back(". " + quote_shell(file));
   int failed_errno = 0;
-  what.words = plain_words(command);
-  if (!what.words.empty()) what.program = find_program(what.words.front(), what.environment);
+  return spawn(what, slot, failed_errno);
+}
+
+/// One plain command is executed directly. What can't be is left to the shell, and its messages.
+Result<Child> start_command(Attempt& attempt, const SlotFile& slot, const ShellSpec& spec,
+                            const std::string& command, Spawn what) {
+  int failed_errno = 0;
+  if (is_plain_shell(spec.shell)) what.words = plain_words(command);
+  if (!what.words.empty() && !changes_bash(what.environment, what.words.front()))
+    what.program = find_program(what.words.front(), what.environment);
   if (!what.program.empty()) {
-    auto child = spawn(what, slot, failed_errno);
+    Spawn direct = what;
+    if (spec.shell.front().ends_with("bash")) add_bash_variables(what.program, direct.environment);
+    auto child = spawn(direct, slot, failed_errno);
     if (child.ok() || failed_errno == 0) return child;
   }
   what.words = spec.shell;
-  what.words.push_back(command);
   what.program = find_program(what.words.front(), what.environment);
   if (what.program.empty())
     return user_error(
         fmt::format("the shell `{}` was not found in PATH: install it, or name another with "
                     "`shell = {{ \"sh\", \"-eu\", \"-c\" }}`",
                     what.words.front()));
+  constexpr long kWordPages = 32;  // MAX_ARG_STRLEN of Linux
+  bool is_long = command.size() >= static_cast<size_t>(kWordPages * ::sysconf(_SC_PAGESIZE));
+  if (is_long) return start_from_file(attempt, slot, spec, command, what);
+  what.words.push_back(command);
   return spawn(what, slot, failed_errno);
 }
 
@@ -491,7 +552,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   Spawn what;
   what.environment = environment_of(attempt, gang);
   what.directory = dir;
-  auto child = start_command(slot, command->spec, command->text, std::move(what));
+  auto child = start_command(attempt, slot, command->spec, command->text, std::move(what));
   if (!child.ok()) return attempt.fail(cause_of(child.error()), child.error().message + again, "");
   session.set_group(child->pid);
   if (session.terminated()) ::kill(-child->pid, SIGTERM);

@@ -109,6 +109,53 @@ class Commands(Place):
         self.write("p.lua", self.read("p.lua").replace("sleep 0.3", "sleep 1000"))
         self.assertIn("open for writing", self.error(LINGER="100ms"))
 
+    # ---- the command's text
+
+    def test_a_command_may_be_longer_than_one_word_of_a_command_line(self):
+        self.script('local t = flow.shell("t", { args = { "s" }, outputs = { o = "o" }, command = [[\n'
+                    "set -- {s}; echo $# > {outputs.o}; echo ${#1} ${0##*/}; ls -A\n"
+                    "false | true\necho not reached ]] })", 'return t(("x"):rep(200000))')
+        error = self.error()
+        self.assertIn("exit code 1", error)  # -e and pipefail hold there too
+        self.assertLess(len(error), 10000)
+        self.assertIn("bytes more)", error)
+        self.assertEqual(self.good("logs", "last", "t").out.split(), ["200000", "bash", "o"])
+
+    def test_a_long_command_runs_under_another_shell(self):
+        self.script('local t = flow.shell("t", { args = { "s" }, shell = { "sh", "-eu", "-c" }, command = [[\n'
+                    "set -- {s}; echo ${#1} ]] })", 'return t(("x"):rep(140000)).stdout')
+        self.assertEqual(self.result(), "140000\n")
+        self.write("p.lua", self.read("p.lua").replace('"sh", "-eu", "-c"', '"%s", "-c"' % sys.executable))
+        self.assertIn("is not a shell that reads it from a file", self.error())
+
+    def test_a_word_that_no_program_can_take_is_told(self):
+        self.script('local t = flow.shell("t", { args = { "s" }, command = [[ls {s}]] })',
+                    'return t(("x"):rep(140000))')
+        error = self.error()
+        self.assertIn("arguments of a program are too long", error)
+        self.assertLess(len(error), 10000)
+
+    def test_a_plain_command_is_what_bash_makes_of_it(self):
+        self.script('local a = flow.shell("a", { cache = false, command = "uname" })\n'
+                    'local b = flow.shell("b", { cache = false, command = "uname;" })',
+                    "return { a().stdout, b().stdout }")
+        function = {"BASH_FUNC_uname%%": "() { echo mine; }"}
+        self.write("start.sh", "uname() { echo from a file; }\n")
+        for env, expected in ((function, "mine\n"), ({"BASH_ENV": self.path("start.sh")}, "from a file\n"),
+                              ({}, os.uname().sysname + "\n")):
+            with self.subTest(env):
+                self.assertEqual(self.result(**env), [expected, expected])
+        self.script('local a = flow.shell("a", { cache = false, command = "env" })\n'
+                    'local b = flow.shell("b", { cache = false, command = "env;" })\n'
+                    'local c = flow.shell("c", { shell = { "%s", "-c" }, command = "pass" })' % sys.executable,
+                    "c() return { a().stdout, b().stdout }")
+        plain, by_bash = self.result(SHLVL="3")
+        differs = ("SHLVL=", "FLOW_TASK=", "FLOW_SLOT=", "PWD=", "OLDPWD=")
+
+        def variables(text):
+            return sorted(line for line in text.splitlines() if not line.startswith(differs))
+        self.assertEqual(variables(plain), variables(by_bash))
+
     # ---- why it failed
 
     def test_a_long_error_is_cut(self):
