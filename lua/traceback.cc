@@ -13,7 +13,7 @@ std::string function_text(const lua_Debug& frame) {
   if (frame.name != nullptr && frame.name[0] != '\0')
     return fmt::format("in function `{}`", frame.name);
   if (std::string_view(frame.what) == "main") return "at the top of the file";
-  return fmt::format("in the function of line {}", frame.linedefined);
+  return fmt::format("in function <{}:{}>", frame.short_src, frame.linedefined);
 }
 
 // The deepest level that is there, found by halving: lua_getstack takes time in proportion to it.

@@ -34,10 +34,9 @@ std::optional<AttemptOrder> Driver::make_order(const core::AttemptId& id) {
   order.timeout_ms = def.timeout_ms;
   order.grace_ms = run_meta->grace_ms;
   order.stage_copy = def.stage_copy;
-  if (def.kind == TaskKind::shell) {
+  if (def.kind == TaskKind::shell)
     order.shell = std::shared_ptr<const ShellSpec>(run.plan, &def.shell);
-    order.place = def.file + ":" + std::to_string(def.line);
-  }
+  if (!def.file.empty()) order.place = def.file + ":" + std::to_string(def.line);
   order.service = def.service;
   order.named_args = run.node(unit.node).named_args;
   order.environment = run_meta->environment;

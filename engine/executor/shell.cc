@@ -382,22 +382,84 @@ Result<Child> start_command(Attempt& attempt, const SlotFile& slot, const ShellS
   return spawn(what, slot, failed_errno);
 }
 
+/// Whether a `|` outside quotes joins two commands.
+bool has_pipe(std::string_view command) {
+  char quote = 0;
+  for (size_t i = 0; i < command.size(); i++) {
+    char c = command[i], next = i + 1 < command.size() ? command[i + 1] : '\0';
+    if (c == '\\' && quote != '\'') {
+      i++;
+    } else if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+    } else if (c == '|' && next == '|') {
+      i++;
+    } else if (c == '|' && (i == 0 || command[i - 1] != '>')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The program that a shell did not find, by its own words, or "".
+std::string missing_program(std::string_view evidence) {
+  for (std::string_view words : {": command not found", ": not found"}) {
+    size_t end = evidence.rfind(words);
+    if (end == evidence.npos) continue;
+    std::string_view line = evidence.substr(0, end);
+    size_t begin = line.find_last_of(" \n");
+    return std::string(line.substr(begin == line.npos ? 0 : begin + 1));
+  }
+  return "";
+}
+
+/// What an exit code means, and what to do; "" where nothing is known of it.
+std::string meaning_of(int code, const ShellSpec& spec, const std::string& command,
+                       const std::string& evidence) {
+  constexpr int kNotFound = 127, kNotExecutable = 126, kBySignal = 128;
+  if (code == kNotFound) {
+    std::string program = missing_program(evidence);
+    if (program.empty()) return ": a program was not found (code 127)";
+    return fmt::format(
+        ": `{}` is not on the PATH of the machine that ran it: install it there, or add its folder "
+        "to PATH with the option `env`",
+        program);
+  }
+  if (code == kNotExecutable && evidence.find("Argument list too long") != evidence.npos)
+    return ": the arguments of a program are too long for the system: pass the names in a file, or "
+           "through xargs";
+  if (code == kNotExecutable) return ": a program could not be executed (code 126)";
+  bool has_pipefail =
+      std::find(spec.shell.begin(), spec.shell.end(), "pipefail") != spec.shell.end();
+  if (!has_pipefail || !has_pipe(command)) return "";
+  std::string text = ", that of the last part of a pipe that failed (`pipefail`)";
+  if (code == kBySignal + SIGPIPE)
+    text += ": the part after it ended before it had read everything, as `head` does";
+  if (code == 1 && command.find("grep") != std::string::npos)
+    text += "; `grep` ends with 1 where no line matches";
+  return text;
+}
+
 /// Why the command's end is no success, or nothing. `again` says where and what it was.
-std::optional<core::Failure> failure_of(const Attempt& attempt, int status,
-                                        const std::string& again) {
+std::optional<core::Failure> failure_of(const Attempt& attempt, const ShellSpec& spec,
+                                        const std::string& command, int status,
+                                        const std::string& again, const std::string& evidence) {
   core::Failure failure;
-  const std::string& task = attempt.start().task();
+  const wire::Start& start = attempt.start();
   if (WIFSIGNALED(status)) {
     failure.cause = core::Cause::signal;
     failure.code = WTERMSIG(status);
-    failure.message = fmt::format("`{}` was killed by signal {} ({}){}", task, failure.code,
-                                  ::strsignal(failure.code), again);
+    failure.message = fmt::format("{}: `{}` was killed by signal {} ({}){}", start.shell().place(),
+                                  start.task(), failure.code, ::strsignal(failure.code), again);
     return failure;
   }
   if (WEXITSTATUS(status) == 0) return std::nullopt;
   failure.cause = core::Cause::exit_code;
   failure.code = WEXITSTATUS(status);
-  failure.message = fmt::format("`{}` ended with exit code {}{}", task, failure.code, again);
+  failure.message =
+      fmt::format("{}: `{}` ended with exit code {}{}{}", start.shell().place(), start.task(),
+                  failure.code, meaning_of(failure.code, spec, command, evidence), again);
   return failure;
 }
 
@@ -565,7 +627,7 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   // What a program leaves when it is told to end is no result, whatever it says.
   if (session.terminated() || end.was_stopped) return attempt.stopped(evidence);
   if (!end.left.empty()) attempt.warn("the command left " + text_of(end.left, command->linger_ms));
-  auto failure = failure_of(attempt, end.status, again);
+  auto failure = failure_of(attempt, command->spec, command->text, end.status, again, evidence);
   if (!failure) failure = unfinished_write(attempt, end.left, command->linger_ms, again);
   if (failure) {
     if (gang != nullptr) gang->fail(failure->message);

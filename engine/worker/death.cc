@@ -10,12 +10,21 @@
 
 namespace flow {
 
+namespace {
+
+/// "p.lua:3: ", where the task is defined.
+std::string place_of(const AttemptOrder& order) {
+  return order.place.empty() ? "" : order.place + ": ";
+}
+
+}  // namespace
+
 core::Failure timeout_failure(const Running& running, const std::string& evidence) {
   core::Failure failure;
   failure.cause = core::Cause::timeout;
   failure.message = fmt::format(
-      "`{}` ran longer than its timeout of {} and {} {}; `timeout` gives it more time",
-      running.order.task, format_duration(running.order.timeout_ms),
+      "{}`{}` ran longer than its timeout of {} and {} {}; `timeout` gives it more time",
+      place_of(running.order), running.order.task, format_duration(running.order.timeout_ms),
       running.has_late_result ? "what it returned is refused: it ended after" : "was ended after",
       format_duration(running.ended_us / 1000));
   failure.message += running.where;
@@ -29,24 +38,24 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
   int64_t limit = running.order.resources.memory_bytes;
   core::Failure failure;
   failure.cause = core::Cause::out_of_memory;
+  failure.message = place_of(running.order);
   if (limit <= 0) {
-    failure.message = fmt::format(
+    failure.message += fmt::format(
         "`{}` was ended by the kernel: no memory was left on this machine or in its container; "
         "`memory` keeps tasks that need much from running together",
         running.order.task);
   } else if (running.is_memory_kernels) {
-    failure.message = fmt::format(
+    failure.message += fmt::format(
         "`{}` was ended: it needed more memory than its limit of {}; `memory` gives it more",
         running.order.task, bytes(limit));
   } else {
-    failure.message =
+    failure.message +=
         fmt::format("`{}` was ended: it used {} of memory, its limit is {}; `memory` gives it more",
                     running.order.task, bytes(running.memory_peak), bytes(limit));
   }
   failure.message += running.where;
-  failure.evidence =
-      fmt::format("limit {}, peak {}, process group {}\n{}", limit, running.memory_peak,
-                  running.program > 0 ? running.program : slot.process.pid, evidence);
+  failure.evidence = fmt::format(
+      "process group {}\n{}", running.program > 0 ? running.program : slot.process.pid, evidence);
   return failure;
 }
 
@@ -54,8 +63,8 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
 core::Failure gpu_failure(const Slot& slot, const Running& front, const std::string& evidence) {
   core::Failure failure;
   failure.cause = core::Cause::gpu_fault;
-  failure.message =
-      fmt::format("a GPU of `{}` failed ({})", front.order.task, fmt::join(slot.gpus, ", "));
+  failure.message = fmt::format("{}a GPU of `{}` failed ({})", place_of(front.order),
+                                front.order.task, fmt::join(slot.gpus, ", "));
   if (!front.errors_tail.empty()) failure.message += ": " + front.errors_tail.back();
   failure.evidence = evidence;
   return failure;
@@ -77,20 +86,22 @@ core::Failure death_of(const Slot& slot, const Running& front, int wait_status) 
   const std::string& task = front.order.task;
   if (slot.broken) {
     failure.cause = core::Cause::internal;
-    failure.message = fmt::format(
-        "the process of `{}` was ended: what it sent to its worker was no message", task);
+    failure.message =
+        fmt::format("{}the process of `{}` was ended: what it sent to its worker was no message",
+                    place_of(front.order), task);
   } else if (WIFSIGNALED(wait_status)) {
     failure.cause = core::Cause::signal;
     failure.code = WTERMSIG(wait_status);
-    failure.message = fmt::format("the process of `{}` was killed by signal {} ({})", task,
-                                  failure.code, ::strsignal(failure.code));
+    failure.message =
+        fmt::format("{}the process of `{}` was killed by signal {} ({})", place_of(front.order),
+                    task, failure.code, ::strsignal(failure.code));
   } else if (WEXITSTATUS(wait_status) == kFailedGpuExit && !slot.gpus.empty()) {
     failure = gpu_failure(slot, front, tail);
   } else {
     failure.cause = core::Cause::exit_code;
     failure.code = WEXITSTATUS(wait_status);
-    failure.message =
-        fmt::format("the process of `{}` ended with exit code {}", task, failure.code);
+    failure.message = fmt::format("{}the process of `{}` ended with exit code {}",
+                                  place_of(front.order), task, failure.code);
   }
   failure.message += front.where;
   return failure;

@@ -79,8 +79,8 @@ void fill_start(const AttemptOrder& order, const std::string& scratch, wire::Sta
       shell.add_output_patterns(pattern);
     }
     shell.set_stage_copy(order.stage_copy);
-    shell.set_place(order.place);
   }
+  if (!order.place.empty()) start.mutable_shell()->set_place(order.place);
   if (order.kind != TaskKind::shell && order.stage_copy)
     start.mutable_shell()->set_stage_copy(true);
   start.set_port(order.service.port);

@@ -61,7 +61,7 @@ TEST_CASE("an error names file and line and has the script's frames") {
   auto outcome = script.run(host);
   CHECK(outcome.kind == Kind::failed);
   CHECK(outcome.message == "p.lua:2: bad");
-  CHECK(outcome.traceback == "p.lua:2: in function `inner`\np.lua:3: in the function of line 1");
+  CHECK(outcome.traceback == "p.lua:2: in function `inner`\np.lua:3: in function <p.lua:1>");
   CHECK(outcome.bad_result == false);
 }
 

@@ -158,6 +158,20 @@ class Commands(Place):
 
     # ---- why it failed
 
+    def test_failures_say_where_and_what_to_do(self):
+        self.shell("echo text | no-such-program --version | cat")
+        self.assertIn("p.lua:2: `t` ended with exit code 127: `no-such-program` is not on the PATH", self.error())
+        self.shell("echo text | grep zzz | cat")
+        self.assertIn("exit code 1, that of the last part of a pipe that failed (`pipefail`); `grep` ends with 1",
+                      self.error())
+        self.shell("echo 'a | b' || exit 3; exit 4")
+        self.assertIn("p.lua:2: `t` ended with exit code 4\n", self.error())
+        self.shell("kill -9 $$")
+        self.assertIn("p.lua:2: `t` was killed by signal 9", self.error())
+        self.script('local t = flow.task("t", { timeout = "300ms" }, function() while true do end end)', "return t()")
+        done = self.exits(1, self.flow("run", "p.lua", "--grace", "0s"))
+        self.assertIn("p.lua:2: `t` ran longer than its timeout of 300ms", done.out + done.err)
+
     def test_a_long_error_is_cut(self):
         self.script('local t = flow.task("t", function() error(("x"):rep(10000000)) end)', "return t()")
         done = self.exits(1, self.flow("run", "p.lua"))
