@@ -1,14 +1,21 @@
 // Copying out by name. What is in a value is data: no name in it leads out of the folder.
 #include "engine/driver/copy_out.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
 
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
+#include "engine/base/ids.hpp"
 #include "engine/driver/throwing.hpp"
 
 namespace flow {
@@ -16,6 +23,97 @@ namespace flow {
 namespace fs = std::filesystem;
 
 namespace {
+
+/// A file being written in the folder of `path`, which it replaces whole when it is kept. Its own
+/// name is random and short: a name derived from that of `path` could be another result's, or
+/// longer than the system allows. Its mode is 0666 or 0777 less the umask. It is not synced: the
+/// state still has what is copied.
+class NewFile {
+ public:
+  NewFile(const fs::path& path, bool executable)
+      : path_(path), temporary_(path.parent_path() / (".flow-" + random_name())) {
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                         executable ? 0777 : 0666);
+    if (descriptor_ < 0) fail("create");
+  }
+  ~NewFile() {
+    if (descriptor_ < 0) return;
+    ::close(descriptor_);
+    ::unlink(temporary_.c_str());
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(std::string_view bytes) {
+    if (!write_all(descriptor_, bytes)) fail("write");
+  }
+  void keep() {
+    if (::close(std::exchange(descriptor_, -1)) != 0) fail("write");
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("write");
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) {
+    int code = errno;
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+    ::unlink(temporary_.c_str());
+    throw Failed(environment_error(
+        fmt::format("cannot {} `{}`: {}", what, path_.string(), std::strerror(code))));
+  }
+
+  fs::path path_, temporary_;
+  int descriptor_;
+};
+
+/// Copies all of `source` and returns the digest of what was copied.
+Digest copy_bytes(const std::string& source, NewFile& target) {
+  constexpr size_t kChunk = 1 << 20;
+  auto failed = [&](int code) {
+    return Failed(
+        environment_error(fmt::format("cannot read `{}`: {}", source, std::strerror(code))));
+  };
+  int from = ::open(source.c_str(), O_RDONLY | O_CLOEXEC);
+  if (from < 0) throw failed(errno);
+  Sha256 hash;
+  std::string chunk(kChunk, '\0');
+  ssize_t got = 0;
+  try {
+    while ((got = ::read(from, chunk.data(), chunk.size())) != 0) {
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw failed(errno);
+      std::string_view bytes(chunk.data(), static_cast<size_t>(got));
+      hash.update(bytes);
+      target.write(bytes);
+    }
+  } catch (...) {
+    ::close(from);
+    throw;
+  }
+  ::close(from);
+  return hash.finish();
+}
+
+/// `stem` and `end` as one name that the system allows, cut at a character where it is too long.
+std::string fitting_name(std::string stem, const std::string& end) {
+  size_t room = NAME_MAX - std::min<size_t>(end.size(), NAME_MAX);
+  if (stem.size() > room) {
+    while (room > 0 && (static_cast<unsigned char>(stem[room]) & 0xc0) == 0x80) room--;
+    stem.resize(room);
+  }
+  return stem + end;
+}
+
+/// The first two bytes of a float are the bfloat16 of the same value.
+std::string widened_bf16(std::string_view bytes) {
+  static_assert(std::endian::native == std::endian::little);
+  std::string wide;
+  wide.reserve(2 * bytes.size());
+  for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    wide.append(2, '\0');
+    wide.append(bytes.substr(i, 2));
+  }
+  return wide;
+}
 
 class Copier {
  public:
@@ -35,11 +133,7 @@ class Copier {
     }
   }
 
-  void write_json(const Value& value) {
-    fs::path path = place("result.json");
-    ok_or_throw(write_file_atomic(path.string(), to_json(value, 2) + "\n"));
-    written.push_back(path.string());
-  }
+  void write_json(const Value& value) { write(place("result.json"), {to_json(value, 2), "\n"}); }
 
   std::vector<std::string> written;
 
@@ -50,12 +144,20 @@ class Copier {
       if (c == '/' || c == '\0') c = '_';
     }
     if (name.empty() || name == "." || name == "..") name = "unnamed";
-    fs::path path = directory_ / name;
-    for (int n = 2; !taken_.insert(path.string()).second; n++) {
-      path = directory_ / (fs::path(name).stem().string() + fmt::format("-{}", n) +
-                           fs::path(name).extension().string());
-    }
+    constexpr size_t kEndMax = 64;
+    std::string stem = fs::path(name).stem().string(), end = fs::path(name).extension().string();
+    if (end.size() > kEndMax) stem += std::exchange(end, "");
+    fs::path path = directory_ / fitting_name(stem, end);
+    for (int n = 2; !taken_.insert(path.string()).second; n++)
+      path = directory_ / fitting_name(stem, fmt::format("-{}{}", n, end));
     return path;
+  }
+
+  void write(const fs::path& path, const std::vector<std::string_view>& pieces) {
+    NewFile file(path, false);
+    for (std::string_view piece : pieces) file.write(piece);
+    file.keep();
+    written.push_back(path.string());
   }
 
   /// Makes `folder`, which lies in ours, and which no link may lead out of. Ours may be a link.
@@ -74,31 +176,21 @@ class Copier {
 
   void put(const Digest& digest, const std::string& origin, bool executable, const fs::path& path) {
     make_folder(path.parent_path());
-    std::error_code failed;
-    fs::path object = blobs_.path_of(digest);
-    fs::path temporary = path;
-    temporary += ".flow-part";
-    fs::remove(temporary, failed);  // it may be a link
-    if (fs::exists(object, failed)) {
-      fs::copy_file(object, temporary, fs::copy_options::overwrite_existing);
-      if (value_or_throw(sha256_file(temporary.string())).digest != digest) {
-        fs::remove(temporary, failed);
+    NewFile file(path, executable);
+    std::error_code ignored;
+    std::string object = blobs_.path_of(digest);
+    if (fs::exists(object, ignored)) {
+      if (copy_bytes(object, file) != digest)
         throw Failed(environment_error(fmt::format(
             "the content {} in the state is damaged: its bytes have another digest (`{}`)",
-            digest.hex(), object.string())));
-      }
+            digest.hex(), object)));
     } else if (!origin.empty()) {
-      fs::copy_file(origin, temporary, fs::copy_options::overwrite_existing);
-      Digest now = value_or_throw(sha256_file(temporary.string())).digest;
-      if (now != digest) {
-        fs::remove(temporary, failed);
+      if (copy_bytes(origin, file) != digest)
         throw Failed(environment_error(fmt::format("`{}` changed since the run read it", origin)));
-      }
     } else {
-      ok_or_throw(write_file_atomic(temporary.string(), value_or_throw(blobs_.get(digest))));
+      file.write(value_or_throw(blobs_.get(digest)));
     }
-    fs::permissions(temporary, executable ? fs::perms(0755) : fs::perms(0644));
-    fs::rename(temporary, path);
+    file.keep();
     written.push_back(path.string());
   }
 
@@ -123,7 +215,9 @@ class Copier {
     std::string bytes = value_or_throw(blobs_.get(tensor.digest));
     static const std::map<DType, const char*> codes = {
         {DType::f32, "<f4"}, {DType::f16, "<f2"}, {DType::f64, "<f8"},     {DType::i64, "<i8"},
-        {DType::i32, "<i4"}, {DType::u8, "|u1"},  {DType::boolean, "|b1"}, {DType::bf16, "<u2"}};
+        {DType::i32, "<i4"}, {DType::u8, "|u1"},  {DType::boolean, "|b1"}, {DType::bf16, "<f4"}};
+    // NumPy has no bfloat16: as float32 the numbers are the same.
+    if (tensor.dtype == DType::bf16) bytes = widened_bf16(bytes);
     std::string shape;
     for (int64_t extent : tensor.shape) shape += fmt::format("{},", extent);
     std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
@@ -133,9 +227,7 @@ class Copier {
     std::string out("\x93NUMPY\x01\x00", 8);
     out += static_cast<char>(header.size() & 0xff);
     out += static_cast<char>(header.size() >> 8);
-    fs::path path = place((name.empty() ? std::string("tensor") : name) + ".npy");
-    ok_or_throw(write_file_atomic(path.string(), out + header + bytes));
-    written.push_back(path.string());
+    write(place((name.empty() ? std::string("tensor") : name) + ".npy"), {out, header, bytes});
   }
 
   const Blobs& blobs_;

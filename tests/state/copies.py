@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Results copied out by `flow get -o` and `flow run --out`: names, modes, and what is already there.
+
+usage: copies.py --flow BIN [TEST...]
+"""
+import json
+import os
+import stat
+import struct
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from place import OPTIONS, Place, main  # noqa: E402, F401
+
+HEAD = 'local flow = require "flow"\n'
+
+
+class Copies(Place):
+    def run_out(self, tasks, body, *words, umask=None):
+        self.write("p.lua", HEAD + tasks + '\nreturn flow.pipeline("p", {}, function()\n' + body + "\nend)\n")
+        before = os.umask(umask) if umask is not None else None
+        try:
+            return self.good("run", "p.lua", "--out", "out", *words)
+        finally:
+            if before is not None:
+                os.umask(before)
+
+    def names(self):
+        return sorted(os.listdir(self.path("out")))
+
+    def out(self, name):
+        with open(self.path("out", name), "rb") as file:
+            return file.read()
+
+    def mode(self, name):
+        return stat.S_IMODE(os.stat(self.path("out", name)).st_mode)
+
+    def test_names_that_look_like_a_temporary_one_are_kept(self):
+        os.mkdir(self.path("out"))
+        for name in ("b.flow-part", "a.tmp"):
+            self.write(os.path.join("out", name), "the user's own")
+        self.run_out('local t = flow.shell("t", { outputs = { a = "a.flow-part", b = "a", c = "b" },'
+                     " command = [[echo first > a.flow-part; echo second > a; echo third > b]] })",
+                     "local h = t() return { h.a, h.b, h.c }")
+        self.assertEqual(self.names(), ["a", "a.flow-part", "a.tmp", "b", "b.flow-part", "result.json"])
+        self.assertEqual([self.out("a.flow-part"), self.out("a"), self.out("b"), self.out("b.flow-part")],
+                         [b"first\n", b"second\n", b"third\n", b"the user's own"])
+
+    def test_names_may_be_as_long_as_the_system_allows(self):
+        long, many = "x" * 251 + ".txt", "\u00e9" * 127
+        self.run_out('local t = flow.shell("t", { args = { "a", "b" }, outputs = { a = "{a}", b = "{b}", d = "d" },'
+                     " command = [[echo 1 > {outputs.a}; seq 50000 > {outputs.b}; mkdir d; echo 2 > d/{b}]] })",
+                     'local h = t("%s", "%s") return { h, t("%s", "%s").a, [("k.y"):rep(200)] = n() }'
+                     % (long, many, long, "other"))
+        self.assertEqual(self.out(long), b"1\n")
+        self.assertEqual(len(self.out(many)), 288894)
+        self.assertEqual(os.listdir(self.path("out", "d")), [many])
+        second = "x" * 249 + "-2.txt"  # of an equal name, cut to what fits
+        self.assertEqual(self.out(second), b"1\n")
+        (tensor,) = [name for name in self.names() if name.endswith(".npy")]
+        self.assertEqual(len(tensor), 255)
+
+    def test_modes_follow_the_umask(self):
+        tasks = ('local t = flow.shell("t", { outputs = { o = "o", x = "x", big = "big" }, command = [[umask 077;'
+                 " echo 1 > o; echo 2 > x; chmod 700 x; seq 50000 > big]] })\n"
+                 'local n = flow.task("n", function() return flow.tensor { 1.5 } end)')
+        for umask in (0o077, 0o002, 0o022):
+            with self.subTest(oct(umask)):
+                self.run_out(tasks, "local h = t() return { h.o, h.x, h.big, tensor = n() }", umask=umask)
+                modes = {name: self.mode(name) for name in self.names()}
+                plain = 0o666 & ~umask
+                self.assertEqual(modes, {"o": plain, "x": 0o777 & ~umask, "big": plain, "tensor.npy": plain,
+                                         "result.json": plain})
+
+    def test_bfloat16_is_written_as_the_float32_of_the_same_value(self):
+        self.run_out('local n = flow.task("n", function() return flow.tensor({ 1.5, -2, 3 }):to("bf16") end)',
+                     "return { w = n() }")
+        data = self.out("w.npy")
+        size = struct.unpack("<H", data[8:10])[0]
+        self.assertIn(b"'descr': '<f4'", data[10:10 + size])
+        self.assertIn(b"(3,)", data[10:10 + size])
+        self.assertEqual(struct.unpack("<3f", data[10 + size:]), (1.5, -2.0, 3.0))
+
+    def test_a_failed_copy_leaves_nothing_half_written(self):
+        self.run_out('local t = flow.shell("t", { outputs = { o = "o" }, command = [[seq 50000 > o]] })',
+                     "return { t().o }")
+        digest = json.loads(self.out("result.json"))[0]["$file"]["digest"]
+        path = os.path.join(self.state, "objects", digest[:2], digest[2:])
+        os.chmod(path, 0o600)
+        with open(path, "r+b") as file:
+            file.write(b"other")
+        self.exits(4, self.flow("get", "last", "-o", "again"), "damaged")
+        self.assertEqual(os.listdir(self.path("again")), [])
+
+
+if __name__ == "__main__":
+    main()
