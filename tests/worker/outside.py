@@ -166,6 +166,8 @@ return flow.pipeline("outside", {}, function() return t {}.o end)
         os.remove(self.path("disk", digest[:2]))
         self.good("run", ".")
         self.assertEqual(content_of(self.path("disk", digest[:2], digest[2:])), digest)
+        self.good("gc", "--keep", "0")
+        self.assertEqual(os.listdir(self.path("disk", digest[:2])), [])
 
     def test_copying_out_does_not_leave_the_target(self):
         body = 'local t = flow.shell("t", { outputs = { d = "d" }, command = [[mkdir -p d/e; echo 1 > d/e/f]] })\nreturn PIPELINE return t {} end)\n'
