@@ -223,6 +223,19 @@ void copy_out(Engine& engine, const Session& session, const std::string& run,
 
 }  // namespace
 
+namespace {
+
+constexpr auto kMadeWithin = std::chrono::seconds(10);
+
+[[noreturn]] void leave_unmade() {
+  std::fputs(
+      "error: stopped while the run was made. If `flow ls` shows it, `flow resume` takes it up.\n",
+      stderr);
+  _exit(kTaskFailed);
+}
+
+}  // namespace
+
 Interrupts::Interrupts() : signals_([this](int count) { on_signal(count); }) {}
 
 void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note) {
@@ -230,6 +243,7 @@ void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std:
   run_ = std::move(run);
   grace_ms_ = grace_ms;
   note_ = std::move(note);
+  *is_attached_ = true;
   if (early_ > 0) stop();
 }
 
@@ -244,17 +258,14 @@ void Interrupts::on_signal(int) {
   if (over_) _exit(*over_);
   if (!run_) {
     // Whether the run is committed yet is not known here. It stops when it is, and can be resumed.
-    if (++early_ == 1) {
-      std::fputs(
-          "stopping when the run is made, so that it can be resumed; once more to leave now\n",
-          stderr);
-      return;
-    }
-    std::fputs(
-        "error: stopped while the run was made. If `flow ls` shows it, `flow resume` takes it "
-        "up.\n",
-        stderr);
-    _exit(kTaskFailed);
+    if (++early_ > 1) leave_unmade();
+    std::fputs("stopping when the run is made, so that it can be resumed; once more to leave now\n",
+               stderr);
+    begin_thread([is_attached = is_attached_] {
+      std::this_thread::sleep_for(kMadeWithin);
+      if (!*is_attached) leave_unmade();
+    }).detach();
+    return;
   }
   stop();
 }

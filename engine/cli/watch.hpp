@@ -30,6 +30,7 @@ class Interrupts {
   std::function<void(const std::string&)> note_;
   int asked_ = 0;  // signals that stopped the attached run
   int early_ = 0;  // signals before it was there
+  std::shared_ptr<std::atomic<bool>> is_attached_ = std::make_shared<std::atomic<bool>>(false);
   std::optional<int> over_;
   std::atomic<bool> serving_{false};
   Signals signals_;  // last: its thread uses the rest
