@@ -109,6 +109,16 @@ class Limits(place.Place):
                 self.each_verb(preexec=limits(resource.RLIMIT_NOFILE, count))
                 self.whole()
 
+    def test_tasks_get_the_limit_on_files_that_flow_was_started_with(self):
+        self.write("files.lua", """
+local flow = require "flow"
+local files = flow.shell("files", { command = [[ulimit -Sn; ulimit -Hn]] })
+return flow.pipeline("files", {}, function() return files().stdout end)
+""")
+        soft, hard = 250, min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 4000)
+        self.ends(["run", "files.lua"], preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+        self.assertEqual(self.show()["result"], "%d\n%d\n" % (soft, hard))
+
     def test_with_little_memory(self):
         for megabytes in (150, 250):
             with self.subTest(megabytes):
