@@ -1,6 +1,7 @@
 // flow.json, and files of one JSON value a line.
 #include <fmt/format.h>
 
+#include "engine/base/json.hpp"
 #include "lua/lib.hpp"
 #include "lua/tensor.hpp"
 
@@ -17,7 +18,7 @@ int encode(lua_State* L) {
           fmt::format("flow.json.encode indents by 0..{} spaces, not by {}", kIndentMax, indent));
   auto value = read_value(L, 1, "value", false);
   if (!value.ok()) raise(L, "flow.json.encode: " + value.error().message);
-  push_text_value(L, to_json(*value, static_cast<int>(indent)));
+  push_text_value(L, to_plain_json(*value, static_cast<int>(indent)));
   return 1;
 }
 
@@ -67,7 +68,7 @@ int write_json_lines(lua_State* L) {
     lua_rawgeti(L, 2, i);
     auto value = read_value(L, -1, fmt::format("item {}", i), false);
     if (!value.ok()) raise(L, "flow.data.write_jsonl: " + value.error().message);
-    text += to_json(*value) + "\n";
+    text += to_plain_json(*value) + "\n";
     lua_pop(L, 1);
   }
   write_output(L, path, "flow.data.write_jsonl", "wb", path.ends_with(".gz") ? gzip(text) : text);

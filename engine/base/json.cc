@@ -1,5 +1,7 @@
 // Values as JSON and back, as docs/reference-cli.md gives them. The only file that sees
 // nlohmann::json, of which it takes the parser.
+#include "engine/base/json.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +17,22 @@
 namespace flow {
 namespace {
 
+constexpr const char *kMap = "$map", *kBytes = "$bytes";
+
+// Whether a table is an object of JSON: all its keys are text. One key with a `$` would read as one
+// of our own objects.
+bool is_object(const Value::Table& table) {
+  if (!table.list.empty()) return false;
+  for (const auto& [key, value] : table.fields)
+    if (key.kind() != Value::Kind::string || !is_utf8(key.as_string())) return false;
+  return table.fields.size() != 1 || !table.fields[0].first.as_string().starts_with('$');
+}
+
 // ---- writing
 
 class Writer {
  public:
-  explicit Writer(int indent) : indent_(indent) {}
+  Writer(int indent, bool is_plain) : indent_(indent), is_plain_(is_plain) {}
   std::string take() { return std::move(out_); }
 
   void value(const Value& value) {
@@ -102,7 +115,7 @@ class Writer {
     if (is_utf8(text)) return quoted(text);
     open('{');
     item();
-    name("$bytes");
+    name(kBytes);
     quoted(base64_encode(text));
     close('}');
   }
@@ -137,12 +150,12 @@ class Writer {
 
   // ---- tables
 
-  static bool is_object(const Value::Table& table) {
-    if (!table.list.empty()) return false;
-    for (const auto& [key, value] : table.fields)
-      if (key.kind() != Value::Kind::string || !is_utf8(key.as_string())) return false;
-    // One key with a `$` would read as one of our own objects.
-    return table.fields.size() != 1 || !table.fields[0].first.as_string().starts_with('$');
+  // `{"$ref":…}` of another program, where only our own two forms would be taken for such.
+  bool is_plain_object(const Value::Table& table) const {
+    if (!is_plain_ || !table.list.empty() || table.fields.size() != 1) return false;
+    const Value& key = table.fields[0].first;
+    return key.kind() == Value::Kind::string && is_utf8(key.as_string()) &&
+           key.as_string() != kMap && key.as_string() != kBytes;
   }
 
   void table(const Value::Table& table) {
@@ -155,7 +168,7 @@ class Writer {
       return close(']');
     }
     open('{');
-    if (is_object(table)) {
+    if (is_object(table) || is_plain_object(table)) {
       for (const auto& [key, entry] : table.fields) {
         item();
         name(key.as_string());
@@ -163,7 +176,7 @@ class Writer {
       }
     } else {
       item();
-      name("$map");
+      name(kMap);
       open('[');
       for (size_t i = 0; i < table.list.size(); i++)
         pair(Value(static_cast<int64_t>(i) + 1), table.list[i]);
@@ -252,6 +265,7 @@ class Writer {
 
   std::string out_;
   int indent_;
+  bool is_plain_;
   size_t depth_ = 0;
   bool first_ = true;
 };
@@ -259,6 +273,19 @@ class Writer {
 // ---- reading
 
 using Json = nlohmann::json;
+
+// What an integer beyond 64 bits is: a number where a double says as much, either exactly or in the
+// shortest digits that give it (as JavaScript writes doubles), else the string of its digits.
+Value long_integer(const std::string& digits, double number) {
+  if (fmt::format("{:.0f}", number) == digits) return Value(number);
+  char buffer[40];
+  auto end = std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::scientific);
+  std::string shortest(buffer, end.ptr);
+  shortest.resize(shortest.find('e'));
+  std::erase(shortest, '.');
+  if (shortest.size() < digits.size()) shortest.resize(digits.size(), '0');
+  return shortest == digits ? Value(number) : Value(digits);
+}
 
 // Builds values as the parser names what it reads; the parser itself does not recurse.
 class Builder : public nlohmann::json_sax<Json> {
@@ -273,9 +300,12 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_integer(int64_t n) override { return add(Value(n)); }
   bool number_unsigned(uint64_t n) override {
     if (n <= INT64_MAX) return add(Value(static_cast<int64_t>(n)));
-    return add(Value(static_cast<double>(n)));
+    return add(long_integer(std::to_string(n), static_cast<double>(n)));
   }
-  bool number_float(double n, const std::string&) override { return add(Value(n)); }
+  bool number_float(double n, const std::string& text) override {
+    bool is_integer = text.find_first_not_of("-0123456789") == std::string::npos;
+    return add(is_integer && text != "-0" ? long_integer(text, n) : Value(n));
+  }
   bool string(std::string& text) override { return add(Value(std::move(text))); }
   bool binary(Json::binary_t&) override { return false; }
 
@@ -293,10 +323,15 @@ class Builder : public nlohmann::json_sax<Json> {
   bool end_object() override {
     Open object = std::move(open_.back());
     open_.pop_back();
-    if (object.keys.size() == 1 && object.keys[0].as_string() == "$map")
-      return end_map(object.values[0]);
-    if (object.keys.size() == 1 && object.keys[0].as_string() == "$bytes")
-      return end_bytes(object.values[0]);
+    // An object of one of our forms that we would not have written is another program's: it is what
+    // it says.
+    if (object.keys.size() == 1) {
+      Value own;
+      if (object.keys[0].as_string() == kMap && read_map(object.values[0], own))
+        return add(std::move(own));
+      if (object.keys[0].as_string() == kBytes && read_bytes(object.values[0], own))
+        return add(std::move(own));
+    }
     std::vector<std::pair<Value, Value>> fields;
     fields.reserve(object.keys.size());
     for (size_t i = 0; i < object.keys.size(); i++)
@@ -341,25 +376,28 @@ class Builder : public nlohmann::json_sax<Json> {
            value.kind() == Value::Kind::boolean;
   }
 
-  bool end_map(const Value& pairs) {
-    static const char kForm[] =
-        "`$map` is a list of [key, value]; a key is a string, an integer or a boolean";
-    if (pairs.kind() != Value::Kind::table || !pairs.as_table().fields.empty()) return stop(kForm);
+  // `$map`: a list of [key, value] of a table that is neither a list nor an object.
+  static bool read_map(const Value& pairs, Value& out) {
+    if (pairs.kind() != Value::Kind::table || !pairs.as_table().fields.empty()) return false;
     std::vector<std::pair<Value, Value>> fields;
     for (const Value& pair : pairs.as_table().list) {
       bool is_pair = pair.kind() == Value::Kind::table && pair.as_table().fields.empty() &&
                      pair.as_table().list.size() == 2;
-      if (!is_pair || !is_key(pair.as_table().list[0])) return stop(kForm);
+      if (!is_pair || !is_key(pair.as_table().list[0])) return false;
       fields.emplace_back(pair.as_table().list[0], pair.as_table().list[1]);
     }
-    return add(Value::map(std::move(fields)));
+    out = Value::map(std::move(fields));
+    const Value::Table& table = out.as_table();
+    return !table.fields.empty() && !is_object(table);
   }
 
-  bool end_bytes(const Value& text) {
+  // `$bytes`: base64 of what is no text.
+  static bool read_bytes(const Value& text, Value& out) {
     std::string bytes;
-    if (text.kind() != Value::Kind::string || !base64_decode(text.as_string(), bytes))
-      return stop("`$bytes` is a base64 string");
-    return add(Value(std::move(bytes)));
+    if (text.kind() != Value::Kind::string || !base64_decode(text.as_string(), bytes)) return false;
+    if (is_utf8(bytes)) return false;
+    out = Value(std::move(bytes));
+    return true;
   }
 
   std::vector<Open> open_;
@@ -389,12 +427,26 @@ Error parse_failure(std::string_view text, const Builder& builder) {
 }  // namespace
 
 std::string to_json(const Value& value, int indent) {
-  Writer writer(indent);
+  Writer writer(indent, false);
+  writer.value(value);
+  return writer.take();
+}
+
+std::string to_plain_json(const Value& value, int indent) {
+  Writer writer(indent, true);
   writer.value(value);
   return writer.take();
 }
 
 Result<Value> from_json(std::string_view text) {
+  // The parser takes a NUL for the end of the text.
+  if (size_t zero = text.find('\0'); zero != text.npos) {
+    auto line =
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(zero), '\n') + 1;
+    size_t start = text.substr(0, zero).rfind('\n');
+    return user_error(fmt::format("this is no JSON: line {}, column {}: a NUL byte", line,
+                                  start == text.npos ? zero + 1 : zero - start));
+  }
   Builder builder;
   if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.result);
   if (!builder.fault.empty()) return user_error("this JSON can't be read: " + builder.fault);
