@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 
 #include "engine/base/files.hpp"
 #include "engine/base/mapped.hpp"
@@ -81,6 +83,41 @@ std::vector<const SafetensorsEntry*> chosen(lua_State* L, const SafetensorsHeade
   return found;
 }
 
+// Narrow integers, which the next wider type holds, as flow.data.npy has it.
+template <typename From, typename To>
+std::string widened(std::string_view from) {
+  std::string out(from.size() / sizeof(From) * sizeof(To), '\0');
+  for (size_t i = 0; i < from.size() / sizeof(From); i++) {
+    From narrow;
+    std::memcpy(&narrow, from.data() + i * sizeof narrow, sizeof narrow);
+    auto wide = static_cast<To>(narrow);
+    std::memcpy(out.data() + i * sizeof wide, &wide, sizeof wide);
+  }
+  return out;
+}
+
+void push_foreign(lua_State* L, const SafetensorsEntry& tensor, const kernels::Shape& shape,
+                  const Bytes& bytes) {
+  const std::string& type = tensor.foreign_type;
+  DType dtype = type == "U32" ? DType::i64 : DType::i32;
+  std::string content;
+  if (type == "I8") {
+    content = widened<int8_t, int32_t>(*bytes);
+  } else if (type == "I16") {
+    content = widened<int16_t, int32_t>(*bytes);
+  } else if (type == "U16") {
+    content = widened<uint16_t, int32_t>(*bytes);
+  } else if (type == "U32") {
+    content = widened<uint32_t, int64_t>(*bytes);
+  } else {
+    raise(L, fmt::format("flow.safetensors.load: `{}` has the type {}, which no tensor has: name "
+                         "the tensors to load, without it, or convert it where the file was "
+                         "written",
+                         to_utf8(tensor.name), to_utf8(type)));
+  }
+  push_bytes(L, dtype, shape, Bytes(std::make_shared<std::string>(std::move(content))));
+}
+
 // flow.safetensors.load(path [, names or prefix]) -> tensors by name, metadata
 int load(lua_State* L) {
   constexpr const char* kFunction = "flow.safetensors.load";
@@ -94,8 +131,12 @@ int load(lua_State* L) {
     kernels::Shape shape;
     for (int64_t size : tensor->shape) shape.push(size);
     push_text_value(L, tensor->name);
-    push_bytes(L, tensor->dtype, shape,
-               file.content.part(tensor->begin, tensor->end - tensor->begin));
+    Bytes bytes = file.content.part(tensor->begin, tensor->end - tensor->begin);
+    if (tensor->foreign_type.empty()) {
+      push_bytes(L, tensor->dtype, shape, bytes);
+    } else {
+      push_foreign(L, *tensor, shape, bytes);
+    }
     lua_rawset(L, -3);
   }
   push_metadata(L, file.header);
@@ -109,7 +150,11 @@ int read_header(lua_State* L) {
   for (const SafetensorsEntry& tensor : file.header.tensors) {
     push_text_value(L, tensor.name);
     lua_createtable(L, 0, 2);
-    lua_pushstring(L, dtype_name(tensor.dtype));
+    if (tensor.foreign_type.empty()) {
+      lua_pushstring(L, dtype_name(tensor.dtype));
+    } else {
+      push_text_value(L, tensor.foreign_type);
+    }
     lua_setfield(L, -2, "dtype");
     lua_createtable(L, static_cast<int>(tensor.shape.size()), 0);
     lua_Integer dim = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <unordered_set>
 
@@ -28,6 +29,14 @@ constexpr struct {
               {"BF16", DType::bf16},    {"I32", DType::i32}, {"F32", DType::f32},
               {"F64", DType::f64},      {"I64", DType::i64}};
 
+// The types of others whose elements are whole bytes.
+constexpr struct {
+  const char* name;
+  uint64_t bytes;
+} kForeignTypes[] = {{"I8", 1},        {"I16", 2},         {"U16", 2},         {"U32", 4},
+                     {"U64", 8},       {"F8_E4M3", 1},     {"F8_E5M2", 1},     {"F8_E8M0", 1},
+                     {"F8_E4M3FN", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}, {"C64", 8}};
+
 size_t rank_of(DType dtype) {
   size_t at = 0;
   while (kTypes[at].dtype != dtype) at++;
@@ -48,9 +57,25 @@ std::string shown(const std::string& name) {
   return "`" + to_utf8(name.substr(0, kNameShown)) + "…`";
 }
 
+// The bytes of an element; 0 of a type that is not known.
+uint64_t element_bytes(const SafetensorsEntry& entry) {
+  if (entry.foreign_type.empty()) return dtype_size(entry.dtype);
+  for (const auto& type : kForeignTypes)
+    if (entry.foreign_type == type.name) return type.bytes;
+  return 0;
+}
+
+const char* type_of(const SafetensorsEntry& entry) {
+  return entry.foreign_type.empty() ? dtype_name(entry.dtype) : entry.foreign_type.c_str();
+}
+
 // The bytes of a tensor; false where they are too many for any file.
 bool size_of(const SafetensorsEntry& entry, uint64_t& out) {
-  uint64_t count = dtype_size(entry.dtype);
+  uint64_t count = element_bytes(entry);
+  if (count == 0) {
+    out = entry.end - entry.begin;
+    return true;
+  }
   bool is_empty = false;
   for (int64_t size : entry.shape) {
     if (size < 0) return false;
@@ -65,8 +90,8 @@ bool size_of(const SafetensorsEntry& entry, uint64_t& out) {
 
 // ---- reading
 
-// The one JSON object that a header is: names to tensors, and a table of texts. No other value is
-// in it, so none is parsed, and nothing nests deeper than a list in a tensor.
+// The one JSON object that a header is: names to tensors, and a table of texts. Any other value is
+// a further field of a tensor, which is passed over without being parsed.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -78,7 +103,7 @@ class Reader {
     FLOW_TRY(fields([&](std::string name) -> Status {
       if (!names.insert(name).second)
         return wrong(fmt::format("the name {} is there twice", shown(name)));
-      if (name == kMetadata) return metadata(out);
+      if (name == kMetadata) return null() ? Status() : metadata(out);
       SafetensorsEntry entry;
       entry.name = std::move(name);
       FLOW_TRY(tensor(entry));
@@ -125,6 +150,40 @@ class Reader {
     return expect('}', "the last field");
   }
 
+  bool null() {
+    skip();
+    bool found = text_.substr(at_, 4) == "null";
+    if (found) at_ += 4;
+    return found;
+  }
+
+  // Goes past a value of any kind. What is open is counted, so that depth costs nothing.
+  Status pass_value() {
+    std::string open;  // the brackets that close what is open
+    do {
+      skip();
+      if (at_ >= text_.size()) return wrong("a value does not end");
+      char c = text_[at_];
+      if (c == '"') {
+        std::string unused;
+        FLOW_TRY(string(unused));
+      } else if (c == '{' || c == '[') {
+        open += c == '{' ? '}' : ']';
+        at_++;
+      } else if (!open.empty() && (c == open.back() || c == ',' || c == ':')) {
+        if (c == open.back()) open.pop_back();
+        at_++;
+      } else {
+        size_t first = at_;
+        while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
+                                      text_[at_] == '-' || text_[at_] == '+' || text_[at_] == '.'))
+          at_++;
+        if (at_ == first) return wrong("this is not JSON");
+      }
+    } while (!open.empty());
+    return {};
+  }
+
   Status metadata(SafetensorsHeader& out) {
     std::unordered_set<std::string> names;
     FLOW_TRY(fields([&](std::string name) -> Status {
@@ -149,9 +208,7 @@ class Reader {
                    : field == "shape"        ? &has_shape
                    : field == "data_offsets" ? &has_place
                                              : nullptr;
-      if (seen == nullptr)
-        return wrong(fmt::format("{} has the field {}; there are dtype, shape and data_offsets",
-                                 shown(entry.name), shown(field)));
+      if (seen == nullptr) return pass_value();
       if (*seen) return wrong(fmt::format("{} has `{}` twice", shown(entry.name), field));
       *seen = true;
       if (seen == &has_dtype) return dtype(entry);
@@ -177,11 +234,9 @@ class Reader {
   Status dtype(SafetensorsEntry& entry) {
     std::string name;
     FLOW_TRY(string(name));
-    if (dtype_of(name, entry.dtype)) return {};
-    return wrong(fmt::format(
-        "{} has the type {}, which no tensor has here: there are F64, F32, F16, BF16, I64, I32, U8 "
-        "and BOOL; convert it where the file was written",
-        shown(entry.name), shown(name)));
+    if (name.empty()) return wrong(fmt::format("{} has no type", shown(entry.name)));
+    if (!dtype_of(name, entry.dtype)) entry.foreign_type = std::move(name);
+    return {};
   }
 
   Status integers(std::vector<int64_t>& out, const std::string& of) {
@@ -310,8 +365,8 @@ Status check_places(SafetensorsHeader& header, uint64_t room) {
     uint64_t size = 0;
     if (!size_of(tensor, size) || tensor.end - tensor.begin != size)
       return user_error(fmt::format("{} has {} bytes, which {} of shape {} has not",
-                                    shown(tensor.name), tensor.end - tensor.begin,
-                                    dtype_name(tensor.dtype), shape_text(tensor.shape)));
+                                    shown(tensor.name), tensor.end - tensor.begin, type_of(tensor),
+                                    shape_text(tensor.shape)));
     at = tensor.end;
   }
   if (at > room)

@@ -65,7 +65,17 @@ load('{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', "12345")  -- expe
 load('{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', "1234")  -- expect: flow.safetensors.load: x.safetensors: `x` has 4 bytes, which f32 of shape [2] has not
 load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: the bytes of `x` begin at 1, and those before it end at 0: they leave a gap
 load('{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}', "123")  -- expect: flow.safetensors.load: x.safetensors: the bytes of `y` begin at 1, and those before it end at 2: they overlap
-load('{"x":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: `x` has the type `I16`, which no tensor has here: there are F64, F32, F16, BF16, I64, I32, U8 and BOOL; convert it where the file was written (byte 19 of the header)
+-- A type of others hides nothing else in the file; narrow integers are widened.
+do
+  local path = file('{"__metadata__":null,"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"q":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[4,6],"scale":{"by":[1,"x}"]}},"b":{"dtype":"I8","shape":[2],"data_offsets":[6,8]},"c":{"dtype":"U32","shape":[1],"data_offsets":[8,12]},"u":{"dtype":"F4","shape":[2],"data_offsets":[12,13]}}', string.pack("<fBBbbI4B", 1.5, 1, 2, -1, 127, 4294967295, 0x11))
+  local header, metadata = st.header(path)
+  print(header.a.dtype, header.q.dtype, flow.json.encode(header.q.shape), header.b.dtype, header.u.dtype, next(metadata))  -- expect: f32	F8_E4M3	[2]	I8	F4	nil
+  local some = st.load(path, { "a", "b", "c" })
+  print(shown(some.a), shown(some.b), shown(some.c))  -- expect: f32 [1] [1.5]	i32 [2] [-1,127]	i64 [1] [4294967295]
+  why(st.load, path)  -- expect: flow.safetensors.load: `q` has the type F8_E4M3, which no tensor has: name the tensors to load, without it, or convert it where the file was written
+end
+load('{"x":{"dtype":"I16","shape":[2],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: `x` has 2 bytes, which I16 of shape [2] has not
+load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":[}}', "1")  -- expect: flow.safetensors.load: x.safetensors: this is not JSON (byte 60 of the header)
 load('{"x":{"dtype":"U8","shape":[99999999999,99999999999,99999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: `x` has 0 bytes, which u8 of shape [99999999999, 99999999999, 99999999999] has not
 load('{"x":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a number of `x` is too large (byte 46 of the header)
 load('{"x":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a size or place of `x` is no whole number from 0 (byte 28 of the header)
