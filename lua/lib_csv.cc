@@ -38,11 +38,8 @@ class Splitter {
 
  private:
   bool is_blank_line() {
-    size_t end = at_;
-    if (text_[end] == '\r' && end + 1 < text_.size()) end++;
-    if (text_[end] != '\n') return false;
-    at_ = end + 1;
-    line_++;
+    if (text_[at_] != '\n' && text_[at_] != '\r') return false;
+    end_line();
     return true;
   }
 
@@ -74,8 +71,7 @@ class Splitter {
   bool at_end() const {  // of a field
     if (at_ >= text_.size()) return true;
     char c = text_[at_];
-    return c == delimiter_ || c == '\n' ||
-           (c == '\r' && (at_ + 1 >= text_.size() || text_[at_ + 1] == '\n'));
+    return c == delimiter_ || c == '\n' || c == '\r';
   }
 
   Status plain() {
@@ -93,7 +89,9 @@ class Splitter {
       if (at_ >= text_.size())
         return user_error(fmt::format(
             "line {}, column {}: the quote that opens here is never closed", opened, column + 1));
-      if (text_[at_] == '\n') line_++;
+      bool is_alone = at_ + 1 >= text_.size() || text_[at_ + 1] != '\n';
+      bool ends_line = text_[at_] == '\n' || (text_[at_] == '\r' && is_alone);
+      if (ends_line) line_++;
       if (text_[at_] == '"') {
         if (at_ + 1 >= text_.size() || text_[at_ + 1] != '"') break;
         doubled = true;
@@ -150,6 +148,12 @@ bool parse(std::string_view text, Number& out) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
+// Whether a double holds all digits of the integer.
+bool is_exact(int64_t integer) {
+  auto number = static_cast<double>(integer);
+  return number < 0x1p63 && static_cast<int64_t>(number) == integer;
+}
+
 bool is_long_integer(std::string_view text) {
   text = trim(text);
   if (text.starts_with('-')) text.remove_prefix(1);
@@ -171,9 +175,9 @@ class Typer {
   size_t rows() const { return fields_.lines.size() - first_row_; }
 
   // The narrowest type that all fields of the column have. Empty ones make integers numbers; an
-  // integer beyond 64 bits makes text, since a number would not hold its digits.
+  // integer whose digits a number would not hold makes text then, and one beyond 64 bits always.
   ColumnType find(size_t column) const {
-    bool integers = true, any = false;
+    bool integers = true, any = false, exact = true;
     for (size_t row = 0; row < rows(); row++) {
       std::string_view text = cell(row, column);
       if (text.empty()) {
@@ -183,11 +187,14 @@ class Typer {
       any = true;
       int64_t integer;
       double number;
-      if (integers && parse(text, integer)) continue;
+      if (parse(text, integer)) {
+        exact = exact && is_exact(integer);
+        continue;
+      }
       integers = false;
       if (!parse(text, number) || is_long_integer(text)) return ColumnType::text;
     }
-    if (!any) return ColumnType::text;
+    if (!any || (!integers && !exact)) return ColumnType::text;
     return integers ? ColumnType::integer : ColumnType::number;
   }
 

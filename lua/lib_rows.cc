@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "kernels/shared/types.hpp"
 #include "lua/lib.hpp"
 #include "lua/lib_csv.hpp"
 #include "lua/tensor.hpp"
@@ -69,6 +70,45 @@ void refuse_text(lua_State* L, const CsvColumn& column, const char* function) {
                     function, column.name, column.name));
 }
 
+// Refuses what a tensor of `dtype` would not hold. `is_asked`: the script names the type; then a
+// float may be rounded, as it asks for.
+void check_holds(lua_State* L, const CsvColumn& column, DType dtype, bool is_asked,
+                 const char* function) {
+  auto refuse = [&](size_t row, const std::string& value, const std::string& advice) {
+    raise(L, fmt::format("rows:{}: row {} of column `{}` {}, which {} does not hold: {}", function,
+                         row + 1, column.name, value, dtype_name(dtype), advice));
+  };
+  constexpr int64_t kFloatExact = int64_t{1} << 24;
+  bool is_float = kernels::is_float(dtype);
+  if (dtype == DType::boolean) return;
+  if (column.type == ColumnType::integer) {
+    for (size_t row = 0; row < column.integers.size(); row++) {
+      int64_t value = column.integers[row];
+      bool holds = dtype == DType::i32  ? value == static_cast<int32_t>(value)
+                   : dtype == DType::u8 ? value == static_cast<uint8_t>(value)
+                   : dtype == DType::f32 && !is_asked
+                       ? (value >= -kFloatExact && value <= kFloatExact) ||
+                             (static_cast<float>(value) < 0x1p63f &&
+                              static_cast<int64_t>(static_cast<float>(value)) == value)
+                       : true;
+      if (!holds)
+        refuse(row, fmt::format("is {}", value),
+               is_float ? "name the type, \"i64\", \"f64\" or \"f32\", which rounds it"
+                        : "take a wider type");
+    }
+    return;
+  }
+  if (is_float) return;
+  double low = dtype == DType::i64 ? -0x1p63 : dtype == DType::i32 ? -0x1p31 : 0;
+  double high = dtype == DType::i64 ? 0x1p63 : dtype == DType::i32 ? 0x1p31 : 256;
+  for (size_t row = 0; row < column.numbers.size(); row++) {
+    double value = column.numbers[row];
+    if (std::trunc(value) == value && value >= low && value < high) continue;
+    refuse(row, std::isnan(value) ? "is empty or NaN" : fmt::format("is {}", value),
+           "take it as \"f64\", and x:to(type) converts what is left");
+  }
+}
+
 // rows:tensor(), rows:tensor(a, b[, type]), rows:tensor({names…}[, type]): [rows, columns], f32.
 int rows_tensor(lua_State* L) {
   CsvTable& table = check_rows(L, "tensor");
@@ -91,10 +131,13 @@ int rows_tensor(lua_State* L) {
     for (size_t i = first; i <= last; i++) columns.push_back(i);
     type_at = 4;
   }
-  DType dtype = lua_isnoneornil(L, type_at) ? DType::f32 : check_dtype(L, type_at);
-  for (size_t column : columns)
+  bool is_asked = !lua_isnoneornil(L, type_at);
+  DType dtype = is_asked ? check_dtype(L, type_at) : DType::f32;
+  for (size_t column : columns) {
     if (table.columns[column].type == ColumnType::text)
       refuse_text(L, table.columns[column], "tensor");
+    check_holds(L, table.columns[column], dtype, is_asked, "tensor");
+  }
   kernels::View out = new_tensor(
       L, dtype,
       kernels::Shape{static_cast<int64_t>(table.rows), static_cast<int64_t>(columns.size())});
@@ -117,8 +160,9 @@ int rows_column(lua_State* L) {
     return 1;
   }
   kernels::View view = view_of(column);
-  copy_view(view,
-            new_tensor(L, lua_isnoneornil(L, 3) ? view.dtype : check_dtype(L, 3), view.shape));
+  DType dtype = lua_isnoneornil(L, 3) ? view.dtype : check_dtype(L, 3);
+  check_holds(L, column, dtype, true, "column");
+  copy_view(view, new_tensor(L, dtype, view.shape));
   return 1;
 }
 

@@ -33,6 +33,24 @@ print(#rows, rows.types[1], #rows:column("a"))  -- expect: 0	string	0
 rows = flow.data.csv(file("f.csv.gz", "\x1f\x8b\x08\0\0\0\0\0\x02\x03\x4b\xd4\x49\xe2\x32\xd4\x31\xe2\x02\0\x7b\x07\x97\x0a\x08\0\0\0"))
 print(#rows, rows[1].a, rows[1].b)  -- expect: 1	1	2
 
+-- Lines that end with CR alone, also within quotes; 64-bit numbers that a float would not hold stay text.
+rows = flow.data.csv(file("cr.csv", 'a,b\r1,"x\ry"\r\r3,z\r'))
+print(#rows, rows[1].a, (rows[1].b:gsub("\r", "|")), rows[2].b, table.concat(rows.types, " "))  -- expect: 2	1	x|y	z	i64 string
+rows = flow.data.csv(file("id.csv", "id,v\n1234567890123456789,1\n,2\n9007199254740993,3\n"))
+print(rows.types[1], rows[1].id, rows[3].id, rows[2].id == "")  -- expect: string	1234567890123456789	9007199254740993	true
+rows = flow.data.csv(file("id2.csv", "id\n9007199254740993\n1.5\n"))
+print(rows.types[1], flow.data.csv(file("id3.csv", "id\n9007199254740992\n\n1.5\n")).types[1])  -- expect: string	f64
+print(flow.data.csv(ctx.dir .. "/id2.csv", { columns = { id = "f64" } })[1].id)  -- expect: 9.007199254741e+15
+-- A type that does not hold a value is refused, unless it is a float that is asked for.
+rows = flow.data.csv(file("label.csv", "label,y\n1,300\n,2\n2.5,16777217\n"))
+why(rows.column, rows, "label", "i64")  -- expect: rows:column: row 2 of column `label` is empty or NaN, which i64 does not hold: take it as "f64", and x:to(type) converts what is left
+why(rows.column, rows, "y", "u8")  -- expect: rows:column: row 1 of column `y` is 300, which u8 does not hold: take a wider type
+why(rows.tensor, rows, 1, 2, "i64")  -- expect: rows:tensor: row 2 of column `label` is empty or NaN, which i64 does not hold: take it as "f64", and x:to(type) converts what is left
+why(rows.tensor, rows)  -- expect: rows:tensor: row 3 of column `y` is 16777217, which f32 does not hold: name the type, "i64", "f64" or "f32", which rounds it
+print(rows:tensor(2, 2, "f64")[3][1], rows:tensor(2, 2, "f32")[3][1], rows:tensor(2, 2, "i64")[3][1])  -- expect: 16777217.0	16777216.0	16777217
+rows = flow.data.csv(file("half.csv", "a\n1.5\n2\n"))
+why(rows.column, rows, 1, "i32")  -- expect: rows:column: row 1 of column `a` is 1.5, which i32 does not hold: take it as "f64", and x:to(type) converts what is left
+
 local csv = flow.data.csv
 why(csv, file("r.csv", "a,b\n1,2\n\n1,2,3\n"))  -- expect: flow.data.csv: r.csv: line 4 has 3 fields, the first row has 2
 why(csv, file("q.csv", 'a,b\n1,"2\n3,4\n'))  -- expect: flow.data.csv: q.csv: line 2, column 2: the quote that opens here is never closed
