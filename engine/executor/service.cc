@@ -26,6 +26,7 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   options.port = static_cast<uint16_t>(start.port());
   options.batch_max = std::max(1u, start.batch_max());
   options.batch_wait_us = start.batch_wait_us();
+  options.log = [&attempt](const std::string& line) { attempt.log(line); };
   auto front = ServiceFront::open(options);
   if (!front.ok()) {
     vm.end_service();

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <optional>
 
 #include "engine/base/utf8.hpp"
@@ -311,6 +313,11 @@ Door::Door(const ServiceLimits& limits, uint64_t body_max, Methods methods)
   new_task_queue = [this] { return new Crew(*this); };
   set_idle_interval(kRoomCheck);
   set_keep_alive_timeout(limits.idle_ms / 1000);  // what the answers announce
+}
+
+Status Door::widen_backlog() {
+  if (::listen(svr_sock_, SOMAXCONN) == 0) return {};
+  return environment_error(fmt::format("listen: {}", std::strerror(errno)));
 }
 
 bool Door::process_and_close_socket(socket_t socket) {

@@ -30,6 +30,9 @@ class Door final : public httplib::Server {
  public:
   Door(const ServiceLimits& limits, uint64_t body_max, Methods methods);
 
+  /// Takes as many connections that wait to be accepted as the system allows: the library was built
+  /// for 5. After the bind; an Error says why not.
+  Status widen_backlog();
   /// Hangs up on those that ask nothing; `all`: also on those that are being answered. Nobody comes
   /// in any more.
   void close(bool all);

@@ -21,6 +21,7 @@ namespace flow {
 namespace {
 
 constexpr size_t kQueueMax = 1024;
+constexpr size_t kFailuresMax = 100;  // that are logged one by one between two batches
 constexpr auto kHangUp = std::chrono::milliseconds(10);
 constexpr int kAnswerRounds = 100;  // of kHangUp
 constexpr auto kStopCheck = std::chrono::milliseconds(100);
@@ -62,6 +63,9 @@ class Front final : public ServiceFront {
   Status listen() {
     server_.set_payload_max_length(kRequestBytesMax);
     server_.set_keep_alive_max_count(10'000);
+    // The library writes head and body of an answer apart: without this the body waits for the
+    // client's delayed acknowledgement of the head, 40 ms a request.
+    server_.set_tcp_nodelay(true);
     // Without SO_REUSEPORT, so that a port in use is an error and not a second listener.
     server_.set_socket_options([](socket_t socket) {
       int yes = 1;
@@ -81,6 +85,7 @@ class Front final : public ServiceFront {
       }
       port_ = options_.port;
     }
+    FLOW_TRY(server_.widen_backlog());
     thread_ = std::thread([this] {
       server_.listen_after_bind();
       ended_ = true;
@@ -98,8 +103,10 @@ class Front final : public ServiceFront {
     while (!should_stop()) {
       std::vector<std::shared_ptr<Pending>> batch = next_batch();
       if (!batch.empty()) answer(batch, predict);
+      log_failures();
     }
     close_queue();
+    log_failures();
   }
 
  private:
@@ -107,6 +114,33 @@ class Front final : public ServiceFront {
     response.status = status;
     response.set_content("{\"error\":" + to_json(Value(to_utf8(message))) + "}",
                          "application/json");
+  }
+
+  /// A failure of the service, not of its client: `run`'s thread logs it.
+  void send_failure(httplib::Response& response, const std::string& id,
+                    const std::string& message) {
+    {
+      std::lock_guard lock(mutex_);
+      failed_++;
+      if (failures_.size() < kFailuresMax)
+        failures_.push_back(
+            fmt::format("request{} failed: {}", id.empty() ? "" : " `" + id + "`", message));
+    }
+    send_error(response, 500, message);
+  }
+
+  void log_failures() {
+    std::vector<std::string> failures;
+    size_t failed = 0;
+    {
+      std::lock_guard lock(mutex_);
+      failures.swap(failures_);
+      failed = std::exchange(failed_, 0);
+    }
+    if (!options_.log) return;
+    for (const std::string& failure : failures) options_.log(to_utf8(failure));
+    if (failed > failures.size())
+      options_.log(fmt::format("{} more requests failed", failed - failures.size()));
   }
 
   bool is_ready() {
@@ -182,11 +216,14 @@ class Front final : public ServiceFront {
     answered_.wait(lock, [&] { return pending->reply.has_value() || closed_; });
     if (!pending->reply) return send_error(response, 503, "the service is stopping");
     if (!pending->reply->ok()) {
-      bool callers = pending->reply->error().kind == ErrorKind::user;
-      return send_error(response, callers ? 400 : 500, pending->reply->error().message);
+      const Error& error = pending->reply->error();
+      lock.unlock();
+      if (error.kind == ErrorKind::user) return send_error(response, 400, error.message);
+      return send_failure(response, id, error.message);
     }
+    lock.unlock();
     auto text = print_infer_response(options_.name, id, **pending->reply);
-    if (!text.ok()) return send_error(response, 500, text.error().message);
+    if (!text.ok()) return send_failure(response, id, text.error().message);
     response.set_content(*text, "application/json");
   }
 
@@ -267,6 +304,8 @@ class Front final : public ServiceFront {
   std::condition_variable arrived_, answered_;
   std::deque<std::shared_ptr<Pending>> queue_;  // up to kQueueMax
   bool ready_ = false, closed_ = false;
+  std::vector<std::string> failures_;  // that are not logged yet
+  size_t failed_ = 0;                  // with those beyond kFailuresMax
 };
 
 }  // namespace

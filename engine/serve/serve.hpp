@@ -27,6 +27,8 @@ struct ServiceOptions {
   uint32_t batch_max = 1;     // rows of one call of predict
   int64_t batch_wait_us = 0;  // how long a batch waits to fill
   ServiceLimits limits = {};
+  /// Called on `run`'s thread with a line for each request that the service failed to answer.
+  std::function<void(const std::string&)> log = {};
 };
 
 /// One request's or reply's tensors by name.

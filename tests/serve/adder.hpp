@@ -4,7 +4,9 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "client.hpp"
 #include "engine/serve/serve.hpp"
@@ -22,6 +24,10 @@ class Service {
     options.batch_max = batch_max;
     options.batch_wait_us = batch_wait_us;
     options.limits = limits;
+    options.log = [this](const std::string& line) {
+      std::lock_guard lock(mutex_);
+      logged_.push_back(line);
+    };
     auto opened = ServiceFront::open(options);
     REQUIRE(opened.ok());
     front_ = std::move(*opened);
@@ -36,6 +42,11 @@ class Service {
   void stop() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
+  }
+
+  std::vector<std::string> logged() {
+    std::lock_guard lock(mutex_);
+    return logged_;
   }
 
   int port = 0;
@@ -71,6 +82,8 @@ class Service {
   std::unique_ptr<ServiceFront> front_;
   std::thread thread_;
   std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::vector<std::string> logged_;
 };
 
 inline std::string infer_body(const std::string& name, int value) {

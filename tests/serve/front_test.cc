@@ -1,4 +1,8 @@
 // The HTTP front over a fake predict: routes, refusals, batching, and how it ends.
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -44,6 +48,8 @@ TEST_CASE("Nonsense gets a 4xx with an error in JSON, and the next request is se
   refused(request(service.port, "POST", kInfer, "{}"), 400);
   refused(request(service.port, "POST", kInfer, std::string(1000, '[')), 400);
   refused(request(service.port, "POST", kInfer, "\xff\xfe"), 400);
+  refused(request(service.port, "POST", kInfer, infer_body("x", 1) + std::string("\0more", 5)),
+          400);
   refused(request(service.port, "POST", "/v2/models/other/infer", infer_body("x", 1)), 404);
   refused(request(service.port, "GET", "/v2/models/other"), 404);
   refused(request(service.port, "GET", "/v2/models/other/ready"), 404);
@@ -151,6 +157,64 @@ TEST_CASE("A port in use is an error that names it") {
   REQUIRE_FALSE(second.ok());
   CHECK_THAT(second.error().message, Contains(std::to_string(service.port)));
   CHECK_THAT(second.error().message, Contains("second"));
+}
+
+// The descriptors of this process whose own end is the port, listening or connected.
+std::vector<int> sockets_at(int port, bool listening) {
+  std::vector<int> found;
+  for (int descriptor = 0; descriptor < 1024; descriptor++) {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        address.sin_family != AF_INET || ntohs(address.sin_port) != port)
+      continue;
+    int listens = 0;
+    size = sizeof listens;
+    ::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+    if ((listens != 0) == listening) found.push_back(descriptor);
+  }
+  return found;
+}
+
+TEST_CASE("An answer is sent at once, and as many connections wait as the system allows") {
+  Service service;
+  int client = connect_to(service.port);
+  REQUIRE(client >= 0);
+  std::vector<int> accepted;
+  while (accepted.empty()) accepted = sockets_at(service.port, false);
+  for (int socket : accepted) {
+    int is_set = 0;
+    socklen_t size = sizeof is_set;
+    REQUIRE(::getsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &is_set, &size) == 0);
+    CHECK(is_set != 0);
+  }
+  std::vector<int> listening = sockets_at(service.port, true);
+  REQUIRE(listening.size() == 1);
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  REQUIRE(::getsockopt(listening[0], IPPROTO_TCP, TCP_INFO, &info, &size) == 0);
+  uint32_t most = SOMAXCONN;
+  std::ifstream("/proc/sys/net/core/somaxconn") >> most;
+  CHECK(info.tcpi_sacked == std::min<uint32_t>(most, SOMAXCONN));  // of a listener: its backlog
+  ::close(client);
+}
+
+TEST_CASE("A request that the service fails to answer is logged, a client's mistake is not") {
+  Service service;
+  CHECK(request(service.port, "POST", kInfer, "not json").status == 400);
+  CHECK(request(service.port, "POST", kInfer, infer_body("boom", 1)).status == 500);
+  CHECK(request(service.port, "POST", kInfer, infer_body("throw", 1)).status == 500);
+  std::string endless =
+      R"({"id":"r7","inputs":[{"name":"endless","shape":[1],"datatype":"FP32","data":[1]}]})";
+  CHECK(request(service.port, "POST", kInfer, endless).status == 500);
+  CHECK(request(service.port, "POST", kInfer, infer_body("x", 1)).status == 200);
+  service.stop();
+  std::vector<std::string> logged = service.logged();
+  REQUIRE(logged.size() == 3);
+  CHECK(logged[0] == "request failed: boom: predict failed");
+  CHECK(logged[1] == "request failed: `predict` failed: thrown");
+  CHECK(logged[2] ==
+        "request `r7` failed: output `endless` holds inf at index 0, which JSON cannot say");
 }
 
 TEST_CASE("It listens on loopback alone") {
