@@ -24,6 +24,7 @@ std::vector<std::string> row(const RunInfo& run) {
   std::string name = run.name.empty() ? run.pipeline : run.pipeline + " (" + run.name + ")";
   std::string tasks = std::to_string(c.succeeded) + "/" + plural(total, "task");
   if (c.failed > 0) tasks += ", " + std::to_string(c.failed) + " failed";
+  if (!run.url.empty()) tasks += ", serves at " + run.url;
   return {run.id, run.status, name, local_time(run.started_ms), took, tasks};
 }
 

@@ -42,6 +42,7 @@ std::vector<std::string> task_row(const TaskInfo& task) {
     if (!metrics.empty()) note += " " + metrics;
   }
   if (!task.gpus.empty()) note += (note.empty() ? "" : ", ") + gpus_text(task.gpus);
+  if (!task.url.empty()) note += (note.empty() ? "" : ", ") + ("serves at " + task.url);
   if (!task.waits_for.empty()) note += (note.empty() ? "" : ", ") + task.waits_for;
   return {task.name, status, took, note};
 }
@@ -59,6 +60,7 @@ void print_run(const RunInfo& run, bool json) {
   };
   if (run.finished_ms != 0)
     head.push_back({"took", format_duration(run.finished_ms - run.started_ms)});
+  if (!run.url.empty()) head.push_back({"url", run.url});
   if (!run.script.empty()) head.push_back({"script", run.script});
   if (run.params.kind() == Value::Kind::table && !run.params.as_table().fields.empty())
     head.push_back({"params", to_json(run.params)});

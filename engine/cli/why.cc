@@ -15,8 +15,13 @@ void add_why(CLI::App& app, Session& session) {
       std::string text = reader.why(*selector, *task);
       while (!text.empty() && text.back() == '\n') text.pop_back();
       if (session.json) {
-        print_line("{\"run\":" + json_text(reader.show(*selector).id) +
+        RunInfo run = reader.show(*selector);
+        std::string url = run.url;
+        for (const TaskInfo& each : run.tasks)
+          if (each.name == *task) url = each.url;
+        print_line("{\"run\":" + json_text(run.id) +
                    ",\"task\":" + (task->empty() ? "null" : json_text(*task)) +
+                   (url.empty() ? "" : ",\"url\":" + json_text(url)) +
                    ",\"why\":" + json_text(text) + "}");
       } else {
         print_line(text);

@@ -36,6 +36,7 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   info.cached = u.cached;
   info.started_ms = u.started;
   info.finished_ms = u.finished;
+  info.url = url_of(u);
   if (const TaskDef* def = Resolver::def_of(run, unit)) info.ranks = def->resources.ranks;
   if (u.attempts > 0) {
     for (core::HostId host : core::hosts_of(u))
@@ -156,6 +157,16 @@ std::string status_clause(const std::string& status) {
   return (status == "cancelled" ? "was " : "is ") + status;
 }
 
+std::string url_of(const core::Unit& unit) {
+  return unit.status == core::UnitStatus::running && unit.extra ? unit.extra->url : "";
+}
+
+std::string url_of(const core::Run& run) {
+  for (const core::Unit& unit : run.units)
+    if (std::string url = url_of(unit); !url.empty()) return url;
+  return "";
+}
+
 bool is_over(const std::string& status) {
   return status == "succeeded" || status == "failed" || status == "cancelled";
 }
@@ -183,7 +194,9 @@ RunInfo summary_of_row(const RunRow& row, Resolver& resolver) {
 RunInfo summary_of_run(const core::Run& run, const RunRow& given, Resolver& resolver) {
   RunRow row = given;
   update_row(run, row);
-  return summary_of_row(row, resolver);
+  RunInfo info = summary_of_row(row, resolver);
+  info.url = url_of(run);
+  return info;
 }
 
 RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,

@@ -25,6 +25,10 @@ RunInfo summary_of_run(const core::Run& run, const RunRow& row,
 Counts counts_of(const core::Run& run);
 /// "has succeeded", "is running": what a sentence says of a run of this status.
 std::string status_clause(const std::string& status);
+/// Of a service that is up; else "".
+std::string url_of(const core::Unit& unit);
+/// Of the first service that is up; else "".
+std::string url_of(const core::Run& run);
 /// Whether a run of this status has ended for good.
 bool is_over(const std::string& status);
 /// Status, times, counts and result of `run` into its row.

@@ -36,6 +36,7 @@ std::string json_of(const TaskInfo& task) {
     json += (i == 0 ? ",\"gpus\":[" : ",") + quoted(task.gpus[i]);
   if (!task.gpus.empty()) json += "]";
   if (task.grew_from > 0) json += fmt::format(",\"grew_from\":{}", task.grew_from);
+  if (!task.url.empty()) json += ",\"url\":" + quoted(task.url);
   if (!task.waits_for.empty()) json += ",\"waits_for\":" + quoted(task.waits_for);
   return json + "}";
 }
@@ -46,10 +47,11 @@ std::string RunInfo::json() const {
   bool has_result = !result.is_nil();
   bool has_params = params.kind() == Value::Kind::table && !params.as_table().fields.empty();
   std::string json = fmt::format(
-      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{},"counts":{},"tasks":[)",
+      R"({{"run":{},"name":{},"pipeline":{},"status":{},"started":{},"finished":{},"params":{},"result":{}{},"counts":{},"tasks":[)",
       quoted(id), text_or_null(name), quoted(pipeline), quoted(status), time_or_null(started_ms),
       time_or_null(finished_ms), has_params ? to_json(params) : "{}",
-      has_result ? to_json(result) : "null", json_of(counts));
+      has_result ? to_json(result) : "null", url.empty() ? "" : ",\"url\":" + quoted(url),
+      json_of(counts));
   for (size_t i = 0; i < tasks.size(); i++) {
     if (i > 0) json += ',';
     json += json_of(tasks[i]);

@@ -17,6 +17,7 @@ Value info_to_value(const RunInfo& info) {
                      {"counts", counts_to_value(info.counts)},
                      {"result", info.result},
                      {"params", info.params},
+                     {"url", info.url},
                      {"retried", static_cast<int64_t>(info.retried)}});
 }
 
@@ -33,6 +34,7 @@ RunInfo info_from_value(const Value& value) {
   if (const Value* counts = value.find("counts")) info.counts = counts_from_value(*counts);
   if (const Value* result = value.find("result")) info.result = *result;
   if (const Value* params = value.find("params")) info.params = *params;
+  info.url = text_field(value, "url");
   info.retried = static_cast<uint64_t>(integer_field(value, "retried"));
   return info;
 }
@@ -54,6 +56,7 @@ Value tasks_to_value(const std::vector<TaskInfo>& tasks, size_t from, size_t cou
                                 {"finished", task.finished_ms},
                                 {"gpus", strings_to_value(task.gpus)},
                                 {"waits_for", task.waits_for},
+                                {"url", task.url},
                                 {"fraction", task.fraction},
                                 {"metrics", task.metrics}}));
   }
@@ -77,6 +80,7 @@ void add_tasks(const Value& value, std::vector<TaskInfo>& tasks) {
     task.finished_ms = integer_field(item, "finished");
     task.gpus = strings_from_value(item.find("gpus"));
     task.waits_for = text_field(item, "waits_for");
+    task.url = text_field(item, "url");
     task.fraction = number_field(item, "fraction");
     if (const Value* metrics = item.find("metrics")) task.metrics = *metrics;
     tasks.push_back(std::move(task));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/fold.hpp"
@@ -156,15 +157,19 @@ struct ReaderImpl {
     return row;
   }
   /// A run's row is written when its status changes: what it has done since is in the journal,
-  /// which is replayed once for all of them.
-  void count_unfinished(std::vector<RunRow>& rows) const {
+  /// which is replayed once for all of them. Returns the URLs of those that serve, by run.
+  std::map<std::string, std::string> count_unfinished(std::vector<RunRow>& rows) const {
+    std::map<std::string, std::string> urls;
     auto is_unfinished = [](const RunRow& row) { return !is_over(row.status); };
-    if (std::ranges::none_of(rows, is_unfinished)) return;
+    if (std::ranges::none_of(rows, is_unfinished)) return urls;
     core::State state = value_or_throw(recover(*store, *blobs));
     for (RunRow& row : rows) {
       auto run = state.runs.find(row.id);
-      if (is_unfinished(row) && run != state.runs.end()) update_row(run->second, row);
+      if (!is_unfinished(row) || run == state.runs.end()) continue;
+      update_row(run->second, row);
+      urls[row.id] = url_of(run->second);
     }
+    return urls;
   }
 };
 
@@ -189,11 +194,12 @@ std::vector<RunInfo> Reader::list(bool results) const {
   std::vector<RunInfo> out;
   if (!impl_->store) return out;
   std::vector<RunRow> rows = value_or_throw(all_rows(*impl_->store));
-  impl_->count_unfinished(rows);
+  std::map<std::string, std::string> urls = impl_->count_unfinished(rows);
   for (RunRow& counted : rows) {
     RunRow row = impl_->row_now(std::move(counted));
     Resolver resolver = impl_->resolver();  // holds the values it read: one a run
     out.push_back(results ? summary_of_row(row, resolver) : info_of_row(row));
+    if (row.status != "interrupted") out.back().url = urls[row.id];
   }
   return out;
 }
@@ -222,7 +228,11 @@ RunInfo Reader::show(const std::string& selector) const {
   if (loaded.run == nullptr) return info_of_row(loaded.row);
   Resolver resolver = impl_->resolver();
   RunInfo info = info_of_run(*loaded.run, loaded.row, resolver, loaded.state.get());
-  info.status = loaded.row.status == "interrupted" ? loaded.row.status : info.status;
+  if (loaded.row.status == "interrupted") {
+    info.status = loaded.row.status;
+    info.url.clear();  // its services ended with their flow
+    for (TaskInfo& task : info.tasks) task.url.clear();
+  }
   return info;
 }
 

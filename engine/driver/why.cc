@@ -211,7 +211,9 @@ std::string running_text(const Store& store, const LoadedRun& loaded, core::Unit
   std::string name = Resolver::unit_name(*loaded.run, unit);
   std::string attempt = fmt::format("attempt {} since {}", u.attempts, format_time(u.assigned));
   if (loaded.row.status != "interrupted") {
-    std::string text = fmt::format("`{}` is running: {}.", name, attempt);
+    std::string url = url_of(u);
+    std::string text = url.empty() ? fmt::format("`{}` is running: {}.", name, attempt)
+                                   : fmt::format("`{}` serves at {}: {}.", name, url, attempt);
     std::string unheard = unheard_of(*loaded.state, u);
     if (!unheard.empty())
       text += fmt::format(

@@ -125,6 +125,7 @@ struct TaskInfo {
   int64_t started_ms = 0, finished_ms = 0;  ///< 0: not yet; of its newest attempt
   std::vector<std::string> gpus;            ///< UUIDs of what its newest attempt was given
   std::string waits_for;                    ///< what a task that is not running waits for, in words
+  std::string url;                          ///< of a service that is up; else ""
   double fraction = -1;                     ///< progress of a running one; -1 unknown
   Value metrics;
 };
@@ -141,6 +142,7 @@ struct RunInfo {
   Value result, params;         ///< result is nil before the end; a failed or skipped part is null
   std::vector<TaskInfo> tasks;  ///< empty in Engine::list()
   uint64_t retried = 0;         ///< attempts that followed a failed one, over all tasks
+  std::string url;              ///< of the first service that is up; else ""
   std::string json() const;     ///< the object of docs/reference-cli.md
 };
 

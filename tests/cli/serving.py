@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""A run that serves says where, to whoever asks for it, and logs what its service failed at.
+
+usage: serving.py --flow BIN [TEST...]
+"""
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
+from place import Place, main  # noqa: E402
+
+SCRIPT = r'''
+local flow = require "flow"
+local double = flow.service("double", { port = 0, batch = { max = 4 } }, function(ctx)
+  return { predict = function(inputs)
+    if inputs.x[1] == 13 then error("thirteen is not served") end
+    return { y = inputs.x * 2 }
+  end }
+end)
+local count = flow.task("count", function() return 3 end)
+return flow.pipeline("serving", {}, function()
+  double()
+  return count()
+end)
+'''
+
+
+def infer(url, number):
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [number]}]}).encode()
+    try:
+        with urllib.request.urlopen(url + "/v2/models/double/infer", body, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+class Serving(Place):
+    def test_the_url_of_a_run_that_serves_is_shown_and_its_failures_are_logged(self):
+        self.write("pipeline.lua", SCRIPT)
+        run = self.start("run", ".", "--serve-for", "600s")
+        self.until("it serves", lambda: any(each.get("url") for each in self.runs()))
+        shown = self.show()
+        url = shown["url"]
+        self.assertRegex(url, r"\Ahttp://127\.0\.0\.1:[0-9]+\Z")
+        self.assertEqual({task["name"]: task.get("url") for task in shown["tasks"]}, {"double": url, "count": None})
+        self.assertEqual([each["url"] for each in self.runs()], [url])
+        self.assertIn("serves at " + url, self.good("ls").out)
+        self.assertIn("serves at " + url, self.good("show").out)
+        for words in (["last"], ["last", "double"]):
+            self.assertIn("`double` serves at %s: attempt 1" % url, self.good("why", *words).out)
+            self.assertEqual(json.loads(self.good("why", *words, "--json").out)["url"], url)
+        self.assertNotIn("url", json.loads(self.good("why", "last", "count", "--json").out))
+
+        self.assertEqual(infer(url, 4)[1]["outputs"][0]["data"], [8])
+        self.assertEqual(infer(url, 13)[0], 500)
+        self.until("it is logged", lambda: "thirteen is not served" in self.good("logs", "last", "double").out)
+        self.assertIn("request failed: ", self.good("logs", "last", "double").out)
+
+        # Nothing serves once the run is over, or its flow is gone.
+        self.kill(run)
+        self.assertEqual(self.show()["status"], "interrupted")
+        for out in (self.good("ls", "--json").out, self.good("show", "--json").out, self.good("why", "--json").out):
+            self.assertNotIn('"url":"http', out)
+
+
+if __name__ == "__main__":
+    main()
