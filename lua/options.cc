@@ -398,7 +398,7 @@ void read_port(const Option& option) {
       static_cast<uint16_t>(option.integer(0, 65'535, "a port from 0 (any) to 65535"));
 }
 void read_batch(const Option& option) {
-  need_table(option, "a table such as { max = 32, wait = \"2ms\" }");
+  need_table(option, "a table such as { max = 32 }");
   ServiceSpec& service = option.def.service;
   each_entry(option, {"max", "wait"}, [&](const Option& entry, const std::string& name) {
     if (name == "max") {

@@ -86,7 +86,7 @@ local evaluate = flow.task("evaluate", function(ctx, model, test)
 end)
 
 -- POST /v2/models/digits/infer with an input `pixels` [n, 64] as in the file: 0..16. `port = 0` takes any free port.
-local digits = flow.service("digits", { port = 0, batch = { max = 32, wait = "2ms" } }, function(ctx, model)
+local digits = flow.service("digits", { port = 0, batch = { max = 32 } }, function(ctx, model)
   local net = network(model):load(model.weights)
   return {
     predict = function(inputs)
