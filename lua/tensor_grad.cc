@@ -3,6 +3,8 @@
 // flow.fuse.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "kernels/shared/types.hpp"
 #include "kernels/tensor/autograd.hpp"
 #include "kernels/tensor/fusion.hpp"
@@ -395,6 +397,9 @@ int clip_norm(lua_State* L) {
     raise(L, fmt::format("the tensors whose gradients are clipped are a list, not {}",
                          describe(L, 1)));
   double limit = luaL_checknumber(L, 2);
+  if (!(limit >= 0))
+    raise(L, fmt::format("flow.clip_grad_norm: the limit is a number of 0 or more, not {}",
+                         std::isnan(limit) ? "NaN" : fmt::format("{}", limit)));
   std::vector<Tensor> gradients;
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, 1)); i++) {
     lua_rawgeti(L, 1, i);

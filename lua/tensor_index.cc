@@ -128,12 +128,14 @@ void push_field(lua_State* L, const Tensor& x) {
   if (name == "dtype") return void(lua_pushstring(L, dtype_name(x.dtype())));
   if (name == "device") return void(lua_pushstring(L, tensors::text_of(x.device()).c_str()));
   if (name == "requires_grad") return lua_pushboolean(L, x.is_tracked());
+  if (name == "is_parameter") return lua_pushboolean(L, x.is_parameter());
   if (name == "is_leaf") return lua_pushboolean(L, !x.node());
   if (name == "grad") {
     if (!x.gradient()) return lua_pushnil(L);
     return push_object(L, x.gradient());
   }
-  std::vector<std::string> names = {"shape", "dtype", "device", "requires_grad", "is_leaf", "grad"};
+  std::vector<std::string> names = {"shape",   "dtype", "device",      "requires_grad",
+                                    "is_leaf", "grad",  "is_parameter"};
   lua_pushnil(L);
   while (lua_next(L, lua_upvalueindex(1))) {
     names.emplace_back(lua_tostring(L, -2));
@@ -160,7 +162,9 @@ void set_field(lua_State* L, Tensor x) {
   if (!(grad.shape() == x.shape()) || grad.dtype() != x.dtype() || !(grad.device() == x.device()))
     raise(L, fmt::format("the gradient {} does not fit {}", tensors::text_of(grad),
                          tensors::text_of(x)));
-  x.set_gradient(grad.detached());
+  // Two elements in one place could not be scaled one by one, as clip_grad_norm does it.
+  Tensor plain = grad.detached();
+  x.set_gradient(kernels::overlaps_itself(plain.view()) ? tensors::contiguous(plain) : plain);
 }
 
 // The value at `index`, for writing it all over `target`.
@@ -203,7 +207,11 @@ int tensor_new_index(lua_State* L) {
     set_field(L, x);
     return 0;
   }
-  x.note_write("assignment");
+  // Windows that overlap are not written as a whole, and each of them may be.
+  const auto* strides = x.view().strides;
+  bool is_stretched = std::any_of(strides, strides + x.rank(), [](int64_t s) { return s == 0; });
+  bool is_windows = !is_stretched && !x.is_tracked() && kernels::overlaps_itself(x.view());
+  (is_windows ? tensors::select(x, 0, 0) : x).note_write("assignment");
   if (const Tensor* value = test_object(L, 3)) tensors::refuse_tracked(*value);
   tensors::NoRecord off;
   if (const Tensor* key = test_object(L, 2)) {

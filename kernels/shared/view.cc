@@ -2,6 +2,8 @@
 #include "kernels/shared/view.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <numeric>
 
 #include "flow/result.hpp"
 
@@ -37,6 +39,22 @@ bool is_dense(const View& view) {
 
 bool has_dense_rows(const View& view) {
   return view.rank() == 0 || view.shape.last() <= 1 || view.strides[view.rank() - 1] == 1;
+}
+
+bool overlaps_itself(const View& view) {
+  if (view.count() == 0) return false;
+  for (int a = 0; a < view.rank(); a++) {
+    if (view.shape[a] < 2) continue;
+    int64_t stride = std::abs(view.strides[a]);
+    if (stride == 0) return true;
+    for (int b = 0; b < a; b++) {
+      if (view.shape[b] < 2) continue;
+      // Steps of both that come to the same place first.
+      int64_t other = std::abs(view.strides[b]), common = std::gcd(stride, other);
+      if (other / common < view.shape[a] && stride / common < view.shape[b]) return true;
+    }
+  }
+  return false;
 }
 
 View narrow(View view, int dim, int64_t first, int64_t length, int64_t step) {

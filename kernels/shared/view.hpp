@@ -58,6 +58,8 @@ View dense(DType dtype, const Shape& shape, void* data);
 bool is_dense(const View& view);
 /// True where each row of the last dimension lies without gaps (or has one element).
 bool has_dense_rows(const View& view);
+/// True where two elements lie in one place: a dimension repeats, or two dimensions meet.
+bool overlaps_itself(const View& view);
 /// Elements `first`, first + step, … (0-based) of `dim`; `step` may be negative, not 0.
 View narrow(View view, int dim, int64_t first, int64_t length, int64_t step = 1);
 /// The view at `index` (0-based) of `dim`, which goes away.

@@ -50,6 +50,7 @@ void Tensor::want_gradient(bool wanted) {
                     "computed from. Ask for the gradient of those, or of x:detach()",
                     text_of(*this), node()->name()));
   body_->wants_gradient = wanted;
+  if (wanted) body_->is_parameter = true;
 }
 
 Tensor Tensor::gradient() const { return Tensor(body_->gradient); }
@@ -75,6 +76,11 @@ void Tensor::note_write(const char* operation) const {
           fmt::format("`{}` would write {} several times into one element: it was "
                       "stretched by expand. Write x:clone() first",
                       operation, text_of(*this)));
+  if (kernels::overlaps_itself(view()))
+    throw Failure(
+        fmt::format("`{}` would write {} several times into one element: its rows are windows "
+                    "that overlap. Write x:clone() first",
+                    operation, text_of(*this)));
   storage()->note_write();
 }
 

@@ -43,6 +43,7 @@ class Tensor {
   bool is_tracked() const;
   /// The user asked for this tensor's gradient: it is a leaf.
   bool wants_gradient() const;
+  bool is_parameter() const;
   void want_gradient(bool wanted);
   /// What backward has added up so far; an empty handle before that.
   Tensor gradient() const;
@@ -65,6 +66,7 @@ struct Body : Counted {
   Ref<Node> node;  // what computed it; null for a leaf and for what is not tracked
   Ref<Body> gradient;
   bool wants_gradient = false;
+  bool is_parameter = false;  // its gradient is wanted, or was: a frozen one is not a buffer
 };
 
 std::string text_of(const Tensor& tensor);  // "tensor f32 [2, 3]", " on cuda:0"
@@ -72,6 +74,7 @@ std::string text_of(const Tensor& tensor);  // "tensor f32 [2, 3]", " on cuda:0"
 inline const View& Tensor::view() const { return body_->view; }
 inline const Ref<Storage>& Tensor::storage() const { return body_->storage; }
 inline bool Tensor::wants_gradient() const { return body_->wants_gradient; }
+inline bool Tensor::is_parameter() const { return body_->is_parameter; }
 inline const Ref<Node>& Tensor::node() const { return body_->node; }
 inline bool Tensor::is_tracked() const { return body_->wants_gradient || bool(body_->node); }
 

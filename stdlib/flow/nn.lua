@@ -177,7 +177,10 @@ function Module:to(...)
       if #target > 0 then moved = tensor:detach():to(table.unpack(target)) end
       -- An optimizer may hold what needs no move.
       if moved.device == tensor.device and moved.dtype == tensor.dtype then moved = tensor end
-      if tensor.requires_grad then moved.requires_grad = true end
+      if tensor.is_parameter and moved ~= tensor then
+        moved.requires_grad = true
+        moved.requires_grad = tensor.requires_grad
+      end
       done[tensor] = moved
     end
     holder[key] = done[tensor]
@@ -194,12 +197,11 @@ end
 
 function Module:eval() return self:train(false) end
 
--- Whether its parameters want gradients: model:requires_grad_(false) freezes it.
+-- Whether its parameters want gradients: model:requires_grad_(false) freezes it. Buffers never do.
 function Module:requires_grad_(flag)
   if flag == nil then flag = true end
   walk(self, "", function(_, tensor)
-    local floats = tensor.dtype ~= "i64" and tensor.dtype ~= "i32" and tensor.dtype ~= "u8" and tensor.dtype ~= "bool"
-    if floats then tensor.requires_grad = flag end
+    if tensor.is_parameter then tensor.requires_grad = flag end
   end, {})
   return self
 end
@@ -541,17 +543,25 @@ local Lora = nn.class("Lora")
 function Lora:init(inner, rank, alpha)
   local weight = inner.weight
   local outputs, inputs = weight:size(1), weight:size(2)
+  -- Optimizers change f32 and f64: beside a smaller weight the adapter is f32.
+  local dtype = weight.dtype == "f64" and "f64" or "f32"
   self.inner = inner
-  self.down = nn.parameter(((flow.rand(rank, inputs) * 2 - 1) / math.sqrt(inputs)):to(weight.device, weight.dtype))
-  self.up = nn.parameter(flow.zeros(outputs, rank):to(weight.device, weight.dtype))
+  self.down = nn.parameter(((flow.rand(rank, inputs) * 2 - 1) / math.sqrt(inputs)):to(weight.device, dtype))
+  self.up = nn.parameter(flow.zeros(outputs, rank):to(weight.device, dtype))
   self._scale = alpha / rank
 end
 
-function Lora:forward(x) return self.inner(x) + x:linear(self.down):linear(self.up) * self._scale end
+function Lora:forward(x)
+  local y = self.inner(x)
+  return y + (x:linear(self.down):linear(self.up) * self._scale):to(y.dtype)
+end
 
--- The linear layer with the adapter added into its weight.
+-- The linear layer with the adapter added into its weight, which is rounded once.
 function Lora:merged()
-  flow.no_grad(function() self.inner.weight:add_(self.up:matmul(self.down), self._scale) end)
+  flow.no_grad(function()
+    local weight = self.inner.weight
+    weight:copy_(weight:to(self.up.dtype) + self.up:matmul(self.down) * self._scale)
+  end)
   return self.inner
 end
 

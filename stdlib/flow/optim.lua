@@ -74,6 +74,27 @@ local function check_parameters(where, groups)
   return groups
 end
 
+-- The group whose rate opt:lr() gives, and which share of it each group's rate is: the first whose rate is not 0. A rate
+-- of 0 is a share of 0, so such a group stays frozen.
+local function share_rates(groups)
+  groups.leader = groups[1]
+  for _, group in ipairs(groups) do
+    if group.options.lr ~= 0 then
+      groups.leader = group
+      break
+    end
+  end
+  local rate = groups.leader.options.lr
+  for _, group in ipairs(groups) do group.share = rate == 0 and 1 or group.options.lr / rate end
+end
+
+local function check_not_empty(where, groups)
+  for _, group in ipairs(groups) do
+    if #group.parameters > 0 then return end
+  end
+  error(where .. ": there are no parameters to change: the model is frozen, or has none", 4)
+end
+
 -- A model, a list of tensors, or a list of groups { params = …, lr = …, … }.
 local function read_groups(where, given, options, defaults)
   local base = read_options(where, options, defaults)
@@ -84,15 +105,17 @@ local function read_groups(where, given, options, defaults)
     error(where .. " takes a model and options: " .. where .. "(model, { lr = 1e-3 })", 4)
   end
   local is_groups = type(given) == "table" and not given.parameters and type(given[1]) == "table" and given[1].params
-  if not is_groups then
-    return check_parameters(where, { { parameters = parameters_of(given), options = base, share = 1 } })
-  end
   local groups = {}
-  for i, group in ipairs(given) do
-    groups[i] = { parameters = parameters_of(group.params), options = read_options(where, group, base) }
-    local first = groups[1].options.lr
-    groups[i].share = (i == 1 or first == 0) and 1 or groups[i].options.lr / first
+  if not is_groups then
+    groups[1] = { parameters = parameters_of(given), options = base }
+  else
+    for i, group in ipairs(given) do
+      groups[i] = { parameters = parameters_of(group.params), options = read_options(where, group, base) }
+    end
   end
+  share_rates(groups)
+  -- A list may be empty, and a rank of flow.optim.sharded may have no part of any parameter.
+  if is_groups and not given.is_share or given.parameters then check_not_empty(where, groups) end
   return check_parameters(where, groups)
 end
 
@@ -110,13 +133,33 @@ function Optimizer:zero_grad()
   each_parameter(self, function(_, parameter) parameter.grad = nil end)
 end
 
--- The rate of all groups: each keeps its share of the first one's, as it was made.
+-- The rate of all groups: each keeps its share of the first one's that was not made with a rate of 0; one that was keeps 0.
 function Optimizer:set_lr(lr)
   check_number("opt:set_lr", "lr", lr)
   for _, group in ipairs(self.groups) do group.options.lr = lr * group.share end
 end
 
-function Optimizer:lr() return self.groups[1].options.lr end
+function Optimizer:lr() return self.groups.leader.options.lr end
+
+local function rates_of(self)
+  local out = {}
+  for i, group in ipairs(self.groups) do out[i] = group.options.lr end
+  return out
+end
+
+-- The rates that opt:state() gave. A state of before has only the rate of the first group, which says nothing of the
+-- others where that group has a rate of 0.
+local function load_rates(self, state)
+  if state.rates then
+    if #state.rates ~= #self.groups then
+      error("opt:load: the state has the rates of " .. #state.rates .. " groups, and this optimizer has "
+        .. #self.groups .. " groups", 3)
+    end
+    for i, group in ipairs(self.groups) do group.options.lr = state.rates[i] end
+  elseif state.lr and self.groups.leader == self.groups[1] then
+    self:set_lr(state.lr)
+  end
+end
 
 local function no_counts(self)
   local out = {}
@@ -204,8 +247,8 @@ end
 
 -- What a checkpoint needs to go on with the same steps.
 function AdamW:state()
-  return { steps = self.steps, counts = flow.table.copy(self.counts), lr = self:lr(), mean = clones(self.mean),
-    square = clones(self.square) }
+  return { steps = self.steps, counts = flow.table.copy(self.counts), lr = self:lr(), rates = rates_of(self),
+    mean = clones(self.mean), square = clones(self.square) }
 end
 
 function AdamW:load(state)
@@ -215,7 +258,7 @@ function AdamW:load(state)
   self.steps = state.steps
   self.mean, self.square = clones_beside(state.mean, self.mean), clones_beside(state.square, self.square)
   self.counts = load_counts(state, self.counts)
-  if state.lr then self:set_lr(state.lr) end
+  load_rates(self, state)
   return self
 end
 
@@ -247,7 +290,8 @@ function Sgd:step(scale)
 end
 
 function Sgd:state()
-  return { steps = self.steps, counts = flow.table.copy(self.counts), lr = self:lr(), momentum = clones(self.momentum) }
+  return { steps = self.steps, counts = flow.table.copy(self.counts), lr = self:lr(), rates = rates_of(self),
+    momentum = clones(self.momentum) }
 end
 
 function Sgd:load(state)
@@ -255,7 +299,7 @@ function Sgd:load(state)
   check_fit(state.momentum, self.momentum)
   self.steps, self.momentum = state.steps, clones_beside(state.momentum, self.momentum)
   self.counts = load_counts(state, self.counts)
-  if state.lr then self:set_lr(state.lr) end
+  load_rates(self, state)
   return self
 end
 

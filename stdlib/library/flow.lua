@@ -365,7 +365,7 @@ function safetensors.load(path, names) end
 ---@param metadata? table<string, string>
 function safetensors.save(path, tensors, metadata) end
 ---@param path string
----@return table<string, { dtype: flow.dtype, shape: integer[] }> tensors
+---@return table<string, { dtype: flow.dtype|string, shape: integer[] }> tensors
 ---@return table<string, string> metadata
 function safetensors.header(path) end
 
@@ -539,6 +539,7 @@ function image.ppm(path, x) end
 ---@field grad? flow.tensor what backward has added up
 ---@field requires_grad boolean
 ---@field is_leaf boolean
+---@field is_parameter boolean whether its gradient is wanted, or was before it was frozen
 ---@field [any] any
 ---@operator add: flow.tensor
 ---@operator sub: flow.tensor

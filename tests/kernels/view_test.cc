@@ -131,5 +131,27 @@ TEST_CASE("dimensions are permuted, and new ones put in") {
   CHECK(elements(unsqueeze(x, 0)) == memory);
 }
 
+TEST_CASE("a view overlaps itself where two of its elements are one") {
+  Floats memory = counted(60);
+  View x = view_of(memory, {6, 10});
+  CHECK_FALSE(overlaps_itself(x));
+  CHECK_FALSE(overlaps_itself(swap_dims(x, 0, 1)));
+  CHECK_FALSE(overlaps_itself(narrow(x, 1, 9, 5, -2)));
+  CHECK_FALSE(overlaps_itself(stretch(view_of(memory, {1, 10}), {1, 10})));
+  CHECK(overlaps_itself(stretch(view_of(memory, {1, 10}), {3, 10})));
+  CHECK_FALSE(overlaps_itself(stretch(view_of(memory, {1, 0}), {3, 0})));
+  auto windows = [&](int64_t count, int64_t length, int64_t stride) {
+    View view = view_of(memory, {count, length});
+    view.strides[0] = stride;
+    return view;
+  };
+  CHECK(overlaps_itself(windows(4, 3, 1)));
+  CHECK(overlaps_itself(windows(4, 3, 2)));
+  CHECK_FALSE(overlaps_itself(windows(4, 3, 3)));
+  CHECK_FALSE(overlaps_itself(select(windows(4, 3, 1), 0, 2)));
+  CHECK_FALSE(overlaps_itself(narrow(windows(4, 3, 2), 1, 0, 2)));
+  CHECK(overlaps_itself(narrow(windows(4, 5, 2), 1, 0, 2, 4)));
+}
+
 }  // namespace
 }  // namespace flow::kernels

@@ -103,13 +103,12 @@ local function make_reducer(model, comm, bytes, dtype, share)
   local self = setmetatable({ comm = comm, bytes = bytes, dtype = dtype, share = share, is_quiet = false,
     taken = {} }, Reducer)
   self.parameters, self.buffers = model:parameters(), {}
-  local is_parameter = {}
-  for _, parameter in ipairs(self.parameters) do is_parameter[parameter] = true end
+  local all = {}
   for _, each in ipairs(model:named_tensors()) do
-    if not is_parameter[each.tensor] then self.buffers[#self.buffers + 1] = each.tensor end
+    all[#all + 1] = each.tensor
+    -- A frozen parameter stays as it is: only buffers are rank 0's again after each backward.
+    if not each.tensor.is_parameter then self.buffers[#self.buffers + 1] = each.tensor end
   end
-  local all = flow.table.copy(self.parameters)
-  for _, buffer in ipairs(self.buffers) do all[#all + 1] = buffer end
   flow.no_grad(function() comm:broadcast(all) end)
   flow.gradient_hook(self.parameters,
     function(i) if not self.is_quiet then self:take(i) end end,

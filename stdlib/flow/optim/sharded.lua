@@ -88,6 +88,10 @@ local function make_sharded(comm, make, model, options)
   for _, family in ipairs(self.families) do
     for _, i in ipairs(family.places) do self.family_of[i] = family end
   end
+  if #self.parameters == 0 then
+    error(WHERE .. ": there are no parameters to change: the model is frozen, or has none", 3)
+  end
+  groups.is_share = true
   each_part(self, function(i, _, from, count)
     local own = part(self.parameters[i], from, count)
     self.parts[#self.parts + 1] = own
@@ -198,7 +202,7 @@ function Sharded:load(state)
     if name == "counts" then
       own.counts = {}
       for place, i in ipairs(places_of(self)) do own.counts[place] = value[i] end
-    elseif type(value) == "table" then
+    elseif type(value) == "table" and name ~= "rates" then
       check_fit(self, value)
       own[name] = {}
       if #value > 0 then

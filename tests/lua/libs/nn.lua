@@ -269,6 +269,90 @@ local big = flow.ones({ 4 }, { requires_grad = true })
 big.grad = flow.full({ 4 }, 3)
 print(flow.optim.clip_grad_norm({ big }, 1), fixed(big.grad:norm()))  -- expect: 6.0	1.00000
 
+
+-- A gradient that has gaps is its elements, not the memory between them; one that repeats is copied.
+do
+  local whole = flow.full({ 2, 100 }, 1000)
+  whole[{ {}, { 1, 1 } }] = flow.tensor { { 3 }, { 4 } }
+  local shard, back, one = flow.zeros({ 2, 1 }):requires_grad_(), flow.zeros(2):requires_grad_(), flow.zeros(1000):requires_grad_()
+  shard.grad = whole[{ {}, { 1, 1 } }]
+  back.grad = flow.tensor { 7.0, 7, 3, 4 }[{ 3, 4 }]:flip(1)
+  one.grad = flow.tensor({ 3 }, "f32"):expand(1000)
+  print(flow.optim.clip_grad_norm({ shard }, 1), fixed(shard.grad[1][1]), fixed(shard.grad[2][1]), whole[1][2])  -- expect: 5.0	0.60000	0.80000	1000.0
+  print(flow.optim.clip_grad_norm({ back }, 100), fixed(flow.optim.clip_grad_norm({ one }, 1)), fixed(one.grad:norm()))  -- expect: 5.0	94.86833	1.00000
+  why(flow.clip_grad_norm, { shard }, -1)  -- expect: flow.clip_grad_norm: the limit is a number of 0 or more, not -1
+  why(flow.clip_grad_norm, { shard }, 0 / 0)  -- expect: flow.clip_grad_norm: the limit is a number of 0 or more, not NaN
+  why(flow.clip_grad_norm, { shard }, -math.huge)  -- expect: flow.clip_grad_norm: the limit is a number of 0 or more, not -inf
+end
+
+-- A group with a rate of 0 stays frozen, wherever it stands, after load and set_lr too.
+for _, kind in ipairs { "adamw", "sgd" } do
+  for _, rates in ipairs { { 0, 0.1 }, { 0.1, 0 } } do
+    local function make()
+      local a, b = flow.ones(2):requires_grad_(), flow.ones(2):requires_grad_()
+      local made = flow.optim[kind]({ { params = { a }, lr = rates[1] }, { params = { b }, lr = rates[2] } }, { weight_decay = 0 })
+      return made, function()
+        a.grad, b.grad = flow.ones(2), flow.ones(2)
+        made:step()
+        return (a:detach()[1] == 1 and "-" or "moved") .. "/" .. (b:detach()[1] == 1 and "-" or "moved")
+      end
+    end
+    local first, step = make()
+    local before = step()
+    local loaded, step_loaded = make()
+    loaded:load(first:state())
+    local later, step_later = make()
+    later:set_lr(0.01)
+    local old = first:state()
+    old.rates = nil  -- as it was saved before there were rates
+    old.lr = rates[1]
+    local older, step_older = make()
+    older:load(old)
+    print(before, step_loaded(), step_later(), step_older(), loaded:lr(), later:lr(), first:state().rates[1], first:state().rates[2])
+  end
+end
+-- expect: -/moved	-/moved	-/moved	-/moved	0.1	0.01	0	0.1
+-- expect: moved/-	moved/-	moved/-	moved/-	0.1	0.01	0.1	0
+-- expect: -/moved	-/moved	-/moved	-/moved	0.1	0.01	0	0.1
+-- expect: moved/-	moved/-	moved/-	moved/-	0.1	0.01	0.1	0
+do
+  local groups = flow.optim.sgd({ { params = { flow.ones(1):requires_grad_() }, lr = 1 }, { params = { flow.ones(1):requires_grad_() }, lr = 0.1 } })
+  groups:set_lr(0.5)
+  why(flow.optim.sgd({ flow.ones(1):requires_grad_() }).load, flow.optim.sgd({ flow.ones(1):requires_grad_() }), { steps = 0, momentum = {}, rates = { 1, 2 } })  -- expect: opt:load: the state has the rates of 2 groups, and this optimizer has 1 groups
+  print(flow.json.encode(groups:state().rates))  -- expect: [0.5,0.05]
+end
+
+-- Buffers stay buffers when a model is frozen and learns again; a frozen model has nothing for an optimizer.
+do
+  local WithMean = nn.class("WithMean")
+  function WithMean:init() self.inner, self.mean = nn.linear(4, 4), flow.zeros(4) end
+  function WithMean:forward(v) return self.inner(v - self.mean) end
+  local model = WithMean()
+  print(model:count(), model.mean.is_parameter, model.inner.weight.is_parameter)  -- expect: 20	false	true
+  model:requires_grad_(false)
+  print(model:count(), model.inner.weight.is_parameter, model.inner.weight.requires_grad)  -- expect: 0	true	false
+  why(flow.optim.adamw, model)  -- expect: flow.optim.adamw: there are no parameters to change: the model is frozen, or has none
+  why(flow.optim.sgd, { { params = model } })  -- expect: flow.optim.sgd: there are no parameters to change: the model is frozen, or has none
+  model:to("f64"):to("f32")
+  model:requires_grad_(true)
+  print(model:count(), model.mean.requires_grad)  -- expect: 20	false
+end
+
+-- Adapters beside small weights are f32, which optimizers take; merging rounds once.
+do
+  local small = nn.sequential { nn.linear(4, 4), nn.linear(4, 2) }:to("bf16")
+  nn.lora(small, { rank = 2 })
+  local learner = flow.optim.adamw(small, { lr = 0.5 })
+  local out = small(flow.ones({ 1, 4 }, "bf16"))
+  out:sum():backward()
+  learner:step()
+  local adapted = small(flow.ones({ 1, 4 }, "bf16")):detach():to("f32")
+  local types = small:parameters()[1].dtype
+  nn.merge_lora(small)
+  local merged = small(flow.ones({ 1, 4 }, "bf16")):detach():to("f32")
+  print(types, out.dtype, small[1].weight.dtype, (adapted - merged):abs():amax() < 0.1)  -- expect: f32	bf16	bf16	true
+end
+
 why(nn.linear, 3)  -- expect: flow.nn.linear takes sizes, integers of 1 or more: flow.nn.linear(inputs, outputs)
 why(nn.linear, 3, 4, { biass = false })  -- expect: flow.nn.linear has no option `biass`: there are bias
 -- A parameter is a tensor of its own, and is there once; one that wants no gradient stays as it is.
