@@ -112,13 +112,14 @@ struct Kernels {
   /// out = grad * op'(in), where `y` = op(in). Floats.
   int (*unary_backward)(Stream&, Unary, const View& in, const View& y, const View& grad,
                         const View& out);
-  /// out = a op b. Floats, i64, i32, u8 (which wrap; div and pow are of floats only, floor_div and
-  /// mod of an integer by 0 are 0).
+  /// out = a op b. Floats, i64, i32, u8 (which wrap; div is of floats only, floor_div and mod of an
+  /// integer by 0 are 0, and so is a power that would be a fraction).
   int (*binary)(Stream&, Binary, const View& a, const View& b, const View& out);
   /// out = a op b, or b op a where `reversed`. `b` is cast to a's compute type.
   int (*binary_number)(Stream&, Binary, const View& a, Number b, bool reversed, const View& out);
   /// out (bool) = a op b. Any type but bool. A NaN is unequal and unordered.
   int (*compare)(Stream&, Compare, const View& a, const View& b, const View& out);
+  /// `b` is rounded to a float's type first; beside an integer it is compared as it is.
   int (*compare_number)(Stream&, Compare, const View& a, Number b, const View& out);
   /// out = condition (bool) ? a : b. Any type.
   int (*where)(Stream&, const View& condition, const View& a, const View& b, const View& out);
@@ -156,12 +157,12 @@ struct Kernels {
   /// `y` is what softmax gave.
   int (*softmax_backward)(Stream&, bool logarithm, const View& y, const View& grad,
                           const View& out);
-  /// loss[n] (f32, or f64 of f64) = -log softmax(logits[n, classes])[label]; `lse`[n], of the same
-  /// type, keeps log(sum(exp)). labels[n] are i64 counted from `base`; one equal to `ignore` gives
-  /// a loss of 0.
+  /// loss[n] (f32, or f64 of f64) = -log softmax(logits[n, classes])[label]; `lse`[n] (f64) keeps
+  /// log(sum(exp)), which f32 would round to too few digits where all logits are large. labels[n]
+  /// are i64 counted from `base`; one equal to `ignore` gives a loss of 0.
   int (*cross_entropy)(Stream&, const View& logits, const View& labels, int64_t base,
                        int64_t ignore, const View& loss, const View& lse);
-  /// out = (softmax(logits) - onehot(label)) * grad[n]; grad has the type of lse. `out` may be
+  /// out = (softmax(logits) - onehot(label)) * grad[n]; grad has the type of the loss. `out` may be
   /// `logits`.
   int (*cross_entropy_backward)(Stream&, const View& logits, const View& labels, int64_t base,
                                 int64_t ignore, const View& lse, const View& grad, const View& out);
@@ -189,7 +190,8 @@ struct Kernels {
   // ---- by index (i64 or i32, counted from `base`)
   /// out[…, :] = table[index[…], :]. Any type; table [rows, width].
   int (*gather_rows)(Stream&, const View& table, const View& index, int64_t base, const View& out);
-  /// out[index[…], :] += grad[…, :], in the order of the index. Floats.
+  /// out[index[…], :] += grad[…, :], in the order of the index. Floats; all that is added to an
+  /// element of f16 or bf16 is summed in f32 and rounded once, here and in scatter_add_last.
   int (*scatter_add_rows)(Stream&, const View& grad, const View& index, int64_t base,
                           const View& out);
   /// out[…, j] = in[…, index[…, j]]. Any type. index has out's shape.
@@ -200,7 +202,7 @@ struct Kernels {
 
   // ---- transformers. q [b, h, t, d], k and v [b, g, s, d], h a multiple of g (grouped heads);
   //      floats, dense last dimension.
-  /// out = softmax(scale * q kᵀ) v row by row; lse [b, h, t] (f32, or f64 of f64; dense) is kept.
+  /// out = softmax(scale * q kᵀ) v row by row; lse [b, h, t] (f64, dense) is kept.
   /// No memory of size t * s. A row that sees no key is 0.
   int (*attention)(Stream&, Attention, const View& q, const View& k, const View& v, const View& out,
                    const View& lse);
@@ -236,6 +238,7 @@ struct Kernels {
                    const View& out);
 
   // ---- optimizers, in place, dense
+  // A row that is given a view with gaps does nothing and returns kUnsupported.
   /// weights f32 (or f64, then all); grad f32, bf16, f16 times `grad_scale`; `copy`, where not null
   /// (bf16 or f16), is set to the rounded weights.
   int (*adamw)(Stream&, const AdamW&, const View& weights, const View& grad, double grad_scale,
@@ -243,7 +246,8 @@ struct Kernels {
   /// `momentum` is null where options.momentum is 0.
   int (*sgd)(Stream&, const Sgd&, const View& weights, const View& grad, double grad_scale,
              const View* momentum, const View* copy);
-  /// out (f64, one element) = `start` of it + sum of squares of the floats in `in`.
+  /// out (f64, one element) += the sum of squares of the floats in `in`, whose strides may be
+  /// anything.
   int (*add_sum_of_squares)(Stream&, const View& in, const View& out);
 
   // ---- choosing

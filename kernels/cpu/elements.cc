@@ -102,7 +102,7 @@ int unary_backward(Stream& stream, Unary op, const View& in, const View& y, cons
 
 bool takes(Binary op, DType dtype) {
   if (is_float(dtype)) return true;
-  return is_integer(dtype) && op != Binary::div && op != Binary::pow;
+  return is_integer(dtype) && op != Binary::div;
 }
 
 int binary(Stream& stream, Binary op, const View& a, const View& b, const View& out) {
@@ -145,6 +145,7 @@ int compare_number(Stream& stream, Compare op, const View& a, Number b, const Vi
     op = with.op;
     b = Number::of(with.number);
   }
+  if (is_small(a.dtype)) b = rounded_to(a.dtype, b);
   Scalar number(b, kind_of(a.dtype), a.shape);
   auto run = loops().compare[static_cast<int>(op)][kind_of(a.dtype)];
   return for_elements(stream, Views2{&a, &number.view}, out, kGrainCheap,

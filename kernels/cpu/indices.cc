@@ -63,6 +63,65 @@ int gather_rows(Stream& stream, const View& table, const View& index, int64_t ba
   return kDone;
 }
 
+// The positions of an index by the place that each points to, those of one place in their order:
+// `positions` from starts[place] to starts[place + 1]. What points nowhere is left out.
+struct Places {
+  int64_t *starts = nullptr, *positions = nullptr;
+  int64_t count = 0;
+
+  bool take(Scratch& scratch, int64_t place_count, int64_t index_count) {
+    count = place_count;
+    starts = scratch.take<int64_t>(count + 2);
+    positions = scratch.take<int64_t>(index_count);
+    return starts != nullptr && (positions != nullptr || index_count == 0);
+  }
+  template <typename PlaceOf>
+  void sort(int64_t index_count, PlaceOf place_of) const {
+    std::fill(starts, starts + count + 2, 0);
+    for (int64_t i = 0; i < index_count; i++)
+      if (int64_t place = place_of(i); place >= 0) starts[place + 2]++;
+    for (int64_t place = 0; place < count; place++) starts[place + 2] += starts[place + 1];
+    // starts[place + 1] is where the next position of `place` goes, and ends as that of the next.
+    for (int64_t i = 0; i < index_count; i++)
+      if (int64_t place = place_of(i); place >= 0) positions[starts[place + 1]++] = i;
+  }
+};
+
+// f16 and bf16: all that is added to a row is summed in f32 and rounded once.
+int scatter_add_small_rows(Stream& stream, const View& grad, const View& index, int64_t base,
+                           const View& out) {
+  int last = grad.rank() - 1;
+  int64_t width = out.shape[1], count = out.shape[0];
+  auto size = static_cast<int64_t>(dtype_size(out.dtype));
+  Places places;
+  if (!places.take(stream.scratch, count, index.count())) return kNeedsScratch;
+  places.sort(index.count(), [&](int64_t i) {
+    int64_t row = index_at(index, row_at(index, i, 0)) - base;
+    return is_inside(stream, row, count, i) ? row : int64_t{-1};
+  });
+  const Loops& use = loops();
+  auto add = use.binary[static_cast<int>(Binary::add)][kF32];
+  int64_t grain = std::max<int64_t>(1, kGrainCheap / std::max<int64_t>(1, width));
+  parallel_for(stream.threads, count, grain, [&](int64_t begin, int64_t end) {
+    alignas(64) float sums[kPiece], terms[kPiece];
+    for (int64_t row = begin; row < end; row++) {
+      if (places.starts[row] == places.starts[row + 1]) continue;
+      for (int64_t at = 0; at < width; at += kPiece) {
+        int64_t length = std::min(kPiece, width - at);
+        char* to = out.data + (row * out.strides[0] + at * out.strides[1]) * size;
+        bring(out.dtype, to, out.strides[1], length, sums);
+        for (int64_t i = places.starts[row]; i < places.starts[row + 1]; i++) {
+          const char* from = row_at(grad, places.positions[i]) + at * grad.strides[last] * size;
+          bring(out.dtype, from, grad.strides[last], length, terms);
+          add(sums, terms, sums, length);
+        }
+        put(out.dtype, sums, to, out.strides[1], length);
+      }
+    }
+  });
+  return kDone;
+}
+
 int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_t base,
                      const View& out) {
   if (!is_float(out.dtype)) return kUnsupported;
@@ -70,8 +129,9 @@ int scatter_add_rows(Stream& stream, const View& grad, const View& index, int64_
   int64_t width = out.shape[1], rows = index.count(), count = out.shape[0];
   auto size = static_cast<int64_t>(dtype_size(out.dtype));
   if (rows == 0 || width == 0) return kDone;
+  if (is_small(out.dtype)) return scatter_add_small_rows(stream, grad, index, base, out);
   const Loops& use = loops();
-  bool adds_runs = !is_small(out.dtype) && grad.strides[last] == 1 && out.strides[1] == 1;
+  bool adds_runs = grad.strides[last] == 1 && out.strides[1] == 1;
   auto add = use.binary[static_cast<int>(Binary::add)][kind_of(out.dtype)];
   // Each thread has some rows of `out`, and reads all of the index.
   int64_t parts =
@@ -128,6 +188,34 @@ int gather_last(Stream& stream, const View& in, const View& index, int64_t base,
   });
 }
 
+// f16 and bf16, as scatter_add_small_rows: the sums of a row lie in f32 while it is added to.
+int scatter_add_small_last(Stream& stream, const View& grad, const View& index, int64_t base,
+                           const View& out) {
+  int last = grad.rank() - 1;
+  int64_t width = index.shape[last], count = out.shape[last], rows = rows_of(index);
+  auto index_size = static_cast<int64_t>(dtype_size(index.dtype));
+  int64_t parts = std::max<int64_t>(
+      1, std::min<int64_t>({stream.threads, rows, rows * (width + count) / kGrainCostly}));
+  float* room = stream.scratch.take<float>(parts * (count + width));
+  if (room == nullptr) return kNeedsScratch;
+  parallel_for(stream.threads, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; part++) {
+      float *sums = room + part * (count + width), *terms = sums + count;
+      for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; row++) {
+        const char* indices = row_at(index, row);
+        bring(out.dtype, row_at(out, row), out.strides[last], count, sums);
+        bring(out.dtype, row_at(grad, row), grad.strides[last], width, terms);
+        for (int64_t j = 0; j < width; j++) {
+          int64_t at = index_at(index, indices + j * index.strides[last] * index_size) - base;
+          if (is_inside(stream, at, count, row * width + j)) sums[at] += terms[j];
+        }
+        put(out.dtype, sums, row_at(out, row), out.strides[last], count);
+      }
+    }
+  });
+  return kDone;
+}
+
 int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_t base,
                      const View& out) {
   if (!is_float(out.dtype)) return kUnsupported;
@@ -135,6 +223,8 @@ int scatter_add_last(Stream& stream, const View& grad, const View& index, int64_
   int64_t width = index.shape[last], count = out.shape[last];
   auto size = static_cast<int64_t>(dtype_size(out.dtype)),
        index_size = static_cast<int64_t>(dtype_size(index.dtype));
+  if (is_small(out.dtype) && width > 1 && rows_of(index) > 0)
+    return scatter_add_small_last(stream, grad, index, base, out);
   return for_index_rows(
       stream, grad, out, index,
       [&](const char* from, char* to, const char* indices, int64_t position) {

@@ -2,6 +2,7 @@
 // widened and the copy rounded.
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "kernels/cpu/elements.hpp"
 
@@ -9,6 +10,11 @@ namespace flow::cpu {
 namespace {
 
 constexpr int kPartsMax = 256;
+
+bool are_dense(std::initializer_list<const View*> views) {
+  return std::all_of(views.begin(), views.end(),
+                     [](const View* view) { return view == nullptr || is_dense(*view); });
+}
 
 template <typename F>
 int step_pieces(Stream& stream, const View& weights, const View& grad, const View* copy, F f) {
@@ -47,6 +53,7 @@ int step_pieces(Stream& stream, const View& weights, const View& grad, const Vie
 int adamw(Stream& stream, const AdamW& options, const View& weights, const View& grad,
           double grad_scale, const View& mean, const View& square, const View* copy) {
   if (weights.dtype != DType::f32 && weights.dtype != DType::f64) return kUnsupported;
+  if (!are_dense({&weights, &grad, &mean, &square, copy})) return kUnsupported;
   auto step = static_cast<double>(options.step);
   AdamWStep of{options.beta1,
                options.beta2,
@@ -65,6 +72,7 @@ int adamw(Stream& stream, const AdamW& options, const View& weights, const View&
 int sgd(Stream& stream, const Sgd& options, const View& weights, const View& grad,
         double grad_scale, const View* momentum, const View* copy) {
   if (weights.dtype != DType::f32 && weights.dtype != DType::f64) return kUnsupported;
+  if (!are_dense({&weights, &grad, momentum, copy})) return kUnsupported;
   SgdStep of{options.lr, options.momentum, 1 - options.dampening, options.weight_decay,
              grad_scale, options.nesterov, options.first};
   auto run = loops().sgd[kind_of(weights.dtype)];
@@ -75,8 +83,31 @@ int sgd(Stream& stream, const Sgd& options, const View& weights, const View& gra
                      });
 }
 
+// Of a view with gaps: each row of its last dimension by itself.
+int add_squares_of_rows(Stream& stream, const View& in, const View& out) {
+  double sums[kPartsMax] = {};
+  int64_t columns = in.shape.last(), stride = in.strides[in.rank() - 1], rows = rows_of(in);
+  int64_t parts = std::clamp<int64_t>(rows * columns / kGrainCheap, 1,
+                                      std::min<int64_t>({stream.threads, kPartsMax, rows}));
+  auto size = static_cast<int64_t>(dtype_size(in.dtype));
+  auto run = loops().sum_of_squares[kind_of(in.dtype)];
+  parallel_for(stream.threads, parts, 1, [&](int64_t begin, int64_t end) {
+    alignas(64) char buffer[kPiece * 8];
+    for (int64_t part = begin; part < end; part++)
+      for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; row++)
+        for (int64_t at = 0; at < columns; at += kPiece) {
+          int64_t length = std::min(kPiece, columns - at);
+          const char* from = row_at(in, row) + at * stride * size;
+          sums[part] += run(bring(in.dtype, from, stride, length, buffer), 0, length);
+        }
+  });
+  for (int64_t part = 0; part < parts; part++) *out.at<double>() += sums[part];
+  return kDone;
+}
+
 int add_sum_of_squares(Stream& stream, const View& in, const View& out) {
   if (!is_float(in.dtype)) return kUnsupported;
+  if (!is_dense(in)) return add_squares_of_rows(stream, in, out);
   double sums[kPartsMax] = {};
   int64_t count = in.count();
   int64_t parts = std::clamp<int64_t>(count / kGrainCheap, 1, std::min(stream.threads, kPartsMax));

@@ -43,7 +43,7 @@ FLOW_DEVICE C over_lanes(C value, F f) {
 template <int room, typename T>
 __global__ void __launch_bounds__(128)
     attention_kernel(AttentionSizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v, Heads<T> out,
-                     Compute<T>* lse) {
+                     double* lse) {
   using C = Compute<T>;
   constexpr int rows = kRows<C>;
   int pitch = s.width + 1;
@@ -106,16 +106,19 @@ __global__ void __launch_bounds__(128)
       }
       if (lane == 0)
         lse[(batch * s.heads + head) * s.queries + query] =
-            seen > 0 ? largest + std::log(total) : -static_cast<C>(INFINITY);
+            seen > 0 ? static_cast<double>(largest) + static_cast<double>(std::log(total))
+                     : -static_cast<double>(INFINITY);
     }
     __syncthreads();
   }
 }
 
-// delta = sum over d of grad * out, for each row.
+// What the backward needs of each row: the logarithm of its sum in two parts, times `factor`, and
+// delta, the sum over d of grad * out.
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    delta_kernel(AttentionSizes<Compute<T>> s, Heads<T> out, Heads<T> grad, Compute<T>* delta) {
+    row_numbers_kernel(AttentionSizes<Compute<T>> s, Heads<T> out, Heads<T> grad, const double* lse,
+                       double factor, RowNumbers<Compute<T>> numbers) {
   using C = Compute<T>;
   int lane = static_cast<int>(threadIdx.x) % kWarp;
   int64_t rows = s.batches * s.heads * s.queries, warps = threads_of_grid() / kWarp;
@@ -126,15 +129,19 @@ __global__ void __launch_bounds__(kBlockThreads)
     C sum = 0;
     for (int j = lane; j < s.width; j += kWarp) sum += convert<C>(a[j]) * convert<C>(b[j]);
     sum = over_warp(sum, Add{});
-    if (lane == 0) delta[i] = sum;
+    if (lane == 0) {
+      auto split = SplitLogarithm<C>::of(lse[i] * factor);
+      numbers.high()[i] = split.high;
+      numbers.low()[i] = split.low;
+      numbers.delta()[i] = sum;
+    }
   }
 }
 
 template <int room, typename T>
 __global__ void __launch_bounds__(128)
     queries_backward_kernel(AttentionSizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v,
-                            Heads<T> grad, const Compute<T>* lse, const Compute<T>* delta,
-                            Heads<T> dq) {
+                            Heads<T> grad, RowNumbers<Compute<T>> numbers, Heads<T> dq) {
   using C = Compute<T>;
   constexpr int rows = kRows<C>;
   int pitch = s.width + 1;
@@ -153,7 +160,12 @@ __global__ void __launch_bounds__(128)
     int64_t seen = inside ? s.seen_by(query) : 0;
     int64_t last = s.seen_by(least(first + rows, s.queries) - 1);
     int64_t at = (batch * s.heads + head) * s.queries + query;
-    C of_lse = inside ? lse[at] : C(0), of_delta = inside ? delta[at] : C(0);
+    SplitLogarithm<C> logarithm{};
+    C of_delta = 0;
+    if (inside) {
+      logarithm = {numbers.high()[at], numbers.low()[at]};
+      of_delta = numbers.delta()[at];
+    }
     load_tile(queries, q.at(batch, head), q.row, first, s.queries, s.width, s.scale);
     load_tile(grads, grad.at(batch, head), grad.row, first, s.queries, s.width, C(1));
     C sums[room / kLanes] = {};
@@ -165,7 +177,8 @@ __global__ void __launch_bounds__(128)
         int column = lane + j * kLanes;
         C slope = 0;
         if (key0 + column < seen) {
-          C share = std::exp(dot(queries + row * pitch, keys + column * pitch, s.width) - of_lse);
+          C score = dot(queries + row * pitch, keys + column * pitch, s.width);
+          C share = std::exp(logarithm.below(score));
           slope = share * (dot(grads + row * pitch, values + column * pitch, s.width) - of_delta);
         }
         slopes[row * (rows + 1) + column] = slope;
@@ -191,8 +204,7 @@ __global__ void __launch_bounds__(128)
 template <int room, typename T>
 __global__ void __launch_bounds__(128)
     keys_backward_kernel(AttentionSizes<Compute<T>> s, Heads<T> q, Heads<T> k, Heads<T> v,
-                         Heads<T> grad, const Compute<T>* lse, const Compute<T>* delta, Heads<T> dk,
-                         Heads<T> dv) {
+                         Heads<T> grad, RowNumbers<Compute<T>> numbers, Heads<T> dk, Heads<T> dv) {
   using C = Compute<T>;
   constexpr int rows = kRows<C>;
   int pitch = s.width + 1;
@@ -208,14 +220,15 @@ __global__ void __launch_bounds__(128)
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     int64_t first = tile % across * rows, key = first + row;
     int64_t group = tile / across % s.groups, batch = tile / across / s.groups;
-    load_tile(keys, k.at(batch, group), k.row, first, s.keys, s.width, s.scale);
+    load_tile(keys, k.at(batch, group), k.row, first, s.keys, s.width, C(1));
     load_tile(values, v.at(batch, group), v.row, first, s.keys, s.width, C(1));
     C of_keys[room / kLanes] = {}, of_values[room / kLanes] = {};
     for (int64_t head = group * per_group; head < (group + 1) * per_group; head++) {
       int64_t base = (batch * s.heads + head) * s.queries;
       for (int64_t query0 = s.first_to_see(first) / rows * rows; query0 < s.queries;
            query0 += rows) {
-        load_tile(queries, q.at(batch, head), q.row, query0, s.queries, s.width, C(1));
+        // The queries are scaled, as in the forward: large scores have the same rounding.
+        load_tile(queries, q.at(batch, head), q.row, query0, s.queries, s.width, s.scale);
         load_tile(grads, grad.at(batch, head), grad.row, query0, s.queries, s.width, C(1));
         __syncthreads();
         for (int j = 0; j < rows / kLanes; j++) {
@@ -223,10 +236,11 @@ __global__ void __launch_bounds__(128)
           int64_t query = query0 + column;
           C share = 0, slope = 0;
           if (query < s.queries && key < s.seen_by(query)) {
-            share = std::exp(dot(keys + row * pitch, queries + column * pitch, s.width) -
-                             lse[base + query]);
+            SplitLogarithm<C> logarithm{numbers.high()[base + query], numbers.low()[base + query]};
+            C score = dot(queries + column * pitch, keys + row * pitch, s.width);
+            share = std::exp(logarithm.below(score));
             slope = share * (dot(values + row * pitch, grads + column * pitch, s.width) -
-                             delta[base + query]);
+                             numbers.delta()[base + query]);
           }
           shares[row * (rows + 1) + column] = share;
           slopes[row * (rows + 1) + column] = slope;
@@ -247,7 +261,7 @@ __global__ void __launch_bounds__(128)
       for (int j = 0; j < room / kLanes; j++) {
         int column = lane + j * kLanes;
         if (column >= s.width) break;
-        dk.at(batch, group)[key * dk.row + column] = convert<T>(of_keys[j] * s.scale);
+        dk.at(batch, group)[key * dk.row + column] = convert<T>(of_keys[j]);
         dv.at(batch, group)[key * dv.row + column] = convert<T>(of_values[j]);
       }
     __syncthreads();
@@ -305,7 +319,7 @@ int attention(Stream& stream, Attention options, const View& q, const View& k, c
                                    : attention_kernel<256, T>;
     return launch(stream, kernel, grid_of(least(tiles, kTilesMax)), kRows<C> * kLanes,
                   room_of<C>(s.width, 2, 1), s, heads_of<T>(q), heads_of<T>(k), heads_of<T>(v),
-                  heads_of<T>(out), lse.at<C>());
+                  heads_of<T>(out), lse.at<double>());
   });
 }
 
@@ -317,16 +331,18 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
     using T = decltype(type);
     using C = Compute<T>;
     auto s = sizes_of<C>(options, q, k);
-    C* delta = stream.scratch.take<C>(most(1, lse.count()));
-    if (!delta) return kNeedsScratch;
+    RowNumbers<C> numbers{stream.scratch.take<C>(3 * most(1, lse.count())), lse.count()};
+    if (!numbers.data) return kNeedsScratch;
+    bool on_tensor_cores = takes_tensor_cores({&q, &k, &v, &grad, &dq, &dk, &dv});
     int threads = kRows<C> * kLanes;
     int64_t rows = s.batches * s.heads * s.queries;
     if (rows > 0)
-      FLOW_LAUNCH(launch(stream, delta_kernel<T>, grid_of(blocks_for(rows * kWarp)), kBlockThreads,
-                         0, s, heads_of<T>(out), heads_of<T>(grad), delta));
+      FLOW_LAUNCH(launch(stream, row_numbers_kernel<T>, grid_of(blocks_for(rows * kWarp)),
+                         kBlockThreads, 0, s, heads_of<T>(out), heads_of<T>(grad), lse.at<double>(),
+                         on_tensor_cores ? kLog2EDouble : 1.0, numbers));
     if constexpr (is_small_float<T>)
-      if (takes_tensor_cores({&q, &k, &v, &grad, &dq, &dk, &dv}))
-        return tensor_attention_backward(stream, options, q, k, v, lse, grad, delta, dq, dk, dv);
+      if (on_tensor_cores)
+        return tensor_attention_backward(stream, options, q, k, v, grad, numbers, dq, dk, dv);
     if (rows > 0) {
       auto kernel = s.width <= 64    ? queries_backward_kernel<64, T>
                     : s.width <= 128 ? queries_backward_kernel<128, T>
@@ -334,7 +350,7 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
       int64_t tiles = divide_up(s.queries, kRows<C>) * s.heads * s.batches;
       FLOW_LAUNCH(launch(stream, kernel, grid_of(least(tiles, kTilesMax)), threads,
                          room_of<C>(s.width, 4, 1), s, heads_of<T>(q), heads_of<T>(k),
-                         heads_of<T>(v), heads_of<T>(grad), lse.at<C>(), delta, heads_of<T>(dq)));
+                         heads_of<T>(v), heads_of<T>(grad), numbers, heads_of<T>(dq)));
     }
     if (dk.count() == 0) return kDone;
     auto kernel = s.width <= 64    ? keys_backward_kernel<64, T>
@@ -343,7 +359,7 @@ int attention_backward(Stream& stream, Attention options, const View& q, const V
     int64_t tiles = divide_up(s.keys, kRows<C>) * s.groups * s.batches;
     return launch(stream, kernel, grid_of(least(tiles, kTilesMax)), threads,
                   room_of<C>(s.width, 4, 2), s, heads_of<T>(q), heads_of<T>(k), heads_of<T>(v),
-                  heads_of<T>(grad), lse.at<C>(), delta, heads_of<T>(dk), heads_of<T>(dv));
+                  heads_of<T>(grad), numbers, heads_of<T>(dk), heads_of<T>(dv));
   });
 }
 

@@ -46,12 +46,26 @@ AttentionSizes<C, I> sizes_of(const Attention& options, const View& q, const Vie
           options.causal, static_cast<C>(options.scale)};
 }
 
+constexpr double kLog2EDouble = 1.4426950408889634074;
+
+// What the backward needs of each query, [b, h, t] each: the logarithm of the sum of its
+// exponentials in two parts (SplitLogarithm), and the sum over d of grad * out.
+template <typename C>
+struct RowNumbers {
+  C* data;
+  int64_t count;  // of each
+
+  FLOW_DEVICE C* high() const { return data; }
+  FLOW_DEVICE C* low() const { return data + count; }
+  FLOW_DEVICE C* delta() const { return data + 2 * count; }
+};
+
 // attention_tensor.cu, of operands that takes_tensor_cores() is true of
 int tensor_attention(Stream&, const Attention&, const View& q, const View& k, const View& v,
                      const View& out, const View& lse);
-/// `delta` [b, h, t]: the sum over d of grad * out.
+/// The logarithms in `numbers` are to the base of 2.
 int tensor_attention_backward(Stream&, const Attention&, const View& q, const View& k,
-                              const View& v, const View& lse, const View& grad, const float* delta,
+                              const View& v, const View& grad, RowNumbers<float> numbers,
                               const View& dq, const View& dk, const View& dv);
 
 }  // namespace flow::cuda

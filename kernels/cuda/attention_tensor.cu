@@ -16,7 +16,8 @@ constexpr int kTensorThreads = 128;
 constexpr int kBlockRows = 64;  // of the block's own side
 constexpr int kWarpRows = 16;
 constexpr int kForwardStep = 64, kBackwardStep = 32;  // rows of the other side
-constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr double kLn2 = 0.69314718055994530942;
 
 // Elements from row to row of a tile `W` wide: an odd number of 16 bytes more than whole turns
 // through the banks, so that 8 rows of ldmatrix are in all of them.
@@ -149,6 +150,16 @@ FLOW_DEVICE void store_rows(const float (&sums)[W / 8][4], const float (&factors
   }
 }
 
+// A product that is rounded before anything is added to it: the scores of the backward are those of
+// the forward.
+FLOW_DEVICE float rounded_product(float a, float b) {
+#ifdef FLOW_EMULATE
+  return a * b;
+#else
+  return __fmul_rn(a, b);
+#endif
+}
+
 // The softmax of the rows so far.
 struct RowsSoftmax {
   float largest[2];  // of the scores, times log2(e)
@@ -196,7 +207,7 @@ struct RowsSoftmax {
 template <int W, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
     tensor_attention_kernel(TensorSizes s, Heads<T> q, Heads<T> k, Heads<T> v, Heads<T> out,
-                            float* lse) {
+                            double* lse) {
   T* queries = reinterpret_cast<T*>(dynamic_room());
   T* keys = queries + kTile<W, kBlockRows>;
   T* values = keys + kTile<W, kForwardStep>;
@@ -233,7 +244,7 @@ __global__ void __launch_bounds__(kTensorThreads)
         FLOW_UNROLL
         for (int i = 0; i < 4; i++) {
           bool is_seen = whole || j * 8 + me.column + i % 2 < seen_here[i / 2];
-          scores[j][i] = is_seen ? scores[j][i] * scale : -INFINITY;
+          scores[j][i] = is_seen ? rounded_product(scores[j][i], scale) : -INFINITY;
         }
       }
       softmax.take(scores, sums);
@@ -255,7 +266,8 @@ __global__ void __launch_bounds__(kTensorThreads)
       int query = task.first + me.row + 8 * half;
       if (me.lane % 4 == 0 && query < s.queries)
         lse[(int64_t{task.batch} * s.heads + task.head) * s.queries + query] =
-            total == 0 ? -INFINITY : softmax.largest[half] * kLn2 + std::log(total);
+            total == 0 ? -static_cast<double>(INFINITY)
+                       : softmax.largest[half] * kLn2 + static_cast<double>(std::log(total));
     }
     store_rows<W>(sums, factors, queries, out.at(task.batch, task.head), out.row, task.first,
                   s.queries, s.width);
@@ -266,7 +278,7 @@ __global__ void __launch_bounds__(kTensorThreads)
 template <int W, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
     tensor_queries_backward_kernel(TensorSizes s, Heads<T> q, Heads<T> k, Heads<T> v, Heads<T> grad,
-                                   const float* lse, const float* delta, Heads<T> dq) {
+                                   RowNumbers<float> numbers, Heads<T> dq) {
   T* queries = reinterpret_cast<T*>(dynamic_room());
   T* grads = queries + kTile<W, kBlockRows>;
   T* others = grads + kTile<W, kBlockRows>;  // keys and values, of two steps
@@ -282,13 +294,15 @@ __global__ void __launch_bounds__(kTensorThreads)
     const T* of_keys = k.at(task.batch, group);
     const T* of_values = v.at(task.batch, group);
     int seen[2];
-    float of_lse[2], of_delta[2];
+    float high[2] = {}, low[2] = {}, of_delta[2] = {};
     for (int half = 0; half < 2; half++) {
       int query = task.first + me.row + half * 8;
       int64_t at = (int64_t{task.batch} * s.heads + task.head) * s.queries + query;
       seen[half] = s.seen_by(query);
-      of_lse[half] = query < s.queries ? lse[at] * kLog2E : 0.0f;
-      of_delta[half] = query < s.queries ? delta[at] : 0.0f;
+      if (query >= s.queries) continue;
+      high[half] = numbers.high()[at];
+      low[half] = numbers.low()[at];
+      of_delta[half] = numbers.delta()[at];
     }
     int seen_by_all = s.seen_by(task.first);
     int last = s.seen_by(smaller(task.first + kBlockRows, s.queries) - 1);
@@ -321,7 +335,8 @@ __global__ void __launch_bounds__(kTensorThreads)
         FLOW_UNROLL
         for (int i = 0; i < 4; i++) {
           bool is_seen = whole || j * 8 + me.column + i % 2 < seen_here[i / 2];
-          float share = is_seen ? exp2_of(scores[j][i] * scale - of_lse[i / 2]) : 0.0f;
+          float below = (rounded_product(scores[j][i], scale) - high[i / 2]) - low[i / 2];
+          float share = is_seen ? exp2_of(below) : 0.0f;
           slopes[j][i] = share * (slopes[j][i] - of_delta[i / 2]);
         }
       }
@@ -351,12 +366,12 @@ struct QueryStep {
 template <int W, typename T>
 __global__ void __launch_bounds__(kTensorThreads)
     tensor_keys_backward_kernel(TensorSizes s, Heads<T> q, Heads<T> k, Heads<T> v, Heads<T> grad,
-                                const float* lse, const float* delta, Heads<T> dk, Heads<T> dv) {
+                                RowNumbers<float> of_rows, Heads<T> dk, Heads<T> dv) {
   T* keys = reinterpret_cast<T*>(dynamic_room());
   T* values = keys + kTile<W, kBlockRows>;
   T* others = values + kTile<W, kBlockRows>;  // queries and their gradients, of two steps
   constexpr int tile = kTile<W, kBackwardStep>;
-  float* numbers = reinterpret_cast<float*>(others + 4 * tile);  // lse and delta, of two steps
+  float* numbers = reinterpret_cast<float*>(others + 4 * tile);  // RowNumbers, of two steps
   Lane me = this_lane();
   float scale = s.scale * kLog2E;
   int per_group = s.heads / s.groups;
@@ -372,11 +387,11 @@ __global__ void __launch_bounds__(kTensorThreads)
       copy_tile<W, kBackwardStep>(to + tile, grad.at(task.batch, step.head), grad.row, step.first,
                                   s.queries, s.width);
       int thread = static_cast<int>(threadIdx.x), at = thread % kBackwardStep;
-      if (thread >= 2 * kBackwardStep) return;
-      const float* from = (thread < kBackwardStep ? lse : delta) +
+      if (thread >= 3 * kBackwardStep) return;
+      const float* from = of_rows.data + thread / kBackwardStep * of_rows.count +
                           (int64_t{task.batch} * s.heads + step.head) * s.queries;
       bool inside = step.first + at < s.queries;
-      copy_async<4>(numbers + stage * 2 * kBackwardStep + thread,
+      copy_async<4>(numbers + stage * 3 * kBackwardStep + thread,
                     inside ? from + step.first + at : from, inside);
     };
     int from = s.first_to_see(task.first) / kBackwardStep * kBackwardStep;
@@ -398,8 +413,8 @@ __global__ void __launch_bounds__(kTensorThreads)
       if (next.head < end) copy_step(next, stage ^ 1);
       commit_copies();
       const T* queries = others + stage * 2 * tile;
-      const float* of_lse = numbers + stage * 2 * kBackwardStep;
-      const float* of_delta = of_lse + kBackwardStep;
+      const float* high = numbers + stage * 3 * kBackwardStep;
+      const float *low = high + kBackwardStep, *of_delta = low + kBackwardStep;
       float shares[kBackwardStep / 8][4] = {};
       add_rows_by_rows<W>(shares, keys + me.first * kPitch<W>, queries);
       // Of queries beyond the last all is 0, and adds nothing.
@@ -411,7 +426,8 @@ __global__ void __launch_bounds__(kTensorThreads)
         for (int i = 0; i < 4; i++) {
           int at = j * 8 + me.column + i % 2;
           bool is_seen = whole || at >= seen_from[i / 2];
-          shares[j][i] = is_seen ? exp2_of(shares[j][i] * scale - of_lse[at] * kLog2E) : 0.0f;
+          float below = (rounded_product(shares[j][i], scale) - high[at]) - low[at];
+          shares[j][i] = is_seen ? exp2_of(below) : 0.0f;
         }
       }
       uint32_t factors[kBackwardStep / 16][4];
@@ -459,13 +475,14 @@ int tensor_attention(Stream& stream, const Attention& options, const View& q, co
     size_t bytes = (kTile<W, kBlockRows> + 2 * kTile<W, kForwardStep>)*sizeof(T);
     return launch(stream, tensor_attention_kernel<W, T>, grid_of(least(tasks, kTilesMax)),
                   kTensorThreads, bytes, s, heads_of<T>(q), heads_of<T>(k), heads_of<T>(v),
-                  heads_of<T>(out), lse.at<float>());
+                  heads_of<T>(out), lse.at<double>());
   });
 }
 
 int tensor_attention_backward(Stream& stream, const Attention& options, const View& q,
-                              const View& k, const View& v, const View& lse, const View& grad,
-                              const float* delta, const View& dq, const View& dk, const View& dv) {
+                              const View& k, const View& v, const View& grad,
+                              RowNumbers<float> numbers, const View& dq, const View& dk,
+                              const View& dv) {
   auto s = sizes_of<float, int>(options, q, k);
   return with_tile(q, [&](auto type, auto width) {
     using T = decltype(type);
@@ -475,15 +492,15 @@ int tensor_attention_backward(Stream& stream, const Attention& options, const Vi
       int64_t tasks = int64_t{tiles_of(s.queries)} * s.heads * s.batches;
       FLOW_LAUNCH(launch(stream, tensor_queries_backward_kernel<W, T>,
                          grid_of(least(tasks, kTilesMax)), kTensorThreads, bytes, s, heads_of<T>(q),
-                         heads_of<T>(k), heads_of<T>(v), heads_of<T>(grad), lse.at<float>(), delta,
+                         heads_of<T>(k), heads_of<T>(v), heads_of<T>(grad), numbers,
                          heads_of<T>(dq)));
     }
     if (dk.count() == 0) return kDone;
     int64_t tasks = int64_t{tiles_of(s.keys)} * s.groups * s.batches;
     return launch(stream, tensor_keys_backward_kernel<W, T>, grid_of(least(tasks, kTilesMax)),
-                  kTensorThreads, bytes + 4 * kBackwardStep * sizeof(float), s, heads_of<T>(q),
-                  heads_of<T>(k), heads_of<T>(v), heads_of<T>(grad), lse.at<float>(), delta,
-                  heads_of<T>(dk), heads_of<T>(dv));
+                  kTensorThreads, bytes + 6 * kBackwardStep * sizeof(float), s, heads_of<T>(q),
+                  heads_of<T>(k), heads_of<T>(v), heads_of<T>(grad), numbers, heads_of<T>(dk),
+                  heads_of<T>(dv));
   });
 }
 

@@ -420,7 +420,7 @@ int compare_number(Stream& stream, Compare op, const View& a, Number b, const Vi
   if (!has_arithmetic(a.dtype)) return kUnsupported;
   return visit_arithmetic(a.dtype, [&](auto type) {
     using T = decltype(type);
-    CompareNumberEach<T> f{op, number_as<Compute<T>>(b)};
+    CompareNumberEach<T> f{op, convert<Compute<T>>(number_as<T>(b))};
     if constexpr (std::is_integral_v<T>) {
       IntegerComparison exact = integer_comparison<T>(op, b);
       if (exact.is_constant) return fill(stream, out, Number::of(int64_t{exact.value}));

@@ -115,11 +115,28 @@ struct Softmax {
       sum += x == largest ? C(1) : std::exp(x - largest);
     }
   }
-  /// Of an infinity there is no softmax: NaN.
-  FLOW_DEVICE C logarithm() const {
+  /// The logarithm of the sum. Of an infinity there is no softmax: NaN.
+  FLOW_DEVICE C log_sum() const {
     bool finite = largest - largest == C(0);
-    return finite ? largest + std::log(sum) : largest - largest;
+    return finite ? std::log(sum) : largest - largest;
   }
+  FLOW_DEVICE double logarithm() const {
+    return static_cast<double>(largest) + static_cast<double>(log_sum());
+  }
+};
+
+/// A logarithm of a sum of exponentials in two parts: a float has too few digits for that of large
+/// numbers.
+template <typename C>
+struct SplitLogarithm {
+  C high, low;
+
+  FLOW_DEVICE static SplitLogarithm of(double logarithm) {
+    C high = static_cast<C>(logarithm);
+    bool finite = high - high == C(0);
+    return {high, finite ? static_cast<C>(logarithm - static_cast<double>(high)) : C(0)};
+  }
+  FLOW_DEVICE C below(C x) const { return (x - high) - low; }
 };
 struct JoinSoftmax {
   template <typename C>

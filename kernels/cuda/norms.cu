@@ -26,9 +26,9 @@ Weights<T> weights_of(const View* view) {
 }
 
 template <typename T>
-__global__ void norm_kernel(Rows<2> rows, int threads_of_row, bool centred, const T* x,
-                            Weights<T> weight, Weights<T> bias, Compute<T> eps, T* y,
-                            Compute<T>* mean, Compute<T>* rstd) {
+__global__ void __launch_bounds__(kRowThreadsMax)
+    norm_kernel(Rows<2> rows, int threads_of_row, bool centred, const T* x, Weights<T> weight,
+                Weights<T> bias, Compute<T> eps, T* y, Compute<T>* mean, Compute<T>* rstd) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   auto columns = static_cast<C>(rows.columns);
@@ -66,9 +66,10 @@ __global__ void norm_kernel(Rows<2> rows, int threads_of_row, bool centred, cons
 
 // dx = rstd (g w - mean(g w) - xhat mean(g w xhat)), the first mean where there was a centre.
 template <typename T>
-__global__ void norm_backward_kernel(Rows<3> rows, int threads_of_row, bool centred, const T* x,
-                                     Weights<T> weight, const Compute<T>* mean,
-                                     const Compute<T>* rstd, const T* grad, T* dx) {
+__global__ void __launch_bounds__(kRowThreadsMax)
+    norm_backward_kernel(Rows<3> rows, int threads_of_row, bool centred, const T* x,
+                         Weights<T> weight, const Compute<T>* mean, const Compute<T>* rstd,
+                         const T* grad, T* dx) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[3]) {
@@ -105,9 +106,10 @@ __global__ void norm_backward_kernel(Rows<3> rows, int threads_of_row, bool cent
 
 // Part `blockIdx.y` of the rows: each thread sums one column of them.
 template <typename T>
-__global__ void norm_weights_kernel(Rows<2> rows, int64_t part, bool centred, const T* x,
-                                    const Compute<T>* mean, const Compute<T>* rstd, const T* grad,
-                                    Compute<T>* dweight, Compute<T>* dbias) {
+__global__ void __launch_bounds__(kBlockThreads)
+    norm_weights_kernel(Rows<2> rows, int64_t part, bool centred, const T* x,
+                        const Compute<T>* mean, const Compute<T>* rstd, const T* grad,
+                        Compute<T>* dweight, Compute<T>* dbias) {
   using C = Compute<T>;
   int64_t column = thread_of_grid();
   if (column >= rows.columns) return;
@@ -127,8 +129,8 @@ __global__ void norm_weights_kernel(Rows<2> rows, int64_t part, bool centred, co
 }
 
 template <typename C, typename To>
-__global__ void sum_parts_kernel(const C* parts, int64_t count, int64_t columns, To* out,
-                                 int64_t stride) {
+__global__ void __launch_bounds__(kBlockThreads)
+    sum_parts_kernel(const C* parts, int64_t count, int64_t columns, To* out, int64_t stride) {
   int64_t column = thread_of_grid();
   if (column >= columns) return;
   C sum = 0;
@@ -141,8 +143,8 @@ int sum_parts(Stream& stream, const C* parts, int64_t count, const View* out) {
   if (!out || out->count() == 0) return kDone;
   return visit_floats(out->dtype, [&](auto type) {
     using To = decltype(type);
-    return launch(stream, sum_parts_kernel<C, To>, grid_of(divide_up(out->count(), 256)), 256, 0,
-                  parts, count, out->count(), out->at<To>(), out->strides[0]);
+    return launch(stream, sum_parts_kernel<C, To>, grid_of(divide_up(out->count(), kBlockThreads)),
+                  kBlockThreads, 0, parts, count, out->count(), out->at<To>(), out->strides[0]);
   });
 }
 
@@ -189,7 +191,7 @@ int norm_backward(Stream& stream, bool centred, const View& x, const View* weigh
     }
     if (!of_weight) return kDone;
     if (x.count() > 0)
-      FLOW_LAUNCH(launch(stream, norm_weights_kernel<T>, grid_of(across, parts), 256, 0,
+      FLOW_LAUNCH(launch(stream, norm_weights_kernel<T>, grid_of(across, parts), kBlockThreads, 0,
                          rows_of<2>({&x, &grad}), part, centred, x.at<T>(), of_mean, rstd.at<C>(),
                          grad.at<T>(), of_weight, of_bias));
     FLOW_LAUNCH(sum_parts(stream, of_weight, parts, dweight));

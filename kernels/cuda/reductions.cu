@@ -261,8 +261,9 @@ FLOW_DEVICE Found<A> best_of_warp(Found<A> mine, Better better) {
 }
 
 template <typename T>
-__global__ void extreme_kernel(Rows<3> rows, int threads_of_row, Better better, int64_t base,
-                               int64_t stride, const T* in, T* value, int64_t* index) {
+__global__ void __launch_bounds__(kRowThreadsMax)
+    extreme_kernel(Rows<3> rows, int threads_of_row, Better better, int64_t base, int64_t stride,
+                   const T* in, T* value, int64_t* index) {
   using A = Compute<T>;
   Group group = group_of(threads_of_row);
   int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -329,7 +330,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // Each sum becomes what lies before its chunk.
 template <typename A>
-__global__ void before_chunks_kernel(int64_t rows, int64_t chunks, A* sums) {
+__global__ void __launch_bounds__(kBlockThreads)
+    before_chunks_kernel(int64_t rows, int64_t chunks, A* sums) {
   for (int64_t row = thread_of_grid(); row < rows; row += threads_of_grid()) {
     A before = 0;
     for (int64_t i = row * chunks; i < (row + 1) * chunks; i++) {

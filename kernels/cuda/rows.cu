@@ -7,28 +7,32 @@ namespace flow::cuda {
 namespace {
 
 template <typename T>
-__global__ void softmax_kernel(Rows<2> rows, int threads_of_row, bool logarithm, const T* in,
-                               T* out) {
+__global__ void __launch_bounds__(kRowThreadsMax)
+    softmax_kernel(Rows<2> rows, int threads_of_row, bool logarithm, const T* in, T* out) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t, const int64_t(&offset)[2]) {
     const T* from = in + offset[0];
     T* to = out + offset[1];
     Softmax<C> softmax = softmax_of_row(group, rows.columns, from);
-    C lse = softmax.logarithm();
-    C factor = is_nan(lse) ? lse : C(1) / softmax.sum;
+    C log_sum = softmax.log_sum();
+    C factor = is_nan(log_sum) ? log_sum : C(1) / softmax.sum;
     each_in_row<T>(group, rows.columns, {from, to}, [&](int64_t i, auto width) {
       C x[decltype(width)::value];
       load_as<decltype(width)::value>(from + i, x);
-      for (C& each : x) each = logarithm ? each - lse : std::exp(each - softmax.largest) * factor;
+      for (C& each : x) {
+        C below = each - softmax.largest;
+        each = logarithm ? below - log_sum : std::exp(below) * factor;
+      }
       store_as<decltype(width)::value>(to + i, x);
     });
   });
 }
 
 template <typename T>
-__global__ void softmax_backward_kernel(Rows<3> rows, int threads_of_row, bool logarithm,
-                                        const T* y, const T* grad, T* out) {
+__global__ void __launch_bounds__(kRowThreadsMax)
+    softmax_backward_kernel(Rows<3> rows, int threads_of_row, bool logarithm, const T* y,
+                            const T* grad, T* out) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t, const int64_t(&offset)[3]) {
@@ -67,31 +71,33 @@ FLOW_DEVICE int64_t label_at(const int64_t* labels, int64_t stride, int64_t row,
 }
 
 template <typename T>
-__global__ void cross_entropy_kernel(Rows<1> rows, int threads_of_row, const T* logits,
-                                     const int64_t* labels, int64_t label_stride, int64_t base,
-                                     int64_t ignore, Compute<T>* loss, int64_t loss_stride,
-                                     Compute<T>* lse, int64_t lse_stride, int64_t* fault) {
+__global__ void __launch_bounds__(kRowThreadsMax)
+    cross_entropy_kernel(Rows<1> rows, int threads_of_row, const T* logits, const int64_t* labels,
+                         int64_t label_stride, int64_t base, int64_t ignore, Compute<T>* loss,
+                         int64_t loss_stride, double* lse, int64_t lse_stride, int64_t* fault) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[1]) {
     const T* from = logits + offset[0];
-    C logarithm = softmax_of_row(group, rows.columns, from).logarithm();
-    if (rows.columns == 0) logarithm = -static_cast<C>(INFINITY);
+    Softmax<C> softmax = softmax_of_row(group, rows.columns, from);
     int64_t label =
         label_at(labels, label_stride, row, base, ignore, rows.columns, group.rank, fault);
     if (group.rank == 0) {
-      lse[row * lse_stride] = logarithm;
-      loss[row * loss_stride] = label < 0 ? C(0) : logarithm - convert<C>(from[label]);
+      lse[row * lse_stride] =
+          rows.columns == 0 ? -static_cast<double>(INFINITY) : softmax.logarithm();
+      loss[row * loss_stride] =
+          label < 0 ? C(0) : (softmax.largest - convert<C>(from[label])) + softmax.log_sum();
     }
   });
 }
 
 template <typename T>
-__global__ void cross_entropy_backward_kernel(Rows<2> rows, int threads_of_row, const T* logits,
-                                              const int64_t* labels, int64_t label_stride,
-                                              int64_t base, int64_t ignore, const Compute<T>* lse,
-                                              int64_t lse_stride, const Compute<T>* grad,
-                                              int64_t grad_stride, T* out, int64_t* fault) {
+__global__ void __launch_bounds__(kRowThreadsMax)
+    cross_entropy_backward_kernel(Rows<2> rows, int threads_of_row, const T* logits,
+                                  const int64_t* labels, int64_t label_stride, int64_t base,
+                                  int64_t ignore, const double* lse, int64_t lse_stride,
+                                  const Compute<T>* grad, int64_t grad_stride, T* out,
+                                  int64_t* fault) {
   using C = Compute<T>;
   Group group = group_of(threads_of_row);
   each_row(rows, group, [&](int64_t row, const int64_t(&offset)[2]) {
@@ -99,13 +105,14 @@ __global__ void cross_entropy_backward_kernel(Rows<2> rows, int threads_of_row, 
     T* to = out + offset[1];
     int64_t label =
         label_at(labels, label_stride, row, base, ignore, rows.columns, group.rank, fault);
-    C factor = grad[row * grad_stride], logarithm = lse[row * lse_stride];
+    C factor = grad[row * grad_stride];
+    auto logarithm = SplitLogarithm<C>::of(lse[row * lse_stride]);
     each_in_row<T>(group, rows.columns, {from, to}, [&](int64_t i, auto width) {
       C x[decltype(width)::value];
       load_as<decltype(width)::value>(from + i, x);
       for (int j = 0; j < decltype(width)::value; j++) {
         C hit = i + j == label ? C(1) : C(0);
-        x[j] = label < 0 ? C(0) : (std::exp(x[j] - logarithm) - hit) * factor;
+        x[j] = label < 0 ? C(0) : (std::exp(logarithm.below(x[j])) - hit) * factor;
       }
       store_as<decltype(width)::value>(to + i, x);
     });
@@ -146,7 +153,7 @@ int cross_entropy(Stream& stream, const View& logits, const View& labels, int64_
     RowLaunch shape = rows_for(rows.walk.count, rows.columns);
     return launch(stream, cross_entropy_kernel<T>, grid_of(shape.blocks), shape.threads, 0, rows,
                   shape.threads_of_row, logits.at<T>(), labels.at<int64_t>(), labels.strides[0],
-                  base, ignore, loss.at<Compute<T>>(), loss.strides[0], lse.at<Compute<T>>(),
+                  base, ignore, loss.at<Compute<T>>(), loss.strides[0], lse.at<double>(),
                   lse.strides[0], stream.fault);
   });
 }
@@ -160,7 +167,7 @@ int cross_entropy_backward(Stream& stream, const View& logits, const View& label
     RowLaunch shape = rows_for(rows.walk.count, rows.columns);
     return launch(stream, cross_entropy_backward_kernel<T>, grid_of(shape.blocks), shape.threads, 0,
                   rows, shape.threads_of_row, logits.at<T>(), labels.at<int64_t>(),
-                  labels.strides[0], base, ignore, lse.at<Compute<T>>(), lse.strides[0],
+                  labels.strides[0], base, ignore, lse.at<double>(), lse.strides[0],
                   grad.at<Compute<T>>(), grad.strides[0], out.at<T>(), stream.fault);
   });
 }

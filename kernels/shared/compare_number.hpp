@@ -41,6 +41,15 @@ IntegerComparison integer_comparison(Compare op, Number b) {
   return {false, false, op, number};
 }
 
+/// The nearest number that a type of floats has.
+inline Number rounded_to(DType dtype, Number number) {
+  return visit_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    T rounded = number.is_integer ? convert<T>(number.integer) : convert<T>(number.real);
+    return Number::of(convert<double>(rounded));
+  });
+}
+
 /// The nearest number that T has; a fraction is cut off.
 template <typename T>
 T nearest_of(Number number) {

@@ -8,6 +8,9 @@ namespace flow::kernels {
 
 constexpr int kWarp = 32;
 constexpr int kBlockThreads = 256;  // of a kernel that has no reason for another number
+/// The most that rows_for gives a block. A kernel that is launched so is compiled for as many
+/// (__launch_bounds__): with more registers than they leave each thread its launch would fail.
+constexpr int kRowThreadsMax = 1024;
 /// Blocks of a kernel whose threads each walk over several elements: enough to fill the largest
 /// device several times over. Never asked of the device, so that results do not depend on it.
 /// kTilesMax of one that has a block for each piece of its work while there are not too many.
@@ -37,7 +40,7 @@ inline RowLaunch rows_for(int64_t rows, int64_t columns) {
     int threads = 4 * kWarp;
     return {threads, kWarp, most(1, least(divide_up(rows, 4), kTilesMax))};
   }
-  int threads = columns <= 8192 ? 256 : columns <= 32768 ? 512 : 1024;
+  int threads = columns <= 8192 ? 256 : columns <= 32768 ? 512 : kRowThreadsMax;
   return {threads, threads, most(1, least(rows, kTilesMax))};
 }
 

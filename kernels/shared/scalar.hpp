@@ -121,6 +121,20 @@ FLOW_HD T floor_quotient(T a, T b) {
   return quotient - whole > T(0.5) ? whole + T(1) : whole;
 }
 
+/// base^exponent by squaring, which wraps. A power that is a fraction is 0.
+template <typename T>
+FLOW_HD T integer_power(T base, T exponent) {
+  using Wide = std::conditional_t<sizeof(T) < 4, uint32_t, std::make_unsigned_t<T>>;
+  if constexpr (std::is_signed_v<T>) {
+    if (exponent < 0 && base != T(1) && base != T(-1)) return T(0);
+    if (exponent < 0) return exponent % 2 == 0 ? T(1) : base;
+  }
+  Wide power = static_cast<Wide>(base), result = 1;
+  for (Wide left = static_cast<Wide>(exponent); left != 0; left >>= 1, power *= power)
+    if ((left & 1) != 0) result *= power;
+  return static_cast<T>(result);
+}
+
 template <Binary op, typename T>
 FLOW_HD T binary_of(T a, T b) {
   if constexpr (op == Binary::maximum) return a > b || a != a ? a : b;
@@ -151,7 +165,8 @@ FLOW_HD T binary_of(T a, T b) {
         return static_cast<T>(a % b);
       }
     }
-    return T(0);  // div and pow are of floats
+    if constexpr (op == Binary::pow) return integer_power(a, b);
+    return T(0);  // div is of floats
   } else {
     if constexpr (op == Binary::add) return a + b;
     if constexpr (op == Binary::sub) return a - b;
@@ -183,9 +198,11 @@ FLOW_HD T clamp_of(T x, T low, T high) {
   return above > high ? high : above;
 }
 
+/// a at 0 and b at 1, exactly: from the end that is nearer, as PyTorch does it.
 template <typename T>
 FLOW_HD T lerp_of(T a, T b, T weight) {
-  return a + (b - a) * weight;
+  T step = b - a;
+  return std::fabs(weight) < T(0.5) ? a + weight * step : b - step * (T(1) - weight);
 }
 
 /// The largest number of the type that is less than a finite `value`.

@@ -1,6 +1,7 @@
 // Picking, counting and drawing.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -39,6 +40,20 @@ TopK top_k(const Tensor& given, int64_t k, int64_t base) {
   return {reshape(out.values, shape), reshape(out.index, shape)};
 }
 
+// Of a NaN there is no probability, and where all logits are -infinity there is none above 0.
+void refuse_undrawable(const Tensor& logits) {
+  if (logits.count() == 0) return;
+  Tensor can = compare(Compare::gt, reduce(Reduce::max, logits, {1}), Number::of(-INFINITY));
+  if (integer_of(reduce(Reduce::all, can, {0})) != 0) return;
+  Tensor flags = contiguous(move(can, {}));
+  const uint8_t* flag = flags.view().at<uint8_t>();
+  int64_t row = std::find(flag, flag + flags.count(), 0) - flag;
+  throw Failure(
+      fmt::format("sample cannot draw from row {} of {}: its logits have a NaN, or all of them are "
+                  "-infinity",
+                  row + 1, text_of(logits)));
+}
+
 Tensor sample(const Tensor& given, double temperature, uint64_t seed, int64_t base) {
   if (given.rank() != 2 || !is_float(given.dtype()) || given.size(1) < 1)
     throw Failure(
@@ -47,6 +62,7 @@ Tensor sample(const Tensor& given, double temperature, uint64_t seed, int64_t ba
     throw Failure(fmt::format("sample takes a temperature of 0 or more, not {}", temperature));
   NoRecord off;
   Tensor logits = contiguous(given);
+  refuse_undrawable(logits);
   Tensor out = Tensor::empty(DType::i64, Shape{given.size(0)}, given.device());
   call(given.device(), &Kernels::sample, "sample", logits.view(), temperature, seed, uint64_t{0},
        base, out.view());

@@ -60,8 +60,26 @@ View stretched(const Tensor& x, const Shape& shape) {
 
 DType result_type(Binary op, DType operands) {
   if (operands == DType::boolean) operands = DType::i64;
-  bool fractions = op == Binary::div || op == Binary::pow;
-  return fractions && !is_float(operands) ? DType::f32 : operands;
+  return op == Binary::div && !is_float(operands) ? DType::f32 : operands;
+}
+
+// Whether 2 is all that 2.0 says: Lua makes floats of 2^20 and 16 / 2.
+bool is_whole(const Number& number) {
+  return number.is_integer ||
+         (std::trunc(number.real) == number.real && number.real >= -0x1p63 && number.real < 0x1p63);
+}
+
+// As an integer where it is one.
+Number as_whole(const Number& number) {
+  bool converts = !number.is_integer && is_whole(number);
+  return converts ? Number::of(static_cast<int64_t>(number.real)) : number;
+}
+
+// The type of `tensor op number`, or of `number op tensor` where `reversed`.
+DType result_with(Binary op, DType tensor, const Number& number, bool reversed) {
+  DType dtype = result_type(op, type_with(tensor, number));
+  bool is_fraction = op == Binary::pow && !reversed && !is_float(dtype) && number.real < 0;
+  return is_fraction ? DType::f32 : dtype;
 }
 
 bool any_type(Unary op) {
@@ -154,17 +172,22 @@ Tensor right_gradient(Binary op, const Tensor& a, const Tensor& b, const Tensor&
   return grad;
 }
 
-// Integers have no quotient by 0 that would be told apart from a number.
-void refuse_zero(Binary op, const Tensor& divisor) {
-  bool divides = op == Binary::floor_div || op == Binary::mod;
-  if (!divides || is_float(divisor.dtype()) || divisor.count() == 0) return;
-  Tensor zero = compare(Compare::eq, divisor, Number::of(int64_t{0}));
-  if (integer_of(reduce(Reduce::any, zero, all_dims(zero), false)) == 0) return;
+// Integers have no quotient by 0 that would differ from a number, and no power below 0.
+void refuse_operand(Binary op, const Tensor& divisor) {
+  bool divides = op == Binary::floor_div || op == Binary::mod, raises = op == Binary::pow;
+  if ((!divides && !raises) || is_float(divisor.dtype()) || divisor.count() == 0) return;
+  Tensor refused = compare(raises ? Compare::lt : Compare::eq, divisor, Number::of(int64_t{0}));
+  if (integer_of(reduce(Reduce::any, refused, all_dims(refused), false)) == 0) return;
+  if (raises)
+    throw Failure(
+        fmt::format("cannot raise integers to a negative power, which is a fraction: {} has one; "
+                    "write x:to(\"f32\") first",
+                    text_of(divisor)));
   throw Failure(
       fmt::format("cannot {} integers by 0: {} has one; write x:to(\"f32\") for infinities",
                   verb_of(op), text_of(divisor)));
 }
-void refuse_zero(Binary op, const Number& divisor, DType dtype) {
+void refuse_operand(Binary op, const Number& divisor, DType dtype) {
   bool divides = op == Binary::floor_div || op == Binary::mod;
   if (divides && !is_float(dtype) && divisor.integer == 0)
     throw Failure(fmt::format("cannot {} integers by 0", verb_of(op)));
@@ -220,8 +243,9 @@ DType common_type(DType a, DType b) {
 }
 
 DType type_with(DType tensor, const Number& number) {
-  if (number.is_integer) return tensor == DType::boolean ? DType::i64 : tensor;
-  return is_float(tensor) ? tensor : DType::f32;
+  if (is_float(tensor)) return tensor;
+  if (!is_whole(number)) return DType::f32;
+  return tensor == DType::boolean ? DType::i64 : tensor;
 }
 
 Tensor unary(Unary op, const Tensor& given) {
@@ -249,7 +273,7 @@ Tensor binary(Binary op, const Tensor& left, const Tensor& right) {
   DType dtype = result_type(op, common_type(left.dtype(), right.dtype()));
   Shape shape = common_shape(verb_of(op), left, right);
   Tensor a = cast(left, dtype), b = cast(right, dtype);
-  refuse_zero(op, b);
+  refuse_operand(op, b);
   Tensor out = raw_binary(op, a, b, shape);
   if (!is_recording(a, b)) return out;
   if (!needs_operands(op)) {
@@ -274,13 +298,13 @@ Tensor binary(Binary op, const Tensor& left, const Tensor& right) {
 
 Tensor binary(Binary op, const Tensor& left, const Number& number, bool reversed) {
   if (is_symbol(left)) return Tracer::number(op, left, number.real, reversed);
-  DType dtype = result_type(op, type_with(left.dtype(), number));
+  DType dtype = result_with(op, left.dtype(), number, reversed);
   Tensor a = cast(left, dtype);
-  Number b = checked(number, dtype);
+  Number b = checked(is_float(dtype) ? number : as_whole(number), dtype);
   if (reversed) {
-    refuse_zero(op, a);
+    refuse_operand(op, a);
   } else {
-    refuse_zero(op, b, dtype);
+    refuse_operand(op, b, dtype);
   }
   Tensor out = raw_binary(op, a, b, reversed);
   if (!is_recording(a)) return out;
@@ -320,11 +344,10 @@ Tensor compare(Compare op, const Tensor& left, const Tensor& right) {
 
 Tensor compare(Compare op, const Tensor& left, const Number& number) {
   NoRecord off;
-  DType dtype = type_with(left.dtype(), number);
-  Tensor a = cast(left, dtype);
+  // An integer is compared with any number as it is: no type that both fit into is needed.
+  Tensor a = left.dtype() == DType::boolean ? cast(left, DType::u8) : left;
   Tensor out = Tensor::empty(DType::boolean, a.shape(), a.device());
-  call(a.device(), &Kernels::compare_number, "compare", op, a.view(), checked(number, dtype),
-       out.view());
+  call(a.device(), &Kernels::compare_number, "compare", op, a.view(), number, out.view());
   return out;
 }
 
@@ -425,8 +448,10 @@ Tensor add_quotient(const Tensor& a, const Tensor& b, const Tensor& c, double fa
 
 Tensor lerp(const Tensor& left, const Tensor& right, double weight) {
   if (is_symbol(left) || is_symbol(right)) {
-    Tensor step = binary(Binary::mul, binary(Binary::sub, right, left), Number::of(weight));
-    return binary(Binary::add, left, step);
+    bool is_near_left = std::fabs(weight) < 0.5;  // as kernels::lerp_of
+    Tensor step = binary(Binary::mul, binary(Binary::sub, right, left),
+                         Number::of(is_near_left ? weight : 1 - weight));
+    return is_near_left ? binary(Binary::add, left, step) : binary(Binary::sub, right, step);
   }
   check_device("interpolate between", left, right);
   DType dtype = common_type(left.dtype(), right.dtype());
@@ -541,7 +566,7 @@ void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
                     text_of(target), verb_of(op)));
   target.note_write(in_place_name(op));
   Tensor operand = operand_in_place(verb_of(op), target, given);
-  refuse_zero(op, operand);
+  refuse_operand(op, operand);
   NoRecord off;
   call(target.device(), &Kernels::binary, kernels::name_of(op), op, target.view(),
        stretched(operand, target.shape()), target.view());
@@ -549,13 +574,14 @@ void binary_in_place(Binary op, const Tensor& target, const Tensor& given) {
 
 void binary_in_place(Binary op, const Tensor& target, const Number& number) {
   refuse_bool(in_place_name(op), target);
-  if (result_type(op, type_with(target.dtype(), number)) != target.dtype())
+  if (result_with(op, target.dtype(), number, false) != target.dtype())
     throw Failure(
         fmt::format("{} takes integers in place: write x:to(\"f32\") before it", text_of(target)));
-  refuse_zero(op, checked(number, target.dtype()), target.dtype());
+  Number operand = checked(is_float(target.dtype()) ? number : as_whole(number), target.dtype());
+  refuse_operand(op, operand, target.dtype());
   target.note_write(in_place_name(op));
-  call(target.device(), &Kernels::binary_number, kernels::name_of(op), op, target.view(),
-       checked(number, target.dtype()), false, target.view());
+  call(target.device(), &Kernels::binary_number, kernels::name_of(op), op, target.view(), operand,
+       false, target.view());
 }
 
 void unary_in_place(Unary op, const Tensor& target) {

@@ -116,7 +116,7 @@ Tensor cross_entropy(const Tensor& given, const Tensor& given_labels, int64_t ba
   }
   DType wide = statistics_type(logits);
   Tensor loss = Tensor::empty(wide, Shape{rows}, logits.device());
-  Tensor lse = Tensor::empty(wide, Shape{rows}, logits.device());
+  Tensor lse = Tensor::empty(DType::f64, Shape{rows}, logits.device());
   call(logits.device(), &Kernels::cross_entropy, "cross_entropy", logits.view(), labels.view(),
        base, ignore, loss.view(), lse.view());
   if (is_recording(logits)) {
@@ -268,7 +268,7 @@ Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& giv
   int64_t b = q.size(0), h = q.size(1), t = q.size(2), d = q.size(3);
   Tensor rows = Tensor::empty(dtype, Shape{b, t, h, d}, q.device());
   Tensor out(kernels::swap_dims(rows.view(), 1, 2), rows.storage());
-  Tensor lse = Tensor::empty(statistics_type(q), Shape{b, h, t}, q.device());
+  Tensor lse = Tensor::empty(DType::f64, Shape{b, h, t}, q.device());
   call(q.device(), &Kernels::attention, "attention", options, q.view(), k.view(), v.view(),
        out.view(), lse.view());
   if (!is_recording(q, k, v)) return out;
@@ -319,7 +319,7 @@ Tensor self_attention(const Tensor& given, int64_t heads, int64_t groups, bool c
   options.causal = causal;
   options.scale = scale ? *scale : 1 / std::sqrt(static_cast<double>(d));
   Tensor out = Tensor::empty(packed.dtype(), Shape{b, t, heads * d}, packed.device());
-  Tensor lse = Tensor::empty(statistics_type(packed), Shape{b, heads, t}, packed.device());
+  Tensor lse = Tensor::empty(DType::f64, Shape{b, heads, t}, packed.device());
   View q = heads_of(packed, 0, heads, d), k = heads_of(packed, heads, groups, d),
        v = heads_of(packed, heads + groups, groups, d);
   call(packed.device(), &Kernels::attention, "attention", options, q, k, v,

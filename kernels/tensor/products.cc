@@ -78,15 +78,11 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   if (a.shape().last() != b.size(b.rank() - 2)) refuse(left, right);
   Tensor out;
   if (b.rank() == 2 && a.rank() > 2) {  // one product of many rows
-    Shape rows{a.count() / std::max<int64_t>(a.shape().last(), 1), a.shape().last()};
-    if (a.shape().last() == 0) rows[0] = 0;
+    Shape rows{1, a.shape().last()};
+    for (int dim = 0; dim + 1 < a.rank(); dim++) rows[0] *= a.size(dim);
     Shape shape = a.shape();
     shape[shape.rank - 1] = b.shape().last();
-    if (rows[0] * b.shape().last() == shape.count()) {
-      out = reshape(batched(reshape(a, rows), b), shape);
-    } else {  // no columns to multiply: all sums are empty
-      out = Tensor::zeros(dtype, shape, a.device());
-    }
+    out = reshape(batched(reshape(a, rows), b), shape);
   } else {
     Shape batches = common_batches(a, b);
     out = batched(with_batches(a, batches), with_batches(b, batches));

@@ -311,7 +311,7 @@ void measure_attention(Bench& b, DType dtype, int64_t width, bool causal, double
   View q = b.random(dtype, shape), k = b.random(dtype, shape), v = b.random(dtype, shape);
   View grad = b.random(dtype, shape), out = b.empty(dtype, shape);
   View dq = b.empty(dtype, shape), dk = b.empty(dtype, shape), dv = b.empty(dtype, shape);
-  View lse = b.empty(DType::f32, {batches, heads, rows});
+  View lse = b.empty(DType::f64, {batches, heads, rows});
   Attention options{causal, 1 / std::sqrt(static_cast<double>(width))};
   double product = 2.0 * batches * heads * rows * rows * static_cast<double>(width);
   if (causal) product /= 2;  // half of it is seen
@@ -387,7 +387,7 @@ void measure(void* native) {
     View logits = b.random(DType::bf16, {rows, classes}),
          out = b.empty(DType::bf16, {rows, classes});
     View labels = b.empty(DType::i64, {rows}), loss = b.empty(DType::f32, {rows});
-    View lse = b.empty(DType::f32, {rows}), grad = b.random(DType::f32, {rows});
+    View lse = b.empty(DType::f64, {rows}), grad = b.random(DType::f32, {rows});
     b.must_be(b.table.integers(b.stream, labels, 1, 0, 0, classes - 1));
     double size = static_cast<double>(logits.bytes());
     moves("cross_entropy bf16", size,

@@ -57,8 +57,9 @@ TEST_CASE("rows and elements are taken and added by index") {
               auto at = static_cast<size_t>((index.whole(i / width) - 1) * width + i % width);
               expected[at] += grad.get(i), sizes[at] += std::fabs(grad.get(i)), counts[at]++;
             }
-            REQUIRE(table().scatter_add_rows(runner.stream, grad.view, index.view, 1, sums.view) ==
-                    kDone);
+            REQUIRE(runner([&](Stream& s) {
+                      return table().scatter_add_rows(s, grad.view, index.view, 1, sums.view);
+                    }) == kDone);
             check(
                 "scatter_add_rows", sums,
                 [&](int64_t i) { return expected[static_cast<size_t>(i)]; },
@@ -69,8 +70,9 @@ TEST_CASE("rows and elements are taken and added by index") {
             for (int64_t i = 0; i < last_grad.count(); i++)
               expected[static_cast<size_t>(i / 31 * width + places.whole(i) - 1)] +=
                   last_grad.get(i);
-            REQUIRE(table().scatter_add_last(runner.stream, last_grad.view, places.view, 1,
-                                             sums.view) == kDone);
+            REQUIRE(runner([&](Stream& s) {
+                      return table().scatter_add_last(s, last_grad.view, places.view, 1, sums.view);
+                    }) == kDone);
             check(
                 "scatter_add_last", sums,
                 [&](int64_t i) { return expected[static_cast<size_t>(i)]; }, 4,
@@ -79,6 +81,60 @@ TEST_CASE("rows and elements are taken and added by index") {
         }
       }
     }
+  }
+}
+
+TEST_CASE("what f16 and bf16 add by index is summed in f32 and rounded once") {
+  constexpr int64_t count = 5000;
+  for (DType dtype : {DType::f16, DType::bf16}) {
+    Tensor ones(dtype, {count, 3}), rows(DType::i64, {count}), table_sums(dtype, {4, 3});
+    Tensor row(dtype, {2, count}), places(DType::i32, {2, count}), row_sums(dtype, {2, 5});
+    ones.fill([](int64_t) { return 1.0; }), row.fill([](int64_t) { return 1.0; });
+    for (int64_t i = 0; i < count; i++) rows.set_whole(i, i % 2 == 0 ? 2 : 4);
+    for (int64_t i = 0; i < 2 * count; i++) places.set_whole(i, i < count ? 1 : 3);
+    auto rounded = [&](double value) {
+      return visit(dtype,
+                   [&](auto type) { return convert<double>(convert<decltype(type)>(value)); });
+    };
+    for_setups([&](Runner& runner) {
+      table_sums.fill([](int64_t) { return 1.0; }), row_sums.fill([](int64_t) { return 0.0; });
+      REQUIRE(runner([&](Stream& s) {
+                return table().scatter_add_rows(s, ones.view, rows.view, 1, table_sums.view);
+              }) == kDone);
+      for (int64_t i = 0; i < table_sums.count(); i++)
+        CHECK(table_sums.get(i) == rounded(i / 3 % 2 == 1 ? count / 2 + 1 : 1));
+      REQUIRE(runner([&](Stream& s) {
+                return table().scatter_add_last(s, row.view, places.view, 1, row_sums.view);
+              }) == kDone);
+      for (int64_t i = 0; i < row_sums.count(); i++)
+        CHECK(row_sums.get(i) == rounded(i == 0 || i == 7 ? count : 0));
+    });
+  }
+}
+
+TEST_CASE("an optimizer's rows take views with gaps as what they are, or not at all") {
+  for (DType dtype : kFloats) {
+    for (Layout layout : kLayouts) {
+      Generator random = generator("gaps");
+      Tensor in = random_tensor(random, dtype, {70, 900}, layout), out(DType::f64, {1});
+      double sum = 0;
+      for (int64_t i = 0; i < in.count(); i++) sum += in.get(i) * in.get(i);
+      for_setups([&](Runner& runner) {
+        out.set(0, 0);
+        REQUIRE(table().add_sum_of_squares(runner.stream, in.view, out.view) == kDone);
+        CHECK(out.get(0) == Approx(sum).epsilon(1e-6));
+      });
+    }
+  }
+  Runner runner(1);
+  Tensor dense(DType::f32, {8}), gaps(DType::f32, {8}, Layout::narrowed);
+  const View* none = nullptr;
+  const View views[4] = {dense.view, dense.view, dense.view, dense.view};
+  for (int at = 0; at < 4; at++) {
+    View v[4] = {views[0], views[1], views[2], views[3]};
+    v[at] = gaps.view;
+    CHECK(table().adamw(runner.stream, {}, v[0], v[1], 1, v[2], v[3], none) == kUnsupported);
+    if (at < 3) CHECK(table().sgd(runner.stream, {}, v[0], v[1], 1, &v[2], none) == kUnsupported);
   }
 }
 

@@ -204,8 +204,7 @@ TEST_CASE("an operation on two numbers equals that in double, and integers wrap"
   for (int i = 0; i < kBinaryCount; i++) {
     Binary op = static_cast<Binary>(i);
     for (DType dtype : kNumbers) {
-      bool of_floats = op == Binary::div || op == Binary::pow;
-      if (!is_float(dtype) && of_floats) {
+      if (!is_float(dtype) && op == Binary::div) {
         Tensor in(dtype, {3}), out(dtype, {3});
         Runner runner(1);
         CHECK(table().binary(runner.stream, op, in.view, in.view, out.view) == kUnsupported);
@@ -213,6 +212,8 @@ TEST_CASE("an operation on two numbers equals that in double, and integers wrap"
       }
       bool whole = op == Binary::mod || op == Binary::floor_div;
       auto make = [&](int which, const Shape& shape, Layout layout) {
+        if (!is_float(dtype) && op == Binary::pow)  // no power below 0
+          return random_tensor(random, dtype, shape, layout, which == 0 ? -2 : 0, 5);
         if (!is_float(dtype)) return random_tensor(random, dtype, shape, layout);
         if (op == Binary::pow)
           return random_tensor(random, dtype, shape, layout, which == 0 ? 0.1 : -2, 3);
@@ -226,6 +227,7 @@ TEST_CASE("an operation on two numbers equals that in double, and integers wrap"
       auto expected = [&](double a, double b) {
         if (!is_float(dtype) && whole && b == 0) return 0.0;
         double value = binary_reference(op, a, b);
+        if (!is_float(dtype) && op == Binary::pow) value = std::trunc(value);  // a fraction is 0
         return dtype == DType::u8 ? value - 256 * std::floor(value / 256) : value;
       };
       check_layouts(
@@ -249,6 +251,57 @@ TEST_CASE("an operation on two numbers equals that in double, and integers wrap"
             tolerance_of(dtype, 2));
       }
     }
+  }
+}
+
+TEST_CASE("a power of integers is exact, wraps, and is 0 where it would be a fraction") {
+  const int64_t bases[] = {4999, -3, 2, 3, 0, 1, -1, -1, 2, 7},
+                powers[] = {2, 3, 63, 50, 0, -4, -3, -2, -1, 64},
+                expected[] = {24990001,
+                              -27,
+                              std::numeric_limits<int64_t>::min(),
+                              6048575297968530377,
+                              1,
+                              1,
+                              -1,
+                              1,
+                              0,
+                              1843124298495784449};
+  Tensor a(DType::i64, {10}), b(DType::i64, {10}), out(DType::i64, {10});
+  for (int64_t i = 0; i < 10; i++) a.set_whole(i, bases[i]), b.set_whole(i, powers[i]);
+  Runner runner(1);
+  REQUIRE(table().binary(runner.stream, Binary::pow, a.view, b.view, out.view) == kDone);
+  for (int64_t i = 0; i < 10; i++) CHECK(out.whole(i) == expected[i]);
+}
+
+TEST_CASE("a half is compared with a number of its own type") {
+  for (DType dtype : {DType::f16, DType::bf16}) {
+    for (double number : {0.1, 0.7, -1e4, 3.0}) {
+      Tensor x(dtype, {3}), out(DType::boolean, {3});
+      x.fill([&](int64_t) { return number; });
+      Runner runner(1);
+      for (Compare op :
+           {Compare::eq, Compare::ne, Compare::lt, Compare::le, Compare::gt, Compare::ge}) {
+        REQUIRE(table().compare_number(runner.stream, op, x.view, Number::of(number), out.view) ==
+                kDone);
+        bool holds = op == Compare::eq || op == Compare::le || op == Compare::ge;
+        for (int64_t i = 0; i < 3; i++) CHECK(out.whole(i) == (holds ? 1 : 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("an interpolation ends at its ends") {
+  for (DType dtype : kFloats) {
+    double large = dtype == DType::f16 ? 6e4 : 1e8;
+    Tensor a(dtype, {4}), b(dtype, {4}), out(dtype, {4});
+    const double from[] = {large, -large, 1, 0.3}, to[] = {1, 0.5, large, 0.7};
+    a.fill([&](int64_t i) { return from[i]; }), b.fill([&](int64_t i) { return to[i]; });
+    Runner runner(1);
+    REQUIRE(table().lerp(runner.stream, a.view, b.view, 1, out.view) == kDone);
+    for (int64_t i = 0; i < 4; i++) CHECK(out.get(i) == b.get(i));
+    REQUIRE(table().lerp(runner.stream, a.view, b.view, 0, out.view) == kDone);
+    for (int64_t i = 0; i < 4; i++) CHECK(out.get(i) == a.get(i));
   }
 }
 

@@ -38,8 +38,11 @@ template <typename T>
 void exp_scaled_run(const void* from, double shift, double factor, void* to, int64_t count) {
   const T* in = static_cast<const T*>(from);
   T *out = static_cast<T*>(to), less = static_cast<T>(shift), scale = static_cast<T>(factor);
+  // A float has too few digits for the shift of large numbers: the rest is subtracted after it.
+  bool is_finite = less - less == T(0);
+  T rest = is_finite ? static_cast<T>(shift - static_cast<double>(less)) : T(0);
 #pragma omp simd
-  for (int64_t i = 0; i < count; i++) out[i] = exp_of_negative(in[i] - less) * scale;
+  for (int64_t i = 0; i < count; i++) out[i] = exp_of_negative((in[i] - less) - rest) * scale;
 }
 
 template <typename T>

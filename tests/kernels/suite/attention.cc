@@ -8,15 +8,23 @@ struct Case {
   int64_t b, h, g, t, s, d;
 };
 
-// Queries and keys are from [-high, high).
+// Sets one column of a matrix to `lift`, and rounds the others to eighths.
+void lift_rows(Array& array, int64_t width, double lift) {
+  for (int64_t i = 0; i < array.count(); i++)
+    array.set(i, i % width == 0 ? lift : std::rint(array.at(i) * 8) / 8);
+}
+
+// Queries and keys are from [-high, high). With `lift` all scores have a large part in common, and
+// are exact in f32 all the same: what is left of them decides.
 void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Layout layout,
-                          double high = 2) {
+                          double high = 2, double lift = 0) {
   Attention options{causal, 1 / std::sqrt(static_cast<double>(c.d))};
-  DType wide = compute_type(dtype);
   Shape of_q{c.b, c.h, c.t, c.d}, of_k{c.b, c.g, c.s, c.d};
   Array q = s.filled(dtype, of_q, layout, -high, high);
   Array k = s.filled(dtype, of_k, layout, -high, high);
-  Array v = s.filled(dtype, of_k, layout), out(dtype, of_q, layout), lse(wide, {c.b, c.h, c.t});
+  if (lift > 0) lift_rows(q, c.d, lift), lift_rows(k, c.d, lift);
+  Array v = s.filled(dtype, of_k, layout), out(dtype, of_q, layout),
+        lse(DType::f64, {c.b, c.h, c.t});
   Array grad = s.filled(dtype, of_q, layout);
   Array dq(dtype, of_q, layout), dk(dtype, of_k, layout), dv(dtype, of_k, layout);
   auto cells = static_cast<size_t>(out.count()), of_keys = static_cast<size_t>(k.count());
@@ -65,11 +73,11 @@ void check_attention_case(Suite& s, DType dtype, const Case& c, bool causal, Lay
           [&](const Kernels& table, Stream& stream, Views x) {
             return table.attention(stream, options, x[0], x[1], x[2], x[3], x[4]);
           },
-          {{&out, outs, {}, 64, is_small ? 4.0 : 2.0}, {&lse, lses, {}, 64, 4}});
+          {{&out, outs, {}, 64, is_small ? 4.0 : 2.0}, {&lse, lses, {}, of_sums(dtype, 64), 4}});
   for (size_t i = 0; i < lses.size(); i++) lse.set(static_cast<int64_t>(i), lses[i]);
   for (size_t i = 0; i < cells; i++) out.set(static_cast<int64_t>(i), outs[i]);
   // `out` is rounded, so are the shares and slopes that a small float is multiplied as.
-  double scale = (is_small ? 8 : 4) * high / 2;
+  double scale = (is_small ? 8 : 4) * std::max(high, lift) / 2;
   double many = 1 + std::sqrt(static_cast<double>(c.t) * static_cast<double>(c.h / c.g)) / 4;
   s.check("attention_backward", &Kernels::attention_backward, what,
           {&q, &k, &v, &out, &lse, &grad, &dq, &dk, &dv},
@@ -137,6 +145,12 @@ void check_attention(Suite& s) {
       check_rotary(s, dtype, shape, s.integer(0, 1) ? Layout::dense : Layout::rows);
   }
   check_attention_case(s, DType::f32, {1, 1, 1, 18, 18, 200}, true, Layout::dense);
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (bool causal : {false, true}) {
+      bool is_small = dtype == DType::f16 || dtype == DType::bf16;
+      check_attention_case(s, dtype, {1, 2, 1, 40, 40, 16}, causal, Layout::dense, 2,
+                           is_small ? 32 : 256);
+    }
   check_small_floats(s);
 }
 

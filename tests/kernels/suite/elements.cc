@@ -181,13 +181,14 @@ void check_binary(Suite& s) {
   for (int number = 0; number < kBinaryCount; number++) {
     auto op = static_cast<Binary>(number);
     for (DType dtype : kNumbers) {
-      if (!is_float(dtype) && (op == Binary::div || op == Binary::pow)) continue;
+      if (!is_float(dtype) && op == Binary::div) continue;
       for (int time = 0; time < 4; time++) {
         Shape shape = kShapes[s.integer(0, 9)];
         Layout layout = kLayouts[s.integer(0, 6)], other = kLayouts[s.integer(0, 6)];
         bool positive = op == Binary::pow;
-        Array a = s.filled(dtype, shape, layout, positive ? 0.1 : -4, 4);
-        Array b = s.filled(dtype, shape, other, -4, 4), out(dtype, shape, for_result(layout));
+        Array a = s.filled(dtype, shape, layout, positive && is_float(dtype) ? 0.1 : -4, 4);
+        Array b = s.filled(dtype, shape, other, positive && !is_float(dtype) ? 0 : -4, 4),
+              out(dtype, shape, for_result(layout));
         if (is_float(dtype) && a.count() > 1) {
           a.set(0, NAN);
           b.set(b.count() - 1, NAN);

@@ -60,12 +60,13 @@ void check_softmax(Suite& s, DType dtype, const Shape& shape, Layout layout) {
   }
 }
 
-void check_cross_entropy(Suite& s, DType dtype, const Shape& shape, Layout layout) {
+void check_cross_entropy(Suite& s, DType dtype, const Shape& shape, Layout layout, double low = -5,
+                         double high = 5) {
   if (shape.rank != 2) return;
   int64_t rows = shape[0], classes = shape[1];
   DType wide = compute_type(dtype);
-  Array logits = s.filled(dtype, shape, layout, -5, 5), out(dtype, shape, layout);
-  Array labels(DType::i64, {rows}, Layout::gaps), loss(wide, {rows}), lse(wide, {rows});
+  Array logits = s.filled(dtype, shape, layout, low, high), out(dtype, shape, layout);
+  Array labels(DType::i64, {rows}, Layout::gaps), loss(wide, {rows}), lse(DType::f64, {rows});
   Array grad = s.filled(wide, {rows});
   for (int64_t i = 0; i < rows; i++)
     labels.set_integer(i, s.integer(0, 4) == 0 ? -100 : s.integer(1, classes));
@@ -86,7 +87,7 @@ void check_cross_entropy(Suite& s, DType dtype, const Shape& shape, Layout layou
           [](const Kernels& k, Stream& stream, Views v) {
             return k.cross_entropy(stream, v[0], v[1], 1, -100, v[2], v[3]);
           },
-          {{&loss, losses, {}, 32, 10}, {&lse, sums, {}, 32, 10}});
+          {{&loss, losses, {}, 32, 10}, {&lse, sums, {}, of_sums(dtype, 32), 10}});
   for (int64_t i = 0; i < rows; i++) lse.set(i, sums[static_cast<size_t>(i)]);
   s.check("cross_entropy_backward", &Kernels::cross_entropy_backward, text(dtype, shape, layout),
           {&logits, &labels, &lse, &grad, &out},
@@ -104,7 +105,7 @@ void check_cross_entropy(Suite& s, DType dtype, const Shape& shape, Layout layou
 
 void check_fault(Suite& s) {
   Array logits = s.filled(DType::f32, {5, 3}), labels(DType::i64, {5});
-  Array loss(DType::f32, {5}), lse(DType::f32, {5});
+  Array loss(DType::f32, {5}), lse(DType::f64, {5});
   for (int64_t i = 0; i < 5; i++) labels.set_integer(i, i == 2 || i == 4 ? 4 : 1);
   std::vector<double> sums, losses, logarithm = softmax_of(logits, true);
   if (!s.runner.table().cross_entropy || std::string(s.runner.table().name) == "cpu") return;
@@ -117,7 +118,7 @@ void check_fault(Suite& s) {
           [](const Kernels& k, Stream& stream, Views v) {
             return k.cross_entropy(stream, v[0], v[1], 1, -100, v[2], v[3]);
           },
-          {{&lse, sums, {}, 32, 10}, {&loss, losses, {}, 32, 10}});
+          {{&lse, sums, {}, of_sums(DType::f32, 32), 10}, {&loss, losses, {}, 32, 10}});
   if (s.runner.fault != 3) s.miss("cross_entropy", "the third label's fault was not left");
 }
 
@@ -130,6 +131,17 @@ void check_rows(Suite& s) {
         check_softmax(s, dtype, shape, layout);
         check_cross_entropy(s, dtype, shape, layout);
       }
+  // Logits with a large part in common, which what is expected must still tell apart in double, and
+  // rows that are long enough for each size of block.
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (double low : {1e3, 5e4, 1e6})
+      check_cross_entropy(s, dtype, {7, 33}, Layout::dense, low,
+                          low + (dtype == DType::bf16 ? low / 16 : 6));
+  for (DType dtype : {DType::f32, DType::f64})
+    for (const Shape& shape : {Shape{2, 9000}, Shape{1, 33000}}) {
+      check_softmax(s, dtype, shape, Layout::dense);
+      check_cross_entropy(s, dtype, shape, Layout::dense);
+    }
   check_fault(s);
 }
 

@@ -66,6 +66,11 @@ struct Expect {
   double scale = 0;                   // this, or the value where that is larger
 };
 
+/// The slack of an f64 that is a sum computed in the operands' compute type.
+inline double of_sums(DType operands, double slack) {
+  return operands == DType::f64 ? slack : std::ldexp(slack, 29);
+}
+
 using Views = const View*;  // of the operands, where the runner has put them
 using Call = std::function<int(const Kernels&, Stream&, Views)>;
 

@@ -151,3 +151,61 @@ why(function() return flow.ones(1, 1, 4, 4):conv2d(flow.ones(1, 1, 3, 3), nil, {
 why(function() return flow.ones(1, 1, 4, 4):avg_pool2d({ math.maxinteger, 1 }, { padding = { math.maxinteger // 2, 0 } }) end)  -- expect: avg_pool2d takes a window, a stride and a padding of up to 2147483647, not 9223372036854775807
 why(function() return flow.ones(1, 1, 4, 4):conv2d(flow.ones(1, 1, 3, 3), nil, { dilation = (1 << 31) - 1 }) end)  -- expect: conv2d: the window of tensor f32 [1, 1, 3, 3] is larger than tensor f32 [1, 1, 4, 4] and its padding
 print(shown(flow.ones(1, 1, 2, 2):max_pool2d(2, { stride = (1 << 31) - 1 })))  -- expect: f32 [1,1,1,1] [[[[1.0]]]]
+-- A whole number is an integer beside integers, also where Lua holds it as a float.
+do
+  local ids, some = flow.tensor { 16777217, 4999 }, flow.tensor { true, false }
+  print(shown(ids % 2 ^ 20), shown(ids + 1e0), shown(ids // 2.0), shown(ids * 2.0), shown(1e3 - ids))
+  -- expect: i64 [2] [1,4999]	i64 [2] [16777218,5000]	i64 [2] [8388608,2499]	i64 [2] [33554434,9998]	i64 [2] [-16776217,-3999]
+  print(shown(flow.where(some, ids, 0.0)), shown(ids:maximum(5e3)), shown(ids:clamp(0, 2 ^ 24)), shown(ids:eq(2 ^ 24)), shown(ids:lt(16777216.5)))
+  -- expect: i64 [2] [16777217,0]	i64 [2] [16777217,5000]	i64 [2] [16777216,4999]	bool [2] [false,false]	bool [2] [false,true]
+  print(shown(ids ^ 2), shown(2 ^ flow.tensor { 0, 10, 62 }), shown(flow.tensor { -2, 3 } ^ flow.tensor { 3, 2 }), shown(flow.tensor({ 5 }, "i32"):pow(3.0)))
+  -- expect: i64 [2] [281475010265089,24990001]	i64 [3] [1,1024,4611686018427387904]	i64 [2] [-8,9]	i32 [1] [125]
+  print(shown(ids * 0.5), shown(ids / 2), shown(flow.tensor { 2, 4 } ^ -1), shown(flow.tensor { 4, 9 } ^ 0.5), (ids * 1e30).dtype)
+  -- expect: f32 [2] [8388608.0,2499.5]	f32 [2] [8388608.0,2499.5]	f32 [2] [0.5,0.25]	f32 [2] [2.0,3.0]	f32
+  why(function() return 2 ^ flow.tensor { 1, -1 } end)  -- expect: cannot raise integers to a negative power, which is a fraction: tensor i64 [2] has one; write x:to("f32") first
+  print(shown(flow.tensor({ 200 }, "u8"):eq(300)), shown(flow.tensor({ 200 }, "u8"):lt(300.5)))  -- expect: bool [1] [false]	bool [1] [true]
+end
+
+-- A half is compared with a number as its own type has it, so is clamp's gradient.
+for _, type in ipairs { "bf16", "f16" } do
+  local x = flow.full({ 3 }, 0.1, type)
+  local edge = flow.full({ 2 }, 0.7, type):requires_grad_()
+  edge:clamp(0.7, 1):sum():backward()
+  print(shown(x:eq(0.1)), shown(x:ge(0.1)), shown(x:gt(0.1)), shown(x:clamp(0.1, 1):eq(0.1)), edge.grad:sum())
+end
+-- expect: bool [3] [true,true,true]	bool [3] [true,true,true]	bool [3] [false,false,false]	bool [3] [true,true,true]	2.0
+-- expect: bool [3] [true,true,true]	bool [3] [true,true,true]	bool [3] [false,false,false]	bool [3] [true,true,true]	2.0
+
+-- What comes to one place from many is summed in f32, in gradients too.
+for _, type in ipairs { "bf16", "f16" } do
+  local ones, first = flow.ones({ 5000 }, type), flow.ones({ 5000 }, "i64")
+  local rows = flow.zeros({ 1, 1 }, type):requires_grad_()
+  rows:embedding(first):sum():backward()
+  print(flow.zeros({ 1 }, type):scatter_add(1, first, ones)[1], rows.grad[1][1])
+end
+-- expect: 4992.0	4992.0
+-- expect: 5000.0	5000.0
+
+-- An interpolation ends where it should, in one pass too.
+print(flow.tensor({ 1e8 }, "f32"):lerp(flow.tensor({ 1 }, "f32"), 1)[1], flow.fuse(function(a, b) return a:lerp(b, 1) end, flow.tensor({ 1e8 }, "f32"), flow.tensor({ 1 }, "f32"))[1])  -- expect: 1.0	1.0
+
+-- A product over nothing has gradients, which are empty or zero.
+do
+  local a, b = flow.zeros(2, 3, 0):requires_grad_(), flow.zeros(0, 4):requires_grad_()
+  local y = a:matmul(b)
+  y:sum():backward()
+  print(flow.json.encode(y.shape), flow.json.encode(a.grad.shape), flow.json.encode(b.grad.shape))  -- expect: [2,3,4]	[2,3,0]	[0,4]
+end
+
+-- What lies in one place twice is not written in place, and not drawn from what has no probability.
+do
+  local windows = flow.data.windows(flow.arange(6):to("f32"), 3, { stride = 1 }).x
+  why(windows.add_, windows, 1)  -- expect: `add_` would write tensor f32 [3, 3] several times into one element: its rows are windows that overlap. Write x:clone() first
+  windows[1] = 0
+  local apart = flow.data.windows(flow.arange(7):to("f32"), 3).x
+  print(shown(windows), shown(apart:add_(1)))  -- expect: f32 [3,3] [[0.0,0.0,0.0],[0.0,0.0,4.0],[0.0,4.0,5.0]]	f32 [2,3] [[2.0,3.0,4.0],[5.0,6.0,7.0]]
+  local nan, inf = 0 / 0, math.huge
+  why(function() return flow.tensor { { 0.5, 1 }, { nan, 1 } }:sample(1, 1) end)  -- expect: sample cannot draw from row 2 of tensor f32 [2, 2]: its logits have a NaN, or all of them are -infinity
+  why(function() return flow.tensor { { -inf, -inf } }:sample(0) end)  -- expect: sample cannot draw from row 1 of tensor f32 [1, 2]: its logits have a NaN, or all of them are -infinity
+  print(shown(flow.tensor { { -inf, 3 } }:sample(1, 1)))  -- expect: i64 [1] [2]
+end

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Registers of each compiled CUDA kernel, of all architectures, times the threads of its largest block: at most what a
+block may have, so that no launch can fail for want of them.
+
+usage: registers.py ROOT LIBRARY
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+REGISTERS_MAX = 65536  # of a block
+UNIT = 8               # registers of a thread are given out in eights
+KERNEL = re.compile(r"__global__\s+void\s+__launch_bounds__\s*\((\w+)\)\s*(\w+)\s*\(")
+CONSTANT = re.compile(r"constexpr int (\w+) = (\d+);")
+
+
+def bounds_of(root):
+    """The most threads of a block, by the kernel's name."""
+    texts = [path.read_text() for folder in ("kernels/cuda", "kernels/shared") for path in (root / folder).glob("*.*")]
+    constants = {name: int(value) for text in texts for name, value in CONSTANT.findall(text)}
+    return {name: int(bound) if bound.isdigit() else constants[bound] for text in texts for bound, name in KERNEL.findall(text)}
+
+
+def usages(text):
+    """(architecture, mangled name, registers) of what cuobjdump prints."""
+    architecture = name = ""
+    for line in text.splitlines():
+        if found := re.search(r"arch = (\w+)", line):
+            architecture = found[1]
+        elif found := re.search(r"Function (\S+):", line):
+            name = found[1]
+        elif found := re.search(r"\bREG:(\d+)", line):
+            yield architecture, name, int(found[1])
+
+
+def main():
+    tool = shutil.which("cuobjdump") or shutil.which("cuobjdump", path="/usr/local/cuda/bin")
+    if not tool:
+        print("skipped: cuobjdump is not installed (CUDA toolkit, cuda-cuobjdump)")
+        return 77
+    bounds = bounds_of(pathlib.Path(sys.argv[1]))
+    dump = subprocess.run([tool, "--dump-resource-usage", sys.argv[2]], capture_output=True, text=True)
+    if dump.returncode != 0:
+        print(dump.stderr)
+        return 1
+    problems, architectures, count = [], set(), 0
+    for architecture, function, registers in usages(dump.stdout):
+        names = [name for name in bounds if f"{len(name)}{name}" in function]
+        count += 1
+        architectures.add(architecture)
+        if not names:
+            problems.append(f"{function} is no kernel of kernels/cuda")
+            continue
+        threads = bounds[max(names, key=len)]
+        used = -(-registers // UNIT) * UNIT * threads
+        if used > REGISTERS_MAX:
+            problems.append(f"{architecture} {function}: {registers} registers of {threads} threads are {used}")
+    if count == 0:
+        problems.append("cuobjdump named no kernel")
+    print("\n".join(problems) or f"{count} kernels of {', '.join(sorted(architectures))} fit")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
