@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "engine/base/clock.hpp"
@@ -739,8 +740,10 @@ TEST_CASE("news of content that can't be are refused") {
 
 TEST_CASE("both ends of a session forget bundle and environment with the runs that use them") {
   Wire wire(big_host());
+  std::map<std::string, decltype(AttemptOrder::environment)> environments;  // the head's
   auto stage = [&](const std::string& run, uint32_t unit, const std::string& bundle) {
     AttemptOrder order = full_order();
+    order.environment = environments.try_emplace(run, order.environment).first->second;
     order.id = {run, unit, 1, 3 << 16};
     order.bundle_bytes = std::make_shared<const std::string>(bundle);
     order.bundle = sha256(bundle);
@@ -782,4 +785,24 @@ TEST_CASE("both ends of a session forget bundle and environment with the runs th
   CHECK(stage("run-1", 2, "shared") == 3);  // it was taken up again
   end("run-1", 2);
   CHECK(wire.agent->attempts() == 0);
+}
+
+TEST_CASE("a run that is taken up again has its new environment on a worker") {
+  Wire wire(big_host());
+  std::vector<std::string> values;
+  auto old = std::make_shared<const std::vector<std::pair<std::string, std::string>>>(
+      1, std::pair("X", "1"));
+  auto fresh = std::make_shared<const std::vector<std::pair<std::string, std::string>>>(
+      1, std::pair("X", "2"));
+  uint32_t unit = 0;
+  for (const auto& environment : {old, old, fresh, fresh}) {
+    AttemptOrder order = full_order();
+    order.id.unit = unit++;
+    order.environment = environment;
+    wire.pieces.clear();
+    wire.head->stage({order}, 0);
+    values.push_back(std::to_string(wire.pieces.size()) + " " +
+                     wire.told.orders.back().environment->front().second);
+  }
+  CHECK(values == std::vector<std::string>{"3 1", "1 1", "2 2", "1 2"});
 }

@@ -99,6 +99,13 @@ void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   }
 }
 
+// A run that is taken up again may have another environment.
+bool RemoteWorker::has_environment(const AttemptOrder& order) const {
+  auto found = environments_.find(order.id.run);
+  auto known = found == environments_.end() ? nullptr : found->second.lock();
+  return known && (known == order.environment || *known == *order.environment);
+}
+
 void RemoteWorker::send_ahead(const AttemptOrder& order) {
   if (order.bundle_bytes && bundles_.add(order.id.run, order.bundle)) {
     nodes::ToWorker message;
@@ -106,7 +113,8 @@ void RemoteWorker::send_ahead(const AttemptOrder& order) {
     message.mutable_bundle()->set_bundle(*order.bundle_bytes);
     send_locked(message);
   }
-  if (order.environment && environments_.insert(order.id.run).second) {
+  if (order.environment && !has_environment(order)) {
+    environments_[order.id.run] = order.environment;
     nodes::ToWorker message;
     message.mutable_environment()->set_run(order.id.run);
     for (const auto& [name, value] : *order.environment) {

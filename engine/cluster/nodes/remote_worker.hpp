@@ -3,10 +3,12 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/cluster/nodes/messages.hpp"
@@ -82,8 +84,10 @@ class RemoteWorker final : public RemoteHost {
   void send_stop(const core::AttemptId& id, bool gentle, bool kill);
   void send(const nodes::ToWorker& message);
   void send_locked(const nodes::ToWorker& message);
+  bool has_environment(const AttemptOrder& order) const;
   void send_ahead(const AttemptOrder& order);
 
+  using Environment = std::vector<std::pair<std::string, std::string>>;
   const Send send_;
   const FromRemote told_;
   const std::function<void(const std::string&)> let_go_;
@@ -91,7 +95,7 @@ class RemoteWorker final : public RemoteHost {
   std::mutex sending_;
   // What the peer has of runs that have not ended: entries leave in forget().
   BundleUsers bundles_;
-  std::set<std::string> environments_;
+  std::map<core::RunId, std::weak_ptr<const Environment>> environments_;
   Joiner joiner_;
   bool joined_ = false;
   uint64_t last_number_ = 0;
