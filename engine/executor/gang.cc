@@ -2,12 +2,16 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "engine/base/address.hpp"
@@ -37,6 +41,28 @@ Result<int64_t> timeout_of(Attempt& attempt) {
       fmt::format("{} is `{}`, and is how long a collective waits for a rank, as "
                   "\"30s\" or \"10m\"",
                   kTimeoutVariable, text));
+}
+
+/// The network interface that has the address; "" for none.
+std::string interface_of(const std::string& host) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return "";
+  std::string found;
+  for (ifaddrs* each = all; each != nullptr && found.empty(); each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    int family = each->ifa_addr->sa_family;
+    socklen_t size = family == AF_INET    ? sizeof(sockaddr_in)
+                     : family == AF_INET6 ? sizeof(sockaddr_in6)
+                                          : 0;
+    char text[NI_MAXHOST] = {};
+    bool is_it =
+        size > 0 &&
+        ::getnameinfo(each->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 &&
+        host == text;
+    if (is_it) found = each->ifa_name;
+  }
+  ::freeifaddrs(all);
+  return found;
 }
 
 /// Of this machine's, when it was asked for.
@@ -82,6 +108,14 @@ Result<std::unique_ptr<Transport>> transport_on(const std::string& host, const s
   return make_ucx_transport(options, is_loopback(host));
 }
 
+/// Its end tells the other ranks over the transport, which therefore lasts as long as it, whoever
+/// holds the last reference.
+std::shared_ptr<Communicator> over(std::shared_ptr<Transport> transport,
+                                   std::unique_ptr<Communicator> communicator) {
+  return {communicator.release(),
+          [transport = std::move(transport)](Communicator* ended) { delete ended; }};
+}
+
 std::string name_of(const wire::AttemptName& id) {
   return fmt::format("{} {} {} {}", id.run(), id.unit(), id.attempt(), id.epoch());
 }
@@ -100,9 +134,9 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   FLOW_TRY(timeout_ms);
   auto host = host_of(start);
   FLOW_TRY(host);
-  auto transport = transport_on(*host, start.gang_key());
-  FLOW_TRY(transport);
-  gang->transport_ = std::move(*transport);
+  auto made = transport_on(*host, start.gang_key());
+  FLOW_TRY(made);
+  std::shared_ptr<Transport> transport = std::move(*made);
   bool has_programs = start.kind() == static_cast<uint32_t>(TaskKind::shell);
   GangOptions options;
   options.gang = name_of(start.id());
@@ -110,9 +144,10 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   options.ranks = static_cast<int>(start.ranks());
   options.key = start.gang_key();
   options.encrypts = start.encrypts();
-  options.transport = gang->transport_.get();
+  options.transport = transport.get();
   if (!host->empty()) options.listen = address_text({*host, 0});
   options.deadline_ms = has_programs ? 0 : *timeout_ms;
+  options.connects_at_once = has_programs;
   auto rendezvous = make_rendezvous(options);
   FLOW_TRY(rendezvous);
 
@@ -141,13 +176,15 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
     bool ok = whereabouts.ParseFromString(bytes) && whereabouts.port() <= UINT16_MAX;
     if (!ok) return damaged(addresses.size());
     if (addresses.empty())
-      gang->meeting_ = {whereabouts.host(), static_cast<uint16_t>(whereabouts.port())};
+      gang->meeting_ = {whereabouts.host(), static_cast<uint16_t>(whereabouts.port()), ""};
     addresses.push_back(whereabouts.address());
   }
   auto communicator = (*rendezvous)->join(addresses);
   FLOW_TRY(communicator);
-  gang->communicator_ = std::move(*communicator);
+  gang->communicator_ = over(transport, std::move(*communicator));
   gang->tell_where(attempt.session(), start.id());
+  if (!host->empty()) gang->meeting_.interface = interface_of(*host);
+  if (has_programs && !host->empty()) gang->watch(attempt.session(), start.id());
   if (has_programs || start.gpus_size() == 0) return gang;
   auto gpus = join_gang_gpus(attempt, gang->communicator_, options.gang, *timeout_ms);
   FLOW_TRY(gpus);
@@ -156,7 +193,25 @@ Result<std::unique_ptr<Gang>> Gang::meet(Attempt& attempt) {
   return gang;
 }
 
+void Gang::watch(Session& session, const wire::AttemptName& id) {
+  watch_ =
+      std::jthread([&session, id, communicator = communicator_.get()](const std::stop_token& stop) {
+        constexpr auto kEvery = std::chrono::milliseconds(200);
+        std::mutex mutex;
+        std::condition_variable_any wake;
+        std::unique_lock lock(mutex);
+        while (communicator->state().ok())
+          if (wake.wait_for(lock, stop, kEvery, [] { return false; }) || stop.stop_requested())
+            return;
+        wire::FromExecutor noticed;
+        *noticed.mutable_noticed()->mutable_id() = id;
+        noticed.mutable_noticed()->set_text(communicator->state().error().message);
+        session.send(noticed, true);
+      });
+}
+
 Gang::~Gang() {
+  watch_ = {};
   if (session_ != nullptr) session_->on_stop(nullptr);
 }
 

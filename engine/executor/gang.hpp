@@ -3,10 +3,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "engine/executor/attempt.hpp"
 #include "flow/collective.hpp"
-#include "flow/transport.hpp"
 
 namespace flow {
 
@@ -16,6 +16,7 @@ class Gang {
   struct Meeting {
     std::string host = "127.0.0.1";
     uint16_t port = 0;
+    std::string interface {};  // of this rank's machine towards the others; "" where there are none
   };
 
   ~Gang();
@@ -36,13 +37,15 @@ class Gang {
   void fail(const std::string& why);
 
  private:
+  /// Tells the head where a link to another rank fails while programs run, which use other links.
+  void watch(Session& session, const wire::AttemptName& id);
   void tell_where(Session& session, const wire::AttemptName& id);
 
   Session* session_ = nullptr;  // once it is told where this rank is when it is to stop
-  std::unique_ptr<Transport> transport_;
   std::shared_ptr<Communicator> communicator_;
   std::string road_;  // empty: no GPUs
   Meeting meeting_;
+  std::jthread watch_;  // last: it uses the others
 };
 
 /// Reports a failure that another rank brought about. Where that one has ended its own word comes

@@ -291,6 +291,8 @@ void add_ranks(const wire::Start& start, const Gang::Meeting& meeting,
   variables["LOCAL_WORLD_SIZE"] = std::to_string(std::max(1u, start.local_ranks()));
   variables["MASTER_ADDR"] = meeting.host;
   variables["MASTER_PORT"] = std::to_string(meeting.port);
+  // Gloo listens at what the machine's name stands for, which may be loopback.
+  if (!meeting.interface.empty()) variables.try_emplace("GLOO_SOCKET_IFNAME", meeting.interface);
 }
 
 std::map<std::string, std::string> environment_of(const Attempt& attempt, const Gang* gang) {

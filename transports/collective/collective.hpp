@@ -23,6 +23,9 @@ struct GangOptions {
   std::string listen = "127.0.0.1:0";
   /// Ranks that say the same share memory. Empty: what tells this machine, user and container.
   std::string node;
+  /// Links between the nodes are made at once, so that nodes that can't reach each other are known
+  /// before there is a call that needs them.
+  bool connects_at_once = false;
   int64_t join_ms = 30'000;  // until all ranks of this node have joined
   /// A rank that is waited for so long ends the communicator. 0: it is waited for for ever.
   int64_t deadline_ms = 0;

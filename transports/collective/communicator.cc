@@ -149,8 +149,14 @@ Status GangCommunicator::execute(const CollectiveCall& call) {
   if (parts_.wire) parts_.wire->enter(signature);
   is_leaving_ = call.what == Collective::leave;
   if (news_.load() > 0 || !posted_.empty() || is_leaving_) pump();
+  bool was_sound = !core_.has_failed();
   bool is_done = operations_.run(call, signature);
   core_.leave();
+  // All ranks have come to the last call: a link that closes from now on closes at its end.
+  if (is_done && is_leaving_ && was_sound) {
+    core_.complete();
+    return {};
+  }
   // Whoever came late finds all that it needs, and still nobody else goes on.
   if (is_done && !core_.has_failed() && !core_.take_failures()) return {};
   return core_.cause();

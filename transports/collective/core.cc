@@ -355,13 +355,18 @@ Record Core::record_of(int rank) const {
 void Core::fail(const Error& cause) {
   {
     std::lock_guard lock(mutex_);
-    if (has_failed_.load()) return;
+    if (has_failed_.load() || is_complete_) return;
     cause_ = cause;
     publish(cause);
     has_failed_.store(true, std::memory_order_seq_cst);
   }
   for (const Member& member : members_) ring(member.segment.control());
   if (on_fail) on_fail(cause);
+}
+
+void Core::complete() {
+  std::lock_guard lock(mutex_);
+  is_complete_ = true;
 }
 
 void Core::publish(const Error& cause) {

@@ -66,6 +66,8 @@ class Core {
   void await_message(const CollectiveCall* call);
   /// This rank sends nothing more, and receives nothing.
   void end();
+  /// All ranks have come to the last call: what fails from now on is only their end.
+  void complete();
   /// Nobody that is waited for from now on ends the communicator by being late.
   void wait_without_limit() { deadline_ms_ = 0; }
   /// Waits until `missing` gives no rank any more, -1. False: the communicator has failed. What is
@@ -136,6 +138,7 @@ class Core {
   std::atomic<uint64_t> entered_{0};  // a Record
   std::atomic<uint32_t> message_{0};  // what and with whom; 0: none is waited for
   std::atomic<bool> has_failed_{false};
+  bool is_complete_ = false;  // under mutex_
   mutable std::mutex mutex_;
   Error cause_;
 };

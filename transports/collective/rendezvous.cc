@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "engine/base/address.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/process_stat.hpp"
@@ -167,6 +169,12 @@ Result<std::unique_ptr<Communicator>> GangRendezvous::join(
   else if (door_)
     door_->close(0);
   door_.reset();
+  std::vector<int> leaders = topology.leaders();
+  bool is_leader = std::find(leaders.begin(), leaders.end(), options_.rank) != leaders.end();
+  if (wire && is_leader && options_.connects_at_once) {
+    for (int leader : leaders)
+      if (leader > options_.rank) (void)wire->link_to(leader);
+  }
   return std::unique_ptr<Communicator>(std::make_unique<GangCommunicator>(
       Parts{std::move(core), std::move(wire), std::move(topology)}));
 }

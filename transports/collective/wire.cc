@@ -90,8 +90,17 @@ std::shared_ptr<GangLink> Wire::link_to(int rank) {
   if (made) return made->is_up() ? made : nullptr;
   if (rank < core_.rank()) return nullptr;  // it connects
   Status connected = door_->connect(rank, peers_[static_cast<size_t>(rank)]->address);
-  if (!connected.ok()) core_.fail(lost(rank, connected.error(), record_of(rank)));
+  if (!connected.ok()) core_.fail(no_link(rank, connected.error()));
   return nullptr;
+}
+
+Error Wire::no_link(int rank, const Error& why) const {
+  const Peer& peer = *peers_[static_cast<size_t>(rank)];
+  if (peer.was_up) return lost(rank, why, record_of(rank));
+  return environment_error(fmt::format(
+      "rank {} is lost: no link to it at {} came up: {}. Ranks on different machines reach each "
+      "other at ports that the system chooses: a firewall between these two may drop that; {}",
+      rank, peer.address, why.message, record_of(rank).text()));
 }
 
 /// The links are closing, behind the cause that the others are told.
@@ -167,6 +176,7 @@ void Wire::on_failed(const FrameHead& head, std::string_view text) {
 
 // Who comes late to one that has ended hears so then.
 void Wire::on_proven(int rank) {
+  peers_[static_cast<size_t>(rank)]->was_up = true;
   FrameHead head;
   head.kind = FrameKind::ended;
   if (core_.has_ended(core_.rank())) send(rank, head);
@@ -213,7 +223,7 @@ void Wire::on_message(int rank, const FrameHead& head, std::string_view body) {
 
 void Wire::on_down(int rank, const Error& why) {
   if (has_left(rank)) return core_.ring_own();
-  core_.fail(lost(rank, why, record_of(rank)));
+  core_.fail(no_link(rank, why));
 }
 
 }  // namespace flow::collective

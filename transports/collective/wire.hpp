@@ -59,11 +59,13 @@ class Wire final : public GangLinkUser {
  private:
   struct Peer {
     std::string address;
-    std::atomic<bool> has_left{false}, has_ended{false};
+    std::atomic<bool> was_up{false}, has_left{false}, has_ended{false};
     std::atomic<uint64_t> record{0}, waits{0};
     std::unique_ptr<WireLane> lanes[kLanes];  // null: on this node
   };
 
+  /// The failure of a link that did not come up, or broke.
+  Error no_link(int rank, const Error& why) const;
   Status check_call(int rank, const Signature& theirs);
   void on_message(int rank, const FrameHead& head, std::string_view body);
   void send_all(const FrameHead& head);

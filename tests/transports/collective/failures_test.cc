@@ -3,8 +3,11 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <thread>
+#include <utility>
 
 #include "tests/transports/collective/gang.hpp"
+#include "tests/transports/collective/tap.hpp"
 #include "tests/transports/faulty.hpp"
 
 using namespace flow;
@@ -260,6 +263,40 @@ TEST_CASE("What a rank began to send before it came to its end arrives") {
     }
     return text_of(comm.run(leave()));
   });
+}
+
+// As where a rank's process lets go of its links before the last frame was read everywhere.
+TEST_CASE("A link that goes down once all ranks have come to their end is no failure") {
+  auto network = std::make_shared<Network>();
+  Gang gang({"ab", [network] {
+               return std::make_unique<TapTransport>(make_inproc_transport(), network);
+             }});
+  gang.check([](Communicator& comm) { return text_of(comm.run(barrier())); });
+  std::vector<std::string> held;  // what rank 0 says to rank 1 from now on
+  {
+    std::lock_guard lock(network->mutex);
+    network->on_frame = [&](bool is_first, std::string frame, const std::vector<std::string>&) {
+      if (is_first) return std::vector{std::move(frame)};
+      held.push_back(std::move(frame));
+      return std::vector<std::string>();
+    };
+  }
+  std::string said;
+  std::thread second([&] { said = text_of(gang[1].run(leave())); });
+  while (!gang[1].standing()->is_inside) std::this_thread::sleep_for(milliseconds(1));
+  CHECK(text_of(gang[0].run(leave())) == "");
+  std::vector<std::string> frames;
+  std::shared_ptr<LinkHandler> handler;
+  {
+    std::lock_guard lock(network->mutex);
+    network->on_frame = nullptr;
+    frames = std::move(held);
+    handler = std::exchange(network->second, nullptr);
+  }
+  for (const std::string& frame : frames) handler->on_frame(frame);
+  handler->on_down(environment_error("the peer closed the link"));
+  second.join();
+  CHECK(said == "");
 }
 
 TEST_CASE("A rank says where it is, to whoever asks") {

@@ -24,6 +24,7 @@ struct Network {
                                          const std::vector<std::string>& own)>
       on_frame;
   std::function<void(char* data, size_t size)> on_put;
+  std::shared_ptr<LinkHandler> second;  // of the end that was connected to, the newest link's
 
   bool has_seen(std::string_view text) {
     std::lock_guard lock(mutex);
@@ -108,6 +109,8 @@ class TapTransport final : public Transport {
         [network = network_, accept](std::shared_ptr<Link> link) -> std::shared_ptr<LinkHandler> {
           auto end = std::make_shared<TapEnd>(TapEnd{network, false, {}});
           auto handler = accept(std::make_shared<TapLink>(std::move(link), end));
+          std::lock_guard lock(network->mutex);
+          network->second = handler;
           return handler ? std::make_shared<TapHandler>(handler, end) : nullptr;
         });
   }
