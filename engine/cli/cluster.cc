@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <sstream>
 
 #include "engine/cli/cluster.hpp"
@@ -80,7 +81,11 @@ void drain(WorkerNode& node, Wait& wait, int64_t within_ms,
            const std::function<void(const std::string&)>& note) {
   constexpr int64_t kPauseMs = 20;
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(within_ms);
-  node.drain(within_ms, "it was asked to end");
+  const char* job = std::getenv("SLURM_JOB_ID");
+  node.drain(within_ms, job == nullptr
+                            ? "it was asked to end"
+                            : std::string("it was asked to end: the Slurm job ") + job +
+                                  " is near its time limit (`--time`), or was cancelled");
   if (!node.is_drained())
     note("leaving: what runs has " + format_duration(within_ms) +
          " to save its state; once more to end it now");
@@ -210,6 +215,7 @@ int list_nodes(const Session& session) {
     for (const std::string& task : cluster.nodes[i].tasks) print_line("    " + task);
     std::istringstream gpus(table(gpu_rows(cluster.nodes[i])));
     for (std::string gpu; std::getline(gpus, gpu);) print_line("    " + gpu);
+    if (!cluster.nodes[i].note.empty()) print_line("    " + cluster.nodes[i].note);
     for (const Gpu& gpu : cluster.nodes[i].gpus)
       if (!gpu.fault.empty()) print_line("    " + fault_text(cluster.nodes[i], gpu));
     std::string moved = moved_text(cluster.nodes[i]);

@@ -14,11 +14,12 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kListenDefault = "127.0.0.1:7117";
+constexpr int kExpectedMax = 4'096;
 constexpr int64_t kTellMs = 5'000;  // those who asked for runs hear first why they end
 
 struct HeadArguments {
   std::string listen = kListenDefault, secret_file, lost_after;
-  int32_t jobs = 0;
+  int32_t jobs = 0, expect_workers = 0;
   std::vector<std::string> resources;
   bool encrypt = false;
 };
@@ -84,6 +85,7 @@ int lead(const Session& session, const HeadArguments& arguments) {
   EngineOptions options = session.engine();
   options.listen = arguments.listen;
   options.jobs = arguments.jobs;
+  options.expected_workers = arguments.expect_workers;
   options.resources = resources_of(arguments.resources);
   options.secret_file = arguments.secret_file;
   options.encrypt = arguments.encrypt;
@@ -123,6 +125,10 @@ void add_head(CLI::App& app, Session& session) {
   verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (0)")
       ->type_name("N")
       ->check(whole_number("--jobs", 0, kJobsMax));
+  verb->add_option("--expect-workers", arguments->expect_workers,
+                   "workers that will join in all: gangs wait for them (0)")
+      ->type_name("N")
+      ->check(whole_number("--expect-workers", 0, kExpectedMax));
   add_resource_option(verb, arguments->resources);
   verb->add_flag("--encrypt", arguments->encrypt,
                  "seal content between head and workers, so that nobody reads it on the way");

@@ -125,7 +125,11 @@ struct Door {
   bool operator()(const AttemptSucceeded& e) const {
     return is_current(state, e.id) && is_sound(state, e.id.run, e.id.unit, e.fragment);
   }
-  bool operator()(const AttemptFailed& e) const { return is_current(state, e.id); }
+  bool operator()(const AttemptFailed& e) const {
+    if (!is_current(state, e.id)) return false;
+    const Unit& u = find_run(state, e.id.run)->units[e.id.unit];
+    return e.rank == 0 || (u.extra && e.rank <= u.extra->others.size());
+  }
   bool operator()(const AttemptWaiting& e) const {
     return is_current(state, e.id) && !e.signal.empty() && !e.wait_name.empty() &&
            !is_service(*find_run(state, e.id.run), e.id.unit);
@@ -154,6 +158,9 @@ struct Door {
            !run->signals.contains(e.name);  // the first of a name answers every wait of it
   }
   bool operator()(const TimerFired& e) const {
+    if (e.run.empty())
+      return e.unit < state.hosts.size() && state.hosts[e.unit].aside_until != 0 &&
+             state.hosts[e.unit].aside_serial == e.serial;
     const Unit* u = find_unit(state, e.run, e.unit, Phase::signal);
     if (u == nullptr) u = find_unit(state, e.run, e.unit, Phase::backoff);
     return u != nullptr && u->timer_serial == e.serial;
@@ -220,6 +227,9 @@ struct Door {
   }
   bool operator()(const HostLost& e) const {
     return e.host > 0 && e.host < state.hosts.size() && !state.hosts[e.host].is_lost();
+  }
+  bool operator()(const HostsAnnounced& e) const {
+    return state.epoch > 0 && e.count <= kHostsMax && e.count != state.announced;
   }
   bool operator()(const HostDraining& e) const {
     return e.host > 0 && e.host < state.hosts.size() && state.hosts[e.host].takes_attempts();

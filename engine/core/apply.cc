@@ -1,5 +1,6 @@
 // What is told about units and attempts.
 #include <algorithm>
+#include <set>
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
@@ -129,11 +130,13 @@ void Machine::on(const Assigned& event) {
   u.started = at_;
   u.assigned = at_;
   u.expected_us = expected_short_us(r, unit);
-  if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang()) {
+  bool is_alone = is_suspect(u), was_alone = u.extra && u.extra->is_alone;
+  if (!event.gpus.empty() || def_of(r, unit)->resources.is_gang() || is_alone != was_alone) {
     auto extra = copy_of(u);
     bool grew = extra->is_growing && event.others.size() > extra->others.size();
     extra->grew_from = grew ? static_cast<uint32_t>(extra->others.size() + 1) : 0;
     extra->is_growing = false;
+    extra->is_alone = is_alone;
     extra->gpus = event.gpus;
     extra->others = event.others;
     extra->share = event.share;
@@ -169,10 +172,12 @@ void Machine::on(const AttemptSucceeded& event) {
     Failure failure{
         Cause::user_error,
         "the service `" + unit_name(r, unit) + "` ended by itself: its function returned", "", 0};
+    HostId at = r.units[unit].host;
     attempt_over(r, unit);
-    return retry_or_fail(r, unit, failure);
+    return retry_or_fail(r, unit, failure, {at});
   }
   attempt_over(r, unit, false);
+  clear(r.units[unit]);
   if (service) return end_service(r, unit);
   learn_duration(r, unit, event.duration_us);
   if (event.waited) keep_to_own_run(r, unit);
@@ -184,7 +189,17 @@ void Machine::on(const AttemptSucceeded& event) {
 
 void Machine::on(const AttemptFailed& event) {
   Run& r = run(event.id.run);
-  fail_attempt(r, event.id.unit, cause_on_gpu(state_, r.units[event.id.unit], event.failure));
+  UnitId unit = event.id.unit;
+  Failure failure = cause_on_gpu(state_, r.units[unit], event.failure);
+  Ending ending{host_of_rank(r.units[unit], event.rank)};
+  ending.is_gpu = failure.cause == Cause::gpu_fault;
+  ending.is_death = event.worker_died || ending.is_gpu;
+  if (ending.is_death) ending.beside = beside(ending.host, r, unit);
+  bool names_host = event.worker_died || ending.is_gpu || ending.host == 0 ||
+                    budget_of(failure.cause) == Budget::none;
+  if (!names_host) failure.message += "\nworker: " + state_.hosts[ending.host].info.name;
+  blame(ending.host, r, unit, failure.cause);
+  fail_attempt(r, unit, failure, ending);
 }
 
 void Machine::on(const AttemptWaiting& event) {
@@ -262,6 +277,10 @@ void Machine::on(const SignalReceived& event) {
 }
 
 void Machine::on(const TimerFired& event) {
+  if (event.run.empty()) {
+    state_.hosts[event.unit].aside_until = 0;
+    return;
+  }
   Run& r = run(event.run);
   touch(r);
   Unit& u = r.units[event.unit];
@@ -277,18 +296,18 @@ void Machine::on(const TimerFired& event) {
 // What has saved something since is not what killed the workers before.
 void Machine::note_progress(const AttemptId& id) {
   Unit& u = run(id.run).units[id.unit];
-  if (!u.extra || u.extra->lost == 0) return;
+  if (!u.extra || u.extra->deaths.empty()) return;
   auto extra = copy_of(u);
-  extra->lost = 0;
+  extra->deaths.clear();
   u.extra = std::move(extra);
 }
 
 // ---- ends of attempts
 
-void Machine::fail_attempt(Run& run, UnitId unit, const Failure& failure) {
+void Machine::fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending) {
   attempt_over(run, unit);
   if (run.ending) return end_service(run, unit);
-  retry_or_fail(run, unit, failure);
+  retry_or_fail(run, unit, failure, ending);
 }
 
 void Machine::attempt_over(Run& run, UnitId unit, bool kills) {
@@ -306,7 +325,7 @@ void Machine::end_service(Run& run, UnitId unit) {
   end(run, unit, UnitStatus::cancelled, std::make_shared<const UnitExtra>(std::move(extra)));
 }
 
-void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure) {
+void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure, const Ending& ending) {
   if (failure.cause == Cause::stopped && !winds_down(run)) return to_ready(run, unit);
   if (run.cancelling || failure.cause == Cause::cancelled || failure.cause == Cause::stopped) {
     auto extra = copy_of(run.units[unit]);
@@ -317,34 +336,13 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure) {
   const RetryPolicy& policy = def_of(run, unit)->retry;
   auto extra = copy_of(run.units[unit]);
   extra->failure = failure;
-  Budget budget = budget_of(failure.cause);
-  bool again = false;
-  uint32_t spent = 0;
-  if (budget == Budget::memory) {
-    again = extra->ooms < policy.oom_max;
-    if (again) spent = ++extra->ooms;
-  } else if (budget == Budget::infrastructure) {
-    spent = ++extra->infra;
-    again = spent <= policy.infra;
-    if (failure.cause == Cause::lost || failure.cause == Cause::gpu_fault) extra->lost++;
-    bool is_gang = def_of(run, unit)->resources.is_gang();
-    if (failure.cause == Cause::staging && !is_gang)
-      extra->failed_on.push_back(run.units[unit].host);
-  }
-  if (budget == Budget::own || (budget == Budget::memory && !again)) {
-    spent = ++extra->failures;
-    again = spent <= policy.max;
-  }
-  if (extra->lost >= kLostMax) {
+  note_failed(*extra, run.units[unit], failure.cause, ending);
+  uint32_t spent = spend(*extra, policy, failure.cause);
+  bool again = spent > 0;
+  if (is_condemned(run, unit, *extra, ending)) {
     again = false;
-    extra->failure.cause = Cause::quarantined;
-    extra->failure.message =
-        "`" + unit_name(run, unit) + "` is set aside: " + std::to_string(extra->lost) +
-        (failure.cause == Cause::gpu_fault ? " workers or GPUs" : " workers") +
-        " in a row died while they ran it, and it saved nothing in between. The last: " +
-        failure.message + ". Mend what kills them; then `flow resume " + run.id +
-        "` tries it again";
-  } else if (budget == Budget::infrastructure && !again) {
+    acquit_others(run, unit, extra->deaths);
+  } else if (budget_of(failure.cause) == Budget::infrastructure && !again) {
     extra->failure.message += ". With it `retries = { infra = " + std::to_string(policy.infra) +
                               " }` is spent: `flow resume " + run.id + "` tries it again";
   }
@@ -352,6 +350,122 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure) {
   run.units[unit].extra = std::move(extra);
   if (!again || winds_down(run)) return fail(run, unit, std::move(last));
   to_backoff(run, unit, backoff_ms(policy, spent, current_attempt(run, unit)));
+}
+
+void Machine::note_failed(UnitExtra& extra, const Unit& unit, Cause cause, const Ending& ending) {
+  if (ending.is_death)
+    extra.deaths.push_back({ending.host, state_.sequence, ending.is_gpu, ending.beside});
+  if (state_.hosts.size() == 1) return;
+  extra.failed.push_back({unit.attempts, ending.host, cause});
+  if (extra.failed.size() > kFailedKept) extra.failed.erase(extra.failed.begin());
+}
+
+uint32_t Machine::spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause) {
+  Budget budget = budget_of(cause);
+  if (budget == Budget::none) return 0;
+  if (budget == Budget::memory && extra.ooms < policy.oom_max) return ++extra.ooms;
+  bool is_infra = budget == Budget::infrastructure;
+  uint32_t spent = is_infra ? ++extra.infra : ++extra.failures;
+  return spent <= (is_infra ? policy.infra : policy.max) ? spent : 0;
+}
+
+bool Machine::is_condemned(const Run& run, UnitId unit, UnitExtra& extra, const Ending& ending) {
+  const std::vector<Death>& deaths = extra.deaths;
+  bool is_of_workers =
+      std::any_of(deaths.begin(), deaths.end(), [](const Death& death) { return !death.is_gpu; });
+  bool is_sure = ending.is_death && (extra.is_alone || !is_of_workers);
+  if (!is_sure || deaths.size() < kLostMax) return false;
+  std::set<HostId> hosts;
+  std::string where;
+  bool has_gpu = false;
+  for (const Death& death : deaths) {
+    hosts.insert(death.host);
+    has_gpu = has_gpu || death.is_gpu;
+    where += (where.empty() ? "" : "; ") + std::string("on ") + words_of_host(state_, death.host) +
+             (death.beside.empty() ? " alone" : " beside " + death.beside);
+  }
+  if (hosts.size() < 2 && !has_gpu) return false;
+  extra.failure.message =
+      "`" + unit_name(run, unit) + "` is set aside: " + std::to_string(deaths.size()) +
+      (has_gpu ? " workers or GPUs" : " workers") +
+      " in a row died while they ran it, and it saved nothing in between: it ran " + where +
+      ". The last: " + extra.failure.message + ". Mend what kills them; then `flow resume " +
+      run.id + "` tries it again";
+  extra.failure.cause = Cause::quarantined;
+  return true;
+}
+
+// What died then died of the one that is condemned.
+void Machine::acquit_others(const Run& condemned, UnitId culprit,
+                            const std::vector<Death>& deaths) {
+  auto is_known = [&](const Death& death) {
+    return std::any_of(deaths.begin(), deaths.end(), [&](const Death& each) {
+      return each.record != 0 && each.record == death.record;
+    });
+  };
+  for (auto& [id, run] : state_.runs) {
+    for (UnitId unit = 0; unit < run.units.size(); unit++) {
+      Unit& u = run.units[unit];
+      bool is_other = &run != &condemned || unit != culprit;
+      if (!is_other || !u.extra ||
+          std::none_of(u.extra->deaths.begin(), u.extra->deaths.end(), is_known))
+        continue;
+      bool is_ready = u.phase == Phase::ready;
+      if (is_ready) dequeue_ready(state_, run, unit);
+      auto extra = copy_of(u);
+      std::erase_if(extra->deaths, is_known);
+      u.extra = std::move(extra);
+      if (is_ready) enqueue_ready(state_, run, unit);
+    }
+  }
+}
+
+// ---- machines on which many tasks fail
+
+namespace {
+
+/// Of these the machine may be the cause. Others are the task's own doing, or known to be not.
+bool may_be_of_host(Cause cause) {
+  return budget_of(cause) == Budget::own ? cause != Cause::input_changed : cause == Cause::staging;
+}
+
+}  // namespace
+
+// A task that fails on several machines says nothing of them.
+void Machine::blame(HostId at, Run& run, UnitId unit, Cause cause) {
+  const TaskDef& def = *def_of(run, unit);
+  if (state_.hosts.size() == 1 || is_home(def) || !may_be_of_host(cause) || winds_down(run)) return;
+  uint32_t number = run.node(run.units[unit].node).def;
+  if (cause != Cause::staging) {
+    HostId& only = run.failed_defs.try_emplace(number, at).first->second;
+    if (only != at) {
+      only = kHostsMax;
+      return forget_failures(run.id, number);
+    }
+  }
+  Host& host = state_.hosts[at];
+  FailedUnit failed{run.id, unit, number};
+  std::erase(host.failures, failed);
+  host.failures.push_back(std::move(failed));
+  if (host.failures.size() < kFailuresInRow) return;
+  if (host.failures.size() > kFailuresInRow) host.failures.erase(host.failures.begin());
+  host.aside_until = at_ + kAsideMs;
+  emit(SetTimer{"", at, ++host.aside_serial, host.aside_until});
+}
+
+void Machine::forget_failures(const RunId& run, uint32_t def) {
+  for (Host& host : state_.hosts) {
+    std::erase_if(host.failures,
+                  [&](const FailedUnit& failed) { return failed.run == run && failed.def == def; });
+    if (host.failures.size() < kFailuresInRow) host.aside_until = 0;
+  }
+}
+
+void Machine::clear(const Unit& unit) {
+  for (HostId at : hosts_of(unit)) {
+    state_.hosts[at].failures.clear();
+    state_.hosts[at].aside_until = 0;
+  }
 }
 
 }  // namespace flow::core

@@ -100,11 +100,30 @@ struct Unit {
 };
 static_assert(sizeof(Unit) <= 160);
 
+/// An attempt that failed, and where; of a gang, where the rank was that failed first.
+struct FailedAttempt {
+  uint32_t attempt = 0;
+  HostId host = 0;
+  Cause cause = Cause::none;
+  bool operator==(const FailedAttempt&) const = default;
+};
+
+/// A worker's process, or a GPU, that ended under an attempt.
+struct Death {
+  HostId host = 0;
+  uint64_t record = 0;  // the same for all units that shared the host then
+  bool is_gpu = false;
+  std::string beside;  // the other units there: "`a`, `b` and 2 more"; empty: none
+  bool operator==(const Death&) const = default;
+};
+
 /// The rare part of a unit.
 struct UnitExtra {
   Failure failure;
-  uint32_t failures = 0, ooms = 0, infra = 0, lost = 0;  // spent of each budget
-  std::vector<HostId> failed_on;  // of its attempts that failed with the cause staging; no gang's
+  uint32_t failures = 0, ooms = 0, infra = 0;  // spent of each budget
+  std::vector<Death> deaths;          // since it saved something; at most kLostMax and infra
+  std::vector<FailedAttempt> failed;  // where there are workers: the newest kFailedKept
+  bool is_alone = false;              // its newest attempt has its hosts to itself
   std::map<std::string, std::pair<Time, bool>> waits;  // wait name -> deadline (0 none), expired
   std::string waiting_for;                             // signal
   std::string wait_name;                               // the wait that waits for it
@@ -147,8 +166,11 @@ struct ReadyClass {
   Amounts named;
   UnitId limited_map = kNoNode;
   bool is_home = false;               // runs on the engine's own machine only
+  bool is_alone = false;              // takes a host on which nothing runs, and lets nothing on it
   uint32_t ranks = 1, ranks_max = 1;  // of a gang; each asks for the above
-  std::vector<HostId> failed_on;      // of no gang: as UnitExtra has it
+  /// Hosts where an attempt failed, sorted. One is named twice where two attempts failed there with
+  /// the cause staging.
+  std::vector<HostId> failed_on;
   bool is_gang() const { return ranks_max > 1; }
   auto operator<=>(const ReadyClass&) const = default;
 };
@@ -186,6 +208,8 @@ struct Run {
   std::map<std::string, Digest> signals;  // first of each name
   std::vector<uint32_t>
       durations_us;  // of each definition: moving average of an attempt, 0 unknown
+  std::map<uint32_t, HostId>
+      failed_defs;  // definition -> the one host where it failed, or kHostsMax
   Digest result;
   bool has_result = false;
   int32_t jobs = 0;
@@ -237,6 +261,8 @@ struct GpuRoom {
 struct Room {
   int32_t cpus_free_milli = 0;
   int64_t memory_free_bytes = 0;
+  uint32_t units = 0;         // running, a gang's ranks each
+  uint32_t alone = 0;         // of these, those that have the host to themselves
   int32_t long_milli = 0;     // held by units not known to be short
   uint32_t short_units = 0;   // running and known to be short
   uint64_t short_us = 0;      // what these are expected to take
@@ -248,13 +274,30 @@ struct Room {
 /// A machine that runs attempts. One that is awaited was up when the engine died, or was cut off:
 /// it takes no new attempts, and what it runs goes on there. One that was lost keeps its place
 /// while a unit names it, for when it comes back.
+/// The last of a unit's attempts on a host failed there.
+struct FailedUnit {
+  RunId run;
+  UnitId unit = 0;
+  uint32_t def = 0;
+  bool operator==(const FailedUnit&) const = default;
+};
+/// So many different tasks that fail in a row on one host set it aside, for so long; then it runs
+/// one task at a time until one succeeds.
+constexpr size_t kFailuresInRow = 3;
+constexpr Time kAsideMs = 60'000;
+/// Of a unit's attempts that failed, the newest that are remembered.
+constexpr size_t kFailedKept = 16;
+
 struct Host {
   HostInfo info;
   bool is_up = true;
-  bool is_awaited = false;   // and not up
-  bool is_draining = false;  // it is about to leave, and not lost
-  Time changed = 0;          // when something last began or ended there, or it came
-  Room room;                 // derived
+  bool is_awaited = false;           // and not up
+  bool is_draining = false;          // it is about to leave, and not lost
+  Time changed = 0;                  // when something last began or ended there, or it came
+  std::vector<FailedUnit> failures;  // since something succeeded there, different units, the newest
+  Time aside_until = 0;              // 0: it is not set aside
+  uint32_t aside_serial = 0;         // of its newest timer
+  Room room;                         // derived
   bool is_lost() const { return !is_up && !is_awaited; }
   bool takes_attempts() const { return is_up && !is_draining; }
 };
@@ -277,6 +320,7 @@ struct State {
   Time at = 0;                 // of it: what the scheduler takes for now
   std::vector<Host> hosts{1};  // the first is the engine's own machine
   bool leads_workers = false;  // others may join: what no host has is waited for
+  uint32_t announced = 0;      // workers that are to join in all
   std::map<RunId, Run> runs;   // those not yet folded
 
   // Derived.
@@ -305,6 +349,8 @@ void rebuild_derived(State& state);
 // ---- questions about a run
 // ---------------------------------------------------------------------------------------------
 
+/// "`w1`", or of the engine's own machine "this machine".
+std::string words_of_host(const State& state, HostId host);
 /// "train", "train#2[1]", "search/best".
 std::string unit_name(const Run& run, UnitId unit);
 /// The task's definition, or null for a when.
@@ -336,9 +382,14 @@ ReadyClass held_by(const State& state, const Run& run, UnitId unit);
 /// for a rank. The scheduler proposes and admit accepts by the same rules.
 bool may_start(const State& state, const Run& run, const ReadyClass& needs,
                int32_t run_cpus_used_milli, uint32_t map_running);
-/// Two attempts failed there with the cause staging, and there is another host that it fits, though
-/// that may have no room now, or be away for a while.
-bool is_given_up(const State& state, HostId at, const ReadyClass& needs);
+/// Two attempts failed there with the cause staging, or the host is set aside; and there is another
+/// host that it fits, though that may have no room now, or be away for a while. `units` run there.
+bool is_given_up(const State& state, HostId at, const ReadyClass& needs, uint32_t units);
+bool is_set_aside(const Host& host, uint32_t units);
+/// Whether it may be on a host beside what runs there.
+bool may_share(const Room& room, const ReadyClass& needs);
+/// Whether so many workers died under a unit that its next attempt runs alone.
+bool is_suspect(const Unit& unit);
 bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us);
 /// How long an attempt of the unit is expected to take where it is known to be short and asks for

@@ -21,6 +21,23 @@ uint64_t ranks_in_all(const State& state, const ReadyClass& needs, uint32_t most
   return ranks;
 }
 
+/// The same of the workers that are announced and have not joined: each is taken for one like the
+/// largest that is there. Where none is there it is not known what they have, and they may be
+/// enough.
+uint64_t ranks_to_come(const State& state, const ReadyClass& needs, uint32_t most) {
+  uint32_t missing = missing_hosts(state);
+  if (missing == 0) return 0;
+  uint32_t ranks = 0;
+  bool is_any = false;
+  for (size_t i = 1; i < state.hosts.size(); i++) {
+    const HostInfo& info = state.hosts[i].info;
+    if (state.hosts[i].is_lost() || info.cpus_milli == 0) continue;
+    is_any = true;
+    ranks = std::max(ranks, ranks_that_fit(info, empty_room(info), needs, most));
+  }
+  return is_any ? uint64_t{ranks} * missing : most;
+}
+
 void take_rank(const HostInfo& host, Room& room, const ReadyClass& needs,
                const std::vector<std::string>& gpus) {
   take(room, needs, 0);
@@ -38,6 +55,18 @@ ReadyClass rank_of(const TaskDef& def) {
 }
 
 }  // namespace
+
+uint32_t missing_hosts(const State& state) {
+  auto there = std::count_if(state.hosts.begin() + 1, state.hosts.end(), [](const Host& host) {
+    return !host.is_lost() && !host.is_draining && host.info.cpus_milli > 0;
+  });
+  return state.announced - std::min(state.announced, static_cast<uint32_t>(there));
+}
+
+HostId host_of_rank(const Unit& unit, uint32_t rank) {
+  bool is_other = rank > 0 && unit.extra && rank <= unit.extra->others.size();
+  return is_other ? unit.extra->others[rank - 1].host : unit.host;
+}
 
 std::vector<HostId> hosts_of(const Unit& unit) {
   std::vector<HostId> hosts;
@@ -122,19 +151,32 @@ uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass
   return static_cast<uint32_t>(ranks);
 }
 
+namespace {
+
+bool has_room_for_rank(const Host& host, HostId at, const Room& room, const ReadyClass& needs) {
+  bool is_open = host.takes_attempts() && (at == 0 || !needs.is_home);
+  return is_open && ranks_that_fit(host.info, room, needs, 1) > 0;
+}
+
+}  // namespace
+
 bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang) {
   size_t ranks = gang.others.size() + 1;
   bool is_right = ranks >= needs.ranks && ranks <= needs.ranks_max &&
                   gang.share == Share{needs.cpus_milli, needs.memory_bytes};
   if (!is_right) return false;
   std::map<HostId, Room> rooms;
+  ReadyClass each = needs;  // ranks share hosts with each other
+  each.is_alone = false;
   auto add = [&](HostId at, const std::vector<std::string>& gpus) {
     if (at >= state.hosts.size()) return false;
     const Host& host = state.hosts[at];
+    if (!may_share(host.room, needs) || is_given_up(state, at, needs, host.room.units))
+      return false;
     Room& room = rooms.try_emplace(at, host.room).first->second;
-    bool has_room =
-        fits(state, at, room, needs, 0) && may_take_gpus(host.info.gpus, room, needs.gpu, gpus);
-    if (has_room) take_rank(host.info, room, needs, gpus);
+    bool has_room = has_room_for_rank(host, at, room, each) &&
+                    may_take_gpus(host.info.gpus, room, needs.gpu, gpus);
+    if (has_room) take_rank(host.info, room, each, gpus);
     return has_room;
   };
   return add(gang.host, gang.gpus) &&
@@ -144,7 +186,8 @@ bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang
 
 void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs) {
   auto fit = [&](const ReadyClass& each) {
-    return ranks_in_all(state, each, needs.ranks) >= needs.ranks;
+    uint64_t ranks = ranks_in_all(state, each, needs.ranks);
+    return ranks >= needs.ranks || ranks + ranks_to_come(state, each, needs.ranks) >= needs.ranks;
   };
   if (fit(needs)) return;
   ReadyClass less = needs;

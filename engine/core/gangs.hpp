@@ -17,6 +17,10 @@ void for_each_rank(const Unit& unit, Visit visit) {
   if (!unit.extra) return;
   for (const Placement& rank : unit.extra->others) visit(rank.host, rank.gpus);
 }
+/// Where a rank is of the unit's newest attempt.
+HostId host_of_rank(const Unit& unit, uint32_t rank);
+/// Workers that are announced and not there.
+uint32_t missing_hosts(const State& state);
 /// Where they are, each host once.
 std::vector<HostId> hosts_of(const Unit& unit);
 /// What kills all that runs of the run, on every machine that is up. No state changes by it, so no
@@ -34,7 +38,7 @@ uint32_t ranks_that_fit(const HostInfo& host, const Room& room, const ReadyClass
 /// Whether so many ranks are asked for, and there is room for all of them where they are placed.
 bool may_place(const State& state, const ReadyClass& needs, const Assigned& gang);
 /// What each rank gets: what it asks for, or where the hosts had not enough CPUs for all ranks if
-/// nothing else ran, as many as they have for each.
+/// nothing else ran, as many as they have for each. Workers that are announced count.
 void bound_gang(const State& state, const TaskDef& def, ReadyClass& needs);
 /// How many thousandths of a CPU each rank would get, of what it asks for, if nothing else ran.
 int32_t gang_cpus_of(const State& state, const TaskDef& def);

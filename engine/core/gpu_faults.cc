@@ -104,7 +104,7 @@ void Machine::end_what_holds(HostId at, const Gpu& gpu, const std::string& fault
     bool is_gang = def_of(*run, unit)->resources.is_gang();  // whose ranks end together
     if (!is_gang && state_.hosts[at].is_up)
       emit(StopAttempt{current_attempt(*run, unit), true, at});
-    fail_attempt(*run, unit, failure);
+    fail_attempt(*run, unit, failure, {at, true, true, beside(at, *run, unit)});
   }
 }
 

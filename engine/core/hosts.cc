@@ -69,9 +69,13 @@ bool is_named_by_unit(const State& state, HostId host) {
     const std::vector<Unit>& units = entry.second.units;
     return std::any_of(units.begin(), units.end(), [host](const Unit& unit) {
       auto is_it = [host](HostId other) { return other == host; };
-      bool failed_there = unit.extra && std::any_of(unit.extra->failed_on.begin(),
-                                                    unit.extra->failed_on.end(), is_it);
-      return failed_there || is_on(unit, host);
+      if (is_on(unit, host)) return true;
+      if (!unit.extra) return false;
+      const UnitExtra& extra = *unit.extra;
+      return std::any_of(extra.failed.begin(), extra.failed.end(),
+                         [&](const FailedAttempt& failed) { return is_it(failed.host); }) ||
+             std::any_of(extra.deaths.begin(), extra.deaths.end(),
+                         [&](const Death& death) { return is_it(death.host); });
     });
   });
 }
@@ -129,14 +133,15 @@ void Machine::on(const HostJoined& event) {
   HostId at = *place_for(state_, event.host.name);
   if (at == state_.hosts.size()) state_.hosts.emplace_back();
   std::set<AttemptId> offered(event.attempts.begin(), event.attempts.end());
-  take_up(at, event.host, offered);
+  take_up(at, event.host, offered, event.is_restarted);
   rebuild_reach(state_);
   for (const AttemptId& id : offered) answer_offer(at, id);
 }
 
 // The host is as it says now. What runs there by the state's account, and is not offered, is lost,
 // and so is what the host has become too small for.
-void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered) {
+void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered,
+                      bool is_restarted) {
   Room room = empty_room(info);
   HostInfo whole = as_built(info);  // what holds a GPU that failed, and is not dead, keeps it
   std::string came_back = "the worker `" + info.name + "`, which ran it, came back ";
@@ -145,22 +150,35 @@ void Machine::take_up(HostId at, const HostInfo& info, const std::set<AttemptId>
   for_each_on(at, [&](Run& run, UnitId unit) {
     const Unit& u = run.units[unit];
     if (!is_offered(offered, current_attempt(run, unit))) {
-      losses.push_back({&run, unit, came_back + "without it", cause});
+      losses.push_back({&run,
+                        unit,
+                        came_back + "without it",
+                        cause,
+                        {at, is_restarted, false, beside(at, run, unit)}});
       return;
     }
     if (const Gpu* dead = dead_gpu_of(info, at, u)) {
-      losses.push_back({&run, unit, fault_words(info, *dead), Cause::gpu_fault});
+      losses.push_back({&run,
+                        unit,
+                        fault_words(info, *dead),
+                        Cause::gpu_fault,
+                        {at, true, true, beside(at, run, unit)}});
       return;
     }
     if (!take_held(whole, at, room, held_on(info, run, unit), u))
-      losses.push_back({&run, unit, came_back + "with less than it holds", cause});
+      losses.push_back({&run, unit, came_back + "with less than it holds", cause, {at}});
   });
   for (const Loss& loss : losses) lose(loss);
   for_each_on(at, [&](Run& run, UnitId unit) {
     int32_t before = held_on(state_.hosts[at].info, run, unit).cpus_milli;
     run.cpus_used_milli += held_on(info, run, unit).cpus_milli - before;
   });
-  state_.hosts[at] = {info, true, false, false, at_, std::move(room)};
+  Host host;
+  host.info = info;
+  host.changed = at_;
+  host.room = std::move(room);
+  host.aside_serial = state_.hosts[at].aside_serial;  // its timer may still be set
+  state_.hosts[at] = std::move(host);
 }
 
 // The worker may have missed that an attempt was to stop, and that it is nobody's any more.
@@ -206,7 +224,9 @@ void Machine::on(const HostLost& event) {
   host.is_awaited = true;
   std::vector<Loss> losses;
   for_each_on(event.host, [&](Run& run, UnitId unit) {
-    losses.push_back({&run, unit, failure.message, failure.cause});
+    Ending ending{event.host, event.has_died && failure.cause == Cause::lost, false,
+                  beside(event.host, run, unit)};
+    losses.push_back({&run, unit, failure.message, failure.cause, std::move(ending)});
   });
   for (const Loss& loss : losses) lose(loss);
   host.is_awaited = host.is_draining = false;
@@ -215,7 +235,32 @@ void Machine::on(const HostLost& event) {
 
 void Machine::lose(const Loss& loss) {
   attempt_over(*loss.run, loss.unit);
-  retry_or_fail(*loss.run, loss.unit, {loss.cause, loss.why, "", 0});
+  std::string why = loss.why;
+  bool was_beside = loss.ending.is_death && !loss.ending.beside.empty();
+  if (was_beside) why += " (beside it ran " + loss.ending.beside + ")";
+  retry_or_fail(*loss.run, loss.unit, {loss.cause, std::move(why), "", 0}, loss.ending);
+}
+
+std::string Machine::beside(HostId at, const Run& run, UnitId unit) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> names;
+  size_t count = 0;
+  for_each_on(at, [&](Run& other, UnitId each) {
+    if ((&other == &run && each == unit) || ++count > kNamed) return;
+    names.push_back("`" + unit_name(other, each) + "`" +
+                    (&other == &run ? "" : " of run " + other.id));
+  });
+  std::string text;
+  for (size_t i = 0; i < names.size(); i++) {
+    bool is_last = i + 1 == count && i > 0;
+    text += (i == 0 ? "" : is_last ? " and " : ", ") + names[i];
+  }
+  return count > kNamed ? text + " and " + std::to_string(count - kNamed) + " more" : text;
+}
+
+void Machine::on(const HostsAnnounced& event) {
+  state_.announced = event.count;
+  rebuild_reach(state_);
 }
 
 // An engine that starts has heard of no worker yet.

@@ -37,6 +37,7 @@ class Machine {
   void on(const GrowthRequested& event);
   void on(const SignalReceived& event);
   void on(const TimerFired& event);
+  void on(const HostsAnnounced& event);  // hosts.cc
   // runs.cc: what is told about runs
   void on(const EngineStarted& event);
   void on(const RunSubmitted& event);
@@ -56,6 +57,13 @@ class Machine {
   void settle();
 
  private:
+  /// Where an attempt ended, and whether its worker, or a GPU of it, ended with it.
+  struct Ending {
+    HostId host = 0;
+    bool is_death = false, is_gpu = false;
+    std::string beside{};  // other units that ran there
+  };
+
   Run& run(const RunId& id);
   template <typename C>
   void emit(C command) {
@@ -83,8 +91,18 @@ class Machine {
   void complete_map(Run& run, UnitId map_unit);
   void fail(Run& run, UnitId unit, Failure failure);
   /// An attempt ended without a result; its budgets say whether there is another.
-  void retry_or_fail(Run& run, UnitId unit, const Failure& failure);
-  void fail_attempt(Run& run, UnitId unit, const Failure& failure);
+  void retry_or_fail(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
+  void fail_attempt(Run& run, UnitId unit, const Failure& failure, const Ending& ending);
+  /// Spends a budget; how much of it, or 0 where it is spent already.
+  uint32_t spend(UnitExtra& extra, const RetryPolicy& policy, Cause cause);
+  /// True, with the failure put in words, where the unit is what kills the workers that run it.
+  bool is_condemned(const Run& run, UnitId unit, UnitExtra& extra, const Ending& ending);
+  void acquit_others(const Run& condemned, UnitId culprit, const std::vector<Death>& deaths);
+  void note_failed(UnitExtra& extra, const Unit& unit, Cause cause, const Ending& ending);
+  /// Counts the failure against the host, which is set aside where these are many in a row.
+  void blame(HostId at, Run& run, UnitId unit, Cause cause);
+  void forget_failures(const RunId& run, uint32_t def);
+  void clear(const Unit& unit);  // it succeeded where it ran
   void note_progress(const AttemptId& id);
   void attempt_over(Run& run, UnitId unit, bool kills = true);
   void end_service(Run& run, UnitId unit);
@@ -121,9 +139,13 @@ class Machine {
     UnitId unit;
     std::string why;
     Cause cause = Cause::lost;
+    Ending ending{};
   };
   void lose(const Loss& loss);
-  void take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered);
+  /// The other units that run on the host: "`a`, `b` and 2 more".
+  std::string beside(HostId at, const Run& run, UnitId unit);
+  void take_up(HostId at, const HostInfo& info, const std::set<AttemptId>& offered,
+               bool is_restarted);
   void answer_offer(HostId at, const AttemptId& id);
   void await_hosts();
   void stop_attempt(const Run& run, UnitId unit);

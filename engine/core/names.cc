@@ -45,6 +45,11 @@ const char* cause_name(Cause cause) {
   return "unknown";
 }
 
+std::string words_of_host(const State& state, HostId host) {
+  if (host == 0 || host >= state.hosts.size()) return "this machine";
+  return "`" + state.hosts[host].info.name + "`";
+}
+
 const char* status_name(RunStatus status) {
   switch (status) {
     case RunStatus::pending:

@@ -4,6 +4,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpus.hpp"
+#include "engine/core/retry.hpp"
 #include "engine/core/room.hpp"
 
 namespace flow::core {
@@ -86,6 +87,22 @@ bool is_bounded(const State& state, const Run& run) {
   return run.jobs > 0 && int64_t{run.jobs} * 1000 < state.reach.cpus_milli;
 }
 
+/// As ReadyClass has it.
+std::vector<HostId> failed_on(const UnitExtra& extra) {
+  std::vector<HostId> hosts, staging;
+  for (const FailedAttempt& failed : extra.failed) {
+    if (failed.cause == Cause::preempted) continue;
+    hosts.push_back(failed.host);
+    if (failed.cause == Cause::staging) staging.push_back(failed.host);
+  }
+  std::sort(hosts.begin(), hosts.end());
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  for (HostId host : std::vector<HostId>(hosts))
+    if (std::count(staging.begin(), staging.end(), host) >= 2) hosts.push_back(host);
+  std::sort(hosts.begin(), hosts.end());
+  return hosts;
+}
+
 ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run, UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
   ReadyClass needs;
@@ -105,7 +122,7 @@ ReadyClass needs_within(const Bounds& most, int64_t memory_bytes, const Run& run
   needs.named = def.resources.named;
   needs.limited_map = limited_map_of(run, unit);
   const Unit& u = run.units[unit];
-  if (u.extra && !needs.is_home && !needs.is_gang()) needs.failed_on = u.extra->failed_on;
+  if (u.extra && !needs.is_home) needs.failed_on = failed_on(*u.extra);
   return needs;
 }
 
@@ -126,9 +143,12 @@ ReadyClass needs_of(const State& state, const Run& run, UnitId unit) {
   if (!def.resources.is_gang()) {
     Bounds most = bounds_of(state, def, memory_bytes);
     if (state.leads_workers && !is_home(def)) most.memory_least_bytes = def.resources.memory_bytes;
-    return needs_within(most, memory_bytes, run, unit);
+    ReadyClass needs = needs_within(most, memory_bytes, run, unit);
+    needs.is_alone = is_suspect(run.units[unit]);
+    return needs;
   }
   ReadyClass needs = needs_within(kUnbounded, memory_bytes, run, unit);
+  needs.is_alone = is_suspect(run.units[unit]);
   bound_gang(state, def, needs);
   return needs;
 }
@@ -138,6 +158,7 @@ ReadyClass held_on(const HostInfo& host, const Run& run, UnitId unit) {
   const TaskDef& def = *def_of(run, unit);
   ReadyClass held =
       needs_within({host.cpus_milli, host.memory_bytes}, grown_memory(def, u), run, unit);
+  held.is_alone = u.extra && u.extra->is_alone;
   if (def.resources.is_gang()) {
     Share share = u.extra ? u.extra->share : Share{};
     held.cpus_milli = share.cpus_milli;
@@ -173,6 +194,13 @@ bool may_start(const State& state, const Run& run, const ReadyClass& needs,
          run_cpus_milli <= int64_t{run.jobs} * 1000;
 }
 
+bool is_suspect(const Unit& unit) {
+  if (!unit.extra || unit.extra->deaths.size() + 1 < kLostMax) return false;
+  const std::vector<Death>& deaths = unit.extra->deaths;  // a GPU is its own already
+  return std::any_of(deaths.begin(), deaths.end(),
+                     [](const Death& death) { return !death.is_gpu; });
+}
+
 namespace {
 
 /// All but CPUs.
@@ -202,19 +230,33 @@ Room room_beside_services(const State& state, HostId at) {
 
 }  // namespace
 
-bool is_given_up(const State& state, HostId at, const ReadyClass& needs) {
+bool is_set_aside(const Host& host, uint32_t units) {
+  return host.aside_until != 0 || (host.failures.size() >= kFailuresInRow && units > 0);
+}
+
+bool may_share(const Room& room, const ReadyClass& needs) {
+  return room.alone == 0 && (!needs.is_alone || room.units == 0);
+}
+
+bool is_given_up(const State& state, HostId at, const ReadyClass& needs, uint32_t units) {
   constexpr auto kTries = 2;
+  if (needs.is_home) return false;
   auto is_tried = [&](HostId host) {
-    return std::count(needs.failed_on.begin(), needs.failed_on.end(), host) >= kTries;
+    return !needs.is_gang() &&
+           std::count(needs.failed_on.begin(), needs.failed_on.end(), host) >= kTries;
   };
-  if (!is_tried(at)) return false;
+  if (!is_tried(at) && !is_set_aside(state.hosts[at], units)) return false;
+  uint64_t ranks = 0;
   for (size_t i = 0; i < state.hosts.size(); i++) {
     const Host& host = state.hosts[i];
     auto other = static_cast<HostId>(i);
-    bool is_there = !is_tried(other) && !host.is_lost() && !host.is_draining;
-    if (is_there && needs.cpus_milli <= host.info.cpus_milli &&
-        has_room_for(host, other, room_beside_services(state, other), needs))
-      return true;
+    bool is_there = other != at && !is_tried(other) && !is_set_aside(host, 0) && !host.is_lost() &&
+                    !host.is_draining && needs.cpus_milli <= host.info.cpus_milli;
+    if (!is_there || !has_room_for(host, other, room_beside_services(state, other), needs))
+      continue;
+    if (!needs.is_gang()) return true;
+    ranks += ranks_that_fit(host.info, empty_room(host.info), needs, needs.ranks);
+    if (ranks >= needs.ranks) return true;
   }
   return false;
 }
@@ -222,7 +264,8 @@ bool is_given_up(const State& state, HostId at, const ReadyClass& needs) {
 bool fits(const State& state, HostId at, const Room& room, const ReadyClass& needs,
           uint32_t expected_us) {
   const Host& host = state.hosts[at];
-  if (!host.takes_attempts() || is_given_up(state, at, needs)) return false;
+  if (!host.takes_attempts() || !may_share(room, needs)) return false;
+  if (is_given_up(state, at, needs, room.units)) return false;
   if (!has_room_for(host, at, room, needs)) return false;
   if (needs.cpus_milli == 0 || needs.cpus_milli <= room.cpus_free_milli) return true;
 
@@ -234,13 +277,20 @@ bool fits(const State& state, HostId at, const Room& room, const ReadyClass& nee
 }
 
 Room empty_room(const HostInfo& host) {
-  return {host.cpus_milli, host.memory_bytes, 0, 0, 0, free_gpus(host.gpus), host.named};
+  Room room;
+  room.cpus_free_milli = host.cpus_milli;
+  room.memory_free_bytes = host.memory_bytes;
+  room.gpus = free_gpus(host.gpus);
+  room.named = host.named;
+  return room;
 }
 
 void take(Room& room, const ReadyClass& needs, uint32_t expected_us) {
   room.cpus_free_milli -= needs.cpus_milli;
   room.memory_free_bytes -= needs.memory_bytes;
   change(room.named, needs.named, -1);
+  room.units++;
+  if (needs.is_alone) room.alone++;
   if (expected_us == 0) {
     room.long_milli += needs.cpus_milli;
   } else {
@@ -253,6 +303,8 @@ void give_back(Room& room, const ReadyClass& needs, uint32_t expected_us) {
   room.cpus_free_milli += needs.cpus_milli;
   room.memory_free_bytes += needs.memory_bytes;
   change(room.named, needs.named, 1);
+  room.units--;
+  if (needs.is_alone) room.alone--;
   if (expected_us == 0) {
     room.long_milli -= needs.cpus_milli;
   } else {

@@ -11,8 +11,9 @@ namespace flow::core {
 enum class Budget : uint8_t { own, memory, infrastructure, none };
 Budget budget_of(Cause cause);
 
-/// Workers that may be lost in a row, with nothing saved in between, before what they ran is set
-/// aside. TaskDef's `infra` counts all that a unit loses, whether it gets on or not.
+/// Workers that may die in a row under a unit, with nothing saved in between, before it is
+/// quarantined. The last of these attempts has its host to itself, and two workers are not the
+/// same. TaskDef's `infra` counts all that a unit loses, whether it gets on or not.
 constexpr uint32_t kLostMax = 3;
 
 /// Delay before the attempt after `failures` failures; jitter is a hash of run, unit and attempt.

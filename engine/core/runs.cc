@@ -64,6 +64,9 @@ void Machine::on(const EngineStarted& event) {
   state_.hosts[0].info = {"", event.cpus_milli, event.memory_bytes, {}, {}, event.named};
   // Before it was said, an engine that runs nothing itself was one that does.
   state_.leads_workers = event.leads_workers || event.cpus_milli == 0;
+  state_.announced = 0;
+  state_.hosts[0].failures.clear();
+  state_.hosts[0].aside_until = 0;
   for (auto& [id, r] : state_.runs) {
     if (is_final(r.status)) {
       emit(RunEnded{id});

@@ -142,6 +142,8 @@ struct AttemptSucceeded {
 struct AttemptFailed {
   AttemptId id;
   Failure failure;
+  uint32_t rank = 0;         // of a gang: the rank that failed first
+  bool worker_died = false;  // the process of the worker that ran it ended
 };
 /// Ended at ctx:wait: its slot is free; goes on after the signal or the deadline.
 struct AttemptWaiting {
@@ -171,6 +173,7 @@ struct SignalReceived {
   std::string name;
   Digest value;
 };
+/// Of a unit, or with an empty `run` of the host `unit` that is set aside.
 struct TimerFired {
   RunId run;
   UnitId unit = 0;
@@ -231,6 +234,7 @@ struct HostJoined {
   /// What it still has: what runs on it, and what ended there with a report that it has yet to hand
   /// over.
   std::vector<AttemptId> attempts{};
+  bool is_restarted = false;  // another process than the one that was connected before
 };
 /// Nothing is heard of a worker. What it runs goes on, until it comes back or is lost.
 struct HostAway {
@@ -246,6 +250,12 @@ struct HostDraining {
 struct HostLost {
   HostId host = 0;
   std::string why;
+  bool has_died = false;  // its process ended; else nothing was heard of it for too long
+};
+/// So many workers are to join in all, those that are there included. Until they have, a gang
+/// waits for them before its ranks get fewer CPUs than they ask for.
+struct HostsAnnounced {
+  uint32_t count = 0;
 };
 
 using Event =
@@ -254,7 +264,7 @@ using Event =
                  AttemptFailed, AttemptWaiting, AttemptStopped, ServiceReady, StepSaved,
                  CheckpointSaved, SignalReceived, TimerFired, CancelRequested, StopRequested,
                  ServeEnded, RetryRequested, RunDeleted, GpusFound, HostJoined, HostAway, HostLost,
-                 HostDraining, GrowthRequested, GpuFailed>;
+                 HostDraining, GrowthRequested, GpuFailed, HostsAnnounced>;
 
 /// An event as the journal holds it.
 struct Record {
@@ -299,7 +309,7 @@ struct AckSaved {
   std::string name;
 };  // a step or (name "") checkpoint is durable
 struct SetTimer {
-  RunId run;
+  RunId run;  // empty: the timer of a host, as of TimerFired
   UnitId unit = 0;
   uint32_t serial = 0;
   Time at = 0;

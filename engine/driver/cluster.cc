@@ -106,7 +106,8 @@ void Cluster::await_earlier(int64_t adopt_ms) {
     members_[name].serial = ++last_serial_;
     wait_for(
         name, last_serial_, adopt_ms,
-        fmt::format("it did not come back within {} s of the engine's restart", adopt_ms / 1000.0));
+        fmt::format("it did not come back within {} s of the engine's restart", adopt_ms / 1000.0),
+        false);
   }
 }
 
@@ -140,6 +141,7 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
         name);
   uint64_t taken = committed_of(name, joining.spool);
   std::shared_ptr<RemoteHost> former;
+  bool is_restarted = false;
   {
     std::lock_guard lock(mutex_);
     if (!members_.contains(name)) forget_gone();
@@ -151,6 +153,7 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
           name, member.address);
     former = std::exchange(member.host, host);
     if (member.spool == joining.spool) taken = std::max(taken, member.taken);
+    is_restarted = !member.process.empty() && member.process != joining.process;
     member.address = joining.address;
     member.process = joining.process;
     member.spool = joining.spool;
@@ -170,7 +173,8 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
         "the head can't take this worker: it has as many as it can have, or what this "
         "worker says of itself can't be");
   };
-  driver_.host_joined({std::move(joining.host), std::move(joining.attempts)}, decided);
+  driver_.host_joined({std::move(joining.host), std::move(joining.attempts), is_restarted},
+                      decided);
   return "";
 }
 
@@ -278,13 +282,14 @@ void Cluster::on_gone(RemoteHost& host, bool is_for_good, const std::string& why
   if (quit_) return;
   if (is_for_good) return driver_.host_lost(name, why);
   driver_.host_away(name, why);
-  wait_for(name, member.serial, kRejoinMs, why);
+  wait_for(name, member.serial, kRejoinMs, why, true);
 }
 
 // Under the lock.
-void Cluster::wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why) {
+void Cluster::wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why,
+                       bool has_died) {
   leases_.emplace(Clock::now() + std::chrono::milliseconds(ms),
-                  Lease{name, serial, std::move(why)});
+                  Lease{name, serial, std::move(why), has_died});
   wake_.notify_all();
 }
 
@@ -305,7 +310,7 @@ void Cluster::loop() {
     auto found = members_.find(lease.name);
     bool is_gone =
         found != members_.end() && !found->second.host && found->second.serial == lease.serial;
-    if (is_gone) driver_.host_lost(lease.name, lease.why);
+    if (is_gone) driver_.host_lost(lease.name, lease.why, lease.has_died);
   }
 }
 

@@ -84,7 +84,8 @@ class Cluster final : private cluster::HeadUser {
   void tell_durable(const std::string& name, uint64_t serial);
   WorkerMembers::iterator find(const RemoteHost& host);
   void forget_gone();
-  void wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why);
+  void wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why,
+                bool has_died);
   void loop();
 
   std::shared_ptr<cluster::SessionUser> on_client(
@@ -94,6 +95,7 @@ class Cluster final : private cluster::HeadUser {
     std::string name;
     uint64_t serial = 0;
     std::string why;
+    bool has_died = false;  // its link went down at once, as that of a process that ends
   };
   Driver& driver_;
   std::mutex clients_mutex_;

@@ -80,6 +80,11 @@ Status Driver::recover_state() {
   input.event = started;
   std::vector<Input> first;
   first.push_back(std::move(input));
+  if (options_.announced > 0) {
+    Input announced;
+    announced.event = core::HostsAnnounced{options_.announced};
+    first.push_back(std::move(announced));
+  }
   turn(std::move(first), false);
   if (auto error = stopped_by()) return *error;
   // A run that ended just before a crash is frozen already: only its leaving is owed.

@@ -83,6 +83,7 @@ struct DriverOptions {
   bool is_closed = false;      // no others than those that it starts itself can join
   bool encrypts = false;       // ranks of gangs seal what is long for each other too
   std::optional<AskedNodes> asked_nodes;
+  uint32_t announced = 0;  // workers that are to join in all
   core::Time grow_after_ms = core::kGrowAfterMs;
   std::shared_ptr<Builder> builder;  // null: one is made
 };
@@ -156,7 +157,11 @@ class Driver {
   void host_draining(const std::string& name, std::string why);
   void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
                   bool is_dead);
-  void host_lost(const std::string& name, std::string why);
+  void host_lost(const std::string& name, std::string why, bool has_died = false);
+  /// So many workers are to join in all.
+  void announce(uint32_t workers);
+  /// What people should know of a worker, or "". In a turn.
+  std::string host_note(const std::string& name) const;
   /// Keeps a row that no event belongs to, or takes it away where it is "".
   void keep_row(std::string key, std::string value);
   /// A rank on a worker says how it is reached.
@@ -220,8 +225,11 @@ class Driver {
   struct Gang {
     core::AttemptId id;
     std::vector<std::string> whereabouts;  // "": not yet
+    uint32_t noticed_rank = 0;             // who told it
     std::string noticed;                   // how the first rank that saw another one end tells it
     std::optional<core::Failure> failure;  // the first one, before it is told
+    uint32_t failed_rank = 0;              // whose it is
+    bool worker_died = false;              // with that rank
     core::Time tell_at = 0;                // then it is, or what is to be kept comes first:
     bool is_settling = false;              // rank 0 writes that, and is killed
     bool has_first_ended = false;          // rank 0
@@ -347,7 +355,7 @@ class Driver {
   std::optional<core::HostId> host_named(const std::string& name) const;
   bool join(core::HostJoined event);
   std::vector<core::AttemptId> gangs_ended_on(const core::HostJoined& event) const;
-  void lose_host(const std::string& name, const std::string& why);
+  void lose_host(const std::string& name, const std::string& why, bool has_died);
   void lose_waiting_hosts();
   /// Gangs that run and have a rank there.
   std::vector<core::AttemptId> gangs_on(core::HostId host);
@@ -372,7 +380,8 @@ class Driver {
   Gang* gang_of(const core::AttemptId& id, uint32_t rank);
   void note_meeting(const Report& report);
   void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
-                    bool is_timeout = false);
+                    bool is_timeout = false, bool worker_died = false);
+  uint32_t first_rank_on(const core::AttemptId& id, core::HostId host) const;
   void note_noticed(const Report& report);
   void note_standing(const Report& report);
   static bool waits_for_word(const Gang& gang);
@@ -381,6 +390,7 @@ class Driver {
   void settle_gang(Gang& gang);
   /// What is told of it, once: the gang has it no more.
   core::AttemptFailed take_failure(Gang& gang);
+  std::string where_ranks_are(const core::AttemptId& id) const;
   void tell_due_failure(const core::AttemptId& id);
   /// An end of an attempt that a rank has failed is told as that rank's failure.
   void put_first_failure(core::Event& event);
@@ -393,6 +403,9 @@ class Driver {
   void notify_unit(const RunId& run, core::UnitId unit);
   void notify_run(const RunId& run);
   void warn(const RunId& run, std::string text);
+  void warn_of_share(const core::Assigned& assigned);
+  /// Those that another worker has too are its alone.
+  void drop_shared_gpus(core::HostInfo& info);
   void end_if_interrupted(const RunId& run);
   void tell(std::vector<Event> events);
   void write_row(const RunId& run);
@@ -435,9 +448,10 @@ class Driver {
   std::multimap<core::Time, core::AttemptId> gang_failures_;  // Gang::tell_at: they leave then
   // Of calls that wait until a run is interrupted: they leave in end_interruptions().
   std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;
-  /// With why: they are lost, and leave, when gangs that they had a part in have written what they
-  /// keep.
-  std::map<std::string, std::string> lost_hosts_;
+  std::map<std::string, std::string> host_notes_;  // of workers that joined, by name
+  /// With why, and whether it died: they are lost, and leave, when gangs that they had a part in
+  /// have written what they keep.
+  std::map<std::string, std::pair<std::string, bool>> lost_hosts_;
   // Of runs in state_: they leave when the run is folded.
   std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
   uint64_t late_logs_ = 0;  // lines of runs that had ended

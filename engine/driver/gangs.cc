@@ -18,8 +18,9 @@ namespace {
 
 constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
 constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
-constexpr int64_t kNoticeMs = 300;                   // between ranks that see one end
-constexpr int64_t kKilledMs = 2'000;                 // from the end of the grace to who was killed
+constexpr int64_t kUnexplainedMs = 5'000;  // from what a rank noticed to a failure that explains it
+constexpr int64_t kNoticeMs = 300;         // between ranks that see one end
+constexpr int64_t kKilledMs = 2'000;       // from the end of the grace to who was killed
 constexpr size_t kWhereaboutsMax = size_t{1} << 16;  // a rank's say a few hundred bytes
 
 /// One of its hosts drains: all ranks were asked to stop.
@@ -27,6 +28,13 @@ bool is_leaving(const core::State& state, const core::Unit& unit) {
   std::vector<core::HostId> hosts = core::hosts_of(unit);
   return std::any_of(hosts.begin(), hosts.end(),
                      [&](core::HostId host) { return state.hosts[host].is_draining; });
+}
+
+bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& given) {
+  return std::any_of(given.begin(), given.end(), [&](const std::string& uuid) {
+    auto at = core::find_gpu(gpus, uuid);
+    return at && gpus[*at].is_mig;
+  });
 }
 
 bool is_growing(const core::Unit& unit) { return unit.extra && unit.extra->is_growing; }
@@ -74,9 +82,34 @@ void Driver::split(AttemptOrder order, const core::Run& run, std::vector<Attempt
     rank.local_ranks = on_host[host];
     rank.is_spread = on_host.size() > 1;
     // As torchrun gives them: LOCAL_RANK is the number of its device.
-    if (order.kind == TaskKind::shell) rank.visible = gpus_on_host[host];
+    bool is_shell = order.kind == TaskKind::shell;
+    if (is_shell && !has_mig(state_.hosts[host].info.gpus, rank.gpus)) {
+      rank.visible = gpus_on_host[host];
+    } else if (is_shell && !rank.gpus.empty()) {
+      // CUDA shows a process the first MIG instance alone: each rank sees its own, as number 0.
+      rank.local_rank = 0;
+      rank.local_ranks = 1;
+    }
     if (rank.is_spread && rank.host.empty()) rank.towards = abroad;
   });
+}
+
+// At its submission others were still to join.
+void Driver::warn_of_share(const core::Assigned& assigned) {
+  if (!options_.leads_cluster || assigned.share == core::Share{}) return;
+  const core::Run& run = state_.runs.at(assigned.id.run);
+  int32_t asked = Resolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
+  bool is_of_jobs = run.jobs > 0 && run.jobs < state_.reach.cpus_milli / 1000;
+  if (assigned.share.cpus_milli >= asked || is_of_jobs) return;
+  std::string hosts;
+  for (core::HostId host : core::hosts_of(run.units[assigned.id.unit]))
+    hosts += (hosts.empty() ? "" : ", ") + core::words_of_host(state_, host);
+  warn(run.id,
+       fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have not so "
+                   "many: each gets {}, on {}. Where more workers are to come, `flow head "
+                   "--expect-workers N` makes it wait for them",
+                   Resolver::unit_name(run, assigned.id.unit), asked / 1000.0,
+                   assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, hosts));
 }
 
 // Where rank 0's machine is lost, the next of its gang has what it saved last.
@@ -128,16 +161,18 @@ void Driver::note_meeting(const Report& report) {
 // The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
 // others know; who holds them up, all of them together.
 void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
-                          bool is_timeout) {
+                          bool is_timeout, bool worker_died) {
   Gang* gang = gang_of(id, rank);
   if (gang == nullptr)
-    return record_if_admitted(core::AttemptFailed{id, std::move(failure)}, clock_.now());
+    return record_if_admitted(core::AttemptFailed{id, std::move(failure), rank}, clock_.now());
   gang->has_first_ended = gang->has_first_ended || rank == 0;
   if (gang->failure) {
     if (rank == 0) record_if_admitted(take_failure(*gang), clock_.now());
     return;
   }
   gang->failure = std::move(failure);
+  gang->failed_rank = rank;
+  gang->worker_died = worker_died;
   if (is_timeout) gang->timed_out = rank;
   if (!waits_for_word(*gang)) return settle_gang(*gang);
   tell_within(*gang, kNoticeMs);
@@ -166,7 +201,9 @@ void Driver::note_noticed(const Report& report) {
   Gang* gang = gang_of(report.id, report.rank);
   if (gang == nullptr || !gang->noticed.empty()) return;
   gang->noticed = report.text;
+  gang->noticed_rank = report.rank;
   if (gang->failure && !gang->is_settling) settle_gang(*gang);
+  if (!gang->failure) tell_within(*gang, kUnexplainedMs);
 }
 
 void Driver::tell_within(Gang& gang, int64_t ms) {
@@ -183,8 +220,23 @@ void Driver::settle_gang(Gang& gang) {
   for (core::HostId host : core::hosts_of(unit)) fleet_.settle(host_name(host), gang.id);
 }
 
+/// "rank 0 is on `a`, rank 1 on `b`"
+std::string Driver::where_ranks_are(const core::AttemptId& id) const {
+  constexpr size_t kNamed = 16;
+  std::string text;
+  size_t rank = 0;
+  core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::HostId host, const auto&) {
+    if (rank < kNamed)
+      text += fmt::format("{}rank {}{} on {}", text.empty() ? "" : ", ", rank,
+                          text.empty() ? " is" : "", core::words_of_host(state_, host));
+    rank++;
+  });
+  return rank > kNamed ? text + fmt::format(" and {} more", rank - kNamed) : text;
+}
+
 core::AttemptFailed Driver::take_failure(Gang& gang) {
   core::Failure failure = *std::exchange(gang.failure, std::nullopt);
+  if (failure.cause == core::Cause::lost) failure.message += "\n" + where_ranks_are(gang.id);
   bool is_death = failure.cause == core::Cause::signal;
   if (is_death && !gang.noticed.empty()) failure.message += "\n" + gang.noticed;
   if (auto rank = std::exchange(gang.timed_out, std::nullopt)) {
@@ -193,12 +245,16 @@ core::AttemptFailed Driver::take_failure(Gang& gang) {
                                     : hang + ". ") +
                       failure.message;
   }
-  return {gang.id, std::move(failure)};
+  return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died};
 }
 
 void Driver::tell_due_failure(const core::AttemptId& id) {
   Gang* gang = gang_of(id, 0);
-  if (gang == nullptr || !gang->failure || gang->tell_at > clock_.now()) return;
+  if (gang == nullptr || gang->tell_at > clock_.now()) return;
+  bool is_unexplained = !gang->failure && !gang->noticed.empty();
+  if (is_unexplained)
+    return note_failure(id, gang->noticed_rank, {core::Cause::lost, gang->noticed, "", 0});
+  if (!gang->failure) return;
   if (!gang->is_settling) return settle_gang(*gang);
   record_if_admitted(take_failure(*gang), clock_.now());
 }

@@ -1,5 +1,8 @@
 // Workers of other machines, as turns see them.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <set>
 #include <utility>
 
@@ -67,8 +70,45 @@ void Driver::host_joined(core::HostJoined event, std::function<void(bool)> decid
   post(std::move(input));
 }
 
+void Driver::announce(uint32_t workers) {
+  Input input;
+  input.event = core::HostsAnnounced{workers};
+  post(std::move(input));
+}
+
+std::string Driver::host_note(const std::string& name) const {
+  auto found = host_notes_.find(name);
+  return found == host_notes_.end() ? "" : found->second;
+}
+
+// UUIDs are the same for all who see a device: given by both it would be promised twice.
+void Driver::drop_shared_gpus(core::HostInfo& info) {
+  std::string dropped, owners;
+  std::erase_if(info.gpus, [&](const Gpu& gpu) {
+    for (const core::Host& host : state_.hosts) {
+      bool has_it = host.info.name != info.name && !host.is_lost() &&
+                    core::find_gpu(host.info.gpus, gpu.uuid).has_value();
+      if (!has_it) continue;
+      dropped += (dropped.empty() ? "" : ", ") + gpu.uuid;
+      std::string owner = host.info.name.empty() ? "the head" : "`" + host.info.name + "`";
+      if (owners.find(owner) == std::string::npos) owners += (owners.empty() ? "" : ", ") + owner;
+      return true;
+    }
+    return false;
+  });
+  host_notes_.erase(info.name);
+  if (dropped.empty()) return;
+  std::string note = fmt::format(
+      "{} of it is counted once, for {}, which joined before: two workers on one "
+      "machine need CUDA_VISIBLE_DEVICES to share its GPUs out",
+      dropped, owners);
+  std::fprintf(stderr, "flow: worker `%s`: %s\n", info.name.c_str(), note.c_str());
+  host_notes_[info.name] = std::move(note);
+}
+
 bool Driver::join(core::HostJoined event) {
   const std::string name = event.host.name;
+  drop_shared_gpus(event.host);
   lost_hosts_.erase(name);
   std::vector<core::AttemptId> ended = gangs_ended_on(event);
   event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
@@ -76,8 +116,10 @@ bool Driver::join(core::HostJoined event) {
   core::Failure failure;
   if (!ended.empty())
     failure = core::loss_of(state_.hosts[*host_named(name)], "came back without it");
+  bool is_restarted = event.is_restarted;
   record(std::move(event), clock_.now());
-  for (const core::AttemptId& id : ended) note_failure(id, 1, failure);
+  for (const core::AttemptId& id : ended)
+    note_failure(id, first_rank_on(id, *host_named(name)), failure, false, is_restarted);
   for (const core::AttemptId& id : gangs_on(*host_named(name)))
     if (gang_of(id, 0)->is_settling) fleet_.settle(name, id);
   return true;
@@ -117,36 +159,46 @@ void Driver::gpu_failed(const std::string& name, const std::string& uuid, const 
   });
 }
 
-void Driver::host_lost(const std::string& name, std::string why) {
+void Driver::host_lost(const std::string& name, std::string why, bool has_died) {
   Input input;
-  input.only([this, name, why = std::move(why)](Batch&, core::State&) { lose_host(name, why); });
+  input.only([this, name, why = std::move(why), has_died](Batch&, core::State&) {
+    lose_host(name, why, has_died);
+  });
   post(std::move(input));
 }
 
 // With a host goes at once, for the core, all that has a part there. What rank 0 of a gang is to
 // keep, where that is elsewhere, comes before.
-void Driver::lose_host(const std::string& name, const std::string& why) {
+void Driver::lose_host(const std::string& name, const std::string& why, bool has_died) {
   auto host = host_named(name);
   if (!host) return;
   core::Failure failure = core::loss_of(state_.hosts[*host], "was lost: " + why);
   for (const core::AttemptId& id : gangs_on(*host)) {
-    bool is_first = state_.runs.at(id.run).units[id.unit].host == *host;
-    note_failure(id, is_first ? 0 : 1, failure);
+    note_failure(id, first_rank_on(id, *host), failure, false, has_died);
   }
   if (!is_settling_beside(*host))
-    return record_if_admitted(core::HostLost{*host, why}, clock_.now());
-  lost_hosts_[name] = why;
+    return record_if_admitted(core::HostLost{*host, why, has_died}, clock_.now());
+  lost_hosts_[name] = {why, has_died};
   record_if_admitted(core::HostAway{*host, why}, clock_.now());  // it is given nothing meanwhile
 }
 
 void Driver::lose_waiting_hosts() {
   for (auto each = lost_hosts_.begin(); each != lost_hosts_.end();) {
-    const auto& [name, why] = *each;
+    const auto& [name, how] = *each;
     auto host = host_named(name);
     bool waits = host && is_settling_beside(*host);
-    if (host && !waits) record_if_admitted(core::HostLost{*host, why}, clock_.now());
+    if (host && !waits) record_if_admitted(core::HostLost{*host, how.first, how.second}, clock_.now());
     each = waits ? std::next(each) : lost_hosts_.erase(each);
   }
+}
+
+uint32_t Driver::first_rank_on(const core::AttemptId& id, core::HostId host) const {
+  uint32_t rank = 0, first = UINT32_MAX;
+  core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::HostId at, const auto&) {
+    if (at == host && first == UINT32_MAX) first = rank;
+    rank++;
+  });
+  return first == UINT32_MAX ? 0 : first;
 }
 
 std::vector<core::AttemptId> Driver::gangs_on(core::HostId host) {

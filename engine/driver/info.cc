@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/base/units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/sched/sched.hpp"
 
@@ -48,6 +49,9 @@ TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* s
   if (u.extra && !u.extra->others.empty())  // of an elastic gang what its newest attempt had
     info.ranks = static_cast<uint32_t>(u.extra->others.size()) + 1;
   if (u.extra) {
+    for (const core::FailedAttempt& failed : u.extra->failed)
+      info.failed.push_back(
+          {failed.attempt, worker_name(state, failed.host), core::cause_name(failed.cause)});
     info.grew_from = u.extra->grew_from;
     info.error = u.extra->failure.message;
     if (core::is_final(u.status) && !u.extra->failure.evidence.empty()) {
@@ -69,6 +73,14 @@ const char* status_of(const core::Host& host) {
   if (host.is_lost()) return "lost";
   if (host.is_draining) return "draining";
   return host.is_up ? "up" : "away";
+}
+
+std::string note_of(const core::Host& host) {
+  if (!core::is_set_aside(host, 1)) return "";
+  std::string note =
+      fmt::format("set aside: {} different tasks in a row failed there", host.failures.size());
+  if (host.aside_until != 0) return note + "; until " + format_time(host.aside_until);
+  return note + "; it gets one task at a time until one succeeds";
 }
 
 /// How much of each is taken; who has it is yet to come.
@@ -100,6 +112,7 @@ std::vector<NodeInfo> nodes_of(const core::State& state) {
     NodeInfo node;
     node.name = host.info.name;
     node.status = status_of(host);
+    node.note = note_of(host);
     node.cpus = host.info.cpus_milli / 1000.0;
     if (!host.is_lost())
       node.cpus_used = (host.info.cpus_milli - host.room.cpus_free_milli) / 1000.0;

@@ -37,6 +37,11 @@ std::string json_of(const TaskInfo& task) {
   if (!task.gpus.empty()) json += "]";
   if (task.grew_from > 0) json += fmt::format(",\"grew_from\":{}", task.grew_from);
   if (!task.url.empty()) json += ",\"url\":" + quoted(task.url);
+  for (size_t i = 0; i < task.failed.size(); i++)
+    json += fmt::format(R"({}{{"attempt":{},"worker":{},"cause":{}}})",
+                        i == 0 ? ",\"failed_attempts\":[" : ",", task.failed[i].attempt,
+                        quoted(task.failed[i].worker), quoted(task.failed[i].cause));
+  if (!task.failed.empty()) json += "]";
   if (!task.waits_for.empty()) json += ",\"waits_for\":" + quoted(task.waits_for);
   return json + "}";
 }
@@ -99,10 +104,10 @@ std::string NodeInfo::json() const {
   for (const auto& [name, amount] : resources_used)
     amounts_used += fmt::format("{}{}:{}", amounts_used.empty() ? "" : ",", quoted(name), amount);
   return fmt::format(
-      R"({{"node":{},"status":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"resources":{{{}}},"resources_used":{{{}}},"tasks":[{}],"content":{{"from_head":{},"from_workers":{},"to_workers":{}}}}})",
-      text_or_null(name), quoted(status), text_or_null(address), cpus, cpus_used, memory_bytes,
-      listed, named, amounts, amounts_used, listed_json(tasks), moved_json(from_head),
-      moved_json(from_workers), moved_json(to_workers));
+      R"({{"node":{},"status":{},"note":{},"version":{},"address":{},"cpus":{},"cpus_used":{},"memory":{},"gpus":[{}],"labels":{{{}}},"resources":{{{}}},"resources_used":{{{}}},"tasks":[{}],"content":{{"from_head":{},"from_workers":{},"to_workers":{}}}}})",
+      text_or_null(name), quoted(status), text_or_null(note), text_or_null(version),
+      text_or_null(address), cpus, cpus_used, memory_bytes, listed, named, amounts, amounts_used,
+      listed_json(tasks), moved_json(from_head), moved_json(from_workers), moved_json(to_workers));
 }
 
 std::string Event::json() const {

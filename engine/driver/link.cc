@@ -258,6 +258,8 @@ Value nodes_to_value(const std::vector<NodeInfo>& nodes) {
     items.push_back(Value::map({{"name", node.name},
                                 {"status", node.status},
                                 {"address", node.address},
+                                {"note", node.note},
+                                {"version", node.version},
                                 {"cpus", node.cpus},
                                 {"cpus_used", node.cpus_used},
                                 {"memory", node.memory_bytes},
@@ -315,6 +317,8 @@ std::vector<NodeInfo> nodes_from_value(const Value& value) {
     node.name = text_field(item, "name");
     node.status = text_field(item, "status");
     node.address = text_field(item, "address");
+    node.note = text_field(item, "note");
+    node.version = text_field(item, "version");
     node.cpus = number_field(item, "cpus");
     node.cpus_used = number_field(item, "cpus_used");
     node.memory_bytes = integer_field(item, "memory");

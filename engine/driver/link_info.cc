@@ -39,6 +39,23 @@ RunInfo info_from_value(const Value& value) {
   return info;
 }
 
+Value failed_to_value(const std::vector<FailedAttempt>& failed) {
+  std::vector<Value> items;
+  for (const FailedAttempt& each : failed)
+    items.push_back(Value::map(
+        {{"attempt", int64_t{each.attempt}}, {"worker", each.worker}, {"cause", each.cause}}));
+  return Value::list(std::move(items));
+}
+
+std::vector<FailedAttempt> failed_from_value(const Value* value) {
+  std::vector<FailedAttempt> failed;
+  if (value == nullptr || value->kind() != Value::Kind::table) return failed;
+  for (const Value& item : value->as_table().list)
+    failed.push_back({static_cast<uint32_t>(integer_field(item, "attempt")),
+                      text_field(item, "worker"), text_field(item, "cause")});
+  return failed;
+}
+
 Value tasks_to_value(const std::vector<TaskInfo>& tasks, size_t from, size_t count) {
   std::vector<Value> items;
   for (size_t i = from; i < std::min(tasks.size(), from + count); i++) {
@@ -55,6 +72,7 @@ Value tasks_to_value(const std::vector<TaskInfo>& tasks, size_t from, size_t cou
                                 {"started", task.started_ms},
                                 {"finished", task.finished_ms},
                                 {"gpus", strings_to_value(task.gpus)},
+                                {"failed", failed_to_value(task.failed)},
                                 {"waits_for", task.waits_for},
                                 {"url", task.url},
                                 {"fraction", task.fraction},
@@ -79,6 +97,7 @@ void add_tasks(const Value& value, std::vector<TaskInfo>& tasks) {
     task.started_ms = integer_field(item, "started");
     task.finished_ms = integer_field(item, "finished");
     task.gpus = strings_from_value(item.find("gpus"));
+    task.failed = failed_from_value(item.find("failed"));
     task.waits_for = text_field(item, "waits_for");
     task.url = text_field(item, "url");
     task.fraction = number_field(item, "fraction");

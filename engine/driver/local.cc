@@ -16,6 +16,7 @@
 #include "engine/driver/info.hpp"
 #include "engine/driver/inputs.hpp"
 #include "engine/driver/needs.hpp"
+#include "engine/driver/peer.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/worker/gpus.hpp"
@@ -39,6 +40,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   auto named = amounts_of(options.resources);
   FLOW_TRY(named);
   if (options.slurm) driver.asked_nodes = nodes_asked_for(*options.slurm, *named);
+  driver.announced = announced_workers(options);
   if (options.workers > 0 || options.slurm) {
     driver.jobs = 0;  // they are the workers' to share
   } else {
@@ -102,6 +104,8 @@ Status LocalEngine::lead(const std::string& dir) {
   }
   FLOW_TRY(started);
   cluster_ = std::move(*started);
+  auto reached = address_for_others(cluster_->address());
+  address_ = reached.ok() ? *reached : cluster_->address();
   if (options_.slurm) return start_slurm(dir);
   return options_.workers > 0 ? start_workers(dir) : Status();
 }
@@ -165,11 +169,18 @@ Status LocalEngine::await_workers() {
 
 std::vector<NodeInfo> LocalEngine::nodes() const {
   std::vector<NodeInfo> nodes;
-  driver_->inspect([&](const core::State& state, Resolver&) { nodes = nodes_of(state); });
+  driver_->inspect([&](const core::State& state, Resolver&) {
+    nodes = nodes_of(state);
+    for (NodeInfo& node : nodes) {
+      std::string note = driver_->host_note(node.name);
+      if (!note.empty()) node.note += (node.note.empty() ? "" : "; ") + note;
+    }
+  });
   if (!cluster_) return nodes;
   for (NodeInfo& node : nodes) {
     if (node.name.empty()) continue;
     node.address = cluster_->address_of(node.name);
+    if (!node.address.empty()) node.version = version();
     if (node.status == "lost" && cluster_->has_left(node.name)) node.status = "left";
     cluster::Traffic traffic = driver_->holders()->traffic_of(node.name);
     for (auto [moved, to] : {std::pair(traffic.from_head, &node.from_head),

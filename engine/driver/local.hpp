@@ -45,7 +45,7 @@ class LocalEngine final : public detail::EngineImpl {
   RunInfo show(const std::string& selector) override { return show(selector, true); }
   std::vector<std::string> get(const std::string& selector, const std::string& part,
                                const std::string& directory) override;
-  std::string address() const override { return cluster_ ? cluster_->address() : ""; }
+  std::string address() const override { return address_; }
   std::vector<NodeInfo> nodes() const override;
   bool is_writer() const override { return true; }
   std::string stopped_by() const override {
@@ -100,7 +100,8 @@ class LocalEngine final : public detail::EngineImpl {
   std::unique_ptr<Driver> driver_;
   std::string leader_;                        // that an engine before this one was, of
   std::vector<std::string> works_elsewhere_;  // workers that may still run what it gave them
-  std::unique_ptr<Cluster> cluster_;          // of a head
+  std::string address_;  // of the cluster, for workers and clients; "" where it leads none
+  std::unique_ptr<Cluster> cluster_;  // of a head
   std::unique_ptr<LocalWorkers> workers_;
   core::HostInfo like_;          // what a node of Slurm has
   int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told

@@ -28,6 +28,7 @@ Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
   Machine machine;
   machine.is_cluster = driver.options().leads_cluster;
   machine.asked = driver.options().asked_nodes;
+  machine.announced = driver.options().announced;
   machine.is_closed = !machine.is_cluster || driver.options().is_closed;
   if (machine.asked) return machine;
   if (machine.is_cluster) {
@@ -132,6 +133,7 @@ core::State state_of(const Machine& machine) {
   core::State state;
   size_t first = machine.is_cluster ? 1 : 0;  // the head's, if it runs tasks, is one of many
   state.hosts.resize(first + machine.hosts.size());
+  state.announced = machine.announced;
   for (size_t i = 0; i < machine.hosts.size(); i++) state.hosts[first + i].info = machine.hosts[i];
   return state;
 }

@@ -18,10 +18,13 @@ struct Machine {
   bool is_cluster = false;          // hosts are its workers, of which others may come
   bool is_closed = false;           // hosts are all that there will be
   std::optional<AskedNodes> asked;  // there will be such hosts when there is work
+  uint32_t announced = 0;           // workers that are to join in all
   int32_t cpus_milli() const;
 };
 /// Of the nodes that `options` ask for, each with the resources `named`.
 AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named);
+/// How many workers an engine of these options is to have.
+uint32_t announced_workers(const EngineOptions& options);
 /// Looks for GPUs only where the plan may ask for one.
 Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose = Purpose::run);
 /// Checks of what this machine and this submitter have; also at resume.

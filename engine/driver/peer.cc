@@ -1,5 +1,8 @@
 #include "engine/driver/peer.hpp"
 
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <climits>
@@ -46,6 +49,73 @@ Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
   options.deadline_ms = session.lost_after_ms + cluster::kLinkAfterSessionMs;
   if (session.secret) options.key = keyed_hash(*session.secret, {"flow door key, 1"}).view();
   return make_ucx_transport(options, is_loopback(parsed->host));
+}
+
+namespace {
+
+std::string text_of(const sockaddr* address, socklen_t size) {
+  char host[NI_MAXHOST] = {};
+  bool ok = ::getnameinfo(address, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+  return ok && !is_loopback(host) ? host : "";
+}
+
+/// What this machine's name stands for, where others can reach that.
+std::string address_of_name() {
+  char name[NI_MAXHOST] = {};
+  addrinfo hints{}, *all = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  bool ok =
+      ::gethostname(name, sizeof name - 1) == 0 && ::getaddrinfo(name, nullptr, &hints, &all) == 0;
+  std::string found;
+  for (addrinfo* each = ok ? all : nullptr; each != nullptr && found.empty(); each = each->ai_next)
+    found = text_of(each->ai_addr, each->ai_addrlen);
+  if (ok) ::freeaddrinfo(all);
+  return found;
+}
+
+/// From which this machine would speak to others.
+std::string address_of_route() {
+  auto own = own_host_towards({"192.0.2.1", 0});  // of a network that documentation has
+  return own.ok() && !is_loopback(*own) ? *own : "";
+}
+
+}  // namespace
+
+Result<std::string> own_address() {
+  std::string found = address_of_name();
+  if (found.empty()) found = address_of_route();
+  if (!found.empty()) return found;
+  return environment_error(
+      "no address was found at which nodes could reach this machine: its name stands for itself "
+      "alone. Say where with --listen HOST:PORT");
+}
+
+Result<std::string> numeric_address(const std::string& text) {
+  auto address = parse_address(text);
+  FLOW_TRY(address);
+  addrinfo hints{}, *all = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  int code = ::getaddrinfo(address->host.c_str(), nullptr, &hints, &all);
+  if (code != 0)
+    return user_error(fmt::format("cannot listen at `{}`: no address of `{}` is known ({})", text,
+                                  address->host, ::gai_strerror(code)));
+  char host[NI_MAXHOST] = {};
+  bool ok = ::getnameinfo(all->ai_addr, all->ai_addrlen, host, sizeof host, nullptr, 0,
+                          NI_NUMERICHOST) == 0;
+  ::freeaddrinfo(all);
+  if (!ok) return user_error(fmt::format("cannot listen at `{}`", text));
+  return address_text({host, address->port});
+}
+
+// Of a machine that has no address others could reach, only itself can join.
+Result<std::string> address_for_others(const std::string& listens) {
+  auto address = parse_address(listens);
+  FLOW_TRY(address);
+  bool is_everywhere = address->host == "0.0.0.0" || address->host == "::";
+  if (!is_everywhere) return listens;
+  auto own = own_address();
+  FLOW_TRY(own);
+  return address_text({*own, address->port});
 }
 
 }  // namespace flow

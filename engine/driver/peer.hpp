@@ -15,6 +15,12 @@ std::string machine_name();
 /// is none and `makes_secret`.
 Result<cluster::SessionOptions> session_options(cluster::Role role, const std::string& name,
                                                 const std::string& secret_file, bool makes_secret);
+/// An address of this machine at which others may reach it.
+Result<std::string> own_address();
+/// "HOST:PORT" with the number of a host's name.
+Result<std::string> numeric_address(const std::string& text);
+/// Of one that listens everywhere, where others reach it.
+Result<std::string> address_for_others(const std::string& listens);
 /// Over UCX. Where `address` is this machine's alone, nothing listens beyond it.
 Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
                                                  const cluster::SessionOptions& session);

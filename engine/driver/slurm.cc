@@ -1,7 +1,5 @@
 // The engine as the head of workers on nodes of Slurm.
 #include <fmt/format.h>
-#include <netdb.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +10,12 @@
 #include "engine/base/address.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
+#include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/room.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/needs.hpp"
+#include "engine/driver/peer.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/keys.hpp"
 
@@ -28,41 +28,6 @@ constexpr int64_t kFitsWithinMs = 10'000;
 
 std::string folder_of(const std::string& dir) { return dir + "/slurm"; }
 std::string address_path(const std::string& dir) { return folder_of(dir) + "/address"; }
-
-std::string text_of(const sockaddr* address, socklen_t size) {
-  char host[NI_MAXHOST] = {};
-  bool ok = ::getnameinfo(address, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
-  return ok && !is_loopback(host) ? host : "";
-}
-
-/// What this machine's name stands for, where others can reach that.
-std::string address_of_name() {
-  char name[NI_MAXHOST] = {};
-  addrinfo hints{}, *all = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  bool ok =
-      ::gethostname(name, sizeof name - 1) == 0 && ::getaddrinfo(name, nullptr, &hints, &all) == 0;
-  std::string found;
-  for (addrinfo* each = ok ? all : nullptr; each != nullptr && found.empty(); each = each->ai_next)
-    found = text_of(each->ai_addr, each->ai_addrlen);
-  if (ok) ::freeaddrinfo(all);
-  return found;
-}
-
-/// From which this machine would speak to others.
-std::string address_of_route() {
-  auto own = own_host_towards({"192.0.2.1", 0});  // of a network that documentation has
-  return own.ok() && !is_loopback(*own) ? *own : "";
-}
-
-Result<std::string> own_address() {
-  std::string found = address_of_name();
-  if (found.empty()) found = address_of_route();
-  if (!found.empty()) return found;
-  return environment_error(
-      "no address was found at which nodes could reach this machine: its name stands for itself "
-      "alone. Say where with --listen HOST:PORT");
-}
 
 /// The job whose nodes are to be used: the one that this process is in, unless others are asked
 /// for.
@@ -132,8 +97,11 @@ SlurmRequest slurm_request(const EngineOptions& options) {
 // one there.
 Result<std::pair<std::string, std::string>> LocalEngine::address_to_listen_at(
     const std::string& dir) const {
-  if (!options_.slurm)
-    return std::pair(options_.listen.empty() ? "127.0.0.1:0" : options_.listen, std::string());
+  if (!options_.slurm) {
+    auto listen = numeric_address(options_.listen.empty() ? "127.0.0.1:0" : options_.listen);
+    FLOW_TRY(listen);
+    return std::pair(*listen, std::string());
+  }
   FLOW_TRY(check_slurm(*options_.slurm));
   Address address;
   if (options_.listen.empty()) {
@@ -141,7 +109,9 @@ Result<std::pair<std::string, std::string>> LocalEngine::address_to_listen_at(
     FLOW_TRY(own);
     address.host = *own;
   } else {
-    auto given = parse_address(options_.listen);
+    auto numeric = numeric_address(options_.listen);
+    FLOW_TRY(numeric);
+    auto given = parse_address(*numeric);
     FLOW_TRY(given);
     address = *given;
   }
@@ -151,6 +121,17 @@ Result<std::pair<std::string, std::string>> LocalEngine::address_to_listen_at(
   auto before = parse_address(*earlier);
   bool may_listen_there = before.ok() && before->host == address.host;
   return may_listen_there ? std::pair(*earlier, text) : std::pair(text, std::string());
+}
+
+uint32_t announced_workers(const EngineOptions& options) {
+  int32_t count = options.expected_workers;
+  if (options.workers > 0) count = std::max(count, options.workers);
+  if (!options.slurm) return static_cast<uint32_t>(std::max(0, count));
+  count = std::max({count, options.slurm->nodes, options.slurm->nodes_max});
+  const char* nodes = std::getenv("SLURM_JOB_NUM_NODES");
+  bool is_inside = !job_inside(*options.slurm).empty() && nodes != nullptr;
+  if (is_inside) count = std::max(count, static_cast<int32_t>(std::strtol(nodes, nullptr, 10)));
+  return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, core::kHostsMax));
 }
 
 // Options that are Slurm's own, and an allocation that is there already, may bring some.
@@ -165,15 +146,9 @@ AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
 }
 
 Status LocalEngine::start_slurm(const std::string& dir) {
-  std::string head = cluster_->address();
-  auto address = parse_address(head);
-  FLOW_TRY(address);
-  bool is_everywhere = address->host == "0.0.0.0" || address->host == "::";
-  if (is_everywhere) {
-    auto own = own_address();
-    FLOW_TRY(own);
-    head = address_text({*own, address->port});
-  }
+  auto reached = address_for_others(cluster_->address());
+  FLOW_TRY(reached);
+  std::string head = *reached;
   FLOW_TRY(make_dirs(folder_of(dir)));
   FLOW_TRY(write_file_atomic(address_path(dir), head));
   auto place = place_of(options_, dir, head);
@@ -185,6 +160,7 @@ Status LocalEngine::start_slurm(const std::string& dir) {
   };
   user.note = [this](const std::string& text) { warn_all(text); };
   user.status = [this](const std::string& text) { driver_->keep_row(launcher_key(), text); };
+  user.no_more = [this] { driver_->announce(0); };
   user.give_up = [this](const Error& why) { give_up(why); };
   SlurmOptions asked = with_first(*options_.slurm);
   auto started = SlurmNodes::start(asked, *place, job_inside(asked), std::move(user));
@@ -195,7 +171,7 @@ Status LocalEngine::start_slurm(const std::string& dir) {
 
 slurm::View LocalEngine::look_at_nodes() {
   slurm::View view;
-  bool is_any_busy = false, is_any_there = false;
+  bool is_any_busy = false, is_any_there = false, are_all_there = false;
   driver_->inspect([&](const core::State& state, Resolver&) {
     view.has_work = std::any_of(state.ready.begin(), state.ready.end(),
                                 [](const core::ReadyHead& head) { return !head.what.is_home; });
@@ -207,12 +183,15 @@ slurm::View LocalEngine::look_at_nodes() {
       uint64_t job = job_of(host.info);
       if (job == 0) continue;
       if (host.is_up) like_ = core::as_built(host.info);
-      view.nodes.push_back({host.info.name, job, host.is_up, host.is_draining, is_busy});
+      view.nodes.push_back(
+          {host.info.name, job, host.is_up, host.is_draining, is_busy, host.is_lost()});
     }
+    are_all_there = core::missing_hosts(state) == 0 || options_.slurm->nodes_max > 0;
     auto most = static_cast<uint32_t>(std::max(0, options_.slurm->nodes_max));
     view.more = static_cast<int32_t>(core::hosts_that_would_help(state, like_, most));
   });
-  warn_if_nothing_fits(view.has_work && is_any_there && !is_any_busy && view.more == 0);
+  warn_if_nothing_fits(view.has_work && is_any_there && are_all_there && !is_any_busy &&
+                       view.more == 0);
   view.has_work = view.has_work || is_any_busy;
   return view;
 }

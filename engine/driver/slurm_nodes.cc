@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
@@ -152,6 +153,7 @@ void SlurmNodes::tell() {
     changed_at_ms_ = clock_ms();
     user_.status(status.empty() ? "" : "Slurm: " + status);
   }
+  if (pool_.is_final() && !std::exchange(has_told_no_more_, true)) user_.no_more();
   auto why = pool_.given_up();
   if (why && !has_given_up_) {
     has_given_up_ = true;

@@ -21,6 +21,7 @@ struct NodesUser {
   std::function<void(const std::string& node)> drain;  // nothing new is to go there
   std::function<void(const std::string& text)> note;   // for people
   std::function<void(const std::string& text)> status;
+  std::function<void()> no_more;                  // no other node will be had
   std::function<void(const Error& why)> give_up;  // no node is there, and none will be
 };
 
@@ -57,7 +58,7 @@ class SlurmNodes {
   int64_t step_at_ms_ = 0;
   int64_t poll_at_ms_ = 0, changed_at_ms_ = 0;
   std::string squeue_problem_, told_status_;
-  bool has_given_up_ = false;
+  bool has_given_up_ = false, has_told_no_more_ = false;
 
   std::mutex mutex_;
   std::condition_variable wake_;

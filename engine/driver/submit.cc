@@ -140,14 +140,16 @@ void rename_hosts(core::Run& run, const std::vector<core::Host>& old,
   };
   for (core::Unit& unit : run.units) {
     unit.host = renamed(unit.host);
-    bool names_hosts =
-        unit.extra && (!unit.extra->others.empty() || !unit.extra->failed_on.empty());
+    bool names_hosts = unit.extra && (!unit.extra->others.empty() || !unit.extra->failed.empty() ||
+                                      !unit.extra->deaths.empty());
     if (!names_hosts) continue;
     auto extra = std::make_shared<core::UnitExtra>(*unit.extra);
     for (core::Placement& rank : extra->others) rank.host = renamed(rank.host);
-    std::erase_if(extra->failed_on,
-                  [&](core::HostId host) { return host > 0 && renamed(host) == 0; });
-    for (core::HostId& host : extra->failed_on) host = renamed(host);
+    auto is_gone = [&](const auto& each) { return each.host > 0 && renamed(each.host) == 0; };
+    std::erase_if(extra->failed, is_gone);
+    std::erase_if(extra->deaths, is_gone);
+    for (core::FailedAttempt& failed : extra->failed) failed.host = renamed(failed.host);
+    for (core::Death& death : extra->deaths) death.host = renamed(death.host);
     unit.extra = std::move(extra);
   }
 }

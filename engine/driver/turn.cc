@@ -144,6 +144,7 @@ void Driver::record(core::Event event, core::Time at) {
   if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))
     saved_.push_back(saved->id);
   core::apply(state_, record, commands_);
+  if (const auto* assigned = std::get_if<core::Assigned>(&record.event)) warn_of_share(*assigned);
   pending_.records.push_back(std::move(record));
 }
 

@@ -187,6 +187,19 @@ std::string warnings_of(const Store& store, const core::Run& run, core::UnitId u
   return text;
 }
 
+/// "\nfailed: attempt 1 on `a` (exit_code), 2 on `b` (lost)", of a state that has workers.
+std::string failed_where(const LoadedRun& loaded, const core::Unit& u) {
+  if (!u.extra || u.extra->failed.empty()) return "";
+  std::string text;
+  for (const core::FailedAttempt& failed : u.extra->failed) {
+    std::string number = failed.attempt == 0 ? "one" : std::to_string(failed.attempt);
+    text += fmt::format("{}{} on {} ({})", text.empty() ? "\nfailed: attempt " : ", ", number,
+                        core::words_of_host(*loaded.state, failed.host),
+                        core::cause_name(failed.cause));
+  }
+  return text;
+}
+
 /// Of whoever is to give the nodes that it waits for.
 std::string launcher_text(const Store& store) {
   auto row = store.get(Family::kv, launcher_key());
@@ -316,6 +329,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
         if (u.status == core::UnitStatus::failed && def != nullptr) {
           text += fmt::format("\nattempts: {} (retries = {})", u.attempts, def->retry.max);
         }
+        text += failed_where(loaded, u);
       } else if (u.status == core::UnitStatus::skipped) {
         text += " Its branch was not taken.";
       }
@@ -325,7 +339,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       text = running_text(store, loaded, unit);
       if (def != nullptr && def->resources.is_gang())
         text += " I" + core::explain_wait(*loaded.state, run.id, unit).substr(1) + ".";
-      text += failed_before(u);
+      text += failed_before(u) + failed_where(loaded, u);
       break;
     case core::UnitStatus::pending:
     case core::UnitStatus::ready:
@@ -333,6 +347,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       text = fmt::format("`{}` waits: {}", name, core::explain_wait(*loaded.state, run.id, unit));
       if (u.phase == core::Phase::ready || u.phase == core::Phase::held)
         text += launcher_text(store);
+      text += failed_where(loaded, u);
       break;
     case core::UnitStatus::succeeded:
       if (run.node(u.node).kind == NodeKind::when) return explain_when(run, unit);
@@ -340,7 +355,7 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
                                     name)
                       : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
                                     u.attempts == 1 ? "" : "s") +
-                            failed_before(u) + warnings_of(store, run, unit);
+                            failed_before(u) + failed_where(loaded, u) + warnings_of(store, run, unit);
       break;
   }
   bool runs = u.status == core::UnitStatus::running;

@@ -41,12 +41,21 @@ Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& pr
                     "another name with --name",
                     kHomeName));
   host.cpus_milli = jobs_of(engine_options(options)) * 1000;
+  int32_t cpus = jobs_of({});
+  constexpr int32_t kOftenMeant = 8;  // tasks that wait for others may be so many a CPU
+  if (options.jobs / kOftenMeant > cpus)
+    problems += fmt::format("--jobs {} is far more than the {} CPUs that this worker may use\n",
+                            options.jobs, cpus);
   host.memory_bytes = usable_memory_bytes();
   if (!options.memory.empty()) {
     auto memory = parse_bytes(options.memory);
     if (!memory.ok() || *memory <= 0)
       return user_error(fmt::format("`{}` is no size of a worker's memory: write for example 64GiB",
                                     options.memory));
+    if (*memory > host.memory_bytes)
+      problems += fmt::format("--memory {} is more than the {} that this machine has\n",
+                              format_bytes(static_cast<uint64_t>(*memory)),
+                              format_bytes(static_cast<uint64_t>(host.memory_bytes)));
     host.memory_bytes = *memory;
   }
   MachineGpus gpus = find_gpus(*executor);

@@ -31,7 +31,7 @@ Time expected_end(const State& state, const Run& run, UnitId unit, Time began) {
 bool could_be_on(const State& state, HostId at, const ReadyClass& needs) {
   const Host& host = state.hosts[at];
   if (!host.takes_attempts() || (needs.is_home && at != 0)) return false;
-  if (is_given_up(state, at, needs)) return false;
+  if (is_given_up(state, at, needs, 0)) return false;
   return ranks_that_fit(host.info, empty_room(host.info), needs, 1) > 0;
 }
 
@@ -46,6 +46,8 @@ Room least_of(const Room& a, const Room& b) {
   least.cpus_free_milli = std::min(a.cpus_free_milli, b.cpus_free_milli);
   least.memory_free_bytes = std::min(a.memory_free_bytes, b.memory_free_bytes);
   least.named = flow::least_of(a.named, b.named);
+  least.units = std::max(a.units, b.units);
+  least.alone = std::max(a.alone, b.alone);
   for (size_t i = 0; i < least.gpus.size(); i++) {
     GpuRoom& gpu = least.gpus[i];
     gpu.milli_free = std::min(gpu.milli_free, b.gpus[i].milli_free);

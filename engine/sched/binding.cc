@@ -53,8 +53,8 @@ class Look {
     if (host_.is_awaited) return {"away", "nothing is heard of it"};
     if (host_.is_draining)
       return {"draining", "that worker is about to leave, and takes nothing new"};
-    if (is_given_up(state_, at_, needs_))
-      return {"staging", "its attempts failed there, and another machine that it fits is awaited"};
+    if (is_given_up(state_, at_, needs_, host_.room.units)) return given_up();
+    if (!may_share(host_.room, needs_)) return shared();
     if (!suits_where(needs_.where, host_.info.labels)) return {"where", why_not_where()};
     for (const auto& [name, asked] : needs_.named)
       if (asked > amount_of(left_.named, name)) return named(name, asked);
@@ -67,6 +67,23 @@ class Look {
   }
 
  private:
+  Binding given_up() const {
+    if (!is_set_aside(host_, host_.room.units))
+      return {"staging", "its attempts failed there, and another machine that it fits is awaited"};
+    std::string aside =
+        std::to_string(kFailuresInRow) + " different tasks in a row failed there: it is set aside";
+    if (host_.aside_until == 0) return {"aside", aside + ", and runs one task to try it"};
+    return {"aside", aside + " for " + std::to_string(kAsideMs / 1000) + " s"};
+  }
+
+  Binding shared() const {
+    auto held_by = who([](const ReadyClass&) { return true; });
+    if (host_.room.alone > 0)
+      return {"alone", names_of(held_by) + " runs there alone, as workers died that ran it"};
+    return {"alone", "workers died that ran it, so its next attempt is to run alone; there runs " +
+                         names_of(held_by)};
+  }
+
   /// "it runs where `disk == ssd`, and the labels there are rack=a"
   std::string why_not_where() const {
     std::string labels;

@@ -101,6 +101,8 @@ std::string lack_of(const std::string& constraint) {
   if (constraint == "where") return "other labels";
   if (constraint == "draining") return "about to leave";
   if (constraint == "staging") return "attempts that failed there";
+  if (constraint == "aside") return "many tasks that failed there";
+  if (constraint == "alone") return "other tasks beside which it may not run";
   return "too little `" + constraint + "`";
 }
 
@@ -148,6 +150,28 @@ std::string each_host(const State& state, const std::vector<HostWait>& waits, bo
          " to come back, which nothing is heard of";
 }
 
+/// "no worker has joined", "the workers `a` and `b` were lost, and no other has joined"
+std::string no_worker(const State& state) {
+  Names lost;
+  size_t count = 0;
+  for (size_t i = 1; i < state.hosts.size(); i++) {
+    if (!state.hosts[i].is_lost()) continue;
+    lost.add(name_of(state, static_cast<HostId>(i)));
+    count++;
+  }
+  if (count == 0) return "no worker has joined";
+  return (count == 1 ? "the worker " : "the workers ") + lost.text() +
+         (count == 1 ? " was" : " were") + " lost, and no other has joined";
+}
+
+/// "; 2 of the 4 workers that are to join are not there"
+std::string still_to_come(const State& state) {
+  uint32_t missing = missing_hosts(state);
+  if (missing == 0) return "";
+  return "; " + std::to_string(missing) + " of the " + std::to_string(state.announced) +
+         " workers that are to join " + (missing == 1 ? "is" : "are") + " not there";
+}
+
 /// "it needs 4 ranks at once, each with 2 CPUs; there is room on `a` for 2: one more asks for …"
 std::string why_no_gang(const State& state, const Run& run, const ReadyClass& needs) {
   std::vector<HostWait> waits = waits_on_hosts(state, needs);
@@ -156,9 +180,9 @@ std::string why_no_gang(const State& state, const Run& run, const ReadyClass& ne
   if (room >= needs.ranks) return why_not_yet(state, run, needs);
   std::string asks =
       "it needs " + std::to_string(needs.ranks) + " ranks at once, each with " + words_of(needs);
-  if (waits.empty()) return asks + "; no worker has joined";
+  if (waits.empty()) return asks + "; " + no_worker(state) + still_to_come(state);
   return asks + ", and there is room for " + std::to_string(room) + "; " +
-         each_host(state, waits, true);
+         each_host(state, waits, true) + still_to_come(state);
 }
 
 /// What binds on each host, or that it starts next.
@@ -169,8 +193,36 @@ std::string why_on_no_host(const State& state, const Run& run, const ReadyClass&
   bool is_alone = state.hosts.size() == 1 && waits.size() == 1;
   if (is_alone) return waits[0].why;
   if (!waits.empty()) return each_host(state, waits, false);
-  return "no worker has joined: `flow worker --join ADDRESS` on a machine that has what it asks "
-         "for";
+  return no_worker(state) + ": `flow worker --join ADDRESS` on a machine that has what it asks for";
+}
+
+/// "; 29 ready tasks of run r, which was submitted before, come first"
+std::string who_comes_first(const State& state, const Run& run, const ReadyClass& needs) {
+  constexpr size_t kRunsNamed = 3;
+  std::string text;
+  size_t runs = 0, others = 0;
+  for (const auto& [id, other] : state.runs) {
+    if (&other == &run) continue;
+    size_t count = 0, prior = 0;
+    for (const auto& [what, units] : other.ready) {
+      bool is_prior = what.priority > needs.priority;
+      bool is_first = is_prior || (what.priority == needs.priority && id < run.id);
+      if (what.is_home || !is_first) continue;
+      count += units.size();
+      prior += is_prior ? units.size() : 0;
+    }
+    if (count == 0) continue;
+    if (++runs > kRunsNamed) {
+      others += count;
+      continue;
+    }
+    text += "; " + std::to_string(count) +
+            (count == 1 ? " ready task of run " : " ready tasks of run ") + id +
+            (prior == count ? ", of a higher priority, " : ", which was submitted before, ") +
+            (count == 1 ? "comes first" : "come first");
+  }
+  if (others > 0) text += "; and " + std::to_string(others) + " of other runs";
+  return text;
 }
 
 std::string why_ready(const State& state, const Run& run, UnitId unit) {
@@ -186,7 +238,9 @@ std::string why_ready(const State& state, const Run& run, UnitId unit) {
   if (!may_start(state, run, needs, run.cpus_used_milli, 0)) {
     return "its run has " + std::to_string(run.jobs) + " CPU slots, held by " + holders(run);
   }
-  return needs.is_gang() ? why_no_gang(state, run, needs) : why_on_no_host(state, run, needs);
+  std::string text =
+      needs.is_gang() ? why_no_gang(state, run, needs) : why_on_no_host(state, run, needs);
+  return text + who_comes_first(state, run, needs);
 }
 
 std::string why_elsewhere(const State& state, const Run& run, const Unit& u) {
@@ -260,8 +314,11 @@ std::string explain_wait(const State& state, const RunId& run_id, UnitId unit) {
       return text + ": `flow signal " + run_id + " " + u.extra->waiting_for + "` sends it";
     }
     case Phase::backoff:
-      return "its attempt " + std::to_string(u.attempts) + " failed (" + u.extra->failure.message +
-             "); the next starts at " + utc(u.extra->retry_at);
+      return "its attempt " + std::to_string(u.attempts) + " failed" +
+             (u.extra->failed.empty()
+                  ? ""
+                  : " on " + words_of_host(state, u.extra->failed.back().host)) +
+             " (" + u.extra->failure.message + "); the next starts at " + utc(u.extra->retry_at);
     case Phase::running:
       return why_running(state, u);
     case Phase::done:

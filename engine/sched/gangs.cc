@@ -188,7 +188,8 @@ std::vector<Placement> placed(const State& state, const std::vector<Room>& rooms
 uint32_t room_on(const State& state, HostId at, const Room& room, const ReadyClass& needs) {
   const Host& host = state.hosts[at];
   bool is_open = host.takes_attempts() && (host.info.cpus_milli > 0 || needs.cpus_milli == 0) &&
-                 (at == 0 || !needs.is_home) && !is_given_up(state, at, needs);
+                 (at == 0 || !needs.is_home) && may_share(room, needs) &&
+                 !is_given_up(state, at, needs, room.units);
   return is_open ? ranks_that_fit(host.info, room, needs, needs.ranks_max) : 0;
 }
 
@@ -200,6 +201,13 @@ std::optional<std::vector<Placement>> place_gang(const State& state, std::vector
     stand.ranks = room_on(state, stand.host, rooms[i], needs);
     if (stand.ranks > 0) stands.push_back(stand);
   }
+  // Where it failed it goes only if it must.
+  std::vector<Stand> others = stands;
+  std::erase_if(others, [&](const Stand& stand) {
+    return std::find(needs.failed_on.begin(), needs.failed_on.end(), stand.host) !=
+           needs.failed_on.end();
+  });
+  if (room_of(others) >= needs.ranks) stands = std::move(others);
   uint64_t room = room_of(stands);
   if (room < needs.ranks) return std::nullopt;
   auto ranks = static_cast<uint32_t>(std::min<uint64_t>(room, needs.ranks_max));

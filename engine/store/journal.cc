@@ -109,6 +109,8 @@ struct Writer {
   }
   const std::string& operator()(const core::AttemptFailed& e) {
     put_failure(e.failure, *m.mutable_failure());
+    m.set_number(e.rank);
+    m.set_flag(e.worker_died);
     return attempt(journal::ATTEMPT_FAILED, e.id);
   }
   const std::string& operator()(const core::AttemptWaiting& e) {
@@ -175,6 +177,7 @@ struct Writer {
     put_labels(e.host.labels, *m.mutable_labels());
     put_amounts(e.host.named, *m.mutable_named());
     for (const core::AttemptId& id : e.attempts) put_offer(id, *m.add_offers());
+    m.set_flag(e.is_restarted);
     return plain(journal::HOST_JOINED, kNone);
   }
   const std::string& operator()(const core::HostAway& e) {
@@ -185,12 +188,17 @@ struct Writer {
   const std::string& operator()(const core::HostLost& e) {
     m.set_number(e.host);
     m.set_text(e.why);
+    m.set_flag(e.has_died);
     return plain(journal::HOST_LOST, kNone);
   }
   const std::string& operator()(const core::HostDraining& e) {
     m.set_number(e.host);
     m.set_text(e.why);
     return plain(journal::HOST_DRAINING, kNone);
+  }
+  const std::string& operator()(const core::HostsAnnounced& e) {
+    m.set_number(e.count);
+    return plain(journal::HOSTS_ANNOUNCED, kNone);
   }
   const std::string& operator()(const core::GpuFailed& e) {
     m.set_number(e.host);
@@ -321,7 +329,13 @@ bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
 }
 
 /// The first that knew what the record tells.
-uint32_t schema_of(const journal::Record& m) {
+uint32_t schema_of(const journal::Record& m, bool is_of_run) {
+  bool is_of_death =
+      m.flag() && (m.type() == journal::HOST_LOST || m.type() == journal::HOST_JOINED);
+  bool is_of_rank = m.type() == journal::ATTEMPT_FAILED && (m.number() > 0 || m.flag());
+  bool is_of_aside = m.type() == journal::TIMER_FIRED && !is_of_run;
+  if (is_of_death || is_of_rank || is_of_aside || m.type() == journal::HOSTS_ANNOUNCED)
+    return kDeathsSchema;
   if (m.lost_size() > 0) return kLostSchema;
   bool is_of_fault = m.type() == journal::GPU_FAILED || has_failed(m.machine_gpus()) ||
                      m.failure().cause() == static_cast<uint32_t>(core::Cause::gpu_fault);
@@ -353,7 +367,7 @@ std::string encode_records(const std::vector<core::Record>& records) {
     m.set_sequence(record.sequence);
     m.set_at(record.at);
     const std::string& run = std::visit(Writer{m}, record.event);
-    schema = std::max(schema, schema_of(m));
+    schema = std::max(schema, schema_of(m, !run.empty()));
     if (run.empty()) continue;
     auto [place, added] = runs.try_emplace(run, static_cast<uint32_t>(runs.size() + 1));
     if (added) batch->add_runs(run);
@@ -469,8 +483,8 @@ class RecordReader {
         return has_digest;
       }
       case journal::ATTEMPT_FAILED: {
-        core::AttemptFailed e{id, {}};
-        bool ok = get_failure(m.failure(), e.failure);
+        core::AttemptFailed e{id, {}, 0, m.flag()};
+        bool ok = get_failure(m.failure(), e.failure) && keep(m.number(), e.rank);
         record.event = std::move(e);
         return ok;
       }
@@ -526,6 +540,7 @@ class RecordReader {
                   get_labels(m.labels(), e.host.labels) && get_amounts(m.named(), e.host.named);
         for (const journal::Offer& offer : m.offers())
           e.attempts.push_back({offer.run(), offer.unit(), offer.attempt(), offer.epoch()});
+        e.is_restarted = m.flag();
         record.event = std::move(e);
         return ok;
       }
@@ -536,7 +551,7 @@ class RecordReader {
         return ok;
       }
       case journal::HOST_LOST: {
-        core::HostLost e{0, m.text()};
+        core::HostLost e{0, m.text(), m.flag()};
         bool ok = keep(m.number(), e.host);
         record.event = std::move(e);
         return ok;
@@ -551,6 +566,12 @@ class RecordReader {
         core::GpuFailed e{0, m.text2(), m.text(), m.flag()};
         bool ok = keep(m.number(), e.host);
         record.event = std::move(e);
+        return ok;
+      }
+      case journal::HOSTS_ANNOUNCED: {
+        core::HostsAnnounced e;
+        bool ok = keep(m.number(), e.count);
+        record.event = e;
         return ok;
       }
       case journal::GROWTH_REQUESTED: {

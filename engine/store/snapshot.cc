@@ -7,6 +7,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
+#include "engine/core/retry.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/codec.hpp"
 
@@ -107,7 +108,6 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
   m.set_failures(e.failures);
   m.set_ooms(e.ooms);
   m.set_infra(e.infra);
-  m.set_lost(e.lost);
   for (const auto& [name, wait] : e.waits) {
     journal::Wait& w = *m.add_waits();
     w.set_name(name);
@@ -125,7 +125,43 @@ void put_extra(const core::UnitExtra& e, journal::Extra& m) {
   m.set_share_memory_bytes(e.share.memory_bytes);
   m.set_is_growing(e.is_growing);
   m.set_grew_from(e.grew_from);
-  for (core::HostId host : e.failed_on) m.add_failed_on(host);
+  for (const core::Death& death : e.deaths) {
+    journal::Death& d = *m.add_deaths();
+    d.set_host(death.host);
+    d.set_record(death.record);
+    d.set_is_gpu(death.is_gpu);
+    d.set_beside(death.beside);
+  }
+  for (const core::FailedAttempt& failed : e.failed) {
+    journal::FailedAttempt& f = *m.add_failed();
+    f.set_attempt(failed.attempt);
+    f.set_host(failed.host);
+    f.set_cause(static_cast<uint32_t>(failed.cause));
+  }
+  m.set_is_alone(e.is_alone);
+}
+
+/// False where a host or a cause can't be.
+bool get_failed(const journal::Extra& m, core::UnitExtra& e) {
+  for (const journal::Death& d : m.deaths()) {
+    if (d.host() >= core::kHostsMax) return false;
+    e.deaths.push_back({static_cast<core::HostId>(d.host()), d.record(), d.is_gpu(), d.beside()});
+  }
+  for (uint32_t host : m.failed_on()) {
+    if (host >= core::kHostsMax) return false;
+    e.failed.push_back({0, static_cast<core::HostId>(host), core::Cause::staging});
+  }
+  for (const journal::FailedAttempt& f : m.failed()) {
+    if (f.host() >= core::kHostsMax || f.cause() > static_cast<uint32_t>(core::kCauseLast))
+      return false;
+    e.failed.push_back(
+        {f.attempt(), static_cast<core::HostId>(f.host()), static_cast<core::Cause>(f.cause())});
+  }
+  e.is_alone = m.is_alone();
+  // An older flow told how many died, and not where: each is one of its own.
+  for (uint32_t i = 0; i < std::min(m.lost(), core::kLostMax); i++)
+    e.deaths.push_back({0, 0, false, ""});
+  return true;
 }
 
 bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
@@ -133,7 +169,7 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
   e.failures = m.failures();
   e.ooms = m.ooms();
   e.infra = m.infra();
-  e.lost = m.lost();
+  if (!get_failed(m, e)) return false;
   for (const journal::Wait& wait : m.waits())
     e.waits[wait.name()] = {wait.deadline(), wait.expired()};
   e.waiting_for = m.waiting_for();
@@ -145,7 +181,6 @@ bool get_extra(const journal::Extra& m, core::UnitExtra& e) {
   e.share = {m.share_cpus_milli(), m.share_memory_bytes()};
   e.is_growing = m.is_growing();
   e.grew_from = m.grew_from();
-  e.failed_on.assign(m.failed_on().begin(), m.failed_on().end());
   return get_ranks(m.others(), e.others) && e.share.cpus_milli >= 0 && e.share.memory_bytes >= 0;
 }
 
@@ -174,6 +209,11 @@ void append_run(const core::Run& r, std::string& out) {
     s.set_value(std::string(value.view()));
   }
   m.mutable_durations_us()->Add(r.durations_us.begin(), r.durations_us.end());
+  for (const auto& [def, host] : r.failed_defs) {
+    journal::FailedDef& failed = *m.add_failed_defs();
+    failed.set_def(def);
+    failed.set_host(host);
+  }
   if (r.has_result) m.set_result(std::string(r.result.view()));
   m.set_jobs(r.jobs);
   m.set_fail_fast(r.fail_fast);
@@ -305,6 +345,10 @@ std::string get_run(const journal::Run& m, core::Run& r, const FindPlan& plan,
   r.durations_us.assign(m.durations_us().begin(), m.durations_us().end());
   if (r.durations_us.size() > r.plan->defs.size()) return "more durations than tasks";
   r.durations_us.resize(r.plan->defs.size());
+  for (const journal::FailedDef& failed : m.failed_defs()) {
+    if (failed.host() > core::kHostsMax) return "a damaged definition";
+    r.failed_defs[failed.def()] = static_cast<core::HostId>(failed.host());
+  }
   r.has_result = !m.result().empty();
   if (r.has_result && !Digest::from_bytes(m.result(), r.result)) return "a damaged result digest";
   if (m.jobs() < 0) return "a negative number of jobs";
@@ -339,6 +383,24 @@ bool runs_on_known_hosts(const core::Run& run, const std::vector<core::Host>& ho
   return true;
 }
 
+void put_failures(const core::Host& host, journal::Host& m) {
+  for (const core::FailedUnit& failed : host.failures) {
+    journal::FailedUnit& f = *m.add_failures();
+    f.set_run(failed.run);
+    f.set_unit(failed.unit);
+    f.set_def(failed.def);
+  }
+  m.set_aside_until(host.aside_until);
+  m.set_aside_serial(host.aside_serial);
+}
+
+void get_failures(const journal::Host& m, core::Host& host) {
+  for (const journal::FailedUnit& f : m.failures())
+    host.failures.push_back({f.run(), f.unit(), f.def()});
+  host.aside_until = m.aside_until();
+  host.aside_serial = m.aside_serial();
+}
+
 bool get_machine(const journal::Snapshot& m, core::HostInfo& own) {
   own.cpus_milli = m.cpus_milli();
   own.memory_bytes = m.memory_bytes();
@@ -354,6 +416,7 @@ bool get_workers(const journal::Snapshot& m, std::vector<core::Host>& hosts) {
     host.is_up = !worker.is_lost() && !worker.is_awaited();
     host.is_draining = worker.is_draining();
     host.changed = worker.changed();
+    get_failures(worker, host);
     bool ok = !worker.name().empty() && !(worker.is_draining() && worker.is_lost()) &&
               worker.cpus_milli() >= 0 && worker.memory_bytes() >= 0 &&
               get_gpus(worker.gpus(), host.info.gpus) &&
@@ -370,7 +433,11 @@ uint32_t schema_of(const core::Run& run) {
   uint32_t schema = 1;
   for (const core::Unit& unit : run.units) {
     if (!unit.extra) continue;
-    if (unit.extra->failure.cause == core::Cause::gpu_fault) return kGpuFaultSchema;
+    bool is_of_deaths =
+        !unit.extra->deaths.empty() || !unit.extra->failed.empty() || unit.extra->is_alone;
+    if (is_of_deaths) return kDeathsSchema;
+    if (unit.extra->failure.cause == core::Cause::gpu_fault)
+      schema = std::max(schema, kGpuFaultSchema);
     bool is_gang = !unit.extra->others.empty() || unit.extra->share != core::Share{};
     if (is_gang) schema = std::max(schema, kHostsSchema);
     if (unit.extra->is_growing) schema = std::max(schema, kGrowthSchema);
@@ -380,6 +447,10 @@ uint32_t schema_of(const core::Run& run) {
 
 uint32_t schema_of(const core::State& state) {
   const std::vector<core::Host>& hosts = state.hosts;
+  bool is_any_aside = std::any_of(hosts.begin(), hosts.end(), [](const core::Host& host) {
+    return !host.failures.empty() || host.aside_serial > 0;
+  });
+  if (is_any_aside || state.announced > 0) return kDeathsSchema;
   auto has_failed = [](const Gpu& gpu) { return !gpu.fault.empty(); };
   bool is_any_failed = std::any_of(hosts.begin(), hosts.end(), [&](const core::Host& host) {
     return std::any_of(host.info.gpus.begin(), host.info.gpus.end(), has_failed);
@@ -411,6 +482,9 @@ std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
   m.set_cpus_milli(own.cpus_milli);
   m.set_memory_bytes(own.memory_bytes);
   m.set_changed(state.hosts[0].changed);
+  m.set_announced(state.announced);
+  bool has_failures = !state.hosts[0].failures.empty() || state.hosts[0].aside_serial > 0;
+  if (has_failures) put_failures(state.hosts[0], *m.mutable_own());
   m.set_leads_workers(state.leads_workers && own.cpus_milli > 0);
   for (const Gpu& gpu : own.gpus) put_gpu(gpu, *m.add_gpus());
   put_amounts(own.named, *m.mutable_named());
@@ -427,6 +501,7 @@ std::string encode_header(const core::State& state, uint32_t schema_of_runs) {
     worker.set_is_awaited(state.hosts[i].is_awaited);
     worker.set_is_draining(state.hosts[i].is_draining);
     worker.set_changed(state.hosts[i].changed);
+    put_failures(state.hosts[i], worker);
   }
   return m.SerializeAsString();
 }
@@ -449,6 +524,11 @@ std::string encode_snapshot_of(const core::State& state, const core::Run& run) {
     core::for_each_rank(unit, [&](core::HostId host, const std::vector<std::string>&) {
       named = std::max(named, size_t{host} + 1);
     });
+  for (const core::Unit& unit : run.units) {
+    if (!unit.extra) continue;
+    for (const core::FailedAttempt& failed : unit.extra->failed)
+      named = std::max(named, size_t{failed.host} + 1);
+  }
   for (size_t i = 1; i < std::min(named, state.hosts.size()); i++) {
     core::Host& host = alone.hosts.emplace_back();
     host.info.name = state.hosts[i].info.name;
@@ -475,6 +555,8 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.sequence = m->sequence();
   state.at = m->at();
   state.hosts[0].changed = m->changed();
+  state.announced = m->announced();
+  get_failures(m->own(), state.hosts[0]);
   if (!get_machine(*m, state.hosts[0].info))
     return environment_error("a snapshot has a machine of less than nothing, or a damaged GPU");
   state.leads_workers = m->leads_workers() || m->cpus_milli() == 0;

@@ -19,9 +19,8 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
   if (u.extra) {
     const UnitExtra& e = *u.extra;
     out << " cause " << cause_name(e.failure.cause) << " \"" << e.failure.message << "\" spent "
-        << e.failures << '/' << e.ooms << '/' << e.infra << '/' << e.lost << " for "
-        << e.waiting_for << ' ' << e.wait_name << " retry at " << e.retry_at << " url " << e.url
-        << " by " << e.computed_by;
+        << e.failures << '/' << e.ooms << '/' << e.infra << " for " << e.waiting_for << ' '
+        << e.wait_name << " retry at " << e.retry_at << " url " << e.url << " by " << e.computed_by;
     for (const std::string& uuid : e.gpus) out << " on " << uuid;
     for (const Placement& rank : e.others) {
       out << " rank at " << rank.host;
@@ -29,7 +28,13 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
     }
     out << " share " << e.share.cpus_milli << ' ' << e.share.memory_bytes
         << (e.is_growing ? " growing" : "") << " grew from " << e.grew_from;
-    for (HostId host : e.failed_on) out << " failed on " << host;
+    for (const FailedAttempt& failed : e.failed)
+      out << " failed " << failed.attempt << " on " << failed.host << ' '
+          << cause_name(failed.cause);
+    for (const Death& death : e.deaths)
+      out << " death on " << death.host << " at " << death.record << (death.is_gpu ? " gpu" : "")
+          << " beside " << death.beside;
+    out << (e.is_alone ? " alone" : "");
     for (const auto& [name, wait] : e.waits) {
       out << " wait " << name << ' ' << wait.first << (wait.second ? " expired" : "");
     }
@@ -40,7 +45,7 @@ inline void dump_unit(std::ostringstream& out, const Run& run, UnitId unit) {
 inline std::string dump(const State& state) {
   std::ostringstream out;
   out << "epoch " << state.epoch << " sequence " << state.sequence << " at " << state.at
-      << (state.leads_workers ? " leads" : "") << '\n';
+      << (state.leads_workers ? " leads" : "") << " announced " << state.announced << '\n';
   for (const Host& host : state.hosts) {
     out << "host " << host.info.name
         << (host.is_up        ? ""
@@ -52,6 +57,9 @@ inline std::string dump(const State& state) {
       out << " gpu " << gpu.uuid << ' ' << gpu.name << ' ' << gpu.memory_bytes << ' ' << gpu.fault
           << (gpu.is_dead ? " dead" : "");
     for (const auto& [name, value] : host.info.labels) out << ' ' << name << '=' << value;
+    for (const FailedUnit& failed : host.failures)
+      out << " failure of " << failed.run << ' ' << failed.unit << ' ' << failed.def;
+    out << " aside until " << host.aside_until << " timer " << host.aside_serial;
     out << '\n';
   }
   for (const auto& [id, run] : state.runs) {
@@ -67,6 +75,7 @@ inline std::string dump(const State& state) {
     }
     out << " durations";
     for (uint32_t us : run.durations_us) out << ' ' << us;
+    for (const auto& [def, host] : run.failed_defs) out << " failed def " << def << " on " << host;
     out << '\n';
     for (UnitId unit = 0; unit < run.units.size(); unit++) dump_unit(out, run, unit);
   }
@@ -81,6 +90,7 @@ inline State restored(const State& state) {
   copy.at = state.at;
   copy.hosts = state.hosts;
   copy.leads_workers = state.leads_workers;
+  copy.announced = state.announced;
   for (const auto& [id, run] : state.runs) {
     Run& r = copy.runs[id];
     r.id = run.id;
@@ -101,6 +111,7 @@ inline State restored(const State& state) {
     }
     r.signals = run.signals;
     r.durations_us = run.durations_us;
+    r.failed_defs = run.failed_defs;
     r.result = run.result;
     r.has_result = run.has_result;
     r.jobs = run.jobs;

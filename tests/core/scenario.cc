@@ -366,13 +366,18 @@ bool Scenario::parse(const Words& words, Event& event) {
                   named_of(words)}};
     for (const std::string& offer : split(option(words, "with"), ','))
       e.attempts.push_back(attempt(offer));
+    e.is_restarted = has(words, "restarted");
     event = std::move(e);
   } else if (verb == "away") {
     event = HostAway{host(word(1)), word(2)};
   } else if (verb == "drain") {
     event = HostDraining{host(word(1)), word(2)};
   } else if (verb == "lost") {
-    event = HostLost{host(word(1)), word(2)};
+    event = HostLost{host(word(1)), word(2), has(words, "died")};
+  } else if (verb == "announce") {
+    event = HostsAnnounced{uint32_t(std::stoul(word(1)))};
+  } else if (verb == "hosttimer") {
+    event = TimerFired{"", host(word(1)), uint32_t(std::stoul(word(2)))};
   } else if (verb == "signal") {
     event = SignalReceived{run_, word(1), sha256(word(2))};
   } else if (verb == "timer") {
@@ -412,7 +417,10 @@ bool Scenario::parse_attempt(const Words& words, Event& event) {
     e.waited = number(words, "waited", 0) != 0;
     event = e;
   } else if (verb == "fail") {
-    event = AttemptFailed{id, {causes().at(third), "broken", "", 1}};
+    event = AttemptFailed{id,
+                          {causes().at(third), "broken", "", 1},
+                          uint32_t(number(words, "rank", 0)),
+                          has(words, "died")};
   } else if (verb == "wait") {
     event = AttemptWaiting{id, third, third, number(words, "deadline", 0)};
   } else if (verb == "stopped") {
@@ -462,8 +470,9 @@ std::string Scenario::say(const Command& command) const {
   if (auto* c = std::get_if<AckSaved>(&command))
     return trimmed("ack " + say(c->id) + " " + c->name);
   if (auto* c = std::get_if<SetTimer>(&command)) {
-    return "timer " + name(c->run, c->unit) + " " + std::to_string(c->serial) + " at " +
-           std::to_string(c->at);
+    std::string of =
+        c->run.empty() ? "host " + state_.hosts[c->unit].info.name : name(c->run, c->unit);
+    return "timer " + of + " " + std::to_string(c->serial) + " at " + std::to_string(c->at);
   }
   if (auto* c = std::get_if<RunChanged>(&command)) {
     return in_run(c->run) + "run " + status_name(state_.runs.at(c->run).status);

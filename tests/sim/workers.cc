@@ -56,7 +56,7 @@ bool Simulation::is_connected(const std::string& worker) const {
 bool Simulation::may_lose(HostId host) const {
   for (const auto& [id, run] : state_.runs) {
     for (const Unit& u : run.units) {
-      if (u.phase == Phase::running && is_on(u, host) && u.extra && u.extra->lost >= 2)
+      if (u.phase == Phase::running && is_on(u, host) && u.extra && u.extra->deaths.size() >= 2)
         return false;
     }
   }
@@ -124,7 +124,7 @@ bool Simulation::leave(const std::string& name, bool dies, bool is_told) {
   if (dies && is_contest()) workers_[name].is_alive = true;  // another process of that name
   if (workers_[name].is_alive) returns_.emplace(now_ + random_.below(100), name);
   if (is_told) {
-    turn({HostLost{host, "silent"}});
+    turn({HostLost{host, "silent", random_.one_in(2)}});
   } else {
     turn({HostAway{host, "silent"}});
   }
@@ -188,7 +188,8 @@ std::vector<AttemptId> Simulation::held_by(const std::string& worker) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
       AttemptId attempt = current_attempt(run, unit);
-      if (u.phase != Phase::running || !is_on(u, host) || !u.extra || u.extra->lost < 2) continue;
+      if (u.phase != Phase::running || !is_on(u, host) || !u.extra || u.extra->deaths.size() < 2)
+        continue;
       auto found = attempts_.find(attempt);
       if (found != attempts_.end() && found->second.workers.contains(worker)) continue;
       if (found == attempts_.end()) {

@@ -138,6 +138,17 @@ std::vector<core::Record> of_lost_results() {
   return {{1, 1000, core::RetryRequested{"run-1", false, 0, {2, 7}}}};
 }
 
+std::vector<core::Record> of_deaths() {
+  core::HostJoined joined{{"w1", 4000, 0, {}}};
+  joined.is_restarted = true;
+  core::Failure failure{core::Cause::lost, "the worker died", "", 0};
+  return {{1, 1000, joined},
+          {2, 1001, core::AttemptFailed{{"run-1", 1, 2, 3 << 16}, failure, 3, true}},
+          {3, 1002, core::HostLost{1, "killed", true}},
+          {4, 1003, core::TimerFired{"", 1, 2}},
+          {5, 1004, core::HostsAnnounced{4}}};
+}
+
 std::vector<core::Record> of_growing_gangs() {
   return {{1, 1000, core::GrowthRequested{{"run-1", 1, 2, 3 << 16}, 3}}};
 }
@@ -497,7 +508,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x0c", 2);  // schema 12, nothing else
+  std::string newer("\x08\x0d", 2);  // schema 13, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());
@@ -558,4 +569,57 @@ TEST_CASE("bytes of version 11, of results that are gone, replay") {
   CHECK_FALSE(retry.has_unit);
   CHECK(retry.lost == std::vector<core::UnitId>{2, 7});
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0b"));  // schema 11
+}
+
+TEST_CASE("bytes of version 12, of workers that died and machines that are set aside, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("12", of_deaths(), sources);
+  CHECK(std::get<core::HostJoined>(back.at(0).event).is_restarted);
+  const auto& failed = std::get<core::AttemptFailed>(back.at(1).event);
+  CHECK(failed.rank == 3);
+  CHECK(failed.worker_died);
+  CHECK(std::get<core::HostLost>(back.at(2).event).has_died);
+  const auto& timer = std::get<core::TimerFired>(back.at(3).event);
+  CHECK(timer.run == "");
+  CHECK(timer.unit == 1);
+  CHECK(timer.serial == 2);
+  CHECK(std::get<core::HostsAnnounced>(back.at(4).event).count == 4);
+  for (const core::Record& record : back)
+    CHECK(encode_records({record}).substr(0, 2) == std::string("\x08\x0c"));  // schema 12
+  // A unit's timer, and a worker of which nothing was heard, are as they were.
+  CHECK(encode_records({{1, 1000, core::TimerFired{"run-1", 1, 2}}}).substr(0, 2) ==
+        std::string("\x08\x01"));
+  CHECK(encode_records({{1, 1000, core::HostLost{1, "silent"}}}).substr(0, 2) ==
+        std::string("\x08\x04"));
+}
+
+TEST_CASE("a snapshot keeps what failed where, and which machines are set aside") {
+  auto plan = small_plan();
+  FindPlan find_plan = [&](const Digest&) { return plan; };
+  core::State live;
+  auto feed = [&](core::Event event) { record(live, std::move(event)); };
+  feed(core::EngineStarted{1, 0, 1 << 30});
+  feed(core::HostsAnnounced{3});
+  feed(core::HostJoined{{"w1", 1000, 0, {}}});
+  feed(core::RunSubmitted{"r", "", sha256("plan"), plan, 0, false, false});
+  feed(core::InputsResolved{"r", 0, sha256("k"), false, {}, nullptr, {}});
+  live.hosts[1].failures = {{"r", 0, 0}, {"r", 1, 0}, {"q", 7, 2}};
+  live.hosts[1].aside_until = 61'000;
+  live.hosts[1].aside_serial = 5;
+  live.runs.at("r").failed_defs = {{0, 1}};
+  core::UnitExtra extra;
+  extra.failed = {{1, 1, core::Cause::exit_code}, {2, 0, core::Cause::lost}};
+  extra.deaths = {{1, 17, false, "`b`"}};
+  live.runs.at("r").units[0].extra = std::make_shared<const core::UnitExtra>(extra);
+  core::rebuild_derived(live);
+  auto restored = decode_snapshot(encode_snapshot(live), find_plan, Sources().find_fragment);
+  if (!restored.ok()) FAIL(restored.error().message);
+  CHECK(restored->announced == 3);
+  CHECK(restored->hosts[1].failures == live.hosts[1].failures);
+  CHECK(restored->hosts[1].aside_until == 61'000);
+  CHECK(restored->hosts[1].aside_serial == 5);
+  CHECK(restored->runs.at("r").failed_defs == live.runs.at("r").failed_defs);
+  CHECK(restored->runs.at("r").units[0].extra->failed == extra.failed);
+  CHECK(restored->runs.at("r").units[0].extra->deaths == extra.deaths);
+  CHECK(core::check_invariants(*restored) == "");
 }

@@ -134,11 +134,12 @@ Steps Pool::decide(const View& view, int64_t now) {
 void Pool::look_at(uint64_t job, Allocation& allocation, const View& view, Steps& steps,
                    int64_t now) {
   if (allocation.is_cancelled) return;
-  int32_t up = 0, staying = 0;
+  int32_t up = 0, staying = 0, lost = 0;
   bool is_busy = false;
   for (const Node& node : view.nodes) {
     if (node.job != job) continue;
     up += node.is_up;
+    lost += node.is_lost;
     staying += node.is_up && !node.is_draining;
     is_busy = is_busy || node.is_busy;
   }
@@ -147,7 +148,7 @@ void Pool::look_at(uint64_t job, Allocation& allocation, const View& view, Steps
   bool is_young = allocation.began_ms == 0 || now - allocation.began_ms < options_.join_ms;
   allocation.is_leaving = allocation.is_leaving || (up > 0 && staying == 0);
   bool begins = is_young && up == staying && !allocation.is_leaving;
-  allocation.alive = begins ? allocation.nodes : staying;
+  allocation.alive = begins ? std::max(allocation.nodes - lost, staying) : staying;
   if (is_busy || up == 0) {
     allocation.idle_since_ms = 0;
   } else if (allocation.idle_since_ms == 0) {

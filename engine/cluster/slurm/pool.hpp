@@ -36,6 +36,7 @@ struct Node {
   uint64_t job = 0;
   bool is_up = false;  // else it is away, or was lost
   bool is_draining = false, is_busy = false;
+  bool is_lost = false;  // it will not be back
 };
 
 struct View {
@@ -72,6 +73,8 @@ class Pool {
   std::string status() const;
   /// Why nothing can be had any more, once there is no node left either.
   std::optional<std::string> given_up() const { return given_up_; }
+  /// Asking again can't help.
+  bool is_final() const { return is_final_; }
   std::vector<uint64_t> jobs() const;
   int32_t nodes_of(uint64_t job) const;
 

@@ -75,6 +75,9 @@ struct EngineOptions {
   // could run itself, and with 0 nothing but what must run there: native tasks and services.
   std::string listen{};  ///< "HOST:PORT" where workers join; port 0 is chosen
   int32_t workers = 0;   ///< so many workers are started on this machine, which share its CPUs
+  /// So many workers are to join in all. Until they have, a gang waits for them before its ranks
+  /// get fewer CPUs than they ask for. With `slurm` and `workers` these are counted.
+  int32_t expected_workers = 0;
   /// Its workers run on nodes of Slurm. `listen` is then where those reach it; "" is this machine's
   /// address, of a port that is chosen.
   std::optional<SlurmOptions> slurm{};
@@ -116,6 +119,12 @@ struct Event {
   std::string json() const;  ///< one line
 };
 
+/// An attempt that failed, and the worker that ran it.
+struct FailedAttempt {
+  uint32_t attempt = 0;
+  std::string worker, cause;
+};
+
 struct TaskInfo {
   std::string name, key, status, worker, error;
   uint32_t attempts = 0, ranks = 1;
@@ -126,6 +135,7 @@ struct TaskInfo {
   std::vector<std::string> gpus;            ///< UUIDs of what its newest attempt was given
   std::string waits_for;                    ///< what a task that is not running waits for, in words
   std::string url;                          ///< of a service that is up; else ""
+  std::vector<FailedAttempt> failed;        ///< its newest 16, where it has workers; oldest first
   double fraction = -1;                     ///< progress of a running one; -1 unknown
   Value metrics;
 };
@@ -289,6 +299,8 @@ struct NodeInfo {
   std::string name;  ///< "" the head's own
   /// up, draining (it is to leave), away (it may be back), left (it drained), lost
   std::string status;
+  std::string note;     ///< why it is given nothing or less; "" where it is as it should be
+  std::string version;  ///< of its flow
   std::string address;  ///< where it came from; "" where it is not connected
   double cpus = 0, cpus_used = 0;
   int64_t memory_bytes = 0;
