@@ -148,6 +148,13 @@ Status Handshake::check(const Greeting& theirs) const {
         "it is flow {} with messages of schema {}; this is flow {} with schema {}. Install one "
         "flow on both",
         theirs.version, theirs.schema, ours_.version, ours_.schema));
+  // What a worker of another version computes would be cached under the same keys. A head tells
+  // its clients itself.
+  bool is_client = theirs.role == Role::client || ours_.role == Role::client;
+  if (!is_client && theirs.version != ours_.version)
+    return environment_error(
+        fmt::format("it is a {} of flow {}, and this {} is flow {}: install one flow on both",
+                    role_name(theirs.role), theirs.version, role_name(ours_.role), ours_.version));
   return {};
 }
 

@@ -15,8 +15,7 @@ namespace flow::cluster {
 namespace {
 
 constexpr size_t kTextBytes = 2 * kKeyBytes + 1;
-constexpr std::string_view kForm =
-    "64 hexadecimal digits and a newline, as `openssl rand -hex 32` prints";
+constexpr std::string_view kForm = "64 hexadecimal digits, as `openssl rand -hex 32` prints";
 
 Error cannot(const char* what, const std::string& path, int error) {
   return environment_error(std::string("cannot ") + what + " the cluster's secret `" + path +
@@ -32,7 +31,7 @@ struct Descriptor {
 
 // Holds a secret as text.
 struct Text {
-  char bytes[kTextBytes + 1];  // one more, so that a longer file is seen
+  char bytes[kTextBytes + 2];  // with a line's end of two bytes, and one more for a longer file
   size_t size = 0;
   ~Text() { wipe(bytes, sizeof bytes); }
 };
@@ -45,7 +44,9 @@ Status check_file(int descriptor, const std::string& path) {
   if (info.st_uid != ::geteuid() && info.st_uid != 0)
     return environment_error("the cluster's secret `" + path +
                              "` belongs to another user, who knows it then: make one of your own");
-  if ((info.st_mode & 077) != 0)
+  // A volume of Kubernetes gives files to the group of its pod in this way, for reading alone.
+  bool is_group_volume = (info.st_mode & 0777) == 0440;
+  if ((info.st_mode & 077) != 0 && !is_group_volume)
     return environment_error("the cluster's secret `" + path +
                              "` may be read or written by others: `chmod 600 " + quote_shell(path) +
                              "`, and make a new one if somebody may have read it");
@@ -59,7 +60,10 @@ int digit_of(char c) {
 }
 
 std::optional<Secret> parse(const Text& text) {
-  if (text.size != kTextBytes || text.bytes[kTextBytes - 1] != '\n') return std::nullopt;
+  std::string_view line(text.bytes, text.size);
+  if (line.ends_with('\n')) line.remove_suffix(1);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  if (line.size() != 2 * kKeyBytes) return std::nullopt;
   Secret secret;
   for (size_t i = 0; i < kKeyBytes; i++) {
     int high = digit_of(text.bytes[2 * i]), low = digit_of(text.bytes[2 * i + 1]);
@@ -72,8 +76,7 @@ std::optional<Secret> parse(const Text& text) {
 Error wrong_form(const std::string& path, const Text& text) {
   std::string seen = std::to_string(text.size) + " bytes";
   if (text.size > kTextBytes) seen = "more than " + std::to_string(kTextBytes) + " bytes";
-  if (text.size == kTextBytes) seen = "other characters";
-  if (text.size == kTextBytes - 1) seen = "no newline at its end";
+  if (text.size == kTextBytes || text.size == kTextBytes - 1) seen = "other characters";
   if (text.size == kKeyBytes) seen = "32 raw bytes";
   if (text.size == 0) seen = "nothing";
   return environment_error("`" + path + "` is no secret of a cluster: it has " + seen + ", not " +

@@ -55,18 +55,30 @@ TEST_CASE("any other form is refused with what was seen and what it should be") 
     CHECK_THAT(secret.error().message,
                Contains("`" + folder.path + "/secret` is no secret of a cluster"));
     CHECK_THAT(secret.error().message,
-               Contains("64 hexadecimal digits and a newline, as `openssl rand -hex 32` prints"));
+               Contains("64 hexadecimal digits, as `openssl rand -hex 32` prints"));
     return secret.error().message;
   };
   CHECK_THAT(refusal(""), Contains("it has nothing"));
   CHECK_THAT(refusal(std::string(32, '\x9c')), Contains("it has 32 raw bytes"));
-  CHECK_THAT(refusal(kText.substr(0, 64)), Contains("no newline at its end"));
+  CHECK_THAT(refusal(kText.substr(0, 63)), Contains("it has 63 bytes"));
   CHECK_THAT(refusal(kText.substr(1)), Contains("it has "));
   CHECK_THAT(refusal(kText + "\n"), Contains("more than 65 bytes"));
   CHECK_THAT(refusal("g" + kText.substr(1)), Contains("other characters"));
   CHECK_THAT(refusal(kText.substr(0, 64) + " "), Contains("other characters"));
   CHECK_THAT(refusal(kText.substr(0, 63) + std::string("\0\n", 2)), Contains("other characters"));
   CHECK_THAT(refusal("hunter2\n"), Contains("it has 8 bytes"));
+}
+
+TEST_CASE("a secret needs no newline, and may have that of Windows") {
+  Folder folder;
+  auto plain = read_secret(folder.file(kText));
+  REQUIRE(plain.ok());
+  std::string digits = kText.substr(0, 64);
+  for (const std::string& text : {digits, digits + "\r\n", digits + "\r"}) {
+    auto secret = read_secret(folder.file(text));
+    REQUIRE(secret.ok());
+    CHECK(secret->bytes == plain->bytes);
+  }
 }
 
 TEST_CASE("a secret that others may read or write is refused with the command that mends it") {
@@ -78,6 +90,7 @@ TEST_CASE("a secret that others may read or write is refused with the command th
                                                 folder.path + "/secret`"));
   }
   CHECK(read_secret(folder.file(kText, 0400)).ok());
+  CHECK(read_secret(folder.file(kText, 0440)).ok());  // a volume for the group of a pod
 }
 
 TEST_CASE("what is no file is refused at once") {

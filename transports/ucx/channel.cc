@@ -138,6 +138,11 @@ std::string Channel::description() const {
 
 std::string Channel::failure(ucs_status_t status) const {
   std::string text = net_.ucx.text(status);
+  bool is_end = status == UCS_ERR_ENDPOINT_TIMEOUT || status == UCS_ERR_CONNECTION_RESET;
+  if (state_ == State::up && is_end)
+    return fmt::format(
+        "the link to {} broke: the process there has ended, or nothing reaches it any more ({})",
+        address_, text);
   if (state_ == State::up) return fmt::format("the link to {} broke: {}", address_, text);
   if (status == UCS_ERR_REJECTED) return fmt::format("{} refused the link", address_);
   return fmt::format(

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 
 #include "engine/base/cbor.hpp"
 #include "engine/base/clock.hpp"
@@ -33,6 +34,38 @@ bool was_told_to_end(const Report& report) {
   return (cause == core::Cause::signal && is(0)) || (cause == core::Cause::exit_code && is(kShell));
 }
 
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// Folders of the client that this machine has not, or that this user may not use, are replaced by
+// this machine's own.
+void replace_folder(Variables& environment, const std::string& name, int needs) {
+  auto found = std::find_if(environment.begin(), environment.end(),
+                            [&](const auto& variable) { return variable.first == name; });
+  if (found == environment.end() || ::access(found->second.c_str(), needs) == 0) return;
+  const char* own = std::getenv(name.c_str());
+  if (own != nullptr && ::access(own, needs) == 0) {
+    found->second = own;
+  } else {
+    environment.erase(found);
+  }
+}
+
+// On a node of Slurm a task sees the variables of its own job.
+void take_from_machine(Variables& environment) {
+  replace_folder(environment, "TMPDIR", W_OK | X_OK);
+  replace_folder(environment, "HOME", R_OK | X_OK);
+  if (std::getenv("SLURM_JOB_ID") == nullptr) return;
+  constexpr std::string_view kPrefix = "SLURM_";
+  std::erase_if(environment,
+                [&](const auto& variable) { return variable.first.starts_with(kPrefix); });
+  for (char** each = environ; *each != nullptr; each++) {
+    std::string_view text = *each;
+    size_t equals = text.find('=');
+    bool is_slurms = text.starts_with(kPrefix) && equals != std::string_view::npos;
+    if (is_slurms) environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+}
+
 }  // namespace
 
 Agent::Agent(Options options)
@@ -55,6 +88,7 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
   agent->spool_ = std::move(*spool);
   agent->take_up_spool();
   agent->set_aside_runs();
+  agent->trim_scratch_later();
   agent->options_.store->on_gone(
       [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
   auto worker = make([self = agent.get()](std::vector<Report> reports) {
@@ -329,6 +363,7 @@ bool Agent::take_environment(const wire::Environment& sent) {
   Environment environment;
   for (const wire::EnvVar& variable : sent.vars())
     environment.emplace_back(variable.name(), variable.value());
+  take_from_machine(environment);
   environments_[sent.run()] = std::make_shared<const Environment>(std::move(environment));
   return true;
 }

@@ -125,6 +125,8 @@ class Agent {
   /// The head that hears of it may die: it is said again to each, until the rank ends.
   void tell_meeting(const Report& report);
   void on_reports(std::vector<Report> reports);
+  /// Scratch folders of failed attempts beyond what may stay go.
+  void trim_scratch_later();
   /// Of attempts that could not read or write what they had to.
   void look_after(const std::vector<Report>& reports);
   void note_end(const Report& report, uint64_t number);

@@ -6,6 +6,7 @@
 
 #include "engine/base/folder.hpp"
 #include "engine/cluster/nodes/agent.hpp"
+#include "engine/cluster/nodes/leftovers.hpp"
 #include "engine/cluster/nodes/places.hpp"
 #include "engine/worker/slot.hpp"
 
@@ -80,8 +81,28 @@ bool tells_of_no_room(const std::string& message) {
 
 // What it was given may be damaged on the disk, of which nobody else is told, as nothing is synced;
 // or the disk may be full.
+void Agent::trim_scratch_later() {
+  std::string scratch =
+      (std::filesystem::path(options_.spool_dir).parent_path() / "scratch").string();
+  jobs_.post([this, scratch] {
+    trim_leftovers(scratch, [this](const std::string& run, const std::string& name) {
+      auto attempt = attempt_of_folder(name);
+      if (!attempt) return true;  // not an attempt's
+      auto [unit, number] = *attempt;
+      std::lock_guard lock(mutex_);
+      auto found = attempts_.lower_bound({{run, unit, number, 0}, 0});
+      if (found == attempts_.end()) return false;
+      const core::AttemptId& id = found->first.attempt;
+      return id.run == run && id.unit == unit && id.attempt == number;
+    });
+  });
+}
+
 void Agent::look_after(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
+    bool has_failed =
+        report.kind == Report::Kind::finished && report.outcome == Report::Outcome::failed;
+    if (has_failed) trim_scratch_later();
     bool is_staging = report.kind == Report::Kind::finished &&
                       report.outcome == Report::Outcome::failed &&
                       report.failure.cause == core::Cause::staging;
