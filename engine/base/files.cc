@@ -47,8 +47,8 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// A new name in the folder of `path`. It does not hold the last name of `path`, to which nothing
-/// can be added where it is as long as the file system allows.
+/// A new name in the folder of `path`. The name of `path` itself may be as long as the file system
+/// allows, so nothing is added to it.
 std::string temporary_name(const std::string& path) {
   return folder_of(path) + "/.flow-tmp-" + random_name();
 }

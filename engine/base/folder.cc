@@ -90,8 +90,8 @@ class Lister {
     return list(path, info);
   }
 
-  /// Also where the link leads above the listed folder: that would be listed for long before it
-  /// came back.
+  /// Also reports a link to a folder above the listed one: everything there would be listed before
+  /// the walk came back to the link.
   bool leads_back(const std::string& path, const struct stat& info) const {
     Identity identity(info.st_dev, info.st_ino);
     if (std::find(around_.begin(), around_.end(), identity) != around_.end()) return true;

@@ -102,8 +102,8 @@ std::optional<Attempt::FileStamp> Attempt::stamp_of(const std::string& path) {
                    info.st_ctim.tv_sec * kNsPerS + info.st_ctim.tv_nsec};
 }
 
-/// A large input is read in place: is it still what the run was started with? Each state of the
-/// file is hashed once in an executor's life.
+/// Whether a large input, which is read in place, still has the content that the run was started
+/// with. An executor hashes each version of the file once.
 Status Attempt::check_origin(const std::string& path, const Digest& digest) {
   static std::map<std::string, std::pair<FileStamp, Digest>> known;
   auto now = stamp_of(path);
@@ -204,9 +204,9 @@ Result<std::string> Attempt::stage(const File& file, bool copy) {
   return path;
 }
 
-// The content tells where it is kept by digest: another attempt may have stored the same content
-// again, which changes the object's times. A file that is read in place has nobody but its owner
-// to change it, so that any difference counts, also one that was undone.
+// The digest decides for content that the state keeps by digest: another attempt may have stored
+// the same content again, which changes the object's times. flow never changes the times of a file
+// that is read in place, so every difference counts there, also one that was undone.
 bool Attempt::is_unchanged(const Staged& input) {
   auto now = stamp_of(input.path);
   if (now == input.stamp) return true;
