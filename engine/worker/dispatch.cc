@@ -184,7 +184,7 @@ void LocalWorker::send(Slot& slot, Pending pending) {
     message.mutable_load()->set_bundle(*order.bundle_bytes);
     append_frame(slot.out, message);
   }
-  if (order.environment && slot.environments[order.id.run] != order.environment) {
+  if (order.environment && slot.environments[order.id.run].lock() != order.environment) {
     slot.environments[order.id.run] = order.environment;
     wire::ToExecutor message;
     message.mutable_environment()->set_run(order.id.run);

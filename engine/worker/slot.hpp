@@ -62,8 +62,9 @@ struct Slot {
   std::deque<Running> queue;                               // up to kPipelineMax
   // That its process has. At kRememberedMax another process takes its place.
   std::set<Digest> bundles;
-  // What it was sent for a run. A run that is resumed may bring another environment.
-  std::map<std::string, std::shared_ptr<const std::vector<std::pair<std::string, std::string>>>>
+  // What it was sent for a run, which is not kept alive here. A run that is resumed may bring
+  // another environment.
+  std::map<std::string, std::weak_ptr<const std::vector<std::pair<std::string, std::string>>>>
       environments;
   std::string errors_partial;  // up to kErrorLineMax: what is over is reported in pieces
   bool recalled = false;       // what was queued behind a long attempt was asked back
