@@ -99,7 +99,7 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
 /// or on a worker that comes back, or of a run that is being submitted. kNever where there is no
 /// such content.
 core::Time unreported_since(const Driver& driver, const core::State& live) {
-  core::Time now = now_ms();  // by the clock that stamps records
+  core::Time now = driver.clock().now();  // by the clock that stamps records
   core::Time oldest_ms = 0;   // that an attempt runs
   bool may_write = driver.has_pins();
   for (const auto& [id, run] : live.runs) {

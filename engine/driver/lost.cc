@@ -165,9 +165,9 @@ Status Driver::renew_calls(const RunId& id, Lost& lost) {
     input.control = [this, id, unit](Batch&, core::State& state) {
       core::Event anew = core::RetryRequested{id, true, unit};
       if (!core::admit(state, anew)) return;  // it went with the calls of another one
-      record(std::move(anew), now_ms());
+      record(std::move(anew), clock_.now());
       core::Event rest = core::StopRequested{id};
-      if (core::admit(state, rest)) record(std::move(rest), now_ms());
+      if (core::admit(state, rest)) record(std::move(rest), clock_.now());
     };
     input.done = [latch](bool decided) { latch->open(decided); };
     post(std::move(input));
