@@ -49,7 +49,8 @@ class Copies(Place):
     def test_names_may_be_as_long_as_the_system_allows(self):
         long, many = "x" * 251 + ".txt", "\u00e9" * 127
         self.run_out('local t = flow.shell("t", { args = { "a", "b" }, outputs = { a = "{a}", b = "{b}", d = "d" },'
-                     " command = [[echo 1 > {outputs.a}; seq 50000 > {outputs.b}; mkdir d; echo 2 > d/{b}]] })",
+                     " command = [[echo 1 > {outputs.a}; seq 50000 > {outputs.b}; mkdir d; echo 2 > d/{b}]] })\n"
+                     'local n = flow.task("n", function() return flow.tensor { 1 } end)',
                      'local h = t("%s", "%s") return { h, t("%s", "%s").a, [("k.y"):rep(200)] = n() }'
                      % (long, many, long, "other"))
         self.assertEqual(self.out(long), b"1\n")
