@@ -55,7 +55,8 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
   }
   failure.message += running.where;
   failure.evidence = fmt::format(
-      "process group {}\n{}", running.program > 0 ? running.program : slot.process.pid, evidence);
+      "limit {}, peak {}, process group {}\n{}", bytes(limit), bytes(running.memory_peak),
+      running.program > 0 ? running.program : slot.process.pid, evidence);
   return failure;
 }
 
