@@ -20,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <system_error>
 #include <thread>
 
 #include "engine/base/files.hpp"
@@ -192,12 +193,17 @@ std::thread& joining() {
 }  // namespace
 
 void join_cgroup(const std::string& folder) {
-  joining() = std::thread([path = folder + "/cgroup.procs"] {
+  auto join = [path = folder + "/cgroup.procs"] {
     int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (file < 0) return;
     (void)!::write(file, "0", 1);
     ::close(file);
-  });
+  };
+  try {
+    joining() = std::thread(join);
+  } catch (const std::system_error&) {  // the user has no more threads
+    join();
+  }
 }
 
 void wait_for_cgroup() {
