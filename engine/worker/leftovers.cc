@@ -10,6 +10,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -209,6 +210,21 @@ bool record_cgroup(const std::string& state_dir, const std::string& name,
   file << boot_id() << ' ' << folder << '\n';
   file.close();
   return !file.fail();
+}
+
+void remove_old_cgroups(const std::string& parent) {
+  constexpr time_t kAgeS = 600;  // one that was just made has no executor yet
+  DIR* folder = parent.empty() ? nullptr : ::opendir(parent.c_str());
+  if (folder == nullptr) return;
+  time_t now = ::time(nullptr);
+  while (dirent* entry = ::readdir(folder)) {
+    std::string path = parent + "/" + entry->d_name;
+    struct stat info {};
+    bool is_ours = std::string_view(entry->d_name).starts_with("flow-");
+    if (!is_ours || ::stat(path.c_str(), &info) != 0) continue;
+    if (S_ISDIR(info.st_mode) && info.st_mtime + kAgeS < now) ::rmdir(path.c_str());
+  }
+  ::closedir(folder);
 }
 
 void kill_leftovers(const std::string& state_dir, const std::string& state_id) {

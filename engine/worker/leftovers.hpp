@@ -45,6 +45,10 @@ std::string cgroup_name(std::string_view state_id, const std::string& name);
 bool record_cgroup(const std::string& state_dir, const std::string& name,
                    const std::string& folder);
 
+/// Removes empty groups in `parent` that engines made at least ten minutes ago and that died with
+/// their states. A group in use holds its executor, so the kernel keeps it.
+void remove_old_cgroups(const std::string& parent);
+
 /// Kills every process that an earlier engine's attempts over this state left behind, and waits for
 /// their end.
 void kill_leftovers(const std::string& state_dir, const std::string& state_id);

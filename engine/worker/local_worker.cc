@@ -28,6 +28,7 @@ LocalWorker::LocalWorker(const WorkerOptions& options, std::string state_id, OnR
       cgroups_(CgroupParent::find(own_cgroups_)),
       on_report_(std::move(on_report)),
       oom_kills_(cgroup_oom_kills(own_cgroups_)) {
+  remove_old_cgroups(cgroups_.folder());
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   watch(wake_, &wake_, EPOLLIN);

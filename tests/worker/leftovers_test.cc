@@ -1,6 +1,7 @@
 // Records that say which processes an engine left behind, and the id of a state folder.
 #include "engine/worker/leftovers.hpp"
 
+#include <chrono>
 #include <filesystem>
 
 #include "engine/base/files.hpp"
@@ -38,6 +39,22 @@ TEST_CASE("a control group's record names a group that an engine over this state
         "/a/" + cgroup_name("another", "abc123")})
     CHECK_FALSE(parse_cgroup_record(kBoot + " " + other + "\n", kState));
   CHECK_FALSE(parse_cgroup_record(kBoot + " " + folder, kState));  // cut off
+}
+
+TEST_CASE("old empty groups are removed, and no others") {
+  Place place;
+  std::string parent = place / "parent";
+  for (const char* name : {"flow-old-a", "flow-full-a/x", "flow-new-a", "other"})
+    test::fs::create_directories(parent + "/" + name);
+  auto long_ago = test::fs::file_time_type::clock::now() - std::chrono::hours(1);
+  for (const char* name : {"flow-old-a", "flow-full-a", "other"})
+    test::fs::last_write_time(parent + "/" + name, long_ago);
+  remove_old_cgroups(parent);
+  CHECK_FALSE(test::fs::exists(parent + "/flow-old-a"));
+  for (const char* name : {"flow-full-a", "flow-new-a", "other"})
+    CHECK(test::fs::exists(parent + "/" + name));
+  remove_old_cgroups(place / "nothing");
+  remove_old_cgroups("");
 }
 
 TEST_CASE("a state folder keeps its id under every path, and a copy has another") {
