@@ -133,7 +133,7 @@ std::string kind_text(lua_State* L, int index) {
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
   std::string near = nearest_name(word, names);
-  return near.empty() ? "" : fmt::format("; did you mean `{}`?", near);
+  return near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near);
 }
 
 std::string join(const std::vector<std::string>& words, const char* between) {

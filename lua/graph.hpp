@@ -52,7 +52,7 @@ uint32_t current_line(lua_State* L);
 std::string text_of(const Place& place);  // "pipeline.lua:12: ", or ""
 /// "a string", "a table", "a handle", "a task": what the value at `index` is, for messages.
 std::string kind_text(lua_State* L, int index);
-/// "; did you mean `retries`?" or "".
+/// " (did you mean `retries`?)" or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names);
 std::string join(const std::vector<std::string>& words, const char* between = ", ");
 

@@ -227,7 +227,7 @@ int on_call(lua_State* L) {
         hint = "; `:limit(n)` belongs to what flow.map returns";
       } else {
         std::string near = nearest_name(step.key.as_string(), {"after", "each", "part", "limit"});
-        if (!near.empty()) hint = fmt::format("; did you mean `:{}(…)`?", near);
+        if (!near.empty()) hint = fmt::format(" (did you mean `:{}(…)`?)", near);
       }
     }
   }

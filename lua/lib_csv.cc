@@ -240,7 +240,7 @@ Status check_types(const CsvOptions& options, const CsvTable& table) {
     std::string near = nearest_name(name, names);
     return user_error(fmt::format("there is no column `{}`{}", name,
                                   near.empty() ? fmt::format("; there are {}", names.size())
-                                               : "; did you mean `" + near + "`?"));
+                                               : " (did you mean `" + near + "`?)"));
   }
   return {};
 }

@@ -51,7 +51,7 @@ size_t check_column(lua_State* L, int index, const CsvTable& table, const char* 
   }
   std::string near = nearest_name(name, names);
   raise(L, fmt::format("rows:{}: there is no column `{}`{}", function, name,
-                       near.empty() ? "" : "; did you mean `" + near + "`?"));
+                       near.empty() ? "" : " (did you mean `" + near + "`?)"));
 }
 
 kernels::View view_of(const CsvColumn& column) {

@@ -98,7 +98,7 @@ std::string outputs_problem(const ShellSpec& spec, const std::vector<std::string
       return fmt::format(
           "the path of the output `{}` names `{{{}}}`, which is not an argument of this call{}; "
           "to keep the braces write `{{{{{}}}}}`",
-          output, part.text, near.empty() ? "" : fmt::format("; did you mean `{{{}}}`?", near),
+          output, part.text, near.empty() ? "" : fmt::format(" (did you mean `{{{}}}`?)", near),
           part.text);
     }
   }

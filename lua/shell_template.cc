@@ -43,7 +43,7 @@ std::string named_problem(const ShellSpec& spec, const std::string& task, const 
     if (std::find(spec.args.begin(), spec.args.end(), given.back()) != spec.args.end()) continue;
     std::string near = nearest_name(given.back(), spec.args);
     return fmt::format("`{}` has no argument `{}`{}; its arguments are: {}", task, given.back(),
-                       near.empty() ? "" : fmt::format("; did you mean `{}`?", near),
+                       near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near),
                        fmt::join(spec.args, ", "));
   }
   for (const std::string& arg : spec.args)
@@ -231,7 +231,7 @@ Result<Value> lua::find_value(const CommandPart& part, const ShellSpec& spec, co
       std::string near = nearest_name(step, names);
       return user_error(fmt::format("the placeholder `{{{}}}`: `{}` has no field `{}`{}", part.text,
                                     place, step,
-                                    near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
+                                    near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
     }
     at = next;
     place += "." + step;

@@ -235,7 +235,7 @@ DType check_dtype(lua_State* L, int index) {
   std::string near = nearest_name(name, names);
   raise(L, fmt::format("`{}` is no type of a tensor{}: there are f32, f16, bf16, f64, i64, i32, u8 "
                        "and bool",
-                       name, near.empty() ? "" : "; did you mean `" + near + "`?"));
+                       name, near.empty() ? "" : " (did you mean `" + near + "`?)"));
 }
 
 bool is_device_name(lua_State* L, int index) {

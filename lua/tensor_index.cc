@@ -146,7 +146,7 @@ void push_field(lua_State* L, const Tensor& x) {
   raise(L, fmt::format("a tensor has no `{}`{}", name,
                        near.empty() ? ": its fields are `shape`, `dtype`, `device`, `grad`, "
                                       "`requires_grad` and `is_leaf`, the rest are methods, x:sum()"
-                                    : "; did you mean `" + near + "`?"));
+                                    : " (did you mean `" + near + "`?)"));
 }
 
 // x.grad = nil, x.grad = y, x.requires_grad = true

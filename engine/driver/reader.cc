@@ -69,7 +69,7 @@ Result<RunRow> select_row(const Store& store, const std::string& selector) {
   }
   std::string near = nearest_name(selector, names);
   return user_error(fmt::format("there is no run `{}`{}: `flow ls` lists the runs", selector,
-                                near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
+                                near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
 }
 
 Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRow& row) {
@@ -94,7 +94,7 @@ Result<core::UnitId> find_unit(const core::Run& run, const std::string& name) {
   }
   std::string near = nearest_name(name, names);
   return user_error(fmt::format("the run {} has no task `{}`{}", run.id, name,
-                                near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
+                                near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
 }
 
 const char* kind_name(TaskKind kind) {

@@ -248,7 +248,7 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
       if (unit == kNoNode) {
         std::string near = nearest_name(task, names);
         problem = fmt::format("the run {} has no task `{}`{}", id, task,
-                              near.empty() ? "" : fmt::format("; did you mean `{}`?", near));
+                              near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near));
         return;
       }
     }

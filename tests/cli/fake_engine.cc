@@ -167,8 +167,8 @@ Story story_of_run(const std::string& selector) {
   }
   std::string near = nearest_name(selector, names());
   throw Failed(user_error("there is no run `" + selector + "`" +
-                          (near.empty() ? "" : "; did you mean `" + near + "`?") +
-                          " `flow ls` lists the runs."));
+                          (near.empty() ? "" : " (did you mean `" + near + "`?)") +
+                          ": `flow ls` lists the runs."));
 }
 
 PlanInfo plan_of(const std::string& script) {
@@ -368,7 +368,7 @@ Value Reader::value(const std::string& selector, const std::string& part) const 
   if (part.empty()) return result;
   const Value* found = result.find(std::string_view(part));
   if (found == nullptr)
-    throw Failed(user_error("the result has no part `" + part + "`; did you mean `accuracy`?"));
+    throw Failed(user_error("the result has no part `" + part + "` (did you mean `accuracy`?)"));
   return *found;
 }
 uint64_t Reader::state_bytes() const { return 1'258'291; }

@@ -271,7 +271,7 @@ TEST_CASE("misuse of ctx is named") {
     const char* message;
   } cases[] = {
       {"ctx:wait('go', { timout = 1 })",
-       "ctx:wait has no option `timout`; did you mean `timeout`?"},
+       "ctx:wait has no option `timout` (did you mean `timeout`?)"},
       {"ctx:wait('go', { timeout = 'soon' })", "ctx:wait: the timeout of `go`"},
       {"ctx:wait()", "ctx:wait: the first argument is a name, not nil"},
       {"ctx:step('s', 5)", "ctx:step: the second argument of `s` is a function, not an integer"},

@@ -139,7 +139,7 @@ TEST_CASE("where a task may be defined and called") {
 TEST_CASE("an option that is unknown or wrong says what is right") {
   const Case cases[] = {
       {"{ retires = 3 }",
-       "pipeline.lua:2: task `t`: unknown option `retires`; did you mean `retries`?; the options "
+       "pipeline.lua:2: task `t`: unknown option `retires` (did you mean `retries`?); the options "
        "are: cpus, memory"},
       {"{ batchsize = 3 }", "pipeline.lua:2: task `t`: unknown option `batchsize`; "},
       {"{ command = 'x' }", "pipeline.lua:2: task `t`: the option `command` belongs to flow.shell"},
@@ -166,8 +166,8 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
       {"{ retries = -1 }",
        "pipeline.lua:2: task `t`: the option `retries` is a whole number from 0"},
       {"{ retries = { mx = 1 } }",
-       "pipeline.lua:2: task `t`: the option `retries` has the unknown entry `mx`; did you mean "
-       "`max`?"},
+       "pipeline.lua:2: task `t`: the option `retries` has the unknown entry `mx` (did you mean "
+       "`max`?)"},
       {"{ retries = { oom = { memory = '2' } } }",
        "pipeline.lua:2: task `t`: the option `retries.oom.memory` is a factor from 1"},
       {"{ cache = {} }", "pipeline.lua:2: task `t`: the option `cache` is true, false, or a salt"},

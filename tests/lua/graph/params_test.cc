@@ -97,8 +97,8 @@ TEST_CASE("a parameter that does not fit says what it is") {
   starts({{"name", "abcdef"}}, "pipeline.lua:5: the parameter `name` is at most 5 bytes long");
   starts({{"fast", "yes"}}, "pipeline.lua:6: the parameter `fast` is true or false, not `yes`");
   starts({{"mode", "quik"}},
-         "pipeline.lua:7: the parameter `mode` is one of slow, quick, not `quik`; did you mean "
-         "`quick`?");
+         "pipeline.lua:7: the parameter `mode` is one of slow, quick, not `quik` (did you mean "
+         "`quick`?)");
   starts({{"sizes", "1,x"}},
          "pipeline.lua:8: the parameter `sizes` has an item 2 that is a whole number, not `x`");
   starts({{"sizes", "11"}},
@@ -107,7 +107,7 @@ TEST_CASE("a parameter that does not fit says what it is") {
          "pipeline.lua:8: the parameter `sizes` is a list, and its JSON can't be read");
   starts({{"data", "gone.csv"}}, "pipeline.lua:9: the parameter `data` names `/tmp/");
   starts({{"epoch", "3"}},
-         "pipeline.lua:2: unknown parameter `epoch`; did you mean `epochs`?; the parameters are: "
+         "pipeline.lua:2: unknown parameter `epoch` (did you mean `epochs`?); the parameters are: "
          "data, epochs");
   CHECK_THAT(error({}, Value::map({{Value("name"), Value(3)}})),
              Catch::StartsWith("pipeline.lua:5: the parameter `name` is a string, not `3`"));
@@ -115,7 +115,7 @@ TEST_CASE("a parameter that does not fit says what it is") {
 
 TEST_CASE("every problem is reported at once") {
   CHECK(error({{"epoch", "3"}, {"lr", "x"}}) ==
-        "pipeline.lua:2: unknown parameter `epoch`; did you mean `epochs`?; the parameters are: "
+        "pipeline.lua:2: unknown parameter `epoch` (did you mean `epochs`?); the parameters are: "
         "data, epochs, "
         "fast, lr, mode, name, sizes\n\n"
         "error: pipeline.lua:4: the parameter `lr` is a number, not `x`");
@@ -136,7 +136,7 @@ TEST_CASE("a schema is checked where it is written") {
         "default = 3 }");
   CHECK_THAT(error("flow.param.int { defualt = 3 }"),
              Catch::StartsWith(
-                 "pipeline.lua:2: flow.param.int has no field `defualt`; did you mean `default`?"));
+                 "pipeline.lua:2: flow.param.int has no field `defualt` (did you mean `default`?)"));
   CHECK_THAT(
       error("flow.param.int { default = 'x' }"),
       Catch::StartsWith("pipeline.lua:2: `default` of flow.param.int is a whole number, not `x`"));
@@ -157,7 +157,7 @@ TEST_CASE("a body that reads an unknown parameter hears the nearest") {
                   {},
                   {},
                   {}}) ==
-        "pipeline.lua:3: the pipeline has no parameter `epocs`; did you mean `epochs`?; its "
+        "pipeline.lua:3: the pipeline has no parameter `epocs` (did you mean `epochs`?); its "
         "parameters are: "
         "epochs");
 }

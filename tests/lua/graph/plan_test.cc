@@ -104,8 +104,8 @@ TEST_CASE("a pipeline within a body is inlined under its name") {
         "-> {<inner/train>, <inner#2/train>}\n");
   auto error = [&](const char* call) { return plan_of({head + call + "\nend)", {}, {}, {}}); };
   CHECK(error("return inner { dat = 'x' }") ==
-        "error: pipeline.lua:12: the pipeline `inner`: unknown parameter `dat`; did you mean "
-        "`data`?; its "
+        "error: pipeline.lua:12: the pipeline `inner`: unknown parameter `dat` (did you mean "
+        "`data`?); its "
         "parameters are: data, n");
   CHECK(error("return inner {}") ==
         "error: pipeline.lua:12: the pipeline `inner`: the parameter `data` is required");

@@ -17,11 +17,11 @@ TEST_CASE("a shell call takes one table of names, or as many as args has") {
        "pipeline.lua:6: `align` is called with one table, which is a table of named arguments, and "
        "it has a key that is no name: write `align { reads = … }`"},
       {"return align { reads = 1, rf = 2 }",
-       "pipeline.lua:6: `align` has no argument `rf`; did you mean `ref`?"},
+       "pipeline.lua:6: `align` has no argument `rf` (did you mean `ref`?)"},
       {"return align { reads = 1 }",
        "pipeline.lua:6: `align` is called without its argument `ref`"},
       {"return align(1, 2).bem",
-       "pipeline.lua:6: the shell task `align` has no output `bem`; did you mean `bam`?; it has: "
+       "pipeline.lua:6: the shell task `align` has no output `bem` (did you mean `bam`?); it has: "
        "stdout, bam"},
       {"return align(1, 2).bam.x",
        "pipeline.lua:6: the output `bam` of the shell task `align` is a file"},

@@ -137,7 +137,7 @@ TEST_CASE("a known name inside quotes is an error that says how to write it") {
       {"cat {outputs}", "error: line 1 of the command: `{outputs}` names no output of this task"},
       {"cat {cpus.x}", "error: line 1 of the command: `{cpus.x}`: `cpus` has no fields"},
       {"cat {t}", "error: the placeholder `{t}` is a table with fields: name one, `{t.deep}`"},
-      {"cat {t.rl}", "error: the placeholder `{t.rl}`: `t` has no field `rl`; did you mean `lr`?"},
+      {"cat {t.rl}", "error: the placeholder `{t.rl}`: `t` has no field `rl` (did you mean `lr`?)"},
       {"cat {null}", "error: the placeholder `{null}` is without a value"},
       {"cat {tables}", "error: the placeholder `{tables}` is a list of tables"},
       {"echo $(( {b} ))",

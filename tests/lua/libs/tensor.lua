@@ -55,7 +55,7 @@ why(flow.arange, math.mininteger, math.maxinteger)  -- expect: flow.arange: this
 why(flow.cat, {})  -- expect: flow.cat takes a list of tensors, not an empty one
 why(flow.cat, { flow.ones(1, 2), flow.ones(1, 3) })  -- expect: cannot join tensor f32 [1, 2] and tensor f32 [1, 3] along dimension 1
 why(function() return x[3] end)  -- expect: index 3 is outside 1..2, dimension 1 of tensor i64 [2, 3]
-why(function() return x:summ() end)  -- expect: a tensor has no `summ`; did you mean `sum`?
+why(function() return x:summ() end)  -- expect: a tensor has no `summ` (did you mean `sum`?)
 why(function() return x < x end)  -- expect: Lua's <, <=, > and >= give one boolean, so they do not compare tensors: write x:lt(y), x:le(y), x:gt(y) or x:ge(y) for one boolean an element
 why(function() return x + flow.ones(2) end)  -- expect: cannot add tensor i64 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
 why(x.reshape, x, 4)  -- expect: cannot reshape tensor i64 [2, 3] (6 elements) to [4]

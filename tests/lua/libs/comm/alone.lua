@@ -10,7 +10,7 @@ print(ctx.comm:all_reduce(x, { async = true }):wait() == x, ctx.comm:barrier()) 
 print(pcall(ctx.comm.barrier))  -- expect: false	alone.lua:10: `ctx.comm.barrier` is a method: write `ctx.comm:barrier(…)`
 print(pcall(function() ctx.comm:send(x, 0) end))  -- expect: false	alone.lua:11: ctx.comm:send: rank 0 is this one; copy instead
 print(pcall(function() ctx.comm:recv(x, 1) end))  -- expect: false	alone.lua:12: ctx.comm:recv takes a rank, 0 to 0, not 1
-print(pcall(function() return ctx.comm.al_reduce end))  -- expect: false	alone.lua:13: ctx.comm has no `al_reduce`; did you mean `all_reduce`?; it has rank, ranks, all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, send, recv
+print(pcall(function() return ctx.comm.al_reduce end))  -- expect: false	alone.lua:13: ctx.comm has no `al_reduce` (did you mean `all_reduce`?); it has rank, ranks, all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, send, recv
 print(pcall(function() ctx.comm:all_reduce(x, "product") end))  -- expect: false	alone.lua:14: ctx.comm:all_reduce combines by "sum", "mean", "max" or "min", not "product"
 print(pcall(function() ctx.comm:all_reduce(flow.tensor({ 1, 2 }, "i64"), "mean") end))  -- expect: false	alone.lua:15: ctx.comm:all_reduce: no mean of i64: it may be no integer. Take the sum, or make it f32 first
 print(pcall(function() ctx.comm:all_reduce(x, "sum", { asnyc = true }) end))  -- expect: false	alone.lua:16: ctx.comm:all_reduce has no option `asnyc`: there is async

@@ -1,3 +1,3 @@
 -- mode: load
 local flow = require "flow"
-flow.tsak("x", print)  -- expect error: flow has no `tsak`; did you mean `task`?
+flow.tsak("x", print)  -- expect error: flow has no `tsak` (did you mean `task`?)

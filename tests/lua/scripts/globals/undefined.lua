@@ -1,1 +1,1 @@
-prnt("x")  -- expect error: undefined global `prnt`; did you mean `print`?
+prnt("x")  -- expect error: undefined global `prnt` (did you mean `print`?)

@@ -1,3 +1,3 @@
 -- mode: load
 local x = 1
-x = strng.format("%d", x)  -- expect error: undefined global `strng`; did you mean `string`?
+x = strng.format("%d", x)  -- expect error: undefined global `strng` (did you mean `string`?)
