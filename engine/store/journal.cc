@@ -401,7 +401,8 @@ class RecordReader {
     bool is_of_run = m.type() != journal::ENGINE_STARTED && m.type() != journal::GPUS_FOUND &&
                      m.type() != journal::HOST_JOINED && m.type() != journal::HOST_AWAY &&
                      m.type() != journal::HOST_LOST && m.type() != journal::HOST_DRAINING &&
-                     m.type() != journal::GPU_FAILED;
+                     m.type() != journal::GPU_FAILED && m.type() != journal::HOSTS_ANNOUNCED &&
+                     (m.type() != journal::TIMER_FIRED || m.run() != 0);
     if (is_of_run) {
       if (m.run() == 0 || m.run() > static_cast<uint32_t>(batch_.runs_size())) return false;
       run = batch_.runs(static_cast<int>(m.run()) - 1);

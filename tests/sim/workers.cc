@@ -124,7 +124,7 @@ bool Simulation::leave(const std::string& name, bool dies, bool is_told) {
   if (dies && is_contest()) workers_[name].is_alive = true;  // another process of that name
   if (workers_[name].is_alive) returns_.emplace(now_ + random_.below(100), name);
   if (is_told) {
-    turn({HostLost{host, "silent", random_.one_in(2)}});
+    turn({HostLost{host, "killed", true}});
   } else {
     turn({HostAway{host, "silent"}});
   }
@@ -149,7 +149,7 @@ bool Simulation::lines_act() {
       return false;
     }
     losses_++;
-    turn({HostLost{host, "its lease ended"}});
+    turn({HostLost{host, "its lease ended", true}});
     if (crashed_) recover();
     return true;
   }
