@@ -78,6 +78,7 @@ std::vector<CommandPart> parse_output(std::string_view pattern) {
 std::string inner_path_problem(const std::string& path) {
   if (path.find('\0') != std::string::npos) return "it has a NUL byte";
   if (path.starts_with('/')) return "it is an absolute path";
+  if (path.ends_with("/.") || path.ends_with("/./")) return "it ends with the step `.`";
   bool has_name = false;
   for (const std::string& step : split(path, '/')) {
     if (step == "..") return "it has the step `..`";
