@@ -213,12 +213,6 @@ void Attempt::service_ready(const std::string& url) {
   session_.send(message, true);
 }
 
-Result<File> Attempt::store_file(const std::string& path) {
-  wait_durable();
-  FLOW_TRY(wait_for_writers(path));
-  return noted(blobs_.store_file(path, false));
-}
-
 Result<int64_t> Attempt::linger_ms() const {
   std::map<std::string, std::string> variables = environment();
   auto found = variables.find(kLingerVariable);

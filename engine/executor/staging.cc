@@ -159,13 +159,14 @@ void Attempt::remove_scratch() const {
 
 Result<File> Attempt::store_file(const std::string& path) {
   wait_durable();
+  FLOW_TRY(wait_for_writers(path));
   auto file = noted(blobs_.store_file(path, path == start_.dir() ? kHiddenInputs : ""));
   log_warnings();
   return file;
 }
 
 void Attempt::log_warnings() {
-  for (const std::string& warning : blobs_.take_warnings()) log("warning: " + warning);
+  for (const std::string& warning : blobs_.take_warnings()) warn(warning);
 }
 
 Result<std::string> Attempt::stage(const File& file, bool copy) {
