@@ -229,9 +229,9 @@ Result<Value> lua::find_value(const CommandPart& part, const ShellSpec& spec, co
         for (const auto& [key, value] : at->as_table().fields)
           if (key.kind() == Value::Kind::string) names.push_back(key.as_string());
       std::string near = nearest_name(step, names);
-      return user_error(fmt::format("the placeholder `{{{}}}`: `{}` has no field `{}`{}", part.text,
-                                    place, step,
-                                    near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
+      return user_error(
+          fmt::format("the placeholder `{{{}}}`: `{}` has no field `{}`{}", part.text, place, step,
+                      near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
     }
     at = next;
     place += "." + step;

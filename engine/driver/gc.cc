@@ -100,7 +100,7 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
 /// such content.
 core::Time unreported_since(const Driver& driver, const core::State& live) {
   core::Time now = driver.clock().now();  // by the clock that stamps records
-  core::Time oldest_ms = 0;   // that an attempt runs
+  core::Time oldest_ms = 0;               // that an attempt runs
   bool may_write = driver.has_pins();
   for (const auto& [id, run] : live.runs) {
     if (core::is_final(run.status)) continue;

@@ -187,7 +187,8 @@ void Driver::lose_waiting_hosts() {
     const auto& [name, how] = *each;
     auto host = host_named(name);
     bool waits = host && is_settling_beside(*host);
-    if (host && !waits) record_if_admitted(core::HostLost{*host, how.first, how.second}, clock_.now());
+    if (host && !waits)
+      record_if_admitted(core::HostLost{*host, how.first, how.second}, clock_.now());
     each = waits ? std::next(each) : lost_hosts_.erase(each);
   }
 }

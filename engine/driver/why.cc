@@ -351,11 +351,12 @@ std::string explain_task(const Store& store, const Blobs& blobs, const LoadedRun
       break;
     case core::UnitStatus::succeeded:
       if (run.node(u.node).kind == NodeKind::when) return explain_when(run, unit);
-      text = u.cached ? fmt::format("`{}` did not run: an earlier result with the same key served.",
-                                    name)
-                      : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
-                                    u.attempts == 1 ? "" : "s") +
-                            failed_before(u) + failed_where(loaded, u) + warnings_of(store, run, unit);
+      text =
+          u.cached
+              ? fmt::format("`{}` did not run: an earlier result with the same key served.", name)
+              : fmt::format("`{}` succeeded in {} attempt{}.", name, u.attempts,
+                            u.attempts == 1 ? "" : "s") +
+                    failed_before(u) + failed_where(loaded, u) + warnings_of(store, run, unit);
       break;
   }
   bool runs = u.status == core::UnitStatus::running;

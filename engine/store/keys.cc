@@ -77,8 +77,8 @@ std::optional<std::string> run_of_key(Family family, std::string_view key) {
   size_t first = key.find('\0');
   if (family != Family::kv || first == std::string_view::npos) return std::nullopt;
   std::string_view kind = key.substr(0, first);
-  bool is_of_run = kind == "folded" || kind == "step" || kind == "checkpoint" ||
-                   kind == "inputs" || kind == "warning";
+  bool is_of_run = kind == "folded" || kind == "step" || kind == "checkpoint" || kind == "inputs" ||
+                   kind == "warning";
   if (!is_of_run) return std::nullopt;
   return part(key.substr(first + 1));
 }

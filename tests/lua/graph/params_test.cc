@@ -134,9 +134,10 @@ TEST_CASE("a schema is checked where it is written") {
   CHECK(error("3") ==
         "pipeline.lua:2: the parameter `x` of `p` is an integer: write x = flow.param.int { "
         "default = 3 }");
-  CHECK_THAT(error("flow.param.int { defualt = 3 }"),
-             Catch::StartsWith(
-                 "pipeline.lua:2: flow.param.int has no field `defualt` (did you mean `default`?)"));
+  CHECK_THAT(
+      error("flow.param.int { defualt = 3 }"),
+      Catch::StartsWith(
+          "pipeline.lua:2: flow.param.int has no field `defualt` (did you mean `default`?)"));
   CHECK_THAT(
       error("flow.param.int { default = 'x' }"),
       Catch::StartsWith("pipeline.lua:2: `default` of flow.param.int is a whole number, not `x`"));
