@@ -12,7 +12,7 @@ TEST_CASE("a kill reaches every machine that has a rank and is up") {
   for (Host& host : state.hosts) host.is_up = true;
   state.hosts[3].is_up = false;
   Run& run = state.runs["r"];
-  run.id = "r";
+  run.id = RunId("r");
   run.units.resize(3);
   Unit& gang = run.units[1];
   gang.phase = Phase::running;
