@@ -33,7 +33,8 @@ std::vector<Gpu> machine(const std::string& islands, const std::string& fabric =
 /// By their numbers: "" where they do not fit. `taken` are not free.
 std::string chosen(const std::string& islands, int32_t count, const std::set<size_t>& taken = {}) {
   std::vector<Gpu> gpus = machine(islands);
-  Room room{0, 0, 0, 0, 0, free_gpus(gpus)};
+  Room room;
+  room.gpus = free_gpus(gpus);
   for (size_t i : taken) room.gpus[i].milli_free = 0;
   std::string numbers;
   for (const std::string& uuid : choose_gpus(gpus, room, {count * 1000, 0, ""}))
@@ -123,7 +124,8 @@ TEST_CASE(
     std::string islands;
     for (uint32_t i = 1 + random.below(7); i > 0; i--) islands += "aabbc-"[random.below(6)];
     std::vector<Gpu> gpus = machine(islands);
-    Room room{0, 0, 0, 0, 0, free_gpus(gpus)};
+    Room room;
+    room.gpus = free_gpus(gpus);
     for (GpuRoom& gpu : room.gpus)
       if (random.one_in(4)) gpu.milli_free = 500;
     auto count = size_t(1 + random.below(5));

@@ -68,8 +68,8 @@ TEST_CASE("a shell call takes one table of names, or as many as args has") {
        "did you mean `{fils}`?"},
       {"local s = flow.shell('s', { command = 'cat {a.nam}' })\nreturn flow.pipeline('p', {}, "
        "function() return s { a = { name = 1 } } end)",
-       "pipeline.lua:3: task `s`: the command names `{a.nam}`, and `a` has no field `nam`; did you "
-       "mean `name`?"},
+       "pipeline.lua:3: task `s`: the command names `{a.nam}`, and `a` has no field `nam` (did you "
+       "mean `name`?)"},
   };
   for (const Case& c : files) {
     INFO(c.lines);

@@ -71,7 +71,7 @@ why(kernel, "2f", code, signature)  -- expect: flow.kernel: `2f` is no name of a
 why(kernel, "f", nil, signature)  -- expect: the source of the kernel `f` is a string, not nil
 why(kernel, "f", code)  -- expect: the signature of the kernel `f` is a string, not nil
 why(kernel, "f", code, "x: in f33")  -- expect: flow.kernel of `f`: its signature: `x: in f33` has the type `f33`: there are f32, f64, f16, bf16, i64, i32, u8 and bool
-why(kernel, "f", code, signature, { fallbak = print })  -- expect: flow.kernel has no option `fallbak` (did you mean `fallback`?)
+why(kernel, "f", code, signature, { fallbak = print })  -- expect: flow.kernel has no option `fallbak`; did you mean `fallback`?
 why(kernel, "f", code, signature, { fallback = 3 })  -- expect: flow.kernel of `f`: `fallback` is a function, not an integer
 why(kernel, "f", code, signature, { block = 2048 })  -- expect: flow.kernel of `f`: a block of 2048 x 1 x 1 threads: a GPU takes 1 to 1024, 1024 and 64, and 1024 of them together
 why(kernel, "f", code, signature, { block = "x" })  -- expect: `block` of the kernel `f` is a whole number, not a string

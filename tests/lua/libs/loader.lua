@@ -139,7 +139,7 @@ why(old)  -- expect: this loop over a loader is over: another one has begun, or 
 print(rows(flow.data.loader(flow.zeros(0), { batch = 2 })) == "")  -- expect: true
 
 why(flow.data.loader, x, { batch = 0 })  -- expect: the option `batch` of flow.data.loader is a whole number of 1..4611686018427387903, not 0
-why(flow.data.loader, x, { batches = 2 })  -- expect: flow.data.loader has no option `batches` (did you mean `batch`?)
+why(flow.data.loader, x, { batches = 2 })  -- expect: flow.data.loader has no option `batches`; did you mean `batch`?
 why(flow.data.loader, { x, flow.zeros(3) })  -- expect: flow.data.loader: dataset[2] has 3 rows, and others of the dataset have 10
 why(flow.data.loader, function() end)  -- expect: flow.data.loader: a function as dataset needs the option `length`: how many items there are
 why(flow.data.loader, function() end, { length = 2, prefetch = 1 })  -- expect: flow.data.loader: `prefetch` is for datasets of tensors: a function is Lua, which one thread runs

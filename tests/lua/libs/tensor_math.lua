@@ -144,7 +144,7 @@ local of_a, of_b = slopes(flow.tensor({}).maximum, flow.tensor { 1.0, 2.0, 0 / 0
 print(shown(of_a), shown(of_b))  -- expect: f32 [3] [0.5,0.0,1.0]	f32 [3] [0.5,1.0,1.0]
 why(function() return flow.ones(3):histogram(4, -math.huge, 0) end)  -- expect: histogram takes a number of bins of 1 or more and a finite range low < high, not 4 bins of -inf to 0
 why(function() return flow.zeros(1, 1, 4, 4):max_pool2d() end)  -- expect: a pool takes the size of its window: x:max_pool2d(2), x:avg_pool2d({3, 2})
-why(function() return flow.zeros(1, 1, 4, 4):conv2d(flow.zeros(1, 1, 2, 2), nil, { strides = 2 }) end)  -- expect: x:conv2d has no option `strides` (did you mean `stride`?)
+why(function() return flow.zeros(1, 1, 4, 4):conv2d(flow.zeros(1, 1, 2, 2), nil, { strides = 2 }) end)  -- expect: x:conv2d has no option `strides`; did you mean `stride`?
 -- Sizes beyond any picture.
 why(function() return flow.ones(1, 1, 4, 4):conv2d(flow.ones(1, 1, 3, 3), nil, { dilation = 1 << 62 }) end)  -- expect: conv2d's dilation takes a window, a stride and a padding of up to 2147483647, not 4611686018427387904
 why(function() return flow.ones(1, 1, 4, 4):conv2d(flow.ones(1, 1, 3, 3), nil, { padding = math.maxinteger }) end)  -- expect: conv2d takes a window, a stride and a padding of up to 2147483647, not 9223372036854775807
