@@ -134,7 +134,7 @@ TEST_CASE("a peer of other versions of the protocol is told with both, and which
 }
 
 TEST_CASE("the greatest version that both speak is taken, on both sides") {
-  Skewed later(1, 5, "0.9.0"), early(1, 3, "0.8.0", Role::head);
+  Skewed later(1, 5, "0.9.0"), early(1, 3, "0.9.0", Role::head);
   REQUIRE(later.handshake->take_hello(early.handshake->hello()).ok());
   REQUIRE(early.handshake->take_hello(later.handshake->hello()).ok());
   CHECK(later.handshake->protocol() == 3);
@@ -143,6 +143,16 @@ TEST_CASE("the greatest version that both speak is taken, on both sides") {
   auto taken = later.handshake->take_proof(early.handshake->proof(header));
   REQUIRE(taken.ok());
   CHECK(*taken == header);
+}
+
+TEST_CASE("a worker of another version of flow is refused, and both versions are named") {
+  Skewed worker(1, 1, "0.9.0"), head(1, 1, "0.8.0", Role::head);
+  auto refused = head.handshake->take_hello(worker.handshake->hello());
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().message,
+             Contains("it is a worker of flow 0.9.0, and this head is flow 0.8.0: install one "
+                      "flow on both"));
+  CHECK_FALSE(worker.handshake->take_hello(head.handshake->hello()).ok());
 }
 
 TEST_CASE("a greeting that says more than this version knows is read, and what it says is proven") {
