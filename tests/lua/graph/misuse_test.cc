@@ -76,7 +76,7 @@ TEST_CASE("a method taken without a call is an error that says so") {
     CHECK_THAT(in_body(c.lines), Catch::StartsWith(c.error));
   }
   CHECK_THAT(in_body("return count(1):aftr(count(2))"),
-             Catch::EndsWith("did you mean `:after(…)`?"));
+             Catch::EndsWith("(did you mean `:after(…)`?)"));
 }
 
 TEST_CASE("a service's handle orders and is returned, nothing more") {

@@ -61,7 +61,7 @@ why(csv, numbers, { columns = { age = "i64" } })  -- expect: flow.data.csv: n.cs
 why(csv, numbers, { columns = { agee = "i64" } })  -- expect: flow.data.csv: n.csv: there is no column `agee` (did you mean `age`?)
 why(csv, numbers, { columns = { age = "int" } })  -- expect: flow.data.csv: the type of column `age` is "i64", "f64" or "string", not "int"
 why(csv, numbers, { columns = { [2] = "i64" } })  -- expect: flow.data.csv: n.csv: there is no column `2`; there are 1
-why(csv, numbers, { delimeter = ";" })  -- expect: flow.data.csv has no option `delimeter` (did you mean `delimiter`?)
+why(csv, numbers, { delimeter = ";" })  -- expect: flow.data.csv has no option `delimeter`; did you mean `delimiter`?
 why(csv, numbers, { delimiter = ";;" })  -- expect: flow.data.csv: the option `delimiter` is one character, such as ";" or "\t"
 why(csv, numbers, { header = 1 })  -- expect: flow.data.csv: the option `header` is true or false
 why(csv, numbers, ";")  -- expect: the options of flow.data.csv are a table, not a string
