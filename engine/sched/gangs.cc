@@ -201,13 +201,14 @@ std::optional<std::vector<Placement>> place_gang(const State& state, std::vector
     stand.ranks = room_on(state, stand.host, rooms[i], needs);
     if (stand.ranks > 0) stands.push_back(stand);
   }
-  // Where it failed it goes only if it must.
+  // A machine where it failed is avoided unless the gang has fewer ranks without it: an elastic
+  // gang would be asked to grow onto that machine again and again.
   std::vector<Stand> others = stands;
   std::erase_if(others, [&](const Stand& stand) {
     return std::find(needs.failed_on.begin(), needs.failed_on.end(), stand.host) !=
            needs.failed_on.end();
   });
-  if (room_of(others) >= needs.ranks) stands = std::move(others);
+  if (room_of(others) >= needs.ranks_max) stands = std::move(others);
   uint64_t room = room_of(stands);
   if (room < needs.ranks) return std::nullopt;
   auto ranks = static_cast<uint32_t>(std::min<uint64_t>(room, needs.ranks_max));
