@@ -285,6 +285,11 @@ TEST_CASE("A link that goes down once all ranks have come to their end is no fai
   std::thread second([&] { said = text_of(gang[1].run(leave())); });
   while (!gang[1].standing()->is_inside) std::this_thread::sleep_for(milliseconds(1));
   CHECK(text_of(gang[0].run(leave())) == "");
+  auto has_arrived = [&] {
+    std::lock_guard lock(network->mutex);
+    return !held.empty();
+  };
+  while (!has_arrived()) std::this_thread::sleep_for(milliseconds(1));
   std::vector<std::string> frames;
   std::shared_ptr<LinkHandler> handler;
   {
