@@ -177,7 +177,7 @@ function Module:to(...)
       if #target > 0 then moved = tensor:detach():to(table.unpack(target)) end
       -- An optimizer may hold what needs no move.
       if moved.device == tensor.device and moved.dtype == tensor.dtype then moved = tensor end
-      if tensor.is_parameter and moved ~= tensor then
+      if tensor.is_parameter and not rawequal(moved, tensor) then
         moved.requires_grad = true
         moved.requires_grad = tensor.requires_grad
       end
