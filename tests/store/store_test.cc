@@ -453,6 +453,13 @@ TEST_CASE("a database without its CURRENT is damaged, and no state that is not t
   REQUIRE_FALSE(open_store(place.state()).ok());
 }
 
+TEST_CASE("a folder with the log of a worker to come may become its state") {
+  Place place;
+  fs::create_directories(place.state());
+  std::ofstream(place.state() + "/log") << "";
+  CHECK(StateLock::acquire(place.state()).ok());
+}
+
 TEST_CASE("a folder that holds something else is no state and stays as it is") {
   Place place;
   fs::create_directories(place.state());
