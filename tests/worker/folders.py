@@ -349,7 +349,7 @@ return PIPELINE return t[p.which] {} end)
 
         def left():
             scratch = self.path(".flow", "scratch")
-            return sorted(name for run in os.listdir(scratch) if run != "slots" for name in os.listdir(os.path.join(scratch, run)))
+            return sorted(name for run in os.listdir(scratch) if run not in ("slots", "id") for name in os.listdir(os.path.join(scratch, run)))
 
         for which in ("file", "folder", "rest", "lua"):
             with self.subTest(which):
