@@ -175,5 +175,30 @@ class GpuFaults(ClusterPlace):
         self.assertEqual((task["attempts"], task["gpus"]), (2, ["GPU-bb22"]))
         self.assertIn("gpu_fault", self.good("why", "last", "holds").out)
 
+    def test_a_gpu_that_two_workers_see_is_counted_once_and_it_is_said(self):
+        self.tell("a", A)
+        self.tell("b", A + B)
+        self.head()
+        self.worker("a")
+        self.until_status("a", "up")
+        self.worker("b")
+        self.until_status("b", "up")
+        nodes = self.nodes()
+        self.assertEqual([[gpu["uuid"] for gpu in nodes[name]["gpus"]] for name in ("a", "b")], [["GPU-aa11"], ["GPU-bb22"]])
+        said = "GPU-aa11 of it is counted once, for `a`, which joined before"
+        self.assertIsNone(nodes["a"]["note"])
+        self.assertIn(said, nodes["b"]["note"])
+        self.assertIn(said, self.good("nodes").out)
+        self.script(3)
+        client = self.start("run", "p.lua", "--json")
+        self.until_holds("GPU-aa11")
+        self.until_holds("GPU-bb22")
+        # The third waits for one of them, though the machine seems to have a third GPU.
+        self.assertEqual(sorted(self.begun()), ["GPU-aa11", "GPU-bb22"])
+        self.assertEqual(sorted(task["status"] for task in self.tasks().values()), ["ready", "running", "running"])
+        self.open("gate")
+        self.exits(0, self.end(client))
+        self.assertIn("worker `b`: " + said, self.kill(self.head_process).err)
+
 
 place.main()

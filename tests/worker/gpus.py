@@ -132,6 +132,16 @@ local plain = flow.task("plain", look)
         self.machine(ONE + "fabric x 5\n")
         self.assertIn("fabric " + "78" * 16 + "/5", self.good("doctor").out)
 
+    def test_each_rank_of_a_gang_of_programs_sees_its_mig_instance_alone_as_device_0(self):
+        # CUDA shows a process one instance.
+        self.machine("gpu GPU-aa11 81559 NVIDIA H100\nmig MIG-cc33 18000 NVIDIA H100 MIG 1g.18gb\nmig MIG-dd44 18000 NVIDIA H100 MIG 1g.18gb\n")
+        self.pipeline(r'''
+local ranks = flow.shell("ranks", { gpus = 1, ranks = 2, args = { "path" }, command =
+  [[echo {rank} of {ranks}: $CUDA_VISIBLE_DEVICES $LOCAL_RANK/$LOCAL_WORLD_SIZE $RANK/$WORLD_SIZE >> {path}]] })
+''', 'ranks("%s")' % self.path("log"))
+        self.good("run", "p.lua", "--jobs", "2")
+        self.assertEqual(sorted(self.read("log").splitlines()), ["0 of 2: MIG-cc33 0/1 0/2", "1 of 2: MIG-dd44 0/1 1/2"])
+
     def test_the_node_that_a_gpu_hangs_on_is_the_kernels(self):
         self.machine(TWO + "gpu GPU-cc33 1 A\ngpu GPU-dd44 1 B\n")
         for pci, node in ("f0", 1), ("f1", 0), ("f2", -1):

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""What a cluster says of itself and hands to tasks: the words of losses and of waiting tasks, notes of a worker, the address of a
+head, folders of a worker in place of the client's, and what a worker keeps of failed attempts."""
+import json
+import os
+
+import cluster_place
+from cluster_place import place
+
+KEPT = 16  # folders of failed attempts on a worker,
+OPEN = 4   # and those of which the head had not taken the end when the last one failed
+
+FAILS = r'''
+local flow = require "flow"
+local fails = flow.shell("fails", { retries = { max = MAX, backoff = "0s" }, cache = false, command = [[ echo {attempt} > left; exit 3 ]] })
+return flow.pipeline("p", {}, function() return fails().stdout end)
+'''
+PRINTS = r'''
+local flow = require "flow"
+local prints = flow.shell("prints", { cache = false, command = [[ echo "${TMPDIR-none} ${HOME-none}"; cd "${HOME-/}"; mktemp > /dev/null ]] })
+return flow.pipeline("p", {}, function() return prints().stdout end)
+'''
+SLURM = r'''
+local flow = require "flow"
+local prints = flow.shell("prints", { cache = false, command = [[ echo "$SLURM_JOB_ID ${SLURM_OF_CLIENT-none} ${SLURM_OF_NODE-none}" ]] })
+return flow.pipeline("p", {}, function() return prints().stdout end)
+'''
+# Each rank says which interface Gloo is to use; the second gang sets it itself.
+GLOO = r'''
+local flow = require "flow"
+local command = [[ echo {rank} "${GLOO_SOCKET_IFNAME-none}" >> {path} ]]
+local given = flow.shell("given", { ranks = 2, cache = false, args = { "path" }, command = command })
+local own = flow.shell("own", { ranks = 2, cache = false, args = { "path" }, env = { GLOO_SOCKET_IFNAME = "of-task" }, command = command })
+return flow.pipeline("p", {}, function() given("PATH/given") own("PATH/own") end)
+'''
+
+
+class Report(cluster_place.ClusterPlace):
+    def notes_before_it_joins(self, name):
+        notes = ""
+        for line in self.workers[name].stdout:
+            if "joined the head" in line:
+                return notes
+            notes += line
+        self.fail("the worker ended: " + notes)
+
+    def test_a_worker_keeps_the_folders_of_the_newest_failed_attempts(self):
+        disk = os.statvfs(self.folder)
+        if disk.f_bavail < disk.f_blocks // 8:
+            self.skipTest("the disk is nearly full, where a worker keeps fewer")
+        self.cluster(["a"], slots=1)
+        attempts = KEPT + OPEN + 8
+        self.write("p.lua", FAILS.replace("MAX", str(attempts - 1)))
+        self.exits(1, self.flow("run", "p.lua"))
+        self.assertEqual(self.tasks()["fails"]["attempts"], attempts)
+        run = self.path("worker-a", "scratch", self.runs()[0]["run"])
+        self.until("the older ones go", lambda: len(os.listdir(run)) <= KEPT + OPEN)
+        names = sorted(os.listdir(run), key=lambda name: int(name.rsplit("@", 1)[1]))
+        self.assertEqual(names, ["fails.0@%d" % i for i in range(attempts - len(names) + 1, attempts + 1)])
+        self.assertGreaterEqual(len(names), KEPT)
+        for name in names:
+            with open(os.path.join(run, name, "left")) as file:
+                self.assertEqual(file.read().strip(), name.rsplit("@", 1)[1])
+
+    def test_folders_that_are_not_on_a_worker_are_its_own(self):
+        self.write("p.lua", PRINTS)
+        own = self.path("own")
+        os.mkdir(own)
+        self.head()
+        self.env.update(HOME=own)
+        self.worker("a")
+        self.until_status("a", "up")
+        there = {"TMPDIR": self.path("there"), "HOME": self.path("there")}
+        os.mkdir(self.path("there"))
+        self.assertEqual(self.result_of(there), "%s %s\n" % (there["TMPDIR"], there["HOME"]))
+        gone = {"TMPDIR": self.path("no-such"), "HOME": self.path("no-such")}
+        self.assertEqual(self.result_of(gone), "%s %s\n" % (self.env["TMPDIR"], own))
+
+    def test_folders_that_neither_has_are_not_set(self):
+        self.write("p.lua", PRINTS)
+        self.head()
+        self.env.update(HOME=self.path("no-such-home"))
+        self.worker("a")
+        self.until_status("a", "up")
+        self.assertEqual(self.result_of({"HOME": self.path("no-such")}), self.env["TMPDIR"] + " none\n")
+
+    def result_of(self, env):
+        return self.last_json(self.good("run", "p.lua", "--json", **env))["result"]
+
+    def test_a_task_on_a_node_of_slurm_sees_the_variables_of_its_job(self):
+        self.write("p.lua", SLURM)
+        self.head()
+        self.env.update(SLURM_JOB_ID="77", SLURM_OF_NODE="n1")
+        self.worker("a")
+        del self.env["SLURM_JOB_ID"], self.env["SLURM_OF_NODE"]
+        self.until_status("a", "up")
+        self.assertEqual(self.result_of({"SLURM_JOB_ID": "5", "SLURM_OF_CLIENT": "c"}), "77 none n1\n")
+
+    def test_the_loss_of_a_killed_worker_says_that_its_process_ended(self):
+        self.cluster(["a"])
+        self.write("holds.lua", cluster_place.HOLDS)
+        client = self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path("gate"))
+        self.until_holds("item1")
+        self.until_holds("item2")
+        self.kill(self.workers["a"])
+        self.until_status("a", "lost")
+        lost = self.good("why", "last", "hold").out
+        self.assertIn("the worker `a`, which ran it, was lost", lost)
+        self.assertIn("the process there has ended, or nothing reaches it any more", lost)
+        self.assertIn("the worker `a` was lost, and no other has joined", self.good("why", "last", "hold#4").out)
+        self.worker("b")
+        self.open("gate")
+        self.exits(0, self.end(client))
+
+    def test_why_says_how_many_tasks_of_other_runs_come_first(self):
+        self.cluster(["a"], slots=1)
+        self.write("holds.lua", cluster_place.HOLDS)
+        first = self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path("gate"))
+        self.until_holds("item1")
+        run = self.runs()[0]["run"]
+        self.write("q.lua", place.HOLD + 'return flow.pipeline("q", {}, function() return hold("%s", "q").stdout end)\n'
+                   % self.path("gate"))
+        second = self.start("run", "q.lua", "--json")
+        self.until("q waits", lambda: any(run["pipeline"] == "q" for run in self.runs()))
+        self.assertIn("; 3 ready tasks of run %s, which was submitted before, come first" % run, self.good("why", "last", "hold").out)
+        self.open("gate")
+        self.exits(0, self.end(first))
+        self.exits(0, self.end(second))
+
+    def test_a_worker_notes_what_its_machine_has_not(self):
+        self.head()
+        jobs = 8 * (os.cpu_count() + 1)
+        self.worker("a", "--memory", "1000000GiB", slots=jobs)
+        notes = self.notes_before_it_joins("a")
+        self.assertIn("--jobs %d is far more than the " % jobs, notes)
+        self.assertRegex(notes, r"--memory \S+ \w+ is more than the .* that this machine has")
+        self.worker("b", "--memory", "1MiB", slots=1)
+        self.assertEqual(self.notes_before_it_joins("b"), "")
+
+    def test_a_head_listens_at_a_name(self):
+        process = self.start("head", "--listen", "localhost:0", "--json")
+        line = process.stdout.readline()
+        self.assertTrue(line, "no head: " + ("" if line else self.end(process).err))
+        address = json.loads(line)["address"]
+        host, self.port = address.rsplit(":", 1)
+        self.assertIn(host, ("127.0.0.1", "[::1]"))
+        self.start("worker", "--join", "localhost:" + self.port, "--secret-file", json.loads(line)["secret_file"], "--name", "a",
+                   "--dir", self.path("worker-a"), "--jobs", "1")
+        self.until_status("a", "up")
+
+    def test_gloo_gets_the_interface_between_the_workers(self):
+        self.cluster(["a", "b"], slots=1)
+        self.write("p.lua", GLOO.replace("PATH", self.folder))
+        self.good("run", "p.lua")
+        self.assertEqual(set(self.show()["tasks"][0]["worker"].split(", ")), {"a", "b"})
+        self.assertEqual(sorted(self.read("given").splitlines()), ["0 lo", "1 lo"])
+        self.assertEqual(sorted(self.read("own").splitlines()), ["0 of-task", "1 of-task"])
+
+
+if __name__ == "__main__":
+    place.main()
