@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Machines that lose each other for a while."""
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -264,6 +265,22 @@ class Holders(machines.MachinesPlace, contents.ContentsPlace):
         self.assertEqual(self.last_json(done)["result"], [40 * 256 * 1024])
         self.until_moved("from_head", {"b": (1, 40)})
         self.assertEqual(self.moved("from_workers"), {})
+
+
+class Everywhere(machines.MachinesPlace):
+    # The name of the real machine may stand for an address that is in none of these.
+    RENAMED = ["unshare", "--uts", "sh", "-c", 'hostname localhost && exec "$@"', "sh"]
+
+    def test_the_line_that_a_head_prints_joins_from_another_machine(self):
+        machines.ip("-n", self.machines.of("head"), "route", "add", "default", "dev", "bridge")
+        self.head_process = self.start("head", "--listen", "0.0.0.0:0", before=["ip", "netns", "exec", self.machines.of("head"), *self.RENAMED])
+        printed = [self.head_process.stdout.readline() for _ in range(3)]
+        at = self.address + ":"
+        self.assertIn("listens at " + at, printed[0])
+        self.assertIn(" --head " + at, printed[2])
+        words = shlex.split(printed[1].split("workers join it with: flow ")[1])
+        self.start_on("a", *words, "--name", "a", "--dir", self.path("worker-a"))
+        self.until_status("a", "up")
 
 
 if __name__ == "__main__":
