@@ -118,6 +118,8 @@ bool drain(int descriptor, Output& output, int reads_max) {
   return true;
 }
 
+constexpr int64_t kFailedLingerMs = 500;
+
 /// How a command ended, and what it left running.
 struct CommandEnd {
   int status = 0;                // of its first process, as waitpid gives it
@@ -144,11 +146,13 @@ class RunningCommand {
       break;
     }
     constexpr int kPauseMsMax = 50;
-    int64_t until_us = monotonic_us() + linger_ms * 1000;
+    // A failed command has no outputs to wait for, only filters of what it printed.
+    int64_t wait_ms = end.status == 0 ? linger_ms : std::min(linger_ms, kFailedLingerMs);
+    int64_t until_us = monotonic_us() + wait_ms * 1000;
     for (int pause_ms = 1; reap_children(); pause_ms = std::min(2 * pause_ms, kPauseMsMax)) {
       end.was_stopped = session_.stopping();
       if (end.was_stopped || monotonic_us() >= until_us) {
-        end.left = descendants(dir, true);
+        if (end.status == 0) end.left = descendants(dir, true);
         break;
       }
       poll_once(-1, pause_ms);

@@ -95,6 +95,10 @@ class Commands(Place):
         self.exits(3, self.end(run))  # it is not a success, and runs again
         self.assertIn(self.tasks()["t"]["status"], ("pending", "ready"))
 
+    def test_a_failure_is_not_delayed_by_what_a_command_left(self):
+        self.shell("sleep 100000 & exit 3", 'env = { FLOW_LINGER = "100000s" },')
+        self.assertIn("exit code 3", self.error())
+
     def test_a_wrong_time_to_linger_is_told(self):
         self.shell("true; true", 'env = { FLOW_LINGER = "soon" },')
         self.assertIn("`FLOW_LINGER` of `t` is not a duration", self.error())
