@@ -394,7 +394,8 @@ class RocksStore final : public Store {
     for (fs::recursive_directory_iterator walk(dir_, failed), end; !failed && walk != end;
          walk.increment(failed)) {
       std::error_code gone;
-      if (!walk->is_regular_file(gone)) continue;
+      // What a link leads to is not in the state.
+      if (walk->symlink_status(gone).type() != fs::file_type::regular) continue;
       bool is_log = walk->path().extension() == ".log";
       total += is_log ? written_size(walk->path()) : walk->file_size(gone);
     }
