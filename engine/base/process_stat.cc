@@ -1,9 +1,11 @@
 #include "engine/base/process_stat.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <string>
 
 namespace flow {
@@ -45,6 +47,16 @@ std::optional<ProcessStat> process_stat(pid_t pid) {
   // One that was waited for just now still has a line, with no group (do_task_stat of Linux).
   if (stat && stat->group < 0) return std::nullopt;
   return stat;
+}
+
+void each_process(const std::function<void(pid_t)>& visit) {
+  DIR* proc = ::opendir("/proc");
+  if (proc == nullptr) return;
+  while (dirent* entry = ::readdir(proc)) {
+    pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (pid > 0) visit(pid);
+  }
+  ::closedir(proc);
 }
 
 }  // namespace flow

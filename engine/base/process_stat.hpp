@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -19,5 +20,7 @@ struct ProcessStat {
 std::optional<ProcessStat> parse_process_stat(std::string_view line);
 /// Nothing where there is no such process.
 std::optional<ProcessStat> process_stat(pid_t pid);
+/// Calls `visit` for each process that /proc lists; for none where /proc cannot be read.
+void each_process(const std::function<void(pid_t)>& visit);
 
 }  // namespace flow

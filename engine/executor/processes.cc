@@ -84,14 +84,10 @@ void record_slot(const Prepared& what) {
 /// Descendants of this process that have not ended, by the parents that /proc names.
 std::vector<pid_t> living_descendants() {
   std::multimap<pid_t, pid_t> children;
-  if (DIR* proc = ::opendir("/proc")) {
-    while (dirent* entry = ::readdir(proc)) {
-      pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-      auto stat = pid > 0 ? process_stat(pid) : std::nullopt;
-      if (stat && stat->state != 'Z') children.emplace(stat->parent, pid);
-    }
-    ::closedir(proc);
-  }
+  each_process([&](pid_t pid) {
+    auto stat = process_stat(pid);
+    if (stat && stat->state != 'Z') children.emplace(stat->parent, pid);
+  });
   std::vector<pid_t> found, next = {::getpid()};
   while (!next.empty()) {
     auto [first, last] = children.equal_range(next.back());
@@ -270,16 +266,12 @@ int kill_children() {
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD)
       return killed;
     pid_t self = ::getpid();
-    if (DIR* proc = ::opendir("/proc")) {
-      while (dirent* entry = ::readdir(proc)) {
-        pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-        auto stat = pid > 0 ? process_stat(pid) : std::nullopt;
-        if (!stat || stat->parent != self) continue;
-        ::kill(pid, SIGKILL);
-        killed++;
-      }
-      ::closedir(proc);
-    }
+    each_process([&](pid_t pid) {
+      auto stat = process_stat(pid);
+      if (!stat || stat->parent != self) return;
+      ::kill(pid, SIGKILL);
+      killed++;
+    });
     // A killed child's own children are ours next (PR_SET_CHILD_SUBREAPER): look again until nobody
     // is left.
     while (::waitpid(-1, nullptr, 0) > 0) {

@@ -13,7 +13,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <set>
 #include <vector>
 
@@ -57,16 +56,6 @@ std::optional<std::string_view> first_line(std::string_view text) {
   size_t end = text.find('\n');
   if (end == std::string_view::npos) return std::nullopt;
   return text.substr(0, end);
-}
-
-void each_process(const std::function<void(pid_t)>& visit) {
-  DIR* proc = ::opendir("/proc");
-  if (proc == nullptr) return;
-  while (dirent* entry = ::readdir(proc)) {
-    pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-    if (pid > 0) visit(pid);
-  }
-  ::closedir(proc);
 }
 
 /// Has a variable that begins with this, "NAME=VALUE".

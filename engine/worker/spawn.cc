@@ -1,7 +1,6 @@
 // Processes, from the worker's side.
 #include "engine/worker/spawn.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -15,7 +14,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -31,16 +29,6 @@ extern char** environ;
 namespace flow {
 
 namespace {
-
-void each_process(const std::function<void(pid_t)>& visit) {
-  DIR* proc = ::opendir("/proc");
-  if (proc == nullptr) return;
-  while (dirent* entry = ::readdir(proc)) {
-    pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-    if (pid > 0) visit(pid);
-  }
-  ::closedir(proc);
-}
 
 /// Variables that set up a machine's libraries, which an executor reads as it starts. The others
 /// are of whoever started the worker, and may hold secrets: an attempt gets those of its own run.
