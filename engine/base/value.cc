@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 
+#include "engine/base/value_content.hpp"
+
 namespace flow {
 namespace {
 
@@ -251,25 +253,7 @@ bool Value::operator==(const Value& other) const {
 }
 
 void collect_blobs(const Value& value, std::vector<Digest>& out) {
-  switch (value.kind()) {
-    case Value::Kind::table:
-      for (const Value& item : value.as_table().list) collect_blobs(item, out);
-      for (const auto& [key, item] : value.as_table().fields) collect_blobs(item, out);
-      break;
-    case Value::Kind::tensor:
-      out.push_back(value.as_tensor().digest);
-      break;
-    case Value::Kind::file:
-      // A folder's own digest names its listing, which is in the value; its files are the blobs.
-      if (value.as_file().is_folder) {
-        for (const File::Entry& entry : value.as_file().entries) out.push_back(entry.digest);
-      } else {
-        out.push_back(value.as_file().digest);
-      }
-      break;
-    default:
-      break;
-  }
+  for_each_content(value, [&](const Digest& digest, auto, auto) { out.push_back(digest); });
 }
 
 }  // namespace flow

@@ -1,13 +1,10 @@
-// Where values stand in a plan, and which content a value refers to. One list of each, for all that
-// has to find content: garbage collection, the intake of files, checks before a cache hit, transfer
-// between machines.
+// Where values stand in a plan. One list for all that has to find content: garbage collection, the
+// intake of files, checks before a cache hit, transfer between machines.
 #pragma once
 #include <concepts>
-#include <optional>
-#include <string>
 #include <type_traits>
-#include <utility>
 
+#include "engine/base/value_content.hpp"
 #include "engine/plan/plan.hpp"
 
 namespace flow {
@@ -37,47 +34,6 @@ template <typename Visit>
 void for_each_value(const PlanFragment& fragment, Visit&& visit) {
   visit(fragment.result);
   for (const Node& node : fragment.nodes) for_each_value(node, visit);
-}
-
-/// What a tensor's bytes come to; nothing where its shape is impossible.
-inline std::optional<uint64_t> size_of(const Tensor& tensor) {
-  uint64_t size = dtype_size(tensor.dtype);
-  for (int64_t extent : tensor.shape) {
-    bool fits = extent >= 0 && !__builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size);
-    if (!fits) return std::nullopt;
-  }
-  return size;
-}
-
-/// Calls `visit(digest, size, origin)` for each tensor, file and file of a folder in the value,
-/// repeats too. `origin` is the path of a file that is read in place, else "". `size` is empty for
-/// a tensor of an impossible shape.
-template <typename Visit>
-void for_each_content(const Value& value, Visit&& visit) {
-  switch (value.kind()) {
-    case Value::Kind::table:
-      for (const Value& item : value.as_table().list) for_each_content(item, visit);
-      for (const auto& [key, field] : value.as_table().fields) for_each_content(field, visit);
-      return;
-    case Value::Kind::tensor:
-      visit(value.as_tensor().digest, size_of(value.as_tensor()), std::string());
-      return;
-    case Value::Kind::file: {
-      const File& file = value.as_file();
-      if (!file.is_folder) {
-        visit(file.digest, std::optional<uint64_t>(file.size), file.origin);
-        return;
-      }
-      // The digest of a folder is that of its listing, which is in the value.
-      for (const File::Entry& entry : file.entries) {
-        visit(entry.digest, std::optional<uint64_t>(entry.size),
-              file.origin.empty() ? std::string() : file.origin + "/" + entry.path);
-      }
-      return;
-    }
-    default:
-      return;
-  }
 }
 
 }  // namespace flow
