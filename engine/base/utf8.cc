@@ -60,11 +60,19 @@ std::string to_utf8(std::string_view text) {
   return out;
 }
 
+size_t character_begin(std::string_view text, size_t at) {
+  constexpr size_t kTailsMax = 3;  // bytes of a character after its first
+  size_t begin = at;
+  while (begin > 0 && begin < text.size() && is_tail(static_cast<uint8_t>(text[begin]))) {
+    if (at - begin == kTailsMax) return at;
+    begin--;
+  }
+  return begin;
+}
+
 std::string cut_text(std::string text, size_t max) {
   if (text.size() <= max) return text;
-  constexpr size_t kTailsMax = 3;  // bytes of a character after its first
-  size_t end = max;
-  while (end > 0 && max - end < kTailsMax && is_tail(static_cast<uint8_t>(text[end]))) end--;
+  size_t end = character_begin(text, max);
   std::string note = "… (" + std::to_string(text.size() - end) + " bytes more)";
   text.resize(end);
   return text + note;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/base/cbor.hpp"
+#include "engine/base/utf8.hpp"
 #include "engine/cluster/content/needed.hpp"
 
 namespace flow {
@@ -63,12 +64,8 @@ bool has_ref(const Value& value) {
 
 std::string short_json(const Value& value) {
   std::string text = to_json(value);
-  if (text.size() > kTextMax) {
-    size_t end = kTextMax;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) end--;
-    text = text.substr(0, end) + "…";
-  }
-  return text;
+  if (text.size() <= kTextMax) return text;
+  return text.substr(0, character_begin(text, kTextMax)) + "…";
 }
 
 std::vector<KeyPart> definition_parts(const TaskDef& def) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "engine/base/units.hpp"
+#include "engine/base/utf8.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
@@ -36,13 +37,9 @@ std::pair<std::string, std::string> around_difference(const Value& before, const
   size_t same = 0;
   while (same < std::min(old_text.size(), new_text.size()) && old_text[same] == new_text[same])
     same++;
-  auto is_inside = [](const std::string& text, size_t at) {
-    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
-  };
   auto cut = [&](const std::string& text) {
-    size_t from = same > kBefore ? same - kBefore : 0, to = std::min(text.size(), from + kShown);
-    while (is_inside(text, from)) from--;
-    while (is_inside(text, to)) to--;
+    size_t at = same > kBefore ? same - kBefore : 0, end = std::min(text.size(), at + kShown);
+    size_t from = character_begin(text, at), to = character_begin(text, end);
     return (from > 0 ? "…" : "") + text.substr(from, to - from) + (to < text.size() ? "…" : "");
   };
   return {cut(old_text), cut(new_text)};
