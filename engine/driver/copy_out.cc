@@ -16,6 +16,8 @@
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/objects.hpp"
+#include "engine/base/utf8.hpp"
 #include "engine/driver/throwing.hpp"
 
 namespace flow {
@@ -44,6 +46,8 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
+  int descriptor() const { return descriptor_; }
+  std::string path() const { return path_.string(); }
   void write(std::string_view bytes) {
     if (!write_all(descriptor_, bytes)) fail("write");
   }
@@ -67,39 +71,19 @@ class NewFile {
 
 /// Copies all of `source` and returns the digest of what was copied.
 Digest copy_bytes(const std::string& source, NewFile& target) {
-  constexpr size_t kChunk = 1 << 20;
-  auto failed = [&](int code) {
-    return Failed(
-        environment_error(fmt::format("cannot read `{}`: {}", source, std::strerror(code))));
-  };
   int from = ::open(source.c_str(), O_RDONLY | O_CLOEXEC);
-  if (from < 0) throw failed(errno);
-  Sha256 hash;
-  std::string chunk(kChunk, '\0');
-  ssize_t got = 0;
-  try {
-    while ((got = ::read(from, chunk.data(), chunk.size())) != 0) {
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) throw failed(errno);
-      std::string_view bytes(chunk.data(), static_cast<size_t>(got));
-      hash.update(bytes);
-      target.write(bytes);
-    }
-  } catch (...) {
-    ::close(from);
-    throw;
-  }
+  if (from < 0)
+    throw Failed(
+        environment_error(fmt::format("cannot read `{}`: {}", source, std::strerror(errno))));
+  auto content = copy_content(from, source, target.descriptor(), target.path());
   ::close(from);
-  return hash.finish();
+  return value_or_throw(std::move(content)).digest;
 }
 
 /// `stem` and `end` as one name that the system allows, cut at a character where it is too long.
 std::string fitting_name(std::string stem, const std::string& end) {
   size_t room = NAME_MAX - std::min<size_t>(end.size(), NAME_MAX);
-  if (stem.size() > room) {
-    while (room > 0 && (static_cast<unsigned char>(stem[room]) & 0xc0) == 0x80) room--;
-    stem.resize(room);
-  }
+  if (stem.size() > room) stem.resize(character_begin(stem, room));
   return stem + end;
 }
 
