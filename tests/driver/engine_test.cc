@@ -8,33 +8,17 @@
 #include <thread>
 
 #include "flow/flow.hpp"
+#include "tests/driver/place.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;
 
 namespace {
 
-struct Place {
-  fs::path path;
-  Place() {
-    std::string name = (fs::temp_directory_path() / "flow-test-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Place() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
+struct Place : test::Place {
   std::string script(const std::string& body) const {
     std::ofstream(path / "pipeline.lua") << "local flow = require \"flow\"\n" << body;
     return (path / "pipeline.lua").string();
-  }
-  EngineOptions options(int32_t jobs = 2) const {
-    EngineOptions options;
-    options.state = (path / "state").string();
-    options.jobs = jobs;
-    options.working_directory = path.string();
-    if (const char* executor = std::getenv("FLOW_TEST_EXECUTOR")) options.executor = executor;
-    return options;
   }
 };
 

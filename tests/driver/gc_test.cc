@@ -15,32 +15,16 @@
 
 #include "engine/driver/gc.hpp"
 #include "flow/flow.hpp"
+#include "tests/driver/place.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;
 
 namespace {
 
-struct Place {
-  fs::path path;
-  Place() {
-    std::string name = (fs::temp_directory_path() / "flow-gc-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Place() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
+struct Place : test::Place {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(path / name) << text;
-  }
-  EngineOptions options(const std::string& state = "state") const {
-    EngineOptions options;
-    options.state = (path / state).string();
-    options.jobs = 2;
-    options.working_directory = path.string();
-    if (const char* executor = std::getenv("FLOW_TEST_EXECUTOR")) options.executor = executor;
-    return options;
   }
   std::string script() const { return (path / "pipeline.lua").string(); }
   /// As if all objects had been there for long: none is protected by its age.
@@ -220,7 +204,9 @@ TEST_CASE("garbage collected at every event of a run takes nothing that the run 
     std::vector<std::pair<std::string, Value>> params{{"p", Value("param")}};
     Outcome undisturbed;
     {
-      Engine engine(place.options("other"));
+      EngineOptions other = place.options();
+      other.state = (place.path / "other").string();
+      Engine engine(other);
       Run run = engine.run(place.script(), params);
       size_t sent = 0;
       require_success(drive(engine, run, sent, [](bool) { return true; }));
