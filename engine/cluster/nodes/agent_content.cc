@@ -6,7 +6,7 @@
 
 #include "engine/base/folder.hpp"
 #include "engine/cluster/nodes/agent.hpp"
-#include "engine/cluster/nodes/leftovers.hpp"
+#include "engine/cluster/nodes/failed_scratch.hpp"
 #include "engine/cluster/nodes/places.hpp"
 #include "engine/worker/slot.hpp"
 
@@ -85,7 +85,7 @@ void Agent::trim_scratch_later() {
   std::string scratch =
       (std::filesystem::path(options_.spool_dir).parent_path() / "scratch").string();
   jobs_.post([this, scratch] {
-    trim_leftovers(scratch, [this](const std::string& run, const std::string& name) {
+    trim_failed_scratch(scratch, [this](const std::string& run, const std::string& name) {
       auto attempt = attempt_of_folder(name);
       if (!attempt) return true;  // not an attempt's
       auto [unit, number] = *attempt;

@@ -1,4 +1,4 @@
-#include "engine/cluster/nodes/leftovers.hpp"
+#include "engine/cluster/nodes/failed_scratch.hpp"
 
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -63,7 +63,7 @@ std::optional<std::pair<uint32_t, uint32_t>> attempt_of_folder(const std::string
   return std::pair(*unit, *attempt);
 }
 
-void trim_leftovers(
+void trim_failed_scratch(
     const std::string& scratch,
     const std::function<bool(const std::string& run, const std::string& name)>& is_in_use,
     size_t kept) {

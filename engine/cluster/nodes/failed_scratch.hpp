@@ -1,4 +1,4 @@
-// What failed attempts left in a worker's scratch folder.
+// Scratch folders of failed attempts on a worker.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,19 +8,17 @@
 
 namespace flow::cluster {
 
-/// Of failed attempts so many folders stay, for people to look at,
-constexpr size_t kLeftoversKept = 16;
-/// and fewer where less than one in so many parts of the disk is free.
-constexpr uint64_t kFreeParts = 10;
+constexpr size_t kFailedScratchKept = 16;  // the newest ones, for people to look at
+constexpr uint64_t kFreeParts = 10;  // fewer are kept while less than 1/10 of the disk is free
 
 /// The unit and the attempt that a scratch folder is named for, "train.3@1" or "train.3.rank0@1".
 std::optional<std::pair<uint32_t, uint32_t>> attempt_of_folder(const std::string& name);
 
 /// Removes the oldest folders of attempts below `scratch` beyond what may stay. `is_in_use`, of a
 /// run and a folder's name: an attempt there may still run. Its folder is not touched.
-void trim_leftovers(
+void trim_failed_scratch(
     const std::string& scratch,
     const std::function<bool(const std::string& run, const std::string& name)>& is_in_use,
-    size_t kept = kLeftoversKept);
+    size_t kept = kFailedScratchKept);
 
 }  // namespace flow::cluster
