@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/folder.hpp"
+
 namespace flow::cluster {
 
 namespace fs = std::filesystem;
@@ -82,8 +84,8 @@ void trim_failed_scratch(
   std::sort(all.begin(), all.end());
   for (size_t i = 0; i < all.size(); i++) {
     if (all.size() - i <= kept && !is_disk_low(scratch)) return;
+    (void)remove_tree(all[i].path);  // tried again after the next failure
     std::error_code failed;
-    fs::remove_all(all[i].path, failed);
     fs::remove(fs::path(all[i].path).parent_path(), failed);  // where it was the run's last
   }
 }
