@@ -23,7 +23,7 @@ struct CgroupHierarchy {
 /// /proc/self/mountinfo.
 std::map<std::string, CgroupHierarchy> parse_cgroups(std::string_view groups,
                                                      std::string_view mounts);
-/// Of this process; empty where they cannot be read.
+/// The control groups of this process; empty if they cannot be read.
 std::map<std::string, CgroupHierarchy> own_cgroups();
 
 /// The smallest limit of the process's group and those above it. 0: none.

@@ -44,7 +44,7 @@ std::string broken_link(const std::string& path);
 /// must exist.
 bool lies_inside(const std::string& folder, const std::string& path);
 
-/// Removes `path` and everything below it; nothing there is no error. Folders without write
+/// Removes `path` and everything below it; a missing `path` is not an error. Folders without write
 /// permission are made writable first. Links are removed and never followed. Continues after an
 /// error and returns the first one.
 Status remove_tree(const std::string& path);

@@ -274,8 +274,9 @@ class Writer {
 
 using Json = nlohmann::json;
 
-// What an integer beyond 64 bits is: a number where a double says as much, either exactly or in the
-// shortest digits that give it (as JavaScript writes doubles), else the string of its digits.
+// An integer beyond 64 bits becomes a number if a double holds it exactly, or if its digits are the
+// shortest that give that double (as JavaScript writes doubles). Otherwise it becomes the string of
+// its digits.
 Value long_integer(const std::string& digits, double number) {
   if (fmt::format("{:.0f}", number) == digits) return Value(number);
   char buffer[40];
@@ -391,7 +392,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return !table.fields.empty() && !is_object(table);
   }
 
-  // `$bytes`: base64 of what is no text.
+  // `$bytes`: base64 of bytes that are not UTF-8 text.
   static bool read_bytes(const Value& text, Value& out) {
     std::string bytes;
     if (text.kind() != Value::Kind::string || !base64_decode(text.as_string(), bytes)) return false;

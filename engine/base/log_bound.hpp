@@ -25,8 +25,8 @@ class LogBound {
   /// The entry back if it belongs to the beginning and is to be logged now. Otherwise it is held as
   /// part of the end. `ends_line` is false for the first parts of a line that is logged in several.
   std::optional<Entry> add(Entry entry, bool ends_line = true);
-  /// What is to be logged at the end: a note of what was dropped, if anything was, and the end.
-  /// Afterwards there is nothing more until the next add.
+  /// The kept end of the log, preceded by a note that counts the dropped lines if there are any.
+  /// A second call returns nothing until add() is called again.
   std::vector<Entry> finish();
 
  private:

@@ -10,8 +10,8 @@ namespace {
 constexpr std::string_view kShown = "***";
 constexpr std::string_view kObjects = "/objects/";
 
-/// `text` up to `end`, redacted. Of a match that goes on beyond `end` nothing is shown: the text
-/// after `end` begins with a match, which stands for it.
+/// `text` up to `end`, redacted. A match that extends beyond `end` prints nothing here: the text
+/// after `end` begins with a match, whose redaction stands for both.
 template <typename Spans>
 std::string redacted(std::string_view text, const Spans& matches, size_t end) {
   std::string shown;

@@ -147,7 +147,7 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
   return "`" + command + "` has no option `" + word + "`." + hint + help;
 }
 
-/// A write to a pipe that nobody reads, or past the limit on a file's size, fails instead of ending
+/// A write to a pipe without a reader, or past the limit on a file's size, fails instead of ending
 /// the process. Handlers and no SIG_IGN, because what is ignored stays ignored in every child.
 void survive_failed_writes() {
   struct sigaction action {};

@@ -39,7 +39,7 @@ class BlobFiles {
   std::vector<std::pair<Digest, std::string>> copies_of(const std::vector<Digest>& digests) const;
   void clear();
   std::string object_path(const Digest& digest) const { return objects_.path(digest); }
-  /// An object that does not hold its content any more is removed, so that nobody reads it as such.
+  /// Removes the object if its bytes no longer have this digest, so that it is never served.
   void drop_if_damaged(const Digest& digest);
 
  private:

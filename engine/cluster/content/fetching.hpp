@@ -55,7 +55,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
   const std::shared_ptr<Line> line_;
   std::mutex mutex_;
   std::optional<Error> ended_;  // set once
-  // Of fetches under way: they leave in finish().
+  // Fetches in progress: entries leave in finish().
   std::unordered_map<Digest, FetchPtr, DigestHash> fetches_;
   std::deque<FetchPtr> waiting_;
   std::map<uint64_t, FetchPtr> asked_;  // of the peer, by number

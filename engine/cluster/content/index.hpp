@@ -63,12 +63,12 @@ class ContentIndex {
   };
   void insert(const Digest& digest, Entry entry);
 
-  // Of content that is on the disk, which has a limit: entries leave in remove().
+  // Content on disk, whose size is limited: entries leave in remove().
   std::unordered_map<Digest, Entry, DigestHash> entries_;
   std::map<uint64_t, Digest> by_use_;
   uint64_t bytes_ = 0;
   uint64_t last_use_ = uint64_t{1} << 63, first_use_ = last_use_;
-  // Of attempts that the head has not taken the end of: entries leave in unpin().
+  // Attempts whose end the head has not acknowledged: entries leave in unpin().
   std::unordered_map<Digest, int, DigestHash> pins_;
   std::map<std::string, Owner> owners_;
   using Lent = std::pair<std::string, Place>;  // by whom

@@ -71,12 +71,13 @@ struct EngineOptions {
   /// reads scripts and their files, and all else is the head's.
   std::string head{};
 
-  // The head of a cluster, where one of these three is given. It runs `jobs` of what its workers
-  // could run itself, and with 0 nothing but what must run there: native tasks and services.
+  // The head of a cluster, if `listen`, `workers` or `slurm` is given. It runs `jobs` of what its
+  // workers could run itself, and with 0 nothing but what must run there: native tasks and
+  // services.
   std::string listen{};  ///< "HOST:PORT" where workers join; port 0 is chosen
   int32_t workers = 0;   ///< so many workers are started on this machine, which share its CPUs
-  /// So many workers are to join in all. Until they have, a gang waits for them before its ranks
-  /// get fewer CPUs than they ask for. With `slurm` and `workers` these are counted.
+  /// Number of workers that will join in all. A gang waits for them before its ranks get fewer CPUs
+  /// than they ask for. The engine uses at least `workers` and the nodes of `slurm`.
   int32_t expected_workers = 0;
   /// Its workers run on nodes of Slurm. `listen` is then where those reach it; "" is this machine's
   /// address, of a port that is chosen.
