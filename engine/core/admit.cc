@@ -3,6 +3,7 @@
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/core/hosts.hpp"
+#include "engine/core/mutants.hpp"
 
 namespace flow::core {
 
@@ -25,11 +26,8 @@ const Unit* find_unit(const State& state, const RunId& id, UnitId unit, Phase ph
 bool is_current(const State& state, const AttemptId& id) {
   const Unit* u = find_unit(state, id.run, id.unit, Phase::running);
   if (u == nullptr) return false;
-#ifdef FLOW_MUTANT_ADMIT_IGNORES_ATTEMPT
-  return true;
-#else
+  if (has_mutant(Mutant::admit_ignores_attempt)) return true;
   return u->attempts == id.attempt && u->epoch == id.epoch;
-#endif
 }
 
 bool has_valid_edges(const Plan& plan) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/base/units.hpp"
+#include "engine/core/mutants.hpp"
 #include "engine/core/room.hpp"
 
 namespace flow::core {
@@ -124,9 +125,8 @@ int32_t take_ranks(State& state, const Run& run, UnitId unit) {
 int32_t give_back_ranks(State& state, const Run& run, UnitId unit) {
   uint32_t expected_us = run.units[unit].expected_us;
   return for_each_held(state, run, unit, [&](Host& host, const ReadyClass& held, const auto& gpus) {
-#ifdef FLOW_MUTANT_OTHER_RANKS_HOLD_ON
-    if (&host != &state.hosts[run.units[unit].host]) return;
-#endif
+    bool is_first = &host == &state.hosts[run.units[unit].host];
+    if (has_mutant(Mutant::other_ranks_hold_on) && !is_first) return;
     give_back(host.room, held, expected_us);
     give_back_gpus(host.info.gpus, host.room, held.gpu, gpus);
   });

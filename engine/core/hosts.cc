@@ -7,6 +7,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/machine.hpp"
+#include "engine/core/mutants.hpp"
 #include "engine/core/room.hpp"
 
 namespace flow::core {
@@ -37,13 +38,8 @@ bool take_held(const HostInfo& host, HostId at, Room& room, const ReadyClass& he
 /// Who said that it leaves has not died under what it ran.
 Cause cause_of_loss(const Host& host) { return host.is_draining ? Cause::preempted : Cause::lost; }
 
-bool is_offered([[maybe_unused]] const std::set<AttemptId>& offered,
-                [[maybe_unused]] const AttemptId& id) {
-#ifdef FLOW_MUTANT_KEEPS_WHAT_IS_NOT_OFFERED
-  return true;
-#else
-  return offered.contains(id);
-#endif
+bool is_offered(const std::set<AttemptId>& offered, const AttemptId& id) {
+  return offered.contains(id) || has_mutant(Mutant::keeps_what_is_not_offered);
 }
 
 }  // namespace
@@ -288,9 +284,7 @@ void Machine::note_change(const Run& run, UnitId unit) {
 // What is left of a gang when one rank has ended its attempt: after a success the others are at
 // their own end.
 void Machine::end_ranks(const Run& run, UnitId unit, bool kills) {
-#ifdef FLOW_MUTANT_OTHER_RANKS_RUN_ON
-  return (void)run, (void)unit, (void)kills;
-#endif
+  if (has_mutant(Mutant::other_ranks_run_on)) return;
   for (HostId host : hosts_of(run.units[unit]))
     if (state_.hosts[host].is_up) emit(StopAttempt{current_attempt(run, unit), kills, host});
 }

@@ -1,6 +1,7 @@
 // A run taken up again: what did not end well gets new attempts, or one task runs anew with all
 // that follows from it.
 #include "engine/core/machine.hpp"
+#include "engine/core/mutants.hpp"
 
 namespace flow::core {
 
@@ -99,11 +100,7 @@ void Machine::revive(Run& r) {
         break;
       case Phase::signal: {
         Time deadline = u.extra->waits.at(u.extra->wait_name).first;
-#ifndef FLOW_MUTANT_TIMER_FORGOTTEN
-        if (deadline != 0) start_timer(r, unit, deadline);
-#else
-        (void)deadline;
-#endif
+        if (deadline != 0 && !has_mutant(Mutant::timer_forgotten)) start_timer(r, unit, deadline);
         break;
       }
       default:

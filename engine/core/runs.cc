@@ -3,17 +3,14 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/machine.hpp"
+#include "engine/core/mutants.hpp"
 
 namespace flow::core {
 
 namespace {
 
-bool goes_on_elsewhere([[maybe_unused]] const Unit& running) {
-#ifdef FLOW_MUTANT_START_HOLDS_WHAT_RUNS_ELSEWHERE
-  return false;
-#else
-  return !is_on(running, 0);
-#endif
+bool goes_on_elsewhere(const Unit& running) {
+  return !is_on(running, 0) && !has_mutant(Mutant::start_holds_what_runs_elsewhere);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpus.hpp"
+#include "engine/core/mutants.hpp"
 #include "engine/core/room.hpp"
 #include "engine/sched/gangs.hpp"
 
@@ -56,10 +57,9 @@ Room least_of(const Room& a, const Room& b) {
   return least;
 }
 
-void Backfill::pass_over([[maybe_unused]] const ReadyHead& head) {
-#ifndef FLOW_MUTANT_NOTHING_IS_KEPT_FOR_A_GANG
+void Backfill::pass_over(const ReadyHead& head) {
+  if (has_mutant(Mutant::nothing_is_kept_for_a_gang)) return;
   if (kept_.size() < kKeptForMax && tried_ + passed_.size() < kTriedMax) passed_.push_back(head);
-#endif
 }
 
 bool Backfill::is_wanted(const Assigned& assigned) const {

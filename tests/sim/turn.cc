@@ -1,4 +1,5 @@
 // The simulated head's turn, its disk and its crashes.
+#include "engine/core/mutants.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/core/dump.hpp"
 #include "tests/sim/simulation.hpp"
@@ -60,17 +61,8 @@ void Simulation::turn(std::vector<Event> inbox) {
   }
   if (!problem_.empty()) return;
   if (crash_here()) return crash();
-#ifdef FLOW_MUTANT_PERFORM_BEFORE_COMMIT
-  std::vector<Command> early = std::move(acts_);
-  acts_.clear();
-  for (const Command& act : early) {
-    if (crash_here()) return crash();
-    perform(act);
-  }
-  if (crash_here()) return crash();
-  commit();
-#else
-  commit();
+  bool commits_last = core::has_mutant(core::Mutant::perform_before_commit);
+  if (!commits_last) commit();
   if (crash_here()) return crash();
   std::vector<Command> acts = std::move(acts_);
   acts_.clear();
@@ -78,7 +70,7 @@ void Simulation::turn(std::vector<Event> inbox) {
     perform(act);
     if (crash_here()) return crash();
   }
-#endif
+  if (commits_last) commit();
   check_ranks_ended();
   watch_gangs();
 }
