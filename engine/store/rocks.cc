@@ -48,7 +48,8 @@ constexpr size_t kMemtableBytes = 16 << 20;
 constexpr uint64_t kLogBytesMax = 64 << 20;  // 60 MB of log replays in 0.2 s
 constexpr size_t kHashedBytes = 8;           // of a digest
 constexpr size_t kBuckets = 1 << 16;
-constexpr size_t kBlockCacheBytes = 64 << 20;
+constexpr size_t kBlockCacheBytes = 64 << 20;  // of rows, indexes and filters
+constexpr int kCacheShardBits = 2;             // a filter is up to 1 MB: a shard has to hold many
 // A reader is to have a folder for its notes, and this one makes none.
 constexpr const char* kNoFolder = "/dev/null/none";
 // A process that opens the state turns its log into tables, and ends before RocksDB merges them.
@@ -140,7 +141,9 @@ rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = cache;
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
-  table.cache_index_and_filter_blocks = false;
+  // Outside of the cache they would grow with the state.
+  table.cache_index_and_filter_blocks = true;
+  table.pin_l0_filter_and_index_blocks_in_cache = true;
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
 }
@@ -157,7 +160,7 @@ using Families = std::vector<rocksdb::ColumnFamilyHandle*>;
 using Descriptors = std::vector<rocksdb::ColumnFamilyDescriptor>;
 
 Descriptors all_families() {
-  auto cache = rocksdb::NewLRUCache(kBlockCacheBytes);
+  auto cache = rocksdb::NewLRUCache(kBlockCacheBytes, kCacheShardBits);
   Descriptors descriptors;
   descriptors.emplace_back(rocksdb::kDefaultColumnFamilyName, family_options(cache));
   for (const char* name : kFamilies) {
@@ -190,11 +193,41 @@ rocksdb::Status merge_small_tables(rocksdb::DB& db, const std::string& dir,
   return rocksdb::Status::OK();
 }
 
+enum class Current { here, lost, none };
+
+/// CURRENT is written before any log or table: where one is there without it, it was lost.
+Result<Current> find_current(const std::string& dir) {
+  std::string current = dir + "/db/CURRENT";
+  if (::access(current.c_str(), F_OK) == 0) return Current::here;
+  if (errno != ENOENT) {
+    return environment_error(
+        fmt::format("cannot read the state `{}`: `{}`: {}", dir, current, std::strerror(errno)));
+  }
+  std::error_code failed;
+  for (fs::directory_iterator walk(dir + "/db", failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    auto kind = walk->path().extension();
+    if (kind == ".sst" || kind == ".log") return Current::lost;
+  }
+  return Current::none;
+}
+
+/// RocksDB would make an empty database in place of one whose CURRENT was lost, and remove the
+/// tables.
+Result<Current> refuse_lost_current(const std::string& dir) {
+  auto current = find_current(dir);
+  if (current.ok() && *current == Current::lost)
+    return damaged(dir, dir + "/db/CURRENT is missing");
+  return current;
+}
+
 Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, rocksdb::Env* files,
                                  Families& families) {
   FLOW_TRY(own_folder(dir));
   FLOW_TRY(make_dirs(dir + "/db"));
   Opening alone(dir, Opening::Who::writer);
+  auto current = refuse_lost_current(dir);
+  if (!current.ok()) return current.error();
   cut_unwritten(logs);
   rocksdb::Options options = database_options(files);
   options.create_if_missing = true;
@@ -215,23 +248,6 @@ Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, r
 Error no_state(const std::string& dir) {
   return user_error(fmt::format(
       "there is no state in `{}`: name one with --state DIR or FLOW_STATE, or start a run", dir));
-}
-
-/// CURRENT is written before any log or table: where one is there without it, it was lost.
-Status has_current(const std::string& dir) {
-  std::string current = dir + "/db/CURRENT";
-  if (::access(current.c_str(), F_OK) == 0) return {};
-  if (errno != ENOENT) {
-    return environment_error(
-        fmt::format("cannot read the state `{}`: `{}`: {}", dir, current, std::strerror(errno)));
-  }
-  std::error_code failed;
-  for (fs::directory_iterator walk(dir + "/db", failed), end; !failed && walk != end;
-       walk.increment(failed)) {
-    auto kind = walk->path().extension();
-    if (kind == ".sst" || kind == ".log") return damaged(dir, current + " is missing");
-  }
-  return no_state(dir);
 }
 
 bool is_half_made(const rocksdb::Status& status) {
@@ -261,7 +277,9 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
   Opening beside(dir, Opening::Who::reader);
-  FLOW_TRY(has_current(dir));
+  auto current = refuse_lost_current(dir);
+  if (!current.ok()) return current.error();
+  if (*current == Current::none) return no_state(dir);
   for (int tries = 0; tries < kReaderTries; tries++) {
     if (tries > 0) std::this_thread::sleep_for(kReaderPause);
     NoSignals none;

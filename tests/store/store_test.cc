@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "engine/store/keys.hpp"
@@ -388,6 +389,16 @@ size_t count_tables(const std::string& dir) {
   return count;
 }
 
+/// The files of a folder, with their content.
+std::map<std::string, std::string> files_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::ifstream in(entry.path(), std::ios::binary);
+    files[entry.path().filename().string()] = {std::istreambuf_iterator<char>(in), {}};
+  }
+  return files;
+}
+
 /// A process that adds a row to each of these families. Its keys come after those before.
 void add_rows(const std::string& dir, int number) {
   auto store = opened(dir);
@@ -443,14 +454,23 @@ TEST_CASE("a reader opens more tables than it may have files open") {
 TEST_CASE("a database without its CURRENT is damaged, and no state that is not there") {
   Place place;
   for (int i = 0; i < 2; i++) add_rows(place.state(), i);
-  fs::remove(place.state() + "/db/CURRENT");
+  auto before = files_of(place.state() + "/db");
+  std::string kept = place.state() + ".current";
+  fs::rename(place.state() + "/db/CURRENT", kept);
   StoreOptions options;
   options.read_only = true;
   auto store = open_store(place.state(), options);
   REQUIRE_FALSE(store.ok());
   CHECK(store.error().kind == ErrorKind::environment);
   CHECK_THAT(store.error().message, Catch::Contains("CURRENT is missing"));
-  REQUIRE_FALSE(open_store(place.state()).ok());
+  for (int i = 0; i < 2; i++) {  // the first must not make what the second would take for the state
+    auto writer = open_store(place.state());
+    REQUIRE_FALSE(writer.ok());
+    CHECK_THAT(writer.error().message, Catch::Contains("CURRENT is missing"));
+  }
+  fs::rename(kept, place.state() + "/db/CURRENT");
+  CHECK(files_of(place.state() + "/db") == before);
+  CHECK(open_store(place.state()).ok());
 }
 
 TEST_CASE("a folder with the log of a worker to come may become its state") {
