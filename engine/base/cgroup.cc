@@ -284,12 +284,6 @@ int64_t Cgroup::oom_kills() const {
                   "oom_kill");
 }
 
-bool Cgroup::holds(pid_t process) const {
-  if (!exists()) return false;
-  std::string text = text_of(folder_ + "/cgroup.procs");
-  return has_word(text, std::to_string(process), '\n');
-}
-
 std::vector<pid_t> cgroup_members(const std::string& folder) {
   std::vector<pid_t> members;
   std::vector<std::string> folders{folder};

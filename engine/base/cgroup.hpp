@@ -59,7 +59,6 @@ class Cgroup {
   int64_t peak_bytes() const;
   void reset_peak() const;
   int64_t oom_kills() const;
-  bool holds(pid_t process) const;
 
  private:
   std::string folder_;

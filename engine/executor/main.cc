@@ -155,7 +155,11 @@ void run_attempt(Session& session, Scripts& scripts, BlobFiles& blobs, Checkpoin
   Attempt attempt(session, blobs, checkpoints, start, state_dir);
   Value args = decoded(start.args());
   auto kind = static_cast<TaskKind>(start.kind());
-  if (start.memory_bytes() > 0) wait_for_cgroup();  // its limit is the group's
+  if (start.memory_bytes() > 0 && !wait_for_cgroup()) {  // the limit is set on the group
+    wire::FromExecutor message;
+    message.set_outside_cgroup(true);
+    session.send(message, true);
+  }
   if (kind == TaskKind::shell) {
     attempt.wait_durable();
     std::unique_ptr<Gang> gang;

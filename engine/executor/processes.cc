@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -181,29 +182,27 @@ void SlotFile::clear() const {
 
 namespace {
 
-std::thread& joining() {
-  static std::thread thread;
-  return thread;
-}
+std::thread joining;
+std::atomic<bool> has_failed_to_join = false;
 
 }  // namespace
 
 void join_cgroup(const std::string& folder) {
   auto join = [path = folder + "/cgroup.procs"] {
     int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (file < 0) return;
-    (void)!::write(file, "0", 1);
-    ::close(file);
+    if (file < 0 || ::write(file, "0", 1) != 1) has_failed_to_join = true;
+    if (file >= 0) ::close(file);
   };
   try {
-    joining() = std::thread(join);
+    joining = std::thread(join);
   } catch (const std::system_error&) {  // the user has no more threads
     join();
   }
 }
 
-void wait_for_cgroup() {
-  if (joining().joinable()) joining().join();
+bool wait_for_cgroup() {
+  if (joining.joinable()) joining.join();
+  return !has_failed_to_join;
 }
 
 Result<Child> spawn(const Spawn& what, const SlotFile& slot, int& failed_errno) {

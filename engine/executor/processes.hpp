@@ -50,7 +50,8 @@ std::string find_program(const std::string& name,
 /// milliseconds to do so. Where it refuses, the process stays where it is.
 void join_cgroup(const std::string& folder);
 /// Until that is done: what is started or used from then on is the group's. `spawn` waits as well.
-void wait_for_cgroup();
+/// False if the kernel refused.
+bool wait_for_cgroup();
 
 /// Kills and reaps every child and adopted grandchild of this process. Returns how many there were.
 int kill_children();

@@ -188,9 +188,7 @@ void LocalWorker::tick() {
 }
 
 void LocalWorker::watch_memory(Slot& slot, Running& front) {
-  if (!slot.is_in_cgroup) slot.is_in_cgroup = slot.has_limit && slot.cgroup.holds(slot.process.pid);
-  front.is_memory_kernels = slot.is_in_cgroup;
-  if (slot.is_in_cgroup) {
+  if (slot.has_limit) {
     if (!has_new_oom_kill(slot)) return;
     front.memory_peak = slot.cgroup.peak_bytes();
   } else {
@@ -214,7 +212,7 @@ void LocalWorker::limit_memory(Slot& slot, Running& running) {
   int64_t own = slot.cgroup.anonymous_bytes() +
                 (is_shell ? kProgramsExecutorBytes : kLuaExecutorBytes + bytes / kLuaPart);
   slot.cgroup.reset_peak();
-  slot.has_limit = slot.cgroup.set_memory_limit(bytes + own);
+  slot.has_limit = !slot.is_outside_cgroup && slot.cgroup.set_memory_limit(bytes + own);
   running.is_memory_kernels = slot.has_limit;
 }
 

@@ -76,6 +76,12 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
       give_back(slot, attempt_id(message.returned().ids(i - 1)));
     return;
   }
+  if (message.has_outside_cgroup()) {  // its memory is polled instead
+    slot.is_outside_cgroup = true;
+    slot.has_limit = false;
+    if (!slot.queue.empty()) slot.queue.front().is_memory_kernels = false;
+    return;
+  }
   if (message.has_settled()) {
     bool is_first = !slot.queue.empty() &&
                     slot.queue.front().order.rank_id() == rank_id(message.settled().id());

@@ -49,13 +49,13 @@ struct Running {
 
 struct Slot {
   ExecutorProcess process;
-  std::string name;               // random
-  std::string mark;               // FLOW_SLOT of it and of all that it starts
-  Cgroup cgroup;                  // of it and of all that it starts; where one could be made
-  bool is_in_cgroup = false;      // it has joined, as far as was looked
-  bool has_limit = false;         // of memory, on its group
-  int64_t oom_kills = 0;          // in its group, that were seen
-  std::vector<std::string> gpus;  // that its process sees: CUDA reads that once
+  std::string name;                // random
+  std::string mark;                // FLOW_SLOT of it and of all that it starts
+  Cgroup cgroup;                   // of it and of all that it starts; where one could be made
+  bool is_outside_cgroup = false;  // the executor reported that it could not join it
+  bool has_limit = false;          // of memory, on its group
+  int64_t oom_kills = 0;           // in its group, that were seen
+  std::vector<std::string> gpus;   // that its process sees: CUDA reads that once
   FrameCutter cutter;
   std::string out;                                         // not yet written
   uint32_t wire_events = EPOLLIN, error_events = EPOLLIN;  // that are watched for

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/base/cgroup.hpp"
 #include "flow/flow.hpp"
 #include "tests/driver/place.hpp"
 
@@ -21,6 +22,23 @@ struct Place : test::Place {
     return (path / "pipeline.lua").string();
   }
 };
+
+/// A shell command that needs more than 60 MB.
+constexpr const char* kHog = "x=$(head -c 60000000 /dev/zero | tr '\\0' x)\n";
+
+/// A program in place of the executor: the shell commands `body`, in which $executor is the
+/// executor.
+std::string wrapped(const Place& place, const std::string& body) {
+  std::string executor = place.options().executor, commands = body;
+  constexpr std::string_view kName = "$executor";
+  for (size_t at; (at = commands.find(kName)) != std::string::npos;)
+    commands.replace(at, kName.size(), executor);
+  fs::path program = place.path / "executor";
+  std::ofstream(program) << "#!/bin/sh\n[ \"$1\" = --build ] && exec '" << executor << "' \"$@\"\n"
+                         << commands;
+  fs::permissions(program, fs::perms::owner_all);
+  return program.string();
+}
 
 const TaskInfo& task(const RunInfo& info, const std::string& name) {
   for (const TaskInfo& each : info.tasks) {
@@ -224,16 +242,41 @@ return flow.pipeline("p", {}, function() return { said = say().stdout, logged = 
 TEST_CASE("an executor that talks nonsense fails its attempt, once") {
   Place place;
   EngineOptions options = place.options();
-  fs::path liar = place.path / "executor";
-  std::ofstream(liar) << "#!/bin/sh\n[ \"$1\" = --build ] && exec '" << options.executor
-                      << "' \"$@\"\nprintf '\\3\\0\\0\\0\\377\\377\\377' >&3\nexec sleep 1000\n";
-  fs::permissions(liar, fs::perms::owner_all);
-  options.executor = liar.string();
+  options.executor = wrapped(place, "printf '\\3\\0\\0\\0\\377\\377\\377' >&3\nexec sleep 1000\n");
   Engine engine(options);
   Run run = engine.run(place.script(kSum));
   CHECK_THROWS_AS(run.wait(), RunFailed);
   CHECK(task(run.info(), "add").attempts == 1);
   CHECK(task(run.info(), "add").error.find("no message") != std::string::npos);
+}
+
+TEST_CASE("memory that an executor uses before it joins its group is not its attempt's") {
+  if (!CgroupParent::find(own_cgroups()).has_memory()) return;
+  Place place;
+  EngineOptions options = place.options();
+  options.executor = wrapped(place, std::string(kHog) + "sleep 1\nexec '$executor' \"$@\"\n");
+  Engine engine(options);
+  Run run = engine.run(place.script(R"(
+local t = flow.task("t", { memory = "40M" }, function() return 1 end)
+return flow.pipeline("p", {}, function() return t() end)
+)"));
+  CHECK(run.wait().as_integer() == 1);
+  CHECK(task(run.info(), "t").attempts == 1);
+}
+
+TEST_CASE("a memory limit holds where the executor cannot join its control group") {
+  Place place;
+  EngineOptions options = place.options();
+  options.executor = wrapped(place, "exec '$executor' \"$1\" \"$2\" --cgroup /dev/null/none\n");
+  Engine engine(options);
+  Run run = engine.run(place.script(std::string(R"(
+local t = flow.shell("t", { memory = "40M", command = [[)") +
+                                    kHog + R"(sleep 1000]] })
+return flow.pipeline("p", {}, function() return t() end)
+)"));
+  CHECK_THROWS_AS(run.wait(), RunFailed);
+  std::string error = task(run.info(), "t").error;
+  CHECK(error.find("MiB of memory, its limit is 40 MiB") != std::string::npos);
 }
 
 TEST_CASE(
