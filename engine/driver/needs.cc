@@ -97,25 +97,27 @@ void check_shell(const TaskDef& def, const std::string& where, const Environment
                   where, shell, is_path ? "is no program here" : "was not found in PATH")));
 }
 
-/// What nobody has that a task of this asks for. Where no worker is there yet, one with all of it
-/// may come.
+/// What no machine has that a task of these resources asks for. Where no worker has joined yet, one
+/// with all of it may join. Of several machines the one with the most GPUs is named.
 void check_resources(const Resources& resources, const std::string& where, const Machine& machine,
                      std::vector<Error>& errors) {
   int64_t memory = 0;
   std::string gpu_lack;
-  bool has_gpus = false, is_the_heads = false;
+  bool has_gpus = false;
+  const core::HostInfo* named = nullptr;
   for (const core::HostInfo& host : machine.hosts) {
     memory = std::max(memory, host.memory_bytes);
-    std::string why_none = machine.is_cluster ? "its driver told of none" : machine.gpus.why_none;
+    std::string why_none =
+        machine.is_cluster ? "its driver reported none" : machine.gpus.why_none;
     std::string lack = gpu_lack_of(resources, host.gpus, why_none);
     has_gpus = has_gpus || lack.empty();
     if (machine.is_cluster && !lack.empty())
       lack += host.name.empty() ? " (the head's machine)"
                                 : fmt::format(" (the worker `{}`)", host.name);
-    if (gpu_lack.empty() || is_the_heads) {
-      gpu_lack = lack;
-      is_the_heads = host.name.empty();
-    }
+    bool is_first = named == nullptr || (named->name.empty() && named->gpus.empty());
+    if (!is_first && host.gpus.size() <= named->gpus.size()) continue;
+    named = &host;
+    gpu_lack = std::move(lack);
   }
   if (machine.hosts.empty()) return;
   if (resources.memory_bytes > memory) {
@@ -125,7 +127,8 @@ void check_resources(const Resources& resources, const std::string& where, const
         machine.is_cluster ? "the largest of the workers" : "this machine",
         format_bytes(static_cast<uint64_t>(memory)))));
   }
-  if (!has_gpus && machine.has_sought_gpus) errors.push_back(user_error(where + " " + gpu_lack));
+  bool is_known = machine.is_cluster ? machine.is_closed : machine.has_sought_gpus;
+  if (!has_gpus && is_known) errors.push_back(user_error(where + " " + gpu_lack));
 }
 
 /// The machine, or those of the cluster, as the core sees them, with no others to join.

@@ -53,6 +53,23 @@ std::string list_of(const std::vector<Gpu>& gpus) {
   return text;
 }
 
+/// Why MIG instances do not suit a task that asks for several GPUs, and what it can ask for instead.
+/// "" if that is not the reason.
+std::string mig_lack_of(const Resources& resources, const std::vector<Gpu>& gpus) {
+  GpuNeeds needs = gpu_needs_of(resources);
+  GpuNeeds one = needs;
+  one.milli = std::min(needs.milli, kWholeGpuMilli);
+  auto instances = std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
+    return gpu.is_mig && suits(one, gpu) && !suits(needs, gpu);
+  });
+  if (instances == 0) return "";
+  return fmt::format(
+      "{} of them {} of a GPU in MIG mode, and a process can use only one instance: ask for "
+      "`gpus = 1`, or for `ranks = {}` with `gpus = 1` each; ",
+      instances, instances == 1 ? "is an instance" : "are instances",
+      needs.count() * std::max<size_t>(1, resources.ranks));
+}
+
 }  // namespace
 
 GpuNeeds gpu_needs_of(const Resources& resources) {
@@ -133,8 +150,10 @@ std::string gpu_lack_of(const Resources& resources, const std::vector<Gpu>& gpus
   std::string has = is_special
                         ? fmt::format("{} of this machine's {} GPUs will do", suiting, gpus.size())
                         : fmt::format("this machine has {}", gpus.size());
-  return fmt::format("{}{}: {}; ask for less, or run it where there is more", asks, has,
-                     list_of(gpus));
+  std::string remedy = mig_lack_of(resources, gpus);
+  remedy += remedy.empty() ? "ask for less, or run it where there is more"
+                           : "or run it where there are whole GPUs";
+  return fmt::format("{}{}: {}; {}", asks, has, list_of(gpus), remedy);
 }
 
 }  // namespace flow

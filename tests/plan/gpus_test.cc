@@ -67,6 +67,22 @@ TEST_CASE("what a machine lacks is said with what it has") {
              Catch::StartsWith("has the option `gpu_memory`"));
 }
 
+TEST_CASE("a task of several GPUs is told why MIG instances do not suit it, and what does") {
+  std::vector<Gpu> gpus = {gpu(0, "A100 MIG 1g.5gb", 5), gpu(0, "A100 MIG 1g.5gb", 5)};
+  for (Gpu& each : gpus) each.is_mig = true;
+  CHECK(gpu_lack_of(asks(1000), gpus, "") == "");
+  CHECK(
+      gpu_lack_of(asks(2000), gpus, "") ==
+      "asks for gpus = 2, and 0 of this machine's 2 GPUs will do: GPU 0 (A100 MIG 1g.5gb, 5 GiB), "
+      "GPU 0 (A100 MIG 1g.5gb, 5 GiB); 2 of them are instances of a GPU in MIG mode, and a process "
+      "can use only one instance: ask for `gpus = 1`, or for `ranks = 2` with `gpus = 1` each; or "
+      "run it where there are whole GPUs");
+  gpus[0] = gpu(1, "A100", 40);
+  CHECK_THAT(gpu_lack_of(asks(2000), gpus, ""),
+             Catch::Contains("; 1 of them is an instance of a GPU in MIG mode, and"));
+  CHECK_THAT(gpu_lack_of(asks(2000, "H100"), gpus, ""), !Catch::Contains("MIG mode"));
+}
+
 TEST_CASE("an instance of a GPU suits who asks for one or less") {
   Gpu instance = gpu(0, "NVIDIA A100 MIG 1g.5gb", 5);
   instance.is_mig = true;

@@ -142,6 +142,14 @@ local ranks = flow.shell("ranks", { gpus = 1, ranks = 2, args = { "path" }, comm
         self.good("run", "p.lua", "--jobs", "2")
         self.assertEqual(sorted(self.read("log").splitlines()), ["0 of 2: MIG-cc33 0/1 0/2", "1 of 2: MIG-dd44 0/1 1/2"])
 
+    def test_several_mig_instances_are_refused_with_the_reason(self):
+        self.machine("gpu GPU-aa11 81559 NVIDIA H100\nmig MIG-cc33 18000 NVIDIA H100 MIG 1g.18gb\nmig MIG-dd44 18000 NVIDIA H100 MIG 1g.18gb\n")
+        self.pipeline('local two = flow.shell("two", { gpus = 2, command = "true" })\n', "return two().stdout")
+        said = "2 of them are instances of a GPU in MIG mode, and a process can use only one instance: ask for `gpus = 1`"
+        self.assertIn(said, self.exits(2, self.flow("run", "p.lua")).err)
+        done = self.exits(2, self.flow("run", "p.lua", "--workers", "2"))
+        self.assertEqual((done.err.count("error:"), "GPUs" in done.err), (1, True), done)
+
     def test_the_node_that_a_gpu_hangs_on_is_the_kernels(self):
         self.machine(TWO + "gpu GPU-cc33 1 A\ngpu GPU-dd44 1 B\n")
         for pci, node in ("f0", 1), ("f1", 0), ("f2", -1):
