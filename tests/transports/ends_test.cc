@@ -236,5 +236,10 @@ TEMPLATE_TEST_CASE("A link says where its peer is and over what it runs", "", FL
       CHECK_THAT(link->description(), Catch::Contains(": tcp"));
       CHECK_THAT(link->description(), !Catch::Contains("posix") && !Catch::Contains("sysv"));
     }
+    auto refused = std::make_shared<Recorder>();
+    auto early = two.client->connect("127.0.0.1:1", refused);  // where nothing listens
+    REQUIRE(early.ok());
+    CHECK((*early)->description() == "127.0.0.1:1 (ucx: not connected)");
+    CHECK(refused->wait_down() != "");
   }
 }

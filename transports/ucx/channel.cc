@@ -133,7 +133,7 @@ void Channel::describe() {
 
 std::string Channel::description() const {
   std::lock_guard lock(mutex_);
-  return fmt::format("{} ({})", address_, lanes_.empty() ? "ucx, not up" : lanes_);
+  return fmt::format("{} ({})", address_, lanes_.empty() ? "ucx: not connected" : lanes_);
 }
 
 std::string Channel::failure(ucs_status_t status) const {
