@@ -73,20 +73,26 @@ std::string json_of(const Gpu& gpu) {
   return json + ",\"fabric\":" + (gpu.fabric.empty() ? "null" : json_text(gpu.fabric)) + "}";
 }
 
-/// Of the flow that runs over the state: a driver does not tell it again.
-void add_failed_gpus(const EngineOptions& options, std::vector<Check>& checks) {
+/// What the flow that runs over the state knows of its workers, and of GPUs that failed, which a
+/// driver does not report again.
+void add_workers(const EngineOptions& options, std::vector<Check>& checks) {
   ClusterInfo cluster;
   try {
     cluster = cluster_info(options);
   } catch (const Failed&) {
     return;  // nothing runs there
   }
-  for (const NodeInfo& node : cluster.nodes)
+  for (const NodeInfo& node : cluster.nodes) {
+    if (!node.note.empty())
+      checks.push_back(
+          {Verdict::warning, "workers",
+           (node.name.empty() ? "the head" : "`" + node.name + "`") + ": " + node.note});
     for (const Gpu& gpu : node.gpus)
       if (!gpu.fault.empty())
         checks.push_back(
             {Verdict::warning, "GPUs",
              (node.name.empty() ? "" : "`" + node.name + "`: ") + fault_text(node, gpu)});
+  }
 }
 
 /// A line a GPU, one for each thing that does not work, and one a library that GPUs are used with.
@@ -109,7 +115,7 @@ std::vector<Check> check_gpus(const EngineOptions& options) {
   for (const std::string& problem : machine.problems)
     checks.push_back({Verdict::warning, "GPUs", problem});
   if (checks.empty()) checks.push_back({Verdict::ok, "GPUs", "none: " + machine.why_none});
-  add_failed_gpus(options, checks);
+  add_workers(options, checks);
   if (machine.gpus.empty()) return checks;
   for (const GpuLibrary& library : gpu_libraries())
     checks.push_back(

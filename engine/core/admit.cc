@@ -202,8 +202,12 @@ struct Door {
            (is_final(run->status) || run->status == RunStatus::interrupted);
   }
   bool operator()(const GpusFound& e) const {
-    return state.epoch > 0 && state.hosts[0].info.gpus.empty() && !e.gpus.empty() &&
-           are_sound(e.gpus);
+    if (state.epoch == 0 || e.gpus.empty() || e.host >= state.hosts.size()) return false;
+    const Host& host = state.hosts[e.host];
+    if (e.host == 0) return host.info.gpus.empty() && are_sound(e.gpus);
+    std::vector<Gpu> all = host.info.gpus;
+    all.insert(all.end(), e.gpus.begin(), e.gpus.end());
+    return host.takes_attempts() && are_sound(all);
   }
   bool operator()(const GpuFailed& e) const {
     if (e.host >= state.hosts.size() || state.hosts[e.host].is_lost() || e.fault.empty())

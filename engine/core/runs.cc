@@ -144,11 +144,12 @@ void Machine::on(const RunDeleted& event) {
   state_.runs.erase(event.run);
 }
 
-// Nothing holds a GPU yet: there was none.
+// Nothing holds one of them yet.
 void Machine::on(const GpusFound& event) {
-  Host& own = state_.hosts[0];
-  own.info.gpus = event.gpus;
-  own.room.gpus = free_gpus(own.info.gpus);
+  Host& host = state_.hosts[event.host];
+  std::vector<GpuRoom> free = free_gpus(event.gpus);
+  host.info.gpus.insert(host.info.gpus.end(), event.gpus.begin(), event.gpus.end());
+  host.room.gpus.insert(host.room.gpus.end(), free.begin(), free.end());
   rebuild_reach(state_);
 }
 

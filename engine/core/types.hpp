@@ -200,9 +200,12 @@ struct RetryRequested {
 struct RunDeleted {
   RunId run;
 };  // gc
-/// The machine's GPUs, looked for when a run first asks for one. An engine that starts knows none.
+/// GPUs that a host has from now on. Of host 0 they are all of the engine's machine, looked for
+/// when a run first asks for one; an engine that starts knows none. To another host they are added:
+/// it offered them when it joined, and the worker that had them is lost.
 struct GpusFound {
   std::vector<Gpu> gpus;
+  HostId host = 0;
 };
 /// A GPU failed: it is given to nobody until its host tells anew of what it has. What holds it ends
 /// where it is dead, else goes on.

@@ -174,7 +174,7 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
         "worker says of itself can't be");
   };
   driver_.host_joined({std::move(joining.host), std::move(joining.attempts), is_restarted},
-                      decided);
+                      std::move(joining.machine), decided);
   return "";
 }
 

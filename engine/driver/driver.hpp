@@ -25,6 +25,7 @@
 #include "engine/driver/latch.hpp"
 #include "engine/driver/native.hpp"
 #include "engine/driver/resolver.hpp"
+#include "engine/driver/shared_machines.hpp"
 #include "engine/driver/state_clock.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/rows.hpp"
@@ -151,7 +152,8 @@ class Driver {
   std::vector<std::string> awaited_hosts_at_work();
   /// `decided` is called when it is committed and what follows from it was told, or with false
   /// where it is refused.
-  void host_joined(core::HostJoined event, std::function<void(bool admitted)> decided);
+  void host_joined(core::HostJoined event, Hardware machine,
+                   std::function<void(bool admitted)> decided);
   /// Nothing where no worker of that name is up, or awaited.
   void host_away(const std::string& name, std::string why);
   void host_draining(const std::string& name, std::string why);
@@ -353,7 +355,8 @@ class Driver {
   void stop(const core::StopAttempt& stop);
   std::string host_name(core::HostId host) const;
   std::optional<core::HostId> host_named(const std::string& name) const;
-  bool join(core::HostJoined event);
+  bool join(core::HostJoined event, Hardware machine);
+  void record_lost(core::HostId host, const std::string& why, bool has_died);
   std::vector<core::AttemptId> gangs_ended_on(const core::HostJoined& event) const;
   void lose_host(const std::string& name, const std::string& why, bool has_died);
   void lose_waiting_hosts();
@@ -404,8 +407,8 @@ class Driver {
   void notify_run(const RunId& run);
   void warn(const RunId& run, std::string text);
   void warn_of_share(const core::Assigned& assigned);
-  /// Those that another worker has too are its alone.
-  void drop_shared_gpus(core::HostInfo& info);
+  void tell_host_note(const std::string& name);
+  void give_orphaned_gpus();
   void end_if_interrupted(const RunId& run);
   void tell(std::vector<Event> events);
   void write_row(const RunId& run);
@@ -448,7 +451,8 @@ class Driver {
   std::multimap<core::Time, core::AttemptId> gang_failures_;  // Gang::tell_at: they leave then
   // Of calls that wait until a run is interrupted: they leave in end_interruptions().
   std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;
-  std::map<std::string, std::string> host_notes_;  // of workers that joined, by name
+  SharedMachines shared_machines_;
+  std::map<std::string, std::string> told_host_notes_;  // of workers that are not lost, by name
   /// With why, and whether it died: they are lost, and leave, when gangs that they had a part in
   /// have written what they keep.
   std::map<std::string, std::pair<std::string, bool>> lost_hosts_;

@@ -57,11 +57,13 @@ std::vector<std::string> Driver::awaited_hosts_at_work() {
 }
 
 // What it brought that it is to stop is told so before it is welcome: the rest of it goes on then.
-void Driver::host_joined(core::HostJoined event, std::function<void(bool)> decided) {
+void Driver::host_joined(core::HostJoined event, Hardware machine,
+                         std::function<void(bool)> decided) {
   auto is_admitted = std::make_shared<bool>(false);
   Input input;
-  input.only([this, is_admitted, event = std::move(event)](Batch&, core::State&) mutable {
-    *is_admitted = join(std::move(event));
+  input.only([this, is_admitted, machine = std::move(machine), event = std::move(event)](
+                 Batch&, core::State&) mutable {
+    *is_admitted = join(std::move(event), std::move(machine));
   });
   input.done = [this, is_admitted, decided = std::move(decided)](bool) {
     if (!*is_admitted) return decided(false);
@@ -77,47 +79,46 @@ void Driver::announce(uint32_t workers) {
 }
 
 std::string Driver::host_note(const std::string& name) const {
-  auto found = host_notes_.find(name);
-  return found == host_notes_.end() ? "" : found->second;
+  // Local workers get their shares from this process, which may offer more slots than there are.
+  return options_.is_closed ? "" : shared_machines_.note_of(state_, name);
 }
 
-// UUIDs are the same for all who see a device: given by both it would be promised twice.
-void Driver::drop_shared_gpus(core::HostInfo& info) {
-  std::string dropped, owners;
-  std::erase_if(info.gpus, [&](const Gpu& gpu) {
-    for (const core::Host& host : state_.hosts) {
-      bool has_it = host.info.name != info.name && !host.is_lost() &&
-                    core::find_gpu(host.info.gpus, gpu.uuid).has_value();
-      if (!has_it) continue;
-      dropped += (dropped.empty() ? "" : ", ") + gpu.uuid;
-      std::string owner = host.info.name.empty() ? "the head" : "`" + host.info.name + "`";
-      if (owners.find(owner) == std::string::npos) owners += (owners.empty() ? "" : ", ") + owner;
-      return true;
-    }
-    return false;
-  });
-  host_notes_.erase(info.name);
-  if (dropped.empty()) return;
-  std::string note = fmt::format(
-      "{} of it is counted once, for {}, which joined before: two workers on one "
-      "machine need CUDA_VISIBLE_DEVICES to share its GPUs out",
-      dropped, owners);
-  std::fprintf(stderr, "flow: worker `%s`: %s\n", info.name.c_str(), note.c_str());
-  host_notes_[info.name] = std::move(note);
+void Driver::tell_host_note(const std::string& name) {
+  std::string note = host_note(name);
+  std::string& told = told_host_notes_[name];
+  bool is_news = !note.empty() && note != told;
+  told = std::move(note);
+  if (is_news) std::fprintf(stderr, "flow: worker `%s`: %s\n", name.c_str(), told.c_str());
 }
 
-bool Driver::join(core::HostJoined event) {
+// The workers that offered the GPUs of one that is lost are still there.
+void Driver::give_orphaned_gpus() {
+  for (core::GpusFound& found : shared_machines_.orphans(state_)) {
+    std::string name = host_name(found.host), uuids;
+    for (const Gpu& gpu : found.gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid;
+    record_if_admitted(std::move(found), clock_.now());
+    std::fprintf(stderr, "flow: worker `%s`: it has %s now: the worker that had it is gone\n",
+                 name.c_str(), uuids.c_str());
+  }
+}
+
+bool Driver::join(core::HostJoined event, Hardware machine) {
   const std::string name = event.host.name;
-  drop_shared_gpus(event.host);
+  shared_machines_.joins(state_, event.host, std::move(machine));
   lost_hosts_.erase(name);
   std::vector<core::AttemptId> ended = gangs_ended_on(event);
   event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
-  if (!core::admit(state_, event)) return false;
+  if (!core::admit(state_, event)) {
+    shared_machines_.lost(name);
+    return false;
+  }
   core::Failure failure;
   if (!ended.empty())
     failure = core::loss_of(state_.hosts[*host_named(name)], "came back without it");
   bool is_restarted = event.is_restarted;
   record(std::move(event), clock_.now());
+  tell_host_note(name);
+  give_orphaned_gpus();  // it may have come back with fewer than it had
   for (const core::AttemptId& id : ended)
     note_failure(id, first_rank_on(id, *host_named(name)), failure, false, is_restarted);
   for (const core::AttemptId& id : gangs_on(*host_named(name)))
@@ -154,7 +155,8 @@ void Driver::host_draining(const std::string& name, std::string why) {
 
 void Driver::gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
                         bool is_dead) {
-  record_of_host(name, [uuid, fault, is_dead](core::HostId host) {
+  record_of_host(name, [this, name, uuid, fault, is_dead](core::HostId host) {
+    shared_machines_.gpu_failed(name, uuid, fault, is_dead);
     return core::GpuFailed{host, uuid, fault, is_dead};
   });
 }
@@ -176,10 +178,17 @@ void Driver::lose_host(const std::string& name, const std::string& why, bool has
   for (const core::AttemptId& id : gangs_on(*host)) {
     note_failure(id, first_rank_on(id, *host), failure, false, has_died);
   }
-  if (!is_settling_beside(*host))
-    return record_if_admitted(core::HostLost{*host, why, has_died}, clock_.now());
+  if (!is_settling_beside(*host)) return record_lost(*host, why, has_died);
   lost_hosts_[name] = {why, has_died};
   record_if_admitted(core::HostAway{*host, why}, clock_.now());  // it is given nothing meanwhile
+}
+
+void Driver::record_lost(core::HostId host, const std::string& why, bool has_died) {
+  std::string name = host_name(host);
+  shared_machines_.lost(name);
+  told_host_notes_.erase(name);
+  record_if_admitted(core::HostLost{host, why, has_died}, clock_.now());
+  give_orphaned_gpus();
 }
 
 void Driver::lose_waiting_hosts() {
@@ -187,8 +196,7 @@ void Driver::lose_waiting_hosts() {
     const auto& [name, how] = *each;
     auto host = host_named(name);
     bool waits = host && is_settling_beside(*host);
-    if (host && !waits)
-      record_if_admitted(core::HostLost{*host, how.first, how.second}, clock_.now());
+    if (host && !waits) record_lost(*host, how.first, how.second);
     each = waits ? std::next(each) : lost_hosts_.erase(each);
   }
 }

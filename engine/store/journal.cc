@@ -166,6 +166,7 @@ struct Writer {
     return plain(journal::RUN_DELETED, e.run);
   }
   const std::string& operator()(const core::GpusFound& e) {
+    m.set_number(e.host);
     for (const Gpu& gpu : e.gpus) put_gpu(gpu, *m.add_machine_gpus());
     return plain(journal::GPUS_FOUND, kNone);
   }
@@ -330,6 +331,7 @@ bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
 
 /// The first that knew what the record tells.
 uint32_t schema_of(const journal::Record& m, bool is_of_run) {
+  if (m.type() == journal::GPUS_FOUND && m.number() > 0) return kGivenGpusSchema;
   bool is_of_death =
       m.flag() && (m.type() == journal::HOST_LOST || m.type() == journal::HOST_JOINED);
   bool is_of_rank = m.type() == journal::ATTEMPT_FAILED && (m.number() > 0 || m.flag());
@@ -531,7 +533,7 @@ class RecordReader {
         return true;
       case journal::GPUS_FOUND: {
         core::GpusFound e;
-        bool ok = get_gpus(m.machine_gpus(), e.gpus);
+        bool ok = keep(m.number(), e.host) && get_gpus(m.machine_gpus(), e.gpus);
         record.event = std::move(e);
         return ok;
       }

@@ -357,7 +357,9 @@ bool Scenario::parse(const Words& words, Event& event) {
     if (!option(words, "ranks").empty()) place_ranks(split(option(words, "ranks"), ','), e);
     event = std::move(e);
   } else if (verb == "gpus") {
-    event = GpusFound{gpus_of_words({words.begin() + 1, words.end()})};
+    bool is_of_host = words.back().starts_with("at=");
+    event = GpusFound{gpus_of_words({words.begin() + 1, words.end() - is_of_host}),
+                      is_of_host ? host(option(words, "at")) : HostId{0}};
   } else if (verb == "gpu") {
     event = GpuFailed{host(option(words, "at")), word(1), word(2), has(words, "dead")};
   } else if (verb == "join") {

@@ -149,6 +149,10 @@ std::vector<core::Record> of_deaths() {
           {5, 1004, core::HostsAnnounced{4}}};
 }
 
+std::vector<core::Record> of_given_gpus() {
+  return {{1, 1000, core::GpusFound{{{0, "GPU-a", "A", "", 80, -1, false}}, 2}}};
+}
+
 std::vector<core::Record> of_growing_gangs() {
   return {{1, 1000, core::GrowthRequested{{"run-1", 1, 2, 3 << 16}, 3}}};
 }
@@ -508,7 +512,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x0d", 2);  // schema 13, nothing else
+  std::string newer("\x08\x0e", 2);  // schema 14, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());
@@ -591,6 +595,15 @@ TEST_CASE("bytes of version 12, of workers that died and machines that are set a
         std::string("\x08\x01"));
   CHECK(encode_records({{1, 1000, core::HostLost{1, "silent"}}}).substr(0, 2) ==
         std::string("\x08\x04"));
+}
+
+TEST_CASE("bytes of version 13, of a worker that is given a GPU, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("13", of_given_gpus(), sources);
+  const auto& found = std::get<core::GpusFound>(back.at(0).event);
+  CHECK(found.host == 2);
+  CHECK(found.gpus.at(0).uuid == "GPU-a");
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0d"));  // schema 13
 }
 
 TEST_CASE("a snapshot keeps what failed where, and which machines are set aside") {

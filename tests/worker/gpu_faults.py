@@ -185,10 +185,11 @@ class GpuFaults(ClusterPlace):
         self.until_status("b", "up")
         nodes = self.nodes()
         self.assertEqual([[gpu["uuid"] for gpu in nodes[name]["gpus"]] for name in ("a", "b")], [["GPU-aa11"], ["GPU-bb22"]])
-        said = "GPU-aa11 of it is counted once, for `a`, which joined before"
-        self.assertIsNone(nodes["a"]["note"])
+        said = "it also offers GPU-aa11, which counts for `a`: give each worker of a machine its own GPUs with CUDA_VISIBLE_DEVICES"
+        self.assertNotIn("GPU-aa11", nodes["a"]["note"] or "")
         self.assertIn(said, nodes["b"]["note"])
         self.assertIn(said, self.good("nodes").out)
+        self.assertIn("`b`: " + said, self.good("doctor").out)
         self.script(3)
         client = self.start("run", "p.lua", "--json")
         self.until_holds("GPU-aa11")
@@ -199,6 +200,30 @@ class GpuFaults(ClusterPlace):
         self.open("gate")
         self.exits(0, self.end(client))
         self.assertIn("worker `b`: " + said, self.kill(self.head_process).err)
+
+    def test_a_gpu_of_a_lost_worker_goes_to_one_that_offered_it_too(self):
+        self.tell("a", A)
+        self.tell("b", A + B)
+        self.head("--lost-after", "2s")
+        self.worker("a")
+        self.until_status("a", "up")
+        self.worker("b")
+        self.until_status("b", "up")
+        self.script(2)
+        client = self.start("run", "p.lua", "--json")
+        self.until_holds("GPU-aa11")
+        self.until_holds("GPU-bb22")
+        self.kill(self.workers["a"])
+        self.until("b has both", lambda: [gpu["uuid"] for gpu in self.nodes()["b"]["gpus"]] == ["GPU-bb22", "GPU-aa11"])
+        self.assertNotIn("GPU-aa11", self.nodes()["b"]["note"] or "")
+        self.until("both run on b", lambda: [task["worker"] for task in self.tasks().values() if task["status"] == "running"] == ["b", "b"])
+        # The first worker is back: what is another's now stays there.
+        self.worker("a")
+        self.until_status("a", "up")
+        self.assertEqual(self.nodes()["a"]["gpus"], [])
+        self.open("gate")
+        self.exits(0, self.end(client))
+        self.assertIn("worker `b`: it has GPU-aa11 now: the worker that had it is gone", self.kill(self.head_process).err)
 
 
 place.main()

@@ -179,6 +179,7 @@ std::string Agent::join_message() {
   joining.spool = spool_->id();
   joining.serves_at = options_.serves_at();
   joining.now = now_ms();
+  joining.machine = own_hardware();
   for (const auto& [id, end] : attempts_) {
     bool is_next = joining.attempts.empty() || joining.attempts.back() != id.attempt;
     if (is_next) joining.attempts.push_back(id.attempt);

@@ -80,6 +80,9 @@ void put_joining(const Joining& joining, nodes::Join& out) {
   out.set_spool(joining.spool);
   for (const core::AttemptId& id : joining.attempts) *out.add_attempts() = wire_name(id);
   out.set_serves_at(joining.serves_at);
+  out.mutable_machine()->set_id(joining.machine.id);
+  out.mutable_machine()->set_cpus(joining.machine.cpus);
+  out.mutable_machine()->set_memory_bytes(joining.machine.memory_bytes);
 }
 
 bool get_joining(const nodes::Join& in, Joining& joining) {
@@ -96,9 +99,11 @@ bool get_joining(const nodes::Join& in, Joining& joining) {
   joining.spool = in.spool();
   for (const wire::AttemptName& name : in.attempts()) joining.attempts.push_back(attempt_id(name));
   joining.serves_at = in.serves_at();
+  joining.machine = {in.machine().id(), in.machine().cpus(), in.machine().memory_bytes()};
   bool is_named = !joining.process.empty() && joining.process.size() <= kNameBytesMax &&
                   !joining.spool.empty() && joining.spool.size() <= kNameBytesMax;
-  return is_named && joining.serves_at.size() <= kAddressBytesMax && host.cpus_milli >= 0 &&
+  return is_named && joining.serves_at.size() <= kAddressBytesMax &&
+         joining.machine.id.size() <= kNameBytesMax && host.cpus_milli >= 0 &&
          host.memory_bytes >= 0 && joining.now >= 0 && joining.now <= kTimeMax &&
          core::are_sound(host.gpus) && core::are_sound(host.labels) && are_sound(host.named);
 }

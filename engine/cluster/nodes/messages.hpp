@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/hardware.hpp"
 #include "engine/cluster/content/line.hpp"
 #include "engine/cluster/nodes/protocol.pb.h"
 #include "engine/worker/worker.hpp"
@@ -36,6 +37,7 @@ struct Joining {
   std::vector<core::AttemptId> attempts;
   std::string serves_at;  // where other workers ask it for content; "" nowhere
   core::Time now = 0;     // by its clock, which may not be ours
+  Hardware machine{};
 };
 void put_joining(const Joining& joining, nodes::Join& out);
 /// False where that can't be.

@@ -1,0 +1,17 @@
+// The machine that this process runs on, and all that it has.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace flow {
+
+/// Limits of a container or of this process do not count: containers of one machine tell the same.
+struct Hardware {
+  std::string id;  // of this boot of the machine; "" where it is not known
+  int32_t cpus = 0;
+  int64_t memory_bytes = 0;
+  bool operator==(const Hardware&) const = default;
+};
+Hardware own_hardware();
+
+}  // namespace flow

@@ -1,0 +1,44 @@
+// Workers of a head that run on one machine, and what they offer twice. A GPU counts for one of
+// them. CPUs and memory count as offered, and a note tells of more than the machine has.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/base/hardware.hpp"
+#include "engine/core/core.hpp"
+
+namespace flow {
+
+/// Of the engine's turns. An entry leaves when its worker is lost.
+class SharedMachines {
+ public:
+  /// Of the engine's own machine.
+  explicit SharedMachines(Hardware own = own_hardware()) : own_(std::move(own)) {}
+
+  /// Before the worker joins. Removes the GPUs that another worker, or the head, has.
+  void joins(const core::State& state, core::HostInfo& info, Hardware machine);
+  void lost(const std::string& name) { workers_.erase(name); }
+  void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
+                  bool is_dead);
+
+  /// GPUs that no worker has any more, for workers that offered them and are up. One event per
+  /// worker; the worker that is first among the hosts gets a GPU that several offered.
+  std::vector<core::GpusFound> orphans(const core::State& state) const;
+  /// What the worker offers and another one does too, or ""; what to do about it.
+  std::string note_of(const core::State& state, const std::string& name) const;
+
+ private:
+  struct Offer {
+    std::vector<Gpu> gpus;
+    Hardware machine;
+  };
+  std::string gpu_note(const core::State& state, const core::HostInfo& info) const;
+  std::string excess_note(const core::State& state, const core::HostInfo& info) const;
+  const Hardware* machine_of(const core::HostInfo& info) const;
+
+  const Hardware own_;
+  std::map<std::string, Offer> workers_;  // by name
+};
+
+}  // namespace flow
