@@ -148,24 +148,25 @@ std::string zsh_script(const std::vector<Completed>& verbs) {
          "  case \"$words[2]:$CURRENT\" in\n"
          "    (" +
          std::string(kRunVerbs) + "):3|diff:4) compadd -- ${(f)\"$(" + kRuns +
-         ")\"} ;;\n"
+         ")\"} && return ;;\n"
          "    (" +
          kTaskVerbs + "):4) compadd -- ${(f)\"$(" + of_run(kTasks, "$words[3]") +
-         ")\"} ;;\n"
+         ")\"} && return ;;\n"
          "    signal:4) compadd -- ${(f)\"$(" +
          of_run(kSignals, "$words[3]") +
-         ")\"} ;;\n"
-         "    completion:3) compadd -- bash zsh fish ;;\n"
+         ")\"} && return ;;\n"
+         "    completion:3) compadd -- bash zsh fish && return ;;\n"
          "  esac\n"
          "  _files\n"
          "}\n"
-         "compdef _flow flow\n";
+         // As a file of fpath it is run in place of the function when that is first called.
+         "if [[ $funcstack[1] == _flow ]]; then _flow \"$@\"; else compdef _flow flow; fi\n";
 }
 
 std::string fish_script(const std::vector<Completed>& verbs) {
   std::string out = "# fish completion of flow: flow completion fish | source\n";
   for (const Completed& verb : verbs) {
-    out += "complete -c flow -n __fish_use_subcommand -a " + verb.name + " -d " +
+    out += "complete -c flow -f -n __fish_use_subcommand -a " + verb.name + " -d " +
            single_quoted(verb.what) + "\n";
     for (const auto& [name, what] : verb.options) {
       bool is_long = name.starts_with("--");
