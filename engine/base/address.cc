@@ -15,7 +15,8 @@ namespace flow {
 
 Result<Address> parse_address(std::string_view text) {
   Error wrong = user_error(fmt::format(
-      "`{}` is no address. It is a host and a port, as in `10.0.0.7:7700` or `[::1]:7700`", text));
+      "`{}` is not an address: write a host and a port, as in `10.0.0.7:7700` or `[::1]:7700`",
+      text));
   size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return wrong;
   std::string_view host = text.substr(0, colon), digits = text.substr(colon + 1);
@@ -44,9 +45,9 @@ Result<std::string> own_host_towards(const Address& there) {
   int code = ::getaddrinfo(there.host.c_str(), kAnyPort, &hints, &found);
   if (code != 0)
     return environment_error(
-        fmt::format("no address of `{}`: {}", there.host, ::gai_strerror(code)));
+        fmt::format("cannot find the address of `{}`: {}", there.host, ::gai_strerror(code)));
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> freed(found, ::freeaddrinfo);
-  std::string why = "no way there";
+  std::string why = "no route to it";
   for (addrinfo* each = found; each != nullptr; each = each->ai_next) {
     int descriptor = ::socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0) continue;
@@ -61,7 +62,7 @@ Result<std::string> own_host_towards(const Address& there) {
     ::close(descriptor);
     if (ok) return std::string(host);
   }
-  return environment_error(fmt::format("no way to `{}`: {}", there.host, why));
+  return environment_error(fmt::format("no route to `{}`: {}", there.host, why));
 }
 
 bool is_loopback(std::string_view host) {

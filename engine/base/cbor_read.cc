@@ -106,7 +106,7 @@ class Reader {
   std::string_view string(uint8_t first) {
     int major = first >> 5;
     if (major != kBytes && major != kText) {
-      fail("no string where one belongs");
+      fail("something else where a string is expected");
       return {};
     }
     std::string_view text = raw(argument(first));
@@ -202,7 +202,7 @@ class Reader {
     if (major == kNegative) return integer(argument(first), true);
     if (major == kBytes || major == kText) return Value(string(first));
     if (first == kFalse || first == kTrue) return Value(first == kTrue);
-    fail("a key that is no string, integer or boolean");
+    fail("a key that is not a string, an integer or a boolean");
     return {};
   }
 
@@ -220,17 +220,17 @@ class Reader {
 
   uint64_t expect(Major major) {
     uint8_t first = byte();
-    if (!failed() && first >> 5 != major) fail("another kind of item belongs here");
+    if (!failed() && first >> 5 != major) fail("an item of another kind is expected here");
     return failed() ? 0 : argument(first);
   }
 
   void expect_array(uint64_t count) {
-    if (expect(kArray) != count) fail("an array of another length belongs here");
+    if (expect(kArray) != count) fail("an array of another length is expected here");
   }
 
   bool boolean() {
     uint8_t first = byte();
-    if (first != kFalse && first != kTrue) fail("a boolean belongs here");
+    if (first != kFalse && first != kTrue) fail("a boolean is expected here");
     return first == kTrue;
   }
 
@@ -338,7 +338,7 @@ Result<Value> take_value(std::string_view& bytes) {
   Reader reader(bytes);
   Value value = reader.value(0);
   if (reader.failed())
-    return environment_error("the bytes are no canonical value: " + reader.fault());
+    return environment_error("the bytes are not a canonical value: " + reader.fault());
   bytes.remove_prefix(reader.at());
   return value;
 }
@@ -348,7 +348,7 @@ Result<Value> decode_value(std::string_view bytes) {
   auto value = take_value(rest);
   if (value.ok() && !rest.empty())
     return environment_error(
-        fmt::format("the bytes are no canonical value: {} bytes follow it", rest.size()));
+        fmt::format("the bytes are not a canonical value: {} bytes follow it", rest.size()));
   return value;
 }
 

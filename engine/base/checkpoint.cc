@@ -70,7 +70,7 @@ const std::string* metadata_of(const SafetensorsHeader& header, std::string_view
   return nullptr;
 }
 
-Error foreign() { return user_error("it is no checkpoint of flow, or damaged"); }
+Error foreign() { return user_error("it is not a checkpoint of flow, or it is damaged"); }
 
 }  // namespace
 
@@ -114,10 +114,10 @@ Result<CheckpointFile> flatten_checkpoint(const Value& state) {
   std::string encoded =
       encode_value(Value::map({{"names", Value::list(std::move(names))}, {"state", kept}}));
   if (encoded.size() > kStateMax)
-    return user_error(fmt::format(
-        "beside its tensors the state has {} MiB of tables and strings, and may have {}: make "
-        "tensors of long lists",
-        encoded.size() >> 20, kStateMax >> 20));
+    return user_error(
+        fmt::format("besides its tensors the state has {} MiB of tables and strings, and the limit "
+                    "is {}: turn long lists into tensors",
+                    encoded.size() >> 20, kStateMax >> 20));
   header.metadata.emplace_back(kState, base64_encode(encoded));
   std::string json = to_json(text);
   if (json.size() <= kTextMax) header.metadata.emplace_back(kText, std::move(json));

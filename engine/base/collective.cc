@@ -34,14 +34,12 @@ CollectiveCall moving(Collective what, const void* from, void* to, int64_t count
 Status check_op(const CollectiveCall& call) {
   const char* name = collective_name(call.what);
   if (call.op == ReduceOp::mean && is_integer(call.dtype))
-    return user_error(
-        fmt::format("{}: no mean of {}: it may be no integer. Take the sum, or make "
-                    "it f32 first",
-                    name, dtype_name(call.dtype)));
+    return user_error(fmt::format(
+        "{}: the mean of {} may not be an integer: take the sum, or convert it to f32 first", name,
+        dtype_name(call.dtype)));
   if (call.dtype == DType::boolean && call.op != ReduceOp::max && call.op != ReduceOp::min)
     return user_error(
-        fmt::format("{}: no {} of bools. max is whether any is true, min whether all "
-                    "are",
+        fmt::format("{}: there is no {} of bools: max is whether any is true, min whether all are",
                     name, reduce_op_name(call.op)));
   return {};
 }
@@ -49,8 +47,8 @@ Status check_op(const CollectiveCall& call) {
 Status check_peer(const CollectiveCall& call, int rank, int ranks) {
   const char* name = collective_name(call.what);
   if (call.peer < 0 || call.peer >= ranks)
-    return user_error(fmt::format("{}: no rank {} among {}: they are 0 to {}", name, call.peer,
-                                  ranks, ranks - 1));
+    return user_error(fmt::format("{}: there is no rank {} among {}: ranks are 0 to {}", name,
+                                  call.peer, ranks, ranks - 1));
   if (call.what != Collective::broadcast && call.peer == rank)
     return user_error(fmt::format("{}: rank {} is this one; copy instead", name, rank));
   return {};
@@ -154,7 +152,7 @@ size_t piece_bytes(const CollectiveCall& call) {
 Status check_rank(int rank, int ranks) {
   if (ranks >= 1 && ranks <= kRanksMax && rank >= 0 && rank < ranks) return {};
   return user_error(
-      fmt::format("no rank {} of {}: a gang has 1 to {} ranks", rank, ranks, kRanksMax));
+      fmt::format("there is no rank {} of {}: a gang has 1 to {} ranks", rank, ranks, kRanksMax));
 }
 
 }  // namespace flow

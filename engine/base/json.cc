@@ -421,7 +421,7 @@ Error parse_failure(std::string_view text, const Builder& builder) {
   auto lines = std::count(before.begin(), before.end(), '\n');
   size_t line_end = before.rfind('\n');
   size_t column = line_end == before.npos ? last : last - line_end - 1;
-  return user_error(fmt::format("this is no JSON: line {}, column {}: {}", lines + 1, column + 1,
+  return user_error(fmt::format("this is not JSON: line {}, column {}: {}", lines + 1, column + 1,
                                 to_utf8(reason_of(builder.syntax))));
 }
 
@@ -445,7 +445,7 @@ Result<Value> from_json(std::string_view text) {
     auto line =
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(zero), '\n') + 1;
     size_t start = text.substr(0, zero).rfind('\n');
-    return user_error(fmt::format("this is no JSON: line {}, column {}: a NUL byte", line,
+    return user_error(fmt::format("this is not JSON: line {}, column {}: a NUL byte", line,
                                   start == text.npos ? zero + 1 : zero - start));
   }
   Builder builder;

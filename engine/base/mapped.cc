@@ -42,7 +42,7 @@ Result<Bytes> map_file(const std::string& path) {
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) return failed("read", path);
   if (!S_ISREG(info.st_mode))
-    return environment_error(fmt::format("cannot map `{}`: it is no regular file", path));
+    return environment_error(fmt::format("cannot map `{}`: it is not a regular file", path));
   auto size = static_cast<size_t>(info.st_size);
   if (size == 0) return Bytes({}, std::make_shared<const char>('\0'), true);
   void* data =

@@ -40,8 +40,8 @@ Status name_object(const std::string& path, const std::string& dir, const Digest
   int descriptor = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (descriptor < 0 && (errno == ELOOP || errno == ENOTDIR))
     return environment_error(
-        fmt::format("cannot write `{}`: `{}` is a symbolic link, and contents are not written "
-                    "through links. Replace it by a folder",
+        fmt::format("cannot write `{}`: `{}` is a symbolic link, and blobs are not written through "
+                    "links. Replace it with a folder",
                     target.string(), folder));
   if (descriptor < 0) return failed("open the folder", folder);
   bool is_named = ::renameat(AT_FDCWD, path.c_str(), descriptor, target.filename().c_str()) == 0;

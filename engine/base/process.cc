@@ -79,8 +79,7 @@ std::string exception_text() {
     return "cannot use " + (path.empty() ? "a file" : "`" + path + "`") + ": " +
            error.code().message() + " (" + error.what() + ").";
   } catch (const std::system_error& error) {
-    return "cannot get a thread or another resource of the system: " + error.code().message() +
-           kLimits;
+    return "the system refused a thread or another resource: " + error.code().message() + kLimits;
   } catch (const std::exception& error) {
     return std::string("an unexpected failure: ") + error.what();
   } catch (...) {

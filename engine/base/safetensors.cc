@@ -98,7 +98,7 @@ class Reader {
 
   Status read(SafetensorsHeader& out) {
     if (text_.empty() || text_[0] != '{')
-      return wrong("the header begins with `{`, which is not there: it is no safetensors file");
+      return wrong("the header does not begin with `{`: it is not a safetensors file");
     std::unordered_set<std::string> names;
     FLOW_TRY(fields([&](std::string name) -> Status {
       if (!names.insert(name).second)
@@ -192,7 +192,7 @@ class Reader {
       std::string text;
       skip();
       if (at_ >= text_.size() || text_[at_] != '"')
-        return wrong(fmt::format("the metadata {} is no string", shown(name)));
+        return wrong(fmt::format("the metadata {} is not a string", shown(name)));
       FLOW_TRY(string(text));
       out.metadata.emplace_back(std::move(name), std::move(text));
       return {};
@@ -219,7 +219,8 @@ class Reader {
         return {};
       }
       if (numbers.size() != 2 || numbers[0] > numbers[1])
-        return wrong(fmt::format("the data_offsets of {} are no begin and end", shown(entry.name)));
+        return wrong(
+            fmt::format("the data_offsets of {} are not a begin and an end", shown(entry.name)));
       entry.begin = static_cast<uint64_t>(numbers[0]);
       entry.end = static_cast<uint64_t>(numbers[1]);
       return {};
@@ -255,7 +256,8 @@ class Reader {
       }
       bool leads_with_zero = at_ - first > 1 && text_[first] == '0';
       if (at_ == first || leads_with_zero)
-        return wrong(fmt::format("a size or place of {} is no whole number from 0", shown(of)));
+        return wrong(
+            fmt::format("a size or offset of {} is not a whole number of 0 or more", shown(of)));
       if (out.size() == kRankMax)
         return wrong(fmt::format("{} has more than {} dimensions", shown(of), kRankMax));
       out.push_back(number);
@@ -364,7 +366,7 @@ Status check_places(SafetensorsHeader& header, uint64_t room) {
           tensor.begin, at, tensor.begin < at ? "overlap" : "leave a gap"));
     uint64_t size = 0;
     if (!size_of(tensor, size) || tensor.end - tensor.begin != size)
-      return user_error(fmt::format("{} has {} bytes, which {} of shape {} has not",
+      return user_error(fmt::format("{} has {} bytes, which does not match {} of shape {}",
                                     shown(tensor.name), tensor.end - tensor.begin, type_of(tensor),
                                     shape_text(tensor.shape)));
     at = tensor.end;
@@ -401,7 +403,7 @@ void append_json(std::string& out, std::string_view text) {
 
 Status check_text(const std::string& text, const char* what) {
   if (is_utf8(text)) return {};
-  return user_error(fmt::format("{} {} is no UTF-8, which JSON needs: use base64 or other letters",
+  return user_error(fmt::format("{} {} is not UTF-8, which JSON needs: use base64 or other letters",
                                 what, shown(to_utf8(text))));
 }
 
@@ -417,8 +419,8 @@ Result<SafetensorsHeader> read_safetensors(std::string_view head, uint64_t file_
   for (size_t i = kLengthSize; i-- > 0;) length = length << 8 | static_cast<unsigned char>(head[i]);
   if (length > kSafetensorsHeaderMax)
     return user_error(
-        fmt::format("its header would have {} bytes, and may have {}: it is no safetensors file, "
-                    "or damaged",
+        fmt::format("its header would have {} bytes, and the limit is {}: it is not a safetensors "
+                    "file, or it is damaged",
                     length, kSafetensorsHeaderMax));
   if (length > file_size - kLengthSize)
     return user_error(
@@ -427,7 +429,7 @@ Result<SafetensorsHeader> read_safetensors(std::string_view head, uint64_t file_
   if (length > head.size() - kLengthSize)
     return internal_error("a safetensors header was handed over in part");
   std::string_view text = head.substr(kLengthSize, static_cast<size_t>(length));
-  if (!is_utf8(text)) return user_error("its header is no UTF-8: it is damaged");
+  if (!is_utf8(text)) return user_error("its header is not UTF-8: it is damaged");
   SafetensorsHeader header;
   FLOW_TRY(Reader(text).read(header));
   uint64_t start = kLengthSize + length;

@@ -67,7 +67,7 @@ const Unit* find_unit(const Unit (&units)[n], std::string_view name) {
 Result<double> microseconds_of(std::string_view text) {
   auto wrong = [&](std::string_view why) {
     return user_error(
-        fmt::format("`{}` is no duration: {}; write a number and a unit of us, ms, s, m, h, d: "
+        fmt::format("`{}` is not a duration: {}; write a number and a unit of us, ms, s, m, h, d: "
                     "10m, 1.5s, 1h30m",
                     text, why));
   };
@@ -82,7 +82,7 @@ Result<double> microseconds_of(std::string_view text) {
     if (word.empty() && number == 0 && total == 0 && rest.empty()) return 0.0;
     if (word.empty()) return wrong("the unit is missing");
     const Unit* unit = find_unit(kTimeUnits, word);
-    if (!unit) return wrong(fmt::format("`{}` is no unit", word));
+    if (!unit) return wrong(fmt::format("`{}` is not a unit", word));
     if (unit->factor >= previous) return wrong("its units do not go from large to small");
     previous = unit->factor;
     total += number * unit->factor;
@@ -97,7 +97,7 @@ Result<double> microseconds_of(std::string_view text) {
 Result<int64_t> parse_bytes(std::string_view text) {
   auto wrong = [&](std::string_view why) {
     return user_error(fmt::format(
-        "`{}` is no size: {}; write a number and a unit of K, M, G, T: 512M, 1.5G, 2GiB", text,
+        "`{}` is not a size: {}; write a number and a unit of K, M, G, T: 512M, 1.5G, 2GiB", text,
         why));
   };
   std::string_view rest = trim(text);
@@ -107,7 +107,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
   if (!take_number(rest, number)) return wrong("it does not start with a number");
   std::string word = take_word(rest);
   const Unit* unit = find_unit(kByteUnits, word);
-  if (!unit) return wrong(fmt::format("`{}` is no unit", word));
+  if (!unit) return wrong(fmt::format("`{}` is not a unit", word));
   if (!rest.empty()) return wrong(fmt::format("`{}` follows the unit", rest));
   double bytes = number * unit->factor;
   if (bytes > kBytesMax) return wrong("it is too large");

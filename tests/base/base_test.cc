@@ -149,9 +149,10 @@ TEST_CASE("sizes are read") {
   for (const char* wrong : {"", "G", "-1G", "1X", "1GG", "1e3", "1.5.G", "0x10", "9999999999T",
                             "1 2", "+1", "nan", "inf", ".5G"})
     CHECK(bytes_of(wrong) == -1);
-  CHECK(parse_bytes("8Q").error().message ==
-        "`8Q` is no size: `q` is no unit; write a number and a unit of K, M, G, T: 512M, 1.5G, "
-        "2GiB");
+  CHECK(
+      parse_bytes("8Q").error().message ==
+      "`8Q` is not a size: `q` is not a unit; write a number and a unit of K, M, G, T: 512M, 1.5G, "
+      "2GiB");
 }
 
 TEST_CASE("durations are read") {
@@ -171,9 +172,10 @@ TEST_CASE("durations are read") {
   for (const char* wrong :
        {"", "10", "s", "-1s", "1x", "1s1m", "1m1m", "1000000d", "1 s s", "1e3s"})
     CHECK(ms_of(wrong) == -1);
-  CHECK(parse_duration_ms("10").error().message ==
-        "`10` is no duration: the unit is missing; write a number and a unit of us, ms, s, m, h, "
-        "d: 10m, 1.5s, 1h30m");
+  CHECK(
+      parse_duration_ms("10").error().message ==
+      "`10` is not a duration: the unit is missing; write a number and a unit of us, ms, s, m, h, "
+      "d: 10m, 1.5s, 1h30m");
 }
 
 TEST_CASE("sizes and durations are printed") {

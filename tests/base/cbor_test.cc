@@ -204,8 +204,8 @@ TEST_CASE("a tag is seen beside strings of bytes that are like tags, and not in 
 }
 
 TEST_CASE("what the writer would not write is refused") {
-  CHECK(refusal("") == "the bytes are no canonical value: it ends early at byte 0");
-  CHECK(refusal("0000") == "the bytes are no canonical value: 1 bytes follow it");
+  CHECK(refusal("") == "the bytes are not a canonical value: it ends early at byte 0");
+  CHECK(refusal("0000") == "the bytes are not a canonical value: 1 bytes follow it");
   CHECK_THAT(refusal("1817"), Catch::Contains("wider than needed"));
   CHECK_THAT(refusal("1900ff"), Catch::Contains("wider than needed"));
   CHECK_THAT(refusal("1a0000ffff"), Catch::Contains("wider than needed"));
@@ -227,8 +227,8 @@ TEST_CASE("what the writer would not write is refused") {
   CHECK_THAT(refusal("a16161f7"), Catch::Contains("a key without a value"));
   CHECK_THAT(refusal("a2616201616101"), Catch::Contains("out of order"));
   CHECK_THAT(refusal("a2616101616101"), Catch::Contains("out of order"));
-  CHECK_THAT(refusal("a1f93c0001"), Catch::Contains("a key that is no string"));
-  CHECK_THAT(refusal("a18001"), Catch::Contains("a key that is no string"));
+  CHECK_THAT(refusal("a1f93c0001"), Catch::Contains("a key that is not a string"));
+  CHECK_THAT(refusal("a18001"), Catch::Contains("a key that is not a string"));
   CHECK_THAT(refusal("c11a514b67b0"), Catch::Contains("unknown tag"));
   CHECK_THAT(refusal("f0"), Catch::Contains("unknown simple value"));
   CHECK_THAT(refusal("f818"), Catch::Contains("unknown simple value"));

@@ -110,17 +110,17 @@ TEST_CASE("JSON text becomes values") {
 
 TEST_CASE("what is no JSON is an error that says where") {
   CHECK(refusal("") ==
-        "this is no JSON: line 1, column 1: syntax error while parsing value - unexpected end of "
+        "this is not JSON: line 1, column 1: syntax error while parsing value - unexpected end of "
         "input; expected '[', '{', or a literal");
-  CHECK_THAT(refusal("{\n  \"a\": tru\n}"), Catch::StartsWith("this is no JSON: line 2, column "));
+  CHECK_THAT(refusal("{\n  \"a\": tru\n}"), Catch::StartsWith("this is not JSON: line 2, column "));
   CHECK_THAT(refusal("[1,]"), Catch::Contains("line 1, column 4"));
   CHECK_THAT(refusal("[1] 2"), Catch::Contains("line 1, column 5"));
-  CHECK_THAT(refusal("NaN"), Catch::StartsWith("this is no JSON"));
-  CHECK_THAT(refusal("1e999"), Catch::StartsWith("this is no JSON"));
-  CHECK_THAT(refusal("\"\xff\""), Catch::StartsWith("this is no JSON"));
+  CHECK_THAT(refusal("NaN"), Catch::StartsWith("this is not JSON"));
+  CHECK_THAT(refusal("1e999"), Catch::StartsWith("this is not JSON"));
+  CHECK_THAT(refusal("\"\xff\""), Catch::StartsWith("this is not JSON"));
   CHECK(refusal(std::string("{\"a\":1}\0garbage", 15)) ==
-        "this is no JSON: line 1, column 8: a NUL byte");
-  CHECK(refusal(std::string("[\n\"\0\"]", 6)) == "this is no JSON: line 2, column 2: a NUL byte");
+        "this is not JSON: line 1, column 8: a NUL byte");
+  CHECK(refusal(std::string("[\n\"\0\"]", 6)) == "this is not JSON: line 2, column 2: a NUL byte");
 }
 
 TEST_CASE("an object that flow would not have written is another program's") {

@@ -151,7 +151,7 @@ class Away(AwayPlace):
         port, self.port = self.port, 1
         self.exits(4, self.asks("run", "bad.lua"), "127.0.0.1:1 can't be reached")
         self.port = port
-        self.exits(2, self.flow("run", "here/bad.lua", "--head", "nowhere", "--secret-file", self.secret), "is no address")
+        self.exits(2, self.flow("run", "here/bad.lua", "--head", "nowhere", "--secret-file", self.secret), "is not an address")
         self.exits(2, self.flow("run", "here/bad.lua", "--head", "h:1"), "--secret-file")
         self.exits(2, self.flow("run", "here/bad.lua", "--secret-file", self.secret), "--head")
         self.exits(2, self.asks("run", "bad.lua", "--state", "x"), "--state")

@@ -368,9 +368,10 @@ TEST_CASE("a source is a regular file or bytes, and says where others may write 
   CHECK(file->size() == 7);
   CHECK(file->place() == folder / "file");
   CHECK(Source::of_file(folder / "file", false)->place().empty());
-  CHECK_THAT(Source::of_file(folder.path, true).error().message, Contains("no regular file"));
+  CHECK_THAT(Source::of_file(folder.path, true).error().message, Contains("not a regular file"));
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK_THAT(Source::of_file(folder / "pipe", true).error().message, Contains("no regular file"));
+  CHECK_THAT(Source::of_file(folder / "pipe", true).error().message,
+             Contains("not a regular file"));
   CHECK_FALSE(Source::of_file(folder / "nothing", true).ok());
   REQUIRE(::truncate((folder / "file").c_str(), 3) == 0);
   char bytes[7];

@@ -218,7 +218,7 @@ TEST_CASE("A name is not listened at, which is told") {
   auto listener = server->listen("localhost:0", [](std::shared_ptr<Link>) { return nullptr; });
   REQUIRE_FALSE(listener.ok());
   CHECK(listener.error().kind == ErrorKind::user);
-  CHECK_THAT(listener.error().message, Catch::Contains("`localhost` is no address"));
+  CHECK_THAT(listener.error().message, Catch::Contains("`localhost` is not an address"));
 }
 
 // UCX is told at once that one link has a frame and that another one's peer has died. Whoever takes

@@ -47,7 +47,7 @@ end
 -- expect: number	float
 -- expect: number	float
 -- expect: number	float
-why(json.decode, '{"a":1}\0garbage')  -- expect: flow.json.decode: this is no JSON: line 1, column 8: a NUL byte
+why(json.decode, '{"a":1}\0garbage')  -- expect: flow.json.decode: this is not JSON: line 1, column 8: a NUL byte
 local path = file("a.jsonl", '{"a":1}\n\n[2]\r\nnull\n')
 local list = flow.data.jsonl(path)
 print(#list, list[1].a, list[2][1], list[3] == flow.null)  -- expect: 3	1	2	true
@@ -58,6 +58,6 @@ end
 -- expect: [{"a":1},[2],null]
 -- expect: [{"a":1},[2],null]
 print(flow.fs.read(ctx.dir .. "/b.jsonl.gz"):byte(1, 2))  -- expect: 31	139
-why(flow.data.jsonl, file("c.jsonl", '{"a":1}\n{"a":\n'))  -- expect: flow.data.jsonl: c.jsonl:2: this is no JSON: line 1, column 6: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal
+why(flow.data.jsonl, file("c.jsonl", '{"a":1}\n{"a":\n'))  -- expect: flow.data.jsonl: c.jsonl:2: this is not JSON: line 1, column 6: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal
 why(flow.data.write_jsonl, path, { 1, { f = print } })  -- expect: flow.data.write_jsonl: cannot take a function at item 2.f: what crosses an edge is nil, a boolean, a number, a string, a table of these, a tensor or a file
 why(flow.data.write_jsonl, path, "x")  -- expect: flow.data.write_jsonl takes a table, not a string

@@ -50,16 +50,16 @@ why(st.load, at "none.safetensors")  -- expect: flow.safetensors.load: cannot op
 why(st.save, at "b.safetensors", { 1 })  -- expect: flow.safetensors.save: tensors are by name, and a number is no name: write { weight = x }
 why(st.save, at "b.safetensors", { x = 1 })  -- expect: flow.safetensors.save: `x` is a tensor, not a number
 why(st.save, at "b.safetensors", { x = x }, { step = 1 })  -- expect: flow.safetensors.save: the metadata `step` is a string, not a number: write tostring(…) or flow.json.encode(…)
-why(st.save, at "b.safetensors", { ["\xff"] = x })  -- expect: flow.safetensors.save: the name `�` is no UTF-8, which JSON needs: use base64 or other letters
+why(st.save, at "b.safetensors", { ["\xff"] = x })  -- expect: flow.safetensors.save: the name `�` is not UTF-8, which JSON needs: use base64 or other letters
 why(st.save, at "b.safetensors", { __metadata__ = x })  -- expect: flow.safetensors.save: a tensor can't be named `__metadata__`: the format keeps that name
 local function load(...) why(st.load, file(...)) end
 flow.fs.write(at "x.safetensors", "short")
 why(st.load, at "x.safetensors")  -- expect: flow.safetensors.load: x.safetensors: it has 5 bytes: a safetensors file begins with 8 that give its header's length
 flow.fs.write(at "x.safetensors", string.pack("<I8", 200000000) .. "{}")
-why(st.load, at "x.safetensors")  -- expect: flow.safetensors.load: x.safetensors: its header would have 200000000 bytes, and may have 100000000: it is no safetensors file, or damaged
+why(st.load, at "x.safetensors")  -- expect: flow.safetensors.load: x.safetensors: its header would have 200000000 bytes, and the limit is 100000000: it is not a safetensors file, or it is damaged
 flow.fs.write(at "x.safetensors", string.pack("<I8", 20) .. "{}")
 why(st.load, at "x.safetensors")  -- expect: flow.safetensors.load: x.safetensors: its header has 20 bytes, and 2 follow: it was cut short; copy it again
-load('[]')  -- expect: flow.safetensors.load: x.safetensors: the header begins with `{`, which is not there: it is no safetensors file (byte 0 of the header)
+load('[]')  -- expect: flow.safetensors.load: x.safetensors: the header does not begin with `{`: it is not a safetensors file (byte 0 of the header)
 load('{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', "123")  -- expect: flow.safetensors.load: x.safetensors: its tensors have 4 bytes, and 3 follow the header: it was cut short; copy it again
 load('{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', "12345")  -- expect: flow.safetensors.load: x.safetensors: its tensors have 4 bytes, and 5 follow the header: it has 1 too many
 load('{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', "1234")  -- expect: flow.safetensors.load: x.safetensors: `x` has 4 bytes, which f32 of shape [2] has not
@@ -83,7 +83,7 @@ load('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","sha
 load('{"x":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: `x` has 9 dimensions; a tensor has at most 8
 load('{"x":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: a size or place of `x` is no whole number from 0 (byte 28 of the header)
 load('{"x":' .. ("["):rep(100000))  -- expect: flow.safetensors.load: x.safetensors: `{` is missing after a name (byte 5 of the header)
-load('{"\xff":{}}')  -- expect: flow.safetensors.load: x.safetensors: its header is no UTF-8: it is damaged
+load('{"\xff":{}}')  -- expect: flow.safetensors.load: x.safetensors: its header is not UTF-8: it is damaged
 load('{"\\ud800":{}}')  -- expect: flow.safetensors.load: x.safetensors: a string has half of a surrogate pair (byte 8 of the header)
-load('{"__metadata__":{"a":1}}')  -- expect: flow.safetensors.load: x.safetensors: the metadata `a` is no string (byte 21 of the header)
+load('{"__metadata__":{"a":1}}')  -- expect: flow.safetensors.load: x.safetensors: the metadata `a` is not a string (byte 21 of the header)
 load('{} x')  -- expect: flow.safetensors.load: x.safetensors: there is more after the header's closing `}` (byte 3 of the header)

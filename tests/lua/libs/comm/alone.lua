@@ -12,7 +12,7 @@ print(pcall(function() ctx.comm:send(x, 0) end))  -- expect: false	alone.lua:11:
 print(pcall(function() ctx.comm:recv(x, 1) end))  -- expect: false	alone.lua:12: ctx.comm:recv takes a rank, 0 to 0, not 1
 print(pcall(function() return ctx.comm.al_reduce end))  -- expect: false	alone.lua:13: ctx.comm has no `al_reduce` (did you mean `all_reduce`?); it has rank, ranks, all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, send, recv
 print(pcall(function() ctx.comm:all_reduce(x, "product") end))  -- expect: false	alone.lua:14: ctx.comm:all_reduce combines by "sum", "mean", "max" or "min", not "product"
-print(pcall(function() ctx.comm:all_reduce(flow.tensor({ 1, 2 }, "i64"), "mean") end))  -- expect: false	alone.lua:15: ctx.comm:all_reduce: no mean of i64: it may be no integer. Take the sum, or make it f32 first
+print(pcall(function() ctx.comm:all_reduce(flow.tensor({ 1, 2 }, "i64"), "mean") end))  -- expect: false	alone.lua:15: ctx.comm:all_reduce: the mean of i64 may not be an integer: take the sum, or convert it to f32 first
 print(pcall(function() ctx.comm:all_reduce(x, "sum", { asnyc = true }) end))  -- expect: false	alone.lua:16: ctx.comm:all_reduce has no option `asnyc`: there is async
 print(pcall(function() ctx.comm:all_reduce(x, "sum", { async = 1 }) end))  -- expect: false	alone.lua:17: ctx.comm:all_reduce: async is true or false, not number
 print(pcall(function() ctx.comm:barrier({ async = true }) end))  -- expect: false	alone.lua:18: ctx.comm:barrier takes nothing, and is done when it returns
