@@ -21,7 +21,7 @@ std::unique_ptr<CLI::App> make_app(Session& session) {
                   "the state's folder; else $FLOW_STATE, the nearest .flow/ upwards, or ./.flow")
       ->type_name("DIR")
       ->check(not_empty("--state"));
-  app->add_flag("--json", session.json, "print JSON, one object a line");
+  app->add_flag("--json", session.json, "print JSON, one object per line");
   add_run(*app, session);
   add_resume(*app, session);
   add_retry(*app, session);

@@ -87,8 +87,8 @@ void drain(WorkerNode& node, Wait& wait, int64_t within_ms,
                             : std::string("it was asked to end: the Slurm job ") + job +
                                   " is near its time limit (`--time`), or was cancelled");
   if (!node.is_drained())
-    note("leaving: what runs has " + format_duration(within_ms) +
-         " to save its state; once more to end it now");
+    note("leaving: running tasks have " + format_duration(within_ms) +
+         " to save their state; send the signal again to end them now");
   while (!node.is_drained() && std::chrono::steady_clock::now() < until &&
          !wait.wait_for(2, kPauseMs)) {
   }
@@ -107,7 +107,7 @@ int work(const Session& session, const WorkerArguments& arguments) {
   if (arguments.join.empty())
     fail(
         "`flow worker` needs --join HOST:PORT, where its head listens: `flow head` prints it. "
-        "`flow worker --show` prints what this machine would bring.");
+        "`flow worker --show` prints what this machine would offer.");
   if (arguments.secret_file.empty())
     fail(
         "`flow worker` needs --secret-file FILE, the cluster's secret: `flow head` makes it and "
@@ -127,7 +127,7 @@ int work(const Session& session, const WorkerArguments& arguments) {
   while (!wait.wait_for(1, kLookMs)) {
     if (node.without_head_ms() < alone_max_ms) continue;
     options.on_note("there has been no head for " + format_duration(alone_max_ms) +
-                    ", which is as long as this worker waits for one (--head-timeout)");
+                    ", the limit of this worker (--head-timeout)");
     return kDone;
   }
   if (!wait.wait_for(2, 0)) drain(node, wait, drain_ms, options.on_note);
@@ -235,17 +235,18 @@ void add_worker(CLI::App& app, Session& session) {
   verb->add_option("--secret-file", arguments->secret_file, "the cluster's secret")
       ->type_name("FILE")
       ->check(not_empty("--secret-file"));
-  verb->add_option("--name", arguments->name, "in the cluster (this machine's name)")
+  verb->add_option("--name", arguments->name, "name in the cluster (default: this machine's name)")
       ->type_name("NAME")
       ->check(not_empty("--name"));
   verb->add_option("--dir", arguments->dir,
-                   "for scratch, content and what the head has not taken (below /var/tmp)")
+                   "folder for scratch, content and reports that the head has not received "
+                   "(default: below /var/tmp)")
       ->type_name("DIR")
       ->check(not_empty("--dir"));
-  verb->add_option("--memory", arguments->memory, "that attempts may have (the machine's)")
+  verb->add_option("--memory", arguments->memory, "memory for attempts (default: the machine's)")
       ->type_name("SIZE");
   verb->add_option("--content-max", arguments->content_max,
-                   "of inputs and results that it may keep (no limit)")
+                   "most bytes of inputs and results to keep (default: no limit)")
       ->type_name("SIZE");
   verb->add_option("--label", arguments->labels, "a label; may be repeated")
       ->type_name("NAME=VALUE")
@@ -255,14 +256,15 @@ void add_worker(CLI::App& app, Session& session) {
                    "CPU slots (default: the CPUs this process may use)")
       ->type_name("N")
       ->check(whole_number("--jobs", 1, kJobsMax));
-  verb->add_option("--drain", arguments->drain,
-                   "time to save after SIGTERM, before it leaves (30s); a second one ends it")
+  verb->add_option(
+          "--drain", arguments->drain,
+          "time to save after SIGTERM before it leaves (default: 30s); a second SIGTERM ends it")
       ->type_name("TIME");
   verb->add_option("--head-timeout", arguments->head_timeout,
-                   "end when there has been no head for so long (never)")
+                   "exit after this long without a head (default: never)")
       ->type_name("TIME");
-  verb->add_flag("--show", arguments->show, "print what this machine has, and end");
-  verb->add_flag("--until-eof", arguments->until_eof, "end when the standard input does");
+  verb->add_flag("--show", arguments->show, "print what this machine has, and exit");
+  verb->add_flag("--until-eof", arguments->until_eof, "exit when the standard input ends");
   verb->callback([&session, arguments] {
     session.action = [&session, arguments] { return work(session, *arguments); };
   });

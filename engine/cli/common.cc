@@ -55,13 +55,13 @@ CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
   verb->add_option("--state", session.state, "the state's folder")
       ->type_name("DIR")
       ->check(not_empty("--state"));
-  verb->add_flag("--json", session.json, "print JSON, one object a line");
+  verb->add_flag("--json", session.json, "print JSON, one object per line");
   return verb;
 }
 
 void add_head_options(CLI::App* verb, Session& session) {
   verb->add_option("--head", session.head,
-                   "ask the head that listens there, on any machine, in place of a state here")
+                   "use the head that listens there, on any machine, instead of a state here")
       ->type_name("HOST:PORT")
       ->check(not_empty("--head"));
   verb->add_option("--secret-file", session.secret_file, "with --head: the cluster's secret")
@@ -103,8 +103,7 @@ CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max)
 
 CLI::Validator not_empty(const std::string& option) {
   auto check = [=](std::string& text) -> std::string {
-    if (text.empty())
-      fail(option + " is given with nothing: say what is meant, or leave the option out.");
+    if (text.empty()) fail(option + " needs a value: give one, or leave the option out.");
     return "";
   };
   return CLI::Validator(check, "");

@@ -58,8 +58,8 @@ Check check_memory_limits(const MachineLimits& limits) {
   if (limits.is_memory_enforced)
     return {Verdict::ok, "memory limits", "by the kernel: " + limits.memory_enforcement};
   return {Verdict::warning, "memory limits",
-          "what a task uses is looked at every 0.1 s, so it may use more than its `memory` for so "
-          "long: " +
+          "the memory of a task is measured every 0.1 s, so it may exceed its `memory` for that "
+          "time: " +
               limits.memory_enforcement};
 }
 

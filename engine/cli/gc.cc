@@ -10,7 +10,7 @@ constexpr uint32_t kKeepDefault = 20;
 void add_gc(CLI::App& app, Session& session) {
   auto keep = std::make_shared<uint32_t>(kKeepDefault);
   CLI::App* verb = add_verb(app, session, "gc", "forget old finished runs and free their space");
-  verb->add_option("--keep", *keep, "how many of the newest finished runs stay (20)")
+  verb->add_option("--keep", *keep, "number of newest finished runs to keep (default: 20)")
       ->type_name("N")
       ->check(whole_number("--keep", 0, UINT32_MAX));
   verb->callback([&session, keep] {

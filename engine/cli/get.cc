@@ -7,7 +7,7 @@ void add_get(CLI::App& app, Session& session) {
   auto selector = std::make_shared<std::string>();
   auto part = std::make_shared<std::string>();
   auto out = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "get", "copy a run's result out, or print it");
+  CLI::App* verb = add_verb(app, session, "get", "copy a run's result to a folder, or print it");
   add_run_argument(verb, *selector);
   verb->add_option("part", *part, "a part of the result, e.g. report.files[1]")->type_name("PART");
   verb->add_option("-o,--out", *out,

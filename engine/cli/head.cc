@@ -43,7 +43,7 @@ class Roll {
   static std::string text_of(const NodeInfo& node) {
     if (node.status == "left") return "gone: it has drained";
     if (node.status == "away") return "away: it may be back";
-    if (node.status == "lost") return "lost: what ran on it runs again";
+    if (node.status == "lost") return "lost: its tasks run again";
     if (node.status != "up") return node.status;
     std::string text = "up, from " + node.address + ": " + number_text(node.cpus) + " CPUs, " +
                        format_bytes(static_cast<uint64_t>(node.memory_bytes));
@@ -93,10 +93,9 @@ int lead(const Session& session, const HeadArguments& arguments) {
   Wait wait;
   Engine engine(options);
   if (!engine.is_writer()) {
-    fail_environment(
-        "the state `" + state_directory(options) +
-        "` has a writer already, which `flow nodes` shows where it is a head. End that "
-        "one, or give this head another state with --state.");
+    fail_environment("the state `" + state_directory(options) +
+                     "` already has a writer; `flow nodes` shows it if it is a head. End it, or "
+                     "give this head another state with --state.");
   }
   Roll roll(engine.nodes());
   tell_where(session, arguments, engine, state_directory(options));
@@ -119,19 +118,18 @@ void add_head(CLI::App& app, Session& session) {
       ->type_name("HOST:PORT")
       ->check(not_empty("--listen"));
   verb->add_option("--secret-file", arguments->secret_file,
-                   "the cluster's secret (STATE/secret); made where there is none")
+                   "the cluster's secret (default: STATE/secret); created if it does not exist")
       ->type_name("FILE")
       ->check(not_empty("--secret-file"));
-  verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (0)")
+  verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (default: 0)")
       ->type_name("N")
       ->check(whole_number("--jobs", 0, kJobsMax));
   verb->add_option("--expect-workers", arguments->expect_workers,
-                   "workers that will join in all: gangs wait for them (0)")
+                   "number of workers that will join; gangs wait for them (default: 0)")
       ->type_name("N")
       ->check(whole_number("--expect-workers", 0, kExpectedMax));
   add_resource_option(verb, arguments->resources);
-  verb->add_flag("--encrypt", arguments->encrypt,
-                 "seal content between head and workers, so that nobody reads it on the way");
+  verb->add_flag("--encrypt", arguments->encrypt, "encrypt content between head and workers");
   add_lost_after_option(verb, arguments->lost_after);
   verb->callback([&session, arguments] {
     session.action = [&session, arguments] { return lead(session, *arguments); };

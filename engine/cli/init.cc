@@ -71,8 +71,7 @@ void add_init(CLI::App& app, Session& session) {
       if (failed) fail_environment("cannot make the folder `" + *dir + "`: " + failed.message());
       fs::path script = fs::path(*dir) / "pipeline.lua", ignore = fs::path(*dir) / ".gitignore";
       if (fs::exists(script, failed)) {
-        fail("`" + script.string() +
-             "` is there already and stays as it is. Choose another folder.");
+        fail("`" + script.string() + "` exists already and is not changed. Choose another folder.");
       }
       std::vector<std::pair<fs::path, std::string>> files = {{script, kScript}};
       if (!fs::exists(ignore, failed)) files.emplace_back(ignore, kIgnore);

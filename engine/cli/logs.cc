@@ -81,7 +81,7 @@ void add_logs(CLI::App& app, Session& session) {
   add_run_argument(verb, *selector);
   verb->add_option("task", *task, "a task, or one attempt of it: train@2")
       ->type_name("TASK[@ATTEMPT]");
-  verb->add_flag("-f,--follow", *follow, "go on until the run ends");
+  verb->add_flag("-f,--follow", *follow, "follow until the run ends");
   verb->add_option("--rank", *rank, "only what this rank of a gang printed")
       ->type_name("N")
       ->check(whole_number("--rank", 0, INT_MAX));
@@ -102,7 +102,7 @@ void add_logs(CLI::App& app, Session& session) {
         if (went_on && now.status == "interrupted") {
           print_error("the run " + run + " is interrupted: the flow that drove it has ended, and " +
                       "what is printed from now on is shown once `flow resume " + run +
-                      "`, or its head started again, takes it up.");
+                      "`, or its restarted head, continues it.");
           return int{kInterrupted};
         }
         if (!more || output_error() != 0) return int{kDone};

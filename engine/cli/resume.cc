@@ -9,9 +9,9 @@ void add_resume(CLI::App& app, Session& session) {
   auto arguments = std::make_shared<RunArguments>();
   auto selector = std::make_shared<std::string>();
   auto code = std::make_shared<std::string>();
-  CLI::App* verb = add_verb(app, session, "resume", "go on with an interrupted or failed run");
+  CLI::App* verb = add_verb(app, session, "resume", "continue an interrupted or failed run");
   add_run_argument(verb, *selector);
-  verb->add_option("--code", *code, "`new`: take the script as it is on disk now")
+  verb->add_option("--code", *code, "`new`: use the script that is on disk now")
       ->type_name("new")
       ->check(one_of("--code", {"new"}));
   add_jobs_option(verb, *arguments);

@@ -48,7 +48,7 @@ std::string read_params_file(const std::string& path) {
   if (!value.ok()) fail("--params: `" + path + "` is not JSON: " + value.error().message);
   bool empty_list = value->kind() == Value::Kind::table && value->as_table().list.empty();
   if (!empty_list)
-    fail("--params: `" + path + "` has to hold a JSON object, such as {\"epochs\": 3}.");
+    fail("--params: `" + path + "` must hold a JSON object, such as {\"epochs\": 3}.");
   return text;
 }
 
@@ -72,8 +72,7 @@ void add_jobs_option(CLI::App* verb, RunArguments& arguments) {
 }
 
 void add_resource_option(CLI::App* verb, std::vector<std::string>& resources) {
-  verb->add_option("--resource", resources,
-                   "what tasks ask for by name, and how much of it there is; may be repeated")
+  verb->add_option("--resource", resources, "a custom resource and its amount; may be repeated")
       ->type_name("NAME=N")
       ->allow_extra_args(false);
 }
@@ -88,7 +87,7 @@ std::vector<std::pair<std::string, double>> resources_of(const std::vector<std::
     auto [stop, error] = std::from_chars(number, end, amount);
     bool is_number = error == std::errc() && stop == end && equals > 0;
     if (!is_number)
-      fail("--resource takes NAME=N, a number of what has that name, not `" + text +
+      fail("--resource takes NAME=N, an amount of the named resource, not `" + text +
            "`. Write for example `--resource fpga=2`.");
     resources.emplace_back(text.substr(0, equals), amount);
   }
@@ -97,18 +96,18 @@ std::vector<std::pair<std::string, double>> resources_of(const std::vector<std::
 
 void add_workers_option(CLI::App* verb, RunArguments& arguments) {
   verb->add_option("--workers", arguments.workers,
-                   "start so many workers on this machine, which share its CPUs and GPUs")
+                   "start N workers on this machine, which share its CPUs and GPUs")
       ->type_name("N")
       ->check(whole_number("--workers", 1, kWorkersMax));
   verb->add_flag("--encrypt", arguments.encrypt,
-                 "seal content between these workers, or those of --on slurm, and this machine");
+                 "encrypt content between these workers, or those of --on slurm, and this machine");
   add_lost_after_option(verb, arguments.lost_after);
 }
 
 void add_lost_after_option(CLI::App* verb, std::string& lost_after) {
-  verb->add_option("--lost-after", lost_after,
-                   "a worker that said nothing for so long is lost, and its work goes on elsewhere "
-                   "(10s)")
+  verb->add_option(
+          "--lost-after", lost_after,
+          "consider a worker lost after this much silence; its work moves elsewhere (default: 10s)")
       ->type_name("TIME")
       ->check(not_empty("--lost-after"));
 }
@@ -119,7 +118,7 @@ int64_t lost_after_of(const std::string& text) {
   if (ms < kLostAfterMsMin || ms > kLostAfterMsMax)
     fail("--lost-after is from " + format_duration(kLostAfterMsMin) + " to " +
          format_duration(kLostAfterMsMax) + ", not `" + text +
-         "`: a worker that is busy or far is heard at least ten times within it. Write for example "
+         "`: it has to cover about ten heartbeats of a busy or distant worker. Write for example "
          "`--lost-after 30s`.");
   return ms;
 }

@@ -24,7 +24,7 @@ void read_elastic(const std::string& text, SlurmOptions& options) {
   bool is_range = has_colon && last == end && options.nodes_min >= 0 && options.nodes_max > 0 &&
                   options.nodes_min <= options.nodes_max && options.nodes_max <= kNodesMax;
   if (is_range) return;
-  fail("--elastic takes MIN:MAX, the least and the most nodes, not `" + text +
+  fail("--elastic takes MIN:MAX, the smallest and the largest number of nodes, not `" + text +
        "`. Write for example `--elastic 0:8`.");
 }
 
@@ -44,23 +44,23 @@ void refuse_without_slurm(const RunArguments& arguments) {
                                                 {"--listen", !arguments.listen.empty()}};
   for (const auto& [name, is_given] : given)
     if (is_given)
-      fail(std::string(name) +
-           " is for nodes that Slurm gives: add `--on slurm`, or leave it out.");
+      fail(std::string(name) + " is for Slurm nodes: add `--on slurm`, or leave it out.");
 }
 
 }  // namespace
 
 void add_slurm_options(CLI::App* verb, RunArguments& arguments) {
   SlurmOptions& slurm = arguments.slurm;
-  add_text(verb, "--on", arguments.on, "`slurm`: on nodes that Slurm gives", "slurm")
+  add_text(verb, "--on", arguments.on, "`slurm`: run on nodes that Slurm allocates", "slurm")
       ->check(one_of("--on", {"slurm"}));
-  verb->add_option("--nodes", slurm.nodes, "so many nodes of Slurm (those of the allocation)")
+  verb->add_option("--nodes", slurm.nodes,
+                   "number of Slurm nodes (default: those of the allocation)")
       ->type_name("N")
       ->check(whole_number("--nodes", 1, kNodesMax));
   add_text(verb, "--elastic", arguments.elastic,
            "from MIN to MAX nodes, more when work is ready for them", "MIN:MAX");
   add_text(verb, "--idle", arguments.idle,
-           "give back a node beyond MIN that did nothing for so long (1m)", "TIME");
+           "release a node beyond MIN after this much idle time (default: 1m)", "TIME");
   verb->add_option("--gpus-per-node", slurm.gpus_per_node, "GPUs of each node")
       ->type_name("N")
       ->check(whole_number("--gpus-per-node", 1, kNodesMax));
@@ -70,11 +70,12 @@ void add_slurm_options(CLI::App* verb, RunArguments& arguments) {
   add_text(verb, "--account", slurm.account, "of Slurm", "NAME");
   add_text(verb, "--qos", slurm.qos, "of Slurm", "NAME");
   add_text(verb, "--constraint", slurm.constraint, "features of the nodes", "LIST");
-  verb->add_option("--slurm-arg", slurm.arguments, "an argument more for sbatch; may be repeated")
+  verb->add_option("--slurm-arg", slurm.arguments, "extra sbatch argument; may be repeated")
       ->type_name("ARG")
       ->allow_extra_args(false);
   add_text(verb, "--listen", arguments.listen,
-           "where the nodes reach this machine (its address; a port that is chosen)", "HOST:PORT");
+           "address at which the nodes reach this machine (default: its own, any free port)",
+           "HOST:PORT");
 }
 
 EngineOptions engine_options(const Session& session, const RunArguments& arguments) {
@@ -82,17 +83,17 @@ EngineOptions engine_options(const Session& session, const RunArguments& argumen
   options.resources = resources_of(arguments.resources);
   if (!session.head.empty() && !options.resources.empty())
     fail("--resource says what this machine has, and the run is for the head at " + session.head +
-         ", whose machines say it themselves: give one of them.");
+         ", whose workers set their own: give one of them.");
   options.encrypt = arguments.encrypt;
   if (arguments.encrypt && arguments.workers == 0 && arguments.on.empty())
     fail(
         "--encrypt is for workers that this process leads: add --workers N or --on slurm. A head "
-        "that is there already takes it when it is started: `flow head --encrypt`.");
+        "that already runs gets the option when it is started: `flow head --encrypt`.");
   options.lost_after_ms = lost_after_of(arguments.lost_after);
   if (!arguments.lost_after.empty() && arguments.workers == 0 && arguments.on.empty())
     fail(
         "--lost-after is for workers that this process leads: add --workers N or --on slurm. A "
-        "head that is there already takes it when it is started: `flow head --lost-after`.");
+        "head that already runs gets the option when it is started: `flow head --lost-after`.");
   if (arguments.on.empty()) {
     refuse_without_slurm(arguments);
     return options;

@@ -195,17 +195,17 @@ void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t t
   if (summary.status == "failed") print_failures(whole, session);
   if (summary.status == "failed" && !quiet) {
     std::string resume = "flow resume " + summary.id + session.there();
-    std::fprintf(
-        stderr,
-        "\n`flow logs %s TASK`%s shows a task's log; `%s` tries what failed again.\n"
-        "If you edit the script or an input, `%s --code new` takes it as it is then, and so does a "
-        "new `flow run`; finished tasks that it does not affect are not repeated.\n",
-        summary.id.c_str(), beside_the_state(session).c_str(), resume.c_str(), resume.c_str());
+    std::fprintf(stderr,
+                 "\n`flow logs %s TASK`%s shows a task's log; `%s` runs the failed tasks again.\n"
+                 "If you edit the script or an input, `%s --code new` or a new `flow run` uses the "
+                 "edited version; finished tasks that the edit does not affect are not repeated.\n",
+                 summary.id.c_str(), beside_the_state(session).c_str(), resume.c_str(),
+                 resume.c_str());
   }
   if (summary.status == "cancelled") print_error("the run " + summary.id + " was cancelled.");
   if (code_of(summary.status) == kInterrupted) {
     print_error("the run " + summary.id + " is " + summary.status + ": `flow resume " + summary.id +
-                session.there() + "` takes it up again.");
+                session.there() + "` continues it.");
   }
   if (quiet) return;
   bool is_lost = summary.status == "failed" && is_only_null(summary.result);
@@ -229,7 +229,8 @@ constexpr auto kMadeWithin = std::chrono::seconds(10);
 
 [[noreturn]] void leave_unmade() {
   std::fputs(
-      "error: stopped while the run was made. If `flow ls` shows it, `flow resume` takes it up.\n",
+      "error: stopped while the run was being created. If `flow ls` shows it, `flow resume` "
+      "continues it.\n",
       stderr);
   _exit(kTaskFailed);
 }
@@ -259,8 +260,10 @@ void Interrupts::on_signal(int) {
   if (!run_) {
     // Whether the run is committed yet is not known here. It stops when it is, and can be resumed.
     if (++early_ > 1) leave_unmade();
-    std::fputs("stopping when the run is made, so that it can be resumed; once more to leave now\n",
-               stderr);
+    std::fputs(
+        "stopping as soon as the run is created, so that it can be resumed; press again to leave "
+        "now\n",
+        stderr);
     begin_thread([is_attached = is_attached_] {
       std::this_thread::sleep_for(kMadeWithin);
       if (!*is_attached) leave_unmade();
@@ -274,8 +277,8 @@ void Interrupts::stop() {
   asked_++;
   if (asked_ > 1) return run_->interrupt(true);
   if (serving_) return run_->end_serving();
-  note_("stopping: what runs has " + format_duration(grace_ms_) +
-        " to save its state; once more to kill it now");
+  note_("stopping: running tasks have " + format_duration(grace_ms_) +
+        " to save their state; press again to kill them now");
   run_->interrupt(false);
 }
 
@@ -332,8 +335,8 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
   interrupts.detach(code);
   if (uint32_t others = engine.client_runs()) {
     std::fprintf(stderr,
-                 "still carrying out %s of other flow commands on this state; Ctrl-C leaves them "
-                 "to take over\n",
+                 "still running %s of other flow commands on this state; Ctrl-C hands them over to "
+                 "those commands\n",
                  plural(others, "run").c_str());
     engine.wait_for_clients();
   }

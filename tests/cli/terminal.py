@@ -55,7 +55,7 @@ def main():
         check(not re.search("(?<!\n)\x1b\\[J", out), "the screen is not erased from the frame's top", out)
         if name == "waits":
             check("waits for the signal `approved`" in out, "the wait is shown", out)
-            check("stopping: what runs has 10.0s to save" in out, "Ctrl-C is answered", out)
+            check("stopping: running tasks have 10.0s to save" in out, "Ctrl-C is answered", out)
             check(code == 3, f"exit 3, not {code}", out)
         else:
             check("serves at http://127.0.0.1:8080" in out, "the address is shown", out)
