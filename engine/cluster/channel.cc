@@ -7,7 +7,7 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr const char* kNoMessage = "what came is no message of a stream's";
+constexpr const char* kNoMessage = "the received bytes are not a message of a stream";
 
 }  // namespace
 

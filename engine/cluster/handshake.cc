@@ -22,7 +22,7 @@ bool is_plain(char c) {
 
 Error no_handshake(std::string_view seen) {
   return environment_error(fmt::format(
-      "{} is no greeting of flow: is another program at that address, or an older flow?", seen));
+      "{} is not a greeting of flow: is another program at that address, or an older flow?", seen));
 }
 
 std::string range(uint16_t min, uint16_t max) {
@@ -81,7 +81,7 @@ Result<Greeting> Handshake::take_hello(std::string_view frame) {
   if (!theirs.ok()) return theirs;
   FLOW_TRY(check(*theirs));
   if (!make_keys(frame, *theirs))
-    return environment_error("the key that it offers for this session is none");
+    return environment_error("the key that it offers for this session is not a valid key");
   return theirs;
 }
 
@@ -89,14 +89,14 @@ Result<Greeting> Handshake::read_hello(std::string_view frame) {
   Bytes in(frame);
   if (in.number<uint8_t>() != static_cast<uint8_t>(Frame::hello) ||
       in.take(kMagic.size()) != kMagic)
-    return no_handshake("what came");
+    return no_handshake("the first frame");
   Greeting theirs;
   theirs.protocol_min = in.number<uint16_t>();
   theirs.protocol_max = in.number<uint16_t>();
   theirs.version = in.text();
   bool is_plain_version = std::all_of(theirs.version.begin(), theirs.version.end(), is_plain);
   if (in.failed() || !is_plain_version || theirs.version.size() > kVersionBytesMax)
-    return no_handshake("what came");
+    return no_handshake("the first frame");
   FLOW_TRY(agree_on_version(theirs));
   theirs.schema = in.number<uint32_t>();
   theirs.role = static_cast<Role>(in.number<uint8_t>());
@@ -109,7 +109,7 @@ Result<Greeting> Handshake::read_hello(std::string_view frame) {
   // A later version that speaks this one too may say more behind it.
   if (in.failed() || has_secret > 1 || !is_node_name(theirs.node) || theirs.role < Role::head ||
       theirs.role > Role::client)
-    return no_handshake("what came");
+    return no_handshake("the first frame");
   return theirs;
 }
 
@@ -130,14 +130,13 @@ Status Handshake::agree_on_version(const Greeting& theirs) {
 Status Handshake::check(const Greeting& theirs) const {
   if (theirs.nonce == ours_.nonce || theirs.key == ours_.key)
     return environment_error(
-        "what this process said came back to it: something between sends back what it gets");
+        "this process received its own greeting: something on the way sends back what it receives");
   if (theirs.role == ours_.role)
-    return environment_error(
-        fmt::format("it is a {} as this is: a worker joins a head", role_name(theirs.role)));
+    return environment_error(fmt::format("it is a {} and this is a {} too: a worker joins a head",
+                                         role_name(theirs.role), role_name(ours_.role)));
   if (!leads(ours_.role, theirs.role) && !leads(theirs.role, ours_.role))
     return environment_error(fmt::format(
-        "it is a {} and this is a {}: a worker joins a head, a client asks one, and a peer "
-        "asks a worker",
+        "it is a {} and this is a {}: workers and clients connect to a head, and peers to a worker",
         role_name(theirs.role), role_name(ours_.role)));
   if (theirs.has_secret != ours_.has_secret)
     return environment_error(
@@ -152,9 +151,9 @@ Status Handshake::check(const Greeting& theirs) const {
   // its clients itself.
   bool is_client = theirs.role == Role::client || ours_.role == Role::client;
   if (!is_client && theirs.version != ours_.version)
-    return environment_error(
-        fmt::format("it is a {} of flow {}, and this {} is flow {}: install one flow on both",
-                    role_name(theirs.role), theirs.version, role_name(ours_.role), ours_.version));
+    return environment_error(fmt::format(
+        "this {} is flow {} and the {} there is flow {}: install the same version on both",
+        role_name(ours_.role), ours_.version, role_name(theirs.role), theirs.version));
   return {};
 }
 
@@ -182,14 +181,14 @@ std::string Handshake::proof(std::string_view header) const {
 
 Result<std::string> Handshake::take_proof(std::string_view frame) const {
   if (frame.size() != kProofBytes || frame[0] != static_cast<char>(Frame::proof))
-    return no_handshake("what came behind its greeting");
+    return no_handshake("the frame after its greeting");
   std::string header(frame.substr(1, kSealHeaderBytes));
   if (!is_equal(frame.substr(1 + kSealHeaderBytes), keyed_hash(keys_->proof_in, {header}).view()))
     return environment_error(
         ours_.has_secret
-            ? "it did not prove that it knows the cluster's secret: its --secret-file is another "
-              "than this one's, or somebody changes what is sent"
-            : "its proof does not fit what it said: what was sent was changed on the way");
+            ? "it did not prove that it knows the cluster's secret: its --secret-file differs from "
+              "this one's, or the traffic is changed on the way"
+            : "its proof does not match its greeting: the traffic was changed on the way");
   return header;
 }
 

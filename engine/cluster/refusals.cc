@@ -19,8 +19,8 @@ std::optional<std::string> Refusals::add(const std::string& address, const std::
   }
   std::string text = why;
   if (told.held_back > 0)
-    text += fmt::format(" ({} more of {} were refused since the last that was told)",
-                        told.held_back, host);
+    text +=
+        fmt::format(" ({} more of {} were refused since the last report)", told.held_back, host);
   told = {now_us, 0};
   return text;
 }

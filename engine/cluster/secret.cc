@@ -40,10 +40,10 @@ Status check_file(int descriptor, const std::string& path) {
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) return cannot("look at", path, errno);
   if (!S_ISREG(info.st_mode))
-    return environment_error("the cluster's secret `" + path + "` is no file");
+    return environment_error("the cluster's secret `" + path + "` is not a file");
   if (info.st_uid != ::geteuid() && info.st_uid != 0)
     return environment_error("the cluster's secret `" + path +
-                             "` belongs to another user, who knows it then: make one of your own");
+                             "` belongs to another user, who can read it: make your own");
   // A volume of Kubernetes gives files to the group of its pod in this way, for reading alone.
   bool is_group_volume = (info.st_mode & 0777) == 0440;
   if ((info.st_mode & 077) != 0 && !is_group_volume)
@@ -79,8 +79,8 @@ Error wrong_form(const std::string& path, const Text& text) {
   if (text.size == kTextBytes || text.size == kTextBytes - 1) seen = "other characters";
   if (text.size == kKeyBytes) seen = "32 raw bytes";
   if (text.size == 0) seen = "nothing";
-  return environment_error("`" + path + "` is no secret of a cluster: it has " + seen + ", not " +
-                           std::string(kForm));
+  return environment_error("`" + path + "` is not a secret of a cluster: it has " + seen +
+                           ", not " + std::string(kForm));
 }
 
 // A whole file or none, even where others make it at the same moment.

@@ -26,9 +26,9 @@ std::string line_of(std::string_view text) { return to_line(text.substr(0, kReas
 
 Status check(const SessionOptions& options) {
   if (!is_node_name(options.node))
-    return user_error(
-        fmt::format("`{}` is no name for a node: 1 to {} letters, digits, `.`, `_`, `-` and `+`",
-                    line_of(options.node), kNodeBytesMax));
+    return user_error(fmt::format(
+        "`{}` is not a valid name of a worker: 1 to {} letters, digits, `.`, `_`, `-` and `+`",
+        line_of(options.node), kNodeBytesMax));
   if (options.heartbeat_ms < 1 || options.handshake_ms < 1 || options.lost_after_ms > kDayMs ||
       options.handshake_ms > kDayMs || options.suspect_after_ms <= options.heartbeat_ms ||
       options.lost_after_ms < options.suspect_after_ms)
@@ -77,9 +77,9 @@ void Session::on_frame(std::string_view frame, int64_t now_us, Outcome& out) {
 
 void Session::on_hello(std::string_view frame, Outcome& out) {
   if (frame.size() > kHandshakeBytesMax)
-    return finish(EndKind::refused,
-                  fmt::format("it began with {} bytes, which is no greeting of flow", frame.size()),
-                  out);
+    return finish(
+        EndKind::refused,
+        fmt::format("it began with {} bytes, which are not a greeting of flow", frame.size()), out);
   auto theirs = handshake_->take_hello(frame);
   if (!theirs.ok()) return finish(EndKind::refused, theirs.error().message, out);
   peer_ = {theirs->role, theirs->node, theirs->version, theirs->epoch, theirs->has_secret};
@@ -105,8 +105,8 @@ void Session::on_sealed(std::string_view frame, Outcome& out) {
   std::string message;
   if (!opener_->open(frame, message))
     return finish(EndKind::damaged,
-                  "what came is not the next that it sealed: on the way a frame was changed, left "
-                  "out, repeated, moved or made up",
+                  "the received frame is not the next one that it encrypted: on the way a frame "
+                  "was changed, dropped, repeated, reordered or forged",
                   out);
   heard_us_ = time_us_;
   counters_.silent_us = 0;
@@ -188,7 +188,9 @@ void Session::tick(int64_t now_us, Outcome& out) {
   if (phase_ != Phase::open) {
     if (time_us_ > options_.handshake_ms * 1000)
       finish(EndKind::lost,
-             "it did not prove itself within " + seconds(options_.handshake_ms * 1000), out);
+             "it did not prove that it holds the secret within " +
+                 seconds(options_.handshake_ms * 1000),
+             out);
     return;
   }
   look_at_silence(out);
@@ -201,8 +203,8 @@ void Session::look_at_silence(Outcome& out) {
     return finish(EndKind::lost, seconds(silent_us), out);
   if (is_suspect_ || silent_us < options_.suspect_after_ms * 1000) return;
   is_suspect_ = true;
-  out.events.emplace_back(
-      Suspected{fmt::format("nothing was heard from {} for {}", peer_text(), seconds(silent_us))});
+  out.events.emplace_back(Suspected{
+      fmt::format("nothing was received from {} for {}", peer_text(), seconds(silent_us))});
 }
 
 Status Session::send(std::string_view message, Outcome& out) {
@@ -211,8 +213,9 @@ Status Session::send(std::string_view message, Outcome& out) {
   if (phase_ != Phase::open)
     return environment_error("the session with " + peer_text() + " is not open yet");
   if (message.size() > kMessageBytesMax)
-    return environment_error(fmt::format("a message of {} bytes is longer than a frame holds: {}",
-                                         message.size(), kMessageBytesMax));
+    return environment_error(
+        fmt::format("a message of {} bytes is longer than the limit of a frame: {}", message.size(),
+                    kMessageBytesMax));
   put_sealed(Frame::message, message, out);
   return {};
 }
@@ -259,17 +262,17 @@ std::string Session::end_text(EndKind kind, const std::string& why) const {
   switch (kind) {
     case EndKind::lost:
       return fmt::format(
-          "nothing was heard from {} for {}: it is stopped, its machine is gone, or the network "
-          "between is cut",
+          "nothing was received from {} for {}: its process is stopped, its machine is down, or "
+          "the network between is cut",
           peer, why);
     case EndKind::cut:
-      return fmt::format("the link to {} is gone, without a goodbye: {}", peer, why);
+      return fmt::format("the link to {} broke without a goodbye: {}", peer, why);
     case EndKind::left:
       return fmt::format("{} has left: {}", peer, why);
     case EndKind::ended:
       return fmt::format("the session with {} was ended: {}", peer, why);
     default:
-      return fmt::format("the session with {} is not to be trusted any more: {}", peer, why);
+      return fmt::format("the session with {} can no longer be trusted: {}", peer, why);
   }
 }
 

@@ -41,7 +41,7 @@ Session& SessionLink::session(Outcome& out) {
 // Events that wait are told by who brought them about: who sends may hold what their user needs.
 Status SessionLink::send(std::string_view message) {
   std::unique_lock lock(mutex_);
-  if (!session_) return environment_error("the link to " + address_ + " is not up yet");
+  if (!session_) return environment_error("the link to " + address_ + " is not established yet");
   Outcome out;
   Status status = session_->send(message, out);
   auto self = shared_from_this();  // whom a link wakes may let go of this
@@ -182,7 +182,7 @@ void SessionLink::tell_opened(const Peer& peer) {
   was_opened_ = true;
   if (accept_) user_ = accept_(peer, shared_from_this());
   if (user_) return user_->on_open(peer);
-  end("this session is not wanted");
+  end("this session was refused");
 }
 
 void SessionLink::tell_ended(const Ended& ended) {

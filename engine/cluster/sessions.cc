@@ -68,8 +68,8 @@ struct Sessions::Shared {
     FLOW_TRY(parsed);
     if (options.secret || is_loopback(parsed->host)) return {};
     return user_error(fmt::format(
-        "{} is beyond this machine, and without a secret anybody could join or listen: give the "
-        "head and its workers one file with --secret-file, or use 127.0.0.1",
+        "{} can be reached from other machines, and without a secret anyone could join or listen: "
+        "give the head and its workers the same file with --secret-file, or use 127.0.0.1",
         address));
   }
   std::shared_ptr<SessionLink> let_in(const std::shared_ptr<Shared>& self,
@@ -94,7 +94,7 @@ Sessions::~Sessions() {
   }
   ticker_.join();
   auto links = shared_->living();
-  for (const auto& link : links) link->end("its process lets go of all sessions");
+  for (const auto& link : links) link->end("its process ends all sessions");
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kGoodbyeMs);
   for (const auto& link : links) link->wait_down(until);
 }
@@ -116,8 +116,10 @@ std::shared_ptr<SessionLink> Sessions::Shared::let_in(const std::shared_ptr<Shar
   std::string address = link->description();
   if (handshakes.fetch_add(1) >= kHandshakesMax) {
     handshakes--;
-    refuse(address, fmt::format("{} was turned away: {} others have not proven themselves yet",
-                                address, kHandshakesMax));
+    refuse(address,
+           fmt::format(
+               "{} was refused: {} other connections have not proven yet that they hold the secret",
+               address, kHandshakesMax));
     return nullptr;
   }
   auto opened = [self, accept](const Peer& peer, std::shared_ptr<SessionLink> session) {

@@ -127,7 +127,7 @@ class Version(cluster_place.ClusterPlace):
                               "--dir", self.path("worker-c"), "--head-timeout", "2s")
         self.assertIn(version, text)
         self.assertIn(other, text)
-        self.assertIn("install one flow on both", text)
+        self.assertIn("install the same version on both", text)
         self.assertNotIn("c", self.nodes())
 
     def run_other(self, path, *words):

@@ -69,8 +69,9 @@ TEST_CASE("what is pinned stays as long as anybody pins it, and what comes needs
   CHECK(store->usage().pinned_bytes == kFour);
   Status full = take(*store, 4);
   REQUIRE_FALSE(full.ok());
-  CHECK_THAT(full.error().message, Contains("content of 1000 bytes has no room in `" + folder.path +
-                                            "`: of its 4000 bytes 4000 are of attempts"));
+  CHECK_THAT(full.error().message,
+             Contains("content of 1000 bytes does not fit into `" + folder.path +
+                      "`: of its 4000 bytes 4000 belong to running attempts"));
   store->unpin("a");
   REQUIRE(take(*store, 4).ok());
   CHECK(held(folder) == Numbers{1, 2, 3, 4});
@@ -227,7 +228,7 @@ TEST_CASE("what the disk has no room for is refused before anything of it comes"
   auto incoming = store->begin(sha256("more than there is"), size);
   REQUIRE_FALSE(incoming.ok());
   CHECK_THAT(incoming.error().message,
-             Contains("has no room on the disk of `" + folder.path + "`, of which"));
+             Contains("does not fit on the disk of `" + folder.path + "`, which has"));
   CHECK(std::filesystem::is_empty(folder.path + "/objects"));
 }
 
@@ -375,7 +376,7 @@ TEST_CASE("a source is a regular file or bytes, and says where others may write 
   CHECK_FALSE(Source::of_file(folder / "nothing", true).ok());
   REQUIRE(::truncate((folder / "file").c_str(), 3) == 0);
   char bytes[7];
-  CHECK_THAT(file->read(0, bytes, 7).error().message, Contains("was cut short meanwhile"));
+  CHECK_THAT(file->read(0, bytes, 7).error().message, Contains("became shorter while it was read"));
   Source text = Source::of_bytes("text");
   REQUIRE(text.read(1, bytes, 3).ok());
   CHECK(std::string_view(bytes, 3) == "ext");

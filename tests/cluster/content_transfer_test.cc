@@ -170,7 +170,7 @@ TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says 
   offer.mutable_offer()->set_size(7);
   CHECK(alone.hears(offer));
   CHECK_THAT(error_of(done.get_future().get()),
-             Contains("node `other` offers the content") && Contains("unsealed"));
+             Contains("node `other` offers the content") && Contains("without encryption"));
   CHECK_FALSE(alone.says(1).done().taken());
   CHECK(alone.puts == 0);
 }
@@ -189,7 +189,7 @@ TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offer
   ready.mutable_ready()->set_tag(9);
   ready.mutable_ready()->set_size(7);
   CHECK(alone.hears(ready));
-  CHECK_THAT(alone.says(1).missing().why(), Contains("sealed"));
+  CHECK_THAT(alone.says(1).missing().why(), Contains("encryption"));
   CHECK(alone.puts == 0);
   want.mutable_want()->set_id(2);
   CHECK(alone.hears(want));
@@ -295,7 +295,7 @@ TEST_CASE("content that the other side has not is told so, and the session goes 
   story.connect();
   Content content = content_of("nowhere");
   CHECK_THAT(error_of(story.worker().fetch(content)),
-             Contains("the peer can't give the content " + content.digest.hex()) &&
+             Contains("the peer cannot send the content " + content.digest.hex()) &&
                  Contains("collected or lost"));
   CHECK(error_of(story.worker().fetch(story.at_head("here"))).empty());
   CHECK(story.worker().transfer->counters().failed == 1);
@@ -369,7 +369,7 @@ TEST_CASE("what has no room is refused, and what is pinned stays") {
   CHECK_FALSE(story.store->has(b));
   CHECK(story.store->has(c));
   story.store->pin("attempt 2", {c.digest});
-  CHECK_THAT(error_of(story.worker().fetch(b)), Contains("4194304 are of attempts that run"));
+  CHECK_THAT(error_of(story.worker().fetch(b)), Contains("4194304 belong to running attempts"));
   story.store->unpin("attempt 1");
   CHECK(error_of(story.worker().fetch(b)).empty());
   CHECK_FALSE(story.store->has(a));

@@ -142,8 +142,8 @@ TEST_CASE("who is not there, has it not or has it damaged is passed over") {
   until([&] { return !std::filesystem::exists(path); });  // its holder hears of the damage
   Content other = content_of("nobody has this");
   CHECK_THAT(asker.fetch(other, {nowhere}), Contains("a moment ago"));
-  CHECK_THAT(asker.fetch(other, {without.fellows->address()}), Contains("is not here"));
-  CHECK_THAT(asker.fetch(other, {}), Contains("nobody was named"));
+  CHECK_THAT(asker.fetch(other, {without.fellows->address()}), Contains("is not stored here"));
+  CHECK_THAT(asker.fetch(other, {}), Contains("no worker is known to hold it"));
 }
 
 TEST_CASE("one that gives nothing more of what it began is left for the next, and then avoided") {

@@ -71,11 +71,12 @@ TEST_CASE("messages of another schema are told with both numbers and both versio
 TEST_CASE("two of a role have no session") {
   Pair pair(options_of(Role::head), options_of(Role::head));
   pair.deliver();
-  CHECK_THAT(refusal(pair.head), Contains("it is a head as this is: a worker joins a head"));
-  CHECK_THAT(refusal(pair.worker), Contains("it is a head as this is"));
+  CHECK_THAT(refusal(pair.head),
+             Contains("it is a head and this is a head too: a worker joins a head"));
+  CHECK_THAT(refusal(pair.worker), Contains("it is a head and this is a head too"));
   Pair workers(options_of(Role::worker), options_of(Role::worker));
   workers.deliver();
-  CHECK_THAT(refusal(workers.head), Contains("it is a worker as this is"));
+  CHECK_THAT(refusal(workers.head), Contains("it is a worker and this is a worker too"));
 }
 
 TEST_CASE("a worker that asks another one is its peer, and no head's") {
@@ -99,7 +100,7 @@ TEST_CASE("what a side says and gets back is no peer") {
   Pair pair;
   std::string hello = pair.head.sent.front();
   pair.head.frame(hello, 0);
-  CHECK_THAT(refusal(pair.head), Contains("what this process said came back to it"));
+  CHECK_THAT(refusal(pair.head), Contains("this process received its own greeting"));
 }
 
 // The greeting of the other version range; the rest of it is as of the given session.
@@ -149,9 +150,10 @@ TEST_CASE("a worker of another version of flow is refused, and both versions are
   Skewed worker(1, 1, "0.9.0"), head(1, 1, "0.8.0", Role::head);
   auto refused = head.handshake->take_hello(worker.handshake->hello());
   REQUIRE_FALSE(refused.ok());
-  CHECK_THAT(refused.error().message,
-             Contains("it is a worker of flow 0.9.0, and this head is flow 0.8.0: install one "
-                      "flow on both"));
+  CHECK_THAT(
+      refused.error().message,
+      Contains("this head is flow 0.8.0 and the worker there is flow 0.9.0: install the same "
+               "version on both"));
   CHECK_FALSE(worker.handshake->take_hello(head.handshake->hello()).ok());
 }
 
@@ -160,8 +162,8 @@ TEST_CASE("a greeting that says more than this version knows is read, and what i
   Pair pair;
   pair.worker.sent.front() += "of a later version";
   pair.deliver();
-  CHECK_THAT(refusal(pair.head), Contains("or somebody changes what is sent"));
-  CHECK_THAT(refusal(pair.worker), Contains("or somebody changes what is sent"));
+  CHECK_THAT(refusal(pair.head), Contains("or the traffic is changed on the way"));
+  CHECK_THAT(refusal(pair.worker), Contains("or the traffic is changed on the way"));
 }
 
 TEST_CASE("no bit of a greeting or a proof can be changed on the way") {
@@ -198,7 +200,7 @@ TEST_CASE("a cut or lengthened greeting or proof is refused at every length") {
     pair.move(pair.worker, pair.head);
     pair.head.sent.front().resize(size);
     pair.deliver();
-    CHECK_THAT(refusal(pair.worker), Contains("is no greeting of flow"));
+    CHECK_THAT(refusal(pair.worker), Contains("is not a greeting of flow"));
   }
 }
 
@@ -237,7 +239,8 @@ TEST_CASE("keys of an exchange that has one outcome only are refused") {
   std::string& hello = pair.worker.sent.front();
   hello.replace(hello.size() - kKeyBytes, kKeyBytes, std::string(kKeyBytes, '\0'));
   pair.deliver();
-  CHECK_THAT(refusal(pair.head), Contains("the key that it offers for this session is none"));
+  CHECK_THAT(refusal(pair.head),
+             Contains("the key that it offers for this session is not a valid key"));
 }
 
 TEST_CASE("before the handshake nothing else is taken, however it looks") {
@@ -258,7 +261,7 @@ TEST_CASE("before the handshake nothing else is taken, however it looks") {
     Pair after;
     after.move(after.worker, after.head);
     after.head.frame(bytes, 0);
-    CHECK_THAT(refusal(after.head), Contains("is no greeting of flow"));
+    CHECK_THAT(refusal(after.head), Contains("is not a greeting of flow"));
   }
 }
 
@@ -276,8 +279,8 @@ TEST_CASE("a peer that does not finish the handshake in its time is refused") {
     pair.live(5000 - kStepMs, [] {});
     CHECK(pair.head.news().empty());
     pair.live(kStepMs, [] {});
-    CHECK(pair.head.news() ==
-          News{"lost: no session with 10.0.0.2:41 (tcp): it did not prove itself within 5.0 s"});
+    CHECK(pair.head.news() == News{"lost: no session with 10.0.0.2:41 (tcp): it did not prove that "
+                                   "it holds the secret within 5.0 s"});
     CHECK(pair.head.session->has_ended());
     pair.deliver();
     CHECK_FALSE(pair.head.session->is_open());

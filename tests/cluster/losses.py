@@ -50,7 +50,7 @@ class Losses(cluster_place.ClusterPlace):
         while "it is stopped" not in (line := self.workers["a"].stdout.readline()):
             self.assertTrue(line, "the worker has ended")
         self.assertLess(time.monotonic() - began, 8)
-        self.assertIn("nothing was heard from node", line)
+        self.assertIn("nothing was received from node", line)
         self.head_process.send_signal(signal.SIGCONT)
         self.until_status("a", "up")
 

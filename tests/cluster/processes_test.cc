@@ -29,7 +29,8 @@ TEST_CASE("a process that is stopped is suspect, and well when it goes on") {
   Process worker(head.address(), head.secret_file());
   head.user->log.wait(1);
   worker.stop();
-  CHECK_THAT(head.user->log.last(2), StartsWith("suspected: nothing was heard from node `w1` at "));
+  CHECK_THAT(head.user->log.last(2),
+             StartsWith("suspected: nothing was received from node `w1` at "));
   worker.signal(SIGCONT);
   CHECK(head.user->log.last(3) == "heard again");
   REQUIRE(head.link->send("there?").ok());
@@ -46,8 +47,8 @@ TEST_CASE("a process that stays stopped is lost, idle or with messages on the wa
   News news = head.user->log.wait(3);
   REQUIRE(news.size() == 3);
   CHECK_THAT(news[1], StartsWith("suspected: "));
-  REQUIRE_THAT(news[2], StartsWith("lost: nothing was heard from node `w1` at ") &&
-                            Contains("it is stopped, its machine is gone"));
+  REQUIRE_THAT(news[2], StartsWith("lost: nothing was received from node `w1` at ") &&
+                            Contains("its process is stopped, its machine is down"));
   // What it finds when it goes on: a session that is over.
   worker.signal(SIGCONT);
   int code = worker.exit_code();

@@ -13,10 +13,10 @@ TEST_CASE(
   CHECK(*refusals.add("10.0.0.7:1 (tcp)", "a", 0) == "a");
   for (int64_t i = 1; i < 60; i++) CHECK_FALSE(refusals.add("10.0.0.7:2 (tcp)", "b", i * kSecond));
   CHECK(*refusals.add("10.0.0.7:3 (tcp)", "c", 60 * kSecond) ==
-        "c (59 more of 10.0.0.7 were refused since the last that was told)");
+        "c (59 more of 10.0.0.7 were refused since the last report)");
   CHECK_FALSE(refusals.add("10.0.0.7:4 (tcp)", "d", 61 * kSecond));
   CHECK(*refusals.add("10.0.0.7:5 (tcp)", "e", 1000 * kSecond) ==
-        "e (1 more of 10.0.0.7 were refused since the last that was told)");
+        "e (1 more of 10.0.0.7 were refused since the last report)");
   CHECK(*refusals.add("10.0.0.7:5 (tcp)", "f", 2000 * kSecond) == "f");
 }
 

@@ -53,7 +53,7 @@ TEST_CASE("any other form is refused with what was seen and what it should be") 
     auto secret = read_secret(folder.file(text));
     REQUIRE_FALSE(secret.ok());
     CHECK_THAT(secret.error().message,
-               Contains("`" + folder.path + "/secret` is no secret of a cluster"));
+               Contains("`" + folder.path + "/secret` is not a secret of a cluster"));
     CHECK_THAT(secret.error().message,
                Contains("64 hexadecimal digits, as `openssl rand -hex 32` prints"));
     return secret.error().message;
@@ -95,10 +95,10 @@ TEST_CASE("a secret that others may read or write is refused with the command th
 
 TEST_CASE("what is no file is refused at once") {
   Folder folder;
-  CHECK_THAT(read_secret(folder.path).error().message, Contains("is no file"));
+  CHECK_THAT(read_secret(folder.path).error().message, Contains("is not a file"));
   std::string pipe = folder.path + "/pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK_THAT(read_secret(pipe).error().message, Contains("is no file"));
+  CHECK_THAT(read_secret(pipe).error().message, Contains("is not a file"));
   CHECK_THAT(read_secret(folder.path + "/none").error().message,
              Contains("No such file or directory. The head makes one"));
 }

@@ -7,8 +7,8 @@ using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
 constexpr const char* kDamaged =
-    "damaged: the session with node `w1` at 10.0.0.2:41 (tcp) is not to be trusted any more: what "
-    "came is not the next that it sealed";
+    "damaged: the session with node `w1` at 10.0.0.2:41 (tcp) can no longer be trusted: the "
+    "received frame is not the next one that it encrypted";
 
 // Three messages of the worker are on the way.
 struct Three : Pair {
@@ -130,7 +130,7 @@ TEST_CASE("a message may be as long as a frame holds, and no longer") {
   CHECK(pair.head.news() == News{"message " + message});
   Status status = pair.worker.send(message + "m");
   REQUIRE_FALSE(status.ok());
-  CHECK_THAT(status.error().message, Contains("longer than a frame holds"));
+  CHECK_THAT(status.error().message, Contains("longer than the limit of a frame"));
   CHECK(pair.worker.session->is_open());
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("a link that goes down without a goodbye is told as cut") {
   pair.open();
   pair.head.link_down("the peer closed the connection");
   CHECK(pair.head.news() ==
-        News{"cut: the link to node `w1` at 10.0.0.2:41 (tcp) is gone, without a "
+        News{"cut: the link to node `w1` at 10.0.0.2:41 (tcp) broke without a "
              "goodbye: the peer closed the connection"});
 }
 
@@ -200,15 +200,14 @@ TEST_CASE("a peer that is silent is suspect, is well when it is heard, and lost 
   CHECK(pair.head.news().empty());
   pair.live(200, silence);
   CHECK(pair.head.news() ==
-        News{"suspected: nothing was heard from node `w1` at 10.0.0.2:41 (tcp) for 3.0 s"});
+        News{"suspected: nothing was received from node `w1` at 10.0.0.2:41 (tcp) for 3.0 s"});
   pair.live(6'800, silence);
   CHECK(pair.head.news().empty());
   CHECK(pair.head.session->is_open());
   pair.live(100, silence);
-  CHECK(
-      pair.head.news() ==
-      News{"lost: nothing was heard from node `w1` at 10.0.0.2:41 (tcp) for 10.0 s: it is stopped, "
-           "its machine is gone, or the network between is cut"});
+  CHECK(pair.head.news() == News{"lost: nothing was received from node `w1` at 10.0.0.2:41 (tcp) "
+                                 "for 10.0 s: its process is stopped, "
+                                 "its machine is down, or the network between is cut"});
   CHECK(pair.head.session->has_ended());
 }
 
@@ -230,7 +229,7 @@ TEST_CASE("a side that sends and is not heard is lost too: a partition with data
     (void)pair.head.send("into the void");
     pair.worker.sent.clear();
   });
-  CHECK_THAT(pair.head.news().back(), StartsWith("lost: nothing was heard from node `w1`"));
+  CHECK_THAT(pair.head.news().back(), StartsWith("lost: nothing was received from node `w1`"));
 }
 
 TEST_CASE("a head says for both sides how long a silence may be") {
@@ -250,8 +249,8 @@ TEST_CASE("a head says for both sides how long a silence may be") {
     CHECK(pair.head.session->is_open());
     CHECK(pair.worker.session->is_open());
     pair.live(1'200, silence);
-    CHECK_THAT(pair.head.news().back(), StartsWith("lost: nothing was heard from node `w1`"));
-    CHECK_THAT(pair.worker.news().back(), StartsWith("lost: nothing was heard from node `h1`"));
+    CHECK_THAT(pair.head.news().back(), StartsWith("lost: nothing was received from node `w1`"));
+    CHECK_THAT(pair.worker.news().back(), StartsWith("lost: nothing was received from node `h1`"));
   }
 }
 

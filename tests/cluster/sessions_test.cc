@@ -169,7 +169,7 @@ TEST_CASE("garbage is answered with an end, and told") {
   auto link = transport->connect(head.address(), stranger);
   REQUIRE(link.ok());
   (*link)->send("GET / HTTP/1.1\r\n\r\n");
-  CHECK_THAT(head.notes.last(1), Contains("is no greeting of flow"));
+  CHECK_THAT(head.notes.last(1), Contains("is not a greeting of flow"));
   News news = stranger->log.wait(3);
   CHECK(news[0] == "up");
   CHECK_THAT(news[1], StartsWith("frame of "));
@@ -193,7 +193,8 @@ TEST_CASE("a peer that says nothing is closed when its time for the handshake is
   auto transport = make_inproc_transport();
   auto link = transport->connect(head.address(), stranger);
   REQUIRE(link.ok());
-  CHECK_THAT(head.notes.last(1), Contains("it did not prove itself within 0.2 s"));
+  CHECK_THAT(head.notes.last(1),
+             Contains("it did not prove that it holds the secret within 0.2 s"));
   CHECK_THAT(stranger->log.wait(3)[2], StartsWith("down: "));
 }
 
@@ -236,8 +237,8 @@ TEST_CASE("a peer that hangs behind a link that is well is suspect, then lost, a
   REQUIRE(session.ok());
   News news = user->log.wait(3);
   CHECK(news[0] == "opened worker w1 0.1.0 42 proven");
-  CHECK_THAT(news[1], StartsWith("suspected: nothing was heard from node `w1` at 127.0.0.1:"));
-  CHECK_THAT(news[2], StartsWith("lost: nothing was heard from node `w1` at 127.0.0.1:") &&
+  CHECK_THAT(news[1], StartsWith("suspected: nothing was received from node `w1` at 127.0.0.1:"));
+  CHECK_THAT(news[2], StartsWith("lost: nothing was received from node `w1` at 127.0.0.1:") &&
                           Contains(" for 0."));
   CHECK_THAT(hanging->log.last(1), StartsWith("down: "));
   hanging->link.reset();
@@ -350,7 +351,7 @@ TEST_CASE("a session that its accepter does not want ends with a goodbye") {
   head.user = nullptr;
   Worker worker(head);
   News news = worker.user->log.wait(2);
-  CHECK_THAT(news[1], Contains("has left: this session is not wanted"));
+  CHECK_THAT(news[1], Contains("has left: this session was refused"));
 }
 
 TEST_CASE("without a secret nothing is reached beyond this machine") {
@@ -378,7 +379,7 @@ TEST_CASE("who lets go of its sessions ends them, and its peers are told") {
   auto user = worker->user;
   worker.reset();
   CHECK_THAT(user->log.wait(2)[1], StartsWith("ended: "));
-  CHECK_THAT(head.user->log.wait(2)[1], Contains("its process lets go of all sessions"));
+  CHECK_THAT(head.user->log.wait(2)[1], Contains("its process ends all sessions"));
 }
 
 TEST_CASE("a put goes sealed over the session's link") {
@@ -414,8 +415,9 @@ TEST_CASE("only so many peers are in the handshake at a time, and then there is 
     REQUIRE(link.ok());
     links.push_back(*link);
   }
-  CHECK_THAT(head.notes.last(1),
-             Contains("was turned away: 256 others have not proven themselves yet"));
+  CHECK_THAT(
+      head.notes.last(1),
+      Contains("was refused: 256 other connections have not proven yet that they hold the secret"));
   CHECK_THAT(strangers.back()->log.last(1), StartsWith("down: "));
   links.clear();
   Worker worker(head);

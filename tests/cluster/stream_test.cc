@@ -88,8 +88,8 @@ TEST_CASE("a client has a session with a head, and with nobody else") {
   Pair others(options_of(Role::worker), client);
   others.deliver();
   CHECK(others.head.news() ==
-        News{"refused: no session with 10.0.0.2:41 (tcp): it is a client and this is a worker: a "
-             "worker joins a head, a client asks one, and a peer asks a worker"});
+        News{"refused: no session with 10.0.0.2:41 (tcp): it is a client and this is a worker: "
+             "workers and clients connect to a head, and peers to a worker"});
   Pair clients(client, client);
   clients.deliver();
   CHECK(clients.head.session->has_ended());

@@ -161,7 +161,7 @@ TEST_CASE("what Slurm refuses for good ends the waiting, unless there are other 
   other.view.more = 2;
   CHECK(other.pool.decide(other.view, other.now).ask == Nodes{1, 1});
   other.pool.refused("no more", false, other.now);
-  CHECK(other.was_noted("goes on with the nodes that are there"));
+  CHECK(other.was_noted("continues with the nodes that it has"));
   other.turn(1'000);
   CHECK_FALSE(other.pool.given_up());
 }
@@ -203,7 +203,7 @@ TEST_CASE("a job that Slurm forgot is gone after a while, and one it has no word
   story.now += 1;
   story.pool.polled({}, story.now);
   CHECK(story.pool.jobs().empty());
-  CHECK(story.was_noted("does not name it"));
+  CHECK(story.was_noted("no longer lists it"));
 }
 
 TEST_CASE("an elastic one has a job a node, for what is ready and never beyond its bounds") {
@@ -255,6 +255,6 @@ TEST_CASE("what an earlier head left is kept on, and not asked for again") {
   CHECK(story.turn().ask.empty());
   CHECK(story.pool.nodes_of(77) == 2);
   story.say(77, JobState::completed, "COMPLETED");
-  CHECK(story.was_noted("no worker of it had joined"));
+  CHECK(story.was_noted("none of its workers had joined"));
   CHECK(story.turn(kBackoffFirstMs).ask == Nodes{2});
 }

@@ -137,7 +137,7 @@ TEST_CASE("what can't be asked is refused before Slurm is") {
   CHECK_FALSE(is_ok(1, 0, 0, "soon"));
   SlurmOptions options;
   options.gpus_per_node = -1;
-  CHECK_THAT(check(options).error().message, Catch::StartsWith("-1 is no number of GPUs"));
+  CHECK_THAT(check(options).error().message, Catch::StartsWith("-1 is not a number of GPUs"));
 }
 
 namespace {

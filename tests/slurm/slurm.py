@@ -168,7 +168,7 @@ class Slurm(place.Place):
         for asks in (("--nodes", "1", "--time", "9999"), ("--nodes", "40")):
             done = self.end(self.start_holds(1, *asks, "--fresh"))
             self.exits(4, done, "flow resume")
-            told = r"would never start: PENDING \(Partition(Config|TimeLimit|NodeLimit)\)"
+            told = r"cannot start: PENDING \(Partition(Config|TimeLimit|NodeLimit)\)"
             self.assertRegex(done.err, told)
             self.assertRegex(self.good("why", "last").out, told)
             self.until_no_job()
@@ -221,7 +221,7 @@ class Slurm(place.Place):
         SLURM.answer("scancel", str(first[0]))
         self.until_started(2)
         self.open("gate")
-        done = self.exits(0, self.end(client), "CANCELLED", "it is asked again")
+        done = self.exits(0, self.end(client), "CANCELLED", "Slurm is asked again")
         self.assertEqual(self.run_of(done)["tasks"][0]["attempts"], 2)
         self.assertEqual(len(self.new_jobs()), 2)
 

@@ -171,7 +171,7 @@ bool Fetching::on_missing(const content::Missing& missing) {
     if (found == asked_.end()) return true;
     fetch = found->second;
   }
-  finish(fetch, environment_error(fmt::format("{} can't give the content {}: {}", line_->peer,
+  finish(fetch, environment_error(fmt::format("{} cannot send the content {}: {}", line_->peer,
                                               fetch->what.digest.hex(), to_line(missing.why()))));
   return true;
 }
@@ -246,7 +246,7 @@ void Fetching::on_put(const FetchPtr& fetch, const ChunkPtr& chunk, const Result
     if (!came.ok()) {
       is_broken = fetch->step != Step::over;
     } else if (*came != fetch->put_size(*chunk)) {
-      wrong = environment_error(fmt::format("{} put {} bytes where {} were awaited", line_->peer,
+      wrong = environment_error(fmt::format("{} sent {} bytes where {} were expected", line_->peer,
                                             *came, fetch->put_size(*chunk)));
     } else if (fetch->step != Step::over) {
       line_->bytes_in += chunk->size;
@@ -280,7 +280,7 @@ void Fetching::take_in(const FetchPtr& fetch, const ChunkPtr& chunk) {
 void Fetching::open_seal(const FetchPtr& fetch, const ChunkPtr& chunk) {
   if (!line_->seal->open(chunk->tag, chunk->bytes.get(), fetch->put_size(*chunk)))
     finish(fetch, environment_error("what came from " + line_->peer +
-                                    " is not what it sealed: it was changed on the way"));
+                                    " is not what it encrypted: it was changed on the way"));
   fetch->writing->post([self = shared_from_this(), fetch, chunk] { self->write(fetch, chunk); });
 }
 
@@ -343,16 +343,15 @@ void Fetching::keep(const FetchPtr& fetch) {
 
 Error Fetching::damaged(const Fetch& fetch) const {
   if (!fetch.place.empty()) return changed(fetch.place, line_->peer);
-  return environment_error(
-      fmt::format("what came from {} as the content {} is not that: it is damaged there, or was "
-                  "changed on the way",
-                  line_->peer, fetch.what.digest.hex()));
+  return environment_error(fmt::format(
+      "{} sent other bytes than the content {}: it is damaged there, or was changed on the way",
+      line_->peer, fetch.what.digest.hex()));
 }
 
 Error Fetching::unsealed(const Fetch& fetch) const {
   return environment_error(
-      fmt::format("{} offers the content {} unsealed, and the cluster's head wants content sealed "
-                  "(--encrypt): nothing of it was taken",
+      fmt::format("{} offers the content {} without encryption, and the cluster's head requires it "
+                  "(--encrypt): it was not fetched",
                   line_->peer, fetch.what.digest.hex()));
 }
 

@@ -38,11 +38,11 @@ class Collector {
   }
   Status add(const Value& value) {
     Status added;
-    for_each_content(
-        value, [&](const Digest& digest, std::optional<uint64_t> size, const std::string& origin) {
-          if (size) return put({{digest, size}, origin, ""});
-          added = environment_error("a tensor has no such shape");
-        });
+    for_each_content(value, [&](const Digest& digest, std::optional<uint64_t> size,
+                                const std::string& origin) {
+      if (size) return put({{digest, size}, origin, ""});
+      added = environment_error("a tensor has a damaged shape: its size is not a number of bytes");
+    });
     return added;
   }
   Status add_checkpoint(std::string_view bytes) {
@@ -51,8 +51,8 @@ class Collector {
     FLOW_TRY(row);
     if (row->file.empty()) return {};
     if (!is_place(row->file))
-      return environment_error("a checkpoint is said to be at `" + row->file +
-                               "`, where none may be");
+      return environment_error("the record of a checkpoint names the file `" + row->file +
+                               "`, which is not a path of a checkpoint");
     put({{row->digest, std::nullopt}, "", row->file});
     return {};
   }

@@ -116,9 +116,9 @@ void Serving::read(const Asked& asked) {
   auto chunk = std::make_shared<Chunk>(asked.size);
   chunk->tag = asked.tag;
   chunk->offset = asked.offset;
-  Status is_read = environment_error("it is not wanted any more");
+  Status is_read = environment_error("the other side no longer needs it");
   if (!serve->is_sealed && line_->encrypts()) {
-    is_read = environment_error("it is to be sealed since it was offered");
+    is_read = environment_error("encryption was turned on after it was offered");
   } else if (is_wanted(serve)) {
     is_read = serve->source->read(chunk->offset, chunk->bytes.get(), chunk->size);
   }

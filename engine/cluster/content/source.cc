@@ -35,7 +35,7 @@ Result<Source> Source::of_file(const std::string& path, bool is_lent) {
   source.file_ = std::make_shared<const Opened>(descriptor, path);
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) return unreadable(path, std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return unreadable(path, "it is no regular file");
+  if (!S_ISREG(info.st_mode)) return unreadable(path, "it is not a regular file");
   source.size_ = static_cast<uint64_t>(info.st_size);
   if (is_lent) source.place_ = path;
   return source;
@@ -58,7 +58,7 @@ Status Source::read(uint64_t offset, char* to, size_t size) const {
     ssize_t got = ::pread(file_->descriptor, to, size, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return unreadable(file_->path, std::strerror(errno));
-    if (got == 0) return unreadable(file_->path, "it was cut short meanwhile");
+    if (got == 0) return unreadable(file_->path, "it became shorter while it was read");
     to += got;
     offset += static_cast<uint64_t>(got);
     size -= static_cast<size_t>(got);

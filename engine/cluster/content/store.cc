@@ -123,8 +123,8 @@ Status ContentStore::find_what_is_there() {
     if (found.digest)
       index_.use(*found.digest, found.facts.size);
     else if (::unlink(found.path.c_str()) != 0)
-      return environment_error(fmt::format("cannot remove `{}`, which was left half written: {}",
-                                           found.path, std::strerror(errno)));
+      return environment_error(fmt::format("cannot remove `{}`, an incomplete file: {}", found.path,
+                                           std::strerror(errno)));
   }
   return {};
 }
@@ -169,7 +169,7 @@ Result<Source> ContentStore::open_source(const Digest& digest) {
   if (elsewhere) return std::move(*elsewhere);
   if (problem) return *problem;
   return environment_error(
-      fmt::format("the content {} is not here: it was collected or lost", digest.hex()));
+      fmt::format("the content {} is not stored here: it was collected or lost", digest.hex()));
 }
 
 void ContentStore::drop_if_damaged(const Digest& digest) {
@@ -342,8 +342,8 @@ Status ContentStore::take_disk(int file, uint64_t size) {
       const auto* next = size <= free + may_go ? index_.next_unpinned(used) : nullptr;
       if (next == nullptr) {
         return environment_error(
-            fmt::format("content of {} has no room on the disk of `{}`, of which {} are free. Free "
-                        "some there{}",
+            fmt::format("content of {} does not fit on the disk of `{}`, which has {} free: free "
+                        "some space there{}",
                         format_bytes(size), dir_, format_bytes(free),
                         is_own_ ? ", or give the worker another --dir" : ""));
       }
@@ -377,10 +377,10 @@ Status ContentStore::reserve(uint64_t size) {
     return environment_error(
         fmt::format("content of {} bytes is more than `{}` may hold: {} (--content-max)", size,
                     dir_, bytes_max_));
-  return environment_error(fmt::format(
-      "content of {} bytes has no room in `{}`: of its {} bytes {} are of attempts that run, or "
-      "wait for the head, and {} are on their way",
-      size, dir_, bytes_max_, index_.pinned_bytes(), reserved_));
+  return environment_error(
+      fmt::format("content of {} bytes does not fit into `{}`: of its {} bytes {} belong to "
+                  "running attempts or wait for the head, and {} are being fetched",
+                  size, dir_, bytes_max_, index_.pinned_bytes(), reserved_));
 }
 
 // Large ones take their time, so they were only moved away under the lock.

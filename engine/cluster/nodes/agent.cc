@@ -264,8 +264,8 @@ void Agent::tell_drained(Report& report) const {
   report.outcome = Report::Outcome::failed;
   report.failure.cause = core::Cause::preempted;
   report.failure.message = fmt::format(
-      "its worker `{}` had to leave ({}) before it came to its end, and it had saved "
-      "nothing: `ctx:checkpoint` and `ctx:step` keep what was done",
+      "its worker `{}` had to leave ({}) before it ended, and it had saved nothing: "
+      "`ctx:checkpoint` and `ctx:step` keep finished work",
       options_.host.name, draining_);
 }
 
@@ -425,7 +425,7 @@ void Agent::fail(const RankId& id, const std::string& why) {
   report.rank = id.rank;
   report.outcome = Report::Outcome::failed;
   report.failure.cause = core::Cause::staging;
-  report.failure.message = "what it takes could not be fetched to its worker: " + why;
+  report.failure.message = "an input could not be fetched to its worker: " + why;
   on_reports({report});
 }
 
@@ -572,8 +572,7 @@ void Agent::on_reports(std::vector<Report> reports) {
   if (logs > 0) worker_->took_logs(logs);
   if (!problem.empty())
     options_.on_note(
-        "what attempts report is kept in memory alone, and would be lost with this "
-        "process: " +
+        "reports of attempts are kept in memory only, and are lost if this process ends: " +
         problem);
   pump();
 }

@@ -192,7 +192,7 @@ void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
       if (next.fetch) fetch_replica(of, *next.fetch);
     });
   };
-  if (!transfer) return on_end(environment_error("no head has taken this worker in"));
+  if (!transfer) return on_end(environment_error("no head has accepted this worker"));
   transfer->fetch({digest, std::nullopt}, on_end);
 }
 

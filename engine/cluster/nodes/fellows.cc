@@ -64,7 +64,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
     for (auto& [content, done] : waiting) transfer->fetch(content, std::move(done));
   }
   void on_message(std::string message) override {
-    if (!transfer()->on_message(message)) end("what came is no message about content");
+    if (!transfer()->on_message(message)) end("the received bytes are not a message about content");
   }
   // The head has it too: nobody is waited for.
   void on_suspect(const std::string& why) override { end(why); }
@@ -97,10 +97,10 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
     if (goes_on) heard_us_ = now_us;
     if (now_us - heard_us_ >= options.stall_ms * 1000)
       return end(
-          fmt::format("nothing of what was asked for came for {} s", options.stall_ms / 1000.0));
+          fmt::format("none of the requested content arrived for {} s", options.stall_ms / 1000.0));
     if (now_us - used_us_ < options.idle_ms * 1000) return;
     was_idle_ = true;
-    end("nothing is wanted of it any more");
+    end("nothing more is requested from it");
   }
 
  private:
@@ -168,7 +168,7 @@ void Fellows::fetch(const Content& content, Addresses from, OnFetched done) {
   errand->content = content;
   errand->left = std::move(from);
   errand->done = std::move(done);
-  errand->why = environment_error("nobody was named who has it");
+  errand->why = environment_error("no worker is known to hold it");
   go_on(errand);
 }
 
@@ -200,11 +200,11 @@ Result<Fellows::TalkPtr> Fellows::talk_with(const std::string& address) {
     int64_t now_us = monotonic_us();
     std::erase_if(avoided_us_, [&](const auto& each) { return each.second <= now_us; });
     if (avoided_us_.contains(address))
-      return environment_error(address + " did not answer, or broke off, a moment ago");
+      return environment_error(address + " did not answer a moment ago, or its connection broke");
     auto found = asked_.find(address);
     if (found != asked_.end()) return found->second;
     if (asked_.size() >= kFellowsMax)
-      return environment_error(fmt::format("{} others are asked already", kFellowsMax));
+      return environment_error(fmt::format("{} other workers are already asked", kFellowsMax));
     talk = std::make_shared<Talk>(shared_from_this(), address);
     asked_.emplace(address, talk);
     if (!watcher_.joinable()) watcher_ = engine_thread([this] { watch(); });

@@ -57,7 +57,7 @@ class WorkerSession final : public SessionUser {
 
   void on_open(const Peer&) override {}
   void on_message(std::string message) override {
-    if (!host_->on_message(message)) link_->end("what came is no message of a worker's");
+    if (!host_->on_message(message)) link_->end("the received bytes are not a message of a worker");
   }
   void on_suspect(const std::string&) override {}
   void on_heard_again() override {}

@@ -18,9 +18,10 @@ void make_failure(Report& report, const std::string& problem) {
   report.kind = Report::Kind::finished;
   report.outcome = Report::Outcome::failed;
   report.failure.cause = core::Cause::staging;
-  report.failure.message = (was_end ? "the result could not be fetched from its worker: "
-                                    : "what was saved could not be fetched from its worker: ") +
-                           problem;
+  report.failure.message =
+      (was_end ? "the result could not be fetched from its worker: "
+               : "the checkpoint or step could not be fetched from its worker: ") +
+      problem;
 }
 
 }  // namespace

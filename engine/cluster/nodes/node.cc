@@ -38,13 +38,14 @@ class Node::Life final : public SessionUser {
                           "node `" + peer.node + "` at " + link->link()->description());
   }
   void on_message(std::string message) override {
-    if (!node_.agent_->on_message(message)) link_.get()->end("what came is no message of a head's");
+    if (!node_.agent_->on_message(message))
+      link_.get()->end("the received bytes are not a message of a head");
     // The head may still turn it away, and say why, as one whose name is taken.
     bool is_news = !joined_.empty() && node_.agent_->was_welcome();
     if (is_news) node_.options_.on_note(std::exchange(joined_, ""));
   }
   void on_suspect(const std::string& why) override { node_.options_.on_note(why); }
-  void on_heard_again() override { node_.options_.on_note("the head is heard again"); }
+  void on_heard_again() override { node_.options_.on_note("the head answers again"); }
   void on_end(EndKind kind, const Error& why) override {
     node_.agent_->disconnect(why);
     bool was_welcome = node_.agent_->was_welcome();
@@ -128,7 +129,7 @@ void Node::serve_fellows() {
   auto own = head.ok() ? own_host_towards(*head) : Result<std::string>(head.error());
   Status listens = own.ok() ? fellows_->listen(address_text({*own, 0})) : Status(own.error());
   if (listens.ok() || std::exchange(told_unserved_, true)) return;
-  options_.on_note("other workers can't fetch content from this one: " + listens.error().message);
+  options_.on_note("other workers cannot fetch content from this one: " + listens.error().message);
 }
 
 void Node::loop() {

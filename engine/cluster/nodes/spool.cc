@@ -246,7 +246,7 @@ Result<std::string> Spool::read(const Place& place) const {
   bool ok = read_at(descriptor, bytes.data(), bytes.size(), place.offset);
   ::close(descriptor);
   if (ok) return bytes;
-  return environment_error(fmt::format("`{}` was cut while it was in use", path));
+  return environment_error(fmt::format("`{}` became shorter while it was in use", path));
 }
 
 }  // namespace flow::cluster

@@ -92,14 +92,14 @@ bool is_of_many(std::string_view id) {
 }
 
 Error no_answer(const char* of, std::string_view line) {
-  return environment_error(fmt::format("`{}` is no line of {}", line.substr(0, kWordBytesMax), of));
+  return environment_error(
+      fmt::format("`{}` is not a line of {}", line.substr(0, kWordBytesMax), of));
 }
 
 }  // namespace
 
 Result<std::vector<JobStatus>> parse_squeue(std::string_view text) {
-  if (text.size() > kAnswerBytesMax)
-    return environment_error("squeue printed more than is read of it");
+  if (text.size() > kAnswerBytesMax) return environment_error("squeue printed more than the limit");
   std::vector<JobStatus> jobs;
   while (!text.empty()) {
     std::string_view line = take_line(text);

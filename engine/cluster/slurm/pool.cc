@@ -43,11 +43,11 @@ void Pool::refused(const std::string& words, bool may_pass, int64_t now) {
 void Pool::fail(const std::string& why, int64_t now) {
   last_failure_ = why;
   failures_++;
-  std::string then = "; what is ready goes on with the nodes that are there";
+  std::string then = "; the run continues with the nodes that it has";
   if (!is_final_ && failures_ < kFailuresMax) {
     int64_t pause = std::min(kBackoffFirstMs << std::min(failures_ - 1, 20u), kBackoffLastMs);
     ask_at_ms_ = now + pause;
-    then = fmt::format("; it is asked again in {}", format_duration(pause));
+    then = fmt::format("; Slurm is asked again in {}", format_duration(pause));
   }
   is_final_ = is_final_ || failures_ >= kFailuresMax;
   notes_.push_back(why + then);
@@ -75,7 +75,7 @@ void Pool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
     bool is_absent = now - allocation.seen_ms > kAbsentMs;
     if (is_absent) {
       allocation.state = JobState::failed;
-      allocation.word = "gone: Slurm does not name it any more";
+      allocation.word = "gone: Slurm no longer lists it";
       allocation.reason.clear();
     }
     if (!is_over(allocation.state)) {
@@ -96,7 +96,7 @@ void Pool::over(uint64_t job, Allocation& allocation, int64_t now) {
   std::string what = described(job, allocation.nodes) +
                      " is over: " + how_it_ended(allocation.word, allocation.reason);
   if (!(is_in_order && allocation.has_joined)) {
-    if (!allocation.has_joined) what += ", and no worker of it had joined";
+    if (!allocation.has_joined) what += ", and none of its workers had joined";
     if (!options_.logs.empty())
       what += fmt::format("; its log is `{}`", log_path(options_.logs, std::to_string(job)));
     return fail(what, now);
@@ -162,7 +162,7 @@ void Pool::look_at(uint64_t job, Allocation& allocation, const View& view, Steps
   steps.cancel.push_back(job);
   if (waits_in_vain) is_final_ = true;
   fail(waits_in_vain
-           ? fmt::format("{} would never start: {}", described(job, allocation.nodes),
+           ? fmt::format("{} cannot start: {}", described(job, allocation.nodes),
                          how_it_ended(allocation.word, allocation.reason))
            : fmt::format("{} has no worker, {} after it began", described(job, allocation.nodes),
                          format_duration(now - allocation.began_ms)),

@@ -110,7 +110,8 @@ Result<std::string> slurm_time(const std::string& text) {
   auto ms = parse_duration_ms(text);
   if (!ms.ok() || *ms <= 0)
     return user_error(fmt::format(
-        "`{}` is no time that Slurm takes: write for example 2h, or 1-12:00:00, or minutes", text));
+        "`{}` is not a time that Slurm accepts: write for example 2h, or 1-12:00:00, or minutes",
+        text));
   int64_t seconds = (*ms + 999) / 1000;
   return fmt::format("{}-{:02}:{:02}:{:02}", seconds / 86'400, seconds / 3'600 % 24,
                      seconds / 60 % 60, seconds % 60);
@@ -129,17 +130,18 @@ Status check(const SlurmOptions& options) {
   if (options.nodes < 0 || options.nodes > kNodesMax)
     return wrong(fmt::format("an allocation has from 1 to {} nodes", kNodesMax));
   if (options.gpus_per_node < 0)
-    return wrong(fmt::format("{} is no number of GPUs: ask for those of a node that its tasks use",
-                             options.gpus_per_node));
+    return wrong(
+        fmt::format("{} is not a number of GPUs: give the number that tasks use on each node",
+                    options.gpus_per_node));
   bool is_elastic = options.nodes_max > 0;
   if (is_elastic && (options.nodes_min < 0 || options.nodes_min > options.nodes_max ||
                      options.nodes_max > kNodesMax))
-    return wrong(
-        fmt::format("{} to {} nodes is no range: the least comes first, and {} is the most",
-                    options.nodes_min, options.nodes_max, kNodesMax));
+    return wrong(fmt::format(
+        "{} to {} nodes is not a range: the smaller number comes first, and {} is the limit",
+        options.nodes_min, options.nodes_max, kNodesMax));
   if (is_elastic && options.nodes > 0 &&
       (options.nodes < options.nodes_min || options.nodes > options.nodes_max))
-    return wrong(fmt::format("it can't begin with {} nodes and have from {} to {}", options.nodes,
+    return wrong(fmt::format("it cannot begin with {} nodes and have {} to {}", options.nodes,
                              options.nodes_min, options.nodes_max));
   if (!options.time.empty()) FLOW_TRY(slurm_time(options.time));
   return {};
