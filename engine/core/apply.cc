@@ -386,10 +386,10 @@ bool Machine::is_condemned(const Run& run, UnitId unit, UnitExtra& extra, const 
   }
   if (hosts.size() < 2 && !has_gpu) return false;
   extra.failure.message =
-      "`" + unit_name(run, unit) + "` is set aside: " + std::to_string(deaths.size()) +
+      "`" + unit_name(run, unit) + "` is quarantined: " + std::to_string(deaths.size()) +
       (has_gpu ? " workers or GPUs" : " workers") +
       " in a row died while they ran it, and it saved nothing in between: it ran " + where +
-      ". The last: " + extra.failure.message + ". Mend what kills them; then `flow resume " +
+      ". The last: " + extra.failure.message + ". Fix what kills them; then `flow resume " +
       run.id + "` tries it again";
   extra.failure.cause = Cause::quarantined;
   return true;

@@ -99,7 +99,8 @@ bool is_on(const Unit& unit, HostId host) {
 
 namespace {
 
-/// Calls `change(host, held, gpus)` for what each rank holds of its host; the CPUs of all.
+/// Calls `change(host, held, gpus)` with the resources that each rank holds on its host. Returns
+/// the CPUs of all ranks.
 template <typename Change>
 int32_t for_each_held(State& state, const Run& run, UnitId unit, Change change) {
   int32_t cpus_milli = 0;

@@ -19,7 +19,7 @@ class Machine {
  public:
   Machine(State& state, Time at, std::vector<Command>& out) : state_(state), at_(at), out_(out) {}
 
-  // apply.cc: what is told about units and attempts
+  // apply.cc: events of units and attempts
   void on(const InputsResolved& event);
   void on(const InputsFailed& event);
   void on(const MapExpanded& event);
@@ -38,7 +38,7 @@ class Machine {
   void on(const SignalReceived& event);
   void on(const TimerFired& event);
   void on(const HostsAnnounced& event);  // hosts.cc
-  // runs.cc: what is told about runs
+  // runs.cc: events of runs
   void on(const EngineStarted& event);
   void on(const RunSubmitted& event);
   void on(const CancelRequested& event);

@@ -170,8 +170,8 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
   auto decided = [host, taken](bool admitted) {
     if (admitted) return host->welcome(taken);
     host->let_go(
-        "the head can't take this worker: it has as many as it can have, or what this "
-        "worker says of itself can't be");
+        "the head cannot accept this worker: it has the maximum number of workers, or this "
+        "worker's description is not valid");
   };
   driver_.host_joined({std::move(joining.host), std::move(joining.attempts), is_restarted},
                       std::move(joining.machine), decided);

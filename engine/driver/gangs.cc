@@ -104,12 +104,11 @@ void Driver::warn_of_share(const core::Assigned& assigned) {
   std::string hosts;
   for (core::HostId host : core::hosts_of(run.units[assigned.id.unit]))
     hosts += (hosts.empty() ? "" : ", ") + core::words_of_host(state_, host);
-  warn(run.id,
-       fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have not so "
-                   "many: each gets {}, on {}. Where more workers are to come, `flow head "
-                   "--expect-workers N` makes it wait for them",
-                   Resolver::unit_name(run, assigned.id.unit), asked / 1000.0,
-                   assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, hosts));
+  warn(run.id, fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have "
+                           "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
+                           "--expect-workers N` makes the gang wait for them",
+                           Resolver::unit_name(run, assigned.id.unit), asked / 1000.0,
+                           assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, hosts));
 }
 
 // Where rank 0's machine is lost, the next of its gang has what it saved last.

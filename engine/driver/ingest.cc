@@ -96,7 +96,7 @@ Result<File> read_folder(File file, uint64_t copy_max, const DigestOf& digest_of
   FLOW_TRY(listing);
   for (const std::string& state : listing->states)
     warnings.push_back(
-        fmt::format("`{}` in the folder `{}` is the state of a flow and is left out of the input",
+        fmt::format("`{}` in the folder `{}` is a state of flow and is left out of the input",
                     state, file.origin));
   for (const FolderFile& each : listing->files)
     file.size += static_cast<uint64_t>(each.info.st_size);

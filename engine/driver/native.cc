@@ -55,7 +55,8 @@ core::Failure late(const AttemptOrder& order, int64_t took_us) {
   core::Failure failure;
   failure.cause = core::Cause::timeout;
   failure.message = fmt::format(
-      "`{}` ran longer than its timeout of {} and what it returned is refused: it ended after {}; "
+      "`{}` ran longer than its timeout of {} and its result is refused, because it ended after "
+      "{}; "
       "`timeout` gives it more time",
       order.task, format_duration(order.timeout_ms), format_duration(took_us / kUsPerMs));
   return failure;

@@ -91,10 +91,10 @@ void check_shell(const TaskDef& def, const std::string& where, const Environment
   bool is_there = is_path ? shell.front() != '/' || ::access(shell.c_str(), X_OK) == 0
                           : !find_in_path(shell, path).empty();
   if (is_there) return;
-  errors.push_back(user_error(
-      fmt::format("{} needs the shell `{}`, which {}: install it, or name another with "
-                  "`shell = {{ \"sh\", \"-eu\", \"-c\" }}`",
-                  where, shell, is_path ? "is no program here" : "was not found in PATH")));
+  errors.push_back(user_error(fmt::format(
+      "{} needs the shell `{}`, which {}: install it, or name another with "
+      "`shell = {{ \"sh\", \"-eu\", \"-c\" }}`",
+      where, shell, is_path ? "is not a program on this machine" : "was not found in PATH")));
 }
 
 /// What no machine has that a task of these resources asks for. Where no worker has joined yet, one
@@ -107,8 +107,7 @@ void check_resources(const Resources& resources, const std::string& where, const
   const core::HostInfo* named = nullptr;
   for (const core::HostInfo& host : machine.hosts) {
     memory = std::max(memory, host.memory_bytes);
-    std::string why_none =
-        machine.is_cluster ? "its driver reported none" : machine.gpus.why_none;
+    std::string why_none = machine.is_cluster ? "its driver reported none" : machine.gpus.why_none;
     std::string lack = gpu_lack_of(resources, host.gpus, why_none);
     has_gpus = has_gpus || lack.empty();
     if (machine.is_cluster && !lack.empty())
@@ -227,8 +226,8 @@ void check_gang(const TaskDef& def, const std::string& where, const Machine& mac
   if (cpus_milli >= def.resources.cpus_milli) return;
   if (machine.is_cluster) {
     warnings.push_back(fmt::format(
-        "{} asks for {} ranks of cpus = {}, and the workers have not so many: with no others they "
-        "run with cpus = {} each",
+        "{} asks for {} ranks of cpus = {}, and the workers have fewer CPUs: unless others join, "
+        "each rank runs with cpus = {}",
         where, def.resources.ranks, def.resources.cpus_milli / 1000.0, cpus_milli / 1000.0));
     return;
   }

@@ -140,9 +140,9 @@ Result<NestedRuns::Hold> NestedRuns::check(Driver& driver, const core::RunId& id
   if (starved != nullptr)
     return user_error(fmt::format(
         "this run is started by the task `{}` of the run {}, over the same state: tasks that wait "
-        "for runs of their own hold {} of {} CPUs until these end, and what is left has no room "
-        "for `{}`, so both would wait for ever. Give the outer flow more (`--jobs`), or this run "
-        "a state of its own (`--state DIR`)",
+        "for runs of their own hold {} of {} CPUs until these end, and the rest is too little for "
+        "`{}`, so both would wait forever. Give the outer flow more CPUs (`--jobs`), or this run "
+        "its own state (`--state DIR`)",
         outer->task, outer->run, held_cpus, all_cpus, starved->name));
   runs_[id] = {std::move(*outer), std::move(plan)};
   return Result<Hold>(std::move(hold));

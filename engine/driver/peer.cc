@@ -86,8 +86,8 @@ Result<std::string> own_address() {
   if (found.empty()) found = address_of_route();
   if (!found.empty()) return found;
   return environment_error(
-      "no address was found at which nodes could reach this machine: its name stands for itself "
-      "alone. Say where with --listen HOST:PORT");
+      "no address was found at which nodes can reach this machine: its name resolves to a loopback "
+      "address only. Name one with --listen HOST:PORT");
 }
 
 Result<std::string> numeric_address(const std::string& text) {
@@ -97,8 +97,8 @@ Result<std::string> numeric_address(const std::string& text) {
   hints.ai_socktype = SOCK_STREAM;
   int code = ::getaddrinfo(address->host.c_str(), nullptr, &hints, &all);
   if (code != 0)
-    return user_error(fmt::format("cannot listen at `{}`: no address of `{}` is known ({})", text,
-                                  address->host, ::gai_strerror(code)));
+    return user_error(fmt::format("cannot listen at `{}`: the address of `{}` cannot be found ({})",
+                                  text, address->host, ::gai_strerror(code)));
   char host[NI_MAXHOST] = {};
   bool ok = ::getnameinfo(all->ai_addr, all->ai_addrlen, host, sizeof host, nullptr, 0,
                           NI_NUMERICHOST) == 0;

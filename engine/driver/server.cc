@@ -84,7 +84,7 @@ void Server::take_in(std::shared_ptr<FrameLink> link) {
   }
   if (!has_room()) {
     link->send(error_to_value(environment_error(
-        "the writer of this state has too many clients; try again when some ended")));
+        "the writer of this state has too many clients: try again when some have ended")));
     return;
   }
   Connection& connection = connections_.emplace_back();
@@ -95,10 +95,10 @@ void Server::take_in(std::shared_ptr<FrameLink> link) {
       connection.done = true;
     });
   } catch (const std::system_error& error) {
-    connection.link->send(error_to_value(environment_error(
-        fmt::format("the writer of this state has no thread for another client: {}; try again when "
-                    "some ended",
-                    error.code().message()))));
+    connection.link->send(error_to_value(
+        environment_error(fmt::format("the writer of this state cannot start a thread for another "
+                                      "client ({}): try again when some have ended",
+                                      error.code().message()))));
     connections_.pop_back();
   }
 }

@@ -42,8 +42,8 @@ Status check_slurm(const SlurmOptions& options) {
   bool asks = options.nodes > 0 || options.nodes_max > 0;
   if (asks || !job_inside(options).empty()) return {};
   return user_error(
-      "how many nodes? `--nodes N` asks Slurm for them, and `--elastic MIN:MAX` for as many as "
-      "there is work for; inside an allocation neither is needed, and this is none");
+      "the number of nodes is missing: give `--nodes N`, or `--elastic MIN:MAX` for as many as "
+      "there is work for. Only inside an allocation is neither needed");
 }
 
 SlurmOptions with_first(SlurmOptions options) {
@@ -206,9 +206,8 @@ void LocalEngine::warn_if_nothing_fits(bool nothing_runs) {
   } else if (nothing_fits_ms_ > 0 && now - nothing_fits_ms_ >= kFitsWithinMs) {
     nothing_fits_ms_ = -1;
     warn_all(
-        "tasks wait that fit on none of Slurm's nodes, and nothing else runs there: the allocation "
-        "is held for nothing. `flow why` says of a task what it lacks; Ctrl-C gives the nodes "
-        "back");
+        "the waiting tasks fit on none of Slurm's nodes, and nothing else runs there: the "
+        "allocation is not used. `flow why` says what a task lacks; Ctrl-C gives the nodes back");
   }
 }
 

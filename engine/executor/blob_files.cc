@@ -174,7 +174,7 @@ Result<File::Entry> BlobFiles::store_one(const std::string& path, const std::str
     if (!broken.empty()) return user_error(fmt::format("`{}` is {}", path, broken));
     return system_error("read", path, code);
   }
-  if (!S_ISREG(info.st_mode)) return user_error(fmt::format("`{}` is no regular file", path));
+  if (!S_ISREG(info.st_mode)) return user_error(fmt::format("`{}` is not a regular file", path));
   File::Entry entry;
   entry.executable = (info.st_mode & S_IXUSR) != 0;
   if (static_cast<uint64_t>(info.st_size) > kSmallMax) {
@@ -274,9 +274,8 @@ Result<File> BlobFiles::store_path(std::string path, const std::string& left_out
   auto listing = list_folder(path, left_out, system_error);
   FLOW_TRY(listing);
   for (const std::string& state : listing->states)
-    warnings_.push_back(
-        fmt::format("`{}` in the folder `{}` is the state of a flow and is left out of the result",
-                    state, path));
+    warnings_.push_back(fmt::format(
+        "`{}` in the folder `{}` is a state of flow and is left out of the result", state, path));
   for (const FolderFile& each : listing->files) {
     auto entry = store_one(path + "/" + each.path, scratch);
     FLOW_TRY(entry);

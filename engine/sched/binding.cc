@@ -69,7 +69,8 @@ class Look {
  private:
   Binding given_up() const {
     if (!is_set_aside(host_, host_.room.units))
-      return {"staging", "its attempts failed there, and another machine that it fits is awaited"};
+      return {"staging",
+              "its attempts failed there, so it waits for another machine that it fits on"};
     std::string aside =
         std::to_string(kFailuresInRow) + " different tasks in a row failed there: it is set aside";
     if (host_.aside_until == 0) return {"aside", aside + ", and runs one task to try it"};
@@ -79,9 +80,10 @@ class Look {
   Binding shared() const {
     auto held_by = who([](const ReadyClass&) { return true; });
     if (host_.room.alone > 0)
-      return {"alone", names_of(held_by) + " runs there alone, as workers died that ran it"};
-    return {"alone", "workers died that ran it, so its next attempt is to run alone; there runs " +
-                         names_of(held_by)};
+      return {"alone", names_of(held_by) + " runs there alone, because workers that ran it died"};
+    return {"alone",
+            "workers that ran it died, so its next attempt runs alone; on that worker runs " +
+                names_of(held_by)};
   }
 
   /// "it runs where `disk == ssd`, and the labels there are rack=a"
@@ -165,7 +167,7 @@ class Look {
     };
     add(others, " is of another model", " are of other models", " (" + models.text() + ")");
     add(instances, " is an instance in MIG mode", " are instances in MIG mode",
-        ", of which a task gets one");
+        ", and a task can use only one");
     add(small, " has less memory", " have less memory", "");
     return text;
   }

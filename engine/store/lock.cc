@@ -79,10 +79,10 @@ Status own_state(const std::string& dir) {
                     dir, info.st_uid));
   }
   if (std::string foreign = foreign_entry(dir); !foreign.empty()) {
-    return user_error(fmt::format(
-        "`{}` is no state: it holds `{}`, and no database of flow. Name an empty folder "
-        "or a new one with --state DIR or FLOW_STATE",
-        dir, foreign));
+    return user_error(
+        fmt::format("`{}` is not a state of flow: it holds `{}` and no database. Name an empty or "
+                    "a new folder with --state DIR or FLOW_STATE",
+                    dir, foreign));
   }
   std::error_code unreadable;
   bool shared = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;

@@ -25,7 +25,7 @@ core::Failure timeout_failure(const Running& running, const std::string& evidenc
   failure.message = fmt::format(
       "{}`{}` ran longer than its timeout of {} and {} {}; `timeout` gives it more time",
       place_of(running.order), running.order.task, format_duration(running.order.timeout_ms),
-      running.has_late_result ? "what it returned is refused: it ended after" : "was ended after",
+      running.has_late_result ? "its result is refused, because it ended after" : "was ended after",
       format_duration(running.ended_us / 1000));
   failure.message += running.where;
   failure.evidence = evidence;
@@ -87,9 +87,9 @@ core::Failure death_of(const Slot& slot, const Running& front, int wait_status) 
   const std::string& task = front.order.task;
   if (slot.broken) {
     failure.cause = core::Cause::internal;
-    failure.message =
-        fmt::format("{}the process of `{}` was ended: what it sent to its worker was no message",
-                    place_of(front.order), task);
+    failure.message = fmt::format(
+        "{}the process of `{}` was ended: it sent its worker bytes that are not a message",
+        place_of(front.order), task);
   } else if (WIFSIGNALED(wait_status)) {
     failure.cause = core::Cause::signal;
     failure.code = WTERMSIG(wait_status);

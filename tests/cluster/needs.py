@@ -84,8 +84,8 @@ return flow.pipeline("calls", function() return { caller(), small() } end)
         self.needs("ranks = 2, cpus = 4")
         self.open("go")
         self.cluster(["a"], slots=2)
-        self.exits(0, self.flow("run", "one.lua"), "asks for 2 ranks of cpus = 4, and the workers have not so many",
-                   "they run with cpus = 1 each")
+        self.exits(0, self.flow("run", "one.lua"), "asks for 2 ranks of cpus = 4, and the workers have fewer CPUs",
+                   "unless others join, each rank runs with cpus = 1")
 
 
 if __name__ == "__main__":

@@ -247,7 +247,7 @@ TEST_CASE("an executor that talks nonsense fails its attempt, once") {
   Run run = engine.run(place.script(kSum));
   CHECK_THROWS_AS(run.wait(), RunFailed);
   CHECK(task(run.info(), "add").attempts == 1);
-  CHECK(task(run.info(), "add").error.find("no message") != std::string::npos);
+  CHECK(task(run.info(), "add").error.find("not a message") != std::string::npos);
 }
 
 TEST_CASE("memory that an executor uses before it joins its group is not its attempt's") {
@@ -404,7 +404,7 @@ return flow.pipeline("p", {}, function() return slow() end)
 )"));
   CHECK_THROWS_AS(run.wait(), RunFailed);
   CHECK_THAT(task(run.info(), "slow").error,
-             Catch::Contains("`slow` ran longer than its timeout of 50ms and what it returned is "
+             Catch::Contains("`slow` ran longer than its timeout of 50ms and its result is "
                              "refused"));
 }
 

@@ -56,7 +56,7 @@ class Evidence(Place):
         self.shell("true; true", "`parts`", "*.part", options='outputs = { parts = "*.part" },')
 
     def test_an_output_that_is_no_file_fails_its_attempt_once(self):
-        self.shell("mkfifo o", "`o`", "no regular file", options='outputs = { o = "o" },')
+        self.shell("mkfifo o", "`o`", "is not a regular file", options='outputs = { o = "o" },')
         self.shell("mkdir o; ln -s ../../.. o/up", "`o`", "`up`", options='outputs = { o = "o" },')
         self.shell("mkdir o; ln -s nowhere o/lost", "`o`", "`lost`", options='outputs = { o = "o" },')
         self.assertEqual(self.tasks()["t"]["attempts"], 1)
@@ -83,7 +83,7 @@ return flow.pipeline("hidden", {}, function() return t {}.all end)
 
     def test_a_shell_that_is_not_there_is_told_before_anything_runs(self):
         for shell, words in (("", "`bash`, which was not found in PATH"),
-                             ('shell = { "/nope" },', "`/nope`, which is no program here"),
+                             ('shell = { "/nope" },', "`/nope`, which is not a program on this machine"),
                              ('shell = { "zshell", "-c" },', "`zshell`, which was not found in PATH")):
             with self.subTest(shell):
                 self.write("one.lua", HEAD + 'local t = flow.shell("t", { %s command = "true; true" })\n' % shell +

@@ -102,7 +102,7 @@ return PIPELINE return list(t {}.d).stdout end)
         self.script(body, "folder = flow.param.path {}")
         done = self.good("run", ".", "--param", "folder=project", "--state", self.path("project", ".flow"))
         for state in (".flow", "below/other"):
-            self.assertIn("`%s` in the folder `%s` is the state of a flow and is left out" % (state, self.path("project")), done.err)
+            self.assertIn("`%s` in the folder `%s` is a state of flow and is left out" % (state, self.path("project")), done.err)
         shown = json.loads(self.good("get", "last", "--state", self.path("project", ".flow")).out)
         self.assertIn("./a A\n./hello.lua", shown)
         self.assertNotIn("db", shown)

@@ -300,7 +300,7 @@ struct NodeInfo {
   std::string name;  ///< "" the head's own
   /// up, draining (it is to leave), away (it may be back), left (it drained), lost
   std::string status;
-  std::string note;     ///< why it is given nothing or less; "" where it is as it should be
+  std::string note;     ///< why it gets fewer tasks or none, or what it offers twice; "" if nothing
   std::string version;  ///< of its flow
   std::string address;  ///< where it came from; "" where it is not connected
   double cpus = 0, cpus_used = 0;
