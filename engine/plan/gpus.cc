@@ -53,7 +53,8 @@ std::string list_of(const std::vector<Gpu>& gpus) {
   return text;
 }
 
-/// Why MIG instances do not suit a task that asks for several GPUs, and what it can ask for instead.
+/// Why MIG instances do not suit a task that asks for several GPUs, and what it can ask for
+/// instead.
 /// "" if that is not the reason.
 std::string mig_lack_of(const Resources& resources, const std::vector<Gpu>& gpus) {
   GpuNeeds needs = gpu_needs_of(resources);
