@@ -134,18 +134,33 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
+enum class Parsed : uint8_t { no, yes, beyond_range };
+
+// A number beyond the range of a double is an infinity or 0 then.
 template <typename Number>
-bool parse(std::string_view text, Number& out) {
+Parsed parse_number(std::string_view text, Number& out) {
   text = trim(text);
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (text.empty() || end != text.data() + text.size()) return Parsed::no;
   if constexpr (std::is_floating_point_v<Number>) {
-    // Too large or too small for a double: it is still a number.
-    if (error == std::errc::result_out_of_range && end == text.data() + text.size()) {
+    if (error == std::errc::result_out_of_range) {
       out = std::strtod(std::string(text).c_str(), nullptr);
-      return true;
+      return Parsed::beyond_range;
     }
   }
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+  return error == std::errc() ? Parsed::yes : Parsed::no;
+}
+
+template <typename Number>
+bool parse(std::string_view text, Number& out) {
+  return parse_number(text, out) != Parsed::no;
+}
+
+// 00123 and -007.5, but not 0 or 0.5: codes, of which a number would lose the zeros.
+bool has_leading_zeros(std::string_view text) {
+  text = trim(text);
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
 }
 
 // Whether a double holds all digits of the integer.
@@ -174,8 +189,9 @@ class Typer {
 
   size_t rows() const { return fields_.lines.size() - first_row_; }
 
-  // The narrowest type that all fields of the column have. Empty ones make integers numbers; an
-  // integer whose digits a number would not hold makes text then, and one beyond 64 bits always.
+  // The narrowest type that all fields of the column have. Empty ones make integers numbers. Text
+  // where a number would lose digits: leading zeros, an integer beyond 64 bits, a number beyond the
+  // range of a double; and an integer that a double would round, unless all are integers.
   ColumnType find(size_t column) const {
     bool integers = true, any = false, exact = true;
     for (size_t row = 0; row < rows(); row++) {
@@ -185,6 +201,7 @@ class Typer {
         continue;
       }
       any = true;
+      if (has_leading_zeros(text)) return ColumnType::text;
       int64_t integer;
       double number;
       if (parse(text, integer)) {
@@ -192,7 +209,8 @@ class Typer {
         continue;
       }
       integers = false;
-      if (!parse(text, number) || is_long_integer(text)) return ColumnType::text;
+      if (parse_number(text, number) != Parsed::yes || is_long_integer(text))
+        return ColumnType::text;
     }
     if (!any || (!integers && !exact)) return ColumnType::text;
     return integers ? ColumnType::integer : ColumnType::number;
