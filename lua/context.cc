@@ -364,6 +364,8 @@ int context_file(lua_State* L) {
   if (name != "." && !is_inner_path(name))
     raise(L, fmt::format("ctx:file(\"{}\"): the file lies in ctx.dir; give its path from there",
                          given));
+  // The task may not have read ctx.dir, and what lies there may be left of an earlier attempt.
+  if (Status made = ctx.host->make_scratch(); !made.ok()) raise(L, made.error().message);
   std::filesystem::path path = std::filesystem::path(folder) / name;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {

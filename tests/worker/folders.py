@@ -196,6 +196,18 @@ return PIPELINE local made = t(p.file, p.folder); return { made, read(made.all, 
         self.assertEqual(result[1], [["inputs"], "member"])
         self.assertEqual((result[0]["one"]["$file"]["name"], result[0]["same"]["$file"]["name"]), ("inputs", "in.txt"))
 
+    def test_ctx_file_of_the_folder_is_the_same_where_ctx_dir_was_not_read(self):
+        self.write("in.txt", "input")
+        result = self.run_for(r'''
+local read = flow.task("read", function(ctx, path) return ctx.dir and ctx:file(".") end)
+local plain = flow.task("plain", function(ctx) return ctx:file(".") end)
+local given = flow.task("given", function(ctx, path) return ctx:file(".") end)
+local made = flow.task("made", function(ctx) return not pcall(ctx.file, ctx, "none") and ctx:file(".") end)
+return PIPELINE return { read(p.f), plain(), given(p.f), made() } end)
+''', "--param", "f=in.txt", params="f = flow.param.path {}")
+        folders = [dict(each["$file"], name="") for each in result]
+        self.assertEqual(folders, [folders[0]] * 4)
+
     def test_a_glob_of_hidden_names_takes_no_staged_content(self):
         self.write("in.txt", "input")
         result = self.run_for(r'''
