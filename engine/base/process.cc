@@ -1,5 +1,6 @@
 #include "flow/process.hpp"
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "engine/base/files.hpp"
 #include "engine/base/open_files.hpp"
@@ -60,6 +62,23 @@ void restore_open_files(pid_t child) {
 }
 
 void restore_open_files() { restore_open_files(::getpid()); }
+
+int call_with_stack(const std::function<int()>& work) {
+  constexpr rlim_t kStackMin = 2 << 20;  // as glibc gives a thread where there is no limit
+  constexpr size_t kStack = 8 << 20;
+  rlimit limit{};
+  bool is_enough = ::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kStackMin;
+  if (is_enough) return work();
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kStack);
+  ::pthread_setattr_default_np(&attributes);
+  ::pthread_attr_destroy(&attributes);
+  int code = 0;
+  std::thread thread([&] { code = work(); });
+  thread.join();
+  return code;
+}
 
 void end_on_uncaught(int exit_code) {
   uncaught_code = exit_code;

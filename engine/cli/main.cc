@@ -24,5 +24,5 @@ int main(int argc, char** argv) {
   open_missing_streams();
   flow::end_on_uncaught(flow::cli::kUnreachable);
   flow::raise_open_files();
-  return flow::cli::flow_main(argc, argv);
+  return flow::call_with_stack([&] { return flow::cli::flow_main(argc, argv); });
 }

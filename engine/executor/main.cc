@@ -376,10 +376,12 @@ int act(int argc, char** argv) {
 int main(int argc, char** argv) {
   flow::open_missing_streams();
   flow::end_on_uncaught(flow::kUncaughtExit);
-  try {
-    return flow::act(argc, argv);
-  } catch (...) {
-    flow::write_all(STDERR_FILENO, "error: " + flow::exception_text() + "\n");
-    ::_exit(flow::kUncaughtExit);
-  }
+  return flow::call_with_stack([&] {
+    try {
+      return flow::act(argc, argv);
+    } catch (...) {
+      flow::write_all(STDERR_FILENO, "error: " + flow::exception_text() + "\n");
+      ::_exit(flow::kUncaughtExit);
+    }
+  });
 }

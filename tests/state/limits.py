@@ -75,6 +75,10 @@ class Limits(place.Place):
                 codes[words[0]] = self.ends(words, **how).code
         return codes
 
+    def all_work(self, codes):
+        """There is no process to ask for nodes, and no run to cancel or to signal; a machine may have faults."""
+        self.assertLessEqual({verb for verb, code in codes.items() if code != 0}, {"nodes", "cancel", "signal", "doctor"})
+
     def whole(self):
         """Without the limit all goes on."""
         self.assertEqual({run["status"] for run in self.runs()} - {"succeeded", "interrupted", "failed"}, set())
@@ -84,9 +88,7 @@ class Limits(place.Place):
         shutil.copytree(self.state_before, self.state)
 
     def test_without_a_limit(self):
-        codes = self.each_verb()
-        # There is no process to ask for nodes, and no run to cancel or to signal; a machine may have faults.
-        self.assertLessEqual({verb for verb, code in codes.items() if code != 0}, {"nodes", "cancel", "signal", "doctor"})
+        self.all_work(self.each_verb())
         self.whole()
 
     def test_without_a_home_a_working_folder_or_streams(self):
@@ -126,8 +128,10 @@ return flow.pipeline("files", {}, function() return files().stdout end)
                 self.whole()
 
     def test_with_a_small_stack(self):
-        self.each_verb(preexec=limits(resource.RLIMIT_STACK, 256 << 10))
-        self.whole()
+        for kilobytes in (64, 256):
+            with self.subTest(kilobytes):
+                self.all_work(self.each_verb(preexec=limits(resource.RLIMIT_STACK, kilobytes << 10)))
+                self.whole()
 
     def test_with_short_files(self):
         for size in (0, 4096):

@@ -1,6 +1,7 @@
 // What a program that is flow and nothing else sets for its own process. A host that embeds the
 // engine decides this itself.
 #pragma once
+#include <functional>
 #include <string>
 
 namespace flow {
@@ -10,6 +11,11 @@ namespace flow {
 void raise_open_files();
 /// Takes that back, before exec.
 void restore_open_files();
+
+/// Calls `work` and returns its result. Under a limit on the stack (`ulimit -s`) of less than 2 MiB
+/// it calls it on a thread with 8 MiB, and threads that start later get as much. Processes that the
+/// engine starts keep the limit. Call it before any other thread runs.
+int call_with_stack(const std::function<int()>& work);
 
 /// An exception that nothing catches, on any thread, prints one sentence to stderr and ends the
 /// process with `exit_code` instead of SIGABRT.
