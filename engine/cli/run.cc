@@ -29,6 +29,7 @@ void add_run(CLI::App& app, Session& session) {
       RunOptions options = run_options(*arguments);
       EngineOptions asked = engine_options(session, *arguments);
       std::string script = script_path(*file);
+      if (!arguments->out.empty()) check_target(arguments->out);
       Interrupts interrupts;
       Engine engine(asked);
       Run run = engine.run(script, {}, options);

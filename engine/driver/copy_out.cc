@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
@@ -19,6 +20,7 @@
 #include "engine/base/objects.hpp"
 #include "engine/base/utf8.hpp"
 #include "engine/driver/throwing.hpp"
+#include "flow/flow.hpp"
 
 namespace flow {
 
@@ -99,6 +101,36 @@ std::string widened_bf16(std::string_view bytes) {
   return wide;
 }
 
+/// The state that the folder is, or lies in; "" where there is none. Below `scratch` a folder is a
+/// task's own, which may run `flow get` there.
+std::string state_around(const fs::path& folder) {
+  std::error_code failed;
+  fs::path absolute = fs::absolute(folder, failed);
+  fs::path real = failed ? fs::path() : fs::weakly_canonical(absolute, failed);
+  if (failed) return "";
+  fs::path at = real;
+  do {
+    if (at != real && at.filename() == "scratch") return "";
+    if (is_state_folder(at.string())) return at.string();
+    at = at.parent_path();
+  } while (at != at.root_path());
+  return "";
+}
+
+/// What on the way to `folder` is not a folder, and why; "" where nothing is.
+std::string obstacle(const fs::path& folder) {
+  fs::path at;
+  for (const fs::path& name : folder) {
+    at /= name;
+    std::string broken = broken_link(at.string());
+    if (!broken.empty()) return fmt::format("`{}` is {}", at.string(), broken);
+    struct stat info {};
+    if (::stat(at.c_str(), &info) != 0) return "";
+    if (!S_ISDIR(info.st_mode)) return fmt::format("`{}` is not a folder", at.string());
+  }
+  return "";
+}
+
 class Copier {
  public:
   Copier(const Blobs& blobs, fs::path directory)
@@ -155,6 +187,12 @@ class Copier {
                         "or name another folder",
                         at.string(), directory_.string())));
     }
+    std::error_code ignored;
+    if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored))
+      throw Failed(environment_error(
+          fmt::format("`{}` is not a folder, and the result has a folder of this name: remove it, "
+                      "or name another target",
+                      folder.string())));
     fs::create_directories(folder);
   }
 
@@ -221,18 +259,40 @@ class Copier {
 
 }  // namespace
 
+void check_target(const std::string& directory) {
+  std::string what = obstacle(directory);
+  std::string state = what.empty() ? state_around(directory) : "";
+  if (!state.empty())
+    what = fmt::format("it lies in the state `{}`, which flow alone changes", state);
+  if (what.empty()) return;
+  throw Failed(user_error(fmt::format(
+      "the result can't be copied into `{}`: {}. Name another folder", directory, what)));
+}
+
+void make_target(const std::string& directory) {
+  check_target(directory);
+  std::error_code failed;
+  fs::create_directories(directory, failed);
+  if (!failed) return;
+  throw Failed(environment_error(fmt::format(
+      "cannot make the folder `{}` for the result: {}. Name a folder that you may write "
+      "to, with -o or --out",
+      directory, failed.message())));
+}
+
 std::vector<std::string> copy_out(const Blobs& blobs, const Value& value, const std::string& name,
                                   const std::string& directory) {
   try {
-    fs::create_directories(directory);
+    make_target(directory);
     Copier copier(blobs, directory);
     copier.copy(value, name);
     if (value.kind() != Value::Kind::file && value.kind() != Value::Kind::tensor)
       copier.write_json(value);
     return copier.written;
   } catch (const fs::filesystem_error& error) {
-    throw Failed(
-        environment_error(fmt::format("cannot write into `{}`: {}", directory, error.what())));
+    throw Failed(environment_error(fmt::format(
+        "cannot write `{}`: {}", error.path1().empty() ? directory : error.path1().string(),
+        error.code().message())));
   }
 }
 

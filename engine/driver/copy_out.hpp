@@ -8,6 +8,8 @@
 
 namespace flow {
 
+/// Makes the folder, or throws Failed.
+void make_target(const std::string& directory);
 /// Copies what is in `value`, which is called `name` ("" where it is the whole result), into
 /// `directory`; the paths it wrote. Throws Failed.
 std::vector<std::string> copy_out(const Blobs& blobs, const Value& value, const std::string& name,

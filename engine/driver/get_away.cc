@@ -42,7 +42,7 @@ void add_content(const Value& value, std::set<Digest>& seen,
 class Intake {
  public:
   explicit Intake(const std::string& directory) {
-    ok_or_throw(make_dirs(directory, 0755));
+    make_target(directory);
     path_ = directory + "/.flow-part-XXXXXX";
     if (::mkdtemp(path_.data()) == nullptr)
       throw Failed(environment_error(

@@ -276,6 +276,34 @@ class Access(place.Place):
         self.assertEqual(self.read("out4/one.txt"), "one\n")
         self.assertEqual(self.read("out4/all/in/b"), "b\n")
 
+    def test_a_target_that_get_cannot_have_is_refused_in_words(self):
+        self.write("files.lua", (FILES % "x").replace("; ln -s x all/away", ""))
+        self.good("run", "files.lua")
+        self.write("file", "kept")
+        os.symlink("nowhere", self.path("dangling"))
+        os.symlink(self.state, self.path("link"))
+        before = sorted(os.listdir(self.state))
+        for target, words in {".flow": "it lies in the state", ".flow/new": "it lies in the state",
+                              ".flow/objects/x/y": "it lies in the state", "link/new": "it lies in the state",
+                              ".flow/scratch": "it lies in the state",
+                              "dangling": "`dangling` is a symbolic link to `nowhere`, which does not exist",
+                              "dangling/x": "`dangling` is a symbolic link to `nowhere`, which does not exist",
+                              "file": "`file` is not a folder", "file/x": "`file` is not a folder",
+                              self.path("file/x/y"): "`%s` is not a folder" % self.path("file")}.items():
+            for verb in (["get", "last", "-o", target], ["run", "files.lua", "--out", target]):
+                with self.subTest(target, verb=verb[0]):
+                    done = self.exits(2, self.flow(*verb), words, "Name another folder")
+                    self.assertNotIn("filesystem error", done.err)
+        self.assertEqual(len(self.runs()), 1)
+        self.assertEqual(sorted(os.listdir(self.state)), before)
+        self.assertEqual(self.read("file"), "kept")
+        self.assertFalse(os.path.lexists(self.path("nowhere")))
+        # A name of the result that is taken, and the folder of a task, which may run flow there.
+        os.mkdir(self.path("out"))
+        self.write("out/all", "")
+        self.exits(4, self.flow("get", "last", "-o", "out"), "`out/all` is not a folder")
+        self.good("get", "last", "-o", ".flow/scratch/task/out")
+
     def test_gc_beside_a_run_and_before_a_resume_takes_nothing_that_is_needed(self):
         self.write("kept.lua", KEPT)
         run = self.start("run", "kept.lua", "--param", "gate=" + self.path("gate"))

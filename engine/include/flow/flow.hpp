@@ -422,6 +422,9 @@ PlanInfo build_graph(const std::string& script, const EngineOptions& options = {
 std::vector<std::string> lint(const std::string& file);
 /// Where the state of `options` is, or would be made. Creates nothing.
 std::string state_directory(const EngineOptions& options = {});
+/// Throws Failed where Engine::get can't copy into `directory`: one in a state, or a path through a
+/// file or a broken link. Creates nothing.
+void check_target(const std::string& directory);
 /// The flow-executor that an engine of `options` starts. Throws Failed (environment) if there is
 /// none.
 std::string executor_program(const EngineOptions& options = {});
