@@ -19,8 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kCopyMax = 64ull << 20;  // larger parameters are read in place
-
 /// What tells that a file is the same without reading it.
 std::string fingerprint(const struct stat& info) {
   return fmt::format("{} {} {}.{} {}.{}", info.st_size, info.st_ino, info.st_mtim.tv_sec,
@@ -225,7 +223,7 @@ Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
     File file = given;
     bool is_library = file.origin.starts_with(kOperationsOrigin);
     if (is_library) FLOW_TRY(find_library(file, library_of));
-    auto taken = read_input(std::move(file), kCopyMax, digest_of, plan.warnings);
+    auto taken = read_input(std::move(file), kInputCopyMax, digest_of, plan.warnings);
     if (taken.ok() && !is_library) {
       read.push_back(*taken);
       read.back().origin = given.origin;

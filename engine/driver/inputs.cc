@@ -1,5 +1,6 @@
 #include "engine/driver/inputs.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,22 +28,49 @@ const File* find_file(const Value& value, const Digest& digest) {
   return found;
 }
 
-bool is_changed(const File& file, const Store& store) {
+/// The input as it is on the disk now. A file that has not changed since it was last read is not
+/// read.
+Result<File> input_now(const File& file, const Store& store) {
   auto digest_of = [&](const std::string& path, const struct stat& info, bool) -> Result<Digest> {
     if (auto digest = remembered_digest(store, path, info)) return *digest;
     auto read = sha256_file(path);
     FLOW_TRY(read);
     return read->digest;
   };
+  File now;
+  now.origin = file.origin;
+  std::vector<std::string> left_out;  // the run has warned of it
+  return read_input(std::move(now), 0, digest_of, left_out);
+}
+
+bool is_changed(const File& file, const Store& store) {
   struct stat info {};
   if (::stat(file.origin.c_str(), &info) != 0) return false;
   bool is_file = !file.is_folder && S_ISREG(info.st_mode);
   if (is_file && static_cast<uint64_t>(info.st_size) != file.size) return true;
-  File now;
-  now.origin = file.origin;
-  std::vector<std::string> left_out;  // the run has warned of it
-  auto read = read_input(std::move(now), 0, digest_of, left_out);
-  return read.ok() && (read->digest != file.digest || read->is_folder != file.is_folder);
+  auto now = input_now(file, store);
+  return now.ok() && (now->digest != file.digest || now->is_folder != file.is_folder);
+}
+
+/// The input as it is on the disk where that is what the run read.
+std::optional<File> unchanged_input(const File& file, const Store& store) {
+  auto now = input_now(file, store);
+  bool is_same = now.ok() && now->digest == file.digest && now->is_folder == file.is_folder;
+  return is_same ? std::optional(std::move(*now)) : std::nullopt;
+}
+
+/// Of a folder the entries tell. Larger inputs are read in place.
+bool may_be_lost(const File& file, const Blobs& blobs) {
+  return file.size <= kInputCopyMax && (file.is_folder || !blobs.has(file.digest, file.size));
+}
+
+/// `path` held this content a moment ago.
+Status restore(const std::string& path, const Digest& digest, uint64_t size, Blobs& blobs) {
+  bool is_lost = !blobs.has(digest, size);
+  if (!is_lost || ::access(path.c_str(), R_OK) != 0) return {};
+  auto copied = blobs.put_file(path, false);
+  FLOW_TRY(copied);
+  return {};
 }
 
 }  // namespace
@@ -83,6 +111,27 @@ std::vector<std::string> changed_inputs(const Inputs& inputs, const Store& store
     if (is_changed(file, store)) changed.push_back(file.origin);
   }
   return changed;
+}
+
+std::vector<std::string> lost_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs) {
+  std::vector<std::string> lost;
+  for (const File& file : inputs.files) {
+    if (!file.is_folder && may_be_lost(file, blobs) && !unchanged_input(file, store))
+      lost.push_back(file.origin);
+  }
+  return lost;
+}
+
+Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs) {
+  for (const File& file : inputs.files) {
+    if (!may_be_lost(file, blobs)) continue;
+    auto now = unchanged_input(file, store);
+    if (!now) continue;
+    if (!file.is_folder) FLOW_TRY(restore(file.origin, file.digest, file.size, blobs));
+    for (const File::Entry& entry : now->entries)
+      FLOW_TRY(restore(file.origin + "/" + entry.path, entry.digest, entry.size, blobs));
+  }
+  return {};
 }
 
 Value params_of_now(const Inputs& inputs, const Value& taken) {

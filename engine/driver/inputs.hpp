@@ -23,6 +23,11 @@ Result<Inputs> inputs_of(const Store& store, const std::string& run);
 /// The paths of inputs that hold something else now. Reads those whose times have changed. A file
 /// that is not there any more is left out: the run has its content.
 std::vector<std::string> changed_inputs(const Inputs& inputs, const Store& store);
+/// The paths of input files whose content neither the state nor the file has any more.
+std::vector<std::string> lost_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs);
+/// Copies the inputs of which the state lost content again from where they were read, unless that
+/// holds something else now. Not within a turn.
+Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs);
 /// The parameters for a run that takes what the files hold now. A file that is not there any more
 /// is as `taken` has it, the parameters with the content that was read.
 Value params_of_now(const Inputs& inputs, const Value& taken);

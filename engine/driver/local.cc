@@ -416,24 +416,42 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
   return state;
 }
 
-void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRow& row) const {
+namespace {
+
+/// "`a`, `b` and 2 more inputs", with paths from `directory` on.
+std::string names_of(const std::vector<std::string>& paths, const std::string& directory) {
   constexpr size_t kNamedMax = 3;
-  std::vector<std::string> changed =
-      changed_inputs(value_or_throw(inputs_of(driver_->store(), row.id)), driver_->store());
-  if (changed.empty()) return;
   std::string names;
-  for (size_t i = 0; i < std::min(changed.size(), kNamedMax); i++) {
-    auto path = std::filesystem::path(changed[i]).lexically_relative(row.directory);
+  for (size_t i = 0; i < std::min(paths.size(), kNamedMax); i++) {
+    auto path = std::filesystem::path(paths[i]).lexically_relative(directory);
     bool is_below = !path.empty() && *path.begin() != "..";
-    names += (names.empty() ? "`" : ", `") + (is_below ? path.string() : changed[i]) + "`";
+    names += (names.empty() ? "`" : ", `") + (is_below ? path.string() : paths[i]) + "`";
   }
-  if (changed.size() > kNamedMax)
-    names += fmt::format(" and {} more inputs", changed.size() - kNamedMax);
+  if (paths.size() > kNamedMax)
+    names += fmt::format(" and {} more inputs", paths.size() - kNamedMax);
+  return names;
+}
+
+}  // namespace
+
+void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRow& row) const {
+  Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
+  std::vector<std::string> lost = lost_inputs(inputs, driver_->store(), driver_->blobs());
+  if (!lost.empty())
+    tell(state, "warning",
+         fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
+                     "that take it fail. `flow resume {} --code new` takes what is there now, and "
+                     "the script as it is now.",
+                     names_of(lost, row.directory), row.id));
+  std::vector<std::string> changed = changed_inputs(inputs, driver_->store());
+  std::erase_if(changed, [&](const auto& path) { return std::ranges::count(lost, path) > 0; });
+  if (changed.empty()) return;
   tell(state, "warning",
        fmt::format("{} {} from what the run was started with; the run goes on with the content "
                    "that it read then. `flow resume {} --code new` takes the new content, and the "
                    "script as it is now.",
-                   names, changed.size() == 1 ? "differs" : "differ", row.id));
+                   names_of(changed, row.directory), changed.size() == 1 ? "differs" : "differ",
+                   row.id));
 }
 
 void LocalEngine::cancel(const std::string& selector) {

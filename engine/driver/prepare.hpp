@@ -94,7 +94,8 @@ using DigestOf =
 /// bytes. `warnings` says what was left out of a folder.
 Result<File> read_input(File file, uint64_t copy_max, const DigestOf& digest_of,
                         std::vector<std::string>& warnings);
-/// Reads every file of the plan that has no digest yet: content up to 64 MiB into the state, larger
+constexpr uint64_t kInputCopyMax = 64ull << 20;  // larger inputs are read in place
+/// Reads every file of the plan that has no digest yet: up to kInputCopyMax into the state, larger
 /// in place. Says whether there was any. `read` gets each input as it was, with its path.
 Result<bool> ingest_files(Plan& plan, Store& store, Blobs& blobs,
                           const OperationsLibrary& library_of, std::vector<File>& read);

@@ -9,6 +9,7 @@
 #include "engine/base/folder.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
+#include "engine/driver/inputs.hpp"
 #include "engine/driver/latch.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/store/keys.hpp"
@@ -206,6 +207,9 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   FLOW_TRY(folded);
   std::optional<core::State> old = std::move(*folded);
   if (task.empty()) drop_damaged(id, old);
+  auto inputs = inputs_of(*store_, id);
+  FLOW_TRY(inputs);
+  FLOW_TRY(restore_inputs(*inputs, *store_, blobs_));
   std::string problem;
   auto latch = std::make_shared<Latch>();
   Input load;

@@ -56,6 +56,12 @@ struct Temporary {
   Temporary& operator=(const Temporary&) = delete;
 };
 
+Error gone(const Digest& digest) {
+  return environment_error("the content " + digest.hex() +
+                           " is not in the state any more: `flow resume` computes a result again, "
+                           "and copies an input again from a file that has not changed");
+}
+
 /// What is gone is made again where it is looked for; what is damaged would be found each time.
 Error damaged(const Digest& digest) {
   return environment_error("the content " + digest.hex() +
@@ -99,9 +105,7 @@ Result<Bytes> BlobFiles::read(const Digest& digest) {
   auto now = objects_.stamp_of(digest);
   bool is_known = now && objects_.is_known_sound(digest, *now);
   auto bytes = map_file(object_path(digest));
-  if (!bytes.ok())
-    return environment_error("the content " + digest.hex() +
-                             " is not in the state any more: " + bytes.error().message);
+  if (!bytes.ok()) return gone(digest);
   if (is_known) return bytes;
   if (sha256(**bytes) != digest) {
     drop_if_damaged(digest);
@@ -115,8 +119,7 @@ Result<std::string> BlobFiles::path(const Digest& digest, const std::string& dir
   auto found = given_.find(digest);
   if (found == given_.end()) {
     std::string object = object_path(digest);
-    if (::access(object.c_str(), R_OK) != 0)
-      return environment_error("the content " + digest.hex() + " is not in the state any more");
+    if (::access(object.c_str(), R_OK) != 0) return gone(digest);
     if (objects_.is_sound(digest)) return object;
     drop_if_damaged(digest);
     return damaged(digest);

@@ -229,6 +229,35 @@ end)
         self.good(*run, "n=3")
         self.assertEqual(self.show()["result"], "300000\n3\n")
 
+    def test_an_input_that_a_task_wrote_into_is_copied_again_by_resume(self):
+        """From the file or the folder that it was read from, while that holds the same."""
+        self.write("spoil.lua", r'''
+local flow = require "flow"
+local spoil = flow.shell("spoil", { args = { "f", "d", "gate" }, retries = { infra = 0 }, command = [[
+if [ ! -e {gate} ]; then for i in {f} {d}/in/b; do o=$(readlink -f $i); chmod u+w $o; echo more >> $o; done; fi
+wc -c < {f}; wc -c < {d}/in/b]] })
+return flow.pipeline("spoil", { f = flow.param.path {}, d = flow.param.path {}, gate = flow.param.string {} }, function(p)
+  return spoil(p.f, p.d, p.gate).stdout
+end)
+''')
+        run = ("run", "spoil.lua", "--param", "f=f", "--param", "d=d", "--param", "gate=" + self.path("gate"))
+        os.makedirs(self.path("d", "in"))
+        self.write("d/in/b", "b" * 200000)
+        for name in ("unchanged", "changed"):
+            with self.subTest(name):
+                self.write("f", name[0] * 300000)
+                self.exits(1, self.flow(*run), "was written to while the attempt ran")
+                self.open("gate")
+                if name == "unchanged":
+                    self.assertNotIn("warning", self.good("resume").err)
+                else:
+                    self.write("f", "x" * 300000)
+                    self.exits(1, self.flow("resume"), "warning: the state lost the content of `f`", "--code new",
+                               "is not in the state any more")
+                    self.good("resume", "--code", "new")
+                self.assertEqual(self.show()["result"], "300000\n200000\n")
+                os.unlink(self.path("gate"))
+
     def test_a_damaged_file_is_not_given_out(self):
         self.write("file.lua", 'local flow = require "flow"\n'
                    'local make = flow.shell("make", { outputs = { f = "f.bin" },\n'
