@@ -122,7 +122,7 @@ int LocalWorker::reap(Slot& slot) {
 
 void LocalWorker::bury(Slot& slot) {
   bool had_memory = !has_new_oom_kill(slot);
-  if (!slot.queue.empty() && slot.cgroup.has_memory())
+  if (!slot.queue.empty() && slot.cgroup.has_memory() && !slot.is_outside_cgroup)
     slot.queue.front().memory_peak = slot.cgroup.peak_bytes();
   int status = reap(slot);
   end_errors(slot);
