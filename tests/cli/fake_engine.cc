@@ -386,6 +386,8 @@ std::string state_directory(const EngineOptions& options) {
 std::string executor_program(const EngineOptions&) { return "/bin/true"; }
 MachineGpus machine_gpus(const EngineOptions&) { return {{}, "the fake engine has none", {}}; }
 std::vector<GpuLibrary> gpu_libraries() { return {}; }
+void check_target(const std::string&) {}
+
 MachineLimits machine_limits() {
   MachineLimits limits;
   limits.cpus = 4;

@@ -165,9 +165,8 @@ TEST_CASE("a link that goes down without a goodbye is told as cut") {
   Pair pair;
   pair.open();
   pair.head.link_down("the peer closed the connection");
-  CHECK(pair.head.news() ==
-        News{"cut: the link to node `w1` at 10.0.0.2:41 (tcp) broke without a "
-             "goodbye: the peer closed the connection"});
+  CHECK(pair.head.news() == News{"cut: the link to node `w1` at 10.0.0.2:41 (tcp) broke without a "
+                                 "goodbye: the peer closed the connection"});
 }
 
 TEST_CASE("an idle session lives on its heartbeats, which tell the time there and back") {
