@@ -76,7 +76,7 @@ std::vector<const SafetensorsEntry*> chosen(lua_State* L, const SafetensorsHeade
       std::string near = nearest_name(name, names);
       raise(L, fmt::format("{}: the file has no tensor `{}`{}; flow.safetensors.header lists what "
                            "it has",
-                           kFunction, name, near.empty() ? "" : ": did you mean `" + near + "`?"));
+                           kFunction, name, near.empty() ? "" : " (did you mean `" + near + "`?)"));
     }
     found.push_back(&header.tensors[static_cast<size_t>(at - names.begin())]);
   }
