@@ -80,7 +80,7 @@ Result<std::shared_ptr<Door>> Doors::listen(const Address& address, Accept accep
   auto at = numeric_socket(address);
   if (!at.ok()) {
     return user_error(fmt::format(
-        "cannot listen at {}: `{}` is no address. Give one of this machine's, such as 127.0.0.1",
+        "cannot listen at {}: `{}` is not an address. Give one of this machine's, such as 127.0.0.1",
         address_text(address), address.host));
   }
   if (net_.options.is_loopback_only && !at->is_loopback()) {

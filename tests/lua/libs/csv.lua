@@ -51,7 +51,7 @@ print(rows:tensor(2, 2, "f64")[3][1], rows:tensor(2, 2, "f32")[3][1], rows:tenso
 why(rows.column, rows, "label", "bool")  -- expect: rows:column: row 2 of column `label` is empty or NaN, which bool does not hold: take it as "f64", and x:to(type) converts what is left
 rows = flow.data.csv(file("large.csv", "a\n0.5\n1e300\n"))
 why(rows.tensor, rows)  -- expect: rows:tensor: row 2 of column `a` is 1e+300, which f32 does not hold: name the type "f64"
-print(rows:tensor(1, 1, "f64")[2][1], rows:tensor(1, 1, "f32")[2][1])  -- expect: 1e+300	Infinity
+print(rows:tensor(1, 1, "f64")[2][1], rows:tensor(1, 1, "f32")[2][1])  -- expect: 1e+300	inf
 rows = flow.data.csv(file("half.csv", "a\n1.5\n2\n"))
 why(rows.column, rows, 1, "i32")  -- expect: rows:column: row 1 of column `a` is 1.5, which i32 does not hold: take it as "f64", and x:to(type) converts what is left
 

@@ -62,7 +62,7 @@ why(st.load, at "x.safetensors")  -- expect: flow.safetensors.load: x.safetensor
 load('[]')  -- expect: flow.safetensors.load: x.safetensors: the header does not begin with `{`: it is not a safetensors file (byte 0 of the header)
 load('{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', "123")  -- expect: flow.safetensors.load: x.safetensors: its tensors have 4 bytes, and 3 follow the header: it was cut short; copy it again
 load('{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', "12345")  -- expect: flow.safetensors.load: x.safetensors: its tensors have 4 bytes, and 5 follow the header: it has 1 too many
-load('{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', "1234")  -- expect: flow.safetensors.load: x.safetensors: `x` has 4 bytes, which f32 of shape [2] has not
+load('{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', "1234")  -- expect: flow.safetensors.load: x.safetensors: `x` has 4 bytes, which does not match f32 of shape [2]
 load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: the bytes of `x` begin at 1, and those before it end at 0: they leave a gap
 load('{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}', "123")  -- expect: flow.safetensors.load: x.safetensors: the bytes of `y` begin at 1, and those before it end at 2: they overlap
 -- A type of others hides nothing else in the file; narrow integers are widened.
