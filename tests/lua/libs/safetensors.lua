@@ -74,14 +74,14 @@ do
   print(shown(some.a), shown(some.b), shown(some.c))  -- expect: f32 [1] [1.5]	i32 [2] [-1,127]	i64 [1] [4294967295]
   why(st.load, path)  -- expect: flow.safetensors.load: `q` has the type F8_E4M3, which no tensor has: name the tensors to load, without it, or convert it where the file was written
 end
-load('{"x":{"dtype":"I16","shape":[2],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: `x` has 2 bytes, which I16 of shape [2] has not
+load('{"x":{"dtype":"I16","shape":[2],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: `x` has 2 bytes, which does not match I16 of shape [2]
 load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":[}}', "1")  -- expect: flow.safetensors.load: x.safetensors: this is not JSON (byte 60 of the header)
-load('{"x":{"dtype":"U8","shape":[99999999999,99999999999,99999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: `x` has 0 bytes, which u8 of shape [99999999999, 99999999999, 99999999999] has not
+load('{"x":{"dtype":"U8","shape":[99999999999,99999999999,99999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: `x` has 0 bytes, which does not match u8 of shape [99999999999, 99999999999, 99999999999]
 load('{"x":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a number of `x` is too large (byte 46 of the header)
-load('{"x":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a size or place of `x` is no whole number from 0 (byte 28 of the header)
+load('{"x":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a size or offset of `x` is not a whole number of 0 or more (byte 28 of the header)
 load('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: the name `x` is there twice (byte 56 of the header)
 load('{"x":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: `x` has 9 dimensions; a tensor has at most 8
-load('{"x":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: a size or place of `x` is no whole number from 0 (byte 28 of the header)
+load('{"x":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: a size or offset of `x` is not a whole number of 0 or more (byte 28 of the header)
 load('{"x":' .. ("["):rep(100000))  -- expect: flow.safetensors.load: x.safetensors: `{` is missing after a name (byte 5 of the header)
 load('{"\xff":{}}')  -- expect: flow.safetensors.load: x.safetensors: its header is not UTF-8: it is damaged
 load('{"\\ud800":{}}')  -- expect: flow.safetensors.load: x.safetensors: a string has half of a surrogate pair (byte 8 of the header)
