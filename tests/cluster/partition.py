@@ -180,7 +180,7 @@ class Partition(machines.MachinesPlace):
         self.head_process.send_signal(signal.SIGSTOP)
         self.machines.join("other")
         done = self.end(self.start_on("other", "head", "--listen", self.machines.address("other") + ":0"))
-        self.exits(4, done, "has a writer already")
+        self.exits(4, done, "already has a writer")
         self.head_process.send_signal(signal.SIGCONT)
         self.open("gate")
         self.ends_with_one_attempt_each(client)

@@ -364,7 +364,7 @@ class Access(place.Place):
                               (("worker", "--join", ""), "--join"),
                               (("worker", "--secret-file", "", "--show"), "--secret-file")):
             with self.subTest(words):
-                self.exits(2, self.flow(*words), option, "is given with nothing")
+                self.exits(2, self.flow(*words), option, "needs a value")
         for words in (("--label", "a=1", "--label", "a=2"), ("--resource", "a=1", "--resource", "a=2")):
             self.exits(2, self.flow("worker", "--show", *words), "`a` is given twice")
 
