@@ -165,7 +165,7 @@ class Writers(place.Place):
         client = self.begin("beta", "gate2")
         writer.send_signal(signal.SIGINT)
         line = ""
-        while "still carrying out 1 run" not in line:
+        while "still running 1 run" not in line:
             line = writer.stderr.readline()
             self.assertNotEqual(line, "", "the writer says nothing of its client")
         self.assertEqual(self.show("alpha")["status"], "interrupted")
