@@ -79,9 +79,10 @@ Status Doors::watch(int socket, uint64_t id, uint32_t what) {
 Result<std::shared_ptr<Door>> Doors::listen(const Address& address, Accept accept) {
   auto at = numeric_socket(address);
   if (!at.ok()) {
-    return user_error(fmt::format(
-        "cannot listen at {}: `{}` is not an address. Give one of this machine's, such as 127.0.0.1",
-        address_text(address), address.host));
+    return user_error(
+        fmt::format("cannot listen at {}: `{}` is not an address. Give one of this machine's, such "
+                    "as 127.0.0.1",
+                    address_text(address), address.host));
   }
   if (net_.options.is_loopback_only && !at->is_loopback()) {
     return user_error(fmt::format(
