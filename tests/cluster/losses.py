@@ -47,7 +47,7 @@ class Losses(cluster_place.ClusterPlace):
         self.cluster(["a"], head=SOON)
         began = time.monotonic()
         stop(self.head_process)
-        while "it is stopped" not in (line := self.workers["a"].stdout.readline()):
+        while "its process is stopped" not in (line := self.workers["a"].stdout.readline()):
             self.assertTrue(line, "the worker has ended")
         self.assertLess(time.monotonic() - began, 8)
         self.assertIn("nothing was received from node", line)
