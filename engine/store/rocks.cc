@@ -193,12 +193,11 @@ rocksdb::Status merge_small_tables(rocksdb::DB& db, const std::string& dir,
   return rocksdb::Status::OK();
 }
 
-enum class Current { here, lost, none };
-
-/// CURRENT is written before any log or table: where one is there without it, it was lost.
-Result<Current> find_current(const std::string& dir) {
+/// Whether there is a database. CURRENT is written before any log or table: where one of these is
+/// there without it, it was lost, and RocksDB would make an empty database and remove the tables.
+Result<bool> has_database(const std::string& dir) {
   std::string current = dir + "/db/CURRENT";
-  if (::access(current.c_str(), F_OK) == 0) return Current::here;
+  if (::access(current.c_str(), F_OK) == 0) return true;
   if (errno != ENOENT) {
     return environment_error(
         fmt::format("cannot read the state `{}`: `{}`: {}", dir, current, std::strerror(errno)));
@@ -207,18 +206,9 @@ Result<Current> find_current(const std::string& dir) {
   for (fs::directory_iterator walk(dir + "/db", failed), end; !failed && walk != end;
        walk.increment(failed)) {
     auto kind = walk->path().extension();
-    if (kind == ".sst" || kind == ".log") return Current::lost;
+    if (kind == ".sst" || kind == ".log") return damaged(dir, current + " is missing");
   }
-  return Current::none;
-}
-
-/// RocksDB would make an empty database in place of one whose CURRENT was lost, and remove the
-/// tables.
-Result<Current> refuse_lost_current(const std::string& dir) {
-  auto current = find_current(dir);
-  if (current.ok() && *current == Current::lost)
-    return damaged(dir, dir + "/db/CURRENT is missing");
-  return current;
+  return false;
 }
 
 Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, rocksdb::Env* files,
@@ -226,8 +216,7 @@ Result<rocksdb::DB*> open_writer(const std::string& dir, const LogCheck& logs, r
   FLOW_TRY(own_folder(dir));
   FLOW_TRY(make_dirs(dir + "/db"));
   Opening alone(dir, Opening::Who::writer);
-  auto current = refuse_lost_current(dir);
-  if (!current.ok()) return current.error();
+  FLOW_TRY(has_database(dir));
   cut_unwritten(logs);
   rocksdb::Options options = database_options(files);
   options.create_if_missing = true;
@@ -277,9 +266,9 @@ Result<rocksdb::DB*> open_reader(const std::string& dir, rocksdb::Env* files, Fa
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
   Opening beside(dir, Opening::Who::reader);
-  auto current = refuse_lost_current(dir);
-  if (!current.ok()) return current.error();
-  if (*current == Current::none) return no_state(dir);
+  auto is_there = has_database(dir);
+  FLOW_TRY(is_there);
+  if (!*is_there) return no_state(dir);
   for (int tries = 0; tries < kReaderTries; tries++) {
     if (tries > 0) std::this_thread::sleep_for(kReaderPause);
     NoSignals none;
