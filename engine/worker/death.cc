@@ -44,7 +44,7 @@ core::Failure memory_failure(const Slot& slot, const Running& running,
         "`{}` was ended by the kernel: no memory was left on this machine or in its container; "
         "`memory` keeps tasks that need much from running together",
         running.order.task);
-  } else if (running.is_memory_kernels) {
+  } else if (slot.has_limit) {
     failure.message += fmt::format(
         "`{}` was ended: it needed more memory than its limit of {}; `memory` gives it more",
         running.order.task, bytes(limit));

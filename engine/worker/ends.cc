@@ -213,7 +213,6 @@ void LocalWorker::limit_memory(Slot& slot, Running& running) {
                 (is_shell ? kProgramsExecutorBytes : kLuaExecutorBytes + bytes / kLuaPart);
   slot.cgroup.reset_peak();
   slot.has_limit = !slot.is_outside_cgroup && slot.cgroup.set_memory_limit(bytes + own);
-  running.is_memory_kernels = slot.has_limit;
 }
 
 bool LocalWorker::has_new_oom_kill(Slot& slot) {

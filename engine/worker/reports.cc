@@ -79,7 +79,6 @@ void LocalWorker::handle(Slot& slot, wire::FromExecutor& message) {
   if (message.has_outside_cgroup()) {  // its memory is polled instead
     slot.is_outside_cgroup = true;
     slot.has_limit = false;
-    if (!slot.queue.empty()) slot.queue.front().is_memory_kernels = false;
     return;
   }
   if (message.has_settled()) {

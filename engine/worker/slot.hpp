@@ -34,8 +34,7 @@ struct Running {
   bool stopped = false;          // asked to end by the head
   int64_t ended_us = 0;          // how long it had run then; 0 while it runs
   int64_t memory_peak = 0;
-  bool over_memory = false;        // beyond its limit, or killed by the kernel for want of memory
-  bool is_memory_kernels = false;  // its limit is kept by the kernel
+  bool over_memory = false;  // beyond its limit, or killed by the kernel for want of memory
   std::deque<std::string> errors_tail;  // its last lines on stderr
   LogBound log_bound;                   // of what it and its programs print to its streams
   std::string where;  // of a shell task: the lines that say in which folder what command runs
@@ -53,7 +52,7 @@ struct Slot {
   std::string mark;                // FLOW_SLOT of it and of all that it starts
   Cgroup cgroup;                   // of it and of all that it starts; where one could be made
   bool is_outside_cgroup = false;  // the executor reported that it could not join it
-  bool has_limit = false;          // of memory, on its group
+  bool has_limit = false;          // the kernel limits the memory of its group
   int64_t oom_kills = 0;           // in its group, that were seen
   std::vector<std::string> gpus;   // that its process sees: CUDA reads that once
   FrameCutter cutter;
