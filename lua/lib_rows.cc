@@ -80,12 +80,6 @@ void check_holds(lua_State* L, const CsvColumn& column, DType dtype, bool is_ask
   };
   constexpr int64_t kFloatExact = int64_t{1} << 24;
   bool is_float = kernels::is_float(dtype);
-  if (dtype == DType::boolean) {
-    for (size_t row = 0; row < column.numbers.size(); row++)
-      if (std::isnan(column.numbers[row]))
-        refuse(row, "is empty or NaN", "take it as \"f64\", and x:to(type) converts what is left");
-    return;
-  }
   if (column.type == ColumnType::integer) {
     for (size_t row = 0; row < column.integers.size(); row++) {
       int64_t value = column.integers[row];
@@ -103,22 +97,19 @@ void check_holds(lua_State* L, const CsvColumn& column, DType dtype, bool is_ask
     }
     return;
   }
-  if (is_float) {
-    bool may_overflow = dtype == DType::f32 && !is_asked;
-    for (size_t row = 0; may_overflow && row < column.numbers.size(); row++) {
-      double value = column.numbers[row];
-      if (std::isfinite(value) && std::isinf(static_cast<float>(value)))
-        refuse(row, fmt::format("is {}", value), "name the type \"f64\"");
-    }
-    return;
-  }
+  bool may_round = is_asked || dtype != DType::f32;
   double low = dtype == DType::i64 ? -0x1p63 : dtype == DType::i32 ? -0x1p31 : 0;
   double high = dtype == DType::i64 ? 0x1p63 : dtype == DType::i32 ? 0x1p31 : 256;
   for (size_t row = 0; row < column.numbers.size(); row++) {
     double value = column.numbers[row];
-    if (std::trunc(value) == value && value >= low && value < high) continue;
+    bool holds =
+        is_float ? may_round || !std::isfinite(value) || std::isfinite(static_cast<float>(value))
+        : dtype == DType::boolean ? !std::isnan(value)
+                                  : std::trunc(value) == value && value >= low && value < high;
+    if (holds) continue;
     refuse(row, std::isnan(value) ? "is empty or NaN" : fmt::format("is {}", value),
-           "take it as \"f64\", and x:to(type) converts what is left");
+           is_float ? "name the type \"f64\""
+                    : "take it as \"f64\", and x:to(type) converts what is left");
   }
 }
 
