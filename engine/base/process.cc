@@ -64,7 +64,8 @@ void restore_open_files(pid_t child) {
 void restore_open_files() { restore_open_files(::getpid()); }
 
 int call_with_stack(const std::function<int()>& work) {
-  constexpr rlim_t kStackMin = 2 << 20;  // as glibc gives a thread where there is no limit
+  constexpr rlim_t kStackMin =
+      2 << 20;  // the size that glibc uses for threads if there is no limit
   constexpr size_t kStack = 8 << 20;
   rlimit limit{};
   bool is_enough = ::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kStackMin;

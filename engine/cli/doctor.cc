@@ -73,8 +73,8 @@ std::string json_of(const Gpu& gpu) {
   return json + ",\"fabric\":" + (gpu.fabric.empty() ? "null" : json_text(gpu.fabric)) + "}";
 }
 
-/// What the flow that runs over the state knows of its workers, and of GPUs that failed, which a
-/// driver does not report again.
+/// Notes on workers and failed GPUs from the flow process that has the state open, if there is one.
+/// A driver does not report a failed GPU again.
 void add_workers(const EngineOptions& options, std::vector<Check>& checks) {
   ClusterInfo cluster;
   try {

@@ -117,7 +117,7 @@ std::string state_around(const fs::path& folder) {
   return "";
 }
 
-/// What on the way to `folder` is not a folder, and why; "" where nothing is.
+/// The first part of the path `folder` that is not a folder, and why; "" if there is none.
 std::string obstacle(const fs::path& folder) {
   fs::path at;
   for (const fs::path& name : folder) {

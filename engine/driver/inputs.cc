@@ -59,7 +59,8 @@ std::optional<File> unchanged_input(const File& file, const Store& store) {
   return is_same ? std::optional(std::move(*now)) : std::nullopt;
 }
 
-/// Of a folder the entries tell. Larger inputs are read in place.
+/// Whether the state should have content of this input and may not have it. A folder is decided
+/// entry by entry. Larger inputs are read in place.
 bool may_be_lost(const File& file, const Blobs& blobs) {
   return file.size <= kInputCopyMax && (file.is_folder || !blobs.has(file.digest, file.size));
 }

@@ -97,8 +97,8 @@ void check_shell(const TaskDef& def, const std::string& where, const Environment
       where, shell, is_path ? "is not a program on this machine" : "was not found in PATH")));
 }
 
-/// What no machine has that a task of these resources asks for. Where no worker has joined yet, one
-/// with all of it may join. Of several machines the one with the most GPUs is named.
+/// Adds an error if no machine has the memory or the GPUs that a task asks for. While no worker has
+/// joined, nothing is refused. The error names the machine with the most GPUs.
 void check_resources(const Resources& resources, const std::string& where, const Machine& machine,
                      std::vector<Error>& errors) {
   int64_t memory = 0;

@@ -10,10 +10,10 @@
 
 namespace flow {
 
-/// Of the engine's turns. An entry leaves when its worker is lost.
+/// Used by the engine's thread only. An entry is removed when its worker is lost.
 class SharedMachines {
  public:
-  /// Of the engine's own machine.
+  /// `own`: the machine that the engine runs on.
   explicit SharedMachines(Hardware own = own_hardware()) : own_(std::move(own)) {}
 
   /// Before the worker joins. Removes the GPUs that another worker, or the head, has.
@@ -25,7 +25,8 @@ class SharedMachines {
   /// GPUs that no worker has any more, for workers that offered them and are up. One event per
   /// worker; the worker that is first among the hosts gets a GPU that several offered.
   std::vector<core::GpusFound> orphans(const core::State& state) const;
-  /// What the worker offers and another one does too, or ""; what to do about it.
+  /// A sentence that names what the worker and another one both offer, and the remedy; "" if there
+  /// is nothing.
   std::string note_of(const core::State& state, const std::string& name) const;
 
  private:

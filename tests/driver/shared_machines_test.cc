@@ -1,4 +1,4 @@
-// What workers of one machine offer twice.
+// Resources that several workers of one machine offer.
 #include "engine/driver/shared_machines.hpp"
 
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ struct Machines {
 
 }  // namespace
 
-TEST_CASE("CPUs and memory that workers of one machine offer twice are told of each") {
+TEST_CASE("the note of a worker names CPUs and memory that its machine does not have") {
   Machines machines;
   machines.join("a", 4, 8, {});
   machines.join("b", 4, 8, {});
