@@ -26,6 +26,7 @@ if(FLOW_SANITIZE)
   add_compile_options(-fsanitize=${FLOW_SANITIZE} -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # its documentation says that -fsanitize causes false positives of this
     target_compile_options(flow_flags INTERFACE -Wno-maybe-uninitialized)
+    target_compile_options(flow_flags INTERFACE -Wno-subobject-linkage)  # it takes joined sources for headers
   endif()
   if(FLOW_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize=null,object-size,vptr)
@@ -46,13 +47,16 @@ function(flow_library name)
   target_link_libraries(${name} PUBLIC ${ARGN} PRIVATE flow_flags)
 endfunction()
 
-# flow_join(TARGET FILES…): where there are sanitizers, several sources are compiled at a time, which
-# takes half the time. FILES are compiled alone: names of theirs meet those of others.
-function(flow_join target)
-  if(FLOW_SANITIZE)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
-    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  endif()
+# With sanitizers several sources are compiled at a time, which takes half the time.
+if(FLOW_SANITIZE)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 7)
+endif()
+
+# flow_apart(FILES…): sources of this folder that are always compiled alone, because a name in them
+# collides with one of another source.
+function(flow_apart)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # flow_test(NAME libraries…): a Catch2 program of every *_test.cc in this folder, one ctest entry.
@@ -62,6 +66,7 @@ function(flow_test name)
     return()
   endif()
   add_executable(${name} ${sources})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo,Release>:-O1>)  # a quarter less to wait for the compiler
   target_link_libraries(${name} PRIVATE ${ARGN} flow_catch_main flow_flags)
   add_test(NAME ${name} COMMAND ${name})
 endfunction()
