@@ -52,6 +52,18 @@ why(rows.column, rows, "label", "bool")  -- expect: rows:column: row 2 of column
 rows = flow.data.csv(file("large.csv", "a\n0.5\n1e300\n"))
 why(rows.tensor, rows)  -- expect: rows:tensor: row 2 of column `a` is 1e+300, which f32 does not hold: name the type "f64"
 print(rows:tensor(1, 1, "f64")[2][1], rows:tensor(1, 1, "f32")[2][1])  -- expect: 1e+300	inf
+-- An integer keeps its digits also beside an empty field or a fraction; what is written as a fraction may be rounded.
+rows = flow.data.csv(file("gap.csv", "id,x\n1,0.5\n,16777217.0\n-16777217,123456789.25\n"))
+why(rows.tensor, rows)  -- expect: rows:tensor: row 3 of column `id` is -16777217, which f32 does not hold: name the type, "f64" or "f32", which rounds it
+why(rows.tensor, rows, { "id" })  -- expect: rows:tensor: row 3 of column `id` is -16777217, which f32 does not hold: name the type, "f64" or "f32", which rounds it
+print(rows:tensor(1, 1, "f64")[3][1], rows:tensor(1, 1, "f32")[3][1], rows:column("id")[3])  -- expect: -16777217.0	-16777216.0	-16777217.0
+print(rows:tensor(2, 2)[2][1], rows:tensor(2, 2)[3][1])  -- expect: 16777216.0	123456792.0
+rows = flow.data.csv(file("mixed.csv", "id\n 9007199254740991 \n1.5\n"))
+why(rows.tensor, rows)  -- expect: rows:tensor: row 1 of column `id` is 9007199254740991, which f32 does not hold: name the type, "f64" or "f32", which rounds it
+rows = flow.data.csv(file("as_f64.csv", "id\n16777217\n"), { columns = { id = "f64" } })
+why(rows.tensor, rows)  -- expect: rows:tensor: row 1 of column `id` is 16777217, which f32 does not hold: name the type, "f64" or "f32", which rounds it
+rows = flow.data.csv(file("even.csv", "id\n16777218\n33554432\n\n1.5\n"))
+print(rows:tensor()[1][1], rows:tensor()[2][1])  -- expect: 16777218.0	33554432.0
 rows = flow.data.csv(file("half.csv", "a\n1.5\n2\n"))
 why(rows.column, rows, 1, "i32")  -- expect: rows:column: row 1 of column `a` is 1.5, which i32 does not hold: take it as "f64", and x:to(type) converts what is left
 
