@@ -92,7 +92,8 @@ local function check_not_empty(where, groups)
   for _, group in ipairs(groups) do
     if #group.parameters > 0 then return end
   end
-  error(where .. ": there are no parameters to change: the model is frozen, or has none", 4)
+  error(where .. " got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) "
+    .. "unfreezes it", 4)
 end
 
 -- A model, a list of tensors, or a list of groups { params = …, lr = …, … }.
@@ -114,8 +115,8 @@ local function read_groups(where, given, options, defaults)
     end
   end
   share_rates(groups)
-  -- A list may be empty, and a rank of flow.optim.sharded may have no part of any parameter.
-  if is_groups and not given.is_share or given.parameters then check_not_empty(where, groups) end
+  -- A rank of flow.optim.sharded may have no part of any parameter.
+  if not (is_groups and given.is_share) then check_not_empty(where, groups) end
   return check_parameters(where, groups)
 end
 

@@ -331,8 +331,19 @@ do
   print(model:count(), model.mean.is_parameter, model.inner.weight.is_parameter)  -- expect: 20	false	true
   model:requires_grad_(false)
   print(model:count(), model.inner.weight.is_parameter, model.inner.weight.requires_grad)  -- expect: 0	true	false
-  why(flow.optim.adamw, model)  -- expect: flow.optim.adamw: there are no parameters to change: the model is frozen, or has none
-  why(flow.optim.sgd, { { params = model } })  -- expect: flow.optim.sgd: there are no parameters to change: the model is frozen, or has none
+  why(flow.optim.adamw, model)  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  why(flow.optim.sgd, { { params = model } })  -- expect: flow.optim.sgd got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  for _, make in ipairs { flow.optim.adamw, flow.optim.sgd } do
+    why(make, model:parameters())
+    why(make, { { params = model:parameters() }, { params = {} } })
+    why(make, nn.relu())
+  end
+  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.sgd got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.sgd got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.sgd got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
   model:to("f64"):to("f32")
   model:requires_grad_(true)
   print(model:count(), model.mean.requires_grad)  -- expect: 20	false
@@ -419,7 +430,7 @@ why(nn.transformer_block, 4, 2, { activation = "tanh" })  -- expect: flow.nn.tra
 why(function() return flow.zeros(1, 3, 12):self_attention(2, { groups = 1.5 }) end)  -- expect: the option `groups` is a whole number, not 1.5
 print(flow.ones(1, 1, 2, 4):attention(flow.ones(1, 1, 2, 4), flow.ones(1, 1, 2, 4), { scale = -1 }):sum())  -- expect: 8.0
 why(nn.mse_loss, flow.ones(2), flow.ones(3))  -- expect: flow.nn.mse_loss: [2] and [3] are of one shape
-why(flow.optim.adamw, {})  -- expect: no error
+why(flow.optim.adamw, {})  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
 why(flow.optim.adamw, 3)  -- expect: flow.optim.adamw takes a model and options: flow.optim.adamw(model, { lr = 1e-3 })
 why(flow.optim.adamw, layer, { rate = 1 })  -- expect: flow.optim.adamw has no option `rate`: there are beta1, beta2, eps, lr and weight_decay
 why(flow.optim.adamw, layer, { lr = -1 })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more, not -1

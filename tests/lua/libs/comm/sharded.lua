@@ -76,6 +76,13 @@ print(("%.3f"):format(one:item()), small:state().mean[1]:count(), small:state().
 print(pcall(function() opt:step() end))  -- expect: false	sharded.lua:76: opt:step: no parameter has a gradient: call loss:backward() before it
 print(pcall(function() opt:load { steps = 1, mean = { flow.ones(2) } } end))  -- expect: false	sharded.lua:77: opt:load takes what opt:state() of an optimizer of the same model gave
 print(pcall(function() flow.optim.sharded(ctx.comm, flow.optim.adamw, 3) end))  -- expect: false	sharded.lua:78: flow.optim.sharded takes ctx.comm, an optimizer, a model and options: flow.optim.sharded(ctx.comm, flow.optim.adamw, model, { lr = 1e-3 })
+local frozen = make():requires_grad_(false)
+for _, given in ipairs { frozen, frozen:parameters(), { { params = frozen } } } do
+  print(select(2, pcall(function() flow.optim.sharded(ctx.comm, flow.optim.adamw, given) end)))
+end
+-- expect: sharded.lua:81: flow.optim.sharded got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+-- expect: sharded.lua:81: flow.optim.sharded got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+-- expect: sharded.lua:81: flow.optim.sharded got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
 
 -- Together with gradients that are shared.
 local whole = make()
