@@ -356,6 +356,7 @@ function data.batches(n, size, seed) end
 ---@class flow.safetensors
 local safetensors = {}
 ---@param path string
+---A header with a name twice is an error: the format disallows it.
 ---@param names? string[]|string these, or those that begin so
 ---@return table<string, flow.tensor> tensors
 ---@return table<string, string> metadata

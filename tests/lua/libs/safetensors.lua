@@ -80,6 +80,11 @@ load('{"x":{"dtype":"U8","shape":[99999999999,99999999999,99999999999],"data_off
 load('{"x":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a number of `x` is too large (byte 46 of the header)
 load('{"x":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a size or offset of `x` is not a whole number of 0 or more (byte 28 of the header)
 load('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: the name `x` is there twice (byte 56 of the header)
+load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: the name `x` is there twice (byte 57 of the header)
+load('{"__metadata__":{"a":"1"},"__metadata__":{"a":"2"}}')  -- expect: flow.safetensors.load: x.safetensors: the name `__metadata__` is there twice (byte 41 of the header)
+load('{"__metadata__":{"a":"1","a":"2"}}')  -- expect: flow.safetensors.load: x.safetensors: the metadata has `a` twice (byte 29 of the header)
+load('{"x":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: `x` has `dtype` twice (byte 27 of the header)
+why(st.header, file('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1"))  -- expect: flow.safetensors.header: x.safetensors: the name `x` is there twice (byte 56 of the header)
 load('{"x":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: `x` has 9 dimensions; a tensor has at most 8
 load('{"x":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: a size or offset of `x` is not a whole number of 0 or more (byte 28 of the header)
 load('{"x":' .. ("["):rep(100000))  -- expect: flow.safetensors.load: x.safetensors: `{` is missing after a name (byte 5 of the header)
