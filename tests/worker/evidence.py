@@ -402,6 +402,28 @@ return flow.pipeline("two", {}, function() return fail() end)
     def test_a_secret_is_hidden_where_a_long_line_is_cut(self):
         head = HEAD + r'''
 local many = [[printf "$TOKEN%.0s" $(seq 100000)]]
+    def test_a_secret_that_a_task_returns_is_stored_as_it_is(self):
+        self.write("gives.lua", HEAD + r"""
+local env = { TOKEN = flow.env("TOKEN") }
+local give = flow.task("give", { env = env }, function(ctx)
+  return { token = os.getenv("TOKEN"), step = ctx:step("ask", function() return os.getenv("TOKEN") end) }
+end)
+local prints = flow.shell("prints", { env = env, outputs = { o = "o.txt" },
+  command = [[echo "it is $TOKEN"; printf %s "$TOKEN" > o.txt]] })
+local reads = flow.shell("reads", { args = { "file" }, command = [[cat {file}]] })
+return flow.pipeline("gives", {}, function()
+  local printed = prints {}
+  return { given = give(), printed = printed.stdout, read = reads(printed.o).stdout }
+end)
+""")
+        stored = {"given": {"token": "given-s3cret", "step": "given-s3cret"}, "printed": "it is ***\n",
+                  "read": "given-s3cret"}
+        for token in ("given-s3cret", "another-s3cret"):  # the second run takes the results of the first
+            self.good("run", "gives.lua", TOKEN=token)
+            self.assertEqual(self.show()["result"], stored)
+        self.assertEqual({task["cached"] for task in self.tasks().values()}, {True})
+        self.assertEqual(self.good("logs", self.runs()[0]["run"], "reads").out, "given-s3cret\n")
+
 local env = { TOKEN = flow.env("TOKEN") }
 '''
         self.write("long.lua", head + r'''
