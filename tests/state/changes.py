@@ -199,6 +199,19 @@ end)
         os.utime(self.path("input.txt"), (1e9, 1e9))
         self.assertNotIn("differs", self.exits(1, self.flow("resume")).err)
         self.write("input.txt", "good\n")
+    def test_a_link_to_nothing_is_no_parameter_of_a_file(self):
+        os.symlink("nowhere", self.path("dangling"))
+        os.symlink("round", self.path("round"))
+        told = {"dangling": "the parameter `file` names `%s`, a symbolic link to `nowhere`, which does not exist",
+                "round": "the parameter `file` names `%s`, a symbolic link to `round`, which leads back to it"}
+        for name, words in told.items():
+            with self.subTest(name):
+                self.exits(2, self.flow("run", ".", "--param", "file=" + name), words % self.path(name))
+        self.assertEqual(self.runs(), [])
+        self.write("nowhere", "it is there")
+        self.good("run", ".", "--param", "file=dangling")
+        self.assertEqual(self.show()["result"], {"total": 4 + len("it is there")})
+
         for words in (["resume"], ["retry", "last", "check"]):
             with self.subTest(words):
                 done = self.exits(1, self.flow(*words), "`input.txt` differs", "--code new` takes the new content")
