@@ -257,8 +257,8 @@ Status check_types(const CsvOptions& options, const CsvTable& table) {
     bool numbered = parse(name, number) && number >= 1 && number <= names.size();
     if (known || numbered) continue;
     std::string near = nearest_name(name, names);
-    return user_error(fmt::format("there is no column `{}`{}", name,
-                                  near.empty() ? fmt::format("; there are {}", names.size())
+    return user_error(fmt::format("column `{}` does not exist{}", name,
+                                  near.empty() ? fmt::format(": there are {}", names.size())
                                                : " (did you mean `" + near + "`?)"));
   }
   return {};

@@ -38,7 +38,7 @@ size_t check_column(lua_State* L, int index, const CsvTable& table, const char* 
     lua_Integer number = lua_tointeger(L, index);
     if (number >= 1 && number <= static_cast<lua_Integer>(table.columns.size()))
       return static_cast<size_t>(number) - 1;
-    raise(L, fmt::format("rows:{}: there is no column {}: there are {}", function, number,
+    raise(L, fmt::format("rows:{}: column {} does not exist: there are {}", function, number,
                          table.columns.size()));
   }
   if (lua_type(L, index) != LUA_TSTRING)
@@ -51,7 +51,7 @@ size_t check_column(lua_State* L, int index, const CsvTable& table, const char* 
     names.push_back(table.columns[i].name);
   }
   std::string near = nearest_name(name, names);
-  raise(L, fmt::format("rows:{}: there is no column `{}`{}", function, name,
+  raise(L, fmt::format("rows:{}: column `{}` does not exist{}", function, name,
                        near.empty() ? "" : " (did you mean `" + near + "`?)"));
 }
 
@@ -65,10 +65,10 @@ kernels::View view_of(const CsvColumn& column) {
 }
 
 void refuse_text(lua_State* L, const CsvColumn& column, const char* function) {
-  raise(L,
-        fmt::format("rows:{}: column `{}` holds text, which no tensor does: rows:column(\"{}\") is "
-                    "its list of strings",
-                    function, column.name, column.name));
+  raise(L, fmt::format(
+               "rows:{}: column `{}` holds text, which tensors do not hold: rows:column(\"{}\") is "
+               "its list of strings",
+               function, column.name, column.name));
 }
 
 [[noreturn]] void refuse_value(lua_State* L, const CsvColumn& column, size_t row,

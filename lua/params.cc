@@ -350,7 +350,7 @@ int make_param(lua_State* L) {
 int unknown_type(lua_State* L) {
   std::vector<std::string> types(std::begin(kTypes), std::end(kTypes));
   std::string name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : kind_text(L, 2);
-  raise(L, fmt::format("there is no flow.param.{}{}; there are: {}", name,
+  raise(L, fmt::format("flow.param.{} does not exist{}; there are: {}", name,
                        did_you_mean(name, types), join(types)));
 }
 

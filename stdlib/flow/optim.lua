@@ -58,7 +58,7 @@ local function check_parameters(where, groups)
     for _, parameter in ipairs(group.parameters) do
       at = at + 1
       if not flow.is_tensor(parameter) then
-        error(where .. ": parameter " .. at .. " is no tensor but a " .. type(parameter), 4)
+        error(where .. ": parameter " .. at .. ": expected a tensor, got a " .. type(parameter), 4)
       end
       if not parameter.is_leaf then
         error(where .. ": parameter " .. at .. " is computed from other tensors, so it is never given a gradient; pass "
@@ -182,8 +182,8 @@ local function each_gradient(self, scale, update)
     end
   end)
   if any and not some then
-    error("opt:step: no parameter has a gradient: call loss:backward() before it; after model:to(…) make the optimizer "
-      .. "anew, the model's tensors are others", 3)
+    error("opt:step: no parameter has a gradient: call loss:backward() before it; after model:to(…) make a new "
+      .. "optimizer, because the model has other tensors then", 3)
   end
   self.steps = self.steps + 1
 end

@@ -33,7 +33,8 @@ local function families_of(parameters, ranks, level)
   local by_kind, families = {}, {}
   for i, parameter in ipairs(parameters) do
     if not flow.is_tensor(parameter) or not parameter.is_leaf or not parameter:is_contiguous() then
-      error(WHERE .. ": parameter " .. i .. " is no tensor that lies dense in memory of its own", level + 1)
+      error(WHERE .. ": parameter " .. i .. ": expected a tensor that is a leaf and contiguous; make it with "
+        .. "flow.nn.parameter(x:contiguous())", level + 1)
     end
     local kind = parameter.dtype .. " " .. parameter.device
     local family = by_kind[kind]

@@ -372,7 +372,7 @@ do
   why(flow.optim.sgd, { one * 2 })  -- expect: flow.optim.sgd: parameter 1 is computed from other tensors, so it is never given a gradient; pass those, or make a parameter of it: flow.nn.parameter(x)
   why(flow.optim.adamw, { one, fixed_one, one })  -- expect: flow.optim.adamw: parameter 3 is parameter 1 again; a step would change it twice
   why(flow.optim.sgd, { { params = { one } }, { params = { fixed_one, one } } })  -- expect: flow.optim.sgd: parameter 3 is parameter 1 again; a step would change it twice
-  why(flow.optim.sgd, { one, 2 })  -- expect: flow.optim.sgd: parameter 2 is no tensor but a number
+  why(flow.optim.sgd, { one, 2 })  -- expect: flow.optim.sgd: parameter 2: expected a tensor, got a number
   local both = flow.optim.sgd({ one, fixed_one }, { lr = 1 })
   local product = one * fixed_one
   product:sum():backward()
@@ -419,7 +419,7 @@ why(flow.optim.linear, 1)  -- expect: flow.optim.linear takes a table, flow.opti
 why(flow.optim.adamw, layer, 0.1)  -- expect: flow.optim.adamw takes its options as a table, { lr = … }, not a number
 why(layer.forward, layer, flow.ones(1, 3))  -- expect: this linear layer takes a tensor [..., 2], not [1, 3]
 why(nn.sequential, {})  -- expect: flow.nn.sequential takes a list of layers: flow.nn.sequential { flow.nn.linear(2, 3), flow.nn.relu() }
-why(nn.sequential, { nn.relu })  -- expect: flow.nn.sequential: item 1 is no layer; did you forget to call it, as in flow.nn.relu()?
+why(nn.sequential, { nn.relu })  -- expect: flow.nn.sequential: item 1 is not a layer; did you forget to call it, as in flow.nn.relu()?
 why(layer.load, layer, { weight = flow.zeros(2, 3), bias = flow.zeros(2) })  -- expect: model:load: parameter `weight` has shape [2, 2], the state has [2, 3]
 why(nn.cross_entropy, 1)  -- expect: flow.nn.cross_entropy takes logits [n, classes] and labels [n], not a number
 why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 0 })  -- expect: label 0 of row 1 is outside 1..2: a label is the number of its column; if yours begin with 0, pass labels + 1
