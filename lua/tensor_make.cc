@@ -209,6 +209,11 @@ int make_full(lua_State* L) {
   read_rest(L, "full", options, false);
   kernels::Number value = check_number(L, 2, "the value of flow.full");
   if (lua_isboolean(L, 2) && !options.has_dtype) options.dtype = DType::boolean;
+  if (lua_isinteger(L, 2) && !options.has_dtype && !is_exact<float>(lua_tointeger(L, 2)))
+    raise(L, fmt::format("flow.full: f32, the type where none is named, does not hold the integer "
+                         "{}: name the type, flow.full(shape, {}, \"i64\"), or \"f32\", which "
+                         "rounds it",
+                         lua_tointeger(L, 2), lua_tointeger(L, 2)));
   return push_made(L, tensors::Tensor::full(options.dtype, options.shape, value, options.device),
                    options);
 }
