@@ -182,7 +182,7 @@ AttemptOutcome State::attempt(const AttemptRequest& request, AttemptHost& host, 
                               graph_.tasks.size()));
   const TaskObject& task = *graph_.tasks[request.ordinal];
   if (task.function_ref == LUA_NOREF)
-    return failed(fmt::format("`{}` is no Lua task", task.def.name));
+    return failed(fmt::format("`{}` is not a Lua task", task.def.name));
   AttemptOutcome outcome;
   TensorScope scope(budget_);
   begin_attempt(request, host);

@@ -65,7 +65,7 @@ Result<Value> unpacked(std::string bytes) {
   auto kept = std::make_shared<const std::string>(std::move(bytes));
   std::string_view rest = *kept;
   uint64_t size = 0;
-  Error torn = environment_error("another rank sent what is no value");
+  Error torn = environment_error("another rank sent bytes that do not decode as a value");
   if (rest.size() < sizeof size) return torn;
   std::memcpy(&size, rest.data(), sizeof size);
   rest.remove_prefix(sizeof size);

@@ -372,8 +372,8 @@ int context_file(lua_State* L) {
     std::string broken = broken_link(path.string());
     if (!broken.empty()) raise(L, fmt::format("ctx:file(\"{}\"): it is {}", name, broken));
     std::string near = did_you_mean(path.filename().string(), names_in(path.parent_path()));
-    raise(L, fmt::format("ctx:file(\"{}\"): there is no such file in ctx.dir ({}){}; write it "
-                         "before, for example with io.open(ctx.dir .. \"/{}\", \"w\")",
+    raise(L, fmt::format("ctx:file(\"{}\"): ctx.dir ({}) has no such file{}; write it first, for "
+                         "example with io.open(ctx.dir .. \"/{}\", \"w\")",
                          name, folder, near, name));
   }
   if (sandbox(L).opens_files) std::fflush(nullptr);  // what io has written so far

@@ -398,8 +398,8 @@ int file_index(lua_State* L) {
 
 int file_misuse(lua_State* L) {
   raise(L,
-        "a file is no string here, where its content has no place yet: pass it to a task as an "
-        "argument; there it is a path");
+        "a file cannot be used as a string here, because its content has no path yet: pass it to a "
+        "task as an argument, where it is a path");
 }
 
 int file_equals(lua_State* L) {

@@ -63,10 +63,10 @@ void refuse_outside_task(lua_State* L, const char* name) {
   std::string_view what = name;
   std::string why, advice;
   if (looks_at_clock(what)) {
-    why = "there is no clock";
+    why = "the clock cannot be read";
     advice = "call it inside a task, or pass the time as a parameter";
   } else if (what == "os.getenv") {
-    why = "there is no environment";
+    why = "the environment cannot be read";
     advice = "call it inside a task, or use a parameter or env = { NAME = flow.env(\"NAME\") }";
   } else if (what == "os.execute" || what == "io.popen") {
     why = "no program is started";
@@ -75,7 +75,7 @@ void refuse_outside_task(lua_State* L, const char* name) {
     why = "the locale stays as it is";
     advice = "leave the call out";
   } else {
-    why = "there is no file access";
+    why = "files cannot be accessed";
     advice = "call it inside a task, and name the file by flow.param.path or flow.file";
   }
   raise(L, fmt::format("{}: {} while the script loads and its graph is built, so that the same "

@@ -36,7 +36,7 @@ Value read_items(lua_State* L, int index, const std::string& task) {
       std::string key = lua_type(L, -2) == LUA_TSTRING ? fmt::format("`{}`", lua_tostring(L, -2))
                                                        : kind_text(L, -2);
       wrong(
-          fmt::format("the table has the key {}, so it is no list; flow.map goes over a list "
+          fmt::format("the table has the key {}, so it is not a list; flow.map goes over a list "
                       "1..n: make one of its values, or wrap the one item, {{ item }}",
                       key));
     }

@@ -48,7 +48,12 @@ std::vector<Parameter> read_schema(lua_State* L, int index, const std::string& p
                            name, pipeline, kind_text(L, -1), form, shown));
     }
     bool good = !name.empty() && name.find_first_of(" =,\t\n") == std::string::npos;
-    if (!good) raise(L, fmt::format("`{}` is no good name of a parameter", name));
+    if (!good)
+      raise(
+          L,
+          fmt::format(
+              "`{}` is not a valid name of a parameter: expected text without blanks, `=` and `,`",
+              name));
     schema.push_back(*parameter);
     schema.back().spec.name = std::move(name);
     lua_pop(L, 1);

@@ -173,7 +173,8 @@ int make_env(lua_State* L) {
   std::string name = check_text(L, 1, "the variable's name in flow.env");
   bool good =
       !name.empty() && name.find('=') == std::string::npos && name.find('\0') == std::string::npos;
-  if (!good) raise(L, fmt::format("flow.env: `{}` is no name of an environment variable", name));
+  if (!good)
+    raise(L, fmt::format("flow.env: `{}` is not a valid name of an environment variable", name));
   char* memory = static_cast<char*>(lua_newuserdatauv(L, name.size() + 1, 0));
   std::copy_n(name.c_str(), name.size() + 1, memory);
   set_metatable(L, &kEnvKey);

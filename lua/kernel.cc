@@ -65,9 +65,10 @@ std::string check_kernel_name(lua_State* L) {
   auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   if (name.empty() || name.size() > kNameMax || std::isdigit(static_cast<unsigned char>(name[0])) ||
       !std::all_of(name.begin(), name.end(), fits))
-    raise(L, fmt::format("flow.kernel: `{}` is no name of a `__global__` function: up to {} "
-                         "letters, digits and _, no digit first",
-                         name.substr(0, kNameMax), kNameMax));
+    raise(L,
+          fmt::format("flow.kernel: `{}` is not a valid name of a `__global__` function: up to {} "
+                      "letters, digits and _, no digit first",
+                      name.substr(0, kNameMax), kNameMax));
   return name;
 }
 
@@ -252,7 +253,8 @@ int kernel_text(lua_State* L) {
 int arch_of_this_gpu(lua_State* L, const std::string& name) {
   Result<int> count = cuda::device_count();
   if (!count.ok() || *count == 0)
-    raise(L, fmt::format("the kernel `{}` is compiled for a GPU, and there is none here: name one, "
+    raise(L, fmt::format("the kernel `{}` is compiled for a GPU, and this machine has none: name "
+                         "its architecture, "
                          "k:compile(\"sm_90\")",
                          name));
   Result<cuda::DeviceInfo> info = cuda::describe(0);

@@ -124,7 +124,7 @@ int read_raw(lua_State* L) {
                          (*content)->size()));
   size_t rest = (*content)->size() - static_cast<size_t>(offset);
   if (open >= 0 && elements * dtype_size(dtype) != rest)
-    raise(L, fmt::format("{}: {}: the {} bytes from byte {} on are no whole number of times the {} "
+    raise(L, fmt::format("{}: {}: the {} bytes from byte {} on are not a multiple of the {} "
                          "elements of {} that the shape's other sizes ask for",
                          kFunction, path, rest, offset, count, dtype_name(dtype)));
   push_bytes(L, dtype, shape,

@@ -96,7 +96,7 @@ Result<Array> take_elements(std::string_view body, const Stored& stored, Array a
 
 Result<Array> parse_idx(std::string_view text) {
   if (text.size() < 4 || text[0] != 0 || text[1] != 0)
-    return user_error("it is no IDX file: such a file begins with two zero bytes");
+    return user_error("it is not an IDX file: such a file begins with two zero bytes");
   Stored stored;
   stored.big_endian = true;
   auto type = static_cast<unsigned char>(text[2]);
@@ -121,7 +121,7 @@ Result<Array> parse_idx(std::string_view text) {
       break;
     default:
       return user_error(
-          fmt::format("its element type 0x{:02X} is none of IDX: 08, 09, 0B, 0C, 0D, 0E", type));
+          fmt::format("its element type 0x{:02X} is not one of IDX: 08, 09, 0B, 0C, 0D, 0E", type));
   }
   auto rank = static_cast<size_t>(static_cast<unsigned char>(text[3]));
   if (rank > kRankMax)
@@ -299,10 +299,10 @@ Result<NpyPlan> plan_npy(std::string_view text) {
   constexpr std::string_view kMagic = "\x93NUMPY";
   if (!text.starts_with(kMagic) || text.size() < 10)
     return user_error(
-        "it is no NPY file: such a file begins with \\x93NUMPY (an .npz is a zip of them)");
+        "it is not an NPY file: such a file begins with \\x93NUMPY (an .npz is a zip of them)");
   int version = static_cast<unsigned char>(text[6]);
   if (version < 1 || version > 3)
-    return user_error(fmt::format("its NPY version {} is none of 1, 2 and 3", version));
+    return user_error(fmt::format("its NPY version {} is not 1, 2 or 3", version));
   size_t width = version == 1 ? 2 : 4;
   if (text.size() < 8 + width) return user_error("it ends within its header");
   size_t length = 0;
@@ -313,13 +313,13 @@ Result<NpyPlan> plan_npy(std::string_view text) {
   NpyHeader header(text.substr(0, length));
   if (!header.read())
     return user_error(
-        fmt::format("its header is no dictionary of descr, fortran_order and shape of up to "
+        fmt::format("its header is not a dictionary of descr, fortran_order and shape of up to "
                     "{} dimensions",
                     kRankMax));
   Stored stored;
   if (!stored_as(header.descr, stored))
     return user_error(
-        fmt::format("its element type `{}` is none that a tensor has: f2, f4, f8, i1, i2, "
+        fmt::format("its element type `{}` is not supported: expected one of f2, f4, f8, i1, i2, "
                     "i4, i8, u1, u2, u4, b1",
                     header.descr));
   bool by_columns = header.fortran_order && header.shape.size() > 1;

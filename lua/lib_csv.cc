@@ -10,9 +10,12 @@
 #include <set>
 
 #include "flow/value.hpp"
+#include "lua/exact.hpp"
 
 namespace flow::lua {
 namespace {
+
+constexpr double kIntegerMaxF32 = 0x1p24;  // f32 holds every integer up to here
 
 // The fields of all rows, one after the other; quoted ones with doubled quotes are kept apart.
 struct Fields {
@@ -163,12 +166,6 @@ bool has_leading_zeros(std::string_view text) {
   return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
 }
 
-// Whether a double holds all digits of the integer.
-bool is_exact(int64_t integer) {
-  auto number = static_cast<double>(integer);
-  return number < 0x1p63 && static_cast<int64_t>(number) == integer;
-}
-
 bool is_long_integer(std::string_view text) {
   text = trim(text);
   if (text.starts_with('-')) text.remove_prefix(1);
@@ -205,7 +202,7 @@ class Typer {
       int64_t integer;
       double number;
       if (parse(text, integer)) {
-        exact = exact && is_exact(integer);
+        exact = exact && is_exact<double>(integer);
         continue;
       }
       integers = false;
@@ -225,6 +222,10 @@ class Typer {
       } else if (out.type == ColumnType::number) {
         double& number = out.numbers.emplace_back(NAN);
         good = text.empty() || parse(text, number);
+        int64_t integer;
+        bool may_round = !out.row_beyond_f32 && std::abs(number) > kIntegerMaxF32;
+        if (may_round && parse(text, integer) && !is_exact<float>(integer))
+          out.row_beyond_f32 = row;
       } else {
         out.texts.emplace_back(text);
       }
@@ -256,8 +257,8 @@ Status check_types(const CsvOptions& options, const CsvTable& table) {
     bool numbered = parse(name, number) && number >= 1 && number <= names.size();
     if (known || numbered) continue;
     std::string near = nearest_name(name, names);
-    return user_error(fmt::format("there is no column `{}`{}", name,
-                                  near.empty() ? fmt::format("; there are {}", names.size())
+    return user_error(fmt::format("column `{}` does not exist{}", name,
+                                  near.empty() ? fmt::format(": there are {}", names.size())
                                                : " (did you mean `" + near + "`?)"));
   }
   return {};

@@ -1,6 +1,7 @@
 // Comma-separated values (RFC 4180) into typed columns.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,8 @@ struct CsvColumn {
   std::vector<int64_t> integers;
   std::vector<double> numbers;  // an empty field is a NaN
   std::vector<std::string> texts;
+  // Of `numbers`: the first row whose field is an integer that f32 would round.
+  std::optional<size_t> row_beyond_f32;
 };
 
 struct CsvTable {

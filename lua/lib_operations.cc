@@ -72,7 +72,7 @@ kernels::Shape described_shape(const Library& library, const FlowOperation& oper
     shape.push(output.sizes[dim]);
   }
   if (!good)
-    throw tensors::Failure(fmt::format("`{}` of {} describes an output that is no tensor",
+    throw tensors::Failure(fmt::format("`{}` of {} describes an output that is not a valid tensor",
                                        operation.name, library.path));
   return shape;
 }
@@ -217,7 +217,7 @@ struct Identity {
 Identity identity_of(lua_State* L, const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
-    refuse(L, path, "there is no such file");
+    refuse(L, path, "it does not exist, or is not a regular file");
   return {path, info.st_dev, info.st_ino, info.st_size,
           info.st_ctim.tv_sec * int64_t{1'000'000'000} + info.st_ctim.tv_nsec};
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/shared/types.hpp"
+#include "lua/exact.hpp"
 #include "lua/lib.hpp"
 #include "lua/lib_csv.hpp"
 #include "lua/tensor.hpp"
@@ -37,7 +38,7 @@ size_t check_column(lua_State* L, int index, const CsvTable& table, const char* 
     lua_Integer number = lua_tointeger(L, index);
     if (number >= 1 && number <= static_cast<lua_Integer>(table.columns.size()))
       return static_cast<size_t>(number) - 1;
-    raise(L, fmt::format("rows:{}: there is no column {}: there are {}", function, number,
+    raise(L, fmt::format("rows:{}: column {} does not exist: there are {}", function, number,
                          table.columns.size()));
   }
   if (lua_type(L, index) != LUA_TSTRING)
@@ -50,7 +51,7 @@ size_t check_column(lua_State* L, int index, const CsvTable& table, const char* 
     names.push_back(table.columns[i].name);
   }
   std::string near = nearest_name(name, names);
-  raise(L, fmt::format("rows:{}: there is no column `{}`{}", function, name,
+  raise(L, fmt::format("rows:{}: column `{}` does not exist{}", function, name,
                        near.empty() ? "" : " (did you mean `" + near + "`?)"));
 }
 
@@ -64,39 +65,39 @@ kernels::View view_of(const CsvColumn& column) {
 }
 
 void refuse_text(lua_State* L, const CsvColumn& column, const char* function) {
-  raise(L,
-        fmt::format("rows:{}: column `{}` holds text, which no tensor does: rows:column(\"{}\") is "
-                    "its list of strings",
-                    function, column.name, column.name));
+  raise(L, fmt::format(
+               "rows:{}: column `{}` holds text, which tensors do not hold: rows:column(\"{}\") is "
+               "its list of strings",
+               function, column.name, column.name));
 }
 
-// Refuses what a tensor of `dtype` would not hold. `is_asked`: the script names the type; then a
-// float may be rounded, as it asks for.
-void check_holds(lua_State* L, const CsvColumn& column, DType dtype, bool is_asked,
-                 const char* function) {
-  auto refuse = [&](size_t row, const std::string& value, const std::string& advice) {
-    raise(L, fmt::format("rows:{}: row {} of column `{}` {}, which {} does not hold: {}", function,
-                         row + 1, column.name, value, dtype_name(dtype), advice));
-  };
-  constexpr int64_t kFloatExact = int64_t{1} << 24;
-  bool is_float = kernels::is_float(dtype);
-  if (column.type == ColumnType::integer) {
-    for (size_t row = 0; row < column.integers.size(); row++) {
-      int64_t value = column.integers[row];
-      bool holds = dtype == DType::i32  ? value == static_cast<int32_t>(value)
-                   : dtype == DType::u8 ? value == static_cast<uint8_t>(value)
-                   : dtype == DType::f32 && !is_asked
-                       ? (value >= -kFloatExact && value <= kFloatExact) ||
-                             (static_cast<float>(value) < 0x1p63f &&
-                              static_cast<int64_t>(static_cast<float>(value)) == value)
-                       : true;
-      if (!holds)
-        refuse(row, fmt::format("is {}", value),
-               is_float ? "name the type, \"i64\", \"f64\" or \"f32\", which rounds it"
-                        : "take a wider type");
-    }
-    return;
+[[noreturn]] void refuse_value(lua_State* L, const CsvColumn& column, size_t row,
+                               const std::string& value, DType dtype, const char* advice,
+                               const char* function) {
+  raise(L, fmt::format("rows:{}: row {} of column `{}` {}, which {} does not hold: {}", function,
+                       row + 1, column.name, value, dtype_name(dtype), advice));
+}
+
+void check_integers(lua_State* L, const CsvColumn& column, DType dtype, bool is_asked,
+                    const char* function) {
+  for (size_t row = 0; row < column.integers.size(); row++) {
+    int64_t value = column.integers[row];
+    bool holds = dtype == DType::i32                ? value == static_cast<int32_t>(value)
+                 : dtype == DType::u8               ? value == static_cast<uint8_t>(value)
+                 : dtype == DType::f32 && !is_asked ? is_exact<float>(value)
+                                                    : true;
+    if (!holds)
+      refuse_value(L, column, row, fmt::format("is {}", value), dtype,
+                   kernels::is_float(dtype)
+                       ? "name the type, \"i64\", \"f64\" or \"f32\", which rounds it"
+                       : "take a wider type",
+                   function);
   }
+}
+
+void check_numbers(lua_State* L, const CsvColumn& column, DType dtype, bool is_asked,
+                   const char* function) {
+  bool is_float = kernels::is_float(dtype);
   bool may_round = is_asked || dtype != DType::f32;
   double low = dtype == DType::i64 ? -0x1p63 : dtype == DType::i32 ? -0x1p31 : 0;
   double high = dtype == DType::i64 ? 0x1p63 : dtype == DType::i32 ? 0x1p31 : 256;
@@ -107,9 +108,26 @@ void check_holds(lua_State* L, const CsvColumn& column, DType dtype, bool is_ask
         : dtype == DType::boolean ? !std::isnan(value)
                                   : std::trunc(value) == value && value >= low && value < high;
     if (holds) continue;
-    refuse(row, std::isnan(value) ? "is empty or NaN" : fmt::format("is {}", value),
-           is_float ? "name the type \"f64\""
-                    : "take it as \"f64\", and x:to(type) converts what is left");
+    refuse_value(L, column, row,
+                 std::isnan(value) ? "is empty or NaN" : fmt::format("is {}", value), dtype,
+                 is_float ? "name the type \"f64\""
+                          : "take it as \"f64\", and x:to(type) converts what is left",
+                 function);
+  }
+  if (may_round || !column.row_beyond_f32) return;
+  size_t row = *column.row_beyond_f32;
+  refuse_value(L, column, row, fmt::format("is {:.0f}", column.numbers[row]), dtype,
+               "name the type, \"f64\" or \"f32\", which rounds it", function);
+}
+
+// Refuses what a tensor of `dtype` would not hold. `is_asked`: the script names the type; then a
+// float may be rounded, as it asks for. Otherwise only a fraction may.
+void check_holds(lua_State* L, const CsvColumn& column, DType dtype, bool is_asked,
+                 const char* function) {
+  if (column.type == ColumnType::integer) {
+    check_integers(L, column, dtype, is_asked, function);
+  } else {
+    check_numbers(L, column, dtype, is_asked, function);
   }
 }
 

@@ -110,10 +110,11 @@ void push_foreign(lua_State* L, const SafetensorsEntry& tensor, const kernels::S
   } else if (type == "U32") {
     content = widened<uint32_t, int64_t>(*bytes);
   } else {
-    raise(L, fmt::format("flow.safetensors.load: `{}` has the type {}, which no tensor has: name "
-                         "the tensors to load, without it, or convert it where the file was "
-                         "written",
-                         to_utf8(tensor.name), to_utf8(type)));
+    raise(L, fmt::format(
+                 "flow.safetensors.load: `{}` has the type {}, which tensors do not have: name "
+                 "the tensors to load, without it, or convert it where the file was "
+                 "written",
+                 to_utf8(tensor.name), to_utf8(type)));
   }
   push_bytes(L, dtype, shape, Bytes(std::make_shared<std::string>(std::move(content))));
 }
@@ -173,9 +174,10 @@ int read_header(lua_State* L) {
 
 std::string name_at_key(lua_State* L, const char* what) {
   if (lua_type(L, -2) != LUA_TSTRING)
-    raise(L, fmt::format("flow.safetensors.save: {} are by name, and {} is no name: write "
-                         "{{ weight = x }}",
-                         what, describe(L, -2)));
+    raise(L,
+          fmt::format("flow.safetensors.save: {} are a table by name, and {} is not a name: write "
+                      "{{ weight = x }}",
+                      what, describe(L, -2)));
   size_t size;
   const char* text = lua_tolstring(L, -2, &size);
   return {text, size};

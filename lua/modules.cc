@@ -66,7 +66,7 @@ std::vector<std::string> module_names(lua_State* L, const std::string& name,
                          "with; to take in new files, resume it with `--code new`",
                          name, sandbox(L).files->size()));
   raise(L,
-        fmt::format("there is no module `{}`: neither {}.lua nor {}/init.lua lies beside {}, "
+        fmt::format("module `{}` not found: neither {}.lua nor {}/init.lua lies beside {}, "
                     "and the stdlib has none of that name{}",
                     name, path, path, ctx.main, did_you_mean(name, module_names(L, name, path))));
 }

@@ -294,8 +294,8 @@ void read_env(const Option& option) {
                 std::all_of(name.begin(), name.end(),
                             [](unsigned char c) { return std::isalnum(c) || c == '_'; });
     if (!good)
-      raise(option.L, fmt::format("task `{}`: `{}` in the option `env` is no name of a variable: "
-                                  "letters, digits and `_`",
+      raise(option.L, fmt::format("task `{}`: `{}` in the option `env` is not a valid name of a "
+                                  "variable: expected letters, digits and `_`",
                                   option.def.name, name));
     EnvEntry& env = option.def.env.emplace_back();
     env.name = name;

@@ -4,10 +4,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
+#include "engine/base/folder.hpp"
 #include "lua/graph.hpp"
 
 namespace flow::lua {
@@ -347,7 +350,7 @@ int make_param(lua_State* L) {
 int unknown_type(lua_State* L) {
   std::vector<std::string> types(std::begin(kTypes), std::end(kTypes));
   std::string name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : kind_text(L, 2);
-  raise(L, fmt::format("there is no flow.param.{}{}; there are: {}", name,
+  raise(L, fmt::format("flow.param.{} does not exist{}; there are: {}", name,
                        did_you_mean(name, types), join(types)));
 }
 
@@ -419,11 +422,12 @@ struct Given {
   bool from_text = false;
 };
 
-// A path that is not there would be found only when the run starts, and then without its name.
-std::string missing_file(const Value& value) {
+// A path that is not there would be found only when the run starts, and then without the name of
+// the parameter. `start` says where relative paths start.
+std::string missing_file(const Value& value, const char* start) {
   if (value.kind() == Value::Kind::table) {
     for (const Value& item : value.as_table().list) {
-      std::string problem = missing_file(item);
+      std::string problem = missing_file(item, start);
       if (!problem.empty()) return problem;
     }
     return "";
@@ -433,7 +437,12 @@ std::string missing_file(const Value& value) {
   struct stat info {};
   if (!file.digest.is_zero() || file.origin.empty()) return "";
   if (::stat(file.origin.c_str(), &info) == 0) return "";
-  return fmt::format("names `{}`, which is not there", file.origin);
+  int code = errno;
+  std::string broken = broken_link(file.origin);
+  if (!broken.empty()) return fmt::format("names `{}`, {}", file.origin, broken);
+  if (code == ENOENT || code == ENOTDIR)
+    return fmt::format("names `{}`, which does not exist: {}", file.origin, start);
+  return fmt::format("names `{}`, which cannot be read: {}", file.origin, std::strerror(code));
 }
 
 }  // namespace
@@ -482,11 +491,11 @@ std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildReques
         continue;
       }
     }
-    std::string missing = missing_file(value);
+    std::string missing = missing_file(
+        value, found == given.end() ? "a relative default starts at the script's folder"
+                                    : "a relative path starts at the working directory");
     if (!missing.empty()) {
-      problem(missing + (found == given.end()
-                             ? ": a relative default starts at the script's folder"
-                             : ": a relative path starts at the working directory"));
+      problem(missing);
       continue;
     }
     bound.emplace_back(Value(spec.name), std::move(value));

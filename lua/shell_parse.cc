@@ -143,7 +143,7 @@ class Parser {
       if (std::string_view(builtin) != "outputs") known.emplace_back(builtin);
     for (const auto& [output, pattern] : spec_.outputs) known.push_back("outputs." + output);
     fail(fmt::format(
-        "`{{{}}}` is no argument of this call: {}; to keep the braces write `{{{{{}}}}}`", name,
+        "`{{{}}}` is not an argument of this call: {}; to keep the braces write `{{{{{}}}}}`", name,
         nearest(name, known), name));
     return false;
   }
@@ -529,7 +529,10 @@ std::string argument_name_problem(const std::string& name) {
   bool good =
       !name.empty() && is_letter(name[0]) &&
       std::all_of(name.begin(), name.end(), [](char c) { return is_letter(c) || is_digit(c); });
-  return good ? "" : fmt::format("`{}` is no name of an argument: letters, digits and `_`", name);
+  return good ? ""
+              : fmt::format(
+                    "`{}` is not a valid name of an argument: expected letters, digits and `_`",
+                    name);
 }
 
 Result<std::vector<CommandPart>> parse_command(const ShellSpec& spec,

@@ -31,8 +31,7 @@ std::string named_problem(const ShellSpec& spec, const std::string& task, const 
   if (integer_key)
     return fmt::format(
         "`{0}` is called with one table, which is a table of named arguments, and it has a key "
-        "that "
-        "is no name: write `{0} {{ {1} = … }}`",
+        "that is not a string: write `{0} {{ {1} = … }}`",
         task, some_argument(spec));
   std::vector<std::string> given;
   for (const auto& [key, value] : fields.fields) {

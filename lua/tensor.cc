@@ -51,7 +51,9 @@ int refuse_order(lua_State* L) {
 }
 
 int refuse_concat(lua_State* L) {
-  raise(L, "a tensor is no string: write tostring(x), or flow.cat { x, y } to join tensors");
+  raise(L,
+        "a tensor cannot be joined with `..`: write tostring(x), or flow.cat { x, y } to join "
+        "tensors");
 }
 
 void push_metatable(lua_State* L) {
@@ -233,9 +235,10 @@ DType check_dtype(lua_State* L, int index) {
   DType dtype;
   if (parse_dtype(name, dtype)) return dtype;
   std::string near = nearest_name(name, names);
-  raise(L, fmt::format("`{}` is no type of a tensor{}: there are f32, f16, bf16, f64, i64, i32, u8 "
-                       "and bool",
-                       name, near.empty() ? "" : " (did you mean `" + near + "`?)"));
+  raise(L,
+        fmt::format(
+            "`{}` is not a type of tensors{}: expected f32, f16, bf16, f64, i64, i32, u8 or bool",
+            name, near.empty() ? "" : " (did you mean `" + near + "`?)"));
 }
 
 bool is_device_name(lua_State* L, int index) {

@@ -231,7 +231,8 @@ int tensor_new_index(lua_State* L) {
 }
 
 int tensor_pairs(lua_State* L) {
-  raise(L, "a tensor is no table: write `for i = 1, #x do local row = x[i] … end`, or x:table()");
+  raise(L,
+        "a tensor is not a table: write `for i = 1, #x do local row = x[i] … end`, or x:table()");
 }
 
 }  // namespace flow::lua

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "kernels/shared/types.hpp"
+#include "lua/exact.hpp"
 #include "lua/tensor.hpp"
 
 namespace flow::lua {
@@ -14,6 +16,7 @@ namespace {
 
 struct Found {
   bool integer = false, number = false, boolean = false;
+  std::optional<int64_t> beyond_f32;  // the first integer that f32 would round
 };
 
 void check_rank(lua_State* L, const kernels::Shape& shape) {
@@ -65,6 +68,8 @@ class ListReader {
     switch (lua_type(L_, -1)) {
       case LUA_TNUMBER:
         (lua_isinteger(L_, -1) ? found.integer : found.number) = true;
+        if (lua_isinteger(L_, -1) && !found.beyond_f32 && !is_exact<float>(lua_tointeger(L_, -1)))
+          found.beyond_f32 = lua_tointeger(L_, -1);
         return;
       case LUA_TBOOLEAN:
         found.boolean = true;
@@ -204,6 +209,11 @@ int make_full(lua_State* L) {
   read_rest(L, "full", options, false);
   kernels::Number value = check_number(L, 2, "the value of flow.full");
   if (lua_isboolean(L, 2) && !options.has_dtype) options.dtype = DType::boolean;
+  if (lua_isinteger(L, 2) && !options.has_dtype && !is_exact<float>(lua_tointeger(L, 2)))
+    raise(L, fmt::format("flow.full: f32, the type where none is named, does not hold the integer "
+                         "{}: name the type, flow.full(shape, {}, \"i64\"), or \"f32\", which "
+                         "rounds it",
+                         lua_tointeger(L, 2), lua_tointeger(L, 2)));
   return push_made(L, tensors::Tensor::full(options.dtype, options.shape, value, options.device),
                    options);
 }
@@ -496,6 +506,11 @@ void push_tensor_of_table(lua_State* L, int index, const DType* dtype) {
   DType type = found.boolean                    ? DType::boolean
                : found.integer && !found.number ? DType::i64
                                                 : DType::f32;
+  if (dtype == nullptr && type == DType::f32 && found.beyond_f32)
+    raise(L, fmt::format("flow.tensor: the integer {} stands beside fractions, which make the "
+                         "tensor f32, and f32 does not hold it: name the type, "
+                         "flow.tensor(t, \"f64\"), or \"f32\", which rounds it",
+                         *found.beyond_f32));
   kernels::View out = new_tensor(L, dtype ? *dtype : type, shape);
   int64_t at = 0;
   lua_pushvalue(L, index);

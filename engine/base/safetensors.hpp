@@ -31,10 +31,10 @@ constexpr uint64_t kSafetensorsHeaderMax = 100'000'000;  // bytes, as the refere
 
 /// Reads the header of a file of `file_size` bytes that begins with `head`, which may be the whole
 /// file. Strict: tensors fill what follows the header without a gap and do not overlap, names are
-/// unique, sizes are what type and shape say (but those of types that are not known). As in the
-/// reference library a tensor may have further fields, and the metadata may be null. Nothing is
-/// taken on the word of the file: what is kept is at most a small multiple of the header that is
-/// there.
+/// unique, as the format asks (the reference library takes the last of two entries), and sizes are
+/// what type and shape say (but those of types that are not known). As in the reference library a
+/// tensor may have further fields, and the metadata may be null. Nothing is taken on the word of
+/// the file: what is kept is at most a small multiple of the header that is there.
 Result<SafetensorsHeader> read_safetensors(std::string_view head, uint64_t file_size);
 
 /// Length and header of a file with these tensors, whose places are set, and which are put in the

@@ -43,20 +43,24 @@ Result<File> input_now(const File& file, const Store& store) {
   return read_input(std::move(now), 0, digest_of, left_out);
 }
 
-bool is_changed(const File& file, const Store& store) {
-  struct stat info {};
-  if (::stat(file.origin.c_str(), &info) != 0) return false;
-  bool is_file = !file.is_folder && S_ISREG(info.st_mode);
-  if (is_file && static_cast<uint64_t>(info.st_size) != file.size) return true;
-  auto now = input_now(file, store);
-  return now.ok() && (now->digest != file.digest || now->is_folder != file.is_folder);
-}
+enum class InputState : uint8_t { same, other, gone };
 
-/// The input as it is on the disk where that is what the run read.
-std::optional<File> unchanged_input(const File& file, const Store& store) {
+struct InputLook {
+  InputState state = InputState::gone;  // gone: it can't be read either
+  File now = {};                        // if it is the same
+};
+
+/// The input on the disk, beside what the run read.
+InputLook look_at(const File& file, const Store& store) {
+  struct stat info {};
+  if (::stat(file.origin.c_str(), &info) != 0) return {};
+  bool is_file = !file.is_folder && S_ISREG(info.st_mode);
+  if (is_file && static_cast<uint64_t>(info.st_size) != file.size) return {InputState::other};
   auto now = input_now(file, store);
-  bool is_same = now.ok() && now->digest == file.digest && now->is_folder == file.is_folder;
-  return is_same ? std::optional(std::move(*now)) : std::nullopt;
+  if (!now.ok()) return {};
+  bool is_same = now->digest == file.digest && now->is_folder == file.is_folder;
+  if (!is_same) return {InputState::other};
+  return {InputState::same, std::move(*now)};
 }
 
 /// Whether the state should have content of this input and may not have it. A folder is decided
@@ -106,30 +110,26 @@ Result<Inputs> inputs_of(const Store& store, const std::string& run) {
   return decode_inputs(**row);
 }
 
-std::vector<std::string> changed_inputs(const Inputs& inputs, const Store& store) {
-  std::vector<std::string> changed;
+InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs) {
+  InputDifferences found;
   for (const File& file : inputs.files) {
-    if (is_changed(file, store)) changed.push_back(file.origin);
+    InputState state = look_at(file, store).state;
+    if (state == InputState::same) continue;
+    if (!file.is_folder && may_be_lost(file, blobs))
+      found.lost.push_back(file.origin);
+    else if (state == InputState::other)
+      found.changed.push_back(file.origin);
   }
-  return changed;
-}
-
-std::vector<std::string> lost_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs) {
-  std::vector<std::string> lost;
-  for (const File& file : inputs.files) {
-    if (!file.is_folder && may_be_lost(file, blobs) && !unchanged_input(file, store))
-      lost.push_back(file.origin);
-  }
-  return lost;
+  return found;
 }
 
 Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs) {
   for (const File& file : inputs.files) {
     if (!may_be_lost(file, blobs)) continue;
-    auto now = unchanged_input(file, store);
-    if (!now) continue;
+    InputLook look = look_at(file, store);
+    if (look.state != InputState::same) continue;
     if (!file.is_folder) FLOW_TRY(restore(file.origin, file.digest, file.size, blobs));
-    for (const File::Entry& entry : now->entries)
+    for (const File::Entry& entry : look.now.entries)
       FLOW_TRY(restore(file.origin + "/" + entry.path, entry.digest, entry.size, blobs));
   }
   return {};

@@ -20,11 +20,15 @@ Result<Inputs> decode_inputs(std::string_view bytes);
 /// Those of the run; empty where it read none, or was submitted from another machine.
 Result<Inputs> inputs_of(const Store& store, const std::string& run);
 
-/// The paths of inputs that hold something else now. Reads those whose times have changed. A file
-/// that is not there any more is left out: the run has its content.
-std::vector<std::string> changed_inputs(const Inputs& inputs, const Store& store);
-/// The paths of input files whose content neither the state nor the file has any more.
-std::vector<std::string> lost_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs);
+/// Paths, each in one of the lists at most.
+struct InputDifferences {
+  std::vector<std::string> changed;  // hold something else now; the state has what was read
+  std::vector<std::string> lost;     // files whose content neither the state nor they have any more
+};
+
+/// Looks at each input once, and reads those whose times have changed. One that is not there any
+/// more is in no list if the run has its content.
+InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs);
 /// Copies the inputs of which the state lost content again from where they were read, unless that
 /// holds something else now. Not within a turn.
 Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs);

@@ -436,15 +436,13 @@ std::string names_of(const std::vector<std::string>& paths, const std::string& d
 
 void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRow& row) const {
   Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
-  std::vector<std::string> lost = lost_inputs(inputs, driver_->store(), driver_->blobs());
+  const auto [changed, lost] = compare_inputs(inputs, driver_->store(), driver_->blobs());
   if (!lost.empty())
     tell(state, "warning",
          fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
                      "that take it fail. `flow resume {} --code new` takes what is there now, and "
                      "the script as it is now.",
                      names_of(lost, row.directory), row.id));
-  std::vector<std::string> changed = changed_inputs(inputs, driver_->store());
-  std::erase_if(changed, [&](const auto& path) { return std::ranges::count(lost, path) > 0; });
   if (changed.empty()) return;
   tell(state, "warning",
        fmt::format("{} {} from what the run was started with; the run goes on with the content "

@@ -442,7 +442,7 @@ function Sequential:init(layers, ...)
   end
   for i, each in ipairs(layers) do
     if not is_module(each) then
-      error("flow.nn.sequential: item " .. i .. " is no layer; did you forget to call it, as in flow.nn.relu()?", 3)
+      error("flow.nn.sequential: item " .. i .. " is not a layer; did you forget to call it, as in flow.nn.relu()?", 3)
     end
     self[i] = each
   end

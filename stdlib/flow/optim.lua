@@ -58,7 +58,7 @@ local function check_parameters(where, groups)
     for _, parameter in ipairs(group.parameters) do
       at = at + 1
       if not flow.is_tensor(parameter) then
-        error(where .. ": parameter " .. at .. " is no tensor but a " .. type(parameter), 4)
+        error(where .. ": parameter " .. at .. ": expected a tensor, got a " .. type(parameter), 4)
       end
       if not parameter.is_leaf then
         error(where .. ": parameter " .. at .. " is computed from other tensors, so it is never given a gradient; pass "
@@ -92,7 +92,8 @@ local function check_not_empty(where, groups)
   for _, group in ipairs(groups) do
     if #group.parameters > 0 then return end
   end
-  error(where .. ": there are no parameters to change: the model is frozen, or has none", 4)
+  error(where .. " got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) "
+    .. "unfreezes it", 4)
 end
 
 -- A model, a list of tensors, or a list of groups { params = …, lr = …, … }.
@@ -114,8 +115,8 @@ local function read_groups(where, given, options, defaults)
     end
   end
   share_rates(groups)
-  -- A list may be empty, and a rank of flow.optim.sharded may have no part of any parameter.
-  if is_groups and not given.is_share or given.parameters then check_not_empty(where, groups) end
+  -- A rank of flow.optim.sharded may have no part of any parameter.
+  if not (is_groups and given.is_share) then check_not_empty(where, groups) end
   return check_parameters(where, groups)
 end
 
@@ -181,8 +182,8 @@ local function each_gradient(self, scale, update)
     end
   end)
   if any and not some then
-    error("opt:step: no parameter has a gradient: call loss:backward() before it; after model:to(…) make the optimizer "
-      .. "anew, the model's tensors are others", 3)
+    error("opt:step: no parameter has a gradient: call loss:backward() before it; after model:to(…) make a new "
+      .. "optimizer, because the model has other tensors then", 3)
   end
   self.steps = self.steps + 1
 end

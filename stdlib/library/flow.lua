@@ -141,7 +141,8 @@ function flow.when(condition, taken, otherwise) end
 ---@return any
 function flow.file(path) end
 
----@param name string a variable of the submitter's environment, for the option `env`; never stored
+---A secret: it is not stored, and is redacted in logs and errors. What a task returns is stored as it is.
+---@param name string a variable of the submitter's environment, for the option `env`
 ---@return flow.secret
 function flow.env(name) end
 
@@ -355,6 +356,7 @@ function data.batches(n, size, seed) end
 
 ---@class flow.safetensors
 local safetensors = {}
+---A header with a name twice is an error: the format disallows it.
 ---@param path string
 ---@param names? string[]|string these, or those that begin so
 ---@return table<string, flow.tensor> tensors

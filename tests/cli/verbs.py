@@ -95,6 +95,29 @@ class Verbs(Place):
             with self.subTest(verb):
                 self.is_wrong(self.flow(verb, "--stat"), "--stat", "--state", "flow %s --help" % verb)
 
+    def test_a_file_of_parameters_has_a_bound(self):
+        params_max = 64 << 20
+        text = '{"word": "of the file"'
+        self.write("params.json", text + " " * (params_max - len(text) - 1) + "}")
+        self.good("run", ".", "--params", "params.json")
+        self.assertEqual(self.show()["params"]["word"], "of the file")
+        runs = self.runs()
+        with open(self.path("params.json"), "a") as file:
+            file.write(" ")
+        done = self.flow("run", ".", "--params", "params.json")
+        self.is_wrong(done, "--params: `params.json` has more than 64 MiB", "give large data as a file parameter")
+        self.assertEqual(self.runs(), runs)
+
+    def test_a_script_whose_name_begins_with_a_dash_comes_after_two(self):
+        self.write("-x.lua", """local flow = require "flow"
+local one = flow.task("one", function(ctx, n) return n + 1 end)
+return flow.pipeline("dashed", { n = flow.param.int {} }, function(p) return one(p.n) end)
+""")
+        self.good("run", "--param", "n=1", "--", "-x.lua")
+        self.assertEqual((self.show()["pipeline"], self.show()["result"]), ("dashed", 2))
+        self.is_wrong(self.flow("run", "--param", "n=1", "-x.lua"), "-x")
+        self.exits(0, self.flow("plan", "--param", "n=1", "--", "-x.lua"), "1 node")
+
     def test_a_missing_argument_is_named(self):
         for verb in self.verbs():
             if verb in NEEDS:

@@ -230,8 +230,9 @@ TEST_CASE("who sits between and has no secret can't swap the keys of the session
   std::string& hello = pair.worker.sent.front();
   hello.replace(hello.size() - kKeyBytes, kKeyBytes, own.offered());
   pair.deliver();
-  refusal(pair.head);
-  refusal(pair.worker);
+  CHECK_THAT(refusal(pair.head), Contains("did not prove"));
+  CHECK_THAT(refusal(pair.worker), Contains("did not prove"));
+  CHECK_FALSE(pair.worker.send("x").ok());
 }
 
 TEST_CASE("keys of an exchange that has one outcome only are refused") {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
+#include <string>
 #include <thread>
 
 #include "engine/cluster/content/jobs.hpp"
@@ -29,8 +30,10 @@ TEST_CASE("a strand runs its jobs in their order, one at a time, whoever posts t
 
 TEST_CASE("a strand that never ends keeps no other job from a thread") {
   std::atomic<bool> is_over{false};
+  std::atomic<int> turns{0}, others{0};
   std::shared_ptr<Strand> endless;
   std::function<void()> again = [&] {
+    turns++;
     if (!is_over) endless->post(again);
   };
   Jobs jobs(2);  // which ends first: until then one may run
@@ -38,11 +41,18 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
   endless->post(again);
   for (int i = 0; i < 100; i++) {
     std::promise<void> first, second;
-    jobs.post([&] { first.set_value(); });
-    std::make_shared<Strand>(jobs)->post([&] { second.set_value(); });
+    auto count = [&](std::promise<void>& done) {
+      others++;
+      done.set_value();
+    };
+    int before = turns;
+    jobs.post([&] { count(first); });
+    std::make_shared<Strand>(jobs)->post([&] { count(second); });
     first.get_future().wait();
     second.get_future().wait();
+    while (turns == before) std::this_thread::yield();  // nor do the others keep it
   }
+  CHECK(others == 200);
   is_over = true;
 }
 
@@ -52,27 +62,40 @@ TEST_CASE("two strands run beside each other") {
   auto one = std::make_shared<Strand>(jobs), other = std::make_shared<Strand>(jobs);
   for (int i = 0; i < 500; i++) {
     std::promise<void> met, answered;
+    std::string steps;  // guarded by the promises alone
     one->post([&] { met.set_value(); });
-    one->post([&] { answered.get_future().wait(); });
+    one->post([&] {
+      answered.get_future().wait();
+      steps += " waited";
+    });
     other->post([&] {
       met.get_future().wait();
+      steps += "answered";
       answered.set_value();
     });
     std::promise<void> all;
     one->post([&] { all.set_value(); });
     all.get_future().wait();
+    CHECK(steps == "answered waited");
   }
 }
 
 // Whoever hears of a job may end what it was posted to, while post() has not returned.
 TEST_CASE("jobs may end while a post of one that has run returns") {
+  std::atomic<int> count{0};
   for (int i = 0; i < 500; i++) {
     auto jobs = std::make_unique<Jobs>(1);
     std::promise<void> ran;
-    std::thread posts([&] { jobs->post([&] { ran.set_value(); }); });
+    std::thread posts([&] {
+      jobs->post([&] {
+        count++;
+        ran.set_value();
+      });
+    });
     ran.get_future().wait();
     jobs.reset();
     posts.join();
+    CHECK(count == i + 1);
   }
 }
 

@@ -272,8 +272,14 @@ class Everywhere(machines.MachinesPlace):
     RENAMED = ["unshare", "--uts", "sh", "-c", 'hostname localhost && exec "$@"', "sh"]
 
     def test_the_line_that_a_head_prints_joins_from_another_machine(self):
+        self.joins_by_the_printed_line("0.0.0.0:0")
+
+    def test_a_head_on_all_addresses_of_ipv6_prints_a_line_that_joins_too(self):
+        self.joins_by_the_printed_line("[::]:0")
+
+    def joins_by_the_printed_line(self, listen):
         machines.ip("-n", self.machines.of("head"), "route", "add", "default", "dev", "bridge")
-        self.head_process = self.start("head", "--listen", "0.0.0.0:0", before=["ip", "netns", "exec", self.machines.of("head"), *self.RENAMED])
+        self.head_process = self.start("head", "--listen", listen, before=["ip", "netns", "exec", self.machines.of("head"), *self.RENAMED])
         printed = [self.head_process.stdout.readline() for _ in range(3)]
         at = self.address + ":"
         self.assertIn("listens at " + at, printed[0])

@@ -3,6 +3,7 @@
 head, folders of a worker in place of the client's, and what a worker keeps of failed attempts."""
 import json
 import os
+import socket
 
 import cluster_place
 from cluster_place import place
@@ -24,6 +25,13 @@ SLURM = r'''
 local flow = require "flow"
 local prints = flow.shell("prints", { cache = false, command = [[ echo "$SLURM_JOB_ID ${SLURM_OF_CLIENT-none} ${SLURM_OF_NODE-none}" ]] })
 return flow.pipeline("p", {}, function() return prints().stdout end)
+'''
+GANG = r'''
+local flow = require "flow"
+local sum = flow.task("sum", { ranks = 2, cache = false }, function(ctx)
+  return ctx.comm:all_reduce(flow.ones(1) * (ctx.rank + 1)):item()
+end)
+return flow.pipeline("p", {}, function() return sum() end)
 '''
 # Each rank says which interface Gloo is to use; the second gang sets it itself.
 GLOO = r'''
@@ -147,6 +155,21 @@ class Report(cluster_place.ClusterPlace):
         self.start("worker", "--join", "localhost:" + self.port, "--secret-file", json.loads(line)["secret_file"], "--name", "a",
                    "--dir", self.path("worker-a"), "--jobs", "1")
         self.until_status("a", "up")
+
+    def test_a_head_listens_at_an_address_of_ipv6(self):
+        self.address = "[::1]"
+        try:
+            with socket.socket(socket.AF_INET6) as taken:
+                taken.bind(("::1", 0))
+        except OSError:
+            self.skipTest("this machine has no ::1")
+        self.cluster(["a", "b"], slots=1)
+        self.write("gang.lua", GANG)
+        for client in ([], ["--head", "[::1]:%d" % self.port, "--secret-file", self.secret]):
+            with self.subTest(client):
+                self.good("run", "gang.lua", *client)
+                self.assertEqual(self.show()["result"], 3)
+                self.assertEqual(set(self.show()["tasks"][0]["worker"].split(", ")), {"a", "b"})
 
     def test_gloo_gets_the_interface_between_the_workers(self):
         self.cluster(["a", "b"], slots=1)

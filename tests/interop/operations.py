@@ -36,9 +36,9 @@ CASES = [
     ("twice", PREFIX + LIST % '{ "a", like, nothing, NULL }, { "a", like, nothing, NULL }', "", "`a` is there twice"),
     ("no backward", PREFIX + LIST % '{ "a", like, nothing, "b" }', "", "the backward of `a`, `b`, is not there"),
     ("a wrong shape", PREFIX + "static int wrong(FlowCall* c) { c->outputs[0].type = 0; c->outputs[0].rank = 9; return 0; }"
-     + LIST % '{ "a", wrong, nothing, NULL }', "ops.a(flow.ones(2))", "describes an output that is no tensor"),
+     + LIST % '{ "a", wrong, nothing, NULL }', "ops.a(flow.ones(2))", "describes an output that is not a valid tensor"),
     ("a negative size", PREFIX + "static int wrong(FlowCall* c) { c->outputs[0].rank = 1; c->outputs[0].sizes[0] = -4; return 0; }"
-     + LIST % '{ "a", wrong, nothing, NULL }', "ops.a(flow.ones(2))", "describes an output that is no tensor"),
+     + LIST % '{ "a", wrong, nothing, NULL }', "ops.a(flow.ones(2))", "describes an output that is not a valid tensor"),
     ("a huge size", PREFIX + "static int wrong(FlowCall* c) { c->outputs[0].rank = 2; c->outputs[0].sizes[0] = "
      "c->outputs[0].sizes[1] = INT64_MAX; return 0; }" + LIST % '{ "a", wrong, nothing, NULL }', "ops.a(flow.ones(2))", "too large"),
     ("many outputs", PREFIX + "static int wrong(FlowCall* c) { c->output_count = 9; return 0; }"

@@ -89,6 +89,7 @@ local make = flow.task("make", function(ctx, change)
   for i = 1, 6 do items[i] = { note = ("x"):rep(100), value = i * i } end
   if change == "item" then items[5].value = 36 end
   if change == "more" then items[7] = 102 end
+  if change == "less" then items[6] = nil end
   return { items = items, text = ("y"):rep(200) .. change }
 end)
 return flow.pipeline("items", { change = flow.param.string {} }, function(p)
@@ -96,7 +97,7 @@ return flow.pipeline("items", { change = flow.param.string {} }, function(p)
   return sum(made.items, made.text)
 end)
 ''')
-        for change in ("none", "item", "more"):
+        for change in ("none", "item", "more", "less"):
             self.good("run", "items.lua", "--quiet", "--param", "change=" + change)
         runs = [run["run"] for run in self.runs()]
         why = self.good("why", runs[1], "sum").out
@@ -104,6 +105,27 @@ end)
         self.assertIn("yyynone", why)
         self.assertIn("yyyitem", why)
         self.assertIn("argument 1 has 1 item more: `102`", self.good("diff", runs[0], runs[2]).out)
+        self.assertIn("argument 1 has 2 items less: ", self.good("why", "last", "sum").out)
+
+    def test_a_map_that_lost_an_item_is_told_by_what_takes_its_list(self):
+        self.write("map.lua", r'''
+local flow = require "flow"
+local square = flow.task("square", function(ctx, n) return n * n end)
+local sum = flow.task("sum", function(ctx, items) return flow.table.sum(items) end)
+return flow.pipeline("map", { n = flow.param.int {} }, function(p)
+  local items = {}
+  for i = 1, p.n do items[i] = i end
+  return sum(flow.map(square, items))
+end)
+''')
+        for n in (3, 2, 2):
+            self.good("run", "map.lua", "--quiet", "--param", "n=%d" % n)
+        runs = [run["run"] for run in self.runs()]
+        self.assertEqual(self.show(runs[1])["result"], 5)
+        why = self.good("why", runs[1], "sum").out
+        self.assertIn("argument 1 has 1 item less: `9`", why)
+        self.assertNotIn("changed from", why)
+        self.assertNotIn("less", self.good("why", runs[2], "sum").out)
 
     def test_a_comment_runs_nothing_again_and_an_equal_result_cuts_off(self):
         self.good("run", ".")
@@ -176,6 +198,19 @@ end)
         os.remove(self.path("in/below/pipe"))
         os.symlink("nowhere", self.path("in/dangling"))
         self.exits(2, self.flow(*words), "dangling")
+
+    def test_a_link_to_nothing_is_no_parameter_of_a_file(self):
+        os.symlink("nowhere", self.path("dangling"))
+        os.symlink("round", self.path("round"))
+        told = {"dangling": "the parameter `file` names `%s`, a symbolic link to `nowhere`, which does not exist",
+                "round": "the parameter `file` names `%s`, a symbolic link to `round`, which leads back to it"}
+        for name, words in told.items():
+            with self.subTest(name):
+                self.exits(2, self.flow("run", ".", "--param", "file=" + name), words % self.path(name))
+        self.assertEqual(self.runs(), [])
+        self.write("nowhere", "it is there")
+        self.good("run", ".", "--param", "file=dangling")
+        self.assertEqual(self.show()["result"], {"total": 4 + len("it is there")})
 
     def test_a_large_file_that_changes_under_a_run_fails_it(self):
         self.open("large.bin")

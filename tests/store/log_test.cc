@@ -1,5 +1,8 @@
 // A log after a kill, a loss of power, and a changed bit: what was synced is there, what came to
 // the disk in part is no damage, and nothing is dropped in silence.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <random>
@@ -377,4 +380,46 @@ TEST_CASE("a log that is there a second time under a later number is damage") {
   auto store = open_store(killed.again.string());
   REQUIRE_FALSE(store.ok());
   CHECK_THAT(store.error().message, Catch::Contains(log.string()));
+}
+
+namespace {
+
+/// Puts what cannot be synced (EINVAL) in the place of an open file.
+void fail_syncs_of(const std::string& path) {
+  int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  REQUIRE(null >= 0);
+  int count = 0;
+  std::vector<fs::path> links;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) links.push_back(entry.path());
+  for (const fs::path& link : links) {
+    std::error_code gone;  // the listing's own
+    if (fs::read_symlink(link, gone) != path) continue;
+    REQUIRE(::dup3(null, std::stoi(link.filename().string()), O_CLOEXEC) >= 0);
+    count++;
+  }
+  ::close(null);
+  REQUIRE(count > 0);
+}
+
+}  // namespace
+
+TEST_CASE("a log whose sync failed at its close says why to what is written after it") {
+  Place place;
+  std::string log = (place.path / "000001.log").string();
+  auto files = make_log_files(std::make_shared<SyncProgress>());
+  std::unique_ptr<rocksdb::FSWritableFile> before, after;
+  REQUIRE(files->NewWritableFile(log, {}, &before, nullptr).ok());
+  fail_syncs_of(log);
+  REQUIRE(before->Append("closed", {}, nullptr).ok());
+  before.reset();
+  std::string next = (place.path / "000002.log").string();
+  REQUIRE(files->NewWritableFile(next, {}, &after, nullptr).ok());
+  for (int try_number = 1; try_number <= 2; try_number++) {
+    INFO(try_number);
+    errno = ENOENT;  // of an unrelated call
+    auto status = after->Append("next", {}, nullptr);
+    CHECK(status.ToString() == "IO error: sync of a log: Invalid argument");
+  }
+  after.reset();
+  CHECK(fs::file_size(next) == 0);  // nothing came to be before what it follows
 }

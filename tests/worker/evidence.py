@@ -319,6 +319,28 @@ end)
         lines = self.good("logs", "last", "flood[3]").out.splitlines()
         self.assertEqual(lines, [str(i) for i in range(30000000, 37000001)])
 
+    def test_a_log_beyond_its_bound_keeps_its_beginning_and_its_end(self):
+        first, last = 10000000, 18000000  # 69 MiB of lines of 9 bytes
+        self.write("much.lua", HEAD + r"""
+local much = flow.shell("much", { args = { "first", "last" }, command = [[seq {first} {last}; echo said last >&2]] })
+return flow.pipeline("much", {}, function() much(%d, %d) end)
+""" % (first, last))
+        self.good("run", "much.lua", "--quiet")
+        lines = self.good("logs", "last", "much").out.splitlines()
+        (at,) = [i for i, line in enumerate(lines) if "dropped here" in line]
+        told = re.fullmatch(r"(\d+) lines \(.*\) dropped here: of an attempt's log the first 63 MiB and the last 1 MiB are kept",
+                            lines[at])
+        self.assertTrue(told, lines[at])
+        ends = [line for line in lines[:at] + lines[at + 1:] if line != "said last"]
+        begin, rest = [int(line) for line in ends[:at]], [int(line) for line in ends[at:]]
+        self.assertEqual(begin, list(range(first, first + len(begin))))
+        self.assertEqual(rest, list(range(last - len(rest) + 1, last + 1)))
+        self.assertEqual(len(begin) + int(told.group(1)) + len(rest), last - first + 1)
+        self.assertIn("said last", lines[at:])
+        for lines, most in ((begin, 63 << 20), (rest, 1 << 20)):  # a flood of lines is logged in blocks
+            self.assertLessEqual(9 * len(lines), most)
+            self.assertGreater(9 * len(lines), most - (128 << 10))
+
     def test_what_ran_too_long_or_took_too_much_says_where_and_what_it_was(self):
         self.write("ended.lua", HEAD + r'''
 local late = flow.shell("late", { timeout = "300ms", args = { "n" }, command = [[sleep {n}]] })
@@ -379,6 +401,28 @@ return flow.pipeline("secret", {}, function() tell() return use {}.n end)
         self.assertEqual(found.stdout, "")
         # Its value is not keyed.
         self.assertIn("cached", self.good("run", "secret.lua", TOKEN="another-s3cret").out)
+
+    def test_a_secret_that_a_task_returns_is_stored_as_it_is(self):
+        self.write("gives.lua", HEAD + r"""
+local env = { TOKEN = flow.env("TOKEN") }
+local give = flow.task("give", { env = env }, function(ctx)
+  return { token = os.getenv("TOKEN"), step = ctx:step("ask", function() return os.getenv("TOKEN") end) }
+end)
+local prints = flow.shell("prints", { env = env, outputs = { o = "o.txt" },
+  command = [[echo "it is $TOKEN"; printf %s "$TOKEN" > o.txt]] })
+local reads = flow.shell("reads", { args = { "file" }, command = [[cat {file}]] })
+return flow.pipeline("gives", {}, function()
+  local printed = prints {}
+  return { given = give(), printed = printed.stdout, read = reads(printed.o).stdout }
+end)
+""")
+        stored = {"given": {"token": "given-s3cret", "step": "given-s3cret"}, "printed": "it is ***\n",
+                  "read": "given-s3cret"}
+        for token in ("given-s3cret", "another-s3cret"):  # the second run takes the results of the first
+            self.good("run", "gives.lua", TOKEN=token)
+            self.assertEqual(self.show()["result"], stored)
+        self.assertEqual({task["cached"] for task in self.tasks().values()}, {True})
+        self.assertEqual(self.good("logs", self.runs()[0]["run"], "reads").out, "given-s3cret\n")
 
     def test_a_secret_that_holds_another_is_redacted_whole_and_no_path_or_id_is(self):
         self.write("two.lua", HEAD + r'''

@@ -15,7 +15,7 @@ local WHERE = "flow.optim.sharded"
 -- { params = list, … } for each group, as given to an optimizer.
 local function groups_of(given, level)
   if type(given) == "table" and given.parameters then return { { params = given:parameters() } } end
-  if type(given) == "table" and flow.is_tensor(given[1]) then return { { params = given } } end
+  if type(given) == "table" and (flow.is_tensor(given[1]) or next(given) == nil) then return { { params = given } } end
   if type(given) ~= "table" or type(given[1]) ~= "table" or not given[1].params then
     error(WHERE .. " takes ctx.comm, an optimizer, a model and options: " .. WHERE
       .. "(ctx.comm, flow.optim.adamw, model, { lr = 1e-3 })", level + 1)
@@ -33,7 +33,8 @@ local function families_of(parameters, ranks, level)
   local by_kind, families = {}, {}
   for i, parameter in ipairs(parameters) do
     if not flow.is_tensor(parameter) or not parameter.is_leaf or not parameter:is_contiguous() then
-      error(WHERE .. ": parameter " .. i .. " is no tensor that lies dense in memory of its own", level + 1)
+      error(WHERE .. ": parameter " .. i .. ": expected a tensor that is a leaf and contiguous; make it with "
+        .. "flow.nn.parameter(x:contiguous())", level + 1)
     end
     local kind = parameter.dtype .. " " .. parameter.device
     local family = by_kind[kind]
@@ -89,7 +90,8 @@ local function make_sharded(comm, make, model, options)
     for _, i in ipairs(family.places) do self.family_of[i] = family end
   end
   if #self.parameters == 0 then
-    error(WHERE .. ": there are no parameters to change: the model is frozen, or has none", 3)
+    error(WHERE .. " got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) "
+      .. "unfreezes it", 3)
   end
   groups.is_share = true
   each_part(self, function(i, _, from, count)

@@ -174,7 +174,7 @@ TEST_CASE("an option that is unknown or wrong says what is right") {
        "pipeline.lua:2: task `t`: the option `retries.oom.memory` is a factor from 1"},
       {"{ cache = {} }", "pipeline.lua:2: task `t`: the option `cache` is true, false, or a salt"},
       {"{ env = { ['A-B'] = '1' } }",
-       "pipeline.lua:2: task `t`: `A-B` in the option `env` is no name"},
+       "pipeline.lua:2: task `t`: `A-B` in the option `env` is not a valid name of a variable: "},
       {"{ env = { A = true } }",
        "pipeline.lua:2: task `t`: the option `env.A` is a string, or flow.env"},
       {"{ resources = { ['f\\0pga'] = 1 } }",
@@ -210,7 +210,7 @@ TEST_CASE("map and when say what they take") {
        "pipeline.lua:6: flow.map of `count`: the list has nil at 2 and an item at 3; put "
        "flow.null"},
       {"return flow.map(count, { a = 1 })",
-       "pipeline.lua:6: flow.map of `count`: the table has the key `a`, so it is no list"},
+       "pipeline.lua:6: flow.map of `count`: the table has the key `a`, so it is not a list"},
       {"return flow.map(count, { [0] = 1 })",
        "pipeline.lua:6: flow.map of `count`: the list has an item at 0"},
       {"return flow.map(count, { 1, { f = print } })",

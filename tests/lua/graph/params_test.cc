@@ -148,7 +148,7 @@ TEST_CASE("a schema is checked where it is written") {
   CHECK_THAT(error("flow.param.choice {}"), Catch::Contains("flow.param.choice has no choices"));
   CHECK_THAT(error("flow.param.list { of = 'integer' }"), Catch::Contains("not `integer`"));
   CHECK_THAT(error("flow.param.number { default = 1 }"), Catch::Equals("built"));
-  CHECK_THAT(error("flow.param.integer {}"), Catch::Contains("there is no flow.param.integer"));
+  CHECK_THAT(error("flow.param.integer {}"), Catch::Contains("flow.param.integer does not exist"));
 }
 
 TEST_CASE("a body that reads an unknown parameter hears the nearest") {

@@ -15,7 +15,7 @@ TEST_CASE("a shell call takes one table of names, or as many as args has") {
        "pipeline.lua:6: `align` is called with nil for its argument `reads`"},
       {"return align { 'a', 'b' }",
        "pipeline.lua:6: `align` is called with one table, which is a table of named arguments, and "
-       "it has a key that is no name: write `align { reads = … }`"},
+       "it has a key that is not a string: write `align { reads = … }`"},
       {"return align { reads = 1, rf = 2 }",
        "pipeline.lua:6: `align` has no argument `rf` (did you mean `ref`?)"},
       {"return align { reads = 1 }",
@@ -41,7 +41,7 @@ TEST_CASE("a shell call takes one table of names, or as many as args has") {
   CHECK(in_body("return flow.map(align, { 1 }, 2):each('bam')") == "built");
   const Case files[] = {
       {"flow.shell('s', { args = { 'a' }, command = 'cat {b}' })",
-       "pipeline.lua:2: task `s`, line 1 of the command: `{b}` is no argument of this call"},
+       "pipeline.lua:2: task `s`, line 1 of the command: `{b}` is not an argument of this call"},
       {"flow.shell('s', { args = { 'seed' }, command = 'cat' })",
        "pipeline.lua:2: task `s`: in `args`, `seed` is reserved"},
       {"flow.shell('s', { args = { 'a', 'a' }, command = 'cat' })",
@@ -64,7 +64,8 @@ TEST_CASE("a shell call takes one table of names, or as many as args has") {
        "\"files\" }`"},
       {"local s = flow.shell('s', { command = 'cat {files}' })\nreturn flow.pipeline('p', {}, "
        "function() return s { fils = 1 } end)",
-       "pipeline.lua:3: task `s`, line 1 of the command: `{files}` is no argument of this call: "
+       "pipeline.lua:3: task `s`, line 1 of the command: `{files}` is not an argument of this "
+       "call: "
        "did you mean `{fils}`?"},
       {"local s = flow.shell('s', { command = 'cat {a.nam}' })\nreturn flow.pipeline('p', {}, "
        "function() return s { a = { name = 1 } } end)",

@@ -129,8 +129,8 @@ TEST_CASE("a known name inside quotes is an error that says how to write it") {
        "error: line 1 of the command: `{a}` stands inside an escape: remove the backslash"},
       {"echo \"$(echo '{a}')\"", "error: line 1 of the command: `{a}` stands inside quotes"},
       {"cat {aa}",
-       "error: line 1 of the command: `{aa}` is no argument of this call: did you mean `{a}`?"},
-      {"cat {output}", "error: line 1 of the command: `{output}` is no argument of this call"},
+       "error: line 1 of the command: `{aa}` is not an argument of this call: did you mean `{a}`?"},
+      {"cat {output}", "error: line 1 of the command: `{output}` is not an argument of this call"},
       {"cat {outputs.bum}",
        "error: line 1 of the command: `{outputs.bum}` names no output of this task: did you mean "
        "`{outputs.bam}`?"},

@@ -40,8 +40,8 @@ why(flow.data.write_npy, ctx.dir .. "/y.npy", { 1 })  -- expect: the second argu
 
 why(load, f4, "short")  -- expect: flow.data.npy: x.npy: its header says 2 x 3 elements of 4 bytes, and 5 bytes follow
 why(load, "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }")  -- expect: flow.data.npy: x.npy: its header says 4611686018427387904 x 4 elements of 4 bytes, and 0 bytes follow
-why(load, vector "|O", "")  -- expect: flow.data.npy: x.npy: its element type `|O` is none that a tensor has: f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, b1
-local no_header = "its header is no dictionary of descr, fortran_order and shape of up to 8 dimensions"
+why(load, vector "|O", "")  -- expect: flow.data.npy: x.npy: its element type `|O` is not supported: expected one of f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, b1
+local no_header = "its header is not a dictionary of descr, fortran_order and shape of up to 8 dimensions"
 for _, dict in ipairs {
   "", "{", "{}", "{'descr': '<f4'}", "{'descr': '<f4', 'fortran_order': 1, 'shape': (), }",
   "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }",
@@ -55,8 +55,8 @@ for _, dict in ipairs {
   if ok or not message:find(no_header, 1, true) then print(dict, message) end
 end
 local function bytes(text) return flow.data.npy, file("x.npy", text) end
-why(bytes "PK\3\4")  -- expect: flow.data.npy: x.npy: it is no NPY file: such a file begins with \x93NUMPY (an .npz is a zip of them)
-why(bytes "\x93NUMPY\9\0\0\0")  -- expect: flow.data.npy: x.npy: its NPY version 9 is none of 1, 2 and 3
+why(bytes "PK\3\4")  -- expect: flow.data.npy: x.npy: it is not an NPY file: such a file begins with \x93NUMPY (an .npz is a zip of them)
+why(bytes "\x93NUMPY\9\0\0\0")  -- expect: flow.data.npy: x.npy: its NPY version 9 is not 1, 2 or 3
 why(bytes "\x93NUMPY\2\0\xff\xff")  -- expect: flow.data.npy: x.npy: it ends within its header
 why(bytes "\x93NUMPY\2\0\xff\xff\xff\xff{")  -- expect: flow.data.npy: x.npy: it ends within its header
 
@@ -68,8 +68,8 @@ print(shown(idx("\0\0\x0b\1" .. string.pack(">I4>i2", 1, -300))))  -- expect: i3
 print(shown(idx("\0\0\x0c\1" .. string.pack(">I4>i4", 1, -300))))  -- expect: i32 [1] [-300]
 print(shown(idx("\0\0\x0d\1" .. string.pack(">I4>f", 1, 0.5))))  -- expect: f32 [1] [0.5]
 print(shown(idx("\0\0\x0e\1" .. string.pack(">I4>d", 1, 0.5))))  -- expect: f64 [1] [0.5]
-why(idx, "")  -- expect: flow.data.idx: x.idx: it is no IDX file: such a file begins with two zero bytes
-why(idx, "\0\0\x07\1")  -- expect: flow.data.idx: x.idx: its element type 0x07 is none of IDX: 08, 09, 0B, 0C, 0D, 0E
+why(idx, "")  -- expect: flow.data.idx: x.idx: it is not an IDX file: such a file begins with two zero bytes
+why(idx, "\0\0\x07\1")  -- expect: flow.data.idx: x.idx: its element type 0x07 is not one of IDX: 08, 09, 0B, 0C, 0D, 0E
 why(idx, "\0\0\x08\xff")  -- expect: flow.data.idx: x.idx: it has 255 dimensions; a tensor has at most 8
 why(idx, "\0\0\x08\2\0\0\0\1")  -- expect: flow.data.idx: x.idx: it ends within its header
 why(idx, "\0\0\x08\3" .. ("\xff"):rep(12))  -- expect: flow.data.idx: x.idx: its header says 4294967295 x 4294967295 x 4294967295 elements of 1 bytes, and 0 bytes follow

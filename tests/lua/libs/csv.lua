@@ -52,6 +52,18 @@ why(rows.column, rows, "label", "bool")  -- expect: rows:column: row 2 of column
 rows = flow.data.csv(file("large.csv", "a\n0.5\n1e300\n"))
 why(rows.tensor, rows)  -- expect: rows:tensor: row 2 of column `a` is 1e+300, which f32 does not hold: name the type "f64"
 print(rows:tensor(1, 1, "f64")[2][1], rows:tensor(1, 1, "f32")[2][1])  -- expect: 1e+300	inf
+-- An integer keeps its digits also beside an empty field or a fraction; what is written as a fraction may be rounded.
+rows = flow.data.csv(file("gap.csv", "id,x\n1,0.5\n,16777217.0\n-16777217,123456789.25\n"))
+why(rows.tensor, rows)  -- expect: rows:tensor: row 3 of column `id` is -16777217, which f32 does not hold: name the type, "f64" or "f32", which rounds it
+why(rows.tensor, rows, { "id" })  -- expect: rows:tensor: row 3 of column `id` is -16777217, which f32 does not hold: name the type, "f64" or "f32", which rounds it
+print(rows:tensor(1, 1, "f64")[3][1], rows:tensor(1, 1, "f32")[3][1], rows:column("id")[3])  -- expect: -16777217.0	-16777216.0	-16777217.0
+print(rows:tensor(2, 2)[2][1], rows:tensor(2, 2)[3][1])  -- expect: 16777216.0	123456792.0
+rows = flow.data.csv(file("mixed.csv", "id\n 9007199254740991 \n1.5\n"))
+why(rows.tensor, rows)  -- expect: rows:tensor: row 1 of column `id` is 9007199254740991, which f32 does not hold: name the type, "f64" or "f32", which rounds it
+rows = flow.data.csv(file("as_f64.csv", "id\n16777217\n"), { columns = { id = "f64" } })
+why(rows.tensor, rows)  -- expect: rows:tensor: row 1 of column `id` is 16777217, which f32 does not hold: name the type, "f64" or "f32", which rounds it
+rows = flow.data.csv(file("even.csv", "id\n16777218\n33554432\n\n1.5\n"))
+print(rows:tensor()[1][1], rows:tensor()[2][1])  -- expect: 16777218.0	33554432.0
 rows = flow.data.csv(file("half.csv", "a\n1.5\n2\n"))
 why(rows.column, rows, 1, "i32")  -- expect: rows:column: row 1 of column `a` is 1.5, which i32 does not hold: take it as "f64", and x:to(type) converts what is left
 
@@ -62,9 +74,9 @@ why(csv, file("t.csv", 'a,b\n"1"x,2\n'))  -- expect: flow.data.csv: t.csv: line 
 why(csv, file("h.csv", "a,a\n1,2\n"))  -- expect: flow.data.csv: h.csv: the header (line 1) names the column `a` twice; for a file without a header write header = false
 local numbers = file("n.csv", "age\n1\nx\n")
 why(csv, numbers, { columns = { age = "i64" } })  -- expect: flow.data.csv: n.csv: row 2, column 1 `age` (line 3): `x` is not an integer
-why(csv, numbers, { columns = { agee = "i64" } })  -- expect: flow.data.csv: n.csv: there is no column `agee` (did you mean `age`?)
+why(csv, numbers, { columns = { agee = "i64" } })  -- expect: flow.data.csv: n.csv: column `agee` does not exist (did you mean `age`?)
 why(csv, numbers, { columns = { age = "int" } })  -- expect: flow.data.csv: the type of column `age` is "i64", "f64" or "string", not "int"
-why(csv, numbers, { columns = { [2] = "i64" } })  -- expect: flow.data.csv: n.csv: there is no column `2`; there are 1
+why(csv, numbers, { columns = { [2] = "i64" } })  -- expect: flow.data.csv: n.csv: column `2` does not exist: there are 1
 why(csv, numbers, { delimeter = ";" })  -- expect: flow.data.csv has no option `delimeter`; did you mean `delimiter`?
 why(csv, numbers, { delimiter = ";;" })  -- expect: flow.data.csv: the option `delimiter` is one character, such as ";" or "\t"
 why(csv, numbers, { header = 1 })  -- expect: flow.data.csv: the option `header` is true or false
@@ -72,9 +84,9 @@ why(csv, numbers, ";")  -- expect: the options of flow.data.csv are a table, not
 why(csv, 7)  -- expect: flow.data.csv takes a path, not a number
 why(csv, "a\0b")  -- expect: flow.data.csv: the path is empty or has a zero byte in it
 rows = flow.data.csv(numbers)
-why(rows.tensor, rows, "age")  -- expect: rows:tensor: column `age` holds text, which no tensor does: rows:column("age") is its list of strings
-why(rows.column, rows, "ago")  -- expect: rows:column: there is no column `ago` (did you mean `age`?)
-why(rows.column, rows, 2)  -- expect: rows:column: there is no column 2: there are 1
+why(rows.tensor, rows, "age")  -- expect: rows:tensor: column `age` holds text, which tensors do not hold: rows:column("age") is its list of strings
+why(rows.column, rows, "ago")  -- expect: rows:column: column `ago` does not exist (did you mean `age`?)
+why(rows.column, rows, 2)  -- expect: rows:column: column 2 does not exist: there are 1
 why(rows.column, rows)  -- expect: rows:column takes a column's number or name, not nil
 why(rows.column, {})  -- expect: rows:column is a method of what flow.data.csv returned, not of a table
 why(function() return rows[3] end)  -- expect: row 3 is outside 1..2

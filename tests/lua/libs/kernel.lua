@@ -67,7 +67,7 @@ why(f.compile, "f")  -- expect: k:compile() is called on a kernel, with a colon
 
 -- What is wrong with a definition is said where it stands.
 local kernel = flow.kernel
-why(kernel, "2f", code, signature)  -- expect: flow.kernel: `2f` is no name of a `__global__` function: up to 100 letters, digits and _, no digit first
+why(kernel, "2f", code, signature)  -- expect: flow.kernel: `2f` is not a valid name of a `__global__` function: up to 100 letters, digits and _, no digit first
 why(kernel, "f", nil, signature)  -- expect: the source of the kernel `f` is a string, not nil
 why(kernel, "f", code)  -- expect: the signature of the kernel `f` is a string, not nil
 why(kernel, "f", code, "x: in f33")  -- expect: flow.kernel of `f`: its signature: `x: in f33` has the type `f33`: there are f32, f64, f16, bf16, i64, i32, u8 and bool

@@ -331,8 +331,19 @@ do
   print(model:count(), model.mean.is_parameter, model.inner.weight.is_parameter)  -- expect: 20	false	true
   model:requires_grad_(false)
   print(model:count(), model.inner.weight.is_parameter, model.inner.weight.requires_grad)  -- expect: 0	true	false
-  why(flow.optim.adamw, model)  -- expect: flow.optim.adamw: there are no parameters to change: the model is frozen, or has none
-  why(flow.optim.sgd, { { params = model } })  -- expect: flow.optim.sgd: there are no parameters to change: the model is frozen, or has none
+  why(flow.optim.adamw, model)  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  why(flow.optim.sgd, { { params = model } })  -- expect: flow.optim.sgd got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  for _, make in ipairs { flow.optim.adamw, flow.optim.sgd } do
+    why(make, model:parameters())
+    why(make, { { params = model:parameters() }, { params = {} } })
+    why(make, nn.relu())
+  end
+  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.sgd got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.sgd got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+  -- expect: flow.optim.sgd got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
   model:to("f64"):to("f32")
   model:requires_grad_(true)
   print(model:count(), model.mean.requires_grad)  -- expect: 20	false
@@ -361,7 +372,7 @@ do
   why(flow.optim.sgd, { one * 2 })  -- expect: flow.optim.sgd: parameter 1 is computed from other tensors, so it is never given a gradient; pass those, or make a parameter of it: flow.nn.parameter(x)
   why(flow.optim.adamw, { one, fixed_one, one })  -- expect: flow.optim.adamw: parameter 3 is parameter 1 again; a step would change it twice
   why(flow.optim.sgd, { { params = { one } }, { params = { fixed_one, one } } })  -- expect: flow.optim.sgd: parameter 3 is parameter 1 again; a step would change it twice
-  why(flow.optim.sgd, { one, 2 })  -- expect: flow.optim.sgd: parameter 2 is no tensor but a number
+  why(flow.optim.sgd, { one, 2 })  -- expect: flow.optim.sgd: parameter 2: expected a tensor, got a number
   local both = flow.optim.sgd({ one, fixed_one }, { lr = 1 })
   local product = one * fixed_one
   product:sum():backward()
@@ -408,7 +419,7 @@ why(flow.optim.linear, 1)  -- expect: flow.optim.linear takes a table, flow.opti
 why(flow.optim.adamw, layer, 0.1)  -- expect: flow.optim.adamw takes its options as a table, { lr = … }, not a number
 why(layer.forward, layer, flow.ones(1, 3))  -- expect: this linear layer takes a tensor [..., 2], not [1, 3]
 why(nn.sequential, {})  -- expect: flow.nn.sequential takes a list of layers: flow.nn.sequential { flow.nn.linear(2, 3), flow.nn.relu() }
-why(nn.sequential, { nn.relu })  -- expect: flow.nn.sequential: item 1 is no layer; did you forget to call it, as in flow.nn.relu()?
+why(nn.sequential, { nn.relu })  -- expect: flow.nn.sequential: item 1 is not a layer; did you forget to call it, as in flow.nn.relu()?
 why(layer.load, layer, { weight = flow.zeros(2, 3), bias = flow.zeros(2) })  -- expect: model:load: parameter `weight` has shape [2, 2], the state has [2, 3]
 why(nn.cross_entropy, 1)  -- expect: flow.nn.cross_entropy takes logits [n, classes] and labels [n], not a number
 why(nn.cross_entropy, flow.zeros(1, 2), flow.tensor { 0 })  -- expect: label 0 of row 1 is outside 1..2: a label is the number of its column; if yours begin with 0, pass labels + 1
@@ -419,7 +430,7 @@ why(nn.transformer_block, 4, 2, { activation = "tanh" })  -- expect: flow.nn.tra
 why(function() return flow.zeros(1, 3, 12):self_attention(2, { groups = 1.5 }) end)  -- expect: the option `groups` is a whole number, not 1.5
 print(flow.ones(1, 1, 2, 4):attention(flow.ones(1, 1, 2, 4), flow.ones(1, 1, 2, 4), { scale = -1 }):sum())  -- expect: 8.0
 why(nn.mse_loss, flow.ones(2), flow.ones(3))  -- expect: flow.nn.mse_loss: [2] and [3] are of one shape
-why(flow.optim.adamw, {})  -- expect: no error
+why(flow.optim.adamw, {})  -- expect: flow.optim.adamw got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
 why(flow.optim.adamw, 3)  -- expect: flow.optim.adamw takes a model and options: flow.optim.adamw(model, { lr = 1e-3 })
 why(flow.optim.adamw, layer, { rate = 1 })  -- expect: flow.optim.adamw has no option `rate`: there are beta1, beta2, eps, lr and weight_decay
 why(flow.optim.adamw, layer, { lr = -1 })  -- expect: flow.optim.adamw: the option `lr` is a number of 0 or more, not -1

@@ -47,7 +47,7 @@ print(shown(x), shown(st.load(at "a.safetensors").b), whole())  -- expect: f32 [
 -- What it refuses.
 why(st.load, at "a.safetensors", { "bb" })  -- expect: flow.safetensors.load: the file has no tensor `bb` (did you mean `b`?); flow.safetensors.header lists what it has
 why(st.load, at "none.safetensors")  -- expect: flow.safetensors.load: cannot open `none.safetensors`: No such file or directory
-why(st.save, at "b.safetensors", { 1 })  -- expect: flow.safetensors.save: tensors are by name, and a number is no name: write { weight = x }
+why(st.save, at "b.safetensors", { 1 })  -- expect: flow.safetensors.save: tensors are a table by name, and a number is not a name: write { weight = x }
 why(st.save, at "b.safetensors", { x = 1 })  -- expect: flow.safetensors.save: `x` is a tensor, not a number
 why(st.save, at "b.safetensors", { x = x }, { step = 1 })  -- expect: flow.safetensors.save: the metadata `step` is a string, not a number: write tostring(…) or flow.json.encode(…)
 why(st.save, at "b.safetensors", { ["\xff"] = x })  -- expect: flow.safetensors.save: the name `�` is not UTF-8, which JSON needs: use base64 or other letters
@@ -72,7 +72,7 @@ do
   print(header.a.dtype, header.q.dtype, flow.json.encode(header.q.shape), header.b.dtype, header.u.dtype, next(metadata))  -- expect: f32	F8_E4M3	[2]	I8	F4	nil
   local some = st.load(path, { "a", "b", "c" })
   print(shown(some.a), shown(some.b), shown(some.c))  -- expect: f32 [1] [1.5]	i32 [2] [-1,127]	i64 [1] [4294967295]
-  why(st.load, path)  -- expect: flow.safetensors.load: `q` has the type F8_E4M3, which no tensor has: name the tensors to load, without it, or convert it where the file was written
+  why(st.load, path)  -- expect: flow.safetensors.load: `q` has the type F8_E4M3, which tensors do not have: name the tensors to load, without it, or convert it where the file was written
 end
 load('{"x":{"dtype":"I16","shape":[2],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: `x` has 2 bytes, which does not match I16 of shape [2]
 load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":[}}', "1")  -- expect: flow.safetensors.load: x.safetensors: this is not JSON (byte 60 of the header)
@@ -80,6 +80,11 @@ load('{"x":{"dtype":"U8","shape":[99999999999,99999999999,99999999999],"data_off
 load('{"x":{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a number of `x` is too large (byte 46 of the header)
 load('{"x":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}}')  -- expect: flow.safetensors.load: x.safetensors: a size or offset of `x` is not a whole number of 0 or more (byte 28 of the header)
 load('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: the name `x` is there twice (byte 56 of the header)
+load('{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}', "12")  -- expect: flow.safetensors.load: x.safetensors: the name `x` is there twice (byte 57 of the header)
+load('{"__metadata__":{"a":"1"},"__metadata__":{"a":"2"}}')  -- expect: flow.safetensors.load: x.safetensors: the name `__metadata__` is there twice (byte 41 of the header)
+load('{"__metadata__":{"a":"1","a":"2"}}')  -- expect: flow.safetensors.load: x.safetensors: the metadata has `a` twice (byte 29 of the header)
+load('{"x":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: `x` has `dtype` twice (byte 27 of the header)
+why(st.header, file('{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', "1"))  -- expect: flow.safetensors.header: x.safetensors: the name `x` is there twice (byte 56 of the header)
 load('{"x":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: `x` has 9 dimensions; a tensor has at most 8
 load('{"x":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}', "1")  -- expect: flow.safetensors.load: x.safetensors: a size or offset of `x` is not a whole number of 0 or more (byte 28 of the header)
 load('{"x":' .. ("["):rep(100000))  -- expect: flow.safetensors.load: x.safetensors: `{` is missing after a name (byte 5 of the header)

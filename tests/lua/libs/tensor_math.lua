@@ -44,7 +44,7 @@ why(x.matmul, x, 3)  -- expect: y in x:matmul(y) is a tensor, not a number
 why(x.t, flow.ones(2, 2, 2))  -- expect: x:t() is of a matrix, not of tensor f32 [2, 2, 2]: name two dimensions, x:t(1, 2)
 why(x.reshape, x, -1, -1)  -- expect: x:reshape takes sizes, one of which may be -1, not -1
 why(x.reshape, x, -1, 4)  -- expect: cannot reshape tensor f32 [2, 3] (6 elements) to [-1, 4]
-why(x.to, x, "int")  -- expect: `int` is no type of a tensor: there are f32, f16, bf16, f64, i64, i32, u8 and bool
+why(x.to, x, "int")  -- expect: `int` is not a type of tensors: expected f32, f16, bf16, f64, i64, i32, u8 or bool
 why(x.maximum, x, flow.ones(2))  -- expect: cannot take the maximum of tensor f32 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
 why(x.eq, x, "a")  -- expect: cannot compare tensor f32 [2, 3] and a string
 why(x.size, x, 0)  -- expect: x:size takes a dimension of 1..2 of tensor f32 [2, 3], not 0
@@ -75,9 +75,9 @@ why(function() x[1] = flow.ones(2) end)  -- expect: cannot assign tensor f32 [2]
 why(function() return x + "a" end)  -- expect: cannot add tensor f32 [2, 3] and a string
 print(shown(x % 2), shown(flow.tensor { -7, 7 } // 2))  -- expect: f32 [2,3] [[1.0,-0.0,1.0],[0.5,0.0,1.75]]	i64 [2] [-4,3]
 why(function() return x & 2 end)  -- expect: tensors have +, -, *, /, //, %, ^ and unary -; for others there are methods and x:table()
-why(function() return x .. "a" end)  -- expect: a tensor is no string: write tostring(x), or flow.cat { x, y } to join tensors
+why(function() return x .. "a" end)  -- expect: a tensor cannot be joined with `..`: write tostring(x), or flow.cat { x, y } to join tensors
 why(function() return x ^ flow.ones(2) end)  -- expect: cannot raise tensor f32 [2, 3] and tensor f32 [2]: shapes fit where their sizes, from the last dimension on, are equal or 1
-why(pairs, x)  -- expect: a tensor is no table: write `for i = 1, #x do local row = x[i] … end`, or x:table()
+why(pairs, x)  -- expect: a tensor is not a table: write `for i = 1, #x do local row = x[i] … end`, or x:table()
 
 -- Functions of one number that the operators do not have, worked out by hand.
 local u = flow.tensor({ -1.5, 0, 2 }, "f32")

@@ -150,3 +150,20 @@ for _ = 1, 2 do turn("b", 0) end
 print(flow.json.encode(turns.b:detach():table()))  -- expect: [-10.0,-20.0,-30.0,-40.0]
 turn("a", 0)
 print(flow.json.encode(turns.a:detach():table()), is_same_everywhere(turns))  -- expect: [-2000.0,-4000.0,-6000.0,-8000.0]	true
+
+-- A frozen parameter is rank 0's at the beginning; after that no backward and no step changes it, and it has no gradient.
+local partly = make(1 + ctx.rank)
+partly[3]:requires_grad_(false)
+local shared = flow.nn.data_parallel(partly, ctx.comm, { bucket = 1 })
+local frozen, learned = partly[3].weight, partly[1].weight:detach():clone()
+local is_of_rank_0 = frozen == make(1)[3].weight:detach()
+frozen:add_(ctx.rank)  -- a rank that gave its own to the others again would be seen
+local before = frozen:clone()
+train(shared, own(x), own(y), 3)
+print(is_of_rank_0, frozen.grad, frozen == before, partly[1].weight == learned, #shared:parameters(), flow.table.count(shared:state()))  -- expect: true	nil	true	false	4	6
+local whole = make(1)
+whole[3]:requires_grad_(false)
+local again = make(1 + ctx.rank)
+again[3]:requires_grad_(false)
+again = train(flow.nn.data_parallel(again, ctx.comm), own(x), own(y), 8)
+print(is_same_everywhere(again), distance(again, train(whole, x, y, 8)) < 1e-5)  -- expect: true	true

@@ -5,11 +5,11 @@ local function make()
   math.randomseed(3)
   return flow.nn.sequential { flow.nn.linear(5, 7), flow.nn.tanh(), flow.nn.linear(7, 3) }
 end
-local function steps(model, opt, count)
+local function steps(model, opt, count, keeps_rate)
   for step = 1, count do
     opt:zero_grad()
     flow.nn.cross_entropy(model(x), y):backward()
-    opt:set_lr(0.1 / step)
+    if not keeps_rate then opt:set_lr(0.1 / step) end
     opt:step(0.5)
   end
   return model, opt
@@ -76,6 +76,43 @@ print(("%.3f"):format(one:item()), small:state().mean[1]:count(), small:state().
 print(pcall(function() opt:step() end))  -- expect: false	sharded.lua:76: opt:step: no parameter has a gradient: call loss:backward() before it
 print(pcall(function() opt:load { steps = 1, mean = { flow.ones(2) } } end))  -- expect: false	sharded.lua:77: opt:load takes what opt:state() of an optimizer of the same model gave
 print(pcall(function() flow.optim.sharded(ctx.comm, flow.optim.adamw, 3) end))  -- expect: false	sharded.lua:78: flow.optim.sharded takes ctx.comm, an optimizer, a model and options: flow.optim.sharded(ctx.comm, flow.optim.adamw, model, { lr = 1e-3 })
+local frozen = make():requires_grad_(false)
+for _, given in ipairs { frozen, frozen:parameters(), { { params = frozen } } } do
+  print(select(2, pcall(function() flow.optim.sharded(ctx.comm, flow.optim.adamw, given) end)))
+end
+-- expect: sharded.lua:81: flow.optim.sharded got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+-- expect: sharded.lua:81: flow.optim.sharded got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+-- expect: sharded.lua:81: flow.optim.sharded got an empty list of parameters: the model has none, or is frozen; model:requires_grad_(true) unfreezes it
+
+-- A group with a rate of 0 stays as it is, on whichever ranks it lies and after a state was loaded, as without ranks.
+for _, each in ipairs(makers) do
+  for _, rates in ipairs { { 0, 0.1 }, { 0.1, 0 }, { 0, 0 } } do
+    local function groups_of(model)
+      return { { params = model[1], lr = rates[1] }, { params = model[3], lr = rates[2] } }
+    end
+    local plain, model, other, start = make(), make(), make(), make()
+    local plain_opt = each[1](groups_of(plain), each[2])
+    local opt = flow.optim.sharded(ctx.comm, each[1], groups_of(model), each[2])
+    steps(plain, plain_opt, 2, true)
+    steps(model, opt, 2, true)
+    local is_alike = is_same(model, plain)
+    other:load(model:state())
+    local loaded = flow.optim.sharded(ctx.comm, each[1], groups_of(other), each[2]):load(opt:state())
+    steps(plain, plain_opt, 1, true)
+    steps(other, loaded, 1, true)
+    is_alike = is_alike and is_same(other, plain) and flow.json.encode(opt:state().rates) == flow.json.encode(rates)
+    print(is_alike, other[1].weight == start[1].weight, other[3].weight == start[3].weight)
+  end
+end
+-- expect: true	true	false
+-- expect: true	false	true
+-- expect: true	true	true
+-- expect: true	true	false
+-- expect: true	false	true
+-- expect: true	true	true
+-- expect: true	true	false
+-- expect: true	false	true
+-- expect: true	true	true
 
 -- Together with gradients that are shared.
 local whole = make()

@@ -1,2 +1,2 @@
 -- mode: load
-local x = os.clock()  -- expect error: os.clock: there is no clock
+local x = os.clock()  -- expect error: os.clock: the clock cannot be read

@@ -1,2 +1,2 @@
 -- mode: load
-local x = os.date()  -- expect error: os.date: there is no clock
+local x = os.date()  -- expect error: os.date: the clock cannot be read

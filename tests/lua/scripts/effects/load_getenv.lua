@@ -1,2 +1,2 @@
 -- mode: load
-local x = os.getenv('HOME')  -- expect error: os.getenv: there is no environment
+local x = os.getenv('HOME')  -- expect error: os.getenv: the environment cannot be read

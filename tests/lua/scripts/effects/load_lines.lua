@@ -1,2 +1,2 @@
 -- mode: load
-local x = io.lines('x')  -- expect error: io.lines: there is no file access
+local x = io.lines('x')  -- expect error: io.lines: files cannot be accessed

@@ -1,2 +1,2 @@
 -- mode: load
-local x = io.open('x')  -- expect error: io.open: there is no file access
+local x = io.open('x')  -- expect error: io.open: files cannot be accessed

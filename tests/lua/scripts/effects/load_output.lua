@@ -1,2 +1,2 @@
 -- mode: load
-local x = io.output('x')  -- expect error: io.output: there is no file access
+local x = io.output('x')  -- expect error: io.output: files cannot be accessed

@@ -1,2 +1,2 @@
 -- mode: load
-local x = os.remove('x')  -- expect error: os.remove: there is no file access
+local x = os.remove('x')  -- expect error: os.remove: files cannot be accessed

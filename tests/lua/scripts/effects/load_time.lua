@@ -1,2 +1,2 @@
 -- mode: load
-local x = os.time()  -- expect error: os.time: there is no clock
+local x = os.time()  -- expect error: os.time: the clock cannot be read

@@ -1,0 +1,94 @@
+// A client of the writer of a state, and what it waits for.
+#include "engine/driver/remote.hpp"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <future>
+#include <thread>
+
+#include "engine/driver/frame_link.hpp"
+#include "tests/driver/place.hpp"
+
+using namespace flow;
+
+namespace {
+
+/// Holds connections to one unix socket back, as a full backlog does.
+class ConnectLatch {
+ public:
+  void close(const std::string& path) {
+    std::lock_guard lock(mutex_);
+    path_ = path;
+  }
+  void open() {
+    std::lock_guard lock(mutex_);
+    path_.clear();
+    changed_.notify_all();
+  }
+  void pass(const std::string& path) {
+    std::unique_lock lock(mutex_);
+    if (path_.empty() || path != path_) return;
+    waiting_++;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return path != path_; });
+    waiting_--;
+  }
+  void await_connection() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string path_;  // empty: all pass
+  int waiting_ = 0;
+};
+
+ConnectLatch& latch() {
+  static ConnectLatch latch;
+  return latch;
+}
+
+}  // namespace
+
+// In place of the C library's, for the whole program.
+extern "C" int connect(int descriptor, const sockaddr* address, socklen_t size) {
+  if (address->sa_family == AF_UNIX && size > sizeof address->sa_family)
+    latch().pass(reinterpret_cast<const sockaddr_un*>(address)->sun_path);
+  return static_cast<int>(::syscall(SYS_connect, descriptor, address, size));
+}
+
+TEST_CASE("a client that waits for a head's socket answers its other callers meanwhile") {
+  test::Place place;
+  std::string state = place.options().state, path = socket_path(state);
+  std::filesystem::create_directories(state);
+  auto listening = listen_at(path);
+  REQUIRE(listening.ok());
+  auto engine = std::make_unique<RemoteEngine>(place.options(), state);
+  std::promise<void> latched;
+  std::thread head([&] {
+    SocketLink client(::accept(*listening, nullptr, nullptr));
+    (void)client.receive();
+    client.send(Value::map({{"frame", "run"}, {"run", "a-run"}, {"leads", true}}));
+    latched.get_future().wait();
+  });
+  auto run = engine->run("pipeline.lua", Value(), {});
+  REQUIRE(run->id == "a-run");
+  latch().close(path);
+  latched.set_value();
+  head.join();
+  latch().await_connection();
+  auto is_writer = std::async(std::launch::async, [&] { return engine->is_writer(); });
+  bool is_answered = is_writer.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+  latch().open();
+  CHECK(is_answered);
+  CHECK_FALSE(is_writer.get());
+  engine.reset();
+  ::close(*listening);
+}
