@@ -137,6 +137,7 @@ class Remover {
       return;
     }
     if (::unlinkat(parent, name, AT_REMOVEDIR) == 0) return;  // it was empty
+    if (is_mount_point(parent, name)) return note_mount(parent, name);
     empty(parent, name, info.st_mode);
     if (::unlinkat(parent, name, AT_REMOVEDIR) != 0) note();
   }
@@ -160,6 +161,24 @@ class Remover {
       if (each != "." && each != "..") names.emplace_back(each);
     }
     for (const std::string& each : names) remove(descriptor, each.c_str());
+  }
+
+  /// What is mounted there is not part of the tree. On the same file system st_dev does not tell.
+  static bool is_mount_point(int parent, const char* name) {
+    struct statx info {};
+    return ::statx(parent, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &info) == 0 &&
+           (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  }
+
+  void note_mount(int parent, const char* name) {
+    std::error_code failed;
+    fs::path folder = fs::read_symlink(fmt::format("/proc/self/fd/{}", parent), failed);
+    if (error) return;
+    std::string mount = (folder / name).string();
+    error = environment_error(
+        fmt::format("cannot remove all of `{}`: a file system is mounted at `{}`, and what is on it "
+                    "is kept. Unmount it: umount `{}`",
+                    path_, mount, mount));
   }
 
   // fchmodat() follows links on most kernels. The descriptor's own name in /proc does not.

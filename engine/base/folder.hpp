@@ -45,8 +45,8 @@ std::string broken_link(const std::string& path);
 bool lies_inside(const std::string& folder, const std::string& path);
 
 /// Removes `path` and everything below it; a missing `path` is not an error. Folders without write
-/// permission are made writable first. Links are removed and never followed. Continues after an
-/// error and returns the first one.
+/// permission are made writable first. Links are removed and never followed, and what is mounted
+/// somewhere in it is kept, which is an error. Continues after an error and returns the first one.
 Status remove_tree(const std::string& path);
 
 }  // namespace flow

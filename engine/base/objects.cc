@@ -97,7 +97,7 @@ Status keep_object(int descriptor, const std::string& path, const std::string& d
 
 NewObject::NewObject(const std::string& dir) : dir_(dir), path_(dir + "/objects") {
   (void)make_dirs(path_);  // without it the file can't be made, which is told
-  path_ += "/tmp-XXXXXX";
+  path_ += fmt::format("/{}XXXXXX", kTemporaryObject);
   failpoint("blob-before-temporary");
   descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);
 }

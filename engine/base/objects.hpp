@@ -15,6 +15,9 @@
 
 namespace flow {
 
+/// Names in DIR/objects that begin so are garbage once their process has ended.
+constexpr std::string_view kTemporaryObject = "tmp-";
+
 /// Whether it exists or not.
 std::string object_path(const std::string& dir, const Digest& digest);
 /// Hashes the rest of the open file `source`, and writes it to `target` unless that is below 0. The

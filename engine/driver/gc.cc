@@ -18,6 +18,8 @@
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/objects.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
@@ -47,26 +49,68 @@ bool is_file(const fs::directory_entry& entry) {
 }
 
 // The walks below enter no linked folder but the top one, which a user may have put on another
-// disk. The real parent of each entry is therefore that folder or lies inside it.
+// disk. The real parent of each entry is therefore that folder or lies inside it. What else a user
+// has there is not the state's: only names that flow makes are removed.
+
+/// Removes the file unless it is too young, and returns how many bytes that freed.
+uint64_t remove_old(const fs::directory_entry& file, core::Time until) {
+  if (written_ms(file.path()) >= until) return 0;
+  std::error_code failed;
+  uint64_t size = file.file_size(failed);
+  return fs::remove(file.path(), failed) ? size : 0;
+}
+
+/// The blobs in `objects`/`name` to which nothing refers.
+uint64_t sweep_blobs(const fs::path& folder, const References& needed, core::Time until) {
+  uint64_t freed = 0;
+  std::error_code failed;
+  for (fs::directory_iterator walk(folder, failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    Digest digest;
+    std::string hex = folder.filename().string() + walk->path().filename().string();
+    bool is_blob = is_file(*walk) && Digest::parse_hex(hex, digest);
+    if (is_blob && !needed.has(digest)) freed += remove_old(*walk, until);
+  }
+  return freed;
+}
 
 /// Of what nothing refers to, what was written before `until`.
 uint64_t sweep_objects(const std::string& dir, const References& needed, core::Time until) {
   uint64_t freed = 0;
   std::error_code failed;
-  fs::path objects = fs::path(dir) / "objects";
-  for (fs::recursive_directory_iterator walk(objects, failed), end; !failed && walk != end;
+  for (fs::directory_iterator walk(fs::path(dir) / "objects", failed), end; !failed && walk != end;
        walk.increment(failed)) {
-    if (!is_file(*walk)) continue;
-    Digest digest;
-    std::string hex =
-        walk->path().parent_path().filename().string() + walk->path().filename().string();
-    // What a killed process was writing has a name that no digest has.
-    if (Digest::parse_hex(hex, digest) && needed.has(digest)) continue;
-    if (written_ms(walk->path()) >= until) continue;
     std::error_code each;
-    uint64_t size = walk->file_size(each);
-    if (fs::remove(walk->path(), each)) freed += size;
+    std::string name = walk->path().filename().string();
+    bool is_folder = walk->symlink_status(each).type() == fs::file_type::directory;
+    // What a killed process was writing, or was removing.
+    bool is_temporary = name.starts_with(kTemporaryObject);
+    if (is_temporary && is_file(*walk)) freed += remove_old(*walk, until);
+    if (is_temporary && is_folder && written_ms(walk->path()) < until)
+      (void)remove_tree(walk->path().string());
+    if (is_folder && name.size() == 2) freed += sweep_blobs(walk->path(), needed, until);
   }
+  return freed;
+}
+
+/// Of a run's checkpoints, the files that no row names.
+uint64_t sweep_run(const fs::path& root, const fs::path& run, const std::set<std::string>& named,
+                   core::Time until) {
+  uint64_t freed = 0;
+  std::error_code failed;
+  std::vector<fs::path> folders = {run};
+  for (fs::recursive_directory_iterator walk(run, failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    std::error_code each;
+    if (walk->symlink_status(each).type() == fs::file_type::directory)
+      folders.push_back(walk->path());
+    bool is_needed =
+        !is_file(*walk) || named.contains(walk->path().lexically_relative(root).string());
+    if (!is_needed) freed += remove_old(*walk, until);
+  }
+  // Inner ones come later. One that is not empty stays.
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
+    fs::remove(*folder, failed);
   return freed;
 }
 
@@ -75,23 +119,14 @@ uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& 
                            core::Time until) {
   uint64_t freed = 0;
   std::error_code failed;
-  std::vector<fs::path> folders;
   fs::path root(dir);
-  for (fs::recursive_directory_iterator walk(root / "checkpoints", failed), end;
-       !failed && walk != end; walk.increment(failed)) {
+  for (fs::directory_iterator walk(root / "checkpoints", failed), end; !failed && walk != end;
+       walk.increment(failed)) {
     std::error_code each;
-    if (walk->symlink_status(each).type() == fs::file_type::directory)
-      folders.push_back(walk->path());
-    bool is_needed = !is_file(*walk) ||
-                     named.contains(walk->path().lexically_relative(root).string()) ||
-                     written_ms(walk->path()) >= until;
-    if (is_needed) continue;
-    uint64_t size = walk->file_size(each);
-    if (fs::remove(walk->path(), each)) freed += size;
+    bool is_folder = walk->symlink_status(each).type() == fs::file_type::directory;
+    if (is_folder && is_run_id(walk->path().filename().string()))
+      freed += sweep_run(root, walk->path(), named, until);
   }
-  // Inner ones come later. One that is not empty stays.
-  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
-    fs::remove(*folder, failed);
   return freed;
 }
 

@@ -33,9 +33,8 @@ Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
 }
 
-/// Such names are garbage once their process has ended.
 std::string temporary_object(const std::string& dir) {
-  return dir + "/objects/tmp-" + random_name();
+  return fmt::format("{}/objects/{}{}", dir, kTemporaryObject, random_name());
 }
 
 /// A new file below objects/, removed again unless it was renamed.

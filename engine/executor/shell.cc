@@ -280,10 +280,11 @@ Status make_scratch(const std::string& dir) {
 /// Beside the scratch folder, which is the command's own and begins empty.
 std::string command_file(const std::string& dir) { return dir + ".command"; }
 
-void remove_scratch(const std::string& dir) {
+/// `flow gc` tries again where something stays, of which a warning is in the log.
+void remove_scratch(Attempt& attempt, const std::string& dir) {
   ::unlink(command_file(dir).c_str());
   if (::rmdir(dir.c_str()) == 0) return;  // the usual case: nothing was written
-  (void)remove_tree(dir);                 // `flow gc` tries again
+  if (Status removed = remove_tree(dir); !removed.ok()) attempt.warn(removed.error().message);
 }
 
 /// As torchrun sets it.
@@ -648,13 +649,13 @@ void run_shell(Attempt& attempt, const SlotFile& slot, const Value& args, Gang* 
   std::vector<std::pair<Value, Value>> result;
   // Scratch is removed before the report: the engine may end this process once it has that.
   if (!attempt.is_first()) {
-    remove_scratch(dir);
+    remove_scratch(attempt, dir);
     return attempt.finish(Value(), nullptr, false);
   }
   if (auto missing = gather(attempt, command->outputs, again, result))
     return attempt.fail(missing->cause, missing->message, evidence);
   result.emplace_back(Value("stdout"), Value(out.kept()));
-  remove_scratch(dir);
+  remove_scratch(attempt, dir);
   attempt.finish(Value::map(std::move(result)), nullptr, false);
 }
 

@@ -153,8 +153,9 @@ Status Attempt::make_scratch() {
   return noted(make_dirs(start_.dir()));
 }
 
-void Attempt::remove_scratch() const {
-  if (has_scratch_) (void)remove_tree(start_.dir());  // `flow gc` tries again
+void Attempt::remove_scratch() {
+  if (!has_scratch_) return;
+  if (Status removed = remove_tree(start_.dir()); !removed.ok()) warn(removed.error().message);
 }
 
 Result<File> Attempt::store_file(const std::string& path) {

@@ -55,6 +55,28 @@ class Collection(place.Place):
         self.age()
         self.good("gc", "--keep", keep)
 
+    def test_other_files_behind_a_linked_folder_of_the_state_stay(self):
+        self.write("pipeline.lua", BOTH)
+        for name in ("objects", "checkpoints"):
+            with self.subTest(name):
+                self.good("run", ".", "--fresh")
+                inside = pathlib.Path(self.state, name)
+                disk = pathlib.Path(self.path("disk-" + name))
+                if inside.exists():
+                    inside.rename(disk)
+                (disk / "photos").mkdir(parents=True)
+                kept = [disk / "notes.txt", disk / "photos/p.jpg", disk / "ab"]
+                for path in kept:
+                    path.write_text("mine")
+                    os.utime(path, (1e9, 1e9))
+                (disk / "tmp-abc").write_text("of a process that was killed")
+                inside.symlink_to(disk)
+                self.collect()
+                self.assertEqual([path.read_text() for path in kept], ["mine"] * 3)
+                if name == "objects":
+                    left = {path.name for path in disk.rglob("*") if path.is_file()}
+                    self.assertEqual(left, {path.name for path in kept})
+
     def test_a_run_that_waits_keeps_the_files_of_its_branches_and_its_result(self):
         for name, size in SIZES.items():
             with self.subTest(name):

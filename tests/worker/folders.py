@@ -24,6 +24,11 @@ local list = flow.shell("list", { args = { "folder" },
 '''
 
 
+def can_mount():
+    """A bind mount in a namespace of its own."""
+    return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode == 0
+
+
 class Folders(Place):
     def script(self, body, params=""):
         self.write("pipeline.lua", HEAD + body.replace("PIPELINE", 'flow.pipeline("folders", { %s }, function(p)' % params))
@@ -341,6 +346,22 @@ return flow.pipeline("reads", { f = flow.param.path {}, gate = flow.param.string
                 return False
             path = os.path.dirname(path)
         return True
+
+    @unittest.skipUnless(can_mount(), "a mount needs root and a mount namespace")
+    def test_what_is_mounted_in_a_scratch_folder_is_kept(self):
+        os.mkdir(self.path("data"))
+        self.write("data/kept", "precious")
+        mount = "mkdir mnt; mount --bind %s mnt" % self.path("data")
+        self.script(r"""
+local shell = flow.shell("shell", { outputs = { n = "n", kept = "mnt/kept" }, command = [[%s; ls mnt > n]] })
+local lua = flow.task("lua", function(ctx) return (os.execute("cd " .. ctx.dir .. " && { %s; }")) end)
+return PIPELINE return { shell(), lua() } end)
+""" % (mount, mount))
+        done = self.end(self.start("run", ".", "--json", before=("unshare", "--mount")))
+        self.assertEqual(done.code, 0, done)
+        self.assertEqual(self.read("data/kept"), "precious")
+        for task in ("shell", "lua"):
+            self.exits(0, self.flow("logs", "last", task), "a file system is mounted at", "umount")
 
     def test_folders_without_write_permission_are_taken_and_removed(self):
         self.write("outside", "kept")
