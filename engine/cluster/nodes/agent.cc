@@ -78,6 +78,10 @@ Agent::Agent(Options options)
 Agent::~Agent() {
   options_.store->on_gone(nullptr);
   disconnect(environment_error("this worker ends"));
+  {
+    std::unique_lock lock(mutex_);
+    room_made_.wait(lock, [this] { return making_room_ == 0; });
+  }
   worker_.reset();
 }
 
@@ -88,7 +92,7 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
   agent->spool_ = std::move(*spool);
   agent->take_up_spool();
   agent->set_aside_runs();
-  agent->trim_scratch_later();
+  agent->trim_scratch_later({}, false);
   agent->options_.store->on_gone(
       [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
   auto worker = make([self = agent.get()](std::vector<Report> reports) {
@@ -384,12 +388,13 @@ bool Agent::take_order(nodes::Order& in) {
   staged->commit = commits_.local(in.start().commit());
   staged->needed = needed_content(order);
   staged->order = std::move(order);
-  bool is_refused = false;
+  staged->awaits_room = needs_room();
+  bool is_staged = staged->awaits_room || !staged->needed.empty(), is_refused = false;
   {
     std::lock_guard lock(mutex_);
     if (!attempts_.emplace(staged->order.rank_id(), 0).second) return true;  // it is here already
     is_refused = !draining_.empty();
-    if (!is_refused && !staged->needed.empty()) staged_[staged->order.rank_id()] = staged;
+    if (!is_refused && is_staged) staged_[staged->order.rank_id()] = staged;
   }
   if (is_refused) {
     give_back(staged->order.rank_id());
@@ -404,10 +409,12 @@ bool Agent::take_order(nodes::Order& in) {
     (void)placed_.take(staged->order.rank_id(), {each.content.digest, each.file});
   }
   options_.store->pin(owner_of(staged->order.rank_id()), digests);
-  if (staged->needed.empty()) {
-    begin(staged);
-  } else {
+  if (staged->awaits_room) {
+    make_room_for(staged->order.rank_id());
+  } else if (is_staged) {
     fetch(staged);
+  } else {
+    begin(staged);
   }
   return true;
 }
@@ -481,7 +488,8 @@ bool Agent::take_welcome(const nodes::Welcome& welcome) {
     spool_->rewind();
     *options_.encrypts = welcome.encrypt();
     is_welcome_ = true;
-    for (const auto& [id, staged] : staged_) unfetched.push_back(staged);
+    for (const auto& [id, staged] : staged_)
+      if (!staged->awaits_room) unfetched.push_back(staged);
   }
   for (const StagedPtr& staged : unfetched) fetch(staged);
   worker_->release(commits_.base);
