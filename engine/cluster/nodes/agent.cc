@@ -50,19 +50,22 @@ void replace_folder(Variables& environment, const std::string& name, int needs) 
   }
 }
 
+/// That Slurm sets for a job, and for its node.
+bool is_slurms(std::string_view name) {
+  return name.starts_with("SLURM_") || name == "SLURMD_NODENAME";
+}
+
 // On a node of Slurm a task sees the variables of its own job.
 void take_from_machine(Variables& environment) {
   replace_folder(environment, "TMPDIR", W_OK | X_OK);
   replace_folder(environment, "HOME", R_OK | X_OK);
   if (std::getenv("SLURM_JOB_ID") == nullptr) return;
-  constexpr std::string_view kPrefix = "SLURM_";
-  std::erase_if(environment,
-                [&](const auto& variable) { return variable.first.starts_with(kPrefix); });
+  std::erase_if(environment, [](const auto& variable) { return is_slurms(variable.first); });
   for (char** each = environ; *each != nullptr; each++) {
     std::string_view text = *each;
     size_t equals = text.find('=');
-    bool is_slurms = text.starts_with(kPrefix) && equals != std::string_view::npos;
-    if (is_slurms) environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    bool is_one = equals != std::string_view::npos && is_slurms(text.substr(0, equals));
+    if (is_one) environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
 }
 
