@@ -475,7 +475,7 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
     auto parsed = from_json(json);
     if (!parsed.ok())
       throw Failed(
-          user_error(fmt::format("the signal's value is no JSON: {}", parsed.error().message)));
+          user_error(fmt::format("the signal's value is not JSON: {}", parsed.error().message)));
     value = std::move(*parsed);
   }
   std::string bytes = encode_value(value);
