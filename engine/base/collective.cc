@@ -39,7 +39,8 @@ Status check_op(const CollectiveCall& call) {
         dtype_name(call.dtype)));
   if (call.dtype == DType::boolean && call.op != ReduceOp::max && call.op != ReduceOp::min)
     return user_error(
-        fmt::format("{}: there is no {} of bools: max is whether any is true, min whether all are",
+        fmt::format("{}: bools cannot be reduced with `{}`: `max` is whether any is true, `min` "
+                    "whether all are",
                     name, reduce_op_name(call.op)));
   return {};
 }
@@ -47,8 +48,8 @@ Status check_op(const CollectiveCall& call) {
 Status check_peer(const CollectiveCall& call, int rank, int ranks) {
   const char* name = collective_name(call.what);
   if (call.peer < 0 || call.peer >= ranks)
-    return user_error(fmt::format("{}: there is no rank {} among {}: ranks are 0 to {}", name,
-                                  call.peer, ranks, ranks - 1));
+    return user_error(fmt::format("{}: {} is not a rank of this gang: its ranks are 0 to {}", name,
+                                  call.peer, ranks - 1));
   if (call.what != Collective::broadcast && call.peer == rank)
     return user_error(fmt::format("{}: rank {} is this one; copy instead", name, rank));
   return {};
@@ -152,7 +153,8 @@ size_t piece_bytes(const CollectiveCall& call) {
 Status check_rank(int rank, int ranks) {
   if (ranks >= 1 && ranks <= kRanksMax && rank >= 0 && rank < ranks) return {};
   return user_error(
-      fmt::format("there is no rank {} of {}: a gang has 1 to {} ranks", rank, ranks, kRanksMax));
+      fmt::format("{} is not a rank of a gang of {}: a gang has 1 to {} ranks, numbered from 0",
+                  rank, ranks, kRanksMax));
 }
 
 }  // namespace flow

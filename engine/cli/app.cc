@@ -7,6 +7,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "engine/cli/signals.hpp"
 #include "engine/cli/verbs.hpp"
 #include "flow/process.hpp"
 
@@ -168,6 +169,14 @@ std::vector<char*> words_of(int argc, char** argv) {
   return words;
 }
 
+/// Whether the verb begins with Signals.
+bool takes_signals(const CLI::App& app) {
+  const CLI::App& verb = *app.get_subcommands().front();
+  for (const char* name : {"run", "resume", "retry", "head"})
+    if (verb.get_name() == name) return true;
+  return verb.get_name() == "worker" && verb.count("--show") == 0;
+}
+
 int parse_and_act(int given, char** all, Session& session) {
   std::vector<char*> words = words_of(given, all);
   int argc = static_cast<int>(words.size());
@@ -177,6 +186,7 @@ int parse_and_act(int given, char** all, Session& session) {
   try {
     app->parse(argc, argv);
   } catch (const CLI::Success& wish) {  // --help, --version
+    release_signals();
     std::ostringstream text, nothing;
     int code = app->exit(wish, text, nothing);
     print_text(text.str());
@@ -192,6 +202,7 @@ int parse_and_act(int given, char** all, Session& session) {
     std::fputs(app->help().c_str(), stderr);
     return kWrong;
   }
+  if (!takes_signals(*app)) release_signals();
   return session.action();
 }
 
@@ -212,10 +223,13 @@ int flow_main(int argc, char** argv) {
     code = kUnreachable;
     is_whole = false;
   }
+  release_signals();
+  leave_with(code);
   flush_output();
   if (int error = output_error(); error != 0 && error != EPIPE) {
     print_error(std::string("cannot write to the standard output: ") + std::strerror(error));
     if (code == kDone) code = kUnreachable;
+    leave_with(code);
   }
   // A library that an exception came through may still hold its locks: no destructor waits for
   // them.

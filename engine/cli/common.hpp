@@ -29,7 +29,6 @@ struct Session {
   std::string head, secret_file;  // of another machine's, whose state is meant then
   bool json = false;
   bool quiet = false;
-  int64_t began_ms = now_ms();
   std::function<int()> action;
   const CLI::App* app = nullptr;
 

@@ -157,7 +157,7 @@ bool RunView::stays_on_terminal(const Event& event) {
 }
 
 std::vector<std::string> RunView::take(const Event& event) {
-  if (started_ms_ == 0) started_ms_ = event.at_ms;
+  if (started_ms_ == 0 && event.type != "plan") started_ms_ = event.at_ms;
   if (event.type == "task") return take_task(event);
   if (event.type == "progress") return take_progress(event);
   if (event.type == "plan") return take_foreseen(event);

@@ -82,6 +82,7 @@ void tell_where(const Session& session, const HeadArguments& arguments, const En
 }
 
 int lead(const Session& session, const HeadArguments& arguments) {
+  Wait wait;
   EngineOptions options = session.engine();
   options.listen = arguments.listen;
   options.jobs = arguments.jobs;
@@ -90,7 +91,6 @@ int lead(const Session& session, const HeadArguments& arguments) {
   options.secret_file = arguments.secret_file;
   options.encrypt = arguments.encrypt;
   options.lost_after_ms = lost_after_of(arguments.lost_after);
-  Wait wait;
   Engine engine(options);
   if (!engine.is_writer()) {
     fail_environment("the state `" + state_directory(options) +

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "engine/cli/signals.hpp"
 #include "engine/cli/verbs.hpp"
 #include "flow/process.hpp"
 
@@ -21,6 +22,7 @@ void open_missing_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  flow::cli::hold_signals();
   open_missing_streams();
   flow::end_on_uncaught(flow::cli::kUnreachable);
   flow::raise_open_files();

@@ -22,6 +22,7 @@ void add_resume(CLI::App& app, Session& session) {
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, selector, code] {
     session.action = [&session, arguments, selector, code] {
+      Interrupts interrupts;
       RunOptions options = run_options(*arguments);
       EngineOptions asked = engine_options(session, *arguments);
       // A run that succeeded is only shown: no engine, no lock.
@@ -30,7 +31,6 @@ void add_resume(CLI::App& app, Session& session) {
         if (session.json || !session.quiet) print_run(before, session.json);
         return int{kDone};
       }
-      Interrupts interrupts;
       Engine engine(asked);
       Run run = engine.resume(before.id, options, *code == "new");
       return watch(engine, run, session, {options.grace_ms, ""}, interrupts);

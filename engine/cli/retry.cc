@@ -21,11 +21,12 @@ void add_retry(CLI::App& app, Session& session) {
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, selector, task] {
     session.action = [&session, arguments, selector, task] {
+      Interrupts interrupts;
       RunOptions options = run_options(*arguments);
       EngineOptions asked = engine_options(session, *arguments);
-      Interrupts interrupts;
+      RunInfo before = find_run(session, *selector);
       Engine engine(asked);
-      Run run = engine.retry(*selector, *task, options);
+      Run run = engine.retry(before.id, *task, options);
       return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
     };
   });

@@ -26,11 +26,11 @@ void add_run(CLI::App& app, Session& session) {
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, file] {
     session.action = [&session, arguments, file] {
+      Interrupts interrupts;
       RunOptions options = run_options(*arguments);
       EngineOptions asked = engine_options(session, *arguments);
       std::string script = script_path(*file);
       if (!arguments->out.empty()) check_target(arguments->out);
-      Interrupts interrupts;
       Engine engine(asked);
       Run run = engine.run(script, {}, options);
       return watch(engine, run, session, {options.grace_ms, arguments->out}, interrupts);

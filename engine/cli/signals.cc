@@ -1,10 +1,12 @@
-// A handler that writes one byte to a pipe, and a thread that reads it. The main thread's
-// own signal mask stays as it was: children would inherit it.
+// A handler that writes one byte to a pipe, and a thread that reads it. Before that one counts, and
+// after it one leaves with the code that is known. The main thread's own signal mask stays as it
+// was: children would inherit it.
 #include "engine/cli/signals.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -31,7 +33,51 @@ void tell(char what) {
 
 void handle(int) { tell(kArrived); }
 
+/// A signal that is held from the start on.
+struct HeldSignal {
+  int number = 0;
+  std::atomic<int> arrived{0};
+  std::atomic<bool> is_held{false};
+  struct sigaction before {};
+};
+HeldSignal held_signals[] = {{SIGINT}, {SIGTERM}, {SIGHUP}, {SIGUSR2}};
+
+void handle_early(int number) {
+  for (HeldSignal& held : held_signals)
+    if (held.number == number) held.arrived++;
+}
+
+std::atomic<int> leaves_with{-1};
+
+void handle_late(int) {
+  int code = leaves_with.load();
+  if (code >= 0) _exit(code);
+}
+
+void release(HeldSignal& held) {
+  if (!held.is_held.exchange(false)) return;
+  sigaction(held.number, &held.before, nullptr);
+  if (held.arrived > 0 && held.before.sa_handler == SIG_DFL) raise(held.number);
+}
+
 }  // namespace
+
+void hold_signals() {
+  struct sigaction action {};
+  action.sa_handler = handle_early;
+  action.sa_flags = SA_RESTART;
+  for (HeldSignal& held : held_signals) {
+    sigaction(held.number, nullptr, &held.before);
+    if (held.number == SIGHUP && held.before.sa_handler == SIG_IGN) continue;  // nohup
+    held.is_held = sigaction(held.number, &action, nullptr) == 0;
+  }
+}
+
+void release_signals() {
+  for (HeldSignal& held : held_signals) release(held);
+}
+
+void leave_with(int code) { leaves_with = code; }
 
 std::thread begin_thread(std::function<void()> run) {
   sigset_t handled, before;
@@ -63,11 +109,19 @@ Signals::Signals(std::function<void(int)> on_signal, int also)
     if (number == SIGHUP && old.sa_handler == SIG_IGN) continue;
     sigaction(number, &action, nullptr);
   }
+  for (HeldSignal& held : held_signals) {
+    bool is_ours = std::find(handled_.begin(), handled_.end(), held.number) != handled_.end();
+    if (!is_ours) release(held);
+    if (is_ours && held.is_held.exchange(false))
+      for (int i = held.arrived; i > 0; i--) tell(kArrived);
+  }
 }
 
+// Nothing that could be interrupted is left to do.
 Signals::~Signals() {
   struct sigaction action {};
-  action.sa_handler = SIG_DFL;
+  action.sa_handler = handle_late;
+  action.sa_flags = SA_RESTART;
   for (int number : handled_) {
     struct sigaction old {};
     sigaction(number, nullptr, &old);

@@ -7,13 +7,21 @@
 
 namespace flow::cli {
 
+/// First of all in main(): a signal from now on waits for the verb's Signals.
+void hold_signals();
+/// Of a verb without Signals: what came ends the process, as it does from now on.
+void release_signals();
+/// The process is about to end with this code: a signal that comes after the verb's Signals ends it
+/// so.
+void leave_with(int code);
+
 /// A thread that takes none of them: they are the main thread's.
 std::thread begin_thread(std::function<void()> run);
 
 class Signals {
  public:
-  /// `on_signal(n)` is called for the n-th signal, from 1, on a thread of its own. `also` is one
-  /// more that counts.
+  /// `on_signal(n)` is called for the n-th signal, from 1, on a thread of its own, also for those
+  /// that were held. `also` is one more that counts.
   explicit Signals(std::function<void(int count)> on_signal, int also = 0);
   ~Signals();
   Signals(const Signals&) = delete;

@@ -21,6 +21,11 @@ namespace {
 constexpr auto kTick = std::chrono::milliseconds(100);  // a frame, or a flush of a pipe
 constexpr size_t kErrorsShownMax = 10;
 
+int64_t steady_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
 bool is_terminal() {
   const char* term = std::getenv("TERM");
   return isatty(STDOUT_FILENO) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
@@ -57,6 +62,11 @@ class Screen {
     if (event.type == "print") {
       erase();
       return print_printed(event.text);
+    }
+    // What a plan says is no part of the run's time.
+    if (event.type != "plan") {
+      event_ms_ = event.at_ms;
+      event_steady_ms_ = steady_ms();
     }
     std::vector<std::string> lines = view_.take(event);
     if (style_ == Style::silent) return;
@@ -118,12 +128,15 @@ class Screen {
     size_t width, height;
     terminal_size(width, height);
     std::string out = "\x1b[?25l" + to_top();
-    std::vector<std::string> lines = view_.frame(counts, now_ms(), width - 1, height - 1);
+    std::vector<std::string> lines = view_.frame(counts, run_now_ms(), width - 1, height - 1);
     for (const std::string& line : lines) out += line + "\x1b[K\n";
     if (lines.size() < drawn_) out += "\x1b[J";
     drawn_ = lines.size();
     print_raw(out);
   }
+
+  /// The time that events of the run are stamped with: not this machine's, and not set with it.
+  int64_t run_now_ms() const { return event_ms_ + steady_ms() - event_steady_ms_; }
 
   /// From the line below the frame to its first one.
   std::string to_top() const { return drawn_ == 0 ? "" : "\x1b[" + std::to_string(drawn_) + "A\r"; }
@@ -147,6 +160,7 @@ class Screen {
   std::mutex mutex_;
   std::condition_variable wake_;
   RunView view_;
+  int64_t event_ms_ = 0, event_steady_ms_ = 0;  // of the last event, and when it came
   size_t drawn_ = 0;
   bool closed_ = false;
   std::thread ticker_;  // last: uses the rest
@@ -237,7 +251,8 @@ constexpr auto kMadeWithin = std::chrono::seconds(10);
 
 }  // namespace
 
-Interrupts::Interrupts() : signals_([this](int count) { on_signal(count); }) {}
+Interrupts::Interrupts()
+    : began_ms_(steady_ms()), signals_([this](int count) { on_signal(count); }) {}
 
 void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note) {
   std::lock_guard lock(mutex_);
@@ -247,6 +262,8 @@ void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std:
   *is_attached_ = true;
   if (early_ > 0) stop();
 }
+
+int64_t Interrupts::took_ms() const { return steady_ms() - began_ms_; }
 
 void Interrupts::detach(int code) {
   std::lock_guard lock(mutex_);
@@ -285,8 +302,6 @@ void Interrupts::stop() {
 int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
           Interrupts& interrupts) {
   RunInfo first = run.summary();
-  // A run that is taken up began before this command, and its tasks before this line.
-  int64_t began_ms = std::max(first.started_ms, session.began_ms);
   std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
   Style style = session.quiet   ? Style::silent
                 : session.json  ? Style::json
@@ -328,7 +343,7 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
     if (whole.status == "failed") print_failures(whole, session);
     print_line(whole.json());
   } else {
-    print_end(engine, run, summary, now_ms() - began_ms, session, shown);
+    print_end(engine, run, summary, interrupts.took_ms(), session, shown);
   }
   flush_output();
 

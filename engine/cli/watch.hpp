@@ -19,11 +19,13 @@ class Interrupts {
   /// From now on signals stop this run; `note` prints a line to stderr.
   void attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note);
   void set_serving(bool serving) { serving_ = serving; }
-  void detach(int code);  // the run is over; from now on a signal leaves with its code
+  int64_t took_ms() const;  // since it was made: however the clock was set meanwhile
+  void detach(int code);    // the run is over; from now on a signal leaves with its code
 
  private:
   void on_signal(int count);
   void stop();
+  const int64_t began_ms_;
   std::mutex mutex_;
   std::optional<Run> run_;
   int64_t grace_ms_ = 0;

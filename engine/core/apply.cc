@@ -198,7 +198,7 @@ void Machine::on(const AttemptFailed& event) {
   bool names_host = event.worker_died || ending.is_gpu || ending.host == 0 ||
                     budget_of(failure.cause) == Budget::none;
   if (!names_host) failure.message += "\nworker: " + state_.hosts[ending.host].info.name;
-  blame(ending.host, r, unit, failure.cause);
+  if (!is_lasting(failure)) blame(ending.host, r, unit, failure.cause);
   fail_attempt(r, unit, failure, ending);
 }
 
@@ -337,12 +337,12 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure, const
   auto extra = copy_of(run.units[unit]);
   extra->failure = failure;
   note_failed(*extra, run.units[unit], failure.cause, ending);
-  uint32_t spent = spend(*extra, policy, failure.cause);
+  uint32_t spent = is_lasting(failure) ? 0 : spend(*extra, policy, failure.cause);
   bool again = spent > 0;
   if (is_condemned(run, unit, *extra, ending)) {
     again = false;
     acquit_others(run, unit, extra->deaths);
-  } else if (budget_of(failure.cause) == Budget::infrastructure && !again) {
+  } else if (budget_of(failure.cause) == Budget::infrastructure && !again && !is_lasting(failure)) {
     extra->failure.message += ". With it `retries = { infra = " + std::to_string(policy.infra) +
                               " }` is spent: `flow resume " + run.id + "` tries it again";
   }

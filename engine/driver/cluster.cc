@@ -62,7 +62,42 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
   auto head = cluster::Head::start(*made->transport_, head_options, *made);
   FLOW_TRY(head);
   made->head_ = std::move(*head);
+  std::vector<std::string> joined;
+  {
+    std::lock_guard lock(made->mutex_);
+    made->listens_at_ = made->head_->address();
+    joined.swap(made->joined_);
+  }
+  for (const std::string& name : joined) made->keep_address(name);
   return made;
+}
+
+// It may join while the head is just beginning to listen.
+void Cluster::keep_address(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  if (listens_at_.empty()) return joined_.push_back(name);
+  driver_.keep_row(head_key(name), listens_at_);
+}
+
+std::string head_of_worker(Driver& driver, const std::string& name) {
+  auto row = driver.store().get(Family::kv, head_key(name));
+  return row.ok() ? row->value_or("") : "";
+}
+
+std::string Cluster::note_of_moved_head() const {
+  std::string names, former;
+  for (const std::string& name : driver_.awaited_hosts()) {
+    std::string at = head_of_worker(driver_, name);
+    if (at.empty() || at == address()) continue;
+    names += fmt::format("{}`{}` at {}", names.empty() ? "" : ", ", name, at);
+    former = at;
+  }
+  if (names.empty()) return "";
+  return fmt::format(
+      "these workers joined an earlier head of this state at another address, and look for it "
+      "there only: {}. This head listens at {}. Start it again with `--listen {}`, or start the "
+      "workers again with `--join {}`, each in its `--dir`",
+      names, address(), former, address());
 }
 
 // What its workers run goes on, for the next engine.
@@ -173,6 +208,7 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
         "the head cannot accept this worker: it has the maximum number of workers, or this "
         "worker's description is not valid");
   };
+  keep_address(name);
   driver_.host_joined({std::move(joining.host), std::move(joining.attempts), is_restarted},
                       std::move(joining.machine), decided);
   return "";

@@ -51,6 +51,9 @@ using WorkerMembers = std::map<std::string, WorkerMember>;
 /// needs nothing of them that is not in the state. `awaited`: those that may be back.
 void forget_lost(WorkerMembers& members, const std::set<std::string>& awaited, size_t max);
 
+/// Where the head listened that a worker of this name joined last; "" where that is not known.
+std::string head_of_worker(Driver& driver, const std::string& name);
+
 /// Thread-safe.
 class Cluster final : private cluster::HeadUser {
  public:
@@ -58,6 +61,9 @@ class Cluster final : private cluster::HeadUser {
   ~Cluster() override;
 
   std::string address() const { return head_->address(); }
+  /// What to do about workers that may come back and know a head of this state at another address
+  /// only; "" where there are none.
+  std::string note_of_moved_head() const;
   /// Where a worker of this name came from; "" where none is connected.
   std::string address_of(const std::string& name) const;
   /// Drained before it went.
@@ -72,6 +78,7 @@ class Cluster final : private cluster::HeadUser {
   static constexpr size_t kMembersMax = core::kHostsMax;
   explicit Cluster(Driver& driver) : driver_(driver) {}
   void await_earlier(int64_t adopt_ms);
+  void keep_address(const std::string& name);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
   std::string on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) override;
   void on_draining(RemoteHost& host, const std::string& why) override;
@@ -106,6 +113,8 @@ class Cluster final : private cluster::HeadUser {
   // By name. When there are kMembersMax, those that are lost leave as another one joins.
   WorkerMembers members_;
   uint64_t last_serial_ = 0;
+  std::string listens_at_;                          // once that is known
+  std::vector<std::string> joined_;                 // before it was
   std::multimap<Clock::time_point, Lease> leases_;  // entries leave when they are due
   std::thread thread_;
   std::unique_ptr<Transport> transport_;

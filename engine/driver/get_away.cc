@@ -98,7 +98,7 @@ std::vector<std::string> copy_from(FrameLink& link, const std::string& name,
     }
     Digest digest;
     if (kind != "comes" || !Digest::from_bytes(text_field(frame, "digest"), digest))
-      throw Failed(environment_error("what the head sent is no content"));
+      throw Failed(environment_error("the head sent something that is not content"));
     ok_or_throw(receive_content(link, digest, intake.path()));
   }
 }

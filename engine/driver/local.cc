@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 #include "engine/base/cgroup.hpp"
@@ -106,13 +107,15 @@ Status LocalEngine::lead(const std::string& dir) {
   cluster_ = std::move(*started);
   auto reached = address_for_others(cluster_->address());
   address_ = reached.ok() ? *reached : cluster_->address();
+  std::string note = options_.slurm ? "" : cluster_->note_of_moved_head();
+  if (!note.empty()) std::fprintf(stderr, "flow: %s\n", note.c_str());
   if (options_.slurm) return start_slurm(dir);
   return options_.workers > 0 ? start_workers(dir) : Status();
 }
 
 Status LocalEngine::check_for_work_elsewhere() const {
   if (works_elsewhere_.empty()) return {};
-  std::string names;
+  std::string names, head = head_of_worker(*driver_, works_elsewhere_.front());
   for (const std::string& name : works_elsewhere_)
     names += (names.empty() ? "`" : ", `") + name + "`";
   bool is_slurm = leader_ != "flow head";
@@ -122,7 +125,9 @@ Status LocalEngine::check_for_work_elsewhere() const {
       "come to it within {} s are taken for lost, and what they ran runs again",
       names,
       is_slurm ? "go on with `flow resume RUN --on slurm`"
-               : "start `flow head` on this state again (with `--jobs N` it runs tasks itself too)",
+               : fmt::format("start `flow head{}` on this state again (with `--jobs N` it runs "
+                             "tasks itself too)",
+                             head.empty() ? "" : " --listen " + head),
       options_.adopt_ms / 1000));
 }
 
@@ -468,7 +473,7 @@ void LocalEngine::signal(const std::string& selector, const std::string& name,
     auto parsed = from_json(json);
     if (!parsed.ok())
       throw Failed(
-          user_error(fmt::format("the signal's value is no JSON: {}", parsed.error().message)));
+          user_error(fmt::format("the signal's value is not JSON: {}", parsed.error().message)));
     value = std::move(*parsed);
   }
   std::string bytes = encode_value(value);

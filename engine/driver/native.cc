@@ -161,7 +161,7 @@ Report NativeRunner::run(Job& job, const NativeTask& task) {
                     cut_text(Secrets(job.order.hide).hidden(error.what()), kMessageMax));
   } catch (...) {
     report.failure.message = fmt::format(
-        "the native task `{}` threw something that is no std::exception", job.definition);
+        "the native task `{}` threw something that is not a std::exception", job.definition);
   }
   report.duration_us = context.took_us();
   return report;

@@ -380,7 +380,8 @@ std::vector<PathStep> parse_part(const std::string& part) {
     if (at < part.size() && part[at] == '[') {
       size_t close = part.find(']', at);
       if (close == std::string::npos)
-        throw Failed(user_error(fmt::format("`{}` is no part: a `[` is not closed", part)));
+        throw Failed(
+            user_error(fmt::format("`{}` is not a part of a result: a `[` is not closed", part)));
       std::string inside = part.substr(at + 1, close - at - 1);
       auto key = from_json(inside);
       step.key = key.ok() ? *key : Value(inside);

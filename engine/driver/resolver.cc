@@ -381,7 +381,7 @@ Result<uint32_t> Resolver::map_count(const core::Run& run, core::UnitId unit) {
   bool is_list = list->kind() == Value::Kind::table && list->as_table().fields.empty();
   if (!is_list) {
     return user_error(fmt::format(
-        "`{}` maps over the result of `{}`, which is no list but {}: return a list 1..n "
+        "`{}` maps over the result of `{}`, which is not a list but {}: return a list 1..n "
         "from `{}`, or map over the part that is one",
         node.name, unit_name(run, node.items.as_ref().node), short_json(*list),
         unit_name(run, node.items.as_ref().node)));

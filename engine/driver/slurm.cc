@@ -198,7 +198,7 @@ slurm::View LocalEngine::look_at_nodes() {
 
 // Nobody is told twice of the same: what is ready is placed at once where it fits.
 void LocalEngine::warn_if_nothing_fits(bool nothing_runs) {
-  int64_t now = now_ms();
+  int64_t now = since_boot_ms();
   if (!nothing_runs) {
     nothing_fits_ms_ = 0;
   } else if (nothing_fits_ms_ == 0) {

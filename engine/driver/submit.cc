@@ -286,8 +286,8 @@ Status Driver::revive(RunMeta meta, const std::string& task) {
   if (!*admitted) {
     return user_error(
         task.empty()
-            ? fmt::format("the run {} has nothing to take up again", id)
-            : fmt::format("`{}` is still running or waiting: it can be run anew when it ended",
+            ? fmt::format("the run {} has nothing to resume", id)
+            : fmt::format("`{}` is still running or waiting: it can run again after it has ended",
                           task));
   }
   return {};

@@ -9,9 +9,11 @@
 
 #include "engine/base/cbor.hpp"
 #include "engine/base/units.hpp"
+#include "engine/core/retry.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/input_places.hpp"
+#include "engine/driver/references.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/keys.hpp"
 
@@ -41,6 +43,13 @@ void put_log(const core::AttemptId& id, LogRow row, uint64_t n, Batch& batch) {
               row.text.substr(0, kWarningMax));
   }
   batch.put(Family::logs, log_key(id.run, id.unit, id.attempt, n), encode_log(row));
+}
+
+// What was damaged was removed: only the attempt that found it says so.
+void note_gone_input(const core::Unit& unit, core::Failure& failure) {
+  failure.code = core::kInputIsGone;
+  bool has_failed_so = unit.extra && unit.extra->failure.cause == core::Cause::staging;
+  if (has_failed_so) failure.message += "\nThe attempt before it: " + unit.extra->failure.message;
 }
 
 /// Of the acts after `from`, those that change a unit which a later one changes again.
@@ -140,6 +149,17 @@ void Driver::record(core::Event event, core::Time at) {
   record.sequence = state_.sequence + 1;
   record.at = at;
   record.event = std::move(event);
+  if (auto* failed = std::get_if<core::AttemptFailed>(&record.event)) {
+    core::Failure& failure = failed->failure;
+    const core::Run& run = state_.runs.at(failed->id.run);
+    bool is_staging = failure.cause == core::Cause::staging;
+    if (is_staging) failure.code = 0;
+    auto takes = is_staging ? resolver_.arguments(run, failed->id.unit) : std::string();
+    References taken([this](const Digest& digest) { return content(digest); });
+    if (takes.ok()) taken.add_encoded(*takes);
+    bool is_gone = is_staging && !(takes.ok() && holds(taken));
+    if (is_gone) note_gone_input(run.units[failed->id.unit], failure);
+  }
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
   if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))
     saved_.push_back(saved->id);

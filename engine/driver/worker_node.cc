@@ -50,8 +50,8 @@ Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& pr
   if (!options.memory.empty()) {
     auto memory = parse_bytes(options.memory);
     if (!memory.ok() || *memory <= 0)
-      return user_error(fmt::format("`{}` is no size of a worker's memory: write for example 64GiB",
-                                    options.memory));
+      return user_error(
+          fmt::format("`--memory {}` is not a size: write for example 64GiB", options.memory));
     if (*memory > host.memory_bytes)
       problems += fmt::format("--memory {} is more than the {} that this machine has\n",
                               format_bytes(static_cast<uint64_t>(*memory)),
@@ -87,9 +87,8 @@ uint64_t content_max_of(const WorkerNodeOptions& options) {
   if (options.content_max.empty()) return 0;
   auto bytes = parse_bytes(options.content_max);
   if (!bytes.ok() || *bytes <= 0)
-    throw Failed(user_error(
-        fmt::format("`{}` is no size of what a worker may keep: write for example 200GiB",
-                    options.content_max)));
+    throw Failed(user_error(fmt::format(
+        "`--content-max {}` is not a size: write for example 200GiB", options.content_max)));
   return static_cast<uint64_t>(*bytes);
 }
 

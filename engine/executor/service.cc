@@ -30,7 +30,8 @@ void run_service(Attempt& attempt, ScriptVm& vm, const AttemptRequest& request) 
   auto front = ServiceFront::open(options);
   if (!front.ok()) {
     vm.end_service();
-    attempt.fail(core::Cause::user_error, front.error().message, "");
+    attempt.fail(core::Cause::user_error,
+                 fmt::format("{}: {}", start.shell().place(), front.error().message), "");
     return;
   }
   attempt.service_ready((*front)->url());

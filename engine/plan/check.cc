@@ -69,19 +69,19 @@ class Checker {
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
     if (def.name.empty() || def.name.size() > kTaskNameMax ||
         def.name.find_first_not_of(kLetters) != std::string::npos)
-      problem(where(def), fmt::format("has no good name: a name is 1 to {} letters, digits, `_`, "
-                                      "`.` and `-`",
-                                      kTaskNameMax));
+      problem(where(def),
+              fmt::format("has a name that is not valid: a name is 1 to {} letters, digits, `_`, "
+                          "`.` and `-`",
+                          kTaskNameMax));
     const Resources& needs = def.resources;
     if (needs.cpus_milli <= 0) problem(where(def), "asks for no CPU: `cpus` is above 0");
     if (needs.memory_bytes < 0 || needs.gpu_memory_bytes < 0 || needs.gpus_milli < 0)
-      problem(where(def), "asks for less than nothing: memory and GPUs are 0 or more");
+      problem(where(def), "asks for a negative amount: memory and GPUs are 0 or more");
     if (!are_sound(needs.named))
-      problem(
-          where(def),
-          fmt::format("asks for `resources` that nobody can have: each has {}, and there are at "
-                      "most {}",
-                      kAmountNameForm, kAmountsMax));
+      problem(where(def),
+              fmt::format("has `resources` that are not valid: each has {}, and there are at "
+                          "most {}",
+                          kAmountNameForm, kAmountsMax));
     bool is_single = def.kind == TaskKind::native || def.kind == TaskKind::service ||
                      def.kind == TaskKind::dynamic;
     if (needs.is_gang() && is_single)
@@ -102,7 +102,7 @@ class Checker {
               "has a factor below 1 in `retries`: each wait, or the memory of each "
               "attempt, can only grow");
     if (def.kind == TaskKind::service && def.service.batch_max < 1)
-      problem(where(def), "has a batch of none: `batch.max` is 1 or more");
+      problem(where(def), "has a `batch.max` below 1");
     if (!def.gpu_kernel.empty() && needs.gpus_milli == 0)
       problem(where(def),
               fmt::format("has the kernel `{}`, which needs a GPU, and asks for none: write "
@@ -163,7 +163,7 @@ class Checker {
       if (!within(before)) problem(where(node), "comes after no node");
     if (node.guard.when == kNoNode) return;
     if (!within(node.guard.when) || plan_.nodes[node.guard.when].kind != NodeKind::when)
-      problem(where(node), "is in the branch of a node that is no flow.when");
+      problem(where(node), "is in the branch of a node that is not a flow.when");
   }
 
   // ---- cycles

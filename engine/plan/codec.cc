@@ -145,7 +145,7 @@ void field(Reader& io, T& n) {
 void field(Writer& io, const bool& b) { io.number(b); }
 void field(Reader& io, bool& b) {
   uint64_t raw = io.number();
-  if (raw > 1) io.fail("no boolean where one belongs");
+  if (raw > 1) io.fail("a number that is not a boolean");
   b = raw == 1;
 }
 
@@ -273,7 +273,7 @@ void ranks(Reader& io, Resources& needs) {
   needs.ranks_max = static_cast<uint32_t>(all >> 32);
   if ((all & kHasNamed) == 0) return;
   field(io, needs.named);
-  if (needs.named.empty() || !are_sound(needs.named)) io.fail("resources that nobody can have");
+  if (needs.named.empty() || !are_sound(needs.named)) io.fail("resources that are not valid");
 }
 
 template <typename IO>
@@ -354,7 +354,7 @@ void field(Reader& io, std::vector<TaskDef>& defs, std::string TaskDef::*text) {
 
 Error wrong_magic(const char* what) {
   return environment_error(fmt::format(
-      "the stored {} can't be read: it is none, or one of another version of flow", what));
+      "the stored {} cannot be read: it is damaged, or another version of flow wrote it", what));
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ class WhereParser {
   void quoted(char mark) {
     size_t end = text_.find(mark, at_ + 1);
     if (end == std::string_view::npos) {
-      error_ = fmt::format("has no end of what begins with {} at letter {}", mark, at_ + 1);
+      error_ = fmt::format("lacks the closing {} of the text that begins at character {}", mark,
+                           at_ + 1);
       end = text_.size() - 1;
     }
     token_ = text_.substr(at_ + 1, end - at_ - 1);

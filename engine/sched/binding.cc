@@ -240,7 +240,7 @@ class Look {
     Names names;
     for (const Holder& holder : holders)
       names.add(quoted(*holder.run, holder.unit) + of_run(state_, *holder.run));
-    return names.empty() ? "nobody" : names.text();
+    return names.empty() ? "no task" : names.text();
   }
 
   const Host& host_;

@@ -41,7 +41,7 @@ std::string holders(const Run& run) {
     bool holds = run.units[unit].phase == Phase::running && !is_service(run, unit);
     if (holds) names.add(quoted(run, unit));
   }
-  return names.empty() ? "nobody" : names.text();
+  return names.empty() ? "no task" : names.text();
 }
 
 std::string name_of(const State& state, HostId at) {

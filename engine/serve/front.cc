@@ -2,8 +2,12 @@
 // predicts.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -37,6 +41,41 @@ std::string_view methods_of(std::string_view path) {
   if (slash == 0 || path.empty()) return {};
   if (slash == std::string_view::npos || path.substr(slash) == "/ready") return gets;
   return path.substr(slash) == "/infer" ? "POST" : "";
+}
+
+Error listening_error(const std::string& name, int port, int code) {
+  std::string what = fmt::format("the service `{}` cannot listen on port {} of 127.0.0.1: ", name,
+                                 port == 0 ? "0 (any)" : std::to_string(port));
+  if (code == EADDRINUSE && port != 0)
+    return user_error(what +
+                      "the port is in use. End the program that listens there, choose another "
+                      "port, or write `port = 0` for a free one");
+  if (code == EACCES)
+    return user_error(what +
+                      "this user may not listen on a port that low. Choose a port from 1024 on, or "
+                      "write `port = 0` for a free one");
+  if (code == EADDRNOTAVAIL)
+    return environment_error(what +
+                             "the machine does not have that address. Bring up its loopback "
+                             "interface: `ip link set lo up`");
+  return environment_error(what + std::strerror(code));
+}
+
+/// What the library does not tell: errno of listening there.
+int errno_of_listening(uint16_t port) {
+  int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listener < 0) return errno;
+  int yes = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  bool listens = ::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+                 ::listen(listener, 1) == 0;
+  int code = listens ? EADDRINUSE : errno;  // it has become free since
+  ::close(listener);
+  return code;
 }
 
 struct Pending {
@@ -73,18 +112,11 @@ class Front final : public ServiceFront {
       ::fcntl(socket, F_SETFD, FD_CLOEXEC);
     });
     routes();
-    if (options_.port == 0) {
-      port_ = server_.bind_to_any_port("127.0.0.1");
-      if (port_ <= 0) return environment_error("no port on 127.0.0.1 could be bound");
-    } else {
-      if (!server_.bind_to_port("127.0.0.1", options_.port)) {
-        return user_error(
-            fmt::format("the service `{}` can't listen on port {} of 127.0.0.1: the port is in use "
-                        "or not allowed; choose another, or port = 0",
-                        options_.name, options_.port));
-      }
-      port_ = options_.port;
-    }
+    bool is_any = options_.port == 0;
+    port_ = is_any ? server_.bind_to_any_port("127.0.0.1") : int{options_.port};
+    bool listens = is_any ? port_ > 0 : server_.bind_to_port("127.0.0.1", port_);
+    if (!listens)
+      return listening_error(options_.name, options_.port, errno_of_listening(options_.port));
     FLOW_TRY(server_.widen_backlog());
     thread_ = std::thread([this] {
       server_.listen_after_bind();

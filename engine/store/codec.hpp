@@ -13,7 +13,8 @@ bool get_failure(const journal::Failure& m, core::Failure& failure);
 /// Of what tells of workers 3 was the last that let go of them when an engine starts.
 constexpr uint32_t kGpusSchema = 2, kHostsSchema = 4, kDrainSchema = 5, kGrowthSchema = 6,
                    kNvlinkSchema = 7, kNamedSchema = 8, kLeadsSchema = 9, kGpuFaultSchema = 10,
-                   kLostSchema = 11, kDeathsSchema = 12, kGivenGpusSchema = 13, kSchema = 13;
+                   kLostSchema = 11, kDeathsSchema = 12, kGivenGpusSchema = 13, kLastingSchema = 14,
+                   kSchema = 14;
 void put_gpu(const Gpu& gpu, journal::Gpu& m);
 /// False where they can't be a machine's.
 bool get_gpus(const google::protobuf::RepeatedPtrField<journal::Gpu>& from, std::vector<Gpu>& gpus);

@@ -7,6 +7,7 @@
 
 #include "engine/core/gpus.hpp"
 #include "engine/core/hosts.hpp"
+#include "engine/core/retry.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/codec.hpp"
 
@@ -331,6 +332,9 @@ bool has_joined(const google::protobuf::RepeatedPtrField<journal::Gpu>& gpus) {
 
 /// The first that knew what the record tells.
 uint32_t schema_of(const journal::Record& m, bool is_of_run) {
+  bool is_lasting = m.failure().cause() == static_cast<uint32_t>(core::Cause::staging) &&
+                    m.failure().code() == core::kInputIsGone;
+  if (is_lasting) return kLastingSchema;
   if (m.type() == journal::GPUS_FOUND && m.number() > 0) return kGivenGpusSchema;
   bool is_of_death =
       m.flag() && (m.type() == journal::HOST_LOST || m.type() == journal::HOST_JOINED);

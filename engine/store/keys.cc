@@ -63,6 +63,8 @@ std::string request_key(const std::string& request) { return joined({"request", 
 
 std::string spool_key(const std::string& worker) { return joined({"spool", worker}); }
 
+std::string head_key(const std::string& worker) { return joined({"head", worker}); }
+
 std::string launcher_key() { return "launcher"; }
 
 std::string leader_key() { return "leader"; }

@@ -153,7 +153,7 @@ bool state_is_locked(const std::string& dir) {
 
 std::string lock_holder(const std::string& dir) {
   std::string line = first_line(lock_path(dir).c_str());
-  return line.empty() ? "nobody" : line;
+  return line.empty() ? "an unknown process" : line;
 }
 
 }  // namespace flow

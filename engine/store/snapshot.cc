@@ -558,7 +558,7 @@ Result<core::State> decode_snapshot(std::string_view bytes, const FindPlan& plan
   state.announced = m->announced();
   get_failures(m->own(), state.hosts[0]);
   if (!get_machine(*m, state.hosts[0].info))
-    return environment_error("a snapshot has a machine of less than nothing, or a damaged GPU");
+    return environment_error("a snapshot has a machine with a negative amount, or a damaged GPU");
   state.leads_workers = m->leads_workers() || m->cpus_milli() == 0;
   if (!get_workers(*m, state.hosts)) return environment_error("a snapshot has a damaged worker");
   for (const journal::Run& run : m->runs()) {

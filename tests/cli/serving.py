@@ -5,6 +5,7 @@ usage: serving.py --flow BIN [TEST...]
 """
 import json
 import os
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -12,6 +13,7 @@ import urllib.request
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "state"))
 from place import Place, main  # noqa: E402
 
+PRIVILEGED = 999  # a port
 SCRIPT = r'''
 local flow = require "flow"
 local double = flow.service("double", { port = 0, batch = { max = 4 } }, function(ctx)
@@ -64,6 +66,28 @@ class Serving(Place):
         self.assertEqual(self.show()["status"], "interrupted")
         for out in (self.good("ls", "--json").out, self.good("show", "--json").out, self.good("why", "--json").out):
             self.assertNotIn('"url":"http', out)
+
+    def test_a_port_that_the_service_cannot_have_is_an_error_with_its_one_cause(self):
+        taken = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        port = taken.getsockname()[1]
+        self.write("pipeline.lua", SCRIPT.replace("port = 0", "port = %d" % port))
+        self.exits(1, self.flow("run", "."))
+        self.assertEqual(self.tasks()["double"]["error"],
+                         "pipeline.lua:3: the service `double` cannot listen on port %d of 127.0.0.1: the port is in use. End the program "
+                         "that listens there, choose another port, or write `port = 0` for a free one" % port)
+
+    def test_a_port_that_is_not_for_every_user_is_said_to_be_one(self):
+        with open("/proc/sys/net/ipv4/ip_unprivileged_port_start") as file:
+            if int(file.read()) <= PRIVILEGED:
+                self.skipTest("every user may listen on port %d here" % PRIVILEGED)
+        self.write("pipeline.lua", SCRIPT.replace("port = 0", "port = %d" % PRIVILEGED))
+        without = ["setpriv", "--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service"] if os.geteuid() == 0 else []
+        self.exits(1, self.end(self.start("run", ".", before=without)))
+        error = self.tasks()["double"]["error"]
+        self.assertIn("pipeline.lua:3: the service `double` cannot listen on port %d of 127.0.0.1: this user may not listen on a port "
+                      "that low." % PRIVILEGED, error)
+        self.assertNotIn("in use", error)
 
 
 if __name__ == "__main__":

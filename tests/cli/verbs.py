@@ -334,6 +334,17 @@ return flow.pipeline("needs", {}, function() return t().stdout end)
                 found[os.path.join(folder, name)] = (info.st_size, info.st_mtime_ns)
         return found
 
+    def test_a_state_that_does_not_exist_is_an_error_and_is_not_made(self):
+        missing = self.path("typo")
+        for words in (["gc"], ["retry", "last"], ["resume"], ["cancel", "last"], ["signal", "last", "go"], ["show"], ["get"], ["logs"],
+                      ["why"], ["diff", "last", "last"], ["graph", "last"]):
+            done = self.exits(2, self.flow(*words, "--state", missing), missing, "flow run")
+            self.assertEqual(done.out, "", words)
+            self.assertFalse(os.path.exists(missing), words)
+        for words in (["ls"], ["nodes"], ["doctor"], ["plan", "."]):
+            self.flow(*words, "--state", missing)
+            self.assertFalse(os.path.exists(missing), words)
+
     def test_a_plan_changes_nothing_in_a_state(self):
         self.good("run", ".")
         before = self.contents()

@@ -9,6 +9,7 @@ import threading
 
 import cluster_place
 from cluster_place import place, size_of
+from damage import flip
 
 MIB = 1 << 20
 # `make` and `use` each run where `at` says, or where they like; each tensor is of so many MiB.
@@ -55,6 +56,12 @@ end)
 return flow.pipeline("marked", { given = flow.param.path {}, n = flow.param.int {} }, function(p)
   return use(make(p.n), p.given)
 end)
+'''
+DAMAGED = r'''
+local flow = require "flow"
+local make = flow.task("make", function(ctx) return flow.zeros(256, 1024) + 1 end)
+local use = flow.task("use", function(ctx, made, n) return made:sum() * 4 + n end)
+return flow.pipeline("damaged", { n = flow.param.int {} }, function(p) return use(make(), p.n) end)
 '''
 MADE, GIVEN = b"made at one worker;", b"given to the head;;"
 
@@ -139,6 +146,24 @@ class Contents(ContentsPlace):
         self.run_plan("a1:c")
         self.until_moved("from_workers", {"b": (2, 8), "c": (1, 4)})
         self.assertEqual(self.moved("from_head"), {})
+
+    def test_content_that_is_damaged_at_the_head_is_not_fetched_in_vain(self):
+        self.write("damaged.lua", DAMAGED)
+        self.start_workers("a")
+        self.good("run", "damaged.lua", "--param", "n=1")
+        self.kill(self.workers["a"])  # nothing else has the content
+        self.until_status("a", "lost")
+        self.worker("b")
+        self.until_status("b", "up")
+        objects = [path for path in files_of(self.path(".flow", "objects")) if size_of(path) >= MIB]
+        self.assertEqual(len(objects), 1)
+        flip(objects[0], MIB // 2)
+        self.exits(1, self.flow("run", "damaged.lua", "--param", "n=2"), "damaged")
+        use = self.tasks()["use"]
+        self.assertIn("damaged", use["error"])
+        self.assertLessEqual(use["attempts"], 2)  # the head may find the damage after the first has failed
+        self.good("resume")
+        self.assertEqual(self.show()["result"], MIB + 2)
 
     def seen_on_the_way(self, n):
         """Which of the two texts can be read as they go to b."""

@@ -23,7 +23,8 @@ return flow.pipeline("p", {}, function() return prints().stdout end)
 '''
 SLURM = r'''
 local flow = require "flow"
-local prints = flow.shell("prints", { cache = false, command = [[ echo "$SLURM_JOB_ID ${SLURM_OF_CLIENT-none} ${SLURM_OF_NODE-none}" ]] })
+local prints = flow.shell("prints", { cache = false, env = { FIXED = "/fixed" }, command = [[
+  echo "$SLURM_JOB_ID ${SLURM_OF_CLIENT-none} ${SLURM_OF_NODE-none} $SLURMD_NODENAME $OF_SITE $FIXED" ]] })
 return flow.pipeline("p", {}, function() return prints().stdout end)
 '''
 GANG = r'''
@@ -98,11 +99,35 @@ class Report(cluster_place.ClusterPlace):
     def test_a_task_on_a_node_of_slurm_sees_the_variables_of_its_job(self):
         self.write("p.lua", SLURM)
         self.head()
-        self.env.update(SLURM_JOB_ID="77", SLURM_OF_NODE="n1")
+        of_node = {"SLURM_JOB_ID": "77", "SLURM_OF_NODE": "n1", "SLURMD_NODENAME": "n1", "OF_SITE": "/node"}
+        self.env.update(of_node)
         self.worker("a")
-        del self.env["SLURM_JOB_ID"], self.env["SLURM_OF_NODE"]
+        for name in of_node:
+            del self.env[name]
         self.until_status("a", "up")
-        self.assertEqual(self.result_of({"SLURM_JOB_ID": "5", "SLURM_OF_CLIENT": "c"}), "77 none n1\n")
+        self.assertEqual(self.result_of({"SLURM_JOB_ID": "5", "SLURM_OF_CLIENT": "c", "SLURMD_NODENAME": "login", "OF_SITE": "/client"}),
+                         "77 none n1 n1 /client /fixed\n")
+
+    def test_a_head_at_another_address_says_which_workers_know_the_former_one_only(self):
+        self.cluster(["a"], slots=4)
+        client = self.run_holds()
+        former = "127.0.0.1:%d" % self.port
+        self.kill(self.head_process)
+        self.kill(client)
+        self.exits(4, self.flow("resume"), "start `flow head --listen %s` on this state again" % former)
+        former_port, self.port = self.port, 0
+        moved = self.head()
+        here = "127.0.0.1:%d" % self.port
+        err = self.kill(moved).err
+        self.assertIn("look for it there only: `a` at %s. This head listens at %s. Start it again with `--listen %s`, or start the "
+                      "workers again with `--join %s`" % (former, here, former, here), err)
+        self.port = former_port
+        back = self.head()
+        self.until_status("a", "up")
+        self.open("gate")
+        self.good("resume")
+        self.assertEqual(len(self.read("gate.started").split()), 4)  # what ran went on
+        self.assertNotIn("look for it there only", self.kill(back).err)
 
     def test_the_loss_of_a_killed_worker_says_that_its_process_ended(self):
         self.cluster(["a"])

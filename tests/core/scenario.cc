@@ -419,10 +419,11 @@ bool Scenario::parse_attempt(const Words& words, Event& event) {
     e.waited = number(words, "waited", 0) != 0;
     event = e;
   } else if (verb == "fail") {
-    event = AttemptFailed{id,
-                          {causes().at(third), "broken", "", 1},
-                          uint32_t(number(words, "rank", 0)),
-                          has(words, "died")};
+    event = AttemptFailed{
+        id,
+        {causes().at(third), "broken", "", third == "staging" ? has(words, "gone") : 1},
+        uint32_t(number(words, "rank", 0)),
+        has(words, "died")};
   } else if (verb == "wait") {
     event = AttemptWaiting{id, third, third, number(words, "deadline", 0)};
   } else if (verb == "stopped") {

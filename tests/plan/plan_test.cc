@@ -294,7 +294,7 @@ TEST_CASE("indices stay within the plan") {
   CHECK_THAT(text, Catch::Contains("`a` takes a handle to no node"));
   CHECK_THAT(text, Catch::Contains("`b` is a call of task 5, and there are 1"));
   CHECK_THAT(text, Catch::Contains("`c` comes after no node"));
-  CHECK_THAT(text, Catch::Contains("`d` is in the branch of a node that is no flow.when"));
+  CHECK_THAT(text, Catch::Contains("`d` is in the branch of a node that is not a flow.when"));
   CHECK_THAT(text, Catch::Contains("the pipeline's result holds a handle to no node"));
 }
 
@@ -311,7 +311,7 @@ TEST_CASE("needs that make no sense are named") {
   plan.defs[7].resources.ranks_max = 2;
   std::string text = problems(plan);
   CHECK(check_plan(plan).size() == 7);
-  CHECK_THAT(text, Catch::Contains("pipeline.lua:3: task `bad name` has no good name"));
+  CHECK_THAT(text, Catch::Contains("pipeline.lua:3: task `bad name` has a name that is not valid"));
   CHECK_THAT(text, Catch::Contains("task `cpus` asks for no CPU"));
   CHECK_THAT(text, Catch::Contains("task `ranks` asks for 0 ranks"));
   CHECK_THAT(text, Catch::Contains("task `elastic` asks for at most 2 ranks: `ranks.max` is 3 to"));

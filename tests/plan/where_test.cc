@@ -61,7 +61,7 @@ TEST_CASE("what is no expression says what is missing, and at which letter") {
   CHECK(wrong("\"disk\" == ssd") ==
         "has to have the name of a label at letter 1, where there is `disk`");
   CHECK(wrong("   ") == "has to have the name of a label at letter 4, where it ends");
-  CHECK(wrong("disk == 'ssd") == "has no end of what begins with ' at letter 9");
+  CHECK(wrong("disk == 'ssd") == "lacks the closing ' of the text that begins at character 9");
   CHECK(wrong(std::string(60, '(') + "a" + std::string(60, ')')) == "is nested more than 50 deep");
   CHECK(wrong(std::string(1001, 'a')) == "has 1001 letters, and may have 1000");
 }

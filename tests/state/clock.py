@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The wall clock is set while runs go on and between them: spans last as long as they say, and newer runs come last."""
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -92,6 +93,19 @@ class Clock(place.Place):
             with self.subTest(jump):
                 took = self.run_and_set_clock(jump, "what=again", "mark=" + self.path("mark%d" % jump))
                 self.assertGreater(took, 1.9)
+
+    def test_the_time_that_a_run_took_is_right_when_the_clock_is_set(self):
+        for jump in (-2 * HOUR, 2 * HOUR):
+            with self.subTest(jump):
+                self.set_clock(0)
+                words = ("--param", "what=again", "--param", "mark=" + self.path("took%d" % jump))
+                process = self.start("run", "clock.lua", *words, **self.shifted)
+                self.until_waits("again")
+                self.set_clock(jump)
+                done = self.exits(0, self.end(process))
+                took = re.search(r"0 failed; (?:(\d+)m )?([0-9.]+)s; state", done.out)  # hours are of the clock
+                self.assertTrue(took, done)
+                self.assertGreater(int(took[1] or 0) * 60 + float(took[2]), 1.5)  # the backoff is 2 s, less a fifth at most
 
     def test_a_wait_lasts_as_long_when_the_clock_is_set(self):
         for jump in (-2 * HOUR, 2 * HOUR):

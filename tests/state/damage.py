@@ -44,6 +44,7 @@ class Damage(place.Place):
     def setUp(self):
         super().setUp()
         self.write("pipeline.lua", SCRIPT)
+        self.attempts = {}  # of tasks that have failed
 
     def keep(self):
         shutil.copytree(self.state, self.path("whole"), ignore=shutil.ignore_patterns("socket"))
@@ -57,6 +58,21 @@ class Damage(place.Place):
         self.until_holds("one")
         self.kill(run)
         self.open("gate")
+
+    def fails_at_once(self, done, task=None, digest="", is_damaged=True):
+        """No retry would find what is damaged or gone: what failed says so after one attempt."""
+        for word in ("damaged", "It was removed", digest) if is_damaged else ("does not hold", digest):
+            self.assertIn(word, done.err, done)
+        shown = self.show()
+        failed = {each["name"]: each for each in shown["tasks"] if each["status"] == "failed"}
+        for name, each in failed.items():
+            self.assertLessEqual(each["attempts"], self.attempts.get((shown["run"], name), 0) + 1, done)
+            self.attempts[shown["run"], name] = each["attempts"]
+            if is_damaged and "it depends on" not in each["error"]:
+                self.assertIn("damaged", each["error"])
+                self.assertIn("damaged", self.good("why", "last", name).out)
+        if task:
+            self.assertIn(task, failed)
 
     def log(self):
         logs = sorted(pathlib.Path(self.state, "db").glob("*.log"), key=lambda p: p.stat().st_size)
@@ -124,7 +140,7 @@ class Damage(place.Place):
                     self.assertEqual(shown["result"], RESULT)
                     self.assertEqual(large.read_bytes(), whole)
                 else:
-                    self.assertIn(digest, done.err, done)
+                    self.fails_at_once(done, "sum", digest, is_damaged=name != "gone")
                     self.assertNotIn(self.tasks()["sum"]["status"], ["succeeded"])
                     self.good("resume")
                     self.assertEqual(self.show()["result"], RESULT)
@@ -156,6 +172,7 @@ class Damage(place.Place):
                     self.assertIn("warning: the result is null", done.err)
                 else:
                     self.exits(1, done, "error: `")
+                    self.fails_at_once(done)
                 for _ in range(4):  # each run finds one more that is damaged
                     done = self.flow("run", file)
                     if "damaged" not in done.err:
@@ -168,15 +185,14 @@ class Damage(place.Place):
         """Tensors and files within results, of a task, a map and a dynamic task."""
         script = r'''
 local flow = require "flow"
-local once = { retries = { infra = 0 } }
 local make = flow.task("make", function(ctx, n) return { x = flow.zeros(100, 1000) + n } end)
 local some = flow.task("some", function(ctx) return { { x = flow.zeros(100, 1000) + 4 }, { x = flow.zeros(100, 1000) + 5 } } end)
 local pass = flow.task("pass", function(ctx, x) return x end)
-local add = flow.task("add", once, function(ctx, each) return each.x:sum() + SALT end)
+local add = flow.task("add", function(ctx, each) return each.x:sum() + SALT end)
 local all = flow.dynamic("all", function(ctx, given) return { make(8), make(9), add(given) } end)
 local file = flow.shell("file", { outputs = { f = "f" }, command = "head -c 200000 /dev/zero > {outputs.f}" })
-local size = flow.shell("size", { args = { "f" }, retries = once.retries, command = "wc -c < {f}; : SALT" })
-local sum = flow.task("sum", once, function(ctx, one, list, sums, more)
+local size = flow.shell("size", { args = { "f" }, command = "wc -c < {f}; : SALT" })
+local sum = flow.task("sum", function(ctx, one, list, sums, more)
   local total = SALT + one.x:sum()
   for _, each in ipairs(list) do total = total + each.x:sum() end
   for _, each in ipairs(sums) do total = total + each end
@@ -205,7 +221,7 @@ end)
                 done = self.flow("run", "gone.lua")
                 tries = 0
                 while done.code != 0:  # damage within is seen when it is read: by those that come next in the next try
-                    self.exits(1, done, "damaged")
+                    self.fails_at_once(self.exits(1, done))
                     tries += 1
                     self.assertLessEqual(tries, 2 if name == "flipped" else 0)
                     done = self.flow("resume")
@@ -213,7 +229,7 @@ end)
 
     def test_a_damaged_copy_of_a_parameter_is_copied_again(self):
         self.write("given.lua", 'local flow = require "flow"\n'
-                   'local size = flow.shell("size", { args = { "f", "n" }, retries = { infra = 0 }, command = "wc -c < {f}; echo {n}" })\n'
+                   'local size = flow.shell("size", { args = { "f", "n" }, command = "wc -c < {f}; echo {n}" })\n'
                    'return flow.pipeline("given", { f = flow.param.path {}, n = flow.param.int {} }, function(p)\n'
                    '  return size(p.f, p.n).stdout\n'
                    'end)\n')
@@ -225,7 +241,7 @@ end)
         os.truncate(copy, 10)
         self.good(*run, "n=2")
         flip(copy, 1000)
-        self.exits(1, self.flow(*run, "n=3"), "damaged", "removed")
+        self.fails_at_once(self.exits(1, self.flow(*run, "n=3")), "size")
         self.good(*run, "n=3")
         self.assertEqual(self.show()["result"], "300000\n3\n")
 
@@ -233,7 +249,7 @@ end)
         """From the file or the folder that it was read from, while that holds the same."""
         self.write("spoil.lua", r'''
 local flow = require "flow"
-local spoil = flow.shell("spoil", { args = { "f", "d", "gate" }, retries = { infra = 0 }, command = [[
+local spoil = flow.shell("spoil", { args = { "f", "d", "gate" }, command = [[
 if [ ! -e {gate} ]; then for i in {f} {d}/in/b; do o=$(readlink -f $i); chmod u+w $o; echo more >> $o; done; fi
 wc -c < {f}; wc -c < {d}/in/b]] })
 return flow.pipeline("spoil", { f = flow.param.path {}, d = flow.param.path {}, gate = flow.param.string {} }, function(p)

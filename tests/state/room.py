@@ -22,6 +22,15 @@ return flow.pipeline("room", { n = flow.param.int { default = 24 } }, function(p
   return sum(flow.map(large, items))
 end)
 '''
+# Its one command writes to its scratch folder.
+LEFT = r'''
+local flow = require "flow"
+local fill = flow.shell("fill", { args = { "mib", "code" }, cache = false,
+  command = [[head -c {mib}M /dev/zero > filled; wc -c < filled; exit {code}]] })
+return flow.pipeline("left", { mib = flow.param.int {}, code = flow.param.int { default = 0 } }, function(p)
+  return fill(p.mib, p.code).stdout
+end)
+'''
 NO_NAMESPACE = 77
 
 
@@ -105,13 +114,13 @@ return flow.pipeline("scratch", {}, function() return take() end)
         self.exits(1, self.flow("run", "scratch.lua", "--jobs", "1"), "No space left")
         self.assertEqual(self.tasks()["take"]["attempts"], 2)
 
-    def head_and_small_worker(self):
-        """The worker's disk has room for two tensors of 1.2 MB. What a worker is started with."""
+    def head_and_small_worker(self, size="3m"):
+        """The worker's disk has room for two tensors of 1.2 MB, or as `size` says. What a worker is started with."""
         head = self.start("head", "--listen", "127.0.0.1:0", "--json", "--jobs", "0")
         told = json.loads(head.stdout.readline())
         folder = self.path("small")
         os.mkdir(folder)
-        mount("-t", "tmpfs", "-o", "mode=0700,size=3m", "none", folder)
+        mount("-t", "tmpfs", "-o", "mode=0700,size=" + size, "none", folder)
         self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
         joins = ["worker", "--join", told["address"], "--secret-file", told["secret_file"], "--jobs", "2"]
         self.until_joined(self.start(*joins, "--dir", folder, "--name", "small"), 1)
@@ -140,6 +149,30 @@ end)
         self.assertEqual(self.show()["result"], [300000] * 6)
         attempts = [task["attempts"] for name, task in self.tasks().items() if name.startswith("make")]
         self.assertGreater(max(attempts), 1)
+
+    def test_what_a_failed_attempt_left_on_a_worker_makes_room_for_the_next(self):
+        self.write("left.lua", LEFT)
+        self.head_and_small_worker("24m")
+        self.exits(1, self.flow("run", "left.lua", "--param", "mib=40"), "No space left")
+        failed = self.runs()[-1]["run"]
+        self.assertEqual(self.tasks()["fill"]["status"], "failed")
+        self.assertEqual(os.listdir(self.path("small", "scratch", failed)), ["fill.0@1"])  # for people to look at
+        self.good("run", "left.lua", "--param", "mib=14")
+        self.assertEqual(self.show()["result"], "%d\n" % (14 << 20))
+        self.assertEqual(self.tasks()["fill"]["attempts"], 1)
+        self.assertFalse(os.path.exists(self.path("small", "scratch", failed)))
+
+    def test_an_attempt_that_lacked_room_on_a_worker_removes_what_earlier_ones_left(self):
+        self.write("left.lua", LEFT)
+        self.head_and_small_worker("24m")
+        self.exits(1, self.flow("run", "left.lua", "--param", "mib=12", "--param", "code=3"), "exit code 3")
+        first = self.runs()[-1]["run"]
+        self.exits(1, self.flow("run", "left.lua", "--param", "mib=16"), "No space left")
+        second = self.show()["run"]
+        self.until("the earlier folder goes", lambda: not os.path.exists(self.path("small", "scratch", first)))
+        self.assertEqual(os.listdir(self.path("small", "scratch", second)), ["fill.0@1"])
+        self.good("resume")
+        self.assertEqual(self.show()["result"], "%d\n" % (16 << 20))
 
     def test_what_found_no_room_on_one_worker_goes_to_another(self):
         self.write("larger.lua", r'''

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "engine/core/retry.hpp"
 #include "engine/store/checksum.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/store/store.hpp"
@@ -151,6 +152,11 @@ std::vector<core::Record> of_deaths() {
 
 std::vector<core::Record> of_given_gpus() {
   return {{1, 1000, core::GpusFound{{{0, "GPU-a", "A", "", 80, -1, false}}, 2}}};
+}
+
+std::vector<core::Record> of_gone_inputs() {
+  core::Failure failure{core::Cause::staging, "an input is gone", "", core::kInputIsGone};
+  return {{1, 1000, core::AttemptFailed{{"run-1", 1, 2, 3 << 16}, failure}}};
 }
 
 std::vector<core::Record> of_growing_gangs() {
@@ -512,7 +518,7 @@ TEST_CASE("a damaged batch is refused at every byte") {
 
 TEST_CASE("a journal of a newer version says so") {
   Sources sources;
-  std::string newer("\x08\x0e", 2);  // schema 14, nothing else
+  std::string newer("\x08\x0f", 2);  // schema 15, nothing else
   seal(newer);
   auto back = decode_records(newer, sources.find_plan, sources.find_fragment);
   REQUIRE_FALSE(back.ok());
@@ -604,6 +610,13 @@ TEST_CASE("bytes of version 13, of a worker that is given a GPU, replay") {
   CHECK(found.host == 2);
   CHECK(found.gpus.at(0).uuid == "GPU-a");
   CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0d"));  // schema 13
+}
+
+TEST_CASE("bytes of version 14, of an input that is gone, replay") {
+  Sources sources;
+  std::vector<core::Record> back = replayed("14", of_gone_inputs(), sources);
+  CHECK(core::is_lasting(std::get<core::AttemptFailed>(back.at(0).event).failure));
+  CHECK(encode_records(back).substr(0, 2) == std::string("\x08\x0e"));  // schema 14
 }
 
 TEST_CASE("a snapshot keeps what failed where, and which machines are set aside") {

@@ -50,19 +50,22 @@ void replace_folder(Variables& environment, const std::string& name, int needs) 
   }
 }
 
+/// That Slurm sets for a job, and for its node.
+bool is_slurms(std::string_view name) {
+  return name.starts_with("SLURM_") || name == "SLURMD_NODENAME";
+}
+
 // On a node of Slurm a task sees the variables of its own job.
 void take_from_machine(Variables& environment) {
   replace_folder(environment, "TMPDIR", W_OK | X_OK);
   replace_folder(environment, "HOME", R_OK | X_OK);
   if (std::getenv("SLURM_JOB_ID") == nullptr) return;
-  constexpr std::string_view kPrefix = "SLURM_";
-  std::erase_if(environment,
-                [&](const auto& variable) { return variable.first.starts_with(kPrefix); });
+  std::erase_if(environment, [](const auto& variable) { return is_slurms(variable.first); });
   for (char** each = environ; *each != nullptr; each++) {
     std::string_view text = *each;
     size_t equals = text.find('=');
-    bool is_slurms = text.starts_with(kPrefix) && equals != std::string_view::npos;
-    if (is_slurms) environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    bool is_one = equals != std::string_view::npos && is_slurms(text.substr(0, equals));
+    if (is_one) environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
 }
 
@@ -78,6 +81,10 @@ Agent::Agent(Options options)
 Agent::~Agent() {
   options_.store->on_gone(nullptr);
   disconnect(environment_error("this worker ends"));
+  {
+    std::unique_lock lock(mutex_);
+    room_made_.wait(lock, [this] { return making_room_ == 0; });
+  }
   worker_.reset();
 }
 
@@ -88,7 +95,7 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
   agent->spool_ = std::move(*spool);
   agent->take_up_spool();
   agent->set_aside_runs();
-  agent->trim_scratch_later();
+  agent->trim_scratch_later({}, false);
   agent->options_.store->on_gone(
       [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
   auto worker = make([self = agent.get()](std::vector<Report> reports) {
@@ -384,12 +391,13 @@ bool Agent::take_order(nodes::Order& in) {
   staged->commit = commits_.local(in.start().commit());
   staged->needed = needed_content(order);
   staged->order = std::move(order);
-  bool is_refused = false;
+  staged->awaits_room = needs_room();
+  bool is_staged = staged->awaits_room || !staged->needed.empty(), is_refused = false;
   {
     std::lock_guard lock(mutex_);
     if (!attempts_.emplace(staged->order.rank_id(), 0).second) return true;  // it is here already
     is_refused = !draining_.empty();
-    if (!is_refused && !staged->needed.empty()) staged_[staged->order.rank_id()] = staged;
+    if (!is_refused && is_staged) staged_[staged->order.rank_id()] = staged;
   }
   if (is_refused) {
     give_back(staged->order.rank_id());
@@ -404,10 +412,12 @@ bool Agent::take_order(nodes::Order& in) {
     (void)placed_.take(staged->order.rank_id(), {each.content.digest, each.file});
   }
   options_.store->pin(owner_of(staged->order.rank_id()), digests);
-  if (staged->needed.empty()) {
-    begin(staged);
-  } else {
+  if (staged->awaits_room) {
+    make_room_for(staged->order.rank_id());
+  } else if (is_staged) {
     fetch(staged);
+  } else {
+    begin(staged);
   }
   return true;
 }
@@ -481,7 +491,8 @@ bool Agent::take_welcome(const nodes::Welcome& welcome) {
     spool_->rewind();
     *options_.encrypts = welcome.encrypt();
     is_welcome_ = true;
-    for (const auto& [id, staged] : staged_) unfetched.push_back(staged);
+    for (const auto& [id, staged] : staged_)
+      if (!staged->awaits_room) unfetched.push_back(staged);
   }
   for (const StagedPtr& staged : unfetched) fetch(staged);
   worker_->release(commits_.base);

@@ -104,6 +104,7 @@ class Agent {
     uint64_t commit = 0;
     std::vector<Needed> needed;
     size_t missing = 0;
+    bool awaits_room = false;  // on the disk, which make_room_for() makes
     std::optional<Error> problem;
   };
   using StagedPtr = std::shared_ptr<Staged>;
@@ -125,8 +126,19 @@ class Agent {
   /// The head that hears of it may die: it is said again to each, until the rank ends.
   void tell_meeting(const Report& report);
   void on_reports(std::vector<Report> reports);
-  /// Scratch folders of failed attempts beyond what may stay go.
-  void trim_scratch_later();
+  std::string scratch_dir() const;
+  /// Whether an attempt that runs here, or `until_taken` one whose end the head has yet to take,
+  /// has the scratch folder of this name.
+  bool holds_folder(const std::string& run, const std::string& name, bool until_taken) const;
+  /// Removes scratch folders of failed attempts beyond those that may stay. The one of `newest`
+  /// stays in any case: where that lacked room on the disk, it alone.
+  void trim_scratch_later(const core::AttemptId& newest, bool lacks_room);
+  /// Whether folders of failed attempts may have to go before an attempt begins.
+  bool needs_room() const;
+  /// They go: all where an attempt has lacked room since, else the oldest. Then the order begins.
+  void make_room_for(const RankId& id);
+  /// The order, where it is still to begin in this session; else take_welcome() sees to it.
+  StagedPtr end_room_wait(const RankId& id);
   /// Of attempts that could not read or write what they had to.
   void look_after(const std::vector<Report>& reports);
   void note_end(const Report& report, uint64_t number);
@@ -166,6 +178,9 @@ class Agent {
   Replicas replicas_;
   std::set<core::RunId> over_;          // runs that have ended, of which there are attempts_ still
   std::map<RankId, StagedPtr> staged_;  // until they begin, fail or are stopped
+  bool has_lacked_room_ = false;        // an attempt, since make_room_for()
+  size_t making_room_ = 0;              // jobs of make_room_for() that are not through
+  std::condition_variable room_made_;
   std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
   std::shared_ptr<ContentTransfer> transfer_;  // of this session
   Send send_;                                  // null while there is no session

@@ -21,6 +21,7 @@ void Agent::fetch(const StagedPtr& staged) {
     staged->missing = staged->needed.size();
   }
   if (!transfer) return;
+  if (staged->needed.empty()) return on_fetched(staged, transfer, {});
   for (const Needed& each : staged->needed) {
     // An earlier attempt may have left it at its place.
     if (!each.file.empty()) (void)options_.store->take_placed(each.content.digest, each.file);
@@ -36,7 +37,8 @@ void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTra
   {
     std::lock_guard lock(mutex_);
     if (!status.ok() && !staged->problem) staged->problem = status.error();
-    if (--staged->missing > 0 || from != transfer_) return;
+    if (staged->missing > 0) staged->missing--;
+    if (staged->missing > 0 || from != transfer_) return;
     auto found = staged_.find(id);
     if (found == staged_.end() || found->second != staged) return;  // it was stopped
     staged_.erase(found);
@@ -71,44 +73,99 @@ void Agent::unplace(const std::vector<StagedPtr>& all) {
 
 namespace {
 
-/// An executor tells what the system said, in its words.
-bool tells_of_no_room(const std::string& message) {
-  return message.find(std::strerror(ENOSPC)) != std::string::npos ||
-         message.find(std::strerror(EDQUOT)) != std::string::npos;
+bool tells_of_no_room(const std::string& text) {
+  return text.find(std::strerror(ENOSPC)) != std::string::npos ||
+         text.find(std::strerror(EDQUOT)) != std::string::npos;
+}
+
+/// An executor, or a command on its stderr, tells what the system said, in its words.
+bool tells_of_no_room(const core::Failure& failure) {
+  return tells_of_no_room(failure.message) || tells_of_no_room(failure.evidence);
 }
 
 }  // namespace
 
-// What it was given may be damaged on the disk, of which nobody else is told, as nothing is synced;
-// or the disk may be full.
-void Agent::trim_scratch_later() {
-  std::string scratch =
-      (std::filesystem::path(options_.spool_dir).parent_path() / "scratch").string();
-  jobs_.post([this, scratch] {
-    trim_failed_scratch(scratch, [this](const std::string& run, const std::string& name) {
-      auto attempt = attempt_of_folder(name);
-      if (!attempt) return true;  // not an attempt's
-      auto [unit, number] = *attempt;
-      std::lock_guard lock(mutex_);
-      auto found = attempts_.lower_bound({{run, unit, number, 0}, 0});
-      if (found == attempts_.end()) return false;
-      const core::AttemptId& id = found->first.attempt;
-      return id.run == run && id.unit == unit && id.attempt == number;
-    });
+std::string Agent::scratch_dir() const {
+  return (std::filesystem::path(options_.spool_dir).parent_path() / "scratch").string();
+}
+
+bool Agent::holds_folder(const std::string& run, const std::string& name, bool until_taken) const {
+  auto attempt = attempt_of_folder(name);
+  if (!attempt) return true;  // not an attempt's
+  auto [unit, number] = *attempt;
+  std::lock_guard lock(mutex_);
+  for (auto at = attempts_.lower_bound({{run, unit, number, 0}, 0}); at != attempts_.end(); ++at) {
+    const core::AttemptId& id = at->first.attempt;
+    if (id.run != run || id.unit != unit || id.attempt != number) return false;
+    if (until_taken || at->second == 0) return true;
+  }
+  return false;
+}
+
+// The folder of the attempt that has just failed stays for people to look at, until its room is
+// needed.
+void Agent::trim_scratch_later(const core::AttemptId& newest, bool lacks_room) {
+  jobs_.post([this, newest, kept = lacks_room ? 0 : kFailedScratchKept] {
+    auto is_in_use = [&](const std::string& run, const std::string& name) {
+      bool is_newest =
+          run == newest.run && attempt_of_folder(name) == std::pair(newest.unit, newest.attempt);
+      return is_newest || holds_folder(run, name, true);
+    };
+    trim_failed_scratch(scratch_dir(), is_in_use, kept);
   });
 }
 
+bool Agent::needs_room() const {
+  std::lock_guard lock(mutex_);
+  return has_lacked_room_ || is_disk_low(scratch_dir());
+}
+
+// An attempt that has ended needs its folder no more, whether the head has its end or not.
+void Agent::make_room_for(const RankId& id) {
+  {
+    std::lock_guard lock(mutex_);
+    making_room_++;
+  }
+  jobs_.post([this, id] {
+    bool keeps_none = false;
+    {
+      std::lock_guard lock(mutex_);
+      keeps_none = std::exchange(has_lacked_room_, false);
+    }
+    auto is_in_use = [this](const std::string& run, const std::string& name) {
+      return holds_folder(run, name, false);
+    };
+    trim_failed_scratch(scratch_dir(), is_in_use, keeps_none ? 0 : kFailedScratchKept);
+    if (StagedPtr staged = end_room_wait(id)) fetch(staged);
+    std::lock_guard lock(mutex_);
+    making_room_--;
+    room_made_.notify_all();
+  });
+}
+
+Agent::StagedPtr Agent::end_room_wait(const RankId& id) {
+  std::lock_guard lock(mutex_);
+  auto found = staged_.find(id);
+  if (found == staged_.end() || !found->second->awaits_room) return nullptr;
+  found->second->awaits_room = false;
+  return is_welcome_ ? found->second : nullptr;
+}
+
+// What it was given may be damaged on the disk, of which nobody else is told, as nothing is synced;
+// or the disk may be full.
 void Agent::look_after(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
     bool has_failed =
         report.kind == Report::Kind::finished && report.outcome == Report::Outcome::failed;
-    if (has_failed) trim_scratch_later();
-    bool is_staging = report.kind == Report::Kind::finished &&
-                      report.outcome == Report::Outcome::failed &&
-                      report.failure.cause == core::Cause::staging;
-    if (!is_staging) continue;
+    if (!has_failed) continue;
+    bool lacks_room = tells_of_no_room(report.failure);
+    if (lacks_room) {
+      std::lock_guard lock(mutex_);
+      has_lacked_room_ = true;
+    }
+    trim_scratch_later(report.id, lacks_room);
+    if (report.failure.cause != core::Cause::staging) continue;
     auto given = options_.store->pinned_by(owner_of(report.rank_id()));
-    bool lacks_room = tells_of_no_room(report.failure.message);
     jobs_.post([store = options_.store, given, lacks_room] {
       for (const Digest& digest : given) store->drop_if_damaged(digest);
       if (lacks_room) store->make_room();

@@ -24,11 +24,6 @@ struct Leftover {
   auto operator<=>(const Leftover&) const = default;
 };
 
-bool is_disk_low(const std::string& path) {
-  struct statvfs info {};
-  return ::statvfs(path.c_str(), &info) == 0 && info.f_bavail < info.f_blocks / kFreeParts;
-}
-
 std::vector<fs::path> folders_in(const fs::path& dir) {
   std::vector<fs::path> folders;
   std::error_code failed;
@@ -40,6 +35,11 @@ std::vector<fs::path> folders_in(const fs::path& dir) {
 }
 
 }  // namespace
+
+bool is_disk_low(const std::string& path) {
+  struct statvfs info {};
+  return ::statvfs(path.c_str(), &info) == 0 && info.f_bavail < info.f_blocks / kFreeParts;
+}
 
 std::optional<std::pair<uint32_t, uint32_t>> attempt_of_folder(const std::string& name) {
   auto number = [](std::string_view digits) -> std::optional<uint32_t> {

@@ -11,6 +11,9 @@ namespace flow::cluster {
 constexpr size_t kFailedScratchKept = 16;  // the newest ones, for people to look at
 constexpr uint64_t kFreeParts = 10;  // fewer are kept while less than 1/10 of the disk is free
 
+/// Whether less of the disk is free than kept folders may leave.
+bool is_disk_low(const std::string& path);
+
 /// The unit and the attempt that a scratch folder is named for, "train.3@1" or "train.3.rank0@1".
 std::optional<std::pair<uint32_t, uint32_t>> attempt_of_folder(const std::string& name);
 

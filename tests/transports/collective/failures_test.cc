@@ -138,13 +138,13 @@ TEST_CASE("A call that can come to nothing is refused, and harms nobody") {
   CHECK(problem(all_reduce(data.data(), data.data(), 8, DType::i32, ReduceOp::mean)) ==
         "all_reduce: the mean of i32 may not be an integer: take the sum, or convert it to f32 "
         "first");
-  CHECK(
-      problem(reduce_scatter(data.data(), data.data(), 1, DType::boolean, ReduceOp::sum)) ==
-      "reduce_scatter: there is no sum of bools: max is whether any is true, min whether all are");
+  CHECK(problem(reduce_scatter(data.data(), data.data(), 1, DType::boolean, ReduceOp::sum)) ==
+        "reduce_scatter: bools cannot be reduced with `sum`: `max` is whether any is true, `min` "
+        "whether all are");
   CHECK(problem(broadcast(data.data(), 8, DType::f32, 2)) ==
-        "broadcast: there is no rank 2 among 2: ranks are 0 to 1");
+        "broadcast: 2 is not a rank of this gang: its ranks are 0 to 1");
   CHECK(problem(broadcast(data.data(), 8, DType::f32, -1)) ==
-        "broadcast: there is no rank -1 among 2: ranks are 0 to 1");
+        "broadcast: -1 is not a rank of this gang: its ranks are 0 to 1");
   CHECK(problem(send(data.data(), 8, DType::f32, 0)) == "send: rank 0 is this one; copy instead");
   CHECK(problem(all_reduce(data.data(), data.data(), -1, DType::f32, ReduceOp::sum)) ==
         "all_reduce: -1 elements");
