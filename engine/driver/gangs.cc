@@ -273,6 +273,12 @@ bool Driver::is_own_timeout(const Report& report) {
   return report.failure.cause == core::Cause::timeout && !report.of_gang;
 }
 
+// What the other ranks know of these, or where they are, is added to the cause.
+bool Driver::is_told_of_gang(const Report& report) {
+  core::Cause cause = report.failure.cause;
+  return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(report);
+}
+
 void Driver::fail_rank(Report report, Input& input) {
   bool is_timeout = is_own_timeout(report);
   input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure),

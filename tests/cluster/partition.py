@@ -60,6 +60,16 @@ end)
 return flow.pipeline("sings", function() return sing() end)
 """
 
+# Each worker has what one rank of each gang needs.
+MEETS = r"""
+local flow = require "flow"
+local lua = flow.task("lua", { ranks = 2, resources = { of_lua = 1 }, retries = { infra = 0 } }, function(ctx)
+  return ctx.comm:all_reduce(1)
+end)
+local shell = flow.shell("shell", { ranks = 2, resources = { of_shell = 1 }, retries = { infra = 0 }, command = "sleep 1000" })
+return flow.pipeline("meets", function() lua() shell() end)
+"""
+
 
 class Partition(machines.MachinesPlace):
     def attempts(self, done):
@@ -173,6 +183,22 @@ class Partition(machines.MachinesPlace):
         done = self.exits(0, self.end(client))
         run = self.last_json(done)
         self.assertEqual((run["tasks"][0]["attempts"], run["result"]), (2, alone), done)
+
+    def test_a_gang_whose_machines_do_not_reach_each_other_names_them_and_a_firewall(self):
+        self.head()
+        for name in ("a", "b"):
+            self.worker(name, "--resource", "of_lua=1", "--resource", "of_shell=1")
+            self.until_status(name, "up")
+        self.machines.cut("a", "b")
+        self.write("meets.lua", MEETS)
+        self.exits(1, self.flow("run", "meets.lua"), "firewall")
+        address = re.escape(self.machines.address("b"))
+        for name, task in self.tasks().items():
+            self.assertEqual((task["attempts"], task["failed_attempts"][0]["cause"]), (1, "lost"), name)
+            self.assertRegex(task["error"], r"rank 1 is lost: no link to it at %s:\d+ came up: .* a firewall between these two may drop" % address)
+            self.assertIn("rank 0 is on `a`, rank 1 on `b`", task["error"])
+        self.assertEqual(sorted(self.tasks()), ["lua", "shell"])
+        self.until("the command has ended", lambda: not any(self.nodes()[name]["tasks"] for name in "ab"))
 
     def test_a_second_head_on_the_state_is_refused_even_where_the_first_hangs(self):
         self.cluster(["a", "b"])
