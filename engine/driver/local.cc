@@ -104,8 +104,7 @@ Status LocalEngine::lead(const std::string& dir) {
   }
   FLOW_TRY(started);
   cluster_ = std::move(*started);
-  auto reached = address_for_others(cluster_->address());
-  address_ = reached.ok() ? *reached : cluster_->address();
+  address_ = address_for_users(cluster_->address());
   if (options_.slurm) return start_slurm(dir);
   return options_.workers > 0 ? start_workers(dir) : Status();
 }
