@@ -41,6 +41,21 @@ Result<cluster::SessionOptions> session_options(cluster::Role role, const std::s
   return options;
 }
 
+namespace {
+
+/// Of a process that listens at this address, or connects to it. What listens everywhere has that
+/// of the address at which others are told to reach it.
+UcxFamily family_of(const std::string& address) {
+  auto reached = address_for_others(address);
+  if (!reached.ok()) return UcxFamily::ipv4;
+  auto there = parse_address(*reached);
+  auto own = there.ok() ? own_host_towards(*there) : Result<std::string>(there.error());
+  bool is_ipv6 = own.ok() && own->find(':') != std::string::npos;
+  return is_ipv6 ? UcxFamily::ipv6 : UcxFamily::ipv4;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
                                                  const cluster::SessionOptions& session) {
   auto parsed = parse_address(address);
@@ -48,7 +63,8 @@ Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
   TransportOptions options;
   options.deadline_ms = session.lost_after_ms + cluster::kLinkAfterSessionMs;
   if (session.secret) options.key = keyed_hash(*session.secret, {"flow door key, 1"}).view();
-  return make_ucx_transport(options, is_loopback(parsed->host));
+  return make_ucx_transport(options, is_loopback(parsed->host), UcxPuts::messages,
+                            family_of(address));
 }
 
 namespace {
