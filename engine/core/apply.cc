@@ -12,6 +12,7 @@ namespace flow::core {
 
 namespace {
 
+constexpr const char* kWorkerLine = "\nworker: ";  // the last of a failure's message
 constexpr int64_t kDurationMaxUs = int64_t{1} << 30;
 
 std::shared_ptr<UnitExtra> copy_of(const Unit& u) {
@@ -197,7 +198,7 @@ void Machine::on(const AttemptFailed& event) {
   if (ending.is_death) ending.beside = beside(ending.host, r, unit);
   bool names_host = event.worker_died || ending.is_gpu || ending.host == 0 ||
                     budget_of(failure.cause) == Budget::none;
-  if (!names_host) failure.message += "\nworker: " + state_.hosts[ending.host].info.name;
+  if (!names_host) failure.message += kWorkerLine + state_.hosts[ending.host].info.name;
   if (!is_lasting(failure)) blame(ending.host, r, unit, failure.cause);
   fail_attempt(r, unit, failure, ending);
 }
@@ -343,8 +344,10 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure, const
     again = false;
     acquit_others(run, unit, extra->deaths);
   } else if (budget_of(failure.cause) == Budget::infrastructure && !again && !is_lasting(failure)) {
-    extra->failure.message += ". With it `retries = { infra = " + std::to_string(policy.infra) +
-                              " }` is spent: `flow resume " + run.id + "` tries it again";
+    std::string& message = extra->failure.message;
+    message.insert(std::min(message.rfind(kWorkerLine), message.size()),
+                   ". With it `retries = { infra = " + std::to_string(policy.infra) +
+                       " }` is spent: `flow resume " + run.id + "` tries it again");
   }
   Failure last = extra->failure;
   run.units[unit].extra = std::move(extra);

@@ -400,6 +400,7 @@ class Driver {
   void fail_rank(Report report, Input& input);
   /// Of the task's `timeout`, not of a collective's.
   static bool is_own_timeout(const Report& report);
+  static bool is_told_of_gang(const Report& report);
   void finish_rank(Report report, Input& input);
   void finish(Report report, Input& input);
   void observe(const Report& report);

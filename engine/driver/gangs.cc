@@ -106,7 +106,8 @@ void Driver::warn_of_share(const core::Assigned& assigned) {
     hosts += (hosts.empty() ? "" : ", ") + core::words_of_host(state_, host);
   warn(run.id, fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have "
                            "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
-                           "--expect-workers N` makes the gang wait for them",
+                           "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
+                           "them",
                            Resolver::unit_name(run, assigned.id.unit), asked / 1000.0,
                            assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, hosts));
 }
@@ -271,6 +272,12 @@ void Driver::put_first_failure(core::Event& event) {
 
 bool Driver::is_own_timeout(const Report& report) {
   return report.failure.cause == core::Cause::timeout && !report.of_gang;
+}
+
+// What the other ranks know of these, or where they are, is added to the cause.
+bool Driver::is_told_of_gang(const Report& report) {
+  core::Cause cause = report.failure.cause;
+  return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(report);
 }
 
 void Driver::fail_rank(Report report, Input& input) {

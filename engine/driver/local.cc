@@ -105,8 +105,7 @@ Status LocalEngine::lead(const std::string& dir) {
   }
   FLOW_TRY(started);
   cluster_ = std::move(*started);
-  auto reached = address_for_others(cluster_->address());
-  address_ = reached.ok() ? *reached : cluster_->address();
+  address_ = address_for_users(cluster_->address());
   std::string note = options_.slurm ? "" : cluster_->note_of_moved_head();
   if (!note.empty()) std::fprintf(stderr, "flow: %s\n", note.c_str());
   if (options_.slurm) return start_slurm(dir);

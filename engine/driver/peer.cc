@@ -41,6 +41,21 @@ Result<cluster::SessionOptions> session_options(cluster::Role role, const std::s
   return options;
 }
 
+namespace {
+
+/// Of a process that listens at this address, or connects to it. What listens everywhere has that
+/// of the address at which others are told to reach it.
+UcxFamily family_of(const std::string& address) {
+  auto reached = address_for_others(address);
+  if (!reached.ok()) return UcxFamily::ipv4;
+  auto there = parse_address(*reached);
+  auto own = there.ok() ? own_host_towards(*there) : Result<std::string>(there.error());
+  bool is_ipv6 = own.ok() && own->find(':') != std::string::npos;
+  return is_ipv6 ? UcxFamily::ipv6 : UcxFamily::ipv4;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
                                                  const cluster::SessionOptions& session) {
   auto parsed = parse_address(address);
@@ -48,7 +63,8 @@ Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
   TransportOptions options;
   options.deadline_ms = session.lost_after_ms + cluster::kLinkAfterSessionMs;
   if (session.secret) options.key = keyed_hash(*session.secret, {"flow door key, 1"}).view();
-  return make_ucx_transport(options, is_loopback(parsed->host));
+  return make_ucx_transport(options, is_loopback(parsed->host), UcxPuts::messages,
+                            family_of(address));
 }
 
 namespace {
@@ -60,9 +76,10 @@ std::string text_of(const sockaddr* address, socklen_t size) {
 }
 
 /// What this machine's name stands for, where others can reach that.
-std::string address_of_name() {
+std::string address_of_name(bool v4_only) {
   char name[NI_MAXHOST] = {};
   addrinfo hints{}, *all = nullptr;
+  hints.ai_family = v4_only ? AF_INET : AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   bool ok =
       ::gethostname(name, sizeof name - 1) == 0 && ::getaddrinfo(name, nullptr, &hints, &all) == 0;
@@ -74,16 +91,20 @@ std::string address_of_name() {
 }
 
 /// From which this machine would speak to others.
-std::string address_of_route() {
-  auto own = own_host_towards({"192.0.2.1", 0});  // of a network that documentation has
-  return own.ok() && !is_loopback(*own) ? *own : "";
+std::string address_of_route(bool v4_only) {
+  auto from = [](const char* there) {
+    auto own = own_host_towards({there, 0});
+    return own.ok() && !is_loopback(*own) ? *own : "";
+  };
+  std::string found = from("192.0.2.1");  // of a network that documentation has
+  return found.empty() && !v4_only ? from("2001:db8::1") : found;
 }
 
 }  // namespace
 
-Result<std::string> own_address() {
-  std::string found = address_of_name();
-  if (found.empty()) found = address_of_route();
+Result<std::string> own_address(bool v4_only) {
+  std::string found = address_of_name(v4_only);
+  if (found.empty()) found = address_of_route(v4_only);
   if (!found.empty()) return found;
   return environment_error(
       "no address was found at which nodes can reach this machine: its name resolves to a loopback "
@@ -107,15 +128,22 @@ Result<std::string> numeric_address(const std::string& text) {
   return address_text({host, address->port});
 }
 
-// Of a machine that has no address others could reach, only itself can join.
 Result<std::string> address_for_others(const std::string& listens) {
   auto address = parse_address(listens);
   FLOW_TRY(address);
   bool is_everywhere = address->host == "0.0.0.0" || address->host == "::";
   if (!is_everywhere) return listens;
-  auto own = own_address();
+  auto own = own_address(address->host == "0.0.0.0");
   FLOW_TRY(own);
   return address_text({*own, address->port});
+}
+
+std::string address_for_users(const std::string& listens) {
+  auto reached = address_for_others(listens);
+  if (reached.ok()) return *reached;
+  auto address = parse_address(listens);
+  if (!address.ok()) return listens;
+  return address_text({address->host == "::" ? "::1" : "127.0.0.1", address->port});
 }
 
 }  // namespace flow

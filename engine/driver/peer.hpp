@@ -15,12 +15,16 @@ std::string machine_name();
 /// is none and `makes_secret`.
 Result<cluster::SessionOptions> session_options(cluster::Role role, const std::string& name,
                                                 const std::string& secret_file, bool makes_secret);
-/// An address of this machine at which others may reach it.
-Result<std::string> own_address();
+/// An address of this machine at which others may reach it. `v4_only`: what listens at 0.0.0.0 is
+/// reached by IPv4 alone.
+Result<std::string> own_address(bool v4_only = false);
 /// "HOST:PORT" with the number of a host's name.
 Result<std::string> numeric_address(const std::string& text);
 /// Of one that listens everywhere, where others reach it.
 Result<std::string> address_for_others(const std::string& listens);
+/// The same. Of a machine that has no address which others could reach, its loopback's: only
+/// processes of this machine can join it.
+std::string address_for_users(const std::string& listens);
 /// Over UCX. Where `address` is this machine's alone, nothing listens beyond it.
 Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
                                                  const cluster::SessionOptions& session);

@@ -120,8 +120,7 @@ void Driver::finish(Report report, Input& input) {
       return;
     }
     case Report::Outcome::failed:
-      if (report.failure.cause == core::Cause::signal || is_own_timeout(report))
-        return fail_rank(std::move(report), input);
+      if (is_told_of_gang(report)) return fail_rank(std::move(report), input);
       input.event = core::AttemptFailed{report.id, std::move(report.failure), report.rank};
       return;
     case Report::Outcome::waiting: {

@@ -105,7 +105,9 @@ Result<std::unique_ptr<Transport>> transport_on(const std::string& host, const s
   TransportOptions options;
   options.deadline_ms = kLinkDeadlineMs;
   if (!key.empty()) options.key = hmac_sha256(key, "flow door key, 1").view();
-  return make_ucx_transport(options, is_loopback(host));
+  bool is_ipv6 = host.find(':') != std::string::npos;
+  return make_ucx_transport(options, is_loopback(host), UcxPuts::messages,
+                            is_ipv6 ? UcxFamily::ipv6 : UcxFamily::ipv4);
 }
 
 /// Its end tells the other ranks over the transport, which therefore lasts as long as it, whoever

@@ -52,8 +52,20 @@ class Machines:
         ip("-n", self.of("head"), "link", "set", "to-" + name, "master", "bridge", "up")
         self.up(name, "net", self.names.index(name) + 1)
 
+    def device(self, name):
+        return "bridge" if name == "head" else "net"
+
+    def ipv6(self, name):
+        return "fd77::%d" % (self.names.index(name) + 1)
+
+    def add_ipv6(self, name):
+        ip("-n", self.of(name), "addr", "add", self.ipv6(name) + "/64", "dev", self.device(name), "nodad")
+
+    def drop_ipv4(self, name):
+        ip("-n", self.of(name), "-4", "addr", "flush", "dev", self.device(name))
+
     def ends(self, name, other):
-        return [(at, "bridge" if at == "head" else "net", to) for at, to in ((name, other), (other, name))]
+        return [(at, self.device(at), to) for at, to in ((name, other), (other, name))]
 
     def cut(self, name, other="head"):
         """Nothing comes through in either direction."""

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+import cluster_place
 import contents
 import machines
 from cluster_place import size_of
@@ -58,6 +59,16 @@ local sing = flow.task("sing", { ranks = 2 }, function(ctx)
   return #short + #long
 end)
 return flow.pipeline("sings", function() return sing() end)
+"""
+
+# Each worker has what one rank of each gang needs.
+MEETS = r"""
+local flow = require "flow"
+local lua = flow.task("lua", { ranks = 2, resources = { of_lua = 1 }, retries = { infra = 0 } }, function(ctx)
+  return ctx.comm:all_reduce(1)
+end)
+local shell = flow.shell("shell", { ranks = 2, resources = { of_shell = 1 }, retries = { infra = 0 }, command = "sleep 1000" })
+return flow.pipeline("meets", function() lua() shell() end)
 """
 
 
@@ -174,6 +185,22 @@ class Partition(machines.MachinesPlace):
         run = self.last_json(done)
         self.assertEqual((run["tasks"][0]["attempts"], run["result"]), (2, alone), done)
 
+    def test_a_gang_whose_machines_do_not_reach_each_other_names_them_and_a_firewall(self):
+        self.head()
+        for name in ("a", "b"):
+            self.worker(name, "--resource", "of_lua=1", "--resource", "of_shell=1")
+            self.until_status(name, "up")
+        self.machines.cut("a", "b")
+        self.write("meets.lua", MEETS)
+        self.exits(1, self.flow("run", "meets.lua"), "firewall")
+        address = re.escape(self.machines.address("b"))
+        for name, task in self.tasks().items():
+            self.assertEqual((task["attempts"], task["failed_attempts"][0]["cause"]), (1, "lost"), name)
+            self.assertRegex(task["error"], r"rank 1 is lost: no link to it at %s:\d+ came up: .* a firewall between these two may drop" % address)
+            self.assertIn("rank 0 is on `a`, rank 1 on `b`", task["error"])
+        self.assertEqual(sorted(self.tasks()), ["lua", "shell"])
+        self.until("the command has ended", lambda: not any(self.nodes()[name]["tasks"] for name in "ab"))
+
     def test_a_second_head_on_the_state_is_refused_even_where_the_first_hangs(self):
         self.cluster(["a", "b"])
         client = self.run_holds()
@@ -271,22 +298,77 @@ class Everywhere(machines.MachinesPlace):
     # The name of the real machine may stand for an address that is in none of these.
     RENAMED = ["unshare", "--uts", "sh", "-c", 'hostname localhost && exec "$@"', "sh"]
 
-    def test_the_line_that_a_head_prints_joins_from_another_machine(self):
-        self.joins_by_the_printed_line("0.0.0.0:0")
-
-    def test_a_head_on_all_addresses_of_ipv6_prints_a_line_that_joins_too(self):
-        self.joins_by_the_printed_line("[::]:0")
-
-    def joins_by_the_printed_line(self, listen):
-        machines.ip("-n", self.machines.of("head"), "route", "add", "default", "dev", "bridge")
-        self.head_process = self.start("head", "--listen", listen, before=["ip", "netns", "exec", self.machines.of("head"), *self.RENAMED])
+    def listen(self, address):
+        """A head on a machine whose name stands for its loopback. Returns the addresses in the lines that it prints."""
+        self.head_process = self.start("head", "--listen", address + ":0", before=["ip", "netns", "exec", self.machines.of("head"), *self.RENAMED])
         printed = [self.head_process.stdout.readline() for _ in range(3)]
-        at = self.address + ":"
-        self.assertIn("listens at " + at, printed[0])
-        self.assertIn(" --head " + at, printed[2])
-        words = shlex.split(printed[1].split("workers join it with: flow ")[1])
-        self.start_on("a", *words, "--name", "a", "--dir", self.path("worker-a"))
-        self.until_status("a", "up")
+        self.line = shlex.split(printed[1].split("workers join it with: flow ")[1])
+        ways = [re.search(r"listens at (\S+):\d+$", printed[0]), re.search(r" --join (\S+):\d+ ", printed[1]), re.search(r" --head (\S+):\d+ ", printed[2])]
+        return {way.group(1) for way in ways}
+
+    def join(self, *names):
+        """By the line that the head printed."""
+        for name in names:
+            self.start_on(name, *self.line, "--name", name, "--dir", self.path("worker-" + name), "--jobs", "1")
+            self.until_status(name, "up")
+
+    def sings_on(self, workers):
+        """Two ranks on two machines."""
+        self.write("sings.lua", SINGS)
+        run = self.last_json(self.good("run", "sings.lua", "--json"))
+        self.assertEqual((run["tasks"][0]["worker"], run["result"]), (workers, 480160))
+
+    def have_ipv6(self, *names):
+        for name in names:
+            if name not in self.machines.names:
+                self.machines.join(name)
+            try:
+                self.machines.add_ipv6(name)
+            except subprocess.CalledProcessError:
+                self.skipTest("there is no IPv6 here")
+
+    def test_the_line_that_a_head_prints_joins_from_another_machine(self):
+        machines.ip("-n", self.machines.of("head"), "route", "add", "default", "dev", "bridge")
+        self.assertEqual(self.listen("0.0.0.0"), {self.address})
+        self.join("a", "b")
+        self.sings_on("a, b")
+
+    def test_so_does_that_of_a_head_that_listens_for_ipv6_too(self):
+        self.have_ipv6("head", "a", "b")
+        machines.ip("-n", self.machines.of("head"), "route", "add", "default", "dev", "bridge")
+        self.assertEqual(self.listen("[::]"), {self.address})
+        self.join("a", "b")
+        self.sings_on("a, b")
+
+    def test_so_does_that_of_machines_that_have_ipv6_alone(self):
+        self.have_ipv6("head", "a", "b")
+        for name in "head", "a", "b":
+            self.machines.drop_ipv4(name)
+        machines.ip("-n", self.machines.of("head"), "-6", "route", "add", "default", "dev", "bridge")
+        self.assertEqual(self.listen("[::]"), {"[%s]" % self.machines.ipv6("head")})
+        self.join("a", "b")
+        self.sings_on("a, b")
+
+    def test_so_does_that_of_a_head_at_an_ipv6_address_of_machines_that_have_both(self):
+        self.have_ipv6("head", "a", "b")
+        own = "[%s]" % self.machines.ipv6("head")
+        self.assertEqual(self.listen(own), {own})
+        self.join("a", "b")
+        self.sings_on("a, b")
+
+    def joins_alone(self, everywhere, loopback):
+        machines.ip("-n", self.machines.of("head"), "link", "set", "bridge", "down")
+        self.assertEqual(self.listen(everywhere), {loopback})
+        self.join("head")
+        self.write("holds.lua", cluster_place.HOLDS)
+        self.open("gate")
+        self.ends_with_one_attempt_each(self.start("run", "holds.lua", "--json", "--param", "gate=" + self.path("gate")))
+
+    def test_the_line_of_a_head_that_no_other_machine_reaches_joins_from_its_own(self):
+        self.joins_alone("0.0.0.0", "127.0.0.1")
+
+    def test_so_does_that_of_one_that_listens_for_ipv6_too(self):
+        self.joins_alone("[::]", "[::1]")
 
 
 if __name__ == "__main__":

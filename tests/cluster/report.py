@@ -170,16 +170,27 @@ class Report(cluster_place.ClusterPlace):
         self.worker("b", "--memory", "1MiB", slots=1)
         self.assertEqual(self.notes_before_it_joins("b"), "")
 
-    def test_a_head_listens_at_a_name(self):
-        process = self.start("head", "--listen", "localhost:0", "--json")
+    def listens(self, at):
+        """A head there. Returns the host of its address."""
+        process = self.start("head", "--listen", at + ":0", "--json")
         line = process.stdout.readline()
         self.assertTrue(line, "no head: " + ("" if line else self.end(process).err))
-        address = json.loads(line)["address"]
-        host, self.port = address.rsplit(":", 1)
-        self.assertIn(host, ("127.0.0.1", "[::1]"))
-        self.start("worker", "--join", "localhost:" + self.port, "--secret-file", json.loads(line)["secret_file"], "--name", "a",
+        told = json.loads(line)
+        host, self.port = told["address"].rsplit(":", 1)
+        self.start("worker", "--join", "%s:%s" % (at, self.port), "--secret-file", told["secret_file"], "--name", "a",
                    "--dir", self.path("worker-a"), "--jobs", "1")
         self.until_status("a", "up")
+        return host
+
+    def test_a_head_listens_at_a_name(self):
+        self.assertIn(self.listens("localhost"), ("127.0.0.1", "[::1]"))
+
+    def test_a_head_listens_at_the_loopback_of_ipv6(self):
+        if not os.path.exists("/proc/sys/net/ipv6/conf/lo"):
+            self.skipTest("there is no IPv6 here")
+        self.assertEqual(self.listens("[::1]"), "[::1]")
+        self.write("p.lua", PRINTS)
+        self.assertEqual(self.result_of({"TMPDIR": "/tmp", "HOME": "/"}), "/tmp /\n")
 
     def test_a_head_listens_at_an_address_of_ipv6(self):
         self.address = "[::1]"

@@ -54,6 +54,21 @@ return flow.pipeline("gpus", { gate = flow.param.string {} }, function(p)
 end)
 '''
 
+# Each rank tells the job and the node in it that it runs on, and a program how many CPUs it has too.
+RANKS_SHELL = r'''
+local flow = require "flow"
+local where = flow.shell("where", { ranks = RANKS, cpus = CPUS, command = [[echo $SLURM_JOB_ID $SLURM_NODEID {cpus}]] })
+return flow.pipeline("ranks", function() where() end)
+'''
+RANKS_LUA = r'''
+local flow = require "flow"
+local where = flow.task("where", { ranks = RANKS, cpus = CPUS }, function(ctx)
+  ctx:log("%s %s", os.getenv("SLURM_JOB_ID"), os.getenv("SLURM_NODEID"))
+  return ctx.comm:all_reduce(1)
+end)
+return flow.pipeline("ranks", function() return where() end)
+'''
+
 NEEDS = r'''
 local flow = require "flow"
 local on = flow.task("on", { NEEDS }, function() return 1 end)
@@ -129,6 +144,10 @@ class Slurm(place.Place):
     def until_no_job(self):
         self.until("no job is left", lambda: not SLURM.jobs())
 
+    def workers_up(self):
+        done = self.flow("nodes", "--json")
+        return sum(bool(node["node"]) and node["status"] == "up" for node in done.lines()) if done.code == 0 else 0
+
     def run_of(self, done):
         return json.loads(done.out.splitlines()[-1])
 
@@ -152,6 +171,54 @@ class Slurm(place.Place):
         self.assertEqual([task["attempts"] for task in self.run_of(self.exits(0, done))["tasks"]], [1] * 4)
         self.assertNotIn("to come back", done.out)
         self.assertNotIn("no worker has joined", done.out)
+
+    def write_ranks(self, ranks, cpus, script=RANKS_SHELL):
+        self.write("ranks.lua", script.replace("RANKS", str(ranks)).replace("CPUS", str(cpus)))
+
+    def told_by_ranks(self):
+        lines = self.good("logs", "last", "where", "--json").lines()
+        self.assertEqual(sorted(line["rank"] for line in lines), list(range(len(lines))))
+        return sorted(line["text"] for line in lines)
+
+    def hold_nodes(self, count):
+        """Another job holds as many nodes, until it is cancelled. Returns its number."""
+        answer = SLURM.answer("sbatch", "--parsable", "--nodes=%d" % count, "--exclusive", "--output=/dev/null", "--wrap", "exec sleep 1000")
+        self.until("the nodes are held", lambda: int(answer) in SLURM.jobs("running"))
+        return int(answer)
+
+    def test_a_gang_spreads_over_all_nodes_that_are_asked_for(self):
+        for script, cpus in (RANKS_SHELL, " 1"), (RANKS_LUA, ""):
+            self.write_ranks(6, 1, script)
+            before = self.new_jobs()
+            done = self.exits(0, self.end(self.start(*self.on_slurm("run", "ranks.lua", "--nodes", "3"))))
+            [job] = [job for job in self.new_jobs() if job not in before]
+            self.assertEqual(self.told_by_ranks(), ["%d %d%s" % (job, i // 2, cpus) for i in range(6)], done)
+            self.assertEqual(len(set(self.run_of(done)["tasks"][0]["worker"].split(", "))), 3)
+            self.assertNotIn("fewer CPUs", done.out + done.err)
+
+    def test_a_gang_waits_for_the_node_that_is_still_to_come(self):
+        other = self.hold_nodes(2)
+        self.write_ranks(3, 2)
+        client = self.start(*self.on_slurm("run", "ranks.lua", "--elastic", "0:3"))
+        self.until("two nodes have come", lambda: self.workers_up() == 2 and len(self.new_jobs()) == 4)
+        self.assertIn("1 of the 3 workers that are to join is not there", self.good("why", "last", "where").out)
+        self.assertEqual(self.tasks()["where"]["attempts"], 0)
+        SLURM.answer("scancel", str(other))
+        done = self.exits(0, self.end(client))
+        jobs = [job for job in self.new_jobs() if job != other]
+        self.assertEqual(self.told_by_ranks(), ["%d 0 2" % job for job in jobs], done)
+        self.assertNotIn("fewer CPUs", done.out + done.err)
+
+    def test_a_gang_runs_on_the_nodes_that_it_has_when_slurm_refuses_more(self):
+        other = self.hold_nodes(4)
+        self.write_ranks(3, 2)
+        client = self.start(*self.on_slurm("run", "ranks.lua", "--elastic", "0:3"))
+        self.until("a node is asked for", lambda: len(self.new_jobs()) == 2)
+        self.addCleanup(SLURM.answer, "scontrol", "update", "partitionname=low", "state=up")
+        SLURM.answer("scontrol", "update", "partitionname=low", "state=drain")
+        SLURM.answer("scancel", str(other))
+        done = self.exits(0, self.end(client), "fewer CPUs")
+        self.assertEqual(self.told_by_ranks(), ["%d 0 1" % self.new_jobs()[-1]] * 3, done)
 
     def test_what_slurm_refuses_is_told_in_its_words_and_the_run_is_kept(self):
         done = self.end(self.start_holds(1, "--nodes", "2", "--partition", "nowhere"))

@@ -28,9 +28,16 @@ return flow.pipeline("family", { gate = flow.param.string {}, marker = flow.para
   return family(p.gate, p.marker).stdout
 end)
 '''
+# Runs a program that sees no control groups.
+WITHOUT_CGROUPS = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh"]
 
 
 class Orphans(Place):
+    before = ()
+
+    def start(self, *words, **env):
+        return super().start(*words, before=self.before, **env)
+
     def has_cgroups(self):
         checks = {line["check"]: line for line in self.flow("doctor", "--json").lines()}
         return checks["memory limits"]["verdict"] == "ok"
@@ -101,6 +108,16 @@ class Orphans(Place):
         self.until("the executors are gone", lambda: not self.executors())
 
     def test_what_is_left_is_found_when_the_state_is_named_by_another_path(self):
+        self.is_found_by_another_path()
+
+    def test_what_is_left_without_control_groups_is_found_by_another_path_too(self):
+        if subprocess.run([*WITHOUT_CGROUPS, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("control groups can't be hidden here")
+        self.before = WITHOUT_CGROUPS
+        self.assertFalse(self.has_cgroups())
+        self.is_found_by_another_path()
+
+    def is_found_by_another_path(self):
         self.end_head_and_executors(self.begin())
         self.assertNotEqual(self.family(), [])  # else this shows nothing
         os.symlink(self.folder, self.path("link"))

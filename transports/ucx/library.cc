@@ -141,14 +141,16 @@ std::mutex& one_at_a_time() {
 
 }  // namespace
 
-Settings::Settings() {
+Settings::Settings(bool is_ipv6_first) {
   one_at_a_time().lock();
   std::vector<char*>& list = kept().lists.emplace_back();
   for (char** each = environ; each != nullptr && *each != nullptr; each++) list.push_back(*each);
-  for (const auto& [name, value] : kSettings) {
+  auto set = [&list](const char* name, const char* value) {
     if (::getenv(name) == nullptr)
       list.push_back(kept().texts.emplace_back(fmt::format("{}={}", name, value)).data());
-  }
+  };
+  for (const auto& [name, value] : kSettings) set(name, value);
+  if (is_ipv6_first) set("UCX_TCP_AF_PRIO", "inet6,inet");
   list.push_back(nullptr);
   before_ = environ;
   during_ = environ = list.data();

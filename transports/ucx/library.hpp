@@ -68,7 +68,7 @@ bool reaches_others(std::string_view context_info);
 /// not inherit them. One at a time in a process.
 class Settings {
  public:
-  Settings();
+  explicit Settings(bool is_ipv6_first = false);
   ~Settings();
   Settings(const Settings&) = delete;
   Settings& operator=(const Settings&) = delete;

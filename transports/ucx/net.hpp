@@ -26,6 +26,7 @@ class Net;
 struct NetOptions : TransportOptions {
   bool is_loopback_only = false;
   bool is_rendezvous_always = false;
+  bool is_ipv6_first = false;
 };
 
 class Net : public std::enable_shared_from_this<Net> {

@@ -27,7 +27,8 @@ constexpr Ip kLoopbackIps[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0
 }  // namespace
 
 Status Net::open() {
-  Settings settings;  // the context and the worker read variables of their transports'
+  Settings settings(
+      options.is_ipv6_first);  // the context and the worker read variables of their transports'
   FLOW_TRY(doors.open());
   FLOW_TRY(open_context());
   return open_worker();

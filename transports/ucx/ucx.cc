@@ -96,10 +96,12 @@ class UcxTransport final : public Transport {
 }  // namespace ucx
 
 Result<std::unique_ptr<Transport>> make_ucx_transport(const TransportOptions& options,
-                                                      bool loopback_only, UcxPuts puts) {
+                                                      bool loopback_only, UcxPuts puts,
+                                                      UcxFamily family) {
   auto library = ucx::load();
   FLOW_TRY(library);
-  auto net = ucx::Net::start(**library, {options, loopback_only, puts == UcxPuts::rendezvous});
+  auto net = ucx::Net::start(
+      **library, {options, loopback_only, puts == UcxPuts::rendezvous, family == UcxFamily::ipv6});
   FLOW_TRY(net);
   return std::unique_ptr<Transport>(std::make_unique<ucx::UcxTransport>(*net));
 }

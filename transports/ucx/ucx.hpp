@@ -12,10 +12,15 @@ namespace flow {
 /// always goes by rendezvous.
 enum class UcxPuts : uint8_t { messages, rendezvous };
 
+/// The addresses that are used of a device that has both kinds, unless UCX_TCP_AF_PRIO is set. Both
+/// ends of a link need the same.
+enum class UcxFamily : uint8_t { ipv4, ipv6 };
+
 /// UCX is loaded at the first call. `loopback_only`: nothing listens beyond this machine, whatever
 /// UCX_NET_DEVICES says.
 Result<std::unique_ptr<Transport>> make_ucx_transport(const TransportOptions& options,
                                                       bool loopback_only,
-                                                      UcxPuts puts = UcxPuts::messages);
+                                                      UcxPuts puts = UcxPuts::messages,
+                                                      UcxFamily family = UcxFamily::ipv4);
 
 }  // namespace flow
