@@ -402,6 +402,23 @@ return flow.pipeline("ask", {}, function() return ask() end)
         self.exits(0, self.end(run))
         self.assertEqual(self.good("get").out, "false\n")
 
+    def test_a_state_whose_disk_is_not_mounted_is_not_made_anew(self):
+        away = self.path("off", "flow")
+        os.symlink(away, self.state)
+        os.makedirs(self.path("a", "b"))
+        inner = os.path.join("a", "b")
+        for folder in (".", inner):
+            for words in (("run", self.path("pipeline.lua")), ("ls",), ("show",), ("doctor",), ("gc",)):
+                with self.subTest((folder, words)):
+                    done = self.end(self.start(*words, before=("env", "-C", folder)))
+                    self.exits(4, done, "the state `%s` is a symbolic link to `%s`, which does not exist" % (self.state, away))
+        for state in (".flow", ".flow/below"):
+            self.exits(4, self.flow("ls", "--state", state), "`%s`" % self.state, away, "mount the disk")
+        self.assertEqual(os.listdir(self.path(inner)), [])
+        os.makedirs(away)
+        self.exits(0, self.end(self.start("run", self.path("pipeline.lua"), "-q", before=("env", "-C", inner))))
+        self.assertIn("db", os.listdir(away))
+
 
 if __name__ == "__main__":
     place.main()
