@@ -1,6 +1,7 @@
 // Parses the command line, runs the verb, turns what went wrong into a paragraph and an exit code.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -20,8 +21,7 @@ std::unique_ptr<CLI::App> make_app(Session& session) {
   app->set_version_flag("--version", std::string("flow ") + version());
   app->add_option("--state", session.state,
                   "the state's folder; else $FLOW_STATE, the nearest .flow/ upwards, or ./.flow")
-      ->type_name("DIR")
-      ->check(not_empty("--state"));
+      ->type_name("DIR");
   app->add_flag("--json", session.json, "print JSON, one object per line");
   add_run(*app, session);
   add_resume(*app, session);
@@ -63,6 +63,39 @@ std::string first_word(int argc, char** argv) {
     }
   }
   return "";
+}
+
+[[noreturn]] void fail_without_value(const std::string& option) {
+  fail(option + " needs a value: give one, or leave the option out.");
+}
+
+/// CLI11 takes the next word for the value of `--name=`.
+void check_equals_signs(const CLI::App& app, const std::vector<char*>& words,
+                        const std::string& verb) {
+  for (size_t i = 1; i < words.size() && std::strcmp(words[i], "--") != 0; i++) {
+    std::string word = words[i];
+    if (!word.starts_with("--") || !word.ends_with('=')) continue;
+    word.pop_back();
+    const CLI::Option* option = app.get_option_no_throw(word);
+    if (option == nullptr && !verb.empty())
+      option = app.get_subcommand(verb)->get_option_no_throw(word);
+    if (option != nullptr && option->get_items_expected_max() > 0) fail_without_value(word);
+  }
+}
+
+/// An empty word is an unset variable of the shell far more often than a value, and what is meant
+/// without the argument is another. No option has a meaning for it: one that gets one is an
+/// exception to name here.
+void check_not_empty(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::vector<std::string>& values = option->results();
+    if (std::find(values.begin(), values.end(), "") == values.end()) continue;
+    if (!option->get_positional()) fail_without_value(option->get_name());
+    fail("`flow " + app.get_name() + "`: " + option->get_type_name() + " (" +
+         option->get_description() +
+         ") is empty, as an unset variable of a shell is. Give a value" +
+         (option->get_required() ? "." : ", or leave it out."));
+  }
 }
 
 void check_verb(const CLI::App& app, const std::string& word) {
@@ -182,7 +215,9 @@ int parse_and_act(int given, char** all, Session& session) {
   int argc = static_cast<int>(words.size());
   char** argv = words.data();
   auto app = make_app(session);
-  check_verb(*app, first_word(argc, argv));
+  std::string first = first_word(argc, argv);
+  check_verb(*app, first);
+  check_equals_signs(*app, words, first);
   try {
     app->parse(argc, argv);
   } catch (const CLI::Success& wish) {  // --help, --version
@@ -194,7 +229,9 @@ int parse_and_act(int given, char** all, Session& session) {
   } catch (const CLI::ParseError& error) {
     fail(describe(*app, error));
   }
+  check_not_empty(*app);
   for (const CLI::App* verb : app->get_subcommands()) {
+    check_not_empty(*verb);
     if (app->count("--state") > 0 && verb->count("--state") > 0)
       fail("--state is given before `" + verb->get_name() + "` and after it: leave one out.");
   }

@@ -229,20 +229,15 @@ int list_nodes(const Session& session) {
 void add_worker(CLI::App& app, Session& session) {
   auto arguments = std::make_shared<WorkerArguments>();
   CLI::App* verb = add_verb(app, session, "worker", "work for a cluster's head");
-  verb->add_option("--join", arguments->join, "where the head listens")
-      ->type_name("HOST:PORT")
-      ->check(not_empty("--join"));
+  verb->add_option("--join", arguments->join, "where the head listens")->type_name("HOST:PORT");
   verb->add_option("--secret-file", arguments->secret_file, "the cluster's secret")
-      ->type_name("FILE")
-      ->check(not_empty("--secret-file"));
+      ->type_name("FILE");
   verb->add_option("--name", arguments->name, "name in the cluster (default: this machine's name)")
-      ->type_name("NAME")
-      ->check(not_empty("--name"));
+      ->type_name("NAME");
   verb->add_option("--dir", arguments->dir,
                    "folder for scratch, content and reports that the head has not received "
                    "(default: below /var/tmp)")
-      ->type_name("DIR")
-      ->check(not_empty("--dir"));
+      ->type_name("DIR");
   verb->add_option("--memory", arguments->memory, "memory for attempts (default: the machine's)")
       ->type_name("SIZE");
   verb->add_option("--content-max", arguments->content_max,

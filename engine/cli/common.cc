@@ -52,9 +52,7 @@ EngineOptions Session::engine(int32_t jobs, int32_t workers) const {
 CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
                    const std::string& what) {
   CLI::App* verb = app.add_subcommand(name, what);
-  verb->add_option("--state", session.state, "the state's folder")
-      ->type_name("DIR")
-      ->check(not_empty("--state"));
+  verb->add_option("--state", session.state, "the state's folder")->type_name("DIR");
   verb->add_flag("--json", session.json, "print JSON, one object per line");
   return verb;
 }
@@ -62,11 +60,9 @@ CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
 void add_head_options(CLI::App* verb, Session& session) {
   verb->add_option("--head", session.head,
                    "use the head that listens there, on any machine, instead of a state here")
-      ->type_name("HOST:PORT")
-      ->check(not_empty("--head"));
+      ->type_name("HOST:PORT");
   verb->add_option("--secret-file", session.secret_file, "with --head: the cluster's secret")
-      ->type_name("FILE")
-      ->check(not_empty("--secret-file"));
+      ->type_name("FILE");
 }
 
 RunInfo find_run(const Session& session, const std::string& selector) {
@@ -96,14 +92,6 @@ CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max)
       fail(option + " takes a whole number from " + std::to_string(min) + " to " +
            std::to_string(max) + ", not `" + text + "`.");
     }
-    return "";
-  };
-  return CLI::Validator(check, "");
-}
-
-CLI::Validator not_empty(const std::string& option) {
-  auto check = [=](std::string& text) -> std::string {
-    if (text.empty()) fail(option + " needs a value: give one, or leave the option out.");
     return "";
   };
   return CLI::Validator(check, "");

@@ -48,10 +48,8 @@ void add_run_argument(CLI::App* verb, std::string& run, bool required = false);
 
 /// " Did you mean `run`?", or "" where no name is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& names);
-/// Checks of an option's value, whose name they say: a whole number, one of a few words, any
-/// (as an unset variable of a shell is none, where what is meant without it is another).
+/// Checks of an option's value, whose name they say: a whole number, one of a few words.
 CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max);
-CLI::Validator not_empty(const std::string& option);
 CLI::Validator one_of(const std::string& option, const std::vector<std::string>& words);
 
 [[noreturn]] void fail(std::string message);              // exit 2

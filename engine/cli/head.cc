@@ -115,12 +115,10 @@ void add_head(CLI::App& app, Session& session) {
   CLI::App* verb = add_verb(app, session, "head", "lead a cluster: workers join, runs run on them");
   verb->add_option("--listen", arguments->listen,
                    std::string("where workers join (") + kListenDefault + "); port 0 is chosen")
-      ->type_name("HOST:PORT")
-      ->check(not_empty("--listen"));
+      ->type_name("HOST:PORT");
   verb->add_option("--secret-file", arguments->secret_file,
                    "the cluster's secret (default: STATE/secret); created if it does not exist")
-      ->type_name("FILE")
-      ->check(not_empty("--secret-file"));
+      ->type_name("FILE");
   verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (default: 0)")
       ->type_name("N")
       ->check(whole_number("--jobs", 0, kJobsMax));

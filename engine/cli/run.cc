@@ -19,9 +19,7 @@ void add_run(CLI::App& app, Session& session) {
   add_slurm_options(verb, *arguments);
   add_head_options(verb, session);
   verb->add_flag("--fail-fast", arguments->fail_fast, "start nothing more after the first failure");
-  verb->add_option("--name", arguments->name, "a name for this run")
-      ->type_name("NAME")
-      ->check(not_empty("--name"));
+  verb->add_option("--name", arguments->name, "a name for this run")->type_name("NAME");
   verb->add_option("--out", arguments->out, "copy the result into this folder")->type_name("DIR");
   add_watch_options(verb, session, *arguments);
   verb->callback([&session, arguments, file] {

@@ -108,8 +108,7 @@ void add_lost_after_option(CLI::App* verb, std::string& lost_after) {
   verb->add_option(
           "--lost-after", lost_after,
           "consider a worker lost after this much silence; its work moves elsewhere (default: 10s)")
-      ->type_name("TIME")
-      ->check(not_empty("--lost-after"));
+      ->type_name("TIME");
 }
 
 int64_t lost_after_of(const std::string& text) {

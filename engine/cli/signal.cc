@@ -14,7 +14,6 @@ void add_signal(CLI::App& app, Session& session) {
   add_head_options(verb, session);
   verb->callback([&session, selector, name, json] {
     session.action = [&session, selector, name, json] {
-      if (name->empty()) fail("a signal needs a name: the name that the task passes to ctx:wait.");
       if (!json->empty()) {
         auto value = from_json(*json);
         if (!value.ok()) {

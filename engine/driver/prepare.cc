@@ -15,6 +15,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/utf8.hpp"
 #include "engine/driver/built_away.hpp"
@@ -30,7 +31,19 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// A disk that is not mounted: a state made elsewhere would hide the one that is meant.
+Status no_broken_link(const std::string& path) {
+  std::string broken = broken_link(path);
+  if (broken.empty()) return {};
+  return environment_error(
+      fmt::format("the state `{}` is {}: mount the disk that holds it, remove the link, or name "
+                  "another with --state DIR or FLOW_STATE",
+                  path, broken));
+}
+
 Result<std::string> folder_at(const std::string& path) {
+  for (fs::path at = path; at.has_relative_path(); at = at.parent_path())
+    FLOW_TRY(no_broken_link(at.string()));
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return path;
   return environment_error(fmt::format(
@@ -87,6 +100,7 @@ Result<std::string> find_state(const EngineOptions& options) {
                       "your own with --state DIR or FLOW_STATE",
                       candidate.string(), info.st_uid));
     }
+    FLOW_TRY(no_broken_link(candidate.string()));
     if (folder == folder.parent_path()) break;
   }
   return folder_at(absolute(".flow"));

@@ -362,11 +362,62 @@ class Access(place.Place):
                               (("run", ".", "--secret-file", ""), "--secret-file"), (("head", "--listen", ""), "--listen"),
                               (("worker", "--dir", "", "--show"), "--dir"), (("worker", "--name", "", "--show"), "--name"),
                               (("worker", "--join", ""), "--join"),
-                              (("worker", "--secret-file", "", "--show"), "--secret-file")):
+                              (("worker", "--secret-file", "", "--show"), "--secret-file"),
+                              (("worker", "--memory", "", "--show"), "--memory"),
+                              (("run", ".", "--out", ""), "--out"), (("run", ".", "--params", ""), "--params"),
+                              (("run", ".", "--grace", ""), "--grace"), (("run", ".", "--param", ""), "--param"),
+                              (("run", ".", "--serve-for", ""), "--serve-for"), (("run", ".", "--qos", ""), "--qos"),
+                              (("get", "last", "-o", ""), "--out"), (("get", "last", "--out="), "--out"),
+                              (("get", "last", "--out=", "count"), "--out"), (("run", "--name=", "."), "--name"),
+                              (("--state=", "ls"), "--state")):
             with self.subTest(words):
                 self.exits(2, self.flow(*words), option, "needs a value")
         for words in (("--label", "a=1", "--label", "a=2"), ("--resource", "a=1", "--resource", "a=2")):
             self.exits(2, self.flow("worker", "--show", *words), "`a` is given twice")
+
+    def test_an_empty_argument_is_not_a_missing_one(self):
+        self.good("run", ".", "-q")
+        for words, what in ((("cancel", ""), "RUN"), (("signal", "", "go"), "RUN"), (("signal", "last", ""), "NAME"),
+                            (("signal", "last", "go", ""), "JSON"), (("retry", ""), "RUN"), (("retry", "last", ""), "TASK"),
+                            (("retry", "", ""), "RUN"), (("resume", ""), "RUN"), (("get", ""), "RUN"),
+                            (("get", "", "-o", "x"), "RUN"), (("get", "last", ""), "PART"), (("show", ""), "RUN"),
+                            (("logs", "last", ""), "TASK[@ATTEMPT]"), (("why", ""), "RUN"), (("diff", "", ""), "RUN"),
+                            (("diff", "last", ""), "RUN"), (("run", ""), "FILE|DIR"), (("plan", ""), "FILE|DIR"),
+                            (("lint", ""), "FILE|DIR"), (("graph", ""), "FILE|RUN"), (("init", ""), "DIR")):
+            with self.subTest(words):
+                done = self.exits(2, self.flow(*words), "`flow %s`: %s (" % (words[0], what), "is empty, as an unset variable")
+                self.assertEqual(done.out, "")
+        self.assertFalse(os.path.exists(self.path("x")))
+
+    def test_an_empty_argument_decides_nothing_for_a_run_that_waits(self):
+        self.write("ask.lua", """local flow = require "flow"
+local ask = flow.task("ask", function(ctx) return ctx:wait("go") end)
+return flow.pipeline("ask", {}, function() return ask() end)
+""")
+        run = self.start("run", "ask.lua")
+        self.until_waits("ask")
+        self.exits(2, self.flow("cancel", ""))
+        self.exits(2, self.flow("signal", "last", "go", ""))
+        self.good("signal", "last", "go", "false")
+        self.exits(0, self.end(run))
+        self.assertEqual(self.good("get").out, "false\n")
+
+    def test_a_state_whose_disk_is_not_mounted_is_not_made_anew(self):
+        away = self.path("off", "flow")
+        os.symlink(away, self.state)
+        os.makedirs(self.path("a", "b"))
+        inner = os.path.join("a", "b")
+        for folder in (".", inner):
+            for words in (("run", self.path("pipeline.lua")), ("ls",), ("show",), ("doctor",), ("gc",)):
+                with self.subTest((folder, words)):
+                    done = self.end(self.start(*words, before=("env", "-C", folder)))
+                    self.exits(4, done, "the state `%s` is a symbolic link to `%s`, which does not exist" % (self.state, away))
+        for state in (".flow", ".flow/below"):
+            self.exits(4, self.flow("ls", "--state", state), "`%s`" % self.state, away, "mount the disk")
+        self.assertEqual(os.listdir(self.path(inner)), [])
+        os.makedirs(away)
+        self.exits(0, self.end(self.start("run", self.path("pipeline.lua"), "-q", before=("env", "-C", inner))))
+        self.assertIn("db", os.listdir(away))
 
 
 if __name__ == "__main__":
