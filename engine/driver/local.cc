@@ -18,6 +18,7 @@
 #include "engine/driver/needs.hpp"
 #include "engine/driver/peer.hpp"
 #include "engine/driver/reader_impl.hpp"
+#include "engine/driver/request_marks.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/worker/gpus.hpp"
 
@@ -382,6 +383,9 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     return state;
   }
   if (row.status == "succeeded" && task.empty()) {
+    // What commits nothing else: by this row gc knows which run the request came to.
+    const std::string& request = from.options.request;
+    if (!request.empty()) driver_->keep_row(request_key(request), row.id);
     state->on_end();
     return state;
   }
@@ -551,6 +555,10 @@ std::set<std::string> LocalEngine::watched_runs() {
   std::lock_guard lock(watched_mutex_);
   for (const auto& watched : watched_) {
     if (auto state = watched.lock()) runs.insert(state->id);
+  }
+  for (const std::string& request : live_requests(driver_->options().state_dir)) {
+    auto run = driver_->store().get(Family::kv, request_key(request));
+    if (run.ok() && *run) runs.insert(**run);
   }
   return runs;
 }
