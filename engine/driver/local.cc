@@ -440,13 +440,21 @@ std::string names_of(const std::vector<std::string>& paths, const std::string& d
 
 void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRow& row) const {
   Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
-  const auto [changed, lost] = compare_inputs(inputs, driver_->store(), driver_->blobs());
+  const auto [changed, lost, unkept] = compare_inputs(inputs, driver_->store(), driver_->blobs());
   if (!lost.empty())
     tell(state, "warning",
          fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
                      "that take it fail. `flow resume {} --code new` takes what is there now, and "
                      "the script as it is now.",
                      names_of(lost, row.directory), row.id));
+  if (!unkept.empty())
+    tell(state, "warning",
+         fmt::format("{} {} from what the run was started with, or can't be read any more. Inputs "
+                     "over 64 MiB are read in place and not copied into the state: tasks that "
+                     "still take what was read fail. `flow resume {} --code new` takes what is "
+                     "there now, and the script as it is now.",
+                     names_of(unkept, row.directory), unkept.size() == 1 ? "differs" : "differ",
+                     row.id));
   if (changed.empty()) return;
   tell(state, "warning",
        fmt::format("{} {} from what the run was started with; the run goes on with the content "
