@@ -19,6 +19,7 @@ class Interrupts {
   /// From now on signals stop this run; `note` prints a line to stderr.
   void attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note);
   void set_serving(bool serving) { serving_ = serving; }
+  void begin_copy();      // from now on a signal stops what is copied, and a second one leaves
   void detach(int code);  // the run is over; from now on a signal leaves with its code
 
  private:
@@ -31,6 +32,7 @@ class Interrupts {
   int asked_ = 0;  // signals that stopped the attached run
   int early_ = 0;  // signals before it was there
   std::shared_ptr<std::atomic<bool>> is_attached_ = std::make_shared<std::atomic<bool>>(false);
+  bool copies_ = false, copy_stopped_ = false;
   std::optional<int> over_;
   std::atomic<bool> serving_{false};
   Signals signals_;  // last: its thread uses the rest
