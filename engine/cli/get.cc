@@ -1,5 +1,9 @@
 // flow get RUN [PART] [-o DIR]: the result, printed as JSON or copied out as files.
+#include <unistd.h>
+
+#include "engine/cli/signals.hpp"
 #include "engine/cli/verbs.hpp"
+#include "flow/process.hpp"
 
 namespace flow::cli {
 
@@ -20,6 +24,10 @@ void add_get(CLI::App& app, Session& session) {
         print_line(to_json(reader.value(*selector, *part), session.json ? -1 : 2));
         return int{kDone};
       }
+      Signals signals([](int count) {
+        if (count > 1) _exit(kInterrupted);
+        stop_copies();
+      });
       for (const std::string& path : reader.get(*selector, *part, *out)) {
         print_line(session.json ? "{\"path\":" + json_text(path) + "}" : path);
       }

@@ -11,8 +11,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "engine/cli/display.hpp"
+#include "flow/process.hpp"
 
 namespace flow::cli {
 
@@ -265,6 +267,11 @@ void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std:
 
 int64_t Interrupts::took_ms() const { return steady_ms() - began_ms_; }
 
+void Interrupts::begin_copy() {
+  std::lock_guard lock(mutex_);
+  copies_ = true;
+}
+
 void Interrupts::detach(int code) {
   std::lock_guard lock(mutex_);
   run_.reset();
@@ -274,6 +281,10 @@ void Interrupts::detach(int code) {
 void Interrupts::on_signal(int) {
   std::lock_guard lock(mutex_);
   if (over_) _exit(*over_);
+  if (copies_) {
+    if (std::exchange(copy_stopped_, true)) _exit(kInterrupted);
+    return stop_copies();
+  }
   if (!run_) {
     // Whether the run is committed yet is not known here. It stops when it is, and can be resumed.
     if (++early_ > 1) leave_unmade();
@@ -337,7 +348,10 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
 
   RunInfo summary = run.summary();
   int code = code_of(summary.status);
-  if (code == kDone && !options.out.empty()) copy_out(engine, session, summary.id, options.out);
+  if (code == kDone && !options.out.empty()) {
+    interrupts.begin_copy();
+    copy_out(engine, session, summary.id, options.out);
+  }
   if (session.json) {
     RunInfo whole = run.info();
     if (whole.status == "failed") print_failures(whole, session);

@@ -20,6 +20,7 @@ class Interrupts {
   void attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note);
   void set_serving(bool serving) { serving_ = serving; }
   int64_t took_ms() const;  // since it was made: however the clock was set meanwhile
+  void begin_copy();        // from now on a signal stops what is copied, and a second one leaves
   void detach(int code);    // the run is over; from now on a signal leaves with its code
 
  private:
@@ -33,6 +34,7 @@ class Interrupts {
   int asked_ = 0;  // signals that stopped the attached run
   int early_ = 0;  // signals before it was there
   std::shared_ptr<std::atomic<bool>> is_attached_ = std::make_shared<std::atomic<bool>>(false);
+  bool copies_ = false, copy_stopped_ = false;
   std::optional<int> over_;
   std::atomic<bool> serving_{false};
   Signals signals_;  // last: its thread uses the rest

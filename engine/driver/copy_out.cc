@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -14,8 +16,10 @@
 #include <map>
 #include <set>
 
+#include "engine/base/copy_stop.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
+#include "engine/base/held_file.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/objects.hpp"
 #include "engine/base/utf8.hpp"
@@ -28,22 +32,30 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr std::string_view kTemporary = ".flow-";
+constexpr size_t kRandomLength = 12;
+
 /// A file being written in the folder of `path`, which it replaces whole when it is kept. Its own
 /// name is random and short: a name derived from that of `path` could be another result's, or
 /// longer than the system allows. Its mode is 0666 or 0777 less the umask. It is not synced: the
-/// state still has what is copied.
+/// state still has what is copied. It is held until it has its name: what is not, a process that
+/// was killed has left.
 class NewFile {
  public:
-  NewFile(const fs::path& path, bool executable)
-      : path_(path), temporary_(path.parent_path() / (".flow-" + random_name())) {
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                         executable ? 0777 : 0666);
-    if (descriptor_ < 0) fail("create");
+  NewFile(const fs::path& path, bool executable) : path_(path) {
+    do {
+      release();
+      temporary_ = path.parent_path() / (std::string(kTemporary) + random_name(kRandomLength));
+      descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                           executable ? 0777 : 0666);
+      if (descriptor_ < 0) fail("create");
+      held_ = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+      if (held_ < 0) fail("create");
+    } while (!hold_file(held_));
   }
   ~NewFile() {
-    if (descriptor_ < 0) return;
-    ::close(descriptor_);
-    ::unlink(temporary_.c_str());
+    if (descriptor_ >= 0) ::unlink(temporary_.c_str());
+    release();
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
@@ -51,25 +63,55 @@ class NewFile {
   int descriptor() const { return descriptor_; }
   std::string path() const { return path_.string(); }
   void write(std::string_view bytes) {
-    if (!write_all(descriptor_, bytes)) fail("write");
+    constexpr size_t kPiece = 1 << 20;
+    for (size_t at = 0; at < bytes.size(); at += kPiece) {
+      ok_or_throw(copy_goes_on(path()));
+      if (!write_all(descriptor_, bytes.substr(at, kPiece))) fail("write");
+    }
   }
   void keep() {
     if (::close(std::exchange(descriptor_, -1)) != 0) fail("write");
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("write");
+    release();
   }
 
  private:
+  void release() {
+    for (int* each : {&descriptor_, &held_}) {
+      if (*each >= 0) ::close(std::exchange(*each, -1));
+    }
+  }
   [[noreturn]] void fail(const char* what) {
     int code = errno;
-    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
     ::unlink(temporary_.c_str());
+    release();
     throw Failed(environment_error(
         fmt::format("cannot {} `{}`: {}", what, path_.string(), std::strerror(code))));
   }
 
   fs::path path_, temporary_;
-  int descriptor_;
+  int descriptor_ = -1, held_ = -1;  // one open file: closing the first tells of failed writes
 };
+
+bool is_temporary(const fs::directory_entry& entry) {
+  std::string name = entry.path().filename().string();
+  std::error_code failed;
+  bool is_folder = entry.symlink_status(failed).type() == fs::file_type::directory;
+  std::string_view start = is_folder ? kTemporaryFolder : kTemporary;
+  size_t random = is_folder ? 6 : kRandomLength;
+  return name.starts_with(start) && name.size() == start.size() + random &&
+         std::ranges::all_of(name.substr(start.size()),
+                             [](unsigned char c) { return std::isalnum(c); });
+}
+
+/// What copies into this folder left that were killed.
+void remove_leftovers(const fs::path& folder) {
+  std::error_code failed;
+  for (fs::directory_iterator walk(folder, failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    if (is_temporary(*walk)) remove_abandoned(walk->path().string());
+  }
+}
 
 /// Copies all of `source` and returns the digest of what was copied.
 Digest copy_bytes(const std::string& source, NewFile& target) {
@@ -194,6 +236,7 @@ class Copier {
                       "or name another target",
                       folder.string())));
     fs::create_directories(folder);
+    if (cleaned_.insert(folder.string()).second) remove_leftovers(folder);
   }
 
   void put(const Digest& digest, const std::string& origin, bool executable, const fs::path& path) {
@@ -254,7 +297,8 @@ class Copier {
 
   const Blobs& blobs_;
   fs::path directory_;
-  std::set<std::string> taken_;  // a folder's own path too
+  std::set<std::string> taken_;    // a folder's own path too
+  std::set<std::string> cleaned_;  // folders without leftovers of other copies
 };
 
 }  // namespace
@@ -284,6 +328,7 @@ std::vector<std::string> copy_out(const Blobs& blobs, const Value& value, const 
                                   const std::string& directory) {
   try {
     make_target(directory);
+    remove_leftovers(directory);
     Copier copier(blobs, directory);
     copier.copy(value, name);
     if (value.kind() != Value::Kind::file && value.kind() != Value::Kind::tensor)

@@ -1,6 +1,7 @@
 // A result out of the state into a folder: files as files, tensors as .npy, the whole as JSON.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/store/store.hpp"
@@ -8,6 +9,9 @@
 
 namespace flow {
 
+/// With 6 random characters behind it, a folder for what is on its way into the one around it;
+/// while it is held no other copy removes it.
+constexpr std::string_view kTemporaryFolder = ".flow-part-";
 /// Makes the folder, or throws Failed.
 void make_target(const std::string& directory);
 /// Copies what is in `value`, which is called `name` ("" where it is the whole result), into

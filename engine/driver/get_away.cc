@@ -1,14 +1,18 @@
 #include "engine/driver/get_away.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <set>
 
+#include "engine/base/copy_stop.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/held_file.hpp"
 #include "engine/driver/content_frames.hpp"
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/link.hpp"
@@ -43,12 +47,17 @@ class Intake {
  public:
   explicit Intake(const std::string& directory) {
     make_target(directory);
-    path_ = directory + "/.flow-part-XXXXXX";
-    if (::mkdtemp(path_.data()) == nullptr)
-      throw Failed(environment_error(
-          fmt::format("cannot write into `{}`: {}", directory, std::strerror(errno))));
+    do {
+      if (held_ >= 0) ::close(held_);
+      path_ = directory + "/" + std::string(kTemporaryFolder) + "XXXXXX";
+      if (::mkdtemp(path_.data()) == nullptr)
+        throw Failed(environment_error(
+            fmt::format("cannot write into `{}`: {}", directory, std::strerror(errno))));
+      held_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    } while (held_ >= 0 && !hold_file(held_));
   }
   ~Intake() {
+    if (held_ >= 0) ::close(held_);
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
@@ -58,6 +67,7 @@ class Intake {
 
  private:
   std::string path_;
+  int held_ = -1;
 };
 
 }  // namespace
@@ -87,6 +97,7 @@ std::vector<std::string> copy_from(FrameLink& link, const std::string& name,
                                    const std::string& directory) {
   Intake intake(directory);
   while (true) {
+    ok_or_throw(copy_goes_on(directory));
     Value frame = value_or_throw(link.receive());
     std::string kind = text_field(frame, "frame");
     if (kind == "error") throw Failed(error_from_value(frame));

@@ -63,10 +63,12 @@ InputLook look_at(const File& file, const Store& store) {
   return {InputState::same, std::move(*now)};
 }
 
+bool is_read_in_place(const File& file) { return file.size > kInputCopyMax; }
+
 /// Whether the state should have content of this input and may not have it. A folder is decided
-/// entry by entry. Larger inputs are read in place.
+/// entry by entry.
 bool may_be_lost(const File& file, const Blobs& blobs) {
-  return file.size <= kInputCopyMax && (file.is_folder || !blobs.has(file.digest, file.size));
+  return !is_read_in_place(file) && (file.is_folder || !blobs.has(file.digest, file.size));
 }
 
 /// `path` held this content a moment ago.
@@ -115,7 +117,9 @@ InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const 
   for (const File& file : inputs.files) {
     InputState state = look_at(file, store).state;
     if (state == InputState::same) continue;
-    if (!file.is_folder && may_be_lost(file, blobs))
+    if (is_read_in_place(file))
+      found.unkept.push_back(file.origin);
+    else if (!file.is_folder && may_be_lost(file, blobs))
       found.lost.push_back(file.origin);
     else if (state == InputState::other)
       found.changed.push_back(file.origin);

@@ -24,6 +24,7 @@ Result<Inputs> inputs_of(const Store& store, const std::string& run);
 struct InputDifferences {
   std::vector<std::string> changed;  // hold something else now; the state has what was read
   std::vector<std::string> lost;     // files whose content neither the state nor they have any more
+  std::vector<std::string> unkept;   // read in place, so that nobody has what was read any more
 };
 
 /// Looks at each input once, and reads those whose times have changed. One that is not there any

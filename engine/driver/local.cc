@@ -19,6 +19,7 @@
 #include "engine/driver/needs.hpp"
 #include "engine/driver/peer.hpp"
 #include "engine/driver/reader_impl.hpp"
+#include "engine/driver/request_marks.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/worker/gpus.hpp"
 
@@ -386,6 +387,9 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     return state;
   }
   if (row.status == "succeeded" && task.empty()) {
+    // What commits nothing else: by this row gc knows which run the request came to.
+    const std::string& request = from.options.request;
+    if (!request.empty()) driver_->keep_row(request_key(request), row.id);
     state->on_end();
     return state;
   }
@@ -440,13 +444,21 @@ std::string names_of(const std::vector<std::string>& paths, const std::string& d
 
 void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRow& row) const {
   Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
-  const auto [changed, lost] = compare_inputs(inputs, driver_->store(), driver_->blobs());
+  const auto [changed, lost, unkept] = compare_inputs(inputs, driver_->store(), driver_->blobs());
   if (!lost.empty())
     tell(state, "warning",
          fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
                      "that take it fail. `flow resume {} --code new` takes what is there now, and "
                      "the script as it is now.",
                      names_of(lost, row.directory), row.id));
+  if (!unkept.empty())
+    tell(state, "warning",
+         fmt::format("{} {} from what the run was started with, or can't be read any more. Inputs "
+                     "over 64 MiB are read in place and not copied into the state: tasks that "
+                     "still take what was read fail. `flow resume {} --code new` takes what is "
+                     "there now, and the script as it is now.",
+                     names_of(unkept, row.directory), unkept.size() == 1 ? "differs" : "differ",
+                     row.id));
   if (changed.empty()) return;
   tell(state, "warning",
        fmt::format("{} {} from what the run was started with; the run goes on with the content "
@@ -555,6 +567,10 @@ std::set<std::string> LocalEngine::watched_runs() {
   std::lock_guard lock(watched_mutex_);
   for (const auto& watched : watched_) {
     if (auto state = watched.lock()) runs.insert(state->id);
+  }
+  for (const std::string& request : live_requests(driver_->options().state_dir)) {
+    auto run = driver_->store().get(Family::kv, request_key(request));
+    if (run.ok() && *run) runs.insert(**run);
   }
   return runs;
 }

@@ -10,6 +10,7 @@
 #include "engine/driver/client.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
+#include "engine/driver/request_marks.hpp"
 #include "engine/store/lock.hpp"
 
 namespace flow {
@@ -230,10 +231,12 @@ uint64_t RemoteEngine::gc(uint32_t keep) {
 }
 
 std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOptions& options) {
+  std::shared_ptr<RequestMark> mark = value_or_throw(RequestMark::make(dir_, options.request));
   std::shared_ptr<FrameLink> link;
   auto reply = ask(request, link);
   if (!reply) return nullptr;
   auto state = std::make_shared<detail::RunState>();
+  state->mark = std::move(mark);
   state->id = text_field(*reply, "run");
   EngineOptions options_copy = options_;
   options_copy.state = dir_;

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct RunState : public RunListener {
   std::function<void(bool kill)> interrupt;
   std::function<void()> cancel;
   std::function<void()> end_serving;
+  std::shared_ptr<void> mark;  // of a client: while it is there gc keeps the run
 
   void on_events(std::vector<Event> events) override;
   void on_event(Event event);

@@ -8,7 +8,10 @@
 
 #include <catch2/catch.hpp>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "engine/driver/frame_link.hpp"
@@ -91,4 +94,46 @@ TEST_CASE("a client that waits for a head's socket answers its other callers mea
   CHECK_FALSE(is_writer.get());
   engine.reset();
   ::close(*listening);
+}
+
+TEST_CASE("gc of the next writer keeps a finished run while the client that started it uses it") {
+  test::Place place;
+  std::filesystem::path script = place.path / "pipeline.lua";
+  std::ofstream(script) << R"(
+local flow = require "flow"
+local make = flow.shell("make", { outputs = { o = "o.txt" }, command = "echo made > {outputs.o}" })
+return flow.pipeline("made", {}, function() return make().o end)
+)";
+  std::optional<Engine> writer(place.options());
+  REQUIRE(writer->is_writer());
+  Engine client(place.options());
+  REQUIRE_FALSE(client.is_writer());
+  auto runs_left = [&] { return Reader(place.options()).list().size(); };
+  for (bool again : {false, true}) {
+    std::optional<Run> run(again ? client.resume("last") : client.run(script.string()));
+    run->wait();
+    std::string id = run->id();
+    writer.reset();
+    writer.emplace(place.options());
+    REQUIRE(writer->is_writer());
+    writer->gc(0);
+    CHECK(run->info().status == "succeeded");
+    CHECK(run->info().tasks.size() == 1);
+    std::string out = (place.path / "out").string();
+    CHECK(client.get(id, "", out) == std::vector<std::string>{out + "/o.txt"});
+    CHECK(runs_left() == 1);
+  }
+  writer->gc(0);
+  CHECK(runs_left() == 0);
+  CHECK(std::filesystem::is_empty(place.path / "state" / "clients"));
+}
+
+TEST_CASE("gc removes the mark of a client that was killed") {
+  test::Place place;
+  Engine writer(place.options());
+  std::filesystem::path clients = place.path / "state" / "clients";
+  std::filesystem::create_directories(clients);
+  std::ofstream(clients / "left") << "a-request";
+  writer.gc(0);
+  CHECK(std::filesystem::is_empty(clients));
 }

@@ -245,6 +245,25 @@ end)
         self.assertEqual(self.read("out/o.txt"), "good\n2\n")
         self.assertNotIn("differ", self.good("resume").err)
 
+    def test_a_large_input_that_changed_is_not_said_to_be_kept(self):
+        self.write("checks.lua", CHECKS)
+        self.write("input.txt", "bad\n")
+        os.mkdir(self.path("folder"))
+        with open(self.path("folder/large"), "wb") as large:
+            large.truncate((64 << 20) + 1)
+        self.exits(1, self.flow("run", "checks.lua", "--param", "folder=folder"), "check")
+        for change, why in ((lambda: self.write("folder/large", "2\n"), "input changed"),
+                            (lambda: os.unlink(self.path("folder/large")), "cannot read the input")):
+            change()
+            done = self.exits(1, self.flow("resume"), "`folder` differs", "are read in place and not copied",
+                              why, "--code new` takes what is there now")
+            self.assertNotIn("goes on with the content", done.err)
+        self.write("folder/large", "2\n")
+        self.write("input.txt", "good\n")
+        self.good("resume", "--code", "new")
+        self.good("get", "last", "-o", "out")
+        self.assertEqual(self.read("out/o.txt"), "good\n2\n")
+
     def test_an_input_that_is_gone_stays_what_it_was(self):
         self.write("checks.lua", CHECKS)
         self.write("input.txt", "bad\n")

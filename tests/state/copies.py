@@ -5,12 +5,13 @@ usage: copies.py --flow BIN [TEST...]
 """
 import json
 import os
+import signal
 import stat
 import struct
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from place import OPTIONS, Place, main  # noqa: E402, F401
+from place import HOLD, OPTIONS, Place, main  # noqa: E402, F401
 
 HEAD = 'local flow = require "flow"\n'
 
@@ -34,6 +35,73 @@ class Copies(Place):
 
     def mode(self, name):
         return stat.S_IMODE(os.stat(self.path("out", name)).st_mode)
+
+    def large(self):
+        """An input that is read in place: what its path leads to is read again when it is copied."""
+        with open(self.path("large"), "wb") as large:
+            large.truncate((64 << 20) + 1)
+
+    def endless(self):
+        os.unlink(self.path("large"))
+        os.mkfifo(self.path("large"))
+
+    def temporaries(self):
+        return [name for name in self.names() if name.startswith(".flow-")] if os.path.exists(self.path("out")) else []
+
+    def stop_copying(self, process, number):
+        """Sends the signal when some of `large` is copied, and lets the copy have more of it until its end."""
+        pipe = []
+
+        def is_open():
+            try:
+                pipe.append(os.open(self.path("large"), os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                self.assertIsNone(process.poll())
+            return pipe
+
+        self.until("the copy begins", is_open)
+        is_sent = False
+
+        def has_ended():
+            nonlocal is_sent
+            try:
+                for _ in range(64):
+                    os.write(pipe[0], bytes(1 << 16))
+            except (BlockingIOError, BrokenPipeError):
+                pass
+            if not is_sent and any(os.path.getsize(self.path("out", name)) for name in self.temporaries()):
+                process.send_signal(number)
+                is_sent = True
+            return process.poll() is not None
+
+        try:
+            self.until("the copy ends", has_ended)
+        finally:
+            os.close(pipe[0])
+        return self.end(process)
+
+    def test_a_signal_ends_a_copy_and_the_next_one_removes_what_a_killed_one_left(self):
+        self.write("p.lua", HOLD + '''
+return flow.pipeline("p", { file = flow.param.path {}, gate = flow.param.string {} }, function(p)
+  return { p.file, hold(p.gate, "held").stdout }
+end)''')
+        self.large()
+        run = self.start("run", "p.lua", "--out", "out", "--param", "file=large", "--param", "gate=" + self.path("gate"))
+        self.until_holds("held")
+        self.endless()
+        self.open("gate")
+        self.exits(3, self.stop_copying(run, signal.SIGINT), "interrupted", "flow get")
+        self.assertEqual(self.names(), [])
+        self.assertEqual(self.show()["status"], "succeeded")
+        self.exits(3, self.stop_copying(self.start("get", "-o", "out"), signal.SIGTERM), "interrupted")
+        self.assertEqual(self.names(), [])
+        self.stop_copying(self.start("get", "-o", "out"), signal.SIGKILL)
+        self.assertEqual(len(self.temporaries()), 1)
+        self.write("out/.flow-notes", "the user's own")
+        os.unlink(self.path("large"))
+        self.large()
+        self.good("get", "-o", "out")
+        self.assertEqual(self.names(), [".flow-notes", "large", "result.json"])
 
     def test_names_that_look_like_a_temporary_one_are_kept(self):
         os.mkdir(self.path("out"))

@@ -17,6 +17,11 @@ void restore_open_files();
 /// engine starts keep the limit. Call it before any other thread runs.
 int call_with_stack(const std::function<int()>& work);
 
+/// Each Engine::get and Reader::get of this process, now and later, ends before the next piece of
+/// 1 MiB: it removes the file that is not whole, leaves those that are, and throws Failed
+/// (interrupted). May be called in a signal handler.
+void stop_copies();
+
 /// An exception that nothing catches, on any thread, prints one sentence to stderr and ends the
 /// process with `exit_code` instead of SIGABRT.
 void end_on_uncaught(int exit_code);

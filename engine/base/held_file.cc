@@ -1,0 +1,36 @@
+// The lock is flock(2). It belongs to the open file, not to the process.
+#include "engine/base/held_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "engine/base/folder.hpp"
+
+namespace flow {
+
+bool hold_file(int descriptor) {
+  while (::flock(descriptor, LOCK_EX) != 0 && errno == EINTR) {
+  }
+  struct stat info {};
+  return ::fstat(descriptor, &info) != 0 || info.st_nlink > 0;
+}
+
+bool remove_abandoned(const std::string& path) {
+  // For writing where that can be had: NFS gives an exclusive lock to no other.
+  int descriptor = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  bool is_folder = descriptor < 0 && errno == EISDIR;
+  if (is_folder) descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  bool is_free = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  bool is_held = !is_free && errno == EWOULDBLOCK;
+  if (is_free && is_folder) (void)remove_tree(path);
+  if (is_free && !is_folder) ::unlink(path.c_str());
+  ::close(descriptor);
+  return is_held;
+}
+
+}  // namespace flow
