@@ -175,10 +175,10 @@ class Remover {
     fs::path folder = fs::read_symlink(fmt::format("/proc/self/fd/{}", parent), failed);
     if (error) return;
     std::string mount = (folder / name).string();
-    error = environment_error(
-        fmt::format("cannot remove all of `{}`: a file system is mounted at `{}`, and what is on it "
-                    "is kept. Unmount it: umount `{}`",
-                    path_, mount, mount));
+    error = environment_error(fmt::format(
+        "cannot remove all of `{}`: a file system is mounted at `{}`, and what is on it "
+        "is kept. Unmount it: umount `{}`",
+        path_, mount, mount));
   }
 
   // fchmodat() follows links on most kernels. The descriptor's own name in /proc does not.
