@@ -11,6 +11,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/objects.hpp"
+#include "engine/store/lock.hpp"
 #include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
@@ -117,6 +118,7 @@ Result<std::string> Blobs::get(const Digest& digest) const {
     bytes = std::move(**row);
   } else {
     std::string path = path_of(digest);
+    FLOW_TRY(no_broken_links(dir_, {"objects"}));
     if (::access(path.c_str(), R_OK) != 0)
       return environment_error(fmt::format(
           "the state does not hold the content {}: it was collected or lost", digest.hex()));

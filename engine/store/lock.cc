@@ -18,6 +18,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/folder.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/process_stat.hpp"
 #include "engine/base/units.hpp"
@@ -66,6 +67,19 @@ std::string holder_text() {
 
 }  // namespace
 
+Status no_broken_links(const std::string& dir, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) {
+    std::string path = dir + "/" + part;
+    std::string broken = broken_link(path);
+    if (broken.empty()) continue;
+    return environment_error(
+        fmt::format("the state `{}` cannot be used: `{}` is {}. Mount the disk that holds it, or "
+                    "correct the link",
+                    dir, path, broken));
+  }
+  return {};
+}
+
 Status own_state(const std::string& dir) {
   struct stat info {};
   if (::stat(dir.c_str(), &info) != 0) {
@@ -110,6 +124,7 @@ Result<std::unique_ptr<StateLock>> StateLock::acquire(const std::string& dir) {
   if (!parent.empty()) std::filesystem::create_directories(parent, made);
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return failed("create");
   FLOW_TRY(own_state(dir));
+  FLOW_TRY(no_broken_links(dir));
   int descriptor = ::open(lock_path(dir).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (descriptor < 0) return failed("write");
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
@@ -134,6 +149,7 @@ Result<std::unique_ptr<StateLock>> StateLock::acquire(const std::string& dir) {
 StateLock::~StateLock() { ::close(descriptor_); }
 
 Status readable_state(const std::string& dir) {
+  FLOW_TRY(no_broken_links(dir, {"db"}));
   for (const std::string& folder : {dir, dir + "/db"}) {
     if (::access(folder.c_str(), R_OK | X_OK) == 0 || errno == ENOENT || errno == ENOTDIR) continue;
     return environment_error(

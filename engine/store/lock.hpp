@@ -1,5 +1,6 @@
 // One process writes a state: its lock.
 #pragma once
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,11 @@ class StateLock {
 /// Whether the state's folder is ours alone. Refused: another user's, one with content that others
 /// may have written, and one that holds something else than a state. An empty one is made private.
 Status own_state(const std::string& dir);
+/// An error that names the first of these parts of the folder which is a broken link: its disk is
+/// not mounted. The default is what a writer needs.
+Status no_broken_links(const std::string& dir,
+                       std::initializer_list<const char*> parts = {"db", "objects", "checkpoints",
+                                                                   "scratch", "log", "spool"});
 /// An error where the state is there and this process may not look into it.
 Status readable_state(const std::string& dir);
 

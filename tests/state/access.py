@@ -419,6 +419,21 @@ return flow.pipeline("ask", {}, function() return ask() end)
         self.exits(0, self.end(self.start("run", self.path("pipeline.lua"), "-q", before=("env", "-C", inner))))
         self.assertIn("db", os.listdir(away))
 
+    def test_a_folder_of_the_state_whose_disk_is_not_mounted_is_named_at_once(self):
+        self.good("run", "pipeline.lua", "-q")
+        for part in ("objects", "db"):
+            with self.subTest(part):
+                inside, away = os.path.join(self.state, part), self.path("off")
+                os.rename(inside, inside + ".kept")
+                os.symlink(away, inside)
+                said = "`%s` is a symbolic link to `%s`, which does not exist" % (inside, away)
+                self.exits(4, self.flow("run", "pipeline.lua"), said, "Mount the disk")
+                self.exits(4, self.flow("doctor"), said)
+                self.exits(0 if part == "objects" else 4, self.flow("show"))
+                os.remove(inside)
+                os.rename(inside + ".kept", inside)
+                self.good("run", "pipeline.lua", "-q")
+
 
 if __name__ == "__main__":
     place.main()
