@@ -19,13 +19,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string folder_of(const std::string& state_dir) { return state_dir + "/clients"; }
+std::string clients_folder(const std::string& state_dir) { return state_dir + "/clients"; }
 
 }  // namespace
 
 Result<std::unique_ptr<RequestMark>> RequestMark::make(const std::string& state_dir,
                                                        const std::string& request) {
-  std::string folder = folder_of(state_dir);
+  std::string folder = clients_folder(state_dir);
   FLOW_TRY(make_dirs(folder));
   while (true) {
     std::string path = folder + "/" + random_name();
@@ -50,7 +50,7 @@ RequestMark::~RequestMark() {
 std::vector<std::string> live_requests(const std::string& state_dir) {
   std::vector<std::string> requests;
   std::error_code failed;
-  for (fs::directory_iterator walk(folder_of(state_dir), failed), end; !failed && walk != end;
+  for (fs::directory_iterator walk(clients_folder(state_dir), failed), end; !failed && walk != end;
        walk.increment(failed)) {
     std::string path = walk->path().string();
     if (!remove_abandoned(path)) continue;
