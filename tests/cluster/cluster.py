@@ -230,7 +230,7 @@ return flow.pipeline("alike", function() local all = {} for i = 1, 6 do all[i] =
         self.kill(self.head_process)
         self.good("gc")
         for verb in ("resume", "last"), ("run", "holds.lua", "--param", "gate=gate"), ("run", "holds.lua", "--param", "gate=gate", "--workers", "1"):
-            self.exits(4, self.flow(*verb), "`a`", "`flow head`")
+            self.exits(4, self.flow(*verb), "`a`", "`flow head --listen ")
         self.head()
         self.until_status("a", "up")
         self.open("gate")
