@@ -424,6 +424,7 @@ return flow.pipeline("ask", {}, function() return ask() end)
         for part in ("objects", "db"):
             with self.subTest(part):
                 inside, away = os.path.join(self.state, part), self.path("off")
+                os.makedirs(inside, exist_ok=True)
                 os.rename(inside, inside + ".kept")
                 os.symlink(away, inside)
                 said = "`%s` is a symbolic link to `%s`, which does not exist" % (inside, away)

@@ -97,7 +97,7 @@ class Checkpoints(place.Place):
     def test_collecting_garbage_takes_the_checkpoints_of_runs_that_go_and_keeps_others(self):
         self.good("run", ".", "--param", "mb=1", "--param", "count=2")
         self.good("run", ".", "--param", "mb=1", "--param", "count=3")
-        stray = pathlib.Path(self.state, "checkpoints", "run", "stray.safetensors.tmp")
+        stray = pathlib.Path(self.state, "checkpoints", "20251126-174434-pxa9gs6", "stray.safetensors.tmp")
         stray.parent.mkdir(parents=True)
         stray.write_bytes(b"x")
         last = self.show()["run"]
