@@ -179,6 +179,7 @@ class Agent {
   std::set<core::RunId> over_;          // runs that have ended, of which there are attempts_ still
   std::map<RankId, StagedPtr> staged_;  // until they begin, fail or are stopped
   bool has_lacked_room_ = false;        // an attempt, since make_room_for()
+  bool may_have_scratch_ = true;        // folders of attempts that have ended
   size_t making_room_ = 0;              // jobs of make_room_for() that are not through
   std::condition_variable room_made_;
   std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run

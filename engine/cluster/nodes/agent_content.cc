@@ -117,7 +117,7 @@ void Agent::trim_scratch_later(const core::AttemptId& newest, bool lacks_room) {
 
 bool Agent::needs_room() const {
   std::lock_guard lock(mutex_);
-  return has_lacked_room_ || is_disk_low(scratch_dir());
+  return may_have_scratch_ && (has_lacked_room_ || is_disk_low(scratch_dir()));
 }
 
 // An attempt that has ended needs its folder no more, whether the head has its end or not.
@@ -131,13 +131,16 @@ void Agent::make_room_for(const RankId& id) {
     {
       std::lock_guard lock(mutex_);
       keeps_none = std::exchange(has_lacked_room_, false);
+      may_have_scratch_ = false;
     }
     auto is_in_use = [this](const std::string& run, const std::string& name) {
       return holds_folder(run, name, false);
     };
-    trim_failed_scratch(scratch_dir(), is_in_use, keeps_none ? 0 : kFailedScratchKept);
+    bool is_left =
+        trim_failed_scratch(scratch_dir(), is_in_use, keeps_none ? 0 : kFailedScratchKept);
     if (StagedPtr staged = end_room_wait(id)) fetch(staged);
     std::lock_guard lock(mutex_);
+    may_have_scratch_ = may_have_scratch_ || is_left;
     making_room_--;
     room_made_.notify_all();
   });
@@ -159,9 +162,10 @@ void Agent::look_after(const std::vector<Report>& reports) {
         report.kind == Report::Kind::finished && report.outcome == Report::Outcome::failed;
     if (!has_failed) continue;
     bool lacks_room = tells_of_no_room(report.failure);
-    if (lacks_room) {
+    {
       std::lock_guard lock(mutex_);
-      has_lacked_room_ = true;
+      may_have_scratch_ = true;
+      has_lacked_room_ = has_lacked_room_ || lacks_room;
     }
     trim_scratch_later(report.id, lacks_room);
     if (report.failure.cause != core::Cause::staging) continue;

@@ -65,7 +65,7 @@ std::optional<std::pair<uint32_t, uint32_t>> attempt_of_folder(const std::string
   return std::pair(*unit, *attempt);
 }
 
-void trim_failed_scratch(
+bool trim_failed_scratch(
     const std::string& scratch,
     const std::function<bool(const std::string& run, const std::string& name)>& is_in_use,
     size_t kept) {
@@ -83,11 +83,12 @@ void trim_failed_scratch(
   }
   std::sort(all.begin(), all.end());
   for (size_t i = 0; i < all.size(); i++) {
-    if (all.size() - i <= kept && !is_disk_low(scratch)) return;
+    if (all.size() - i <= kept && !is_disk_low(scratch)) return true;
     (void)remove_tree(all[i].path);  // tried again after the next failure
     std::error_code failed;
     fs::remove(fs::path(all[i].path).parent_path(), failed);  // where it was the run's last
   }
+  return false;
 }
 
 }  // namespace flow::cluster

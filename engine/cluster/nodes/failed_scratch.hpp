@@ -18,8 +18,9 @@ bool is_disk_low(const std::string& path);
 std::optional<std::pair<uint32_t, uint32_t>> attempt_of_folder(const std::string& name);
 
 /// Removes the oldest folders of attempts below `scratch` beyond what may stay. `is_in_use`, of a
-/// run and a folder's name: an attempt there may still run. Its folder is not touched.
-void trim_failed_scratch(
+/// run and a folder's name: an attempt there may still run. Its folder is not touched. Returns
+/// whether folders of attempts that have ended are left.
+bool trim_failed_scratch(
     const std::string& scratch,
     const std::function<bool(const std::string& run, const std::string& name)>& is_in_use,
     size_t kept = kFailedScratchKept);
