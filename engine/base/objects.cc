@@ -13,6 +13,7 @@
 #include "engine/base/copy_stop.hpp"
 #include "engine/base/failpoint.hpp"
 #include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
 
 namespace flow {
 
@@ -57,6 +58,10 @@ Status name_object(const std::string& path, const std::string& dir, const Digest
 std::string object_path(const std::string& dir, const Digest& digest) {
   std::string hex = digest.hex();
   return dir + "/objects/" + hex.substr(0, 2) + "/" + hex.substr(2);
+}
+
+std::string temporary_object(const std::string& dir) {
+  return fmt::format("{}/objects/{}{}", dir, kTemporaryObject, random_name());
 }
 
 Result<FileDigest> copy_content(int source, const std::string& source_path, int target,

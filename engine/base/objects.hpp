@@ -17,6 +17,8 @@ namespace flow {
 
 /// Names in DIR/objects that begin so are garbage once their process has ended.
 constexpr std::string_view kTemporaryObject = "tmp-";
+/// A new one of them. Creates nothing.
+std::string temporary_object(const std::string& dir);
 
 /// Whether it exists or not.
 std::string object_path(const std::string& dir, const Digest& digest);

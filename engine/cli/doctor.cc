@@ -140,19 +140,6 @@ std::string existing_above(const std::string& path) {
   return at.string();
 }
 
-/// The first folder of the state that is a link to nothing, as to a disk that is not mounted.
-std::string broken_part(const std::string& dir) {
-  for (const char* part : {"db", "objects", "checkpoints", "scratch", "log", "spool"}) {
-    fs::path path = fs::path(dir) / part;
-    std::error_code failed;
-    if (fs::is_symlink(path, failed) && !fs::exists(path, failed))
-      return "`" + path.string() + "` is a symbolic link to `" +
-             fs::read_symlink(path, failed).string() +
-             "`, which does not exist. Mount the disk that holds it, or correct the link";
-  }
-  return "";
-}
-
 Check check_state(const std::string& dir) {
   struct stat found {};
   if (stat(dir.c_str(), &found) != 0) {
@@ -171,7 +158,7 @@ Check check_state(const std::string& dir) {
   if (access(dir.c_str(), W_OK) != 0) {
     return {Verdict::problem, "state", dir + " cannot be written: " + std::strerror(errno)};
   }
-  std::string broken = broken_part(dir);
+  std::string broken = broken_state_link(dir);
   if (!broken.empty()) return {Verdict::problem, "state", broken};
   if ((found.st_mode & 077) != 0) {
     return {Verdict::warning, "state",

@@ -43,6 +43,11 @@ std::string state_directory(const EngineOptions& options) {
   return value_or_throw(find_state(options));
 }
 
+std::string broken_state_link(const std::string& directory) {
+  Status sound = no_broken_links(directory);
+  return sound.ok() ? "" : sound.error().message;
+}
+
 std::string executor_program(const EngineOptions& options) {
   return value_or_throw(find_executor(options));
 }

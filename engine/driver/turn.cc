@@ -149,16 +149,15 @@ void Driver::record(core::Event event, core::Time at) {
   record.sequence = state_.sequence + 1;
   record.at = at;
   record.event = std::move(event);
-  if (auto* failed = std::get_if<core::AttemptFailed>(&record.event)) {
-    core::Failure& failure = failed->failure;
+  auto* failed = std::get_if<core::AttemptFailed>(&record.event);
+  if (failed != nullptr && failed->failure.cause == core::Cause::staging) {
     const core::Run& run = state_.runs.at(failed->id.run);
-    bool is_staging = failure.cause == core::Cause::staging;
-    if (is_staging) failure.code = 0;
-    auto takes = is_staging ? resolver_.arguments(run, failed->id.unit) : std::string();
+    failed->failure.code = 0;
+    auto takes = resolver_.arguments(run, failed->id.unit);
     References taken([this](const Digest& digest) { return content(digest); });
     if (takes.ok()) taken.add_encoded(*takes);
-    bool is_gone = is_staging && !(takes.ok() && holds(taken));
-    if (is_gone) note_gone_input(run.units[failed->id.unit], failure);
+    bool is_held = takes.ok() && holds(taken);
+    if (!is_held) note_gone_input(run.units[failed->id.unit], failed->failure);
   }
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
   if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))

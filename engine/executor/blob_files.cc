@@ -15,7 +15,6 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/folder.hpp"
-#include "engine/base/ids.hpp"
 #include "engine/base/mapped.hpp"
 #include "engine/executor/faults.hpp"
 #include "engine/executor/wire.hpp"
@@ -31,10 +30,6 @@ constexpr size_t kSmallTotalMax = 16u << 20;  // of one message; what is over go
 
 Error failed(const char* what, const std::string& path) {
   return environment_error(fmt::format("cannot {} `{}`: {}", what, path, std::strerror(errno)));
-}
-
-std::string temporary_object(const std::string& dir) {
-  return fmt::format("{}/objects/{}{}", dir, kTemporaryObject, random_name());
 }
 
 /// A new file below objects/, removed again unless it was renamed.

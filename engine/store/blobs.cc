@@ -118,10 +118,11 @@ Result<std::string> Blobs::get(const Digest& digest) const {
     bytes = std::move(**row);
   } else {
     std::string path = path_of(digest);
-    FLOW_TRY(no_broken_links(dir_, {"objects"}));
-    if (::access(path.c_str(), R_OK) != 0)
+    if (::access(path.c_str(), R_OK) != 0) {
+      FLOW_TRY(no_broken_links(dir_, {"objects"}));
       return environment_error(fmt::format(
           "the state does not hold the content {}: it was collected or lost", digest.hex()));
+    }
     auto content = read_file(path);
     FLOW_TRY(content);
     bytes = std::move(*content);

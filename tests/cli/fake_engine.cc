@@ -388,6 +388,8 @@ MachineGpus machine_gpus(const EngineOptions&) { return {{}, "the fake engine ha
 std::vector<GpuLibrary> gpu_libraries() { return {}; }
 void check_target(const std::string&) {}
 
+std::string broken_state_link(const std::string&) { return ""; }
+
 MachineLimits machine_limits() {
   MachineLimits limits;
   limits.cpus = 4;

@@ -251,7 +251,7 @@ void ContentStore::let_go(const Digest& digest) {
 }
 
 std::string ContentStore::set_aside(const std::string& file) {
-  std::string away = fmt::format("{}/objects/{}{}", dir_, kTemporaryObject, random_name());
+  std::string away = temporary_object(dir_);
   return ::rename((dir_ + "/" + file).c_str(), away.c_str()) == 0 ? away : "";
 }
 
@@ -416,7 +416,7 @@ void ContentStore::evict(const Digest& digest, const ContentIndex::Entry& entry,
   bool is_ours = now && now->changed_ns == entry.written_ns;
   if (now && !is_ours && now->changed_ns >= index_.oldest_owner_ns()) return;
   if (now) {
-    std::string away = fmt::format("{}/objects/{}{}", dir_, kTemporaryObject, random_name());
+    std::string away = temporary_object(dir_);
     if (::rename(path.c_str(), away.c_str()) != 0) return;
     gone.push_back({digest, now->size, away});
     evicted_++;

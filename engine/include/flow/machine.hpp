@@ -17,6 +17,10 @@ struct MachineLimits {
   std::string memory_enforcement;
 };
 
+/// Why a state cannot be used one of whose folders is a symbolic link to nothing, as to a disk that
+/// is not mounted: names the link and its target. "" if there is none.
+std::string broken_state_link(const std::string& directory);
+
 /// Of this process. Makes a control group and removes it again to see whether one can be made.
 MachineLimits machine_limits();
 
