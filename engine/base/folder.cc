@@ -163,7 +163,7 @@ class Remover {
     for (const std::string& each : names) remove(descriptor, each.c_str());
   }
 
-  /// What is mounted there is not part of the tree. On the same file system st_dev does not tell.
+  /// A mounted file system is not part of the tree. A bind mount may have the st_dev of its parent.
   static bool is_mount_point(int parent, const char* name) {
     struct statx info {};
     return ::statx(parent, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &info) == 0 &&
@@ -171,9 +171,9 @@ class Remover {
   }
 
   void note_mount(int parent, const char* name) {
+    if (error) return;
     std::error_code failed;
     fs::path folder = fs::read_symlink(fmt::format("/proc/self/fd/{}", parent), failed);
-    if (error) return;
     std::string mount = (folder / name).string();
     error = environment_error(fmt::format(
         "cannot remove all of `{}`: a file system is mounted at `{}`, and what is on it "

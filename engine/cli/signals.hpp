@@ -9,7 +9,7 @@ namespace flow::cli {
 
 /// First of all in main(): a signal from now on waits for the verb's Signals.
 void hold_signals();
-/// Of a verb without Signals: what came ends the process, as it does from now on.
+/// For a verb without Signals: a signal that was held ends the process now, and later ones do too.
 void release_signals();
 /// The process is about to end with this code: a signal that comes after the verb's Signals ends it
 /// so.

@@ -65,7 +65,7 @@ class Screen {
       erase();
       return print_printed(event.text);
     }
-    // What a plan says is no part of the run's time.
+    // The event of a plan is stamped before the run begins.
     if (event.type != "plan") {
       event_ms_ = event.at_ms;
       event_steady_ms_ = steady_ms();

@@ -50,7 +50,7 @@ void replace_folder(Variables& environment, const std::string& name, int needs) 
   }
 }
 
-/// That Slurm sets for a job, and for its node.
+/// Whether Slurm sets the variable, for a job or for one of the job's nodes.
 bool is_slurms(std::string_view name) {
   return name.starts_with("SLURM_") || name == "SLURMD_NODENAME";
 }
