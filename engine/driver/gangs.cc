@@ -20,6 +20,7 @@ constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
 constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
 constexpr int64_t kUnexplainedMs = 5'000;  // from what a rank noticed to a failure that explains it
 constexpr int64_t kNoticeMs = 300;         // between ranks that see one end
+constexpr int64_t kStandingMs = 2'000;     // for all ranks to say where they are, after a timeout
 constexpr int64_t kKilledMs = 2'000;       // from the end of the grace to who was killed
 constexpr size_t kWhereaboutsMax = size_t{1} << 16;  // a rank's say a few hundred bytes
 
@@ -175,7 +176,7 @@ void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failur
   gang->worker_died = worker_died;
   if (is_timeout) gang->timed_out = rank;
   if (!waits_for_word(*gang)) return settle_gang(*gang);
-  tell_within(*gang, kNoticeMs);
+  tell_within(*gang, is_timeout ? kStandingMs : kNoticeMs);
   if (!is_timeout) return;
   // They may have begun later. Whoever is asked to stop says where it is.
   const core::Unit& unit = state_.runs.at(id.run).units[id.unit];

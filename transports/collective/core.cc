@@ -97,13 +97,15 @@ void Core::enter(const Signature& call) {
   control_->record.store(record.bits(), std::memory_order_relaxed);
 }
 
+// A rank that a failure releases is asked afterwards where it waited: standing() keeps that.
 void Core::leave() {
   uint64_t outside = entered_.load(std::memory_order_relaxed) & ~uint64_t{1};
-  entered_.store(outside, std::memory_order_relaxed);
+  if (!has_failed()) entered_.store(outside, std::memory_order_relaxed);
   control_->record.store(outside, std::memory_order_relaxed);
 }
 
 void Core::await_message(const CollectiveCall* call) {
+  if (call == nullptr && has_failed()) return;
   uint32_t bits = call == nullptr
                       ? 0
                       : static_cast<uint32_t>(call->peer) << 8 | static_cast<uint32_t>(call->what);

@@ -326,6 +326,23 @@ TEST_CASE("A rank says where it is, to whoever asks") {
   CHECK(text_of(met->wait()).empty());
 }
 
+// A rank that a failure has released may be asked for its place only afterwards.
+TEST_CASE("After a failure a rank still says what it waited in") {
+  auto nodes = GENERATE(as<std::string>(), "aa", "ab");
+  CAPTURE(nodes);
+  Gang gang({nodes});
+  auto place = [&] { return encode_standing(*gang[0].standing()); };
+  char byte = 'x';
+  bool is_message = GENERATE(false, true);
+  Standing waiting = is_message ? Standing{0, Collective{}, false, Collective::recv, 1}
+                                : Standing{1, Collective::leave, true, std::nullopt, 0};
+  auto work = gang[0].start(is_message ? recv(&byte, 1, DType::u8, 1) : leave());
+  while (place() != encode_standing(waiting)) std::this_thread::sleep_for(milliseconds(1));
+  gang[1].abort("it was cancelled");
+  CHECK(text_of(work->wait()) == "rank 1 ended the gang: it was cancelled");
+  CHECK(place() == encode_standing(waiting));
+}
+
 TEST_CASE("Calls that were started go on beside their caller, in their order") {
   auto nodes = GENERATE(as<std::string>(), "a", "aaa", "abc", "aab");
   CAPTURE(nodes);
