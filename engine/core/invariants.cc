@@ -1,4 +1,9 @@
 // Every promise about State, checked from nothing but the state itself.
+#include <algorithm>
+#include <concepts>
+#include <string_view>
+#include <tuple>
+
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 
@@ -22,120 +27,138 @@ class Checker {
   }
 
  private:
-  void expect(bool holds, const std::string& promise) {
+  /// A run, or a unit of one. It is named only where a promise does not hold.
+  struct Place {
+    const Run& run;
+    std::optional<UnitId> unit = std::nullopt;
+
+    std::string text() const {
+      return "run " + run.id + (unit ? ", unit " + unit_name(run, *unit) : "") + ": ";
+    }
+  };
+
+  void expect(bool holds, const char* promise) {
     if (!holds && problem_.empty()) problem_ = promise;
+  }
+  void expect(bool holds, const Place& place, const char* promise) {
+    if (!holds && problem_.empty()) problem_ = place.text() + promise;
+  }
+  template <typename Promise>
+  requires std::invocable<Promise>
+  void expect(bool holds, const Place& place, const Promise& promise) {
+    if (!holds && problem_.empty()) problem_ = place.text() + promise();
   }
 
   void check_units(const Run& run) {
     for (UnitId unit = 0; unit < run.units.size(); unit++) {
       const Unit& u = run.units[unit];
-      std::string name = "run " + run.id + ", unit " + unit_name(run, unit) + ": ";
+      Place place{run, unit};
       if (u.dropped) {
-        expect(is_final(u.status) && u.hold == Hold::none, name + "a dropped unit goes on");
+        expect(is_final(u.status) && u.hold == Hold::none, place, "a dropped unit goes on");
         continue;
       }
-      expect(is_final(u.status) == (u.phase == Phase::done), name + "final and done differ");
-      expect((u.status == UnitStatus::running) == (u.phase == Phase::running),
-             name + "running without an attempt, or an attempt without running");
-      expect((u.status == UnitStatus::ready) == (u.phase == Phase::ready),
-             name + "ready but not queued");
+      expect(is_final(u.status) == (u.phase == Phase::done), place, "final and done differ");
+      expect((u.status == UnitStatus::running) == (u.phase == Phase::running), place,
+             "running without an attempt, or an attempt without running");
+      expect((u.status == UnitStatus::ready) == (u.phase == Phase::ready), place,
+             "ready but not queued");
       bool waits =
           u.phase == Phase::edges || u.phase == Phase::branch || u.phase == Phase::instances;
-      expect(waits == (u.waits_on > 0),
-             name + "waits for nothing, or for something in a later phase");
+      expect(waits == (u.waits_on > 0), place,
+             "waits for nothing, or for something in a later phase");
       if (u.phase == Phase::running) {
         uint64_t epoch = u.epoch >> kReturnsBits;
         expect(u.attempts > 0 && (is_on(u, 0) ? epoch == state_.epoch : epoch <= state_.epoch),
-               name + "its attempt is of another engine start");
-        expect(!is_final(run.status), name + "runs in a run that ended");
-        check_ranks(run, unit, name);
+               place, "its attempt is of another engine start");
+        expect(!is_final(run.status), place, "runs in a run that ended");
+        check_ranks(run, unit, place);
       }
-      if (u.status == UnitStatus::succeeded) expect(u.satisfied, name + "its takers were not told");
+      if (u.status == UnitStatus::succeeded) expect(u.satisfied, place, "its takers were not told");
       if (u.status == UnitStatus::failed) {
-        expect(u.extra && u.extra->failure.cause != Cause::none, name + "failed without a cause");
+        expect(u.extra && u.extra->failure.cause != Cause::none, place, "failed without a cause");
       }
       if (u.cached && u.status == UnitStatus::succeeded)
-        expect(u.resolved, name + "cached without a key");
+        expect(u.resolved, place, "cached without a key");
       if (u.hold != Hold::none) {
         bool computes = u.phase == Phase::ready || u.phase == Phase::running ||
                         u.phase == Phase::signal || u.phase == Phase::backoff;
-        expect(computes, name + "holds its key but does not compute");
+        expect(computes, place, "holds its key but does not compute");
       }
       if (u.phase == Phase::signal) {
         expect(
             u.extra && !u.extra->waiting_for.empty() && u.extra->waits.contains(u.extra->wait_name),
-            name + "waits for a signal without a name");
+            place, "waits for a signal without a name");
       }
-      if (u.phase == Phase::elsewhere) check_elsewhere(run, u, name);
-      check_edges(run, unit, name);
+      if (u.phase == Phase::elsewhere) check_elsewhere(run, u, place);
+      check_edges(run, unit, place);
     }
   }
 
-  void check_ranks(const Run& run, UnitId unit, const std::string& name) {
+  void check_ranks(const Run& run, UnitId unit, const Place& place) {
     const Unit& u = run.units[unit];
     const TaskDef& def = *def_of(run, unit);
     uint32_t ranks = 0;
     for_each_rank(u, [&](HostId at, const std::vector<std::string>& gpus) {
       ranks++;
-      expect(at < state_.hosts.size() && !state_.hosts[at].is_lost(),
-             name + "runs on a host that is gone");
-      expect(at == 0 || !is_home(def), name + "runs away from home");
-      expect(gpu_needs_of(def.resources).count() == gpus.size(),
-             name + "holds more or fewer GPUs than it asks for");
+      expect(at < state_.hosts.size() && !state_.hosts[at].is_lost(), place,
+             "runs on a host that is gone");
+      expect(at == 0 || !is_home(def), place, "runs away from home");
+      expect(gpu_needs_of(def.resources).count() == gpus.size(), place,
+             "holds more or fewer GPUs than it asks for");
       for (const std::string& uuid : gpus) {
         auto gpu = find_gpu(state_.hosts[at].info.gpus, uuid);
-        expect(gpu && !state_.hosts[at].info.gpus[*gpu].is_dead,
-               name + "runs on a GPU that is dead");
+        expect(gpu && !state_.hosts[at].info.gpus[*gpu].is_dead, place,
+               "runs on a GPU that is dead");
       }
     });
-    expect(!u.extra || !u.extra->is_growing || ranks < def.resources.ranks_max,
-           name + "is to grow beyond what it asks for");
+    expect(!u.extra || !u.extra->is_growing || ranks < def.resources.ranks_max, place,
+           "is to grow beyond what it asks for");
     expect(ranks >= def.resources.ranks &&
                ranks <= std::max(def.resources.ranks, def.resources.ranks_max),
-           name + "runs as more or fewer ranks than it asks for");
+           place, "runs as more or fewer ranks than it asks for");
   }
 
-  void check_elsewhere(const Run& run, const Unit& u, const std::string& name) {
+  void check_elsewhere(const Run& run, const Unit& u, const Place& place) {
     auto waiters = state_.key_waiters.find(u.key);
-    expect(waiters != state_.key_waiters.end(), name + "waits elsewhere unseen");
-    expect(own_holder(run, u.key) != kNoNode || shared_holder(state_, u.key) != nullptr,
-           name + "waits for a key that nobody computes");
+    expect(waiters != state_.key_waiters.end(), place, "waits elsewhere unseen");
+    expect(own_holder(run, u.key) != kNoNode || shared_holder(state_, u.key) != nullptr, place,
+           "waits for a key that nobody computes");
   }
 
-  void check_edges(const Run& run, UnitId unit, const std::string& name) {
+  void check_edges(const Run& run, UnitId unit, const Place& place) {
     if (run.units[unit].phase != Phase::edges) return;
     EdgeReader reader(run);
     std::vector<Edge> edges;
     reader.before(unit, edges);
     for (const Edge& edge : edges) {
-      expect(!is_dead(run, unit, edge), name + "waits for what will never be");
+      expect(!is_dead(run, unit, edge), place, "waits for what will never be");
     }
   }
 
   void check_run(const Run& run) {
-    std::string name = "run " + run.id + ": ";
+    Place place{run};
     if (is_final(run.status)) {
-      expect(run.open_units() == 0, name + "ended with open units");
-      expect(run.status == RunStatus::cancelled || run.has_result,
-             name + "ended without its result");
+      expect(run.open_units() == 0, place, "ended with open units");
+      expect(run.status == RunStatus::cancelled || run.has_result, place,
+             "ended without its result");
       return;
     }
     if (run.status == RunStatus::serving) {
-      expect(run.has_result && run.open_units() == run.open_services, name + "serves too early");
+      expect(run.has_result && run.open_units() == run.open_services, place, "serves too early");
     }
     if (run.status == RunStatus::interrupted) {
-      expect(run.stopping && run.phase_count(Phase::running) == 0, name + "interrupted but runs");
+      expect(run.stopping && run.phase_count(Phase::running) == 0, place, "interrupted but runs");
     }
     if (run.stopping) {
-      expect(run.phase_count(Phase::ready) == 0, name + "stopping, but would start more");
+      expect(run.phase_count(Phase::ready) == 0, place, "stopping, but would start more");
       return;
     }
     uint32_t moves = run.phase_count(Phase::resolving) + run.phase_count(Phase::elsewhere) +
                      run.phase_count(Phase::ready) + run.phase_count(Phase::running) +
                      run.phase_count(Phase::signal) + run.phase_count(Phase::backoff) +
                      run.phase_count(Phase::gathering) + (run.gathering ? 1 : 0);
-    expect(moves > 0, name + "nothing can happen in it any more");
-    expect(run.phase_count(Phase::held) == 0, name + "holds units back without stopping");
+    expect(moves > 0, place, "nothing can happen in it any more");
+    expect(run.phase_count(Phase::held) == 0, place, "holds units back without stopping");
   }
 
   void check_hosts() {
@@ -157,14 +180,13 @@ class Checker {
       expect(room.cpus_free_milli >= 0 || room.short_units > 0,
              "slots are over-committed by tasks that are not short");
       for (const auto& [name, milli] : room.named)
-        expect(milli >= 0, "the resource " + name + " is over-committed");
+        if (milli < 0) expect(false, ("the resource " + name + " is over-committed").c_str());
       for (const GpuRoom& gpu : room.gpus)
         expect(gpu.milli_free >= 0 && gpu.memory_free_bytes >= 0, "a GPU is over-committed");
     }
     for (const auto& [id, run] : state_.runs) {
       for (const auto& [map, running] : run.map_running) {
-        expect(running <= run.node(run.units[map].node).limit,
-               "run " + id + ": a map's limit is passed");
+        expect(running <= run.node(run.units[map].node).limit, {run}, "a map's limit is passed");
       }
     }
   }
@@ -181,27 +203,28 @@ class Checker {
     expect(computing_of(fresh) == computing_of(state_), "computing keys differ from their holders");
     for (const auto& [id, run] : state_.runs) {
       const Run& again = fresh.runs.at(id);
-      std::string name = "run " + id + ": ";
-      expect(again.counts == run.counts, name + "counts differ");
-      expect(again.phases == run.phases, name + "phases differ");
-      expect(again.ready == run.ready, name + "ready units differ");
-      expect(own_of(again) == own_of(run), name + "its own keys differ");
-      expect(again.map_running == run.map_running, name + "running instances differ");
-      expect(again.signal_waiters == run.signal_waiters, name + "signal waiters differ");
-      expect(again.instances == run.instances, name + "instances differ");
-      expect(again.dynamic_of == run.dynamic_of, name + "dynamic calls differ");
-      expect(again.extra_units == run.extra_units, name + "extra nodes differ");
-      expect(again.open_services == run.open_services, name + "open services differ");
-      expect(again.services_up == run.services_up, name + "services that are up differ");
-      expect(again.failed_units == run.failed_units, name + "failed units differ");
-      expect(again.cpus_used_milli == run.cpus_used_milli, name + "used slots differ");
+      Place place{run};
+      expect(again.counts == run.counts, place, "counts differ");
+      expect(again.phases == run.phases, place, "phases differ");
+      expect(again.ready == run.ready, place, "ready units differ");
+      expect(own_of(again) == own_of(run), place, "its own keys differ");
+      expect(again.map_running == run.map_running, place, "running instances differ");
+      expect(again.signal_waiters == run.signal_waiters, place, "signal waiters differ");
+      expect(again.instances == run.instances, place, "instances differ");
+      expect(again.dynamic_of == run.dynamic_of, place, "dynamic calls differ");
+      expect(again.extra_units == run.extra_units, place, "extra nodes differ");
+      expect(again.open_services == run.open_services, place, "open services differ");
+      expect(again.services_up == run.services_up, place, "services that are up differ");
+      expect(again.failed_units == run.failed_units, place, "failed units differ");
+      expect(again.cpus_used_milli == run.cpus_used_milli, place, "used slots differ");
       for (UnitId unit = 0; unit < run.units.size(); unit++) {
-        expect(again.units[unit].hold == run.units[unit].hold,
-               name + unit_name(run, unit) + " holds its key otherwise than it should");
-        expect(again.units[unit].waits_on == run.units[unit].waits_on,
-               name + unit_name(run, unit) + " waits on " +
-                   std::to_string(run.units[unit].waits_on) + " edges, of which " +
-                   std::to_string(again.units[unit].waits_on) + " are open");
+        Place of_unit{run, unit};
+        expect(again.units[unit].hold == run.units[unit].hold, of_unit,
+               "holds its key otherwise than it should");
+        expect(again.units[unit].waits_on == run.units[unit].waits_on, of_unit, [&] {
+          return "waits on " + std::to_string(run.units[unit].waits_on) + " edges, of which " +
+                 std::to_string(again.units[unit].waits_on) + " are open";
+        });
         if (!run.units[unit].dropped) check_takers(run, again, unit);
       }
     }
@@ -209,21 +232,24 @@ class Checker {
 
   void check_takers(const Run& run, const Run& again, UnitId unit) {
     if (is_final(run.units[unit].status)) return;
-    std::set<std::pair<UnitId, bool>> have;
-    for_each_taker(run, unit, [&](UnitId taker, bool guard) { have.insert({taker, guard}); });
+    std::vector<std::pair<UnitId, bool>> have;
+    for_each_taker(run, unit, [&](UnitId taker, bool guard) { have.emplace_back(taker, guard); });
+    std::sort(have.begin(), have.end());
     for_each_taker(again, unit, [&](UnitId taker, bool guard) {
-      expect(have.contains({taker, guard}), "run " + run.id + ": " + unit_name(run, unit) +
-                                                " does not know its taker " +
-                                                unit_name(run, taker));
+      bool is_known = std::binary_search(have.begin(), have.end(), std::pair(taker, guard));
+      expect(is_known, {run, unit},
+             [&] { return "does not know its taker " + unit_name(run, taker); });
     });
   }
 
-  static std::map<Digest, std::pair<RunId, UnitId>> computing_of(const State& state) {
-    std::map<Digest, std::pair<RunId, UnitId>> named;
+  static std::vector<std::tuple<Digest, std::string_view, UnitId>> computing_of(
+      const State& state) {
+    std::vector<std::tuple<Digest, std::string_view, UnitId>> named;
     for (const auto& [number, unit] : state.computing.holders()) {
       const RunId& id = state.run_numbers.at(number);
-      named[state.runs.at(id).units[unit].key] = {id, unit};
+      named.emplace_back(state.runs.at(id).units[unit].key, id, unit);
     }
+    std::sort(named.begin(), named.end());
     return named;
   }
 
