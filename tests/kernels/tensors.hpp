@@ -88,6 +88,7 @@ class Tensor {
       view = narrow(view, last, shape[last] - 1, shape[last], -1);
     int64_t index[kRankMax] = {};
     int64_t count = view.count();
+    at_.reserve(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; i++) {
       int64_t offset = 0;
       for (int dim = 0; dim < shape.rank; dim++) offset += index[dim] * view.strides[dim];

@@ -145,7 +145,8 @@ TEST_CASE(
   CHECK(while_open < after + 1000);  // RocksDB notes its end
 }
 
-TEST_CASE("after a loss of power what was synced is there, whichever sectors came to the disk") {
+TEST_CASE("after a loss of power what was synced is there, whichever sectors came to the disk",
+          "[one-thread]") {
   Killed killed;
   unsigned seed = std::random_device()();
   std::mt19937 random(seed);
@@ -181,7 +182,7 @@ TEST_CASE("after a kill in the middle of a write what was synced is there") {
   }
 }
 
-TEST_CASE("a changed bit of a log is told of, or changes nothing") {
+TEST_CASE("a changed bit of a log is told of, or changes nothing", "[one-thread]") {
   Killed killed;
   unsigned seed = std::random_device()();
   std::mt19937 random(seed);

@@ -87,16 +87,15 @@ Array::Array(DType dtype, const Shape& shape, Layout layout) {
     view_.data += (shape[last] - 1) * view_.strides[last] * static_cast<int64_t>(size);
     view_.strides[last] = -view_.strides[last];
   }
-}
-
-size_t Array::place(int64_t i) const {
-  int64_t offset = 0;
-  for (int dim = view_.rank() - 1; dim >= 0; dim--) {
-    offset += i % view_.shape[dim] * view_.strides[dim];
-    i /= view_.shape[dim];
+  places_.reserve(static_cast<size_t>(count()));
+  int64_t index[kRankMax] = {};
+  for (int64_t i = 0; i < count(); i++) {
+    int64_t offset = 0;
+    for (int dim = 0; dim <= last; dim++) offset += index[dim] * view_.strides[dim];
+    places_.push_back(
+        static_cast<size_t>(view_.data - memory_.get() + offset * static_cast<int64_t>(size)));
+    for (int dim = last; dim >= 0 && ++index[dim] == shape[dim]; dim--) index[dim] = 0;
   }
-  return static_cast<size_t>(view_.data - memory_.get() +
-                             offset * static_cast<int64_t>(dtype_size(view_.dtype)));
 }
 
 double Array::at(int64_t i) const {
@@ -210,6 +209,16 @@ Array Suite::filled(DType dtype, const Shape& shape, Layout layout, double low, 
   return array;
 }
 
+namespace {
+
+std::string text_of(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+}  // namespace
+
 void Suite::compare(const std::string& row, const std::string& what,
                     const std::vector<Array*>& operands, const Call& call,
                     const std::vector<Expect>& expects) {
@@ -248,16 +257,14 @@ void Suite::compare(const std::string& row, const std::string& what,
         continue;
       }
       double should = expect.real[at], is = out.at(i);
-      char text[2][40];
-      std::snprintf(text[0], 40, "%.17g", is);
-      std::snprintf(text[1], 40, "%.17g", should);
+      auto is_wrong = [&] { return wrong(text_of(is), text_of(should)); };
       if (std::isnan(should) || std::isnan(is)) {
-        if (std::isnan(should) != std::isnan(is)) return wrong(text[0], text[1]);
+        if (std::isnan(should) != std::isnan(is)) return is_wrong();
         continue;
       }
       double nearest = rounded(out.dtype(), should);
       if (is == nearest) continue;
-      if (std::isinf(is) || std::isinf(nearest)) return wrong(text[0], text[1]);
+      if (std::isinf(is) || std::isinf(nearest)) return is_wrong();
       double size = std::max(std::fabs(should), expect.scale);
       double allowed =
           (unit_of(out.dtype()) * 1.01 + expect.slack * unit_of(compute_type(out.dtype()))) * size +
@@ -265,7 +272,7 @@ void Suite::compare(const std::string& row, const std::string& what,
       double difference = std::fabs(is - should);
       line.worst = std::max(line.worst, difference / allowed);
       if (size > 0) line.worst_error = std::max(line.worst_error, difference / size);
-      if (difference > allowed) return wrong(text[0], text[1]);
+      if (difference > allowed) return is_wrong();
     }
   }
 }

@@ -49,12 +49,13 @@ class Array {
   char* memory() const { return memory_.get(); }
   size_t bytes() const { return bytes_; }
   /// The element's place in memory, in bytes.
-  size_t place(int64_t i) const;
+  size_t place(int64_t i) const { return places_[static_cast<size_t>(i)]; }
 
  private:
   View view_;
   std::unique_ptr<char[]> memory_;
   size_t bytes_;
+  std::vector<size_t> places_;
 };
 
 /// What an operand must hold afterwards.
