@@ -20,13 +20,15 @@ endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(flow_flags INTERFACE -Wno-pass-failed)  # of `omp simd` where a sanitizer is in the way
 endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(flow_flags INTERFACE -Wno-subobject-linkage)  # it takes joined sources for headers
+endif()
 if(FLOW_SANITIZE)
   # Lines are enough for a report (-g1). What ASan notices anyway is not checked twice: null and
   # object-size would be a third of a sanitized build's time.
   add_compile_options(-fsanitize=${FLOW_SANITIZE} -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # its documentation says that -fsanitize causes false positives of this
     target_compile_options(flow_flags INTERFACE -Wno-maybe-uninitialized)
-    target_compile_options(flow_flags INTERFACE -Wno-subobject-linkage)  # it takes joined sources for headers
   endif()
   if(FLOW_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize=null,object-size,vptr)
@@ -47,12 +49,7 @@ function(flow_library name)
   target_link_libraries(${name} PUBLIC ${ARGN} PRIVATE flow_flags)
 endfunction()
 
-# With sanitizers several sources are compiled at a time, which takes half the time.
-if(FLOW_SANITIZE)
-  set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 7)
-endif()
-
+# The presets but `debug` compile several sources at a time (CMAKE_UNITY_BUILD), which takes half the time.
 # flow_apart(FILES…): sources of this folder that are always compiled alone, because a name in them
 # collides with one of another source.
 function(flow_apart)
