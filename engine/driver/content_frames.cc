@@ -42,13 +42,15 @@ Status send_content(FrameLink& link, const Digest& digest, const Result<cluster:
   return {};
 }
 
-Status receive_content(FrameLink& link, const Digest& digest, const std::string& dir) {
+Status receive_content(FrameLink& link, const Digest& digest, const std::string& dir,
+                       const std::function<Status()>& goes_on) {
   NewObject object(dir);
   if (object.descriptor() < 0)
     return environment_error(
         fmt::format("cannot write `{}`: {}", object.path(), std::strerror(errno)));
   Sha256 hash;
   while (true) {
+    if (goes_on) FLOW_TRY(goes_on());
     auto frame = link.receive(kPieceWithinMs);
     FLOW_TRY(frame);
     if (text_field(*frame, "frame") == "error") return error_from_value(*frame);

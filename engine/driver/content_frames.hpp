@@ -1,6 +1,7 @@
 // Content in frames between a client on another machine and the writer, sealed as all that they
 // say.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "engine/cluster/content/source.hpp"
@@ -12,6 +13,7 @@ namespace flow {
 /// Where it can't be read the other side is told why, and nothing more comes.
 Status send_content(FrameLink& link, const Digest& digest, const Result<cluster::Source>& source);
 /// The next content that comes, which has to be this one: durable under objects/ of `dir` then.
-Status receive_content(FrameLink& link, const Digest& digest, const std::string& dir);
+Status receive_content(FrameLink& link, const Digest& digest, const std::string& dir,
+                       const std::function<Status()>& goes_on = nullptr);
 
 }  // namespace flow

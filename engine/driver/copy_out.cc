@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -32,8 +31,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kTemporary = ".flow-";
-constexpr size_t kRandomLength = 12;
+constexpr std::string_view kTemporary = ".flow-copy-";
+constexpr size_t kRandomLength = 24;  // so that no file of a user has such a name
+
+}  // namespace
+
+std::string temporary_name() { return std::string(kTemporary) + random_name(kRandomLength); }
+
+namespace {
 
 /// A file being written in the folder of `path`, which it replaces whole when it is kept. Its own
 /// name is random and short: a name derived from that of `path` could be another result's, or
@@ -45,7 +50,7 @@ class NewFile {
   NewFile(const fs::path& path, bool executable) : path_(path) {
     do {
       release();
-      temporary_ = path.parent_path() / (std::string(kTemporary) + random_name(kRandomLength));
+      temporary_ = path.parent_path() / temporary_name();
       descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                            executable ? 0777 : 0666);
       if (descriptor_ < 0) fail("create");
@@ -93,15 +98,10 @@ class NewFile {
   int descriptor_ = -1, held_ = -1;  // one open file: closing the first tells of failed writes
 };
 
-bool is_temporary(const fs::directory_entry& entry) {
-  std::string name = entry.path().filename().string();
-  std::error_code failed;
-  bool is_folder = entry.symlink_status(failed).type() == fs::file_type::directory;
-  std::string_view start = is_folder ? kTemporaryFolder : kTemporary;
-  size_t random = is_folder ? 6 : kRandomLength;
-  return name.starts_with(start) && name.size() == start.size() + random &&
-         std::ranges::all_of(name.substr(start.size()),
-                             [](unsigned char c) { return std::isalnum(c); });
+bool is_temporary(const std::string& name) {
+  auto is_random = [](char c) { return ('0' <= c && c <= '9') || ('a' <= c && c <= 'z'); };
+  return name.starts_with(kTemporary) && name.size() == kTemporary.size() + kRandomLength &&
+         std::ranges::all_of(name.substr(kTemporary.size()), is_random);
 }
 
 /// What copies into this folder left that were killed.
@@ -109,7 +109,7 @@ void remove_leftovers(const fs::path& folder) {
   std::error_code failed;
   for (fs::directory_iterator walk(folder, failed), end; !failed && walk != end;
        walk.increment(failed)) {
-    if (is_temporary(*walk)) remove_abandoned(walk->path().string());
+    if (is_temporary(walk->path().filename().string())) remove_abandoned(walk->path().string());
   }
 }
 

@@ -1,7 +1,6 @@
 // A result out of the state into a folder: files as files, tensors as .npy, the whole as JSON.
 #pragma once
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/store/store.hpp"
@@ -9,9 +8,9 @@
 
 namespace flow {
 
-/// With 6 random characters behind it, a folder for what is on its way into the one around it;
-/// while it is held no other copy removes it.
-constexpr std::string_view kTemporaryFolder = ".flow-part-";
+/// A new name for a temporary file or folder in the target folder. Other copies do not remove it
+/// while it is locked (hold_file()).
+std::string temporary_name();
 /// Makes the folder, or throws Failed.
 void make_target(const std::string& directory);
 /// Copies what is in `value`, which is called `name` ("" where it is the whole result), into

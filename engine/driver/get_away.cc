@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -49,8 +49,8 @@ class Intake {
     make_target(directory);
     do {
       if (held_ >= 0) ::close(held_);
-      path_ = directory + "/" + std::string(kTemporaryFolder) + "XXXXXX";
-      if (::mkdtemp(path_.data()) == nullptr)
+      path_ = directory + "/" + temporary_name();
+      if (::mkdir(path_.c_str(), 0700) != 0)
         throw Failed(environment_error(
             fmt::format("cannot write into `{}`: {}", directory, std::strerror(errno))));
       held_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -110,7 +110,8 @@ std::vector<std::string> copy_from(FrameLink& link, const std::string& name,
     Digest digest;
     if (kind != "comes" || !Digest::from_bytes(text_field(frame, "digest"), digest))
       throw Failed(environment_error("the head sent something that is not content"));
-    ok_or_throw(receive_content(link, digest, intake.path()));
+    ok_or_throw(
+        receive_content(link, digest, intake.path(), [&] { return copy_goes_on(directory); }));
   }
 }
 

@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <memory>
 #include <thread>
+
+#include "engine/driver/content_frames.hpp"
+#include "flow/digest.hpp"
 
 using namespace flow;
 
@@ -51,4 +55,31 @@ TEST_CASE("a client waits for a writer that answers pings as long as it takes") 
   ::close(*listening);
   ::unlink(path.c_str());
   ::rmdir(folder);
+}
+
+TEST_CASE("content that is being received stops between two of its pieces") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  SocketLink link(ends[0]);
+  auto other = std::make_unique<SocketLink>(ends[1]);
+  char folder[] = "/tmp/flow-link-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  std::string bytes(size_t{5} << 20, 'x');
+  Digest digest = sha256(bytes);
+  std::thread sender(
+      [&] { (void)send_content(link, digest, cluster::Source::of_bytes(std::move(bytes))); });
+  int pieces = 0;
+  Status received = receive_content(*other, digest, folder, [&]() -> Status {
+    if (++pieces <= 2) return {};
+    return Error{ErrorKind::interrupted, "stopped"};
+  });
+  other->shut_down();
+  sender.join();
+  CHECK((!received.ok() && received.error().message == "stopped"));
+  CHECK(pieces == 3);
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    files += entry.is_regular_file();
+  CHECK(files == 0);
+  std::filesystem::remove_all(folder);
 }
