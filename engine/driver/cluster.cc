@@ -76,28 +76,32 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
 void Cluster::keep_address(const std::string& name) {
   std::lock_guard lock(mutex_);
   if (listens_at_.empty()) return joined_.push_back(name);
-  driver_.keep_row(head_key(name), listens_at_);
+  driver_.keep_row(head_key(name), listens_at_ + "\n" + address_for_users(listens_at_));
 }
 
-std::string head_of_worker(Driver& driver, const std::string& name) {
+FormerHead head_of_worker(Driver& driver, const std::string& name) {
   auto row = driver.store().get(Family::kv, head_key(name));
-  return row.ok() ? row->value_or("") : "";
+  std::string text = row.ok() ? row->value_or("") : "";
+  size_t line = text.find('\n');
+  bool is_alone = line == std::string::npos;  // as earlier versions wrote it
+  if (is_alone) return {text, text.empty() ? "" : address_for_users(text)};
+  return {text.substr(0, line), text.substr(line + 1)};
 }
 
 std::string Cluster::note_of_moved_head() const {
-  std::string names, former;
+  std::string names, former, own = address_for_users(address());
   for (const std::string& name : driver_.awaited_hosts()) {
-    std::string at = head_of_worker(driver_, name);
-    if (at.empty() || at == address()) continue;
-    names += fmt::format("{}`{}` at {}", names.empty() ? "" : ", ", name, at);
-    former = at;
+    FormerHead head = head_of_worker(driver_, name);
+    if (head.reached_at.empty() || head.reached_at == own) continue;
+    names += fmt::format("{}`{}` at {}", names.empty() ? "" : ", ", name, head.reached_at);
+    former = head.listened_at;
   }
   if (names.empty()) return "";
   return fmt::format(
       "these workers joined an earlier head of this state at another address, and look for it "
       "there only: {}. This head listens at {}. Start it again with `--listen {}`, or start the "
       "workers again with `--join {}`, each in its `--dir`",
-      names, address(), former, address());
+      names, own, former, own);
 }
 
 // What its workers run goes on, for the next engine.

@@ -51,8 +51,12 @@ using WorkerMembers = std::map<std::string, WorkerMember>;
 /// needs nothing of them that is not in the state. `awaited`: those that may be back.
 void forget_lost(WorkerMembers& members, const std::set<std::string>& awaited, size_t max);
 
-/// Where the head listened that a worker of this name joined last; "" where that is not known.
-std::string head_of_worker(Driver& driver, const std::string& name);
+/// The addresses of a head: the one of --listen, and the one that other machines connect to.
+struct FormerHead {
+  std::string listened_at, reached_at;
+};
+/// The head that a worker of this name joined last; empty if unknown.
+FormerHead head_of_worker(Driver& driver, const std::string& name);
 
 /// Thread-safe.
 class Cluster final : private cluster::HeadUser {

@@ -107,7 +107,8 @@ Status LocalEngine::lead(const std::string& dir) {
   FLOW_TRY(started);
   cluster_ = std::move(*started);
   address_ = address_for_users(cluster_->address());
-  std::string note = options_.slurm ? "" : cluster_->note_of_moved_head();
+  bool may_have_moved = !options_.listen.empty() && !options_.slurm;
+  std::string note = may_have_moved ? cluster_->note_of_moved_head() : "";
   if (!note.empty()) std::fprintf(stderr, "flow: %s\n", note.c_str());
   if (options_.slurm) return start_slurm(dir);
   return options_.workers > 0 ? start_workers(dir) : Status();
@@ -115,7 +116,7 @@ Status LocalEngine::lead(const std::string& dir) {
 
 Status LocalEngine::check_for_work_elsewhere() const {
   if (works_elsewhere_.empty()) return {};
-  std::string names, head = head_of_worker(*driver_, works_elsewhere_.front());
+  std::string names, head = head_of_worker(*driver_, works_elsewhere_.front()).listened_at;
   for (const std::string& name : works_elsewhere_)
     names += (names.empty() ? "`" : ", `") + name + "`";
   bool is_slurm = leader_ != "flow head";

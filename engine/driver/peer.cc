@@ -103,9 +103,12 @@ std::string address_of_route(bool v4_only) {
 }  // namespace
 
 Result<std::string> own_address(bool v4_only) {
-  std::string found = address_of_name(v4_only);
-  if (found.empty()) found = address_of_route(v4_only);
-  if (!found.empty()) return found;
+  for (bool is_v4 : {true, false}) {
+    if (!is_v4 && v4_only) break;
+    std::string found = address_of_name(is_v4);
+    if (found.empty()) found = address_of_route(is_v4);
+    if (!found.empty()) return found;
+  }
   return environment_error(
       "no address was found at which nodes can reach this machine: its name resolves to a loopback "
       "address only. Name one with --listen HOST:PORT");
