@@ -116,8 +116,13 @@ void Agent::trim_scratch_later(const core::AttemptId& newest, bool lacks_room) {
 }
 
 bool Agent::needs_room() const {
-  std::lock_guard lock(mutex_);
-  return may_have_scratch_ && (has_lacked_room_ || is_disk_low(scratch_dir()));
+  {
+    std::lock_guard lock(mutex_);
+    if (making_room_ > 0) return true;
+    if (!may_have_scratch_) return false;
+    if (has_lacked_room_) return true;
+  }
+  return is_disk_low(scratch_dir());
 }
 
 // An attempt that has ended needs its folder no more, whether the head has its end or not.
@@ -133,14 +138,18 @@ void Agent::make_room_for(const RankId& id) {
       keeps_none = std::exchange(has_lacked_room_, false);
       may_have_scratch_ = false;
     }
-    auto is_in_use = [this](const std::string& run, const std::string& name) {
-      return holds_folder(run, name, false);
+    bool is_any_in_use = false;  // perhaps by another rank of an attempt that has failed
+    auto is_in_use = [&](const std::string& run, const std::string& name) {
+      bool is_held = holds_folder(run, name, false);
+      is_any_in_use = is_any_in_use || is_held;
+      return is_held;
     };
     bool is_left =
         trim_failed_scratch(scratch_dir(), is_in_use, keeps_none ? 0 : kFailedScratchKept);
     if (StagedPtr staged = end_room_wait(id)) fetch(staged);
     std::lock_guard lock(mutex_);
-    may_have_scratch_ = may_have_scratch_ || is_left;
+    may_have_scratch_ = may_have_scratch_ || is_left || is_any_in_use;
+    has_lacked_room_ = has_lacked_room_ || (keeps_none && is_any_in_use);
     making_room_--;
     room_made_.notify_all();
   });
