@@ -31,19 +31,26 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A disk that is not mounted: a state made elsewhere would hide the one that is meant.
-Status no_broken_link(const std::string& path) {
-  std::string broken = broken_link(path);
-  if (broken.empty()) return {};
-  return environment_error(
-      fmt::format("the state `{}` is {}: mount the disk that holds it, remove the link, or name "
-                  "another with --state DIR or FLOW_STATE",
-                  path, broken));
+/// The link may lead to a disk that is not mounted. A new state would hide the existing one.
+Status no_broken_link(const std::string& state) {
+  for (fs::path at = state; at.has_relative_path(); at = at.parent_path()) {
+    std::string broken = broken_link(at.string());
+    if (broken.empty()) continue;
+    if (at == state)
+      return environment_error(
+          fmt::format("the state `{}` is {}: mount the disk that holds it, remove the link, or "
+                      "name another with --state DIR or FLOW_STATE",
+                      state, broken));
+    return environment_error(
+        fmt::format("the state `{}` cannot be used: `{}` is {}. Mount the disk that holds it, or "
+                    "name another state with --state DIR or FLOW_STATE",
+                    state, at.string(), broken));
+  }
+  return {};
 }
 
 Result<std::string> folder_at(const std::string& path) {
-  for (fs::path at = path; at.has_relative_path(); at = at.parent_path())
-    FLOW_TRY(no_broken_link(at.string()));
+  FLOW_TRY(no_broken_link(path));
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return path;
   return environment_error(fmt::format(

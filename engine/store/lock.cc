@@ -38,8 +38,8 @@ std::string first_line(const char* path) {
 
 /// Entries of a folder that a state or a worker makes before its lock, or that a file system
 /// brings.
-constexpr std::string_view kOwnEntries[] = {"objects", "scratch", "secret",
-                                            "spool",   "log",     "lost+found"};
+constexpr std::string_view kOwnEntries[] = {"objects", "scratch", "secret",  "spool",
+                                            "log",     "clients", "kernels", "lost+found"};
 
 /// An entry of a folder that is neither a state nor about to be one; "" where it may be used.
 std::string foreign_entry(const std::string& dir) {

@@ -29,9 +29,9 @@ class StateLock {
 Status own_state(const std::string& dir);
 /// An error that names the first of these parts of the folder which is a broken link: its disk is
 /// not mounted. The default is what a writer needs.
-Status no_broken_links(const std::string& dir,
-                       std::initializer_list<const char*> parts = {"db", "objects", "checkpoints",
-                                                                   "scratch", "log", "spool"});
+Status no_broken_links(const std::string& dir, std::initializer_list<const char*> parts = {
+                                                   "db", "objects", "checkpoints", "scratch", "log",
+                                                   "spool", "clients", "kernels"});
 /// An error where the state is there and this process may not look into it.
 Status readable_state(const std::string& dir);
 
