@@ -327,6 +327,8 @@ class Driver {
   // lost.cc
   /// That all of this is in the state, as far as sizes tell.
   bool holds(const References& needed);
+  /// Whether some of it is lost or damaged. What cannot be read now may not be.
+  bool lacks(const References& needed);
   /// A result and what it refers to; of a dynamic task its list of calls and what that refers to.
   bool holds_result_of(const CacheEntry& entry);
   /// Of a run that is taken up again, which may be folded: reads what those took that failed for

@@ -228,29 +228,19 @@ class Collection {
     });
   }
 
-  /// What a blob refers to is unknown where it can't be read. One that is lost or damaged serves
-  /// no run any more. One that a disk does not give now may be back later, so nothing is collected.
+  /// What a blob refers to is unknown if it cannot be read. One that is lost or damaged is of no
+  /// use to any run. One that the disk does not return now may be readable later, so nothing is
+  /// collected.
   Status check_unread() const {
     for (const Digest& digest : needed_.unread()) {
-      std::string path = driver_.blobs().path_of(digest);
-      auto row = store_.get(Family::blobs, digest.view());
-      FLOW_TRY(row);
-      if (row->has_value()) continue;
-      if (::access(path.c_str(), F_OK) != 0) {
-        if (errno == ENOENT) continue;
-        return unread(path, std::strerror(errno));
-      }
-      auto bytes = read_file(path);
-      if (!bytes.ok()) return unread(path, bytes.error().message);
+      Status status = driver_.blobs().check_unread(digest);
+      if (!status.ok())
+        return environment_error(
+            status.error().message +
+            ". Nothing was collected, because it may refer to content that is still needed. Repair "
+            "the disk or the permissions and run `flow gc` again");
     }
     return {};
-  }
-
-  static Error unread(const std::string& path, const std::string& why) {
-    return environment_error(fmt::format(
-        "`{}` can't be read: {}. Nothing was collected, because it may refer to content "
-        "that is still needed. Repair the disk or the permissions and run `flow gc` again",
-        path, why));
   }
 
   Status drop_requests(Batch& batch) {

@@ -97,6 +97,16 @@ bool Driver::holds(const References& needed) {
   });
 }
 
+bool Driver::lacks(const References& needed) {
+  bool is_lost = std::ranges::any_of(
+      needed.unread(), [this](const Digest& digest) { return blobs_.check_unread(digest).ok(); });
+  return is_lost || std::ranges::any_of(needed.blobs(), [this](const auto& each) {
+           const auto& [digest, blob] = each;
+           return !blob.is_in_place && staged(digest) == nullptr &&
+                  blobs_.is_gone(digest, blob.size);
+         });
+}
+
 bool Driver::holds_result_of(const CacheEntry& entry) {
   bool is_gone = entry.is_file && !(entry.size > 0 ? blobs_.has(entry.result, entry.size)
                                                    : blobs_.has(entry.result));

@@ -156,8 +156,7 @@ void Driver::record(core::Event event, core::Time at) {
     auto takes = resolver_.arguments(run, failed->id.unit);
     References taken([this](const Digest& digest) { return content(digest); });
     if (takes.ok()) taken.add_encoded(*takes);
-    bool is_held = takes.ok() && holds(taken);
-    if (!is_held) note_gone_input(run.units[failed->id.unit], failed->failure);
+    if (!takes.ok() || lacks(taken)) note_gone_input(run.units[failed->id.unit], failed->failure);
   }
   if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
   if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))

@@ -46,6 +46,28 @@ bool Blobs::has(const Digest& digest, uint64_t size) const {
   return ::stat(path_of(digest).c_str(), &info) == 0 && static_cast<uint64_t>(info.st_size) == size;
 }
 
+Status Blobs::check_unread(const Digest& digest) const {
+  auto row = store_.get(Family::blobs, digest.view());
+  FLOW_TRY(row);
+  if (row->has_value()) return {};
+  std::string path = path_of(digest);
+  auto unread = [&](const std::string& why) {
+    return environment_error(fmt::format("`{}` can't be read: {}", path, why));
+  };
+  if (::access(path.c_str(), F_OK) != 0)
+    return errno == ENOENT ? Status() : unread(std::strerror(errno));
+  auto bytes = read_file(path);
+  return bytes.ok() ? Status() : unread(bytes.error().message);
+}
+
+bool Blobs::is_gone(const Digest& digest, std::optional<uint64_t> size) const {
+  auto row = store_.get(Family::blobs, digest.view());
+  if (!row.ok() || row->has_value()) return false;
+  struct stat info {};
+  if (::stat(path_of(digest).c_str(), &info) != 0) return errno == ENOENT || errno == ENOTDIR;
+  return size && static_cast<uint64_t>(info.st_size) != *size;
+}
+
 Error Blobs::unwritten(const Error& error) const {
   return cannot_write(store_, dir_, error.message);
 }
