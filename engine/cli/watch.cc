@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <thread>
 #include <utility>
 
@@ -24,8 +25,10 @@ constexpr auto kTick = std::chrono::milliseconds(100);  // a frame, or a flush o
 constexpr size_t kErrorsShownMax = 10;
 
 int64_t steady_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME,
+                &now);  // counts while the machine sleeps, as the state's clock does
+  return now.tv_sec * 1'000 + now.tv_nsec / 1'000'000;
 }
 
 bool is_terminal() {
@@ -351,6 +354,7 @@ int watch(Engine& engine, Run run, const Session& session, const WatchOptions& o
   if (code == kDone && !options.out.empty()) {
     interrupts.begin_copy();
     copy_out(engine, session, summary.id, options.out);
+    interrupts.detach(code);
   }
   if (session.json) {
     RunInfo whole = run.info();
