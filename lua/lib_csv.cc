@@ -224,8 +224,9 @@ class Typer {
         good = text.empty() || parse(text, number);
         int64_t integer;
         bool may_round = !out.row_beyond_f32 && std::abs(number) > kIntegerMaxF32;
-        if (may_round && parse(text, integer) && !is_exact<float>(integer))
-          out.row_beyond_f32 = row;
+        bool is_rounded =
+            may_round && (parse(text, integer) ? !is_exact<float>(integer) : is_long_integer(text));
+        if (is_rounded) out.row_beyond_f32 = row;
       } else {
         out.texts.emplace_back(text);
       }
