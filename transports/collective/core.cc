@@ -93,11 +93,12 @@ void Core::part() {
 
 void Core::enter(const Signature& call) {
   Record record(static_cast<Collective>(call.what), call.number, true);
-  entered_.store(record.bits(), std::memory_order_relaxed);
+  if (!has_failed() && !take_failures()) entered_.store(record.bits(), std::memory_order_relaxed);
   control_->record.store(record.bits(), std::memory_order_relaxed);
 }
 
-// A rank that a failure releases is asked afterwards where it waited: standing() keeps that.
+// A failure ends the wait of a rank, and only then the rank is asked where it waited. So standing()
+// keeps the call that the rank was in as the gang failed.
 void Core::leave() {
   uint64_t outside = entered_.load(std::memory_order_relaxed) & ~uint64_t{1};
   if (!has_failed()) entered_.store(outside, std::memory_order_relaxed);
@@ -105,7 +106,7 @@ void Core::leave() {
 }
 
 void Core::await_message(const CollectiveCall* call) {
-  if (call == nullptr && has_failed()) return;
+  if (has_failed()) return;
   uint32_t bits = call == nullptr
                       ? 0
                       : static_cast<uint32_t>(call->peer) << 8 | static_cast<uint32_t>(call->what);

@@ -343,6 +343,16 @@ TEST_CASE("After a failure a rank still says what it waited in") {
   CHECK(place() == encode_standing(waiting));
 }
 
+TEST_CASE("A rank that comes to a call after the failure did not wait in it") {
+  auto nodes = GENERATE(as<std::string>(), "aa", "ab");
+  CAPTURE(nodes);
+  Gang gang({nodes});
+  gang[1].abort("it was cancelled");
+  while (gang[0].state().ok()) std::this_thread::sleep_for(milliseconds(1));
+  CHECK(text_of(gang[0].run(barrier())) == "rank 1 ended the gang: it was cancelled");
+  CHECK(gang[0].standing()->number == 0);
+}
+
 TEST_CASE("Calls that were started go on beside their caller, in their order") {
   auto nodes = GENERATE(as<std::string>(), "a", "aaa", "abc", "aab");
   CAPTURE(nodes);
