@@ -254,8 +254,7 @@ int arch_of_this_gpu(lua_State* L, const std::string& name) {
   Result<int> count = cuda::device_count();
   if (!count.ok() || *count == 0)
     raise(L, fmt::format("the kernel `{}` is compiled for a GPU, and this machine has none: name "
-                         "its architecture, "
-                         "k:compile(\"sm_90\")",
+                         "an architecture, k:compile(\"sm_90\")",
                          name));
   Result<cuda::DeviceInfo> info = cuda::describe(0);
   if (!info.ok()) raise(L, info.error().message);

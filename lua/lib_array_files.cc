@@ -124,9 +124,11 @@ int read_raw(lua_State* L) {
                          (*content)->size()));
   size_t rest = (*content)->size() - static_cast<size_t>(offset);
   if (open >= 0 && elements * dtype_size(dtype) != rest)
-    raise(L, fmt::format("{}: {}: the {} bytes from byte {} on are not a multiple of the {} "
-                         "elements of {} that the shape's other sizes ask for",
-                         kFunction, path, rest, offset, count, dtype_name(dtype)));
+    raise(L,
+          fmt::format(
+              "{}: {}: the {} bytes from byte {} on are not a multiple of {} bytes: the size "
+              "of {} times {}, the product of the shape's other sizes",
+              kFunction, path, rest, offset, count * dtype_size(dtype), dtype_name(dtype), count));
   push_bytes(L, dtype, shape,
              content->part(static_cast<size_t>(offset),
                            static_cast<size_t>(elements) * dtype_size(dtype)));

@@ -120,8 +120,8 @@ Result<Array> parse_idx(std::string_view text) {
       stored = {8, true, true, DType::f64, false};
       break;
     default:
-      return user_error(
-          fmt::format("its element type 0x{:02X} is not one of IDX: 08, 09, 0B, 0C, 0D, 0E", type));
+      return user_error(fmt::format(
+          "its element type 0x{:02X} is not an IDX type: expected 08, 09, 0B, 0C, 0D or 0E", type));
   }
   auto rank = static_cast<size_t>(static_cast<unsigned char>(text[3]));
   if (rank > kRankMax)

@@ -259,8 +259,9 @@ Status check_types(const CsvOptions& options, const CsvTable& table) {
     if (known || numbered) continue;
     std::string near = nearest_name(name, names);
     return user_error(fmt::format("column `{}` does not exist{}", name,
-                                  near.empty() ? fmt::format(": there are {}", names.size())
-                                               : " (did you mean `" + near + "`?)"));
+                                  near.empty()
+                                      ? fmt::format(": the number of columns is {}", names.size())
+                                      : " (did you mean `" + near + "`?)"));
   }
   return {};
 }

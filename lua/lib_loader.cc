@@ -465,7 +465,7 @@ int load(lua_State* L) {
   }
   int64_t epoch_of = state_field(L, "epoch");
   if (epoch_of < 1 || place.position > loader.batches_of(loader.count - place.given))
-    raise(L, fmt::format("loader:load: epoch {1} has no batch {0}", place.position, epoch_of));
+    raise(L, fmt::format("loader:load: epoch {} has no batch {}", epoch_of, place.position));
   bool has_seed = lua_getfield(L, 2, "seed") != LUA_TNIL;
   lua_pop(L, 1);
   if (has_seed != loader.shuffles)

@@ -38,8 +38,8 @@ size_t check_column(lua_State* L, int index, const CsvTable& table, const char* 
     lua_Integer number = lua_tointeger(L, index);
     if (number >= 1 && number <= static_cast<lua_Integer>(table.columns.size()))
       return static_cast<size_t>(number) - 1;
-    raise(L, fmt::format("rows:{}: column {} does not exist: there are {}", function, number,
-                         table.columns.size()));
+    raise(L, fmt::format("rows:{}: column {} does not exist: the number of columns is {}", function,
+                         number, table.columns.size()));
   }
   if (lua_type(L, index) != LUA_TSTRING)
     raise(L, fmt::format("rows:{} takes a column's number or name, not {}", function,

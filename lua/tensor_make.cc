@@ -210,10 +210,10 @@ int make_full(lua_State* L) {
   kernels::Number value = check_number(L, 2, "the value of flow.full");
   if (lua_isboolean(L, 2) && !options.has_dtype) options.dtype = DType::boolean;
   if (lua_isinteger(L, 2) && !options.has_dtype && !is_exact<float>(lua_tointeger(L, 2)))
-    raise(L, fmt::format("flow.full: f32, the type where none is named, does not hold the integer "
-                         "{}: name the type, flow.full(shape, {}, \"i64\"), or \"f32\", which "
-                         "rounds it",
-                         lua_tointeger(L, 2), lua_tointeger(L, 2)));
+    raise(L,
+          fmt::format("flow.full: the default type f32 cannot hold the integer {} exactly: name a "
+                      "type, flow.full(shape, {}, \"i64\"), or \"f32\" to round it",
+                      lua_tointeger(L, 2), lua_tointeger(L, 2)));
   return push_made(L, tensors::Tensor::full(options.dtype, options.shape, value, options.device),
                    options);
 }
@@ -507,10 +507,10 @@ void push_tensor_of_table(lua_State* L, int index, const DType* dtype) {
                : found.integer && !found.number ? DType::i64
                                                 : DType::f32;
   if (dtype == nullptr && type == DType::f32 && found.beyond_f32)
-    raise(L, fmt::format("flow.tensor: the integer {} stands beside fractions, which make the "
-                         "tensor f32, and f32 does not hold it: name the type, "
-                         "flow.tensor(t, \"f64\"), or \"f32\", which rounds it",
-                         *found.beyond_f32));
+    raise(L, fmt::format(
+                 "flow.tensor: the list has fractions, so the tensor is f32, which cannot hold the "
+                 "integer {} exactly: name a type, flow.tensor(t, \"f64\"), or \"f32\" to round it",
+                 *found.beyond_f32));
   kernels::View out = new_tensor(L, dtype ? *dtype : type, shape);
   int64_t at = 0;
   lua_pushvalue(L, index);

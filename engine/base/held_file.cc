@@ -20,7 +20,8 @@ bool hold_file(int descriptor) {
 }
 
 bool remove_abandoned(const std::string& path) {
-  // For writing where that can be had: NFS gives an exclusive lock to no other.
+  // Opened for writing, because NFS grants an exclusive lock only on a descriptor that is open for
+  // writing.
   int descriptor = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   bool is_folder = descriptor < 0 && errno == EISDIR;
   if (is_folder) descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

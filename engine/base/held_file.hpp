@@ -1,16 +1,17 @@
-// Temporary files that tell whether the process which made them still lives: it holds a lock on
-// each, which the kernel drops with it.
+// Temporary files and folders that are locked (flock) by the process that made them. The kernel
+// releases the lock when that process ends, so an unlocked one is abandoned and can be removed.
 #pragma once
 #include <string>
 
 namespace flow {
 
-/// Holds the open file or folder until its descriptor and all duplicates are closed. False where
-/// another process has just taken it for abandoned and removed it: make another one. Where the file
-/// system has no such locks it is not held, and remove_abandoned() leaves it alone.
+/// Locks an open file or folder. The lock lasts until the descriptor and all its duplicates are
+/// closed. Returns false if another process removed it before the lock was taken: the caller must
+/// then create a new one. On a file system without locks it returns true without a lock;
+/// remove_abandoned() does not remove such a file.
 bool hold_file(int descriptor);
-/// Removes the file, or the folder with all that is in it, unless it is held. Follows no link. True
-/// where it is held.
+/// Removes the file, or the folder with its contents, unless it is locked. Does not follow links.
+/// Returns true if it is locked; false if it was removed, or if it could not be opened or locked.
 bool remove_abandoned(const std::string& path);
 
 }  // namespace flow

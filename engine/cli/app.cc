@@ -83,9 +83,8 @@ void check_equals_signs(const CLI::App& app, const std::vector<char*>& words,
   }
 }
 
-/// An empty word is an unset variable of the shell far more often than a value, and what is meant
-/// without the argument is another. No option has a meaning for it: one that gets one is an
-/// exception to name here.
+/// An empty argument usually comes from an unset shell variable, and leaving the argument out would
+/// mean something else. No option accepts an empty value; add an exception here if one ever does.
 void check_not_empty(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& values = option->results();
@@ -93,7 +92,7 @@ void check_not_empty(const CLI::App& app) {
     if (!option->get_positional()) fail_without_value(option->get_name());
     fail("`flow " + app.get_name() + "`: " + option->get_type_name() + " (" +
          option->get_description() +
-         ") is empty, as an unset variable of a shell is. Give a value" +
+         ") is empty; it may come from an unset shell variable. Give a value" +
          (option->get_required() ? "." : ", or leave it out."));
   }
 }

@@ -10,7 +10,7 @@ namespace flow::cli {
 namespace {
 constexpr uint32_t kKeepDefault = 20;
 
-/// It makes no state: one that does not exist was meant to be another.
+/// gc does not create a state: a missing one is probably a wrong path.
 void require_state(const Session& session) {
   std::string dir = state_directory(session.engine());
   bool is_missing = access((dir + "/db").c_str(), F_OK) != 0 && errno == ENOENT;

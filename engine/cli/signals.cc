@@ -1,6 +1,6 @@
-// A handler that writes one byte to a pipe, and a thread that reads it. Before that one counts, and
-// after it one leaves with the code that is known. The main thread's own signal mask stays as it
-// was: children would inherit it.
+// While a Signals object exists, its handler writes one byte to a pipe and a thread reads it.
+// Before that, handle_early() counts signals; afterwards handle_late() exits with the exit code, if
+// it is known. The main thread's signal mask is not changed, because children would inherit it.
 #include "engine/cli/signals.hpp"
 
 #include <fcntl.h>
@@ -117,7 +117,7 @@ Signals::Signals(std::function<void(int)> on_signal, int also)
   }
 }
 
-// Nothing that could be interrupted is left to do.
+// The work is done: from now on a signal only ends the process, with the code of leave_with().
 Signals::~Signals() {
   struct sigaction action {};
   action.sa_handler = handle_late;

@@ -7,12 +7,13 @@
 
 namespace flow::cli {
 
-/// First of all in main(): a signal from now on waits for the verb's Signals.
+/// Call first in main(). Signals that arrive from now on are kept for the verb's Signals object.
 void hold_signals();
-/// For a verb without Signals: a signal that was held ends the process now, and later ones do too.
+/// For a verb without a Signals object: restores the former handlers. A signal that was kept ends
+/// the process now, unless it is ignored.
 void release_signals();
-/// The process is about to end with this code: a signal that comes after the verb's Signals ends it
-/// so.
+/// Sets the exit code that a signal ends the process with once the verb's Signals object is
+/// destroyed.
 void leave_with(int code);
 
 /// A thread that takes none of them: they are the main thread's.

@@ -140,7 +140,8 @@ class Screen {
     print_raw(out);
   }
 
-  /// The time that events of the run are stamped with: not this machine's, and not set with it.
+  /// The current time on the clock that stamps the run's events. It does not depend on this
+  /// machine's wall clock.
   int64_t run_now_ms() const { return event_ms_ + steady_ms() - event_steady_ms_; }
 
   /// From the line below the frame to its first one.

@@ -19,7 +19,7 @@ class Interrupts {
   /// From now on signals stop this run; `note` prints a line to stderr.
   void attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note);
   void set_serving(bool serving) { serving_ = serving; }
-  int64_t took_ms() const;  // since it was made: however the clock was set meanwhile
+  int64_t took_ms() const;  // time since construction, on a monotonic clock
   void begin_copy();        // from now on a signal stops what is copied, and a second one leaves
   void detach(int code);    // the run is over; from now on a signal leaves with its code
 

@@ -346,8 +346,8 @@ void Machine::retry_or_fail(Run& run, UnitId unit, const Failure& failure, const
   } else if (budget_of(failure.cause) == Budget::infrastructure && !again && !is_lasting(failure)) {
     std::string& message = extra->failure.message;
     message.insert(std::min(message.rfind(kWorkerLine), message.size()),
-                   ". With it `retries = { infra = " + std::to_string(policy.infra) +
-                       " }` is spent: `flow resume " + run.id + "` tries it again");
+                   ". This used the last of `retries = { infra = " + std::to_string(policy.infra) +
+                       " }`; `flow resume " + run.id + "` runs it again");
   }
   Failure last = extra->failure;
   run.units[unit].extra = std::move(extra);

@@ -98,9 +98,9 @@ std::string Cluster::note_of_moved_head() const {
   }
   if (names.empty()) return "";
   return fmt::format(
-      "these workers joined an earlier head of this state at another address, and look for it "
-      "there only: {}. This head listens at {}. Start it again with `--listen {}`, or start the "
-      "workers again with `--join {}`, each in its `--dir`",
+      "these workers joined an earlier head of this state and still try its address: {}. This head "
+      "listens at {}. Restart it with `--listen {}`, or restart the workers with `--join {}` and "
+      "their former `--dir`",
       names, own, former, own);
 }
 

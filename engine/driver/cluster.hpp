@@ -65,8 +65,8 @@ class Cluster final : private cluster::HeadUser {
   ~Cluster() override;
 
   std::string address() const { return head_->address(); }
-  /// What to do about workers that may come back and know a head of this state at another address
-  /// only; "" where there are none.
+  /// A note for users if workers that may come back only know another address of this head;
+  /// otherwise "".
   std::string note_of_moved_head() const;
   /// Where a worker of this name came from; "" where none is connected.
   std::string address_of(const std::string& name) const;

@@ -43,8 +43,8 @@ namespace {
 /// A file being written in the folder of `path`, which it replaces whole when it is kept. Its own
 /// name is random and short: a name derived from that of `path` could be another result's, or
 /// longer than the system allows. Its mode is 0666 or 0777 less the umask. It is not synced: the
-/// state still has what is copied. It is held until it has its name: what is not, a process that
-/// was killed has left.
+/// state still has what is copied. It is locked until it is renamed; an unlocked temporary file was
+/// left by a killed process.
 class NewFile {
  public:
   NewFile(const fs::path& path, bool executable) : path_(path) {
@@ -104,7 +104,7 @@ bool is_temporary(const std::string& name) {
          std::ranges::all_of(name.substr(kTemporary.size()), is_random);
 }
 
-/// What copies into this folder left that were killed.
+/// Removes temporary files that killed copies left in this folder.
 void remove_leftovers(const fs::path& folder) {
   std::error_code failed;
   for (fs::directory_iterator walk(folder, failed), end; !failed && walk != end;
@@ -298,7 +298,7 @@ class Copier {
   const Blobs& blobs_;
   fs::path directory_;
   std::set<std::string> taken_;    // a folder's own path too
-  std::set<std::string> cleaned_;  // folders without leftovers of other copies
+  std::set<std::string> cleaned_;  // folders in which remove_leftovers() has run
 };
 
 }  // namespace

@@ -20,8 +20,8 @@ constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
 constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
 constexpr int64_t kUnexplainedMs = 5'000;  // from what a rank noticed to a failure that explains it
 constexpr int64_t kNoticeMs = 300;         // between ranks that see one end
-constexpr int64_t kStandingMs = 2'000;     // for all ranks to say where they are, after a timeout
-constexpr int64_t kKilledMs = 2'000;       // from the end of the grace to who was killed
+constexpr int64_t kStandingMs = 2'000;  // after a timeout: for all ranks to report their positions
+constexpr int64_t kKilledMs = 2'000;    // from the end of the grace to who was killed
 constexpr size_t kWhereaboutsMax = size_t{1} << 16;  // a rank's say a few hundred bytes
 
 /// One of its hosts drains: all ranks were asked to stop.
@@ -275,7 +275,8 @@ bool Driver::is_own_timeout(const Report& report) {
   return report.failure.cause == core::Cause::timeout && !report.of_gang;
 }
 
-// What the other ranks know of these, or where they are, is added to the cause.
+// Failures to which the driver adds what other ranks reported, in which calls they were, or on
+// which machines they ran.
 bool Driver::is_told_of_gang(const Report& report) {
   core::Cause cause = report.failure.cause;
   return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(report);

@@ -22,16 +22,19 @@ Result<Inputs> inputs_of(const Store& store, const std::string& run);
 
 /// Paths, each in one of the lists at most.
 struct InputDifferences {
-  std::vector<std::string> changed;  // hold something else now; the state has what was read
-  std::vector<std::string> lost;     // files whose content neither the state nor they have any more
-  std::vector<std::string> unkept;   // read in place, so that nobody has what was read any more
+  // They differ from what the run read; the state has a copy of that, unless it lost a folder's.
+  std::vector<std::string> changed;
+  // Files that were copied into the state, which lost the copy; the file differs or is gone.
+  std::vector<std::string> lost;
+  // They were read in place and now differ or are gone; there is no copy.
+  std::vector<std::string> unkept;
 };
 
-/// Looks at each input once, and reads those whose times have changed. One that is not there any
-/// more is in no list if the run has its content.
+/// Checks each input once; reads only those whose times changed. A missing input is in no list if
+/// the state has its content.
 InputDifferences compare_inputs(const Inputs& inputs, const Store& store, const Blobs& blobs);
-/// Copies the inputs of which the state lost content again from where they were read, unless that
-/// holds something else now. Not within a turn.
+/// If the state lost the content of an input, copies it again from where it was read, unless that
+/// has changed. It reads and copies whole files, so do not call it within a turn.
 Status restore_inputs(const Inputs& inputs, const Store& store, Blobs& blobs);
 /// The parameters for a run that takes what the files hold now. A file that is not there any more
 /// is as `taken` has it, the parameters with the content that was read.

@@ -388,7 +388,8 @@ std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& select
     return state;
   }
   if (row.status == "succeeded" && task.empty()) {
-    // What commits nothing else: by this row gc knows which run the request came to.
+    // Nothing else of this request is committed; gc needs this row to map the client's mark to the
+    // run.
     const std::string& request = from.options.request;
     if (!request.empty()) driver_->keep_row(request_key(request), row.id);
     state->on_end();

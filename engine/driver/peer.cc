@@ -43,8 +43,8 @@ Result<cluster::SessionOptions> session_options(cluster::Role role, const std::s
 
 namespace {
 
-/// Of a process that listens at this address, or connects to it. What listens everywhere has that
-/// of the address at which others are told to reach it.
+/// The address family for a process that listens at this address or connects to it. For a wildcard
+/// address it is the family of the address that is printed for other machines.
 UcxFamily family_of(const std::string& address) {
   auto reached = address_for_others(address);
   if (!reached.ok()) return UcxFamily::ipv4;

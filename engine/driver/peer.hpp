@@ -22,8 +22,8 @@ Result<std::string> own_address(bool v4_only = false);
 Result<std::string> numeric_address(const std::string& text);
 /// Of one that listens everywhere, where others reach it.
 Result<std::string> address_for_others(const std::string& listens);
-/// The same. Of a machine that has no address which others could reach, its loopback's: only
-/// processes of this machine can join it.
+/// The same, or a loopback address if this machine has no other: then only processes of this
+/// machine can connect.
 std::string address_for_users(const std::string& listens);
 /// Over UCX. Where `address` is this machine's alone, nothing listens beyond it.
 Result<std::unique_ptr<Transport>> transport_for(const std::string& address,

@@ -1,4 +1,4 @@
-// The request is in the file before the file is held: what is held can be read.
+// The id is written before the file is locked, so that a locked file has its id.
 #include "engine/driver/request_marks.hpp"
 
 #include <fcntl.h>

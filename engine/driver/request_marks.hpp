@@ -1,6 +1,6 @@
-// Requests that a process still uses the run of, as files in the state: DIR/clients/NAME, held for
-// as long. A client outlives the writer that carried its run out, and the next writer knows of it
-// by this alone.
+// A client marks each run that it uses with a locked file in the state, DIR/clients/NAME, which
+// holds the id of its request. The client may outlive the writer that ran the run; the mark is how
+// the next writer knows that the run is still used.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,10 +10,11 @@
 
 namespace flow {
 
-/// Removed with this object; that of a process that was killed by the next live_requests().
+/// The destructor removes the mark. live_requests() removes the marks of processes that were
+/// killed.
 class RequestMark {
  public:
-  /// Made before the request is sent, so that no moment is left at which a run of it has none.
+  /// Make it before the request is sent, so that the run is marked from its first moment.
   static Result<std::unique_ptr<RequestMark>> make(const std::string& state_dir,
                                                    const std::string& request);
   ~RequestMark();
@@ -26,7 +27,7 @@ class RequestMark {
   const int descriptor_;
 };
 
-/// The requests of all processes, in no order.
+/// The ids of all requests that are marked, in no order.
 std::vector<std::string> live_requests(const std::string& state_dir);
 
 }  // namespace flow

@@ -22,7 +22,7 @@ struct RunState : public RunListener {
   std::function<void(bool kill)> interrupt;
   std::function<void()> cancel;
   std::function<void()> end_serving;
-  std::shared_ptr<void> mark;  // of a client: while it is there gc keeps the run
+  std::shared_ptr<void> mark;  // a client's RequestMark; gc keeps the run while it exists
 
   void on_events(std::vector<Event> events) override;
   void on_event(Event event);

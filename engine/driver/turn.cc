@@ -45,11 +45,13 @@ void put_log(const core::AttemptId& id, LogRow row, uint64_t n, Batch& batch) {
   batch.put(Family::logs, log_key(id.run, id.unit, id.attempt, n), encode_log(row));
 }
 
-// What was damaged was removed: only the attempt that found it says so.
+// Only the attempt that finds damaged content reports the damage, because it removes the content.
+// Add that report.
 void note_gone_input(const core::Unit& unit, core::Failure& failure) {
   failure.code = core::kInputIsGone;
   bool has_failed_so = unit.extra && unit.extra->failure.cause == core::Cause::staging;
-  if (has_failed_so) failure.message += "\nThe attempt before it: " + unit.extra->failure.message;
+  if (has_failed_so)
+    failure.message += "\nThe previous attempt failed: " + unit.extra->failure.message;
 }
 
 /// Of the acts after `from`, those that change a unit which a later one changes again.

@@ -78,7 +78,7 @@ class Attempt final : public AttemptHost {
   /// How long to wait for processes that outlive the program that started them: the variable
   /// FLOW_LINGER of the attempt's environment. Error where that is not a duration.
   Result<int64_t> linger_ms() const;
-  /// `flow gc` tries again where something stays, of which a warning is in the log.
+  /// Logs a warning if something cannot be removed; `flow gc` tries again.
   void remove_scratch();
 
   /// Ends what is still to be kept: a result makes it unneeded, and what else the function came to

@@ -280,7 +280,7 @@ Status make_scratch(const std::string& dir) {
 /// Beside the scratch folder, which is the command's own and begins empty.
 std::string command_file(const std::string& dir) { return dir + ".command"; }
 
-/// `flow gc` tries again where something stays, of which a warning is in the log.
+/// Logs a warning if something cannot be removed; `flow gc` tries again.
 void remove_scratch(Attempt& attempt, const std::string& dir) {
   ::unlink(command_file(dir).c_str());
   if (::rmdir(dir.c_str()) == 0) return;  // the usual case: nothing was written

@@ -61,7 +61,7 @@ Error listening_error(const std::string& name, int port, int code) {
   return environment_error(what + std::strerror(code));
 }
 
-/// What the library does not tell: errno of listening there.
+/// cpp-httplib does not report errno: tries to listen once more to get it.
 int errno_of_listening(uint16_t port) {
   int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (listener < 0) return errno;

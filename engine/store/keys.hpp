@@ -26,7 +26,7 @@ std::string checkpoint_key(const std::string& run, const std::string& task, cons
 std::string request_key(const std::string& request);  // kv: the run that a request came to
 /// kv: how far the reports of this worker are committed: its spool's id, a newline, a number.
 std::string spool_key(const std::string& worker);
-std::string head_key(const std::string& worker);  // kv: where the head listened that it joined
+std::string head_key(const std::string& worker);  // kv: address of the head that it joined last
 std::string
 launcher_key();  // kv: what nodes are had of whom, in words; "" where none are asked for
 /// kv: what leads workers that stay when the engine dies, `flow head` or `--on slurm`.

@@ -27,8 +27,8 @@ class StateLock {
 /// Whether the state's folder is ours alone. Refused: another user's, one with content that others
 /// may have written, and one that holds something else than a state. An empty one is made private.
 Status own_state(const std::string& dir);
-/// An error that names the first of these parts of the folder which is a broken link: its disk is
-/// not mounted. The default is what a writer needs.
+/// Returns an error that names the first of these entries of the folder that is a broken symbolic
+/// link. The default is all folders that a state or a worker writes.
 Status no_broken_links(const std::string& dir, std::initializer_list<const char*> parts = {
                                                    "db", "objects", "checkpoints", "scratch", "log",
                                                    "spool", "clients", "kernels"});

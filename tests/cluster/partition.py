@@ -333,14 +333,14 @@ class Everywhere(machines.MachinesPlace):
         self.join("a", "b")
         self.sings_on("a, b")
 
-    def test_so_does_that_of_a_head_that_listens_for_ipv6_too(self):
+    def test_the_printed_line_joins_a_head_on_all_ipv6_addresses(self):
         self.have_ipv6("head", "a", "b")
         machines.ip("-n", self.machines.of("head"), "route", "add", "default", "dev", "bridge")
         self.assertEqual(self.listen("[::]"), {self.address})
         self.join("a", "b")
         self.sings_on("a, b")
 
-    def test_so_does_that_of_machines_that_have_ipv6_alone(self):
+    def test_the_printed_line_joins_machines_with_ipv6_only(self):
         self.have_ipv6("head", "a", "b")
         for name in "head", "a", "b":
             self.machines.drop_ipv4(name)
@@ -349,7 +349,7 @@ class Everywhere(machines.MachinesPlace):
         self.join("a", "b")
         self.sings_on("a, b")
 
-    def test_so_does_that_of_a_head_at_an_ipv6_address_of_machines_that_have_both(self):
+    def test_the_printed_line_joins_a_head_at_an_ipv6_address(self):
         self.have_ipv6("head", "a", "b")
         own = "[%s]" % self.machines.ipv6("head")
         self.assertEqual(self.listen(own), {own})
@@ -367,7 +367,7 @@ class Everywhere(machines.MachinesPlace):
     def test_the_line_of_a_head_that_no_other_machine_reaches_joins_from_its_own(self):
         self.joins_alone("0.0.0.0", "127.0.0.1")
 
-    def test_so_does_that_of_one_that_listens_for_ipv6_too(self):
+    def test_the_printed_line_joins_a_head_on_ipv6_loopback(self):
         self.joins_alone("[::]", "[::1]")
 
 

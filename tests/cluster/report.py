@@ -119,15 +119,15 @@ class Report(cluster_place.ClusterPlace):
         moved = self.head()
         here = "127.0.0.1:%d" % self.port
         err = self.kill(moved).err
-        self.assertIn("look for it there only: `a` at %s. This head listens at %s. Start it again with `--listen %s`, or start the "
-                      "workers again with `--join %s`" % (former, here, former, here), err)
+        self.assertIn("still try its address: `a` at %s. This head listens at %s. Restart it with `--listen %s`, or restart the "
+                      "workers with `--join %s` and their former `--dir`" % (former, here, former, here), err)
         self.port = former_port
         back = self.head()
         self.until_status("a", "up")
         self.open("gate")
         self.good("resume")
         self.assertEqual(len(self.read("gate.started").split()), 4)  # what ran went on
-        self.assertNotIn("look for it there only", self.kill(back).err)
+        self.assertNotIn("still try its address", self.kill(back).err)
 
     def test_the_loss_of_a_killed_worker_says_that_its_process_ended(self):
         self.cluster(["a"])

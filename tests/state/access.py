@@ -385,7 +385,7 @@ class Access(place.Place):
                             (("diff", "last", ""), "RUN"), (("run", ""), "FILE|DIR"), (("plan", ""), "FILE|DIR"),
                             (("lint", ""), "FILE|DIR"), (("graph", ""), "FILE|RUN"), (("init", ""), "DIR")):
             with self.subTest(words):
-                done = self.exits(2, self.flow(*words), "`flow %s`: %s (" % (words[0], what), "is empty, as an unset variable")
+                done = self.exits(2, self.flow(*words), "`flow %s`: %s (" % (words[0], what), "is empty; it may come from an unset shell variable")
                 self.assertEqual(done.out, "")
         self.assertFalse(os.path.exists(self.path("x")))
 

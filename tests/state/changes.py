@@ -199,7 +199,7 @@ end)
         os.symlink("nowhere", self.path("in/dangling"))
         self.exits(2, self.flow(*words), "dangling")
 
-    def test_a_link_to_nothing_is_no_parameter_of_a_file(self):
+    def test_a_broken_link_is_refused_as_a_file_parameter(self):
         os.symlink("nowhere", self.path("dangling"))
         os.symlink("round", self.path("round"))
         told = {"dangling": "the parameter `file` names `%s`, a symbolic link to `nowhere`, which does not exist",

@@ -12,8 +12,8 @@ namespace flow {
 /// always goes by rendezvous.
 enum class UcxPuts : uint8_t { messages, rendezvous };
 
-/// The addresses that are used of a device that has both kinds, unless UCX_TCP_AF_PRIO is set. Both
-/// ends of a link need the same.
+/// Which addresses UCX uses on a device that has both families, unless UCX_TCP_AF_PRIO is set. Both
+/// ends of a link must use the same.
 enum class UcxFamily : uint8_t { ipv4, ipv6 };
 
 /// UCX is loaded at the first call. `loopback_only`: nothing listens beyond this machine, whatever

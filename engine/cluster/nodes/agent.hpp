@@ -104,7 +104,7 @@ class Agent {
     uint64_t commit = 0;
     std::vector<Needed> needed;
     size_t missing = 0;
-    bool awaits_room = false;  // on the disk, which make_room_for() makes
+    bool awaits_room = false;  // until make_room_for() has freed disk space
     std::optional<Error> problem;
   };
   using StagedPtr = std::shared_ptr<Staged>;
@@ -127,17 +127,20 @@ class Agent {
   void tell_meeting(const Report& report);
   void on_reports(std::vector<Report> reports);
   std::string scratch_dir() const;
-  /// Whether an attempt that runs here, or `until_taken` one whose end the head has yet to take,
-  /// has the scratch folder of this name.
+  /// Whether a running attempt uses the scratch folder of this name. With `until_taken` also an
+  /// attempt that has ended but whose end the head has not acknowledged. True if the name is not
+  /// that of an attempt's folder.
   bool holds_folder(const std::string& run, const std::string& name, bool until_taken) const;
-  /// Removes scratch folders of failed attempts beyond those that may stay. The one of `newest`
-  /// stays in any case: where that lacked room on the disk, it alone.
+  /// Removes scratch folders of failed attempts, except the newest ones and that of `newest`. If
+  /// `newest` failed because the disk was full (`lacks_room`), only its folder is kept.
   void trim_scratch_later(const core::AttemptId& newest, bool lacks_room);
-  /// Whether folders of failed attempts may have to go before an attempt begins.
+  /// Whether scratch folders may have to be removed before an attempt starts.
   bool needs_room() const;
-  /// They go: all where an attempt has lacked room since, else the oldest. Then the order begins.
+  /// Removes scratch folders of ended attempts: all of them if an attempt ran out of disk space
+  /// since the last call, otherwise the oldest ones. Then starts the order.
   void make_room_for(const RankId& id);
-  /// The order, where it is still to begin in this session; else take_welcome() sees to it.
+  /// Returns the order if it can start in this session. Returns null if it was stopped, or if there
+  /// is no session; take_welcome() starts it then.
   StagedPtr end_room_wait(const RankId& id);
   /// Of attempts that could not read or write what they had to.
   void look_after(const std::vector<Report>& reports);
@@ -180,7 +183,7 @@ class Agent {
   std::map<RankId, StagedPtr> staged_;  // until they begin, fail or are stopped
   bool has_lacked_room_ = false;        // an attempt, since make_room_for()
   bool may_have_scratch_ = true;        // folders of attempts that have ended
-  size_t making_room_ = 0;              // jobs of make_room_for() that are not through
+  size_t making_room_ = 0;              // unfinished jobs of make_room_for()
   std::condition_variable room_made_;
   std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
   std::shared_ptr<ContentTransfer> transfer_;  // of this session

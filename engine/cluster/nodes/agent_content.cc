@@ -125,7 +125,8 @@ bool Agent::needs_room() const {
   return is_disk_low(scratch_dir());
 }
 
-// An attempt that has ended needs its folder no more, whether the head has its end or not.
+// An attempt that has ended no longer needs its folder, even if the head has not acknowledged its
+// end.
 void Agent::make_room_for(const RankId& id) {
   {
     std::lock_guard lock(mutex_);
@@ -163,8 +164,8 @@ Agent::StagedPtr Agent::end_room_wait(const RankId& id) {
   return is_welcome_ ? found->second : nullptr;
 }
 
-// What it was given may be damaged on the disk, of which nobody else is told, as nothing is synced;
-// or the disk may be full.
+// A failed staging may mean that content on this disk is damaged (it is not synced), or that the
+// disk is full. Check both.
 void Agent::look_after(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
     bool has_failed =

@@ -17,8 +17,8 @@ struct MachineLimits {
   std::string memory_enforcement;
 };
 
-/// Why a state cannot be used one of whose folders is a symbolic link to nothing, as to a disk that
-/// is not mounted: names the link and its target. "" if there is none.
+/// An error message if a folder of the state is a broken symbolic link, for example to a disk that
+/// is not mounted. It names the link and its target. "" if there is none.
 std::string broken_state_link(const std::string& directory);
 
 /// Of this process. Makes a control group and removes it again to see whether one can be made.

@@ -257,14 +257,14 @@ void Suite::compare(const std::string& row, const std::string& what,
         continue;
       }
       double should = expect.real[at], is = out.at(i);
-      auto is_wrong = [&] { return wrong(text_of(is), text_of(should)); };
+      auto report = [&] { return wrong(text_of(is), text_of(should)); };
       if (std::isnan(should) || std::isnan(is)) {
-        if (std::isnan(should) != std::isnan(is)) return is_wrong();
+        if (std::isnan(should) != std::isnan(is)) return report();
         continue;
       }
       double nearest = rounded(out.dtype(), should);
       if (is == nearest) continue;
-      if (std::isinf(is) || std::isinf(nearest)) return is_wrong();
+      if (std::isinf(is) || std::isinf(nearest)) return report();
       double size = std::max(std::fabs(should), expect.scale);
       double allowed =
           (unit_of(out.dtype()) * 1.01 + expect.slack * unit_of(compute_type(out.dtype()))) * size +
@@ -272,7 +272,7 @@ void Suite::compare(const std::string& row, const std::string& what,
       double difference = std::fabs(is - should);
       line.worst = std::max(line.worst, difference / allowed);
       if (size > 0) line.worst_error = std::max(line.worst_error, difference / size);
-      if (difference > allowed) return is_wrong();
+      if (difference > allowed) return report();
     }
   }
 }

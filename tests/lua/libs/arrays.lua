@@ -69,7 +69,7 @@ print(shown(idx("\0\0\x0c\1" .. string.pack(">I4>i4", 1, -300))))  -- expect: i3
 print(shown(idx("\0\0\x0d\1" .. string.pack(">I4>f", 1, 0.5))))  -- expect: f32 [1] [0.5]
 print(shown(idx("\0\0\x0e\1" .. string.pack(">I4>d", 1, 0.5))))  -- expect: f64 [1] [0.5]
 why(idx, "")  -- expect: flow.data.idx: x.idx: it is not an IDX file: such a file begins with two zero bytes
-why(idx, "\0\0\x07\1")  -- expect: flow.data.idx: x.idx: its element type 0x07 is not one of IDX: 08, 09, 0B, 0C, 0D, 0E
+why(idx, "\0\0\x07\1")  -- expect: flow.data.idx: x.idx: its element type 0x07 is not an IDX type: expected 08, 09, 0B, 0C, 0D or 0E
 why(idx, "\0\0\x08\xff")  -- expect: flow.data.idx: x.idx: it has 255 dimensions; a tensor has at most 8
 why(idx, "\0\0\x08\2\0\0\0\1")  -- expect: flow.data.idx: x.idx: it ends within its header
 why(idx, "\0\0\x08\3" .. ("\xff"):rep(12))  -- expect: flow.data.idx: x.idx: its header says 4294967295 x 4294967295 x 4294967295 elements of 1 bytes, and 0 bytes follow

@@ -78,7 +78,7 @@ local numbers = file("n.csv", "age\n1\nx\n")
 why(csv, numbers, { columns = { age = "i64" } })  -- expect: flow.data.csv: n.csv: row 2, column 1 `age` (line 3): `x` is not an integer
 why(csv, numbers, { columns = { agee = "i64" } })  -- expect: flow.data.csv: n.csv: column `agee` does not exist (did you mean `age`?)
 why(csv, numbers, { columns = { age = "int" } })  -- expect: flow.data.csv: the type of column `age` is "i64", "f64" or "string", not "int"
-why(csv, numbers, { columns = { [2] = "i64" } })  -- expect: flow.data.csv: n.csv: column `2` does not exist: there are 1
+why(csv, numbers, { columns = { [2] = "i64" } })  -- expect: flow.data.csv: n.csv: column `2` does not exist: the number of columns is 1
 why(csv, numbers, { delimeter = ";" })  -- expect: flow.data.csv has no option `delimeter`; did you mean `delimiter`?
 why(csv, numbers, { delimiter = ";;" })  -- expect: flow.data.csv: the option `delimiter` is one character, such as ";" or "\t"
 why(csv, numbers, { header = 1 })  -- expect: flow.data.csv: the option `header` is true or false
@@ -88,7 +88,7 @@ why(csv, "a\0b")  -- expect: flow.data.csv: the path is empty or has a zero byte
 rows = flow.data.csv(numbers)
 why(rows.tensor, rows, "age")  -- expect: rows:tensor: column `age` holds text, which tensors do not hold: rows:column("age") is its list of strings
 why(rows.column, rows, "ago")  -- expect: rows:column: column `ago` does not exist (did you mean `age`?)
-why(rows.column, rows, 2)  -- expect: rows:column: column 2 does not exist: there are 1
+why(rows.column, rows, 2)  -- expect: rows:column: column 2 does not exist: the number of columns is 1
 why(rows.column, rows)  -- expect: rows:column takes a column's number or name, not nil
 why(rows.column, {})  -- expect: rows:column is a method of what flow.data.csv returned, not of a table
 why(function() return rows[3] end)  -- expect: row 3 is outside 1..2

@@ -20,8 +20,8 @@ end
 flow.fs.write(at "y.bin", "head" .. string.pack("<i4i4i4i4i4", 1, 2, 3, 4, 5) .. "!")
 print(shown(flow.data.raw(at "y.bin", "i32", { 2, 2 }, 4)))  -- expect: i32 [2,2] [[1,2],[3,4]]
 print(shown(flow.data.raw(at "y.bin", "u8", { -1, 2 }, 21)))  -- expect: u8 [2,2] [[0,0],[0,33]]
-why(flow.data.raw, at "y.bin", "u8", { -1, 2 }, 4)  -- expect: flow.data.raw: y.bin: the 21 bytes from byte 4 on are not a multiple of the 2 elements of u8 that the shape's other sizes ask for
-why(flow.data.raw, at "y.bin", "i32", { -1 }, 4)  -- expect: flow.data.raw: y.bin: the 21 bytes from byte 4 on are not a multiple of the 1 elements of i32 that the shape's other sizes ask for
+why(flow.data.raw, at "y.bin", "u8", { -1, 2 }, 4)  -- expect: flow.data.raw: y.bin: the 21 bytes from byte 4 on are not a multiple of 2 bytes: the size of u8 times 2, the product of the shape's other sizes
+why(flow.data.raw, at "y.bin", "i32", { -1 }, 4)  -- expect: flow.data.raw: y.bin: the 21 bytes from byte 4 on are not a multiple of 4 bytes: the size of i32 times 1, the product of the shape's other sizes
 print(shown(flow.data.raw(at "y.bin", "i32", { 2 }, 8)))  -- expect: i32 [2] [2,3]
 print(shown(flow.data.raw(at "y.bin", "u8", {}, 24)))  -- expect: u8 [] 33
 print(shown(flow.data.raw(at "y.bin", "u8", { 0, 7 }, 25)))  -- expect: u8 [0,7] []

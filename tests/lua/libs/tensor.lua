@@ -45,9 +45,9 @@ print(r:min() >= 0, r:max() < 1, r == flow.rand({ 100 }, { seed = 1 }))  -- expe
 why(flow.tensor, { { 1, 2 }, { 3 } })  -- expect: flow.tensor takes nested lists of one length each: the list[2] has 1 items, the first list there has 2
 why(flow.tensor, { 1, "x" })  -- expect: flow.tensor takes nested lists of one length each: the list[2] is a string, not a number or a boolean
 why(flow.tensor, { 1, true })  -- expect: flow.tensor takes numbers or booleans, not both: give a type, flow.tensor(t, "f32")
-why(flow.tensor, { { 0.5 }, { 16777217 } })  -- expect: flow.tensor: the integer 16777217 stands beside fractions, which make the tensor f32, and f32 does not hold it: name the type, flow.tensor(t, "f64"), or "f32", which rounds it
+why(flow.tensor, { { 0.5 }, { 16777217 } })  -- expect: flow.tensor: the list has fractions, so the tensor is f32, which cannot hold the integer 16777217 exactly: name a type, flow.tensor(t, "f64"), or "f32" to round it
 print(flow.tensor({ 0.5, 16777217 }, "f32")[2], flow.tensor({ 0.5, 16777217 }, "f64")[2], flow.tensor({ 0.5, 16777218, 1 << 40 })[2], flow.tensor({ 16777217.0 })[1])  -- expect: 16777216.0	16777217.0	16777218.0	16777216.0
-why(flow.full, { 2 }, -16777217)  -- expect: flow.full: f32, the type where none is named, does not hold the integer -16777217: name the type, flow.full(shape, -16777217, "i64"), or "f32", which rounds it
+why(flow.full, { 2 }, -16777217)  -- expect: flow.full: the default type f32 cannot hold the integer -16777217 exactly: name a type, flow.full(shape, -16777217, "i64"), or "f32" to round it
 print(flow.full({ 1 }, 16777217, "i64")[1], flow.full({ 1 }, 16777217, "f32")[1], flow.full({ 1 }, 1 << 40)[1], flow.full({ 1 }, 16777217.0)[1])  -- expect: 16777217	16777216.0	1099511627776.0	16777216.0
 why(flow.tensor, { 1 }, "float32")  -- expect: `float32` is not a type of tensors: expected f32, f16, bf16, f64, i64, i32, u8 or bool
 why(flow.zeros, -1)  -- expect: flow.zeros takes sizes, integers of 0 or more, not -1
