@@ -413,7 +413,7 @@ return flow.pipeline("ask", {}, function() return ask() end)
                     done = self.end(self.start(*words, before=("env", "-C", folder)))
                     self.exits(4, done, "the state `%s` is a symbolic link to `%s`, which does not exist" % (self.state, away))
         for state in (".flow", ".flow/below"):
-            self.exits(4, self.flow("ls", "--state", state), "`%s`" % self.state, away, "mount the disk")
+            self.exits(4, self.flow("ls", "--state", state), "`%s`" % self.state, away, "ount the disk that holds it")
         self.assertEqual(os.listdir(self.path(inner)), [])
         os.makedirs(away)
         self.exits(0, self.end(self.start("run", self.path("pipeline.lua"), "-q", before=("env", "-C", inner))))

@@ -344,9 +344,7 @@ TEST_CASE("After a failure a rank still says what it waited in") {
 }
 
 TEST_CASE("A rank that comes to a call after the failure did not wait in it") {
-  auto nodes = GENERATE(as<std::string>(), "aa", "ab");
-  CAPTURE(nodes);
-  Gang gang({nodes});
+  Gang gang({"aa"});
   gang[1].abort("it was cancelled");
   while (gang[0].state().ok()) std::this_thread::sleep_for(milliseconds(1));
   CHECK(text_of(gang[0].run(barrier())) == "rank 1 ended the gang: it was cancelled");
