@@ -64,7 +64,7 @@ class ClusterPlace(place.Place):
         super().setUp()
         self.head_process = None
         self.workers = {}
-        self.port = 0
+        self.port = place.unused_port()
 
     def head(self, *words):
         """Starts a head, on the port of the one before it."""

@@ -115,7 +115,7 @@ class Report(cluster_place.ClusterPlace):
         self.kill(self.head_process)
         self.kill(client)
         self.exits(4, self.flow("resume"), "start `flow head --listen %s` on this state again" % former)
-        former_port, self.port = self.port, 0
+        former_port, self.port = self.port, place.unused_port()
         moved = self.head()
         here = "127.0.0.1:%d" % self.port
         err = self.kill(moved).err

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import time
 
+import place
+
 PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "salloc", "sinfo"]
 NODES = ["n1", "n2", "n3", "n4"]
 GPUS = 2  # of each: Slurm takes any device for one
@@ -39,16 +41,6 @@ def why_not():
     return ""
 
 
-def free_ports(count):
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind((LOOPBACK, 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
-
-
 class Controller:
     def __init__(self, folder):
         self.folder = folder
@@ -56,7 +48,10 @@ class Controller:
         self.pids = []
         host = socket.gethostname()
         user = getpass.getuser()
-        ports = free_ports(1 + len(NODES))
+        ports = set()
+        while len(ports) < 1 + len(NODES):
+            ports.add(place.unused_port())
+        ports = list(ports)
         for name in ("munge", "spool", "log", "state"):
             os.makedirs(os.path.join(folder, name), mode=0o700)
         lines = [

@@ -2,8 +2,10 @@
 import argparse
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,18 @@ local flow = require "flow"
 local hold = flow.shell("hold", { args = { "path", "label" },
   command = [[echo {label} >> {path}.started; while [ ! -e {path} ]; do sleep 0.05; done; echo {label}]] })
 '''
+
+
+def unused_port(host="127.0.0.1"):
+    """For what listens there again later: no connection is given a port of this range meanwhile, as it is of the system's."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+                return port
+            except OSError:
+                continue
 
 
 class Done:
