@@ -92,7 +92,7 @@ class Clock(place.Place):
         for jump in (-2 * HOUR, 2 * HOUR):
             with self.subTest(jump):
                 took = self.run_and_set_clock(jump, "what=again", "mark=" + self.path("mark%d" % jump))
-                self.assertGreater(took, 1.9)
+                self.assertGreater(took, 1.6)  # 2 s, less a fifth at most
 
     def test_the_time_that_a_run_took_is_right_when_the_clock_is_set(self):
         for jump in (-2 * HOUR, 2 * HOUR):
