@@ -165,12 +165,12 @@ class Remover {
 
   /// A mounted file system is not part of the tree. A bind mount may have the st_dev of its parent.
   static bool is_mount_point(int parent, const char* name) {
-    struct statx info {
-    }, around{};
+    struct statx info {};
     if (::statx(parent, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &info) != 0) return false;
     if ((info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0)
       return (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
     // Linux before 5.8: a bind mount of the same file system is not recognized.
+    struct statx around {};
     return ::statx(parent, "", AT_EMPTY_PATH, 0, &around) == 0 &&
            (info.stx_dev_major != around.stx_dev_major ||
             info.stx_dev_minor != around.stx_dev_minor);

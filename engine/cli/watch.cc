@@ -26,8 +26,8 @@ constexpr size_t kErrorsShownMax = 10;
 
 int64_t steady_ms() {
   timespec now{};
-  clock_gettime(CLOCK_BOOTTIME,
-                &now);  // counts while the machine sleeps, as the state's clock does
+  // This clock also counts while the machine is suspended, as the state's clock does.
+  clock_gettime(CLOCK_BOOTTIME, &now);
   return now.tv_sec * 1'000 + now.tv_nsec / 1'000'000;
 }
 

@@ -228,9 +228,8 @@ class Collection {
     });
   }
 
-  /// What a blob refers to is unknown if it cannot be read. One that is lost or damaged is of no
-  /// use to any run. One that the disk does not return now may be readable later, so nothing is
-  /// collected.
+  /// If a blob cannot be read, its references are unknown. No run can use a lost or damaged blob. A
+  /// blob that the disk does not return now may be readable later, so nothing is collected.
   Status check_unread() const {
     for (const Digest& digest : needed_.unread()) {
       Status status = driver_.blobs().check_unread(digest);

@@ -26,7 +26,7 @@ struct InputDifferences {
   std::vector<std::string> changed;
   // Files that were copied into the state, which lost the copy; the file differs or is gone.
   std::vector<std::string> lost;
-  // They were read in place and now differ or are gone; there is no copy.
+  // They were read in place and now differ or are missing; the state has no copy.
   std::vector<std::string> unkept;
 };
 

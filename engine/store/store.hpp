@@ -69,10 +69,11 @@ class Blobs {
   bool has(const Digest& digest) const;
   /// No file of another size counts.
   bool has(const Digest& digest, uint64_t size) const;
-  /// Of content that get() did not return: OK if it is lost or damaged, an error if it may be there
-  /// and cannot be read now.
+  /// For content that get() did not return. Returns OK if the content is lost or damaged, and an
+  /// error if it may exist but cannot be read now.
   Status check_unread(const Digest& digest) const;
-  /// Whether it is certainly not there; with a size, also if a file of another size is.
+  /// Whether the content is certainly missing. If a size is given, a file of another size does not
+  /// count.
   bool is_gone(const Digest& digest, std::optional<uint64_t> size) const;
   /// Removes a file under objects/ that is not what its name says; true where it did.
   bool drop_if_damaged(const Digest& digest);

@@ -412,8 +412,9 @@ return flow.pipeline("ask", {}, function() return ask() end)
                 with self.subTest((folder, words)):
                     done = self.end(self.start(*words, before=("env", "-C", folder)))
                     self.exits(4, done, "the state `%s` is a symbolic link to `%s`, which does not exist" % (self.state, away))
-        for state in (".flow", ".flow/below"):
-            self.exits(4, self.flow("ls", "--state", state), "`%s`" % self.state, away, "ount the disk that holds it")
+        for state, advice in ((".flow", "mount the disk that holds it, remove the link, or"),
+                              (".flow/below", "Mount the disk that holds it, or name another state")):
+            self.exits(4, self.flow("ls", "--state", state), "`%s`" % self.state, away, advice)
         self.assertEqual(os.listdir(self.path(inner)), [])
         os.makedirs(away)
         self.exits(0, self.end(self.start("run", self.path("pipeline.lua"), "-q", before=("env", "-C", inner))))

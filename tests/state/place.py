@@ -24,7 +24,7 @@ local hold = flow.shell("hold", { args = { "path", "label" },
 
 
 def unused_port(host="127.0.0.1"):
-    """For what listens there again later: no connection is given a port of this range meanwhile, as it is of the system's."""
+    """Below the range from which the system gives ports to connections: a process can listen there again later."""
     while True:
         port = random.randrange(10000, 32000)
         with socket.socket() as probe:

@@ -182,7 +182,7 @@ TEST_CASE("after a kill in the middle of a write what was synced is there") {
   }
 }
 
-TEST_CASE("a changed bit of a log is told of, or changes nothing", "[one-thread]") {
+TEST_CASE("a changed bit of a log is reported or changes nothing", "[one-thread]") {
   Killed killed;
   unsigned seed = std::random_device()();
   std::mt19937 random(seed);
