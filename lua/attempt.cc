@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "kernels/tensor/runtime.hpp"
 #include "lua/comm.hpp"
 #include "lua/gradient_hooks.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/base/cbor.hpp"
+#include "engine/value/cbor.hpp"
 #include "lua/comm.hpp"
 
 namespace flow::lua {

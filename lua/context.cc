@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "engine/base/folder.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/blobs/folder.hpp"
 #include "lua/sandbox.hpp"
 
 namespace flow::lua {

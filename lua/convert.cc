@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "engine/base/cbor.hpp"
+#include "engine/value/cbor.hpp"
 #include "kernels/tensor/storage.hpp"
 #include "lua/comm.hpp"
 #include "lua/graph.hpp"

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "engine/base/files.hpp"
-#include "engine/base/mapped.hpp"
+#include "engine/blobs/mapped_file.hpp"
 #include "lua/lib.hpp"
 #include "lua/lib_arrays.hpp"
 #include "lua/tensor_bytes.hpp"

@@ -1,7 +1,7 @@
 // flow.json, and files of one JSON value a line.
 #include <fmt/format.h>
 
-#include "engine/base/json.hpp"
+#include "engine/value/json.hpp"
 #include "lua/lib.hpp"
 #include "lua/tensor.hpp"
 

@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "engine/base/files.hpp"
-#include "engine/base/mapped.hpp"
-#include "engine/base/safetensors.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/blobs/mapped_file.hpp"
+#include "engine/blobs/safetensors.hpp"
+#include "engine/value/utf8.hpp"
 #include "lua/lib.hpp"
 #include "lua/tensor_bytes.hpp"
 

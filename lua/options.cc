@@ -5,7 +5,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/plan/where.hpp"
 #include "flow/collective.hpp"
 #include "lua/graph.hpp"

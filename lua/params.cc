@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "engine/base/folder.hpp"
+#include "engine/blobs/folder.hpp"
 #include "lua/graph.hpp"
 
 namespace flow::lua {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 
 namespace flow {
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "engine/base/seal/seal.hpp"
+#include "engine/crypto/seal.hpp"
 #include "flow/result.hpp"
 
 namespace flow::cluster {

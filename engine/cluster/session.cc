@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "engine/base/utf8.hpp"
 #include "engine/cluster/bytes.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow::cluster {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/core/mutants.hpp"
 #include "engine/core/room.hpp"
 

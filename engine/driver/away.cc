@@ -6,12 +6,12 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/throwing.hpp"
 #include "engine/driver/client.hpp"
 #include "engine/driver/content_frames.hpp"
 #include "engine/driver/get_away.hpp"
 #include "engine/driver/link.hpp"
 #include "engine/driver/peer.hpp"
-#include "engine/driver/throwing.hpp"
 
 namespace flow {
 

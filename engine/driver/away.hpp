@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/thread_group.hpp"
 #include "engine/cluster/nodes/retries.hpp"
 #include "engine/driver/built_away.hpp"
 #include "engine/driver/run_state.hpp"
-#include "engine/driver/thread_group.hpp"
 #include "engine/driver/uplink.hpp"
 
 namespace flow {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "engine/base/files.hpp"
-#include "engine/base/objects.hpp"
+#include "engine/blobs/blob_file.hpp"
 #include "engine/driver/link.hpp"
 
 namespace flow {

@@ -17,12 +17,12 @@
 
 #include "engine/base/copy_stop.hpp"
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
-#include "engine/base/held_file.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/objects.hpp"
-#include "engine/base/utf8.hpp"
-#include "engine/driver/throwing.hpp"
+#include "engine/base/throwing.hpp"
+#include "engine/blobs/blob_file.hpp"
+#include "engine/blobs/folder.hpp"
+#include "engine/blobs/held_file.hpp"
+#include "engine/value/utf8.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {

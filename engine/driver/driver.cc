@@ -9,13 +9,13 @@
 #include <cstdlib>
 #include <utility>
 
-#include "engine/base/cgroup.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/base/latch.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
-#include "engine/driver/latch.hpp"
+#include "engine/process/cgroup.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/worker/gpus.hpp"
 

@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/latch.hpp"
 #include "engine/cluster/nodes/holders.hpp"
 #include "engine/core/core.hpp"
 #include "engine/driver/fleet.hpp"
-#include "engine/driver/latch.hpp"
 #include "engine/driver/native.hpp"
 #include "engine/driver/resolver.hpp"
 #include "engine/driver/shared_machines.hpp"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "engine/base/checkpoint.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/blobs/checkpoint.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/store/keys.hpp"

@@ -13,13 +13,13 @@
 #include <optional>
 #include <set>
 
-#include "engine/base/checkpoint.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/objects.hpp"
+#include "engine/blobs/blob_file.hpp"
+#include "engine/blobs/checkpoint.hpp"
+#include "engine/blobs/folder.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"

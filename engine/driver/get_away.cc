@@ -12,12 +12,12 @@
 
 #include "engine/base/copy_stop.hpp"
 #include "engine/base/files.hpp"
-#include "engine/base/held_file.hpp"
+#include "engine/base/throwing.hpp"
+#include "engine/blobs/held_file.hpp"
 #include "engine/driver/content_frames.hpp"
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/link.hpp"
 #include "engine/driver/overlay.hpp"
-#include "engine/driver/throwing.hpp"
 
 namespace flow {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/sched/sched.hpp"
 

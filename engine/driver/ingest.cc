@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
+#include "engine/blobs/folder.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/plan/values.hpp"
 #include "engine/store/keys.hpp"

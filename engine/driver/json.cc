@@ -1,7 +1,7 @@
 // The JSON of runs and events, as docs/reference-cli.md gives it.
 #include <fmt/format.h>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {

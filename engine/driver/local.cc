@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "engine/base/cgroup.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/gc.hpp"
@@ -20,6 +19,7 @@
 #include "engine/driver/peer.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/driver/request_marks.hpp"
+#include "engine/process/cgroup.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/worker/gpus.hpp"
 

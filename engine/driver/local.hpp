@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/throwing.hpp"
 #include "engine/cluster/content/source.hpp"
 #include "engine/driver/cluster.hpp"
 #include "engine/driver/local_workers.hpp"
@@ -16,7 +17,6 @@
 #include "engine/driver/run_state.hpp"
 #include "engine/driver/server.hpp"
 #include "engine/driver/slurm_nodes.hpp"
-#include "engine/driver/throwing.hpp"
 #include "engine/store/lock.hpp"
 
 namespace flow {

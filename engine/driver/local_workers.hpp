@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/driver/child.hpp"
 #include "engine/plan/amounts.hpp"
+#include "engine/process/child.hpp"
 #include "flow/result.hpp"
 
 namespace flow {

@@ -3,9 +3,9 @@
 #include <set>
 
 #include "engine/base/clock.hpp"
+#include "engine/base/latch.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/driver/driver.hpp"
-#include "engine/driver/latch.hpp"
 #include "engine/driver/references.hpp"
 
 namespace flow {

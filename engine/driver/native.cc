@@ -1,12 +1,12 @@
 // A small pool of threads for native tasks; grows to its bound as jobs arrive.
 #include "engine/driver/native.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/value/utf8.hpp"
 
 #include <fmt/format.h>
 
 #include "engine/base/clock.hpp"
-#include "engine/base/secrets.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/crypto/redaction.hpp"
 
 namespace flow {
 

@@ -6,15 +6,15 @@
 
 #include <algorithm>
 
-#include "engine/base/cgroup.hpp"
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
-#include "engine/base/secrets.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/cluster/slurm/request.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/hosts.hpp"
+#include "engine/crypto/redaction.hpp"
 #include "engine/plan/gpus.hpp"
+#include "engine/process/cgroup.hpp"
 
 namespace flow {
 

@@ -1,10 +1,10 @@
 // What an attempt is told: its task, its arguments, what earlier attempts left.
 #include <algorithm>
 
-#include "engine/base/cbor.hpp"
 #include "engine/core/gpus.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/store/keys.hpp"
+#include "engine/value/cbor.hpp"
 
 namespace flow {
 

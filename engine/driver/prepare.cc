@@ -11,16 +11,16 @@
 #include <filesystem>
 #include <sstream>
 
-#include "engine/base/cgroup.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/blobs/folder.hpp"
 #include "engine/driver/built_away.hpp"
 #include "engine/driver/inputs.hpp"
 #include "engine/driver/needs.hpp"
+#include "engine/process/cgroup.hpp"
+#include "engine/value/utf8.hpp"
 #include "lua/script.hpp"
 
 extern char** environ;

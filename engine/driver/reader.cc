@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <map>
 
+#include "engine/base/throwing.hpp"
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/needs.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/reader_impl.hpp"
-#include "engine/driver/throwing.hpp"
 #include "engine/store/keys.hpp"
 #include "engine/store/lock.hpp"
 

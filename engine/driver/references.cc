@@ -1,7 +1,7 @@
 #include "engine/driver/references.hpp"
 
-#include "engine/base/cbor.hpp"
 #include "engine/plan/values.hpp"
+#include "engine/value/cbor.hpp"
 
 namespace flow {
 

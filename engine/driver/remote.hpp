@@ -6,9 +6,9 @@
 #include <mutex>
 #include <string>
 
+#include "engine/base/thread_group.hpp"
 #include "engine/driver/link.hpp"
 #include "engine/driver/run_state.hpp"
-#include "engine/driver/thread_group.hpp"
 
 namespace flow {
 

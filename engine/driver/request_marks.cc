@@ -10,8 +10,8 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
-#include "engine/base/held_file.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/blobs/held_file.hpp"
 
 namespace flow {
 

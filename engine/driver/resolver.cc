@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "engine/base/cbor.hpp"
-#include "engine/base/utf8.hpp"
 #include "engine/cluster/content/needed.hpp"
+#include "engine/value/cbor.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 

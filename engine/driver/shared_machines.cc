@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/gpus.hpp"
 

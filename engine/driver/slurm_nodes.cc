@@ -13,7 +13,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/base/files.hpp"
-#include "engine/driver/command.hpp"
+#include "engine/process/run_command.hpp"
 
 namespace flow {
 

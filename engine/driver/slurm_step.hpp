@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/cluster/slurm/request.hpp"
-#include "engine/driver/child.hpp"
+#include "engine/process/child.hpp"
 #include "flow/result.hpp"
 
 namespace flow {

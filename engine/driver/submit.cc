@@ -6,11 +6,11 @@
 #include <thread>
 
 #include "engine/base/clock.hpp"
-#include "engine/base/folder.hpp"
+#include "engine/base/latch.hpp"
+#include "engine/blobs/folder.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
 #include "engine/driver/inputs.hpp"
-#include "engine/driver/latch.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/store/keys.hpp"
 

@@ -4,11 +4,11 @@
 
 #include <filesystem>
 
-#include "engine/base/cgroup.hpp"
 #include "engine/base/files.hpp"
 #include "engine/driver/client.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/reader_impl.hpp"
+#include "engine/process/cgroup.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/worker/gpus.hpp"
 #include "flow/machine.hpp"

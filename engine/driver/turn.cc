@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/cbor.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/core/retry.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/fold.hpp"
@@ -16,6 +15,7 @@
 #include "engine/driver/references.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/keys.hpp"
+#include "engine/value/cbor.hpp"
 
 namespace flow {
 

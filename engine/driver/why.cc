@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/units.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/keys.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 

@@ -9,10 +9,10 @@
 #include <set>
 
 #include "engine/base/clock.hpp"
-#include "engine/base/units.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/executor/environment.hpp"
 #include "engine/executor/processes.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 

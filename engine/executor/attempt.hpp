@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "engine/base/log_bound.hpp"
-#include "engine/base/secrets.hpp"
 #include "engine/core/types.hpp"
+#include "engine/crypto/redaction.hpp"
 #include "engine/executor/blob_files.hpp"
 #include "engine/executor/checkpoints.hpp"
 #include "engine/executor/processes.hpp"

@@ -14,8 +14,8 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
-#include "engine/base/mapped.hpp"
+#include "engine/blobs/folder.hpp"
+#include "engine/blobs/mapped_file.hpp"
 #include "engine/executor/faults.hpp"
 #include "engine/executor/wire.hpp"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/objects.hpp"
+#include "engine/blobs/blob_file.hpp"
 #include "engine/executor/scratch_file.hpp"
 #include "flow/digest.hpp"
 #include "flow/value.hpp"

@@ -11,8 +11,8 @@
 #include <filesystem>
 
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
-#include "engine/base/mapped.hpp"
+#include "engine/blobs/folder.hpp"
+#include "engine/blobs/mapped_file.hpp"
 #include "engine/executor/wire.hpp"
 
 namespace flow {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/checkpoint.hpp"
+#include "engine/blobs/checkpoint.hpp"
 
 namespace flow {
 

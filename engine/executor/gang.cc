@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "engine/base/address.hpp"
-#include "engine/base/hmac.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/crypto/hmac.hpp"
 #include "engine/executor/gang_gpus.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/ucx/ucx.hpp"

@@ -14,13 +14,13 @@
 #include <thread>
 
 #include "engine/base/files.hpp"
-#include "engine/base/utf8.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/environment.hpp"
 #include "engine/executor/gang.hpp"
 #include "engine/executor/nvml.hpp"
 #include "engine/executor/processes.hpp"
 #include "engine/executor/repl.hpp"
+#include "engine/value/utf8.hpp"
 #include "flow/process.hpp"
 
 namespace flow {

@@ -26,9 +26,9 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/process_stat.hpp"
-#include "engine/base/utf8.hpp"
 #include "engine/executor/faults.hpp"
+#include "engine/process/process_stat.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 

@@ -16,13 +16,13 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
 #include "engine/base/glob.hpp"
-#include "engine/base/units.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/blobs/folder.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/gang.hpp"
 #include "engine/executor/processes.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 

@@ -14,7 +14,7 @@
 #include <set>
 
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
+#include "engine/blobs/folder.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/faults.hpp"
 

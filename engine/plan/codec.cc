@@ -7,8 +7,8 @@
 #include <bit>
 #include <type_traits>
 
-#include "engine/base/cbor.hpp"
 #include "engine/plan/plan.hpp"
+#include "engine/value/cbor.hpp"
 
 namespace flow {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 
 namespace flow {
 

@@ -4,8 +4,8 @@
 #include <concepts>
 #include <type_traits>
 
-#include "engine/base/value_content.hpp"
 #include "engine/plan/plan.hpp"
+#include "engine/value/value_content.hpp"
 
 namespace flow {
 

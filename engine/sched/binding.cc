@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpus.hpp"
 #include "engine/core/room.hpp"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/sched/binding.hpp"

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <optional>
 
-#include "engine/base/utf8.hpp"
 #include "engine/base/wait.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 

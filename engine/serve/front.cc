@@ -16,9 +16,9 @@
 #include <optional>
 #include <thread>
 
-#include "engine/base/utf8.hpp"
 #include "engine/serve/batch.hpp"
 #include "engine/serve/door.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 

@@ -8,8 +8,8 @@
 #include <iterator>
 #include <limits>
 
-#include "engine/base/utf8.hpp"
 #include "engine/serve/serve.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 

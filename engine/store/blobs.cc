@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "engine/base/files.hpp"
-#include "engine/base/objects.hpp"
+#include "engine/blobs/blob_file.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/room.hpp"
 #include "engine/store/store.hpp"

@@ -18,10 +18,10 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
-#include "engine/base/folder.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/process_stat.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/blobs/folder.hpp"
+#include "engine/process/process_stat.hpp"
 
 namespace flow {
 

@@ -12,11 +12,11 @@
 #include <csignal>
 #include <cstring>
 
-#include "engine/base/cgroup.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/executor/protocol.pb.h"
 #include "engine/executor/wire.hpp"
+#include "engine/process/cgroup.hpp"
 #include "engine/worker/spawn.hpp"
 #include "engine/worker/worker.hpp"
 

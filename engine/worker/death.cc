@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow {

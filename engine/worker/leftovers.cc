@@ -16,10 +16,10 @@
 #include <set>
 #include <vector>
 
-#include "engine/base/cgroup.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/process_stat.hpp"
+#include "engine/process/cgroup.hpp"
+#include "engine/process/process_stat.hpp"
 
 namespace flow {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/base/awake.hpp"
-#include "engine/base/cgroup.hpp"
+#include "engine/process/cgroup.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow {

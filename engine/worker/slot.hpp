@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/cgroup.hpp"
 #include "engine/base/log_bound.hpp"
-#include "engine/base/secrets.hpp"
+#include "engine/crypto/redaction.hpp"
 #include "engine/executor/protocol.pb.h"
 #include "engine/executor/wire.hpp"
+#include "engine/process/cgroup.hpp"
 #include "engine/worker/spawn.hpp"
 #include "engine/worker/worker.hpp"
 

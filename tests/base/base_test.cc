@@ -7,13 +7,13 @@
 #include <random>
 #include <set>
 
-#include "engine/base/base64.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/secrets.hpp"
-#include "engine/base/units.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/crypto/redaction.hpp"
+#include "engine/value/base64.hpp"
+#include "engine/value/utf8.hpp"
 
 using namespace flow;
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "engine/base/cbor.hpp"
+#include "engine/value/cbor.hpp"
 #include "tests/base/random_value.hpp"
 
 using namespace flow;

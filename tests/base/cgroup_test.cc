@@ -1,5 +1,5 @@
 // Control groups: as the kernel describes them, and as they are here.
-#include "engine/base/cgroup.hpp"
+#include "engine/process/cgroup.hpp"
 
 #include <stdlib.h>
 #include <unistd.h>

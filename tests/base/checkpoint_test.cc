@@ -1,5 +1,5 @@
 // A state as a safetensors file, and back.
-#include "engine/base/checkpoint.hpp"
+#include "engine/blobs/checkpoint.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstring>

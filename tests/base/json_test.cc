@@ -1,5 +1,5 @@
 // JSON as docs/reference-cli.md gives it, and what is read back.
-#include "engine/base/json.hpp"
+#include "engine/value/json.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // Lines as the kernel writes them.
-#include "engine/base/process_stat.hpp"
+#include "engine/process/process_stat.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // What an order and a report name that does not travel with them.
 #include <catch2/catch.hpp>
 
-#include "engine/base/checkpoint.hpp"
+#include "engine/blobs/checkpoint.hpp"
 #include "engine/cluster/content/needed.hpp"
 
 namespace flow::cluster {

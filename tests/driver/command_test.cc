@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <csignal>
 
-#include "engine/driver/child.hpp"
-#include "engine/driver/command.hpp"
+#include "engine/process/child.hpp"
+#include "engine/process/run_command.hpp"
 
 using namespace flow;
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "engine/base/cgroup.hpp"
+#include "engine/process/cgroup.hpp"
 #include "flow/flow.hpp"
 #include "tests/driver/place.hpp"
 

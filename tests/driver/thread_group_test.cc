@@ -1,5 +1,5 @@
 // Threads of a long-lived object.
-#include "engine/driver/thread_group.hpp"
+#include "engine/base/thread_group.hpp"
 
 #include <catch2/catch.hpp>
 #include <condition_variable>

@@ -1,6 +1,6 @@
 // The database's row of a checkpoint: what decodes is encoded, and decoded again as it was.
-#include "engine/base/cbor.hpp"
-#include "engine/base/checkpoint.hpp"
+#include "engine/blobs/checkpoint.hpp"
+#include "engine/value/cbor.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto row = flow::decode_checkpoint_row({reinterpret_cast<const char*>(data), size});

@@ -2,8 +2,8 @@
 // two that go together come apart again; what is answered is JSON.
 #include <numeric>
 
-#include "engine/base/utf8.hpp"
 #include "engine/serve/batch.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace {
 

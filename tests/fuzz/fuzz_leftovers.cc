@@ -1,7 +1,7 @@
 // What decides which processes are killed: lines of /proc/PID/stat, and the records of executors in
 // a state's scratch/slots.
-#include "engine/base/cgroup.hpp"
-#include "engine/base/process_stat.hpp"
+#include "engine/process/cgroup.hpp"
+#include "engine/process/process_stat.hpp"
 #include "engine/worker/leftovers.hpp"
 #include "flow/result.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/objects.hpp"
+#include "engine/blobs/blob_file.hpp"
 #include "engine/driver/content_frames.hpp"
 
 namespace {

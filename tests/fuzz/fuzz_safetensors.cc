@@ -1,6 +1,6 @@
 // Safetensors files of others: what is read has the bytes that its shapes ask for, one tensor after
 // the other to the file's end, and comes back from the header that is written of it.
-#include "engine/base/safetensors.hpp"
+#include "engine/blobs/safetensors.hpp"
 
 namespace {
 

@@ -2,7 +2,7 @@
 // read.
 #include "flow/value.hpp"
 
-#include "engine/base/cbor.hpp"
+#include "engine/value/cbor.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/base/seal/seal.hpp"
+#include "engine/crypto/seal.hpp"
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
 #include "transports/collective/frames.hpp"

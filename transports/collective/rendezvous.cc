@@ -8,7 +8,7 @@
 
 #include "engine/base/address.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/process_stat.hpp"
+#include "engine/process/process_stat.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/collective/communicator.hpp"
 #include "transports/collective/place.hpp"

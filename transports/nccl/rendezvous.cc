@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "engine/base/base64.hpp"
+#include "engine/value/base64.hpp"
 #include "transports/nccl/communicator.hpp"
 
 namespace flow {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/base/hmac.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/crypto/hmac.hpp"
 
 namespace flow::ucx {
 

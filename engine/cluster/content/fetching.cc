@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "engine/base/utf8.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow::cluster {
 

@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/seal/seal.hpp"
 #include "engine/cluster/content/jobs.hpp"
 #include "engine/cluster/content/protocol.pb.h"
 #include "engine/cluster/content/store.hpp"
+#include "engine/crypto/seal.hpp"
 #include "flow/transport.hpp"
 
 namespace flow::cluster {

@@ -4,9 +4,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "engine/base/cbor.hpp"
-#include "engine/base/checkpoint.hpp"
+#include "engine/blobs/checkpoint.hpp"
 #include "engine/plan/values.hpp"
+#include "engine/value/cbor.hpp"
 
 namespace flow::cluster {
 

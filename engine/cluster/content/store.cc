@@ -15,7 +15,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 
 namespace flow::cluster {
 

@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/base/objects.hpp"
+#include "engine/blobs/blob_file.hpp"
 #include "engine/cluster/content/index.hpp"
 #include "engine/cluster/content/source.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "engine/base/folder.hpp"
+#include "engine/blobs/folder.hpp"
 #include "engine/cluster/nodes/agent.hpp"
 #include "engine/cluster/nodes/failed_scratch.hpp"
 #include "engine/cluster/nodes/places.hpp"

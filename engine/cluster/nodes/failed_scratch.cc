@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/folder.hpp"
+#include "engine/blobs/folder.hpp"
 
 namespace flow::cluster {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "engine/cluster/slurm/request.hpp"
 
 namespace flow::slurm {

@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "engine/base/files.hpp"
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 #include "flow/digest.hpp"
 
 namespace flow::slurm {

@@ -1,4 +1,4 @@
-#include "engine/base/folder.hpp"
+#include "engine/blobs/folder.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "engine/base/secrets.hpp"
+#include "engine/crypto/redaction.hpp"
 
 #include <algorithm>
 #include <sstream>

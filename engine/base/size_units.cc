@@ -1,5 +1,5 @@
 // Bytes and durations: number, unit, and errors that show the right form. Times in UTC.
-#include "engine/base/units.hpp"
+#include "engine/base/size_units.hpp"
 
 #include <fmt/format.h>
 

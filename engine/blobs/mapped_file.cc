@@ -1,5 +1,5 @@
 // A private mapping, and its end.
-#include "engine/base/mapped.hpp"
+#include "engine/blobs/mapped_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

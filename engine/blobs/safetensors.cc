@@ -1,5 +1,5 @@
 // Reading and writing the header of a safetensors file.
-#include "engine/base/safetensors.hpp"
+#include "engine/blobs/safetensors.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <unordered_set>
 
-#include "engine/base/utf8.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 namespace {

@@ -5,9 +5,9 @@
 #include <bit>
 #include <cmath>
 
-#include "engine/base/cbor.hpp"
-#include "engine/base/cbor_forms.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/value/cbor.hpp"
+#include "engine/value/cbor_forms.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/base/hmac.hpp"
+#include "engine/crypto/hmac.hpp"
 
 #include <openssl/crypto.h>
 

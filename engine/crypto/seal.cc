@@ -1,4 +1,4 @@
-#include "engine/base/seal/seal.hpp"
+#include "engine/crypto/seal.hpp"
 
 #include <sodium.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/safetensors.hpp"
+#include "engine/blobs/safetensors.hpp"
 #include "flow/value.hpp"
 
 namespace flow {

@@ -1,5 +1,5 @@
 // The lock is flock(2). It belongs to the open file, not to the process.
-#include "engine/base/held_file.hpp"
+#include "engine/blobs/held_file.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "engine/base/folder.hpp"
+#include "engine/blobs/folder.hpp"
 
 namespace flow {
 

@@ -1,4 +1,4 @@
-#include "engine/base/objects.hpp"
+#include "engine/blobs/blob_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Base64 (RFC 4648): three bytes to four characters.
-#include "engine/base/base64.hpp"
+#include "engine/value/base64.hpp"
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 // Well-formed UTF-8 by the table of the Unicode standard (table 3-7), eight ASCII bytes at a time.
-#include "engine/base/utf8.hpp"
+#include "engine/value/utf8.hpp"
 
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "engine/driver/command.hpp"
+#include "engine/process/run_command.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "engine/base/clock.hpp"
-#include "engine/driver/child.hpp"
+#include "engine/process/child.hpp"
 
 namespace flow {
 

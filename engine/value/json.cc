@@ -1,6 +1,6 @@
 // Values as JSON and back, as docs/reference-cli.md gives them. The only file that sees
 // nlohmann::json, of which it takes the parser.
-#include "engine/base/json.hpp"
+#include "engine/value/json.hpp"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "engine/base/base64.hpp"
-#include "engine/base/cbor.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/value/base64.hpp"
+#include "engine/value/cbor.hpp"
+#include "engine/value/utf8.hpp"
 #include "flow/value.hpp"
 
 namespace flow {

@@ -1,4 +1,4 @@
-#include "engine/driver/child.hpp"
+#include "engine/process/child.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/open_files.hpp"
-#include "engine/driver/spawn_setup.hpp"
+#include "engine/process/spawn_setup.hpp"
 
 extern char** environ;
 

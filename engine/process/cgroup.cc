@@ -1,4 +1,4 @@
-#include "engine/base/cgroup.hpp"
+#include "engine/process/cgroup.hpp"
 
 #include <fcntl.h>
 #include <sched.h>

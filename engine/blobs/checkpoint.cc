@@ -1,5 +1,5 @@
 // A state with tensors as a safetensors file, and back.
-#include "engine/base/checkpoint.hpp"
+#include "engine/blobs/checkpoint.hpp"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "engine/base/base64.hpp"
-#include "engine/base/utf8.hpp"
+#include "engine/value/base64.hpp"
+#include "engine/value/utf8.hpp"
 
 namespace flow {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/base/process_stat.hpp"
+#include "engine/process/process_stat.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
