@@ -17,7 +17,7 @@
 #include "engine/blobs/folder.hpp"
 #include "engine/blobs/mapped_file.hpp"
 #include "engine/executor/faults.hpp"
-#include "engine/executor/wire.hpp"
+#include "engine/protocol/frames.hpp"
 
 namespace flow {
 

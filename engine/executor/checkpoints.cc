@@ -13,7 +13,7 @@
 #include "engine/base/files.hpp"
 #include "engine/blobs/folder.hpp"
 #include "engine/blobs/mapped_file.hpp"
-#include "engine/executor/wire.hpp"
+#include "engine/protocol/frames.hpp"
 
 namespace flow {
 

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/executor/protocol.pb.h"
-#include "engine/executor/wire.hpp"
+#include "engine/protocol/executor.pb.h"
+#include "engine/protocol/frames.hpp"
 
 namespace flow {
 

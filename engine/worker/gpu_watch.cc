@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "engine/base/engine_thread.hpp"
-#include "engine/executor/protocol.pb.h"
-#include "engine/executor/wire.hpp"
+#include "engine/protocol/executor.pb.h"
+#include "engine/protocol/frames.hpp"
 
 namespace flow {
 

@@ -12,8 +12,8 @@
 #include <cstring>
 
 #include "engine/base/wait.hpp"
-#include "engine/executor/protocol.pb.h"
-#include "engine/executor/wire.hpp"
+#include "engine/protocol/executor.pb.h"
+#include "engine/protocol/frames.hpp"
 #include "engine/worker/spawn.hpp"
 
 namespace flow {

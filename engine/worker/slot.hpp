@@ -12,9 +12,9 @@
 
 #include "engine/base/log_bound.hpp"
 #include "engine/crypto/redaction.hpp"
-#include "engine/executor/protocol.pb.h"
-#include "engine/executor/wire.hpp"
 #include "engine/process/cgroup.hpp"
+#include "engine/protocol/executor.pb.h"
+#include "engine/protocol/frames.hpp"
 #include "engine/worker/spawn.hpp"
 #include "engine/worker/worker.hpp"
 

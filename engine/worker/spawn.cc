@@ -21,8 +21,8 @@
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/open_files.hpp"
-#include "engine/executor/wire.hpp"
 #include "engine/process/process_stat.hpp"
+#include "engine/protocol/frames.hpp"
 
 extern char** environ;
 

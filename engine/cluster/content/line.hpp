@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "engine/cluster/content/jobs.hpp"
-#include "engine/cluster/content/protocol.pb.h"
 #include "engine/cluster/content/store.hpp"
 #include "engine/crypto/seal.hpp"
+#include "engine/protocol/blob.pb.h"
 #include "flow/transport.hpp"
 
 namespace flow::cluster {

@@ -3,7 +3,7 @@
 #include "engine/cluster/content/needed.hpp"
 #include "engine/core/gpus.hpp"
 #include "engine/core/hosts.hpp"
-#include "engine/executor/wire.hpp"
+#include "engine/protocol/frames.hpp"
 #include "engine/worker/slot.hpp"
 
 namespace flow::cluster {

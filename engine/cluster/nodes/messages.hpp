@@ -8,7 +8,7 @@
 
 #include "engine/base/hardware.hpp"
 #include "engine/cluster/content/line.hpp"
-#include "engine/cluster/nodes/protocol.pb.h"
+#include "engine/protocol/worker_protocol.pb.h"
 #include "engine/worker/worker.hpp"
 
 namespace flow::cluster {

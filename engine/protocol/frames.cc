@@ -1,5 +1,5 @@
 // Cutting and writing frames.
-#include "engine/executor/wire.hpp"
+#include "engine/protocol/frames.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "engine/executor/protocol.pb.h"
+#include "engine/protocol/executor.pb.h"
 #include "flow/gpu.hpp"
 
 namespace flow {
