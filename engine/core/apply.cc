@@ -5,8 +5,8 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/core/hosts.hpp"
-#include "engine/core/machine.hpp"
 #include "engine/core/retry.hpp"
+#include "engine/core/transition.hpp"
 
 namespace flow::core {
 

@@ -14,7 +14,7 @@
 #include "engine/core/key_table.hpp"
 #include "engine/core/types.hpp"
 #include "engine/core/unit_set.hpp"
-#include "engine/plan/gpus.hpp"
+#include "engine/plan/gpu_pattern.hpp"
 #include "engine/plan/where.hpp"
 
 namespace flow::core {

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "engine/base/size_units.hpp"
+#include "engine/core/free_resources.hpp"
 #include "engine/core/mutants.hpp"
-#include "engine/core/room.hpp"
 
 namespace flow::core {
 

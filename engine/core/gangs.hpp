@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/core/core.hpp"
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 
 namespace flow::core {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "engine/core/gangs.hpp"
-#include "engine/core/machine.hpp"
 #include "engine/core/retry.hpp"
+#include "engine/core/transition.hpp"
 
 namespace flow::core {
 

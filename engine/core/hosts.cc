@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
-#include "engine/core/machine.hpp"
 #include "engine/core/mutants.hpp"
-#include "engine/core/room.hpp"
+#include "engine/core/transition.hpp"
 
 namespace flow::core {
 

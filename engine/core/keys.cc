@@ -2,7 +2,7 @@
 // A hold is shared by all runs, or kept to its own run where another must not be served from it: a
 // fresh or forced computation, a task that waited for its run's signal, a shell task run for
 // effect.
-#include "engine/core/machine.hpp"
+#include "engine/core/transition.hpp"
 
 namespace flow::core {
 

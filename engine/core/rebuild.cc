@@ -1,10 +1,10 @@
 // Derived fields from essential ones.
 #include <algorithm>
 
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
-#include "engine/core/machine.hpp"
-#include "engine/core/room.hpp"
+#include "engine/core/transition.hpp"
 
 namespace flow::core {
 

@@ -1,7 +1,7 @@
 // A run taken up again: what did not end well gets new attempts, or one task runs anew with all
 // that follows from it.
-#include "engine/core/machine.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/transition.hpp"
 
 namespace flow::core {
 

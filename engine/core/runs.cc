@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "engine/core/gangs.hpp"
-#include "engine/core/machine.hpp"
 #include "engine/core/mutants.hpp"
+#include "engine/core/transition.hpp"
 
 namespace flow::core {
 

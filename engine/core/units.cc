@@ -3,7 +3,7 @@
 
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
-#include "engine/core/machine.hpp"
+#include "engine/core/transition.hpp"
 
 namespace flow::core {
 

@@ -10,7 +10,7 @@
 #include "engine/base/engine_thread.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/peer.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

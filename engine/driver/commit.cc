@@ -9,7 +9,7 @@
 
 #include "engine/base/failpoint.hpp"
 #include "engine/driver/driver.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

@@ -16,8 +16,8 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/process/cgroup.hpp"
-#include "engine/store/keys.hpp"
-#include "engine/worker/gpus.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/worker/gpu_inventory.hpp"
 
 namespace flow {
 

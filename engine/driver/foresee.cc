@@ -12,7 +12,7 @@
 #include "engine/driver/overlay.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/reader_impl.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

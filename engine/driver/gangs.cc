@@ -10,7 +10,7 @@
 #include "engine/blobs/checkpoint.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/driver/driver.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

@@ -11,7 +11,7 @@
 #include "engine/blobs/folder.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/plan/values.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

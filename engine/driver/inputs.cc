@@ -7,7 +7,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/driver/prepare.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

@@ -20,8 +20,8 @@
 #include "engine/driver/reader_impl.hpp"
 #include "engine/driver/request_marks.hpp"
 #include "engine/process/cgroup.hpp"
-#include "engine/store/keys.hpp"
-#include "engine/worker/gpus.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/worker/gpu_inventory.hpp"
 
 namespace flow {
 

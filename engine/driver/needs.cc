@@ -13,7 +13,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/crypto/redaction.hpp"
-#include "engine/plan/gpus.hpp"
+#include "engine/plan/gpu_pattern.hpp"
 #include "engine/process/cgroup.hpp"
 
 namespace flow {

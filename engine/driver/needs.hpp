@@ -6,7 +6,7 @@
 
 #include "engine/driver/driver.hpp"
 #include "engine/driver/prepare.hpp"
-#include "engine/worker/gpus.hpp"
+#include "engine/worker/gpu_inventory.hpp"
 
 namespace flow {
 

@@ -1,9 +1,9 @@
 // What an attempt is told: its task, its arguments, what earlier attempts left.
 #include <algorithm>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/driver/driver.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 #include "engine/value/cbor.hpp"
 
 namespace flow {

@@ -7,7 +7,7 @@
 #include "engine/driver/fold.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

@@ -12,8 +12,8 @@
 #include "engine/driver/needs.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/driver/reader_impl.hpp"
-#include "engine/store/keys.hpp"
 #include "engine/store/lock.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

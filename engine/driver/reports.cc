@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "engine/driver/driver.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "engine/base/size_units.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/core/gpu_faults.hpp"
-#include "engine/core/gpus.hpp"
 
 namespace flow {
 

@@ -12,7 +12,7 @@
 #include "engine/driver/fold.hpp"
 #include "engine/driver/inputs.hpp"
 #include "engine/driver/prepare.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

@@ -10,7 +10,7 @@
 #include "engine/driver/reader_impl.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/store/lock.hpp"
-#include "engine/worker/gpus.hpp"
+#include "engine/worker/gpu_inventory.hpp"
 #include "flow/machine.hpp"
 #include "lua/script.hpp"
 #include "transports/nccl/nccl.hpp"

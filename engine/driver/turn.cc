@@ -14,7 +14,7 @@
 #include "engine/driver/input_places.hpp"
 #include "engine/driver/references.hpp"
 #include "engine/sched/sched.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 #include "engine/value/cbor.hpp"
 
 namespace flow {

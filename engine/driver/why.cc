@@ -10,7 +10,7 @@
 #include "engine/driver/info.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/sched/sched.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {

@@ -9,15 +9,15 @@
 #include "engine/base/size_units.hpp"
 #include "engine/base/throwing.hpp"
 #include "engine/cluster/nodes/node.hpp"
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/peer.hpp"
 #include "engine/driver/prepare.hpp"
 #include "engine/process/cgroup.hpp"
 #include "engine/store/lock.hpp"
+#include "engine/worker/gpu_inventory.hpp"
 #include "engine/worker/gpu_watch.hpp"
-#include "engine/worker/gpus.hpp"
 
 namespace flow {
 

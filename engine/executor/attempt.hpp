@@ -9,7 +9,7 @@
 #include "engine/executor/blob_files.hpp"
 #include "engine/executor/checkpoints.hpp"
 #include "engine/executor/processes.hpp"
-#include "engine/executor/session.hpp"
+#include "engine/executor/worker_link.hpp"
 #include "lua/script.hpp"
 
 namespace flow {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <tuple>
 
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/core/mutants.hpp"
-#include "engine/core/room.hpp"
-#include "engine/sched/gangs.hpp"
+#include "engine/sched/gang_placement.hpp"
 
 namespace flow::core {
 

@@ -4,9 +4,9 @@
 #include <cstdio>
 
 #include "engine/base/size_units.hpp"
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/gpus.hpp"
-#include "engine/core/room.hpp"
+#include "engine/core/gpu_accounting.hpp"
 
 namespace flow::core {
 

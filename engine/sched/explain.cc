@@ -6,7 +6,7 @@
 #include "engine/core/gangs.hpp"
 #include "engine/core/graph.hpp"
 #include "engine/sched/binding.hpp"
-#include "engine/sched/gangs.hpp"
+#include "engine/sched/gang_placement.hpp"
 #include "engine/sched/sched.hpp"
 
 namespace flow::core {

@@ -1,9 +1,9 @@
 // When an elastic gang that began with fewer ranks than it could have begins again with more.
 #include <algorithm>
 
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/room.hpp"
-#include "engine/sched/gangs.hpp"
+#include "engine/sched/gang_placement.hpp"
 #include "engine/sched/sched.hpp"
 
 namespace flow::core {

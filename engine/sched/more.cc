@@ -1,8 +1,8 @@
 // What more hosts would be good for.
 #include <algorithm>
 
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/room.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/sched/tally.hpp"
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "engine/core/gpus.hpp"
-#include "engine/core/room.hpp"
+#include "engine/core/free_resources.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/sched/backfill.hpp"
-#include "engine/sched/gangs.hpp"
+#include "engine/sched/gang_placement.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/sched/tally.hpp"
 

@@ -11,8 +11,8 @@
 
 #include "engine/base/files.hpp"
 #include "engine/blobs/blob_file.hpp"
+#include "engine/store/disk_space.hpp"
 #include "engine/store/lock.hpp"
-#include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/core/retry.hpp"
 #include "engine/store/checksum.hpp"
-#include "engine/store/codec.hpp"
+#include "engine/store/record_codec.hpp"
 
 namespace flow {
 

@@ -27,11 +27,11 @@
 #include "engine/base/failpoint.hpp"
 #include "engine/base/files.hpp"
 #include "engine/store/damage.hpp"
+#include "engine/store/disk_space.hpp"
 #include "engine/store/hashed_memtable.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/log_files.hpp"
 #include "engine/store/opening.hpp"
-#include "engine/store/room.hpp"
 #include "engine/store/store.hpp"
 
 namespace flow {

@@ -9,7 +9,7 @@
 #include "engine/core/graph.hpp"
 #include "engine/core/retry.hpp"
 #include "engine/store/checksum.hpp"
-#include "engine/store/codec.hpp"
+#include "engine/store/record_codec.hpp"
 
 namespace flow {
 

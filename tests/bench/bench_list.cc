@@ -1,5 +1,5 @@
 // `flow ls` on ten thousand runs, as a whole process. Usage: bench_list [count]   (default 10000)
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 #include "engine/store/rows.hpp"
 #include "tests/bench/bench.hpp"
 

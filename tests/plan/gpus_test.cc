@@ -1,5 +1,5 @@
 // Which GPUs suit a task, and what is said where too few do.
-#include "engine/plan/gpus.hpp"
+#include "engine/plan/gpu_pattern.hpp"
 
 #include <catch2/catch.hpp>
 

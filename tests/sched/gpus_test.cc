@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string>
 
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/sim/random.hpp"
 

@@ -4,10 +4,10 @@
 #include <set>
 #include <string>
 
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/gpus.hpp"
-#include "engine/core/room.hpp"
-#include "engine/sched/gangs.hpp"
+#include "engine/core/gpu_accounting.hpp"
+#include "engine/sched/gang_placement.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/sim/random.hpp"
 

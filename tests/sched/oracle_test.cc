@@ -9,7 +9,7 @@
 #include <string>
 
 #include "engine/core/gangs.hpp"
-#include "engine/sched/gangs.hpp"
+#include "engine/sched/gang_placement.hpp"
 #include "engine/sched/sched.hpp"
 #include "tests/sim/random.hpp"
 

@@ -1,7 +1,7 @@
 // Gangs that compete for a few workers with each other and with small tasks, and what each may
 // count on: one that would fit if nothing ran is not overtaken for ever.
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/room.hpp"
 #include "tests/sim/simulation.hpp"
 
 namespace flow::sim {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "engine/store/checksum.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 #include "engine/store/store.hpp"
 
 int main(int argc, char** argv) {

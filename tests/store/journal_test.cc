@@ -6,7 +6,7 @@
 
 #include "engine/core/retry.hpp"
 #include "engine/store/checksum.hpp"
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 #include "engine/store/store.hpp"
 
 using namespace flow;

@@ -12,9 +12,9 @@
 #include <map>
 #include <thread>
 
-#include "engine/store/keys.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/opening.hpp"
+#include "engine/store/row_keys.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
 #include "tests/store/place.hpp"

@@ -11,8 +11,8 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/cluster/nodes/places.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/core/gpu_faults.hpp"
-#include "engine/core/gpus.hpp"
 #include "engine/value/cbor.hpp"
 #include "engine/worker/slot.hpp"
 

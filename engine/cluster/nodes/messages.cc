@@ -1,7 +1,7 @@
 #include "engine/cluster/nodes/messages.hpp"
 
 #include "engine/cluster/content/needed.hpp"
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/protocol/frames.hpp"
 #include "engine/worker/slot.hpp"

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 #include "engine/core/retry.hpp"
-#include "engine/core/room.hpp"
 
 namespace flow::core {
 

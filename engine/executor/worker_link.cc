@@ -1,5 +1,5 @@
 // The wire's executor side.
-#include "engine/executor/session.hpp"
+#include "engine/executor/worker_link.hpp"
 
 #include <linux/sockios.h>
 #include <poll.h>

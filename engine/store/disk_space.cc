@@ -1,9 +1,9 @@
-#include "engine/store/room.hpp"
+#include "engine/store/disk_space.hpp"
 
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 namespace flow {
 

@@ -1,4 +1,4 @@
-#include "engine/plan/gpus.hpp"
+#include "engine/plan/gpu_pattern.hpp"
 
 #include <fmt/format.h>
 

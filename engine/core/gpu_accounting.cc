@@ -1,4 +1,4 @@
-#include "engine/core/gpus.hpp"
+#include "engine/core/gpu_accounting.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "engine/worker/gpus.hpp"
+#include "engine/worker/gpu_inventory.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // Keys are text with a NUL between the parts, which no run id, task name or path holds.
-#include "engine/store/keys.hpp"
+#include "engine/store/row_keys.hpp"
 
 #include <fmt/format.h>
 

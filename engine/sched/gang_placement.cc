@@ -1,11 +1,11 @@
-#include "engine/sched/gangs.hpp"
+#include "engine/sched/gang_placement.hpp"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 
+#include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/core/room.hpp"
 
 namespace flow::core {
 
