@@ -7,11 +7,11 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/throwing.hpp"
+#include "engine/cluster/session/session_options.hpp"
 #include "engine/driver/client.hpp"
 #include "engine/driver/content_frames.hpp"
 #include "engine/driver/get_away.hpp"
 #include "engine/driver/link.hpp"
-#include "engine/driver/peer.hpp"
 
 namespace flow {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/base/thread_group.hpp"
-#include "engine/cluster/nodes/retries.hpp"
+#include "engine/cluster/session/reconnect_backoff.hpp"
 #include "engine/driver/built_away.hpp"
 #include "engine/driver/run_state.hpp"
 #include "engine/driver/uplink.hpp"

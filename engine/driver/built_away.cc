@@ -8,9 +8,9 @@
 
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
-#include "engine/cluster/handshake.hpp"
+#include "engine/cluster/session/handshake.hpp"
+#include "engine/cluster/session/session_options.hpp"
 #include "engine/driver/link.hpp"
-#include "engine/driver/peer.hpp"
 #include "engine/plan/values.hpp"
 
 namespace flow {

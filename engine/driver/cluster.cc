@@ -8,8 +8,8 @@
 #include <cstdio>
 
 #include "engine/base/engine_thread.hpp"
+#include "engine/cluster/session/session_options.hpp"
 #include "engine/driver/info.hpp"
-#include "engine/driver/peer.hpp"
 #include "engine/store/row_keys.hpp"
 
 namespace flow {

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cluster/nodes/head.hpp"
 #include "engine/driver/driver.hpp"
 #include "engine/driver/frame_link.hpp"
+#include "engine/head/worker_listener.hpp"
 #include "flow/transport.hpp"
 
 namespace flow {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "engine/cluster/content/source.hpp"
+#include "engine/cluster/transfer/source.hpp"
 #include "engine/driver/frame_link.hpp"
 #include "flow/digest.hpp"
 

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "engine/base/latch.hpp"
-#include "engine/cluster/nodes/holders.hpp"
+#include "engine/cluster/transfer/blob_directory.hpp"
 #include "engine/core/core.hpp"
 #include "engine/driver/fleet.hpp"
 #include "engine/driver/native.hpp"

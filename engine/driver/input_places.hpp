@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cluster/nodes/holders.hpp"
+#include "engine/cluster/transfer/blob_directory.hpp"
 #include "engine/driver/resolver.hpp"
 #include "engine/sched/sched.hpp"
 

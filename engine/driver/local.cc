@@ -11,12 +11,12 @@
 #include <filesystem>
 
 #include "engine/base/clock.hpp"
+#include "engine/cluster/session/session_options.hpp"
 #include "engine/driver/copy_out.hpp"
 #include "engine/driver/gc.hpp"
 #include "engine/driver/info.hpp"
 #include "engine/driver/inputs.hpp"
 #include "engine/driver/needs.hpp"
-#include "engine/driver/peer.hpp"
 #include "engine/driver/reader_impl.hpp"
 #include "engine/driver/request_marks.hpp"
 #include "engine/process/cgroup.hpp"

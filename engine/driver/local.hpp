@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/base/throwing.hpp"
-#include "engine/cluster/content/source.hpp"
+#include "engine/cluster/transfer/source.hpp"
 #include "engine/driver/cluster.hpp"
 #include "engine/driver/local_workers.hpp"
 #include "engine/driver/nested.hpp"

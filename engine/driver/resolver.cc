@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/cluster/content/needed.hpp"
+#include "engine/cluster/transfer/needed.hpp"
 #include "engine/value/cbor.hpp"
 #include "engine/value/utf8.hpp"
 

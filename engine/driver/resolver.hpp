@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/cluster/content/store.hpp"
+#include "engine/cluster/transfer/blob_cache.hpp"
 #include "engine/core/core.hpp"
 #include "engine/driver/short_bytes.hpp"
 #include "flow/value.hpp"

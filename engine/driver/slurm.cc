@@ -10,12 +10,12 @@
 #include "engine/base/address.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
+#include "engine/cluster/session/session_options.hpp"
 #include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
 #include "engine/driver/local.hpp"
 #include "engine/driver/needs.hpp"
-#include "engine/driver/peer.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/row_keys.hpp"
 

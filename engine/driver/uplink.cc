@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/address.hpp"
-#include "engine/driver/peer.hpp"
+#include "engine/cluster/session/session_options.hpp"
 
 namespace flow {
 

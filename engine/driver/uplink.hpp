@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster/sessions.hpp"
+#include "engine/cluster/session/sessions.hpp"
 #include "engine/driver/frame_link.hpp"
 #include "flow/transport.hpp"
 

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cluster/nodes/node.hpp"
-#include "engine/driver/peer.hpp"
+#include "engine/cluster/session/session_options.hpp"
+#include "engine/cluster/worker/worker_process.hpp"
 #include "flow/value.hpp"
 #include "tests/bench/bench.hpp"
 

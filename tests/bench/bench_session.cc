@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/cluster/session.hpp"
+#include "engine/cluster/session/session.hpp"
 #include "tests/bench/bench.hpp"
 
 namespace flow::bench {

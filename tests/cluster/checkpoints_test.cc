@@ -1,6 +1,6 @@
 // Where a worker has checkpoints: at their places while a rank needs them, then as content like
 // other, and of a gang's that were saved elsewhere the newest.
-#include "engine/cluster/nodes/checkpoints.hpp"
+#include "engine/cluster/worker/checkpoint_replicas.hpp"
 #include "tests/cluster/content_pair.hpp"
 
 namespace flow::cluster {

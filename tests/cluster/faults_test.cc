@@ -5,8 +5,8 @@
 #include <set>
 #include <thread>
 
-#include "engine/cluster/nodes/head.hpp"
-#include "engine/cluster/nodes/node.hpp"
+#include "engine/cluster/worker/worker_process.hpp"
+#include "engine/head/worker_listener.hpp"
 #include "tests/cluster/content_pair.hpp"
 #include "tests/cluster/pair.hpp"
 #include "tests/transports/faulty.hpp"

@@ -1,6 +1,6 @@
 // Content between workers: from the first of those named that gives it, and nobody who fails at
 // that, in whatever way, is waited for.
-#include "engine/cluster/nodes/fellows.hpp"
+#include "engine/cluster/worker/peer_fetcher.hpp"
 #include "tests/cluster/content_pair.hpp"
 #include "tests/cluster/pair.hpp"
 #include "tests/transports/faulty.hpp"

@@ -1,7 +1,7 @@
 // Whom a worker that wants content is sent to, and what is known of where content lies.
 #include <catch2/catch.hpp>
 
-#include "engine/cluster/nodes/holders.hpp"
+#include "engine/cluster/transfer/blob_directory.hpp"
 
 namespace flow::cluster {
 namespace {

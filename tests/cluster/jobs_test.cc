@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/cluster/content/jobs.hpp"
+#include "engine/cluster/transfer/jobs.hpp"
 
 namespace flow::cluster {
 namespace {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "engine/cluster/session_link.hpp"
+#include "engine/cluster/session/session_link.hpp"
 #include "tests/cluster/pair.hpp"
 
 namespace flow::cluster {

@@ -9,7 +9,7 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/cluster/nodes/agent.hpp"
+#include "engine/cluster/worker/worker_agent.hpp"
 #include "tests/cluster/content_pair.hpp"
 
 using namespace flow;

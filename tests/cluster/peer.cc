@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <optional>
 
-#include "engine/cluster/content/transfer.hpp"
-#include "engine/cluster/sessions.hpp"
+#include "engine/cluster/session/sessions.hpp"
+#include "engine/cluster/transfer/transfer.hpp"
 #include "transports/ucx/ucx.hpp"
 
 using namespace flow;

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "engine/base/files.hpp"
-#include "engine/cluster/sessions.hpp"
+#include "engine/cluster/session/sessions.hpp"
 #include "tests/cluster/log.hpp"
 #include "transports/ucx/ucx.hpp"
 

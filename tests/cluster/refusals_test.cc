@@ -1,4 +1,4 @@
-#include "engine/cluster/refusals.hpp"
+#include "engine/cluster/session/rejections.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "engine/cluster/nodes/retries.hpp"
+#include "engine/cluster/session/reconnect_backoff.hpp"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "engine/cluster/secret.hpp"
+#include "engine/cluster/session/secret.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Sessions over links within the process, with all the threads that there are.
-#include "engine/cluster/sessions.hpp"
+#include "engine/cluster/session/sessions.hpp"
 
 #include <algorithm>
 #include <atomic>

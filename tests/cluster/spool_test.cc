@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "engine/base/ids.hpp"
-#include "engine/cluster/nodes/spool.hpp"
+#include "engine/cluster/worker/report_spool.hpp"
 
 using namespace flow;
 using namespace flow::cluster;

@@ -1,11 +1,11 @@
 // The stream of bytes that a client and its head make of their session.
-#include "engine/cluster/stream.hpp"
+#include "engine/cluster/session/stream.hpp"
 
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "engine/cluster/channel.hpp"
-#include "engine/cluster/sessions.hpp"
+#include "engine/cluster/session/channel.hpp"
+#include "engine/cluster/session/sessions.hpp"
 #include "tests/cluster/pair.hpp"
 #include "transports/inproc/inproc.hpp"
 

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "engine/base/engine_thread.hpp"
-#include "engine/cluster/sessions.hpp"
-#include "engine/driver/peer.hpp"
+#include "engine/cluster/session/session_options.hpp"
+#include "engine/cluster/session/sessions.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "engine/base/ids.hpp"
-#include "engine/cluster/nodes/agent.hpp"
-#include "engine/cluster/nodes/holders.hpp"
+#include "engine/cluster/transfer/blob_directory.hpp"
+#include "engine/cluster/worker/worker_agent.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
-#include "engine/cluster/secret.hpp"
+#include "engine/cluster/session/secret.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster/session.hpp"
+#include "engine/cluster/session/session.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/fuzz/randomness.hpp"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster/nodes/spool.hpp"
+#include "engine/cluster/worker/report_spool.hpp"
 #include "tests/fuzz/input.hpp"
 
 namespace {

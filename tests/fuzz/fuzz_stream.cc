@@ -4,7 +4,7 @@
 #include <deque>
 #include <string>
 
-#include "engine/cluster/stream.hpp"
+#include "engine/cluster/session/stream.hpp"
 #include "flow/result.hpp"
 
 namespace {

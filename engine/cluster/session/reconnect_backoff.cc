@@ -1,0 +1,23 @@
+#include "engine/cluster/session/reconnect_backoff.hpp"
+
+#include <algorithm>
+
+namespace flow::cluster {
+
+// One that the head ended before long is a refusal: it is no better a moment later. A link that
+// broke under a worker whom the head has taken in is: who is not back soon counts as lost there.
+bool Retries::on_end(EndKind kind, bool was_welcome, int64_t lasted_us) {
+  bool is_broken = kind == EndKind::cut || kind == EndKind::damaged;
+  bool was_good = (was_welcome && is_broken) || lasted_us >= kRetryLastMs * 1000;
+  if (was_good) tries_ = 0;
+  return was_good;
+}
+
+int64_t Retries::pause_ms(uint64_t random) {
+  constexpr int kDoublings = 10;
+  int64_t longest = std::min(kRetryLastMs, kRetryFirstMs << std::min(tries_, kDoublings));
+  tries_++;
+  return longest / 2 + static_cast<int64_t>(random % static_cast<uint64_t>(longest / 2 + 1));
+}
+
+}  // namespace flow::cluster

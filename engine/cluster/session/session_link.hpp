@@ -1,0 +1,98 @@
+// A session on a link: the shell around session.hpp, with the locks and nothing to decide.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/cluster/session/session.hpp"
+#include "flow/transport.hpp"
+
+namespace flow::cluster {
+
+/// What was sent before a goodbye has so long to go.
+constexpr int64_t kGoodbyeMs = 1'000;
+/// A link takes so much longer than its session to give up a peer that hangs.
+constexpr int64_t kLinkAfterSessionMs = 1'000;
+
+/// What a session tells: one call at a time, on the transport's thread, the ticker's, or that of
+/// who ended it. Who is told must not block, and may call the session.
+class SessionUser {
+ public:
+  virtual ~SessionUser() = default;
+  virtual void on_open(const Peer& peer) = 0;
+  virtual void on_message(std::string message) = 0;
+  virtual void on_suspect(const std::string& why) = 0;
+  virtual void on_heard_again() = 0;
+  /// Once, last. `why` is for people.
+  virtual void on_end(EndKind kind, const Error& why) = 0;
+};
+
+/// Thread-safe. It is kept until its link is down: who is done with it ends it.
+class SessionLink final : public LinkHandler, public std::enable_shared_from_this<SessionLink> {
+ public:
+  /// Gives the user of a session that a proven peer has opened; null ends it.
+  using Accept =
+      std::function<std::shared_ptr<SessionUser>(const Peer&, std::shared_ptr<SessionLink>)>;
+  /// Told of a session that came in and ended before it was open.
+  using OnUnopened = std::function<void(EndKind, const Error& why)>;
+
+  SessionLink(SessionOptions options, std::string address, std::shared_ptr<SessionUser> user);
+  SessionLink(SessionOptions options, std::string address, Accept accept, OnUnopened on_unopened);
+  /// The link that this is the handler of. What is to be sent waits for it.
+  void attach(std::shared_ptr<Link> link);
+
+  Status send(std::string_view message);
+  void end(std::string_view reason);
+  void tick(int64_t now_us);
+
+  /// Whether the link is down: nothing is under way any more.
+  bool is_down() const;
+  /// The same, waited for; on no thread of the transport.
+  bool wait_down(std::chrono::steady_clock::time_point until);
+  SessionCounters counters() const;
+  /// Of a session that was opened.
+  BulkSeal bulk() const;
+  /// For puts; null until attached.
+  std::shared_ptr<Link> link() const;
+
+  void on_up() override;
+  void on_frame(std::string_view frame) override;
+  void on_down(const Error& why) override;
+
+ private:
+  Session& session(Outcome& out);
+  void act(std::unique_lock<std::mutex>& lock, Outcome out);
+  void take_frames(Outcome& out);
+  void send_frames(std::unique_lock<std::mutex>& lock);
+  void tell_events(std::unique_lock<std::mutex>& lock);
+  void tell(SessionEvent& event);
+  void tell_opened(const Peer& peer);
+  void tell_ended(const Ended& ended);
+
+  const SessionOptions options_;
+  const std::string address_;
+  const Accept accept_;
+  const OnUnopened on_unopened_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable went_down_;
+  bool is_down_ = false;
+  std::shared_ptr<Link> link_;  // set once
+  std::deque<std::string> unsent_;
+  std::optional<int64_t> closing_ms_;  // the link is to be closed behind them
+  bool is_sending_ = false;            // somebody does that
+  std::optional<Session> session_;  // from when the link is up, or there is something to say of it
+  std::deque<SessionEvent> events_;
+  bool is_telling_ = false;  // somebody tells events_, in their order
+  // Of whoever tells:
+  std::shared_ptr<SessionUser> user_;
+  bool was_opened_ = false;
+};
+
+}  // namespace flow::cluster

@@ -1,0 +1,479 @@
+#include "engine/cluster/transfer/blob_cache.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/size_units.hpp"
+
+namespace flow::cluster {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kNsPerS = 1'000'000'000;
+
+// As files are stamped: never ahead of a stamp that is made later.
+int64_t file_clock_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return now.tv_sec * kNsPerS + now.tv_nsec;
+}
+
+struct FileFacts {
+  uint64_t size = 0;
+  int64_t changed_ns = 0;
+};
+
+std::optional<FileFacts> facts_of(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return FileFacts{static_cast<uint64_t>(info.st_size),
+                   info.st_ctim.tv_sec * kNsPerS + info.st_ctim.tv_nsec};
+}
+
+/// Whether it has the name and place of an object.
+bool digest_of(const fs::path& path, const fs::path& objects, Digest& digest) {
+  bool is_placed = path.parent_path().parent_path() == objects;
+  std::string hex = path.parent_path().filename().string() + path.filename().string();
+  return is_placed && Digest::parse_hex(hex, digest);
+}
+
+struct Found {
+  std::string path;
+  std::optional<Digest> digest;  // nothing: no object
+  FileFacts facts;
+};
+
+/// What the disk has for this user; nothing where it tells of no bound.
+std::optional<uint64_t> free_on_disk(int file) {
+  struct statfs disk {};
+  if (::fstatfs(file, &disk) != 0 || disk.f_blocks == 0) return std::nullopt;
+  return static_cast<uint64_t>(disk.f_bavail) * static_cast<uint64_t>(disk.f_bsize);
+}
+
+/// False where the disk has not so much: it is not filled then. What is set aside in one piece
+/// costs half of what it costs as bytes come.
+bool set_aside_on_disk(int file, uint64_t size) {
+  auto free = free_on_disk(file);
+  if (size == 0 || !free) return true;
+  if (size > *free) return false;
+  struct statfs disk {};
+  // In memory it would be cleared now, while nothing comes yet.
+  bool is_disk = ::fstatfs(file, &disk) == 0 && disk.f_type != TMPFS_MAGIC;
+  if (!is_disk || ::fallocate(file, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) == 0)
+    return true;
+  return errno != ENOSPC && errno != EDQUOT && errno != EFBIG;  // else it can't do that
+}
+
+std::vector<Found> files_below(const std::string& dir) {
+  std::vector<Found> all;
+  std::error_code error;
+  fs::path objects = fs::path(dir) / "objects";
+  for (fs::recursive_directory_iterator walk(objects, error), end; !error && walk != end;
+       walk.increment(error)) {
+    std::string path = walk->path().string();
+    auto facts = facts_of(path);
+    if (!facts) continue;
+    Found found{path, std::nullopt, *facts};
+    if (Digest digest; digest_of(walk->path(), objects, digest)) found.digest = digest;
+    all.push_back(std::move(found));
+  }
+  return all;
+}
+
+}  // namespace
+
+ContentStore::ContentStore(const std::string& dir, Resolve resolve, bool is_own, uint64_t bytes_max)
+    : dir_(dir),
+      resolve_(std::move(resolve)),
+      is_own_(is_own),
+      bytes_max_(bytes_max),
+      sound_(dir) {}
+
+std::shared_ptr<ContentStore> ContentStore::of_state(const std::string& dir, Resolve resolve) {
+  return std::shared_ptr<ContentStore>(new ContentStore(dir, std::move(resolve), false, 0));
+}
+
+Result<std::shared_ptr<ContentStore>> ContentStore::open(const std::string& dir,
+                                                         uint64_t bytes_max) {
+  std::shared_ptr<ContentStore> store(new ContentStore(dir, nullptr, true, bytes_max));
+  FLOW_TRY(store->find_what_is_there());
+  return store;
+}
+
+Status ContentStore::find_what_is_there() {
+  FLOW_TRY(make_dirs(dir_ + "/objects"));
+  std::vector<Found> all = files_below(dir_);
+  std::sort(all.begin(), all.end(),
+            [](const Found& a, const Found& b) { return a.facts.changed_ns < b.facts.changed_ns; });
+  for (const Found& found : all) {
+    if (found.digest)
+      index_.use(*found.digest, found.facts.size);
+    else if (::unlink(found.path.c_str()) != 0)
+      return environment_error(fmt::format("cannot remove `{}`, an incomplete file: {}", found.path,
+                                           std::strerror(errno)));
+  }
+  return {};
+}
+
+bool ContentStore::has(const Content& content) {
+  auto facts = facts_of(path_of(content.digest));
+  bool is_there =
+      facts && (!content.size || *content.size == facts->size) && sound_.is_sound(content.digest);
+  if (!is_there) return false;
+  if (is_own_) {
+    std::lock_guard lock(mutex_);
+    index_.use(content.digest, facts->size);
+    return true;
+  }
+  // What a head collects it judges by age. A worker has pins, and executors read anew what is
+  // stamped anew.
+  if (!renew_object(path_of(content.digest)).ok()) return false;
+  sound_.note_sound(content.digest);
+  return true;
+}
+
+Result<Source> ContentStore::open_source(const Digest& digest) {
+  auto object = Source::of_file(path_of(digest), false);
+  if (object.ok()) {
+    std::lock_guard lock(mutex_);
+    if (is_own_ && !index_.knows(digest)) index_.use(digest, object->size());
+    return object;
+  }
+  if (::access(path_of(digest).c_str(), F_OK) == 0) return object.error();
+  std::vector<ContentIndex::Place> lent;
+  {
+    std::lock_guard lock(mutex_);
+    lent = index_.lent(digest);
+  }
+  std::optional<Error> problem;
+  for (const ContentIndex::Place& place : lent) {
+    auto source = Source::of_file(place.path, place.may_change);
+    if (source.ok()) return source;
+    if (!problem) problem = source.error();
+  }
+  auto elsewhere = resolve_ ? resolve_(digest) : std::nullopt;
+  if (elsewhere) return std::move(*elsewhere);
+  if (problem) return *problem;
+  return environment_error(
+      fmt::format("the content {} is not stored here: it was collected or lost", digest.hex()));
+}
+
+void ContentStore::drop_if_damaged(const Digest& digest) {
+  if (!remove_unless(path_of(digest), digest)) return;
+  {
+    std::lock_guard lock(mutex_);
+    index_.remove(digest);
+  }
+  tell_gone(digest);
+}
+
+void ContentStore::pin(const std::string& owner, const std::vector<Digest>& digests) {
+  std::lock_guard lock(mutex_);
+  index_.pin(owner, digests, file_clock_ns());
+}
+
+void ContentStore::lend(const std::string& owner, const Digest& digest, const std::string& path,
+                        bool may_change) {
+  std::lock_guard lock(mutex_);
+  index_.lend(owner, digest, {path, may_change}, file_clock_ns());
+}
+
+void ContentStore::will_place(const Digest& digest) {
+  std::lock_guard lock(mutex_);
+  placing_[digest]++;
+}
+
+void ContentStore::was_placed(const Digest& digest) {
+  {
+    std::lock_guard lock(mutex_);
+    auto found = placing_.find(digest);
+    if (found != placing_.end() && --found->second > 0) return;
+    if (found != placing_.end()) placing_.erase(found);
+    ::unlink(path_of(digest).c_str());
+    index_.remove(digest);
+  }
+  tell_gone(digest);
+}
+
+Status ContentStore::link_to(const Digest& digest, const std::string& file) {
+  std::string target = dir_ + "/" + file, temporary = target + ".tmp-" + random_name();
+  std::string folder = fs::path(target).parent_path().string();
+  FLOW_TRY(make_dirs(folder));
+  // Of what is just replaced by the same content the file that was found has no name any more.
+  constexpr int kTries = 10;
+  bool is_linked = false;
+  for (int tries = 0; tries < kTries && !is_linked; tries++) {
+    is_linked = ::link(path_of(digest).c_str(), temporary.c_str()) == 0;
+    if (!is_linked && errno != ENOENT) break;
+  }
+  is_linked = is_linked && ::rename(temporary.c_str(), target.c_str()) == 0;
+  int error = errno;
+  ::unlink(temporary.c_str());  // a name of the same file is not renamed
+  if (is_linked) return is_own_ ? Status() : sync_dir(folder);
+  return environment_error(
+      fmt::format("cannot link `{}` to `{}`: {}", path_of(digest), target, std::strerror(error)));
+}
+
+bool ContentStore::take_placed(const Digest& digest, const std::string& file) {
+  std::string path = path_of(digest), placed = dir_ + "/" + file;
+  if (!make_dirs(fs::path(path).parent_path().string()).ok()) return false;
+  if (::link(placed.c_str(), path.c_str()) != 0 && errno != EEXIST) return false;
+  auto facts = facts_of(path);
+  if (!facts) return false;
+  std::lock_guard lock(mutex_);
+  index_.use(digest, facts->size);
+  return true;
+}
+
+void ContentStore::let_go(const Digest& digest) {
+  std::vector<Gone> gone;
+  {
+    std::lock_guard lock(mutex_);
+    const ContentIndex::Entry* entry = index_.find(digest);
+    if (entry == nullptr || index_.is_pinned(digest) || placing_.contains(digest)) return;
+    evict(digest, *entry, gone);
+  }
+  remove(gone);
+}
+
+std::string ContentStore::set_aside(const std::string& file) {
+  std::string away = temporary_object(dir_);
+  return ::rename((dir_ + "/" + file).c_str(), away.c_str()) == 0 ? away : "";
+}
+
+bool ContentStore::unpin(const std::string& owner) {
+  std::lock_guard lock(mutex_);
+  index_.unpin(owner);
+  return !has_room_for(0);
+}
+
+std::vector<Digest> ContentStore::pinned_by(const std::string& owner) const {
+  std::lock_guard lock(mutex_);
+  return index_.pinned_by(owner);
+}
+
+void ContentStore::note_made(const std::vector<Content>& contents) {
+  std::lock_guard lock(mutex_);
+  for (const Content& content : contents)
+    if (!index_.knows(content.digest)) index_.use(content.digest, *content.size);
+}
+
+void ContentStore::trim() {
+  std::vector<Gone> gone;
+  {
+    std::lock_guard lock(mutex_);
+    evict_for(0, gone);
+  }
+  remove(gone);
+}
+
+void ContentStore::make_room() {
+  find_leftovers();
+  std::vector<Gone> gone;
+  {
+    std::lock_guard lock(mutex_);
+    uint64_t used = 0;
+    while (const auto* next = index_.next_unpinned(used)) {
+      used = next->second.used;
+      evict(next->first, next->second, gone);
+    }
+  }
+  remove(gone);
+}
+
+ContentStore::Usage ContentStore::usage() const {
+  std::lock_guard lock(mutex_);
+  return {index_.bytes(), index_.pinned_bytes(), bytes_max_, evicted_, evicted_bytes_};
+}
+
+std::vector<Content> ContentStore::large(size_t count_max) const {
+  std::vector<Content> contents;
+  std::lock_guard lock(mutex_);
+  for (const auto& [digest, size] : index_.newest(kLargeBytes, count_max))
+    contents.push_back({digest, size});
+  return contents;
+}
+
+void ContentStore::on_gone(std::function<void(const Digest&)> told) {
+  std::lock_guard lock(telling_);
+  on_gone_ = std::move(told);
+}
+
+void ContentStore::tell_gone(const Digest& digest) {
+  std::lock_guard lock(telling_);
+  if (on_gone_) on_gone_(digest);
+}
+
+Result<std::unique_ptr<Incoming>> ContentStore::begin(const Digest& digest, uint64_t size) {
+  FLOW_TRY(reserve(size));
+  std::unique_ptr<Incoming> incoming(new Incoming(shared_from_this(), digest, size));
+  if (incoming->object_.descriptor() < 0)
+    return environment_error(
+        fmt::format("cannot write `{}`: {}", incoming->object_.path(), std::strerror(errno)));
+  FLOW_TRY(take_disk(incoming->object_.descriptor(), size));
+  return incoming;
+}
+
+// What may go goes where the disk lacks room, and nothing where all of it would not do.
+Status ContentStore::take_disk(int file, uint64_t size) {
+  bool is_there = set_aside_on_disk(file, size);
+  if (!is_there && is_own_) find_leftovers();
+  uint64_t used = 0;
+  while (!is_there) {
+    uint64_t free = free_on_disk(file).value_or(0);
+    std::vector<Gone> gone;
+    {
+      std::lock_guard lock(mutex_);
+      uint64_t may_go = is_own_ ? index_.bytes() - index_.pinned_bytes() : 0;
+      const auto* next = size <= free + may_go ? index_.next_unpinned(used) : nullptr;
+      if (next == nullptr) {
+        return environment_error(
+            fmt::format("content of {} does not fit on the disk of `{}`, which has {} free: free "
+                        "some space there{}",
+                        format_bytes(size), dir_, format_bytes(free),
+                        is_own_ ? ", or give the worker another --dir" : ""));
+      }
+      used = next->second.used;
+      evict(next->first, next->second, gone);
+    }
+    remove(gone);
+    is_there = set_aside_on_disk(file, size);
+  }
+  return {};
+}
+
+Status ContentStore::reserve(uint64_t size) {
+  std::vector<Gone> gone;
+  bool has_room;
+  {
+    std::lock_guard lock(mutex_);
+    has_room = evict_for(size, gone);
+    if (has_room) reserved_ += size;
+  }
+  if (!has_room) {
+    find_leftovers();
+    std::lock_guard lock(mutex_);
+    has_room = evict_for(size, gone);
+    if (has_room) reserved_ += size;
+  }
+  remove(gone);
+  if (has_room) return {};
+  std::lock_guard lock(mutex_);
+  if (size > bytes_max_)
+    return environment_error(
+        fmt::format("content of {} bytes is more than `{}` may hold: {} (--content-max)", size,
+                    dir_, bytes_max_));
+  return environment_error(
+      fmt::format("content of {} bytes does not fit into `{}`: of its {} bytes {} belong to "
+                  "running attempts or wait for the head, and {} are being fetched",
+                  size, dir_, bytes_max_, index_.pinned_bytes(), reserved_));
+}
+
+// Large ones take their time, so they were only moved away under the lock.
+void ContentStore::remove(const std::vector<Gone>& gone) {
+  for (const Gone& each : gone) {
+    ::unlink(each.path.c_str());
+    if (each.size >= kLargeBytes) tell_gone(each.digest);
+  }
+}
+
+bool ContentStore::has_room_for(uint64_t size) const {
+  uint64_t taken = index_.bytes() + reserved_;
+  return bytes_max_ == 0 || (size <= bytes_max_ && taken <= bytes_max_ - size);
+}
+
+bool ContentStore::evict_for(uint64_t size, std::vector<Gone>& gone) {
+  uint64_t used = 0;
+  while (!has_room_for(size)) {
+    const auto* next = index_.next_unpinned(used);
+    if (next == nullptr) return false;
+    used = next->second.used;
+    evict(next->first, next->second, gone);
+  }
+  return true;
+}
+
+void ContentStore::evict(const Digest& digest, const ContentIndex::Entry& entry,
+                         std::vector<Gone>& gone) {
+  std::string path = path_of(digest);
+  auto now = facts_of(path);
+  // What the store did not write, or was touched since, an attempt has made or found made already,
+  // and counts on it.
+  bool is_ours = now && now->changed_ns == entry.written_ns;
+  if (now && !is_ours && now->changed_ns >= index_.oldest_owner_ns()) return;
+  if (now) {
+    std::string away = temporary_object(dir_);
+    if (::rename(path.c_str(), away.c_str()) != 0) return;
+    gone.push_back({digest, now->size, away});
+    evicted_++;
+    evicted_bytes_ += now->size;
+  }
+  index_.remove(Digest(digest));  // the one given lies in it
+}
+
+// What attempts that are no more have made, and nobody has asked for.
+void ContentStore::find_leftovers() {
+  std::vector<Found> all = files_below(dir_);
+  std::lock_guard lock(mutex_);
+  for (const Found& found : all) {
+    bool is_left = found.digest && !index_.knows(*found.digest) &&
+                   found.facts.changed_ns < index_.oldest_owner_ns();
+    if (is_left) index_.add_unused(*found.digest, found.facts.size);
+  }
+}
+
+void ContentStore::took(const Digest& digest, uint64_t size) {
+  sound_.note_sound(digest);
+  auto facts = facts_of(path_of(digest));
+  std::lock_guard lock(mutex_);
+  reserved_ -= size;
+  if (is_own_ && facts) index_.add_written(digest, size, facts->changed_ns);
+}
+
+void ContentStore::release(uint64_t size) {
+  std::lock_guard lock(mutex_);
+  reserved_ -= size;
+}
+
+Incoming::Incoming(std::shared_ptr<ContentStore> store, const Digest& digest, uint64_t size)
+    : store_(std::move(store)), digest_(digest), size_(size), object_(store_->dir()) {}
+
+Incoming::~Incoming() {
+  if (!is_kept_) store_->release(size_);
+}
+
+Status Incoming::write(std::string_view bytes) {
+  FLOW_CHECK(bytes.size() <= size_ - written_);
+  if (!write_all(object_.descriptor(), bytes))
+    return environment_error(
+        fmt::format("cannot write `{}`: {}", object_.path(), std::strerror(errno)));
+  if (!store_->is_own_)  // the disk begins now: keep() waits for what is left
+    ::sync_file_range(object_.descriptor(), static_cast<off_t>(written_),
+                      static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
+  written_ += bytes.size();
+  return {};
+}
+
+Status Incoming::keep() {
+  FLOW_CHECK(written_ == size_);
+  FLOW_TRY(store_->is_own_ ? object_.keep_unsynced_as(digest_) : object_.keep_as(digest_));
+  is_kept_ = true;
+  store_->took(digest_, size_);
+  return {};
+}
+
+}  // namespace flow::cluster

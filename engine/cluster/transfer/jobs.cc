@@ -1,0 +1,103 @@
+#include "engine/cluster/transfer/jobs.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <utility>
+
+namespace flow::cluster {
+
+Jobs::Jobs(int threads) : queue_(std::make_shared<Queue>()) {
+  for (int i = 0; i < threads; i++) threads_.emplace_back([this] { work(); });
+}
+
+Jobs::~Jobs() {
+  {
+    std::lock_guard lock(queue_->mutex);
+    queue_->is_over = true;
+    queue_->wake.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  run_waiting();
+}
+
+// Who wakes finds the lock free. The job may have run by then, and this be no more.
+void Jobs::post(Job job) {
+  std::shared_ptr<Queue> queue = queue_;
+  {
+    std::lock_guard lock(queue->mutex);
+    queue->waiting.push_back(std::move(job));
+  }
+  queue->wake.notify_one();
+}
+
+void Jobs::post_as_last(Job job) {
+  std::lock_guard lock(queue_->mutex);
+  queue_->waiting.push_back(std::move(job));
+}
+
+namespace {
+
+/// Who is woken to write takes the processor neither from who hashes nor from who answers: where
+/// there are few of them each such switch costs both what they had in its cache.
+void take_no_precedence() {
+  sched_param none{};
+  ::pthread_setschedparam(::pthread_self(), SCHED_BATCH, &none);  // else it runs as any thread
+}
+
+}  // namespace
+
+void Jobs::work() {
+  take_no_precedence();
+  std::unique_lock lock(queue_->mutex);
+  while (true) {
+    queue_->wake.wait(lock, [this] { return queue_->is_over || !queue_->waiting.empty(); });
+    if (!run_next(lock)) return;
+  }
+}
+
+void Jobs::run_waiting() {
+  std::unique_lock lock(queue_->mutex);
+  while (run_next(lock)) continue;
+}
+
+bool Jobs::run_next(std::unique_lock<std::mutex>& lock) {
+  if (queue_->waiting.empty()) return false;
+  Job job = std::move(queue_->waiting.front());
+  queue_->waiting.pop_front();
+  lock.unlock();
+  job();
+  job = nullptr;  // what it holds may post as it goes
+  lock.lock();
+  return true;
+}
+
+void Strand::post(Job job) {
+  {
+    std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(job));
+    if (std::exchange(is_running_, true)) return;
+  }
+  jobs_.post([self = shared_from_this()] { self->run_next(); });
+}
+
+void Strand::run_next() {
+  Job job;
+  {
+    std::lock_guard lock(mutex_);
+    job = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
+  job();
+  job = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    if (waiting_.empty()) {
+      is_running_ = false;
+      return;
+    }
+  }
+  jobs_.post_as_last([self = shared_from_this()] { self->run_next(); });
+}
+
+}  // namespace flow::cluster

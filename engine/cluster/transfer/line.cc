@@ -1,0 +1,73 @@
+#include "engine/cluster/transfer/line.hpp"
+
+#include <utility>
+
+namespace flow::cluster {
+
+namespace {
+
+/// Memory of whole chunks that nobody uses now, for all transfers of the process; what came back
+/// last goes first.
+class SpareMemory {
+ public:
+  std::unique_ptr<char[]> take() {
+    std::lock_guard lock(mutex_);
+    if (spare_.empty()) return nullptr;
+    std::unique_ptr<char[]> memory = std::move(spare_.back());
+    spare_.pop_back();
+    return memory;
+  }
+  void give_back(std::unique_ptr<char[]> memory) {
+    std::lock_guard lock(mutex_);
+    if (spare_.size() < kMost) spare_.push_back(std::move(memory));
+  }
+
+ private:
+  static constexpr size_t kMost = 8;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<char[]>> spare_;
+};
+
+SpareMemory& spare_memory() {
+  static auto* all = new SpareMemory;  // threads may use it as the process ends
+  return *all;
+}
+
+std::unique_ptr<char[]> memory_for(size_t size) {
+  auto memory = size == kChunkBytes ? spare_memory().take() : nullptr;
+  return memory ? std::move(memory) : std::unique_ptr<char[]>(new char[size + kBulkSealBytes]);
+}
+
+}  // namespace
+
+Chunk::Chunk(size_t size) : size(size), bytes(memory_for(size)) {}
+
+Chunk::~Chunk() {
+  if (size == kChunkBytes) spare_memory().give_back(std::move(bytes));
+}
+
+void Line::queue(content::Message message) {
+  std::lock_guard lock(mutex_);
+  if (!is_over_) unsent_.push_back(std::move(message));
+}
+
+void Line::flush() {
+  std::unique_lock lock(mutex_);
+  if (std::exchange(is_sending_, true)) return;
+  while (!unsent_.empty()) {
+    std::string bytes = unsent_.front().SerializeAsString();
+    unsent_.pop_front();
+    lock.unlock();
+    send_(bytes);
+    lock.lock();
+  }
+  is_sending_ = false;
+}
+
+void Line::end() {
+  std::lock_guard lock(mutex_);
+  is_over_ = true;
+  unsent_.clear();
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,145 @@
+#include "engine/cluster/transfer/needed.hpp"
+
+#include <filesystem>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/blobs/checkpoint.hpp"
+#include "engine/plan/values.hpp"
+#include "engine/value/cbor.hpp"
+
+namespace flow::cluster {
+
+namespace {
+
+constexpr size_t kPathBytesMax = 1024;
+
+using Blobs = std::vector<std::pair<Digest, std::string>>;
+
+/// Whether a checkpoint may be there, of either side's folder.
+bool is_place(const std::string& file) {
+  std::filesystem::path path(file);
+  bool is_below = file.starts_with("checkpoints/") && path.has_filename() &&
+                  file == path.lexically_normal().native();
+  return is_below && file.find('\0') == file.npos && file.size() <= kPathBytesMax;
+}
+
+class Collector {
+ public:
+  explicit Collector(const Blobs& given) {
+    for (const auto& [digest, bytes] : given) seen_.insert(digest);
+  }
+
+  Status add_bytes(std::string_view bytes) {
+    if (!holds_tag(bytes)) return {};
+    auto value = decode_value(bytes);
+    FLOW_TRY(value);
+    return add(*value);
+  }
+  Status add(const Value& value) {
+    Status added;
+    for_each_content(value, [&](const Digest& digest, std::optional<uint64_t> size,
+                                const std::string& origin) {
+      if (size) return put({{digest, size}, origin, ""});
+      added = environment_error("a tensor has a damaged shape: its size is not a number of bytes");
+    });
+    return added;
+  }
+  Status add_checkpoint(std::string_view bytes) {
+    FLOW_TRY(add_bytes(bytes));
+    auto row = decode_checkpoint_row(bytes);
+    FLOW_TRY(row);
+    if (row->file.empty()) return {};
+    if (!is_place(row->file))
+      return environment_error("the record of a checkpoint names the file `" + row->file +
+                               "`, which is not a path of a checkpoint");
+    put({{row->digest, std::nullopt}, "", row->file});
+    return {};
+  }
+  Status add_fragment(std::string_view bytes) {
+    auto fragment = decode_fragment(bytes);
+    FLOW_TRY(fragment);
+    Status added;
+    for_each_value(*fragment, [&](const Value& value) {
+      if (Status one = add(value); !one.ok()) added = one;
+    });
+    return added;
+  }
+  std::vector<Needed> take() { return std::move(needed_); }
+
+ private:
+  void put(Needed needed) {
+    if (seen_.insert(needed.content.digest).second) needed_.push_back(std::move(needed));
+  }
+
+  std::unordered_set<Digest, DigestHash> seen_;
+  std::vector<Needed> needed_;
+};
+
+bool has_origin(const Value& value) {
+  if (value.kind() == Value::Kind::file) return !value.as_file().origin.empty();
+  if (value.kind() != Value::Kind::table) return false;
+  for (const Value& item : value.as_table().list)
+    if (has_origin(item)) return true;
+  for (const auto& [key, item] : value.as_table().fields)
+    if (has_origin(item)) return true;
+  return false;
+}
+
+Value stripped(const Value& value) {
+  if (!has_origin(value)) return value;
+  if (value.kind() == Value::Kind::file) {
+    File file = value.as_file();
+    file.origin.clear();
+    return Value(std::move(file));
+  }
+  Value::Table table = value.as_table();
+  for (Value& item : table.list) item = stripped(item);
+  for (auto& [key, item] : table.fields) item = stripped(item);
+  return Value(std::move(table));
+}
+
+}  // namespace
+
+std::vector<Needed> needed_content(const AttemptOrder& order) {
+  Collector all(order.blobs);
+  FLOW_CHECK(all.add_bytes(order.args).ok());
+  // What is damaged in these is told by the attempt that reads it.
+  for (const auto* values : {&order.steps, &order.signals})
+    for (const auto& [name, bytes] : *values) (void)all.add_bytes(bytes);
+  if (order.has_checkpoint) (void)all.add_checkpoint(order.checkpoint);
+  return all.take();
+}
+
+Result<std::vector<Needed>> needed_content(const Report& report) {
+  Collector all(report.blobs);
+  bool is_checkpoint = report.kind == Report::Kind::saved && report.text.empty();
+  bool has_value = report.kind == Report::Kind::saved || report.kind == Report::Kind::finished;
+  if (is_checkpoint)
+    FLOW_TRY(all.add_checkpoint(report.value));
+  else if (has_value)
+    FLOW_TRY(all.add_bytes(report.value));
+  if (!report.fragment.empty()) FLOW_TRY(all.add_fragment(report.fragment));
+  return all.take();
+}
+
+std::vector<Needed> needed_in(const Value& value) {
+  Collector all({});
+  (void)all.add(value);
+  return all.take();
+}
+
+std::vector<Content> contents_in(const Value& value) {
+  std::vector<Content> contents;
+  for (Needed& each : needed_in(value)) contents.push_back(each.content);
+  return contents;
+}
+
+std::string without_origins(std::string_view args) {
+  if (!holds_tag(args)) return std::string(args);
+  auto value = decode_value(args);
+  FLOW_CHECK(value.ok());
+  return has_origin(*value) ? encode_value(stripped(*value)) : std::string(args);
+}
+
+}  // namespace flow::cluster

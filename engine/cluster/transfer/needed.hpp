@@ -1,0 +1,31 @@
+// Which content an order or a report names that does not travel with it: what has to come to a
+// worker before an attempt begins, and to the head before a result is committed.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/cluster/transfer/blob_cache.hpp"
+#include "engine/worker/worker.hpp"
+
+namespace flow::cluster {
+
+struct Needed {
+  Content content;
+  std::string origin;  // where the head reads it in place; "" for what is under objects/
+  std::string file;    // of a checkpoint's: its place below either side's folder, else ""
+};
+
+/// Of what the head itself made up.
+std::vector<Needed> needed_content(const AttemptOrder& order);
+/// The Error says what is wrong with a report.
+Result<std::vector<Needed>> needed_content(const Report& report);
+
+/// What tensors and files in a value are, each once, without those whose shape can't be.
+std::vector<Needed> needed_in(const Value& value);
+std::vector<Content> contents_in(const Value& value);
+
+/// The same arguments for a machine that has not what is read in place here: by content alone.
+std::string without_origins(std::string_view args);
+
+}  // namespace flow::cluster

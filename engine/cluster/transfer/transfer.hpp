@@ -1,0 +1,50 @@
+// Content over one session, both ways at once: what either side lacks it fetches from the other.
+// What to fetch and whom to ask is not decided here. protocol.proto says what is said.
+//
+// A piece of content is asked for, offered with its size, and then put chunk by chunk into memory
+// that who asked has made ready: so nothing comes that was not asked for, a bounded amount at a
+// time, and frames go between the puts. It is under objects/ once it is whole, its digest is right,
+// and it is durable; until then nothing of it is.
+#pragma once
+#include <memory>
+#include <string_view>
+
+#include "engine/cluster/transfer/fetching.hpp"
+#include "engine/cluster/transfer/serving.hpp"
+
+namespace flow::cluster {
+
+/// Of what this side fetches.
+struct Progress {
+  uint64_t heard = 0;   // grows with each answer and each put
+  bool awaits = false;  // the peer owes one
+  bool is_idle = true;  // nothing is fetched
+};
+
+/// Thread-safe.
+class ContentTransfer {
+ public:
+  explicit ContentTransfer(const TransferOptions& options);
+  /// Ends it.
+  ~ContentTransfer();
+  ContentTransfer(const ContentTransfer&) = delete;
+  ContentTransfer& operator=(const ContentTransfer&) = delete;
+
+  /// What is here already is not fetched. A worker pins it first, so that it does not go again.
+  void fetch(const Content& what, OnFetched done) { fetching_->fetch(what, std::move(done)); }
+  /// What the peer's transfer sent. False where that is nothing it may send: the session is to end.
+  /// Does not block.
+  bool on_message(std::string_view message);
+  /// Every fetch ends with this error, those to come too; nothing is served any more.
+  void end(const Error& why);
+
+  Progress progress() const;
+  TransferCounters counters() const;
+
+ private:
+  const std::shared_ptr<Line> line_;
+  const std::shared_ptr<Fetching> fetching_;
+  const std::shared_ptr<Serving> serving_;
+};
+
+}  // namespace flow::cluster

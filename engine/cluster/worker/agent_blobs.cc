@@ -1,0 +1,329 @@
+// What an agent has to do with content: what its orders need and its reports name, and what it
+// tells the head of it.
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/blobs/folder.hpp"
+#include "engine/cluster/transfer/blob_paths.hpp"
+#include "engine/cluster/worker/failed_scratch.hpp"
+#include "engine/cluster/worker/worker_agent.hpp"
+#include "engine/worker/slot.hpp"
+
+namespace flow::cluster {
+
+// Only the welcome says whether content goes sealed: nothing is fetched before.
+void Agent::fetch(const StagedPtr& staged) {
+  std::shared_ptr<ContentTransfer> transfer;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_welcome_) transfer = transfer_;
+    staged->missing = staged->needed.size();
+  }
+  if (!transfer) return;
+  if (staged->needed.empty()) return on_fetched(staged, transfer, {});
+  for (const Needed& each : staged->needed) {
+    // An earlier attempt may have left it at its place.
+    if (!each.file.empty()) (void)options_.store->take_placed(each.content.digest, each.file);
+    transfer->fetch(each.content, [this, staged, transfer](const Status& status) {
+      on_fetched(staged, transfer, status);
+    });
+  }
+}
+
+void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
+                       const Status& status) {
+  const RankId id = staged->order.rank_id();
+  {
+    std::lock_guard lock(mutex_);
+    if (!status.ok() && !staged->problem) staged->problem = status.error();
+    if (staged->missing > 0) staged->missing--;
+    if (staged->missing > 0 || from != transfer_) return;
+    auto found = staged_.find(id);
+    if (found == staged_.end() || found->second != staged) return;  // it was stopped
+    staged_.erase(found);
+  }
+  place(staged);
+  if (staged->problem) return fail(id, staged->problem->message);
+  begin(staged);
+}
+
+// Others of its gang may ask for it from here on.
+void Agent::place(const StagedPtr& staged) {
+  ContentStore& store = *options_.store;
+  for (const Needed& each : staged->needed) {
+    if (each.file.empty()) continue;
+    if (!staged->problem) {
+      auto placed = place_checkpoint(store, each);
+      if (!placed.ok()) staged->problem = placed.error();
+      store.lend(owner_of(staged->order.rank_id()), each.content.digest,
+                 store.dir() + "/" + each.file, false);
+    }
+    store.was_placed(each.content.digest);
+  }
+}
+
+// Of orders that are not to begin any more.
+void Agent::unplace(const std::vector<StagedPtr>& all) {
+  for (const StagedPtr& staged : all) {
+    for (const Needed& each : staged->needed)
+      if (!each.file.empty()) options_.store->was_placed(each.content.digest);
+  }
+}
+
+namespace {
+
+bool tells_of_no_room(const std::string& text) {
+  return text.find(std::strerror(ENOSPC)) != std::string::npos ||
+         text.find(std::strerror(EDQUOT)) != std::string::npos;
+}
+
+/// An executor, or a command on its stderr, tells what the system said, in its words.
+bool tells_of_no_room(const core::Failure& failure) {
+  return tells_of_no_room(failure.message) || tells_of_no_room(failure.evidence);
+}
+
+}  // namespace
+
+std::string Agent::scratch_dir() const {
+  return (std::filesystem::path(options_.spool_dir).parent_path() / "scratch").string();
+}
+
+bool Agent::holds_folder(const std::string& run, const std::string& name, bool until_taken) const {
+  auto attempt = attempt_of_folder(name);
+  if (!attempt) return true;  // not an attempt's
+  auto [unit, number] = *attempt;
+  std::lock_guard lock(mutex_);
+  for (auto at = attempts_.lower_bound({{run, unit, number, 0}, 0}); at != attempts_.end(); ++at) {
+    const core::AttemptId& id = at->first.attempt;
+    if (id.run != run || id.unit != unit || id.attempt != number) return false;
+    if (until_taken || at->second == 0) return true;
+  }
+  return false;
+}
+
+// The folder of the attempt that has just failed stays for people to look at, until its room is
+// needed.
+void Agent::trim_scratch_later(const core::AttemptId& newest, bool lacks_room) {
+  jobs_.post([this, newest, kept = lacks_room ? 0 : kFailedScratchKept] {
+    auto is_in_use = [&](const std::string& run, const std::string& name) {
+      bool is_newest =
+          run == newest.run && attempt_of_folder(name) == std::pair(newest.unit, newest.attempt);
+      return is_newest || holds_folder(run, name, true);
+    };
+    trim_failed_scratch(scratch_dir(), is_in_use, kept);
+  });
+}
+
+bool Agent::needs_room() const {
+  {
+    std::lock_guard lock(mutex_);
+    if (making_room_ > 0) return true;
+    if (!may_have_scratch_) return false;
+    if (has_lacked_room_) return true;
+  }
+  return is_disk_low(scratch_dir());
+}
+
+// An attempt that has ended no longer needs its folder, even if the head has not acknowledged its
+// end.
+void Agent::make_room_for(const RankId& id) {
+  {
+    std::lock_guard lock(mutex_);
+    making_room_++;
+  }
+  jobs_.post([this, id] {
+    bool keeps_none = false;
+    {
+      std::lock_guard lock(mutex_);
+      keeps_none = std::exchange(has_lacked_room_, false);
+      may_have_scratch_ = false;
+    }
+    bool is_any_in_use = false;  // perhaps by another rank of an attempt that has failed
+    auto is_in_use = [&](const std::string& run, const std::string& name) {
+      bool is_held = holds_folder(run, name, false);
+      is_any_in_use = is_any_in_use || is_held;
+      return is_held;
+    };
+    bool is_left =
+        trim_failed_scratch(scratch_dir(), is_in_use, keeps_none ? 0 : kFailedScratchKept);
+    if (StagedPtr staged = end_room_wait(id)) fetch(staged);
+    std::lock_guard lock(mutex_);
+    may_have_scratch_ = may_have_scratch_ || is_left || is_any_in_use;
+    has_lacked_room_ = has_lacked_room_ || (keeps_none && is_any_in_use);
+    making_room_--;
+    room_made_.notify_all();
+  });
+}
+
+Agent::StagedPtr Agent::end_room_wait(const RankId& id) {
+  std::lock_guard lock(mutex_);
+  auto found = staged_.find(id);
+  if (found == staged_.end() || !found->second->awaits_room) return nullptr;
+  found->second->awaits_room = false;
+  return is_welcome_ ? found->second : nullptr;
+}
+
+// A failed staging may mean that content on this disk is damaged (it is not synced), or that the
+// disk is full. Check both.
+void Agent::look_after(const std::vector<Report>& reports) {
+  for (const Report& report : reports) {
+    bool has_failed =
+        report.kind == Report::Kind::finished && report.outcome == Report::Outcome::failed;
+    if (!has_failed) continue;
+    bool lacks_room = tells_of_no_room(report.failure);
+    {
+      std::lock_guard lock(mutex_);
+      may_have_scratch_ = true;
+      has_lacked_room_ = has_lacked_room_ || lacks_room;
+    }
+    trim_scratch_later(report.id, lacks_room);
+    if (report.failure.cause != core::Cause::staging) continue;
+    auto given = options_.store->pinned_by(owner_of(report.rank_id()));
+    jobs_.post([store = options_.store, given, lacks_room] {
+      for (const Digest& digest : given) store->drop_if_damaged(digest);
+      if (lacks_room) store->make_room();
+    });
+  }
+}
+
+bool Agent::runs_any_of(const core::RunId& run) const {
+  auto first = attempts_.lower_bound({{run, 0, 0, 0}, 0});
+  return first != attempts_.end() && first->first.attempt.run == run;
+}
+
+// What executors that were killed had begun to write lies there too.
+void Agent::set_aside_run(const core::RunId& run) {
+  if (!runs_any_of(run) && !placed_.has_of(run))
+    remove_later(options_.store->set_aside("checkpoints/" + run));
+}
+
+void Agent::set_aside_runs() {
+  std::vector<core::RunId> runs;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at(options_.store->dir() + "/checkpoints", failed), end;
+       !failed && at != end; at.increment(failed))
+    runs.push_back(at->path().filename().string());
+  for (const core::RunId& run : runs) set_aside_run(run);
+}
+
+bool Agent::take_forget(const core::RunId& run) {
+  bool is_name = !run.empty() && run.find('/') == std::string::npos && run != "." && run != "..";
+  if (!is_name) return false;
+  // Orders that are still here hold what they need.
+  for (const Digest& unused : bundle_users_.forget(run)) bundles_.erase(unused);
+  environments_.erase(run);
+  std::lock_guard lock(mutex_);
+  let_go_later(replicas_.drop_run(run));
+  if (runs_any_of(run)) {
+    over_.insert(run);
+    return true;
+  }
+  placed_.forget(run);
+  set_aside_run(run);
+  return true;
+}
+
+void Agent::remove_later(const std::string& path) {
+  if (path.empty()) return;
+  jobs_.post([path] { (void)remove_tree(path); });
+}
+
+void Agent::let_go_later(const std::vector<Digest>& digests) {
+  for (const Digest& digest : digests)
+    jobs_.post([store = options_.store, digest] { store->let_go(digest); });
+}
+
+bool Agent::take_replica(const nodes::Replica& replica) {
+  Digest digest;
+  core::AttemptId of = attempt_id(replica.id());
+  if (!Digest::from_bytes(replica.digest(), digest)) return false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!replicas_.want(of, digest)) return true;
+  }
+  fetch_replica(of, digest);
+  return true;
+}
+
+void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
+  std::shared_ptr<ContentTransfer> transfer;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_welcome_) transfer = transfer_;
+  }
+  auto on_end = [this, of, digest](const Status& status) {
+    jobs_.post([this, of, digest, is_here = status.ok()] {
+      Replicas::Next next;
+      {
+        std::lock_guard lock(mutex_);
+        next = replicas_.on_fetched(of, digest, is_here);
+      }
+      for (const Digest& gone : next.let_go) options_.store->let_go(gone);
+      if (next.fetch) fetch_replica(of, *next.fetch);
+    });
+  };
+  if (!transfer) return on_end(environment_error("no head has accepted this worker"));
+  transfer->fetch({digest, std::nullopt}, on_end);
+}
+
+// What a report names stays here until the head has it.
+void Agent::keep_content(const Report& report) {
+  auto needed = needed_content(report);
+  if (!needed.ok() || needed->empty()) return;  // the head says what is wrong with it
+  std::vector<Digest> digests;
+  std::vector<Content> made;
+  for (const Needed& each : *needed) {
+    if (!each.file.empty()) keep_checkpoint(report.rank_id(), each);
+    if (!each.file.empty()) continue;
+    digests.push_back(each.content.digest);
+    if (!each.origin.empty()) continue;
+    made.push_back(each.content);
+    tell_here(each.content);
+  }
+  options_.store->note_made(made);
+  options_.store->pin(owner_of(report.rank_id()), digests);
+  lend(*options_.store, report.rank_id(), *needed);
+}
+
+void Agent::keep_checkpoint(const RankId& rank, const Needed& needed) {
+  std::error_code failed;
+  uint64_t size = std::filesystem::file_size(options_.store->dir() + "/" + needed.file, failed);
+  tell_gone_locked(placed_.take(rank, {needed.content.digest, needed.file}));
+  if (!failed) tell_here({needed.content.digest, size});
+}
+
+void Agent::note_moved(Moved Traffic::*way, const Content& content) {
+  {
+    std::lock_guard lock(mutex_);
+    Moved& moved = news_.traffic.*way;
+    moved.pieces++;
+    moved.bytes += *content.size;
+    has_news_ = true;
+    if (way != &Traffic::to_workers) tell_here(content);
+  }
+  pump();
+}
+
+// Under the lock. What is not told is fetched from elsewhere.
+void Agent::tell_here(const Content& content) {
+  if (!send_ || *content.size < kLargeBytes || news_.here.size() >= kNewsMax) return;
+  news_.here.push_back(content);
+  has_news_ = true;
+}
+
+void Agent::tell_gone(const Digest& digest) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!placed_.has(digest)) tell_gone_locked(digest);
+  }
+  pump();
+}
+
+void Agent::tell_gone_locked(const std::optional<Digest>& digest) {
+  if (!digest || !send_ || news_.gone.size() >= kNewsMax) return;
+  news_.gone.push_back(*digest);
+  has_news_ = true;
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,109 @@
+#include "engine/cluster/worker/checkpoint_replicas.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace flow::cluster {
+
+bool PlacedCheckpoints::has(const Digest& digest) const {
+  return std::any_of(placed_.begin(), placed_.end(),
+                     [&](const auto& each) { return each.second.digest == digest; });
+}
+
+bool PlacedCheckpoints::has_of(const core::RunId& run) const {
+  return std::any_of(placed_.begin(), placed_.end(),
+                     [&](const auto& each) { return each.first.attempt.run == run; });
+}
+
+void PlacedCheckpoints::forget(const core::RunId& run) {
+  std::erase_if(placed_, [&](const auto& each) { return each.first.attempt.run == run; });
+}
+
+bool PlacedCheckpoints::is_used(const std::string& file) const {
+  return std::any_of(placed_.begin(), placed_.end(),
+                     [&](const auto& each) { return each.second.file == file; });
+}
+
+std::optional<Digest> PlacedCheckpoints::take(const RankId& rank, Placed placed) {
+  auto [own, is_first] = placed_.try_emplace(rank, placed);
+  if (is_first) return std::nullopt;
+  Digest before = std::exchange(own->second, std::move(placed)).digest;
+  if (has(before)) return std::nullopt;
+  return before;
+}
+
+PlacedCheckpoints::Gone PlacedCheckpoints::leave(const RankId& rank, bool is_over) {
+  auto own = placed_.find(rank);
+  if (own == placed_.end()) return {};
+  Placed placed = std::move(own->second);
+  placed_.erase(own);
+  if (is_used(placed.file)) return {};
+  bool is_kept = !is_over && store_->take_placed(placed.digest, placed.file);
+  Gone gone{placed.digest, std::nullopt, store_->set_aside(placed.file)};
+  if (is_kept) gone.kept = placed.digest;
+  if (is_kept || has(placed.digest)) gone.digest.reset();
+  return gone;
+}
+
+std::vector<Content> PlacedCheckpoints::large() const {
+  std::vector<Content> found;
+  for (const auto& [rank, placed] : placed_) {
+    std::error_code failed;
+    uint64_t size = std::filesystem::file_size(store_->dir() + "/" + placed.file, failed);
+    if (!failed && size >= kLargeBytes) found.push_back({placed.digest, size});
+  }
+  return found;
+}
+
+Replicas::Replica& Replicas::of_unit(const core::AttemptId& of) {
+  bool is_full = all_.size() >= kMax && !all_.contains({of.run, of.unit});
+  if (is_full) std::erase_if(all_, [](const auto& each) { return !each.second.is_fetching; });
+  return all_[{of.run, of.unit}];
+}
+
+std::vector<Digest> Replicas::keep(const core::AttemptId& of, const Digest& digest) {
+  std::vector<Digest> before = std::exchange(of_unit(of).kept, {digest});
+  std::erase(before, digest);
+  return before;
+}
+
+bool Replicas::want(const core::AttemptId& of, const Digest& digest) {
+  Replica& replica = of_unit(of);
+  replica.is_over = false;
+  if (replica.is_fetching) replica.next = digest;
+  return !std::exchange(replica.is_fetching, true);
+}
+
+Replicas::Next Replicas::on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here) {
+  Replica& replica = all_.at({of.run, of.unit});
+  Next next;
+  if (is_here) next.let_go = std::exchange(replica.kept, {digest});
+  std::erase(next.let_go, digest);
+  if (!replica.is_over) next.fetch = std::exchange(replica.next, std::nullopt);
+  replica.is_fetching = next.fetch.has_value();
+  if (!replica.is_over) return next;
+  for (const Digest& kept : drop(of)) next.let_go.push_back(kept);
+  return next;
+}
+
+std::vector<Digest> Replicas::drop_run(const core::RunId& run) {
+  std::vector<Digest> gone;
+  for (auto each = all_.lower_bound({run, 0}); each != all_.end() && each->first.first == run;) {
+    core::AttemptId of{run, each->first.second, 0, 0};
+    ++each;
+    for (const Digest& digest : drop(of)) gone.push_back(digest);
+  }
+  return gone;
+}
+
+std::vector<Digest> Replicas::drop(const core::AttemptId& of) {
+  auto found = all_.find({of.run, of.unit});
+  if (found == all_.end()) return {};
+  found->second.is_over = true;
+  if (found->second.is_fetching) return {};
+  std::vector<Digest> kept = std::move(found->second.kept);
+  all_.erase(found);
+  return kept;
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,630 @@
+#include "engine/cluster/worker/worker_agent.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/cluster/transfer/blob_paths.hpp"
+#include "engine/core/gpu_accounting.hpp"
+#include "engine/core/gpu_faults.hpp"
+#include "engine/value/cbor.hpp"
+#include "engine/worker/slot.hpp"
+
+namespace flow::cluster {
+
+namespace {
+
+constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // of one session
+constexpr int kContentThreads = 2;
+
+/// By a signal that a batch system sends to all processes of a job.
+bool was_told_to_end(const Report& report) {
+  if (report.kind != Report::Kind::finished || report.outcome != Report::Outcome::failed)
+    return false;
+  constexpr int kShell = 128;  // what a shell says of a program that a signal ended
+  core::Cause cause = report.failure.cause;
+  int code = report.failure.code;
+  auto is = [code](int base) { return code == base + SIGTERM || code == base + SIGUSR2; };
+  return (cause == core::Cause::signal && is(0)) || (cause == core::Cause::exit_code && is(kShell));
+}
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// Folders of the client that this machine has not, or that this user may not use, are replaced by
+// this machine's own.
+void replace_folder(Variables& environment, const std::string& name, int needs) {
+  auto found = std::find_if(environment.begin(), environment.end(),
+                            [&](const auto& variable) { return variable.first == name; });
+  if (found == environment.end() || ::access(found->second.c_str(), needs) == 0) return;
+  const char* own = std::getenv(name.c_str());
+  if (own != nullptr && ::access(own, needs) == 0) {
+    found->second = own;
+  } else {
+    environment.erase(found);
+  }
+}
+
+/// Whether Slurm sets the variable, for a job or for one of the job's nodes.
+bool is_slurms(std::string_view name) {
+  return name.starts_with("SLURM_") || name == "SLURMD_NODENAME";
+}
+
+// On a node of Slurm a task sees the variables of its own job.
+void take_from_machine(Variables& environment) {
+  replace_folder(environment, "TMPDIR", W_OK | X_OK);
+  replace_folder(environment, "HOME", R_OK | X_OK);
+  if (std::getenv("SLURM_JOB_ID") == nullptr) return;
+  std::erase_if(environment, [](const auto& variable) { return is_slurms(variable.first); });
+  for (char** each = environ; *each != nullptr; each++) {
+    std::string_view text = *each;
+    size_t equals = text.find('=');
+    bool is_one = equals != std::string_view::npos && is_slurms(text.substr(0, equals));
+    if (is_one) environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+}
+
+}  // namespace
+
+Agent::Agent(Options options)
+    : options_(std::move(options)),
+      process_(random_name()),
+      host_(options_.host),
+      placed_(options_.store),
+      jobs_(kContentThreads) {}
+
+Agent::~Agent() {
+  options_.store->on_gone(nullptr);
+  disconnect(environment_error("this worker ends"));
+  {
+    std::unique_lock lock(mutex_);
+    room_made_.wait(lock, [this] { return making_room_ == 0; });
+  }
+  worker_.reset();
+}
+
+Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& make) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(options)));
+  auto spool = Spool::open(agent->options_.spool_dir);
+  FLOW_TRY(spool);
+  agent->spool_ = std::move(*spool);
+  agent->take_up_spool();
+  agent->set_aside_runs();
+  agent->trim_scratch_later({}, false);
+  agent->options_.store->on_gone(
+      [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
+  auto worker = make([self = agent.get()](std::vector<Report> reports) {
+    self->look_after(reports);
+    self->on_reports(std::move(reports));
+  });
+  FLOW_TRY(worker);
+  agent->worker_ = std::move(*worker);
+  return agent;
+}
+
+// What an earlier process of this worker had finished is still to be told.
+void Agent::take_up_spool() {
+  while (auto entry = spool_->next()) {
+    nodes::FromWorker message;
+    Report report{};
+    bool is_said = message.ParseFromString(entry->bytes) && message.has_said() &&
+                   message.said().number() == entry->number &&
+                   get_report(*message.mutable_said(), report);
+    if (!is_said) continue;
+    keep_content(report);
+    note_end(report, entry->number);
+  }
+}
+
+void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
+                    const std::string& peer) {
+  {
+    std::lock_guard lock(mutex_);
+    send_ = std::move(send);
+    is_welcome_ = false;
+    on_way_.clear();
+    on_way_bytes_ = 0;
+    first_.assign(1, join_message());
+    if (!draining_.empty()) first_.push_back(draining_message());
+    for (const auto& [id, meeting] : meetings_) first_.push_back(meeting);
+    news_.here = options_.store->large(kNewsMax);
+    for (const Content& placed : placed_.large()) tell_here(placed);
+    news_.gone.clear();
+    has_news_ = true;
+    TransferOptions transfer;
+    transfer.store = options_.store;
+    transfer.jobs = &jobs_;
+    transfer.link = std::move(link);
+    transfer.send = [this, session = ++sessions_](std::string_view message) {
+      send_content(session, message);
+    };
+    transfer.peer = peer;
+    transfer.seal = seal;
+    transfer.encrypts = [encrypts = options_.encrypts] { return encrypts->load(); };
+    transfer.elsewhere = options_.elsewhere;
+    transfer.on_moved = [this](bool is_out, const Content& content) {
+      if (!is_out) note_moved(&Traffic::from_head, content);
+    };
+    transfer_ = std::make_shared<ContentTransfer>(transfer);
+    for (auto& [id, staged] : staged_) {
+      auto fresh = std::make_shared<Staged>(*staged);
+      fresh->missing = 0;
+      fresh->problem.reset();
+      staged = fresh;
+    }
+  }
+  joiner_ = {};
+  commits_.base = commits_.last;
+  held_release_ = 0;
+  bundle_users_ = {};
+  bundles_.clear();
+  environments_.clear();
+  pump();
+}
+
+// What a thread has of an earlier session's is nothing to the head of this one.
+void Agent::send_content(uint64_t session, std::string_view content) {
+  nodes::FromWorker message;
+  message.set_content(std::string(content));
+  {
+    std::lock_guard lock(mutex_);
+    if (!send_ || session != sessions_) return;
+    first_.push_back(message.SerializeAsString());
+  }
+  pump();
+}
+
+std::string Agent::join_message() {
+  Joining joining;
+  joining.host = host_;
+  joining.process = process_;
+  joining.spool = spool_->id();
+  joining.serves_at = options_.serves_at();
+  joining.now = now_ms();
+  joining.machine = own_hardware();
+  for (const auto& [id, end] : attempts_) {
+    bool is_next = joining.attempts.empty() || joining.attempts.back() != id.attempt;
+    if (is_next) joining.attempts.push_back(id.attempt);
+  }
+  nodes::FromWorker message;
+  put_joining(joining, *message.mutable_join());
+  return message.SerializeAsString();
+}
+
+std::string Agent::draining_message() const {
+  nodes::FromWorker message;
+  message.set_draining(draining_);
+  return message.SerializeAsString();
+}
+
+// It goes behind the join of this session, which may have told it already: that is then nothing
+// new.
+void Agent::gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
+  {
+    std::lock_guard lock(mutex_);
+    auto at = core::find_gpu(host_.gpus, uuid);
+    if (!at) return;
+    Gpu& gpu = host_.gpus[*at];
+    if (!core::is_news(gpu, is_dead)) return;
+    gpu.fault = fault;
+    gpu.is_dead = gpu.is_dead || is_dead;
+    nodes::FromWorker message;
+    message.mutable_gpu_failed()->set_uuid(uuid);
+    message.mutable_gpu_failed()->set_fault(fault);
+    message.mutable_gpu_failed()->set_is_dead(is_dead);
+    if (send_) first_.push_back(message.SerializeAsString());
+  }
+  pump();
+}
+
+// First it is said: what comes back then does not come here again.
+void Agent::drain(int64_t grace_ms, const std::string& why) {
+  std::vector<RankId> unbegun;
+  std::vector<StagedPtr> unplaced;
+  {
+    std::lock_guard lock(mutex_);
+    draining_ = why;
+    drains_.notify_all();
+    if (send_) first_.push_back(draining_message());
+    for (const auto& [id, staged] : staged_) {
+      unbegun.push_back(id);
+      unplaced.push_back(staged);
+    }
+    staged_.clear();
+  }
+  unplace(unplaced);
+  pump();
+  for (const RankId& id : unbegun) give_back(id);
+  worker_->drain(grace_ms);
+}
+
+void Agent::await_drain(const std::vector<Report>& reports) {
+  constexpr auto kWhile = std::chrono::milliseconds(200);
+  if (std::none_of(reports.begin(), reports.end(), was_told_to_end)) return;
+  std::unique_lock lock(mutex_);
+  drains_.wait_for(lock, kWhile, [this] { return !draining_.empty(); });
+}
+
+void Agent::give_back(const RankId& id) {
+  Report report{};
+  report.kind = Report::Kind::returned;
+  report.id = id.attempt;
+  report.rank = id.rank;
+  on_reports({report});
+}
+
+void Agent::tell_drained(Report& report) const {
+  bool is_cut_short = !draining_.empty() && report.kind == Report::Kind::finished &&
+                      (report.outcome == Report::Outcome::stopped || was_told_to_end(report));
+  if (!is_cut_short) return;
+  report.failure = {};
+  // Of a gang rank 0 is the one that saves, and whose end counts.
+  if (report.rank > 0 || saved_.contains(report.rank_id())) {
+    report.outcome = Report::Outcome::stopped;
+    return;
+  }
+  report.outcome = Report::Outcome::failed;
+  report.failure.cause = core::Cause::preempted;
+  report.failure.message = fmt::format(
+      "its worker `{}` had to leave ({}) before it ended, and it had saved nothing: "
+      "`ctx:checkpoint` and `ctx:step` keep finished work",
+      options_.host.name, draining_);
+}
+
+// Orders whose content was on its way wait for the next session.
+void Agent::disconnect(const Error& why) {
+  std::shared_ptr<ContentTransfer> transfer;
+  {
+    std::lock_guard lock(mutex_);
+    send_ = nullptr;
+    first_.clear();
+    transfer = std::exchange(transfer_, nullptr);
+  }
+  if (transfer) transfer->end(why);
+}
+
+bool Agent::was_welcome() const {
+  std::lock_guard lock(mutex_);
+  return is_welcome_;
+}
+
+size_t Agent::attempts() const {
+  std::lock_guard lock(mutex_);
+  return attempts_.size();
+}
+
+bool Agent::on_message(std::string_view piece) {
+  std::string bytes;
+  Joiner::Outcome joined = joiner_.add(piece, bytes);
+  if (joined != Joiner::Outcome::whole) return joined == Joiner::Outcome::more;
+  nodes::ToWorker message;
+  return message.ParseFromString(bytes) && take(message);
+}
+
+bool Agent::take(nodes::ToWorker& message) {
+  switch (message.kind_case()) {
+    case nodes::ToWorker::kBundle:
+      return take_bundle(message.bundle());
+    case nodes::ToWorker::kEnvironment:
+      return take_environment(message.environment());
+    case nodes::ToWorker::kOrder:
+      return take_order(*message.mutable_order());
+    case nodes::ToWorker::kRelease:
+      return take_release(message.release().commit());
+    case nodes::ToWorker::kStop: {
+      core::AttemptId id = attempt_id(message.stop().id());
+      if (stop_staged(id)) return true;
+      bool gentle = message.stop().gentle(), kill = message.stop().kill();
+      if (gentle && kill) {
+        worker_->settle(id);
+      } else if (gentle) {
+        worker_->interrupt(id);
+      } else {
+        worker_->stop(id, kill);
+      }
+      return true;
+    }
+    case nodes::ToWorker::kSaved:
+      worker_->ack_saved(attempt_id(message.saved().id()), message.saved().name(),
+                         message.saved().ok());
+      return true;
+    case nodes::ToWorker::kPeers: {
+      const auto& peers = message.peers().whereabouts();
+      worker_->meet(attempt_id(message.peers().id()), {peers.begin(), peers.end()});
+      return true;
+    }
+    case nodes::ToWorker::kReplica:
+      return take_replica(message.replica());
+    case nodes::ToWorker::kForget:
+      return take_forget(message.forget());
+    case nodes::ToWorker::kTook:
+      take_taken(message.took());
+      return true;
+    case nodes::ToWorker::kWelcome:
+      return take_welcome(message.welcome());
+    case nodes::ToWorker::kContent: {
+      std::shared_ptr<ContentTransfer> transfer;
+      {
+        std::lock_guard lock(mutex_);
+        transfer = transfer_;
+      }
+      return transfer && transfer->on_message(message.content());
+    }
+    default:
+      return false;
+  }
+}
+
+bool Agent::take_bundle(const wire::LoadBundle& load) {
+  Digest digest;
+  if (!Digest::from_bytes(load.digest(), digest) || sha256(load.bundle()) != digest) return false;
+  bundles_[digest] = std::make_shared<const std::string>(load.bundle());
+  return true;
+}
+
+bool Agent::take_environment(const wire::Environment& sent) {
+  Environment environment;
+  for (const wire::EnvVar& variable : sent.vars())
+    environment.emplace_back(variable.name(), variable.value());
+  take_from_machine(environment);
+  environments_[sent.run()] = std::make_shared<const Environment>(std::move(environment));
+  return true;
+}
+
+bool Agent::take_order(nodes::Order& in) {
+  AttemptOrder order;
+  if (!get_order(in, order) || in.start().commit() > kCommitsMax) return false;
+  auto bundle = bundles_.find(order.bundle);
+  auto environment = environments_.find(order.id.run);
+  if (bundle == bundles_.end() || environment == environments_.end()) return false;
+  bundle_users_.add(order.id.run, order.bundle);
+  order.bundle_bytes = bundle->second;
+  order.environment = environment->second;
+  if (order.is_spread) order.towards = options_.head;
+  if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
+  auto staged = std::make_shared<Staged>();
+  staged->commit = commits_.local(in.start().commit());
+  staged->needed = needed_content(order);
+  staged->order = std::move(order);
+  staged->awaits_room = needs_room();
+  bool is_staged = staged->awaits_room || !staged->needed.empty(), is_refused = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!attempts_.emplace(staged->order.rank_id(), 0).second) return true;  // it is here already
+    is_refused = !draining_.empty();
+    if (!is_refused && is_staged) staged_[staged->order.rank_id()] = staged;
+  }
+  if (is_refused) {
+    give_back(staged->order.rank_id());
+    return true;
+  }
+  std::vector<Digest> digests;
+  for (const Needed& each : staged->needed) {
+    digests.push_back(each.content.digest);
+    if (each.file.empty()) continue;
+    options_.store->will_place(each.content.digest);
+    std::lock_guard lock(mutex_);
+    (void)placed_.take(staged->order.rank_id(), {each.content.digest, each.file});
+  }
+  options_.store->pin(owner_of(staged->order.rank_id()), digests);
+  if (staged->awaits_room) {
+    make_room_for(staged->order.rank_id());
+  } else if (is_staged) {
+    fetch(staged);
+  } else {
+    begin(staged);
+  }
+  return true;
+}
+
+void Agent::begin(const StagedPtr& staged) {
+  std::vector<AttemptOrder> orders;
+  orders.push_back(std::move(staged->order));
+  worker_->stage(std::move(orders), staged->commit);
+}
+
+void Agent::fail(const RankId& id, const std::string& why) {
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.id = id.attempt;
+  report.rank = id.rank;
+  report.outcome = Report::Outcome::failed;
+  report.failure.cause = core::Cause::staging;
+  report.failure.message = "an input could not be fetched to its worker: " + why;
+  on_reports({report});
+}
+
+bool Agent::stop_staged(const core::AttemptId& id) {
+  std::vector<Report> reports;
+  std::vector<StagedPtr> unplaced;
+  bool are_all = true;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto rank = attempts_.lower_bound({id, 0}); rank != attempts_.end(); ++rank) {
+      if (rank->first.attempt != id) break;
+      auto staged = staged_.find(rank->first);
+      if (staged == staged_.end()) {
+        are_all = false;
+        continue;
+      }
+      unplaced.push_back(staged->second);
+      staged_.erase(staged);
+      Report& report = reports.emplace_back();
+      report.kind = Report::Kind::finished;
+      report.id = id;
+      report.rank = rank->first.rank;
+      report.outcome = Report::Outcome::stopped;
+    }
+  }
+  unplace(unplaced);
+  bool was_staged = !reports.empty();
+  if (was_staged) on_reports(std::move(reports));
+  return was_staged && are_all;
+}
+
+bool Agent::take_release(uint64_t commit) {
+  if (commit > kCommitsMax) return false;
+  uint64_t local = commits_.local(commit);
+  {
+    // What is older than this session is the welcome's to release.
+    std::lock_guard lock(mutex_);
+    if (!is_welcome_) held_release_ = std::max(held_release_, local);
+    if (!is_welcome_) return true;
+  }
+  worker_->release(local);
+  return true;
+}
+
+// What was staged in an earlier session and is not stopped by now is what the head has assigned.
+bool Agent::take_welcome(const nodes::Welcome& welcome) {
+  std::vector<StagedPtr> unfetched;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_welcome_) return false;
+    spool_->take(welcome.taken());
+    forget_ended(welcome.taken());
+    spool_->rewind();
+    *options_.encrypts = welcome.encrypt();
+    is_welcome_ = true;
+    for (const auto& [id, staged] : staged_)
+      if (!staged->awaits_room) unfetched.push_back(staged);
+  }
+  for (const StagedPtr& staged : unfetched) fetch(staged);
+  worker_->release(commits_.base);
+  if (held_release_ > 0) worker_->release(held_release_);
+  pump();
+  return true;
+}
+
+void Agent::take_taken(uint64_t number) {
+  size_t logs = 0;
+  {
+    std::lock_guard lock(mutex_);
+    while (!on_way_.empty() && on_way_.front().first <= number) {
+      on_way_bytes_ -= on_way_.front().second;
+      on_way_.pop_front();
+    }
+    spool_->take(number);
+    forget_ended(number);
+    if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(owed_logs_, 0);
+  }
+  if (logs > 0) worker_->took_logs(logs);
+  pump();
+}
+
+void Agent::forget_ended(uint64_t number) {
+  bool is_over_limit = false;
+  while (!ends_.empty() && ends_.front().number <= number) {
+    End end = std::move(ends_.front());
+    ends_.pop_front();
+    attempts_.erase(end.rank);
+    const core::AttemptId& of = end.rank.attempt;
+    bool is_over = end.is_over || over_.contains(of.run);
+    PlacedCheckpoints::Gone gone = placed_.leave(end.rank, is_over);
+    tell_gone_locked(gone.digest);
+    remove_later(gone.path);
+    if (gone.kept) let_go_later(replicas_.keep(of, *gone.kept));
+    if (is_over) let_go_later(replicas_.drop(of));
+    if (!runs_any_of(of.run)) over_.erase(of.run);
+    set_aside_run(of.run);
+    is_over_limit = options_.store->unpin(owner_of(end.rank));
+  }
+  if (is_over_limit) jobs_.post([store = options_.store] { store->trim(); });
+}
+
+void Agent::tell_meeting(const Report& report) {
+  nodes::FromWorker message;
+  *message.mutable_meeting()->mutable_id() = wire_name(report.id, report.rank);
+  message.mutable_meeting()->set_whereabouts(report.text);
+  std::string& bytes = meetings_[report.rank_id()] = message.SerializeAsString();
+  if (send_) first_.push_back(bytes);
+}
+
+void Agent::note_end(const Report& report, uint64_t number) {
+  if (!tells_end(report)) return;
+  saved_.erase(report.rank_id());
+  attempts_[report.rank_id()] = number;
+  bool is_over =
+      report.kind == Report::Kind::finished && report.outcome == Report::Outcome::succeeded;
+  ends_.push_back({number, report.rank_id(), is_over});
+  meetings_.erase(report.rank_id());
+}
+
+void Agent::on_reports(std::vector<Report> reports) {
+  await_drain(reports);
+  size_t logs = 0;
+  std::string problem;
+  {
+    std::lock_guard lock(mutex_);
+    for (Report& report : reports) {
+      if (report.kind == Report::Kind::meeting) {
+        tell_meeting(report);
+        continue;
+      }
+      owed_logs_ += report.cost;
+      uint64_t number = spool_->last() + 1;
+      if (report.kind == Report::Kind::saved) saved_.insert(report.rank_id());
+      tell_drained(report);
+      keep_content(report);
+      note_end(report, number);
+      report.at = tells_end(report) ? now_ms() : report.at;
+      nodes::FromWorker message;
+      put_report(std::move(report), number, *message.mutable_said());
+      spool_->append(message.SerializeAsString());
+    }
+    if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(owed_logs_, 0);
+    if (spool_->problem() != noted_problem_) problem = noted_problem_ = spool_->problem();
+  }
+  if (logs > 0) worker_->took_logs(logs);
+  if (!problem.empty())
+    options_.on_note(
+        "reports of attempts are kept in memory only, and are lost if this process ends: " +
+        problem);
+  pump();
+}
+
+void Agent::pump() {
+  std::unique_lock lock(mutex_);
+  if (is_pumping_) return;
+  is_pumping_ = true;
+  std::string message;
+  while (next_message(message)) {
+    Send send = send_;
+    lock.unlock();
+    for (const std::string& piece : pieces_of(message)) send(piece);
+    lock.lock();
+  }
+  is_pumping_ = false;
+}
+
+bool Agent::next_message(std::string& message) {
+  if (!send_) return false;
+  if (!first_.empty()) {
+    message = std::move(first_.front());
+    first_.pop_front();
+    return true;
+  }
+  if (has_news_) {
+    nodes::FromWorker news;
+    put_news(news_, *news.mutable_news());
+    message = news.SerializeAsString();
+    news_.here.clear();
+    news_.gone.clear();
+    has_news_ = false;
+    return true;
+  }
+  if (!is_welcome_ || on_way_bytes_ >= kOnWayBytesMax) return false;
+  auto entry = spool_->next();
+  if (!entry) return false;
+  message = std::move(entry->bytes);
+  on_way_.emplace_back(entry->number, message.size());
+  on_way_bytes_ += message.size();
+  return true;
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,215 @@
+// The other end of a RemoteWorker: takes the head's orders to this machine's own worker and its
+// reports back. It outlives its sessions: while there is none, attempts go on and their reports
+// wait in the spool.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/cluster/transfer/needed.hpp"
+#include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/worker/checkpoint_replicas.hpp"
+#include "engine/cluster/worker/report_spool.hpp"
+#include "engine/head/remote_worker.hpp"
+
+namespace flow::cluster {
+
+/// Reports on their way to the head; beyond that they wait in the spool.
+constexpr uint64_t kOnWayBytesMax = 8u << 20;
+/// Beyond so much of what the head has not taken, attempts that write logs wait.
+constexpr uint64_t kSpoolLogsMax = uint64_t{1} << 30;
+
+/// Thread-safe.
+class Agent {
+ public:
+  /// Makes the worker whose reports go to the head.
+  using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(Worker::OnReport)>;
+  struct Options {
+    std::string spool_dir;
+    std::shared_ptr<ContentStore> store;  // of the worker's own folder
+    core::HostInfo host;
+    std::string head;  // address: in its direction are the ranks of other machines
+    /// Where other workers ask this one for content; "" nowhere.
+    std::function<std::string()> serves_at = [] { return std::string(); };
+    /// As TransferOptions::elsewhere.
+    std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
+    /// Whether content goes sealed: what the head said last.
+    std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
+    /// Told of what somebody should read in a log, on any thread; it must not block.
+    std::function<void(std::string)> on_note = [](std::string) {};
+  };
+  static Result<std::unique_ptr<Agent>> start(Options options, const MakeWorker& make);
+  ~Agent();  // ends what runs
+
+  /// A session with a head is open: joins it. `send` may be called a little longer than until
+  /// disconnect().
+  void connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
+               const std::string& peer);
+  void disconnect(const Error& why);
+  /// Whether the head of this session, or of the last one, has taken this worker in.
+  bool was_welcome() const;
+  /// What the head sent. False where that is no message of a head's: the session is to end.
+  bool on_message(std::string_view piece);
+  /// Begins nothing more, and asks what runs to stop within `grace_ms`. `why` is for people.
+  void drain(int64_t grace_ms, const std::string& why);
+  /// A GPU of this machine failed, as core::GpuFailed tells it. The head hears of it, also one that
+  /// is met later.
+  void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
+  /// Content came from the head or from another worker, or went to one. The head is told.
+  void note_moved(Moved Traffic::*way, const Content& content);
+  /// Attempts that run here or whose end the head has not taken yet.
+  size_t attempts() const;
+
+ private:
+  /// In the head's numbers a commit is one of its session's; the worker's go on over all of them.
+  struct Commits {
+    uint64_t base = 0, last = 0;
+    /// 0 is none.
+    uint64_t local(uint64_t number) {
+      if (number == 0) return 0;
+      last = std::max(last, base + number);
+      return base + number;
+    }
+  };
+  explicit Agent(Options options);
+  void take_up_spool();
+  bool take(nodes::ToWorker& message);
+  bool take_bundle(const wire::LoadBundle& load);
+  bool take_environment(const wire::Environment& environment);
+  bool take_order(nodes::Order& in);
+  bool take_welcome(const nodes::Welcome& welcome);
+  bool take_release(uint64_t commit);
+  bool take_replica(const nodes::Replica& replica);
+  void fetch_replica(const core::AttemptId& of, const Digest& digest);
+  /// Who ends this worker by a signal may have sent it to what runs here too, and that be first.
+  void await_drain(const std::vector<Report>& reports);
+  void give_back(const RankId& id);
+  /// What was cut short by a drain and had saved nothing is to begin anew elsewhere.
+  void tell_drained(Report& report) const;
+  void take_taken(uint64_t number);
+  /// The order begins when what it needs is here.
+  struct Staged {
+    AttemptOrder order;
+    uint64_t commit = 0;
+    std::vector<Needed> needed;
+    size_t missing = 0;
+    bool awaits_room = false;  // until make_room_for() has freed disk space
+    std::optional<Error> problem;
+  };
+  using StagedPtr = std::shared_ptr<Staged>;
+  void send_content(uint64_t session, std::string_view content);
+  void fetch(const StagedPtr& staged);
+  void on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
+                  const Status& status);
+  void begin(const StagedPtr& staged);
+  void fail(const RankId& id, const std::string& why);
+  /// Of orders that have not begun; false where one has.
+  bool stop_staged(const core::AttemptId& id);
+  void place(const StagedPtr& staged);
+  void unplace(const std::vector<StagedPtr>& all);
+  void keep_content(const Report& report);
+  void keep_checkpoint(const RankId& rank, const Needed& needed);
+  void tell_here(const Content& content);
+  void tell_gone(const Digest& digest);
+  void tell_gone_locked(const std::optional<Digest>& digest);
+  /// The head that hears of it may die: it is said again to each, until the rank ends.
+  void tell_meeting(const Report& report);
+  void on_reports(std::vector<Report> reports);
+  std::string scratch_dir() const;
+  /// Whether a running attempt uses the scratch folder of this name. With `until_taken` also an
+  /// attempt that has ended but whose end the head has not acknowledged. True if the name is not
+  /// that of an attempt's folder.
+  bool holds_folder(const std::string& run, const std::string& name, bool until_taken) const;
+  /// Removes scratch folders of failed attempts, except the newest ones and that of `newest`. If
+  /// `newest` failed because the disk was full (`lacks_room`), only its folder is kept.
+  void trim_scratch_later(const core::AttemptId& newest, bool lacks_room);
+  /// Whether scratch folders may have to be removed before an attempt starts.
+  bool needs_room() const;
+  /// Removes scratch folders of ended attempts: all of them if an attempt ran out of disk space
+  /// since the last call, otherwise the oldest ones. Then starts the order.
+  void make_room_for(const RankId& id);
+  /// Returns the order if it can start in this session. Returns null if it was stopped, or if there
+  /// is no session; take_welcome() starts it then.
+  StagedPtr end_room_wait(const RankId& id);
+  /// Of attempts that could not read or write what they had to.
+  void look_after(const std::vector<Report>& reports);
+  void note_end(const Report& report, uint64_t number);
+  void forget_ended(uint64_t number);
+  bool runs_any_of(const core::RunId& run) const;
+  bool take_forget(const core::RunId& run);
+  void set_aside_run(const core::RunId& run);
+  void set_aside_runs();
+  void remove_later(const std::string& path);
+  void let_go_later(const std::vector<Digest>& digests);
+  std::string join_message();
+  std::string draining_message() const;
+  /// Sends what may be sent, in its order, on one thread at a time.
+  void pump();
+  bool next_message(std::string& message);
+
+  using Environment = std::vector<std::pair<std::string, std::string>>;
+  const Options options_;
+  const std::string process_;
+
+  mutable std::mutex mutex_;
+  core::HostInfo host_;  // with what has failed since
+  std::unique_ptr<Spool> spool_;
+  std::set<RankId> saved_;  // those that run and have saved something: they leave at their end
+  std::condition_variable drains_;
+  std::string draining_;  // why; "" while it takes orders
+  // And the number of what told its end; 0: it runs. They leave in forget_ended(), when the head
+  // has that end, as do ends_.
+  std::map<RankId, uint64_t> attempts_;
+  struct End {
+    uint64_t number = 0;
+    RankId rank;
+    bool is_over = false;  // it does not begin anew
+  };
+  std::deque<End> ends_;
+  PlacedCheckpoints placed_;
+  Replicas replicas_;
+  std::set<core::RunId> over_;          // runs that have ended, of which there are attempts_ still
+  std::map<RankId, StagedPtr> staged_;  // until they begin, fail or are stopped
+  bool has_lacked_room_ = false;        // an attempt, since make_room_for()
+  bool may_have_scratch_ = true;        // folders of attempts that have ended
+  size_t making_room_ = 0;              // unfinished jobs of make_room_for()
+  std::condition_variable room_made_;
+  std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
+  std::shared_ptr<ContentTransfer> transfer_;  // of this session
+  Send send_;                                  // null while there is no session
+  uint64_t sessions_ = 0;                      // so far
+  std::deque<std::string> first_;              // messages that go before reports
+  ContentNews news_;                           // that are to be told
+  bool has_news_ = false;
+  bool is_welcome_ = false;
+  std::deque<std::pair<uint64_t, size_t>> on_way_;  // reports that were sent: number and bytes
+  uint64_t on_way_bytes_ = 0;
+  bool is_pumping_ = false;
+  size_t owed_logs_ = 0;  // cost of logs that the worker was not told to be taken
+  std::string noted_problem_;
+
+  // Of the thread that tells messages:
+  Joiner joiner_;
+  Commits commits_;
+  uint64_t held_release_ = 0;  // that came before the welcome
+  // Of this session's runs that have not ended: entries leave in take_forget().
+  BundleUsers bundle_users_;
+  std::map<Digest, std::shared_ptr<const std::string>> bundles_;
+  std::map<std::string, std::shared_ptr<const Environment>> environments_;
+
+  Jobs jobs_;
+  std::unique_ptr<Worker> worker_;  // last: its reports use the others
+};
+
+}  // namespace flow::cluster

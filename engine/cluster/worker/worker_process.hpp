@@ -1,0 +1,67 @@
+// A worker's process: keeps a session with its head, whatever becomes of it, for its Agent.
+#pragma once
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "engine/base/clock.hpp"
+#include "engine/cluster/session/reconnect_backoff.hpp"
+#include "engine/cluster/session/sessions.hpp"
+#include "engine/cluster/worker/peer_fetcher.hpp"
+#include "engine/cluster/worker/worker_agent.hpp"
+
+namespace flow::cluster {
+
+struct NodeOptions {
+  SessionOptions session;
+  std::string head;  // address
+  Agent::Options agent;
+  /// Told of what changed, in words. On any thread; it must not block.
+  std::function<void(std::string)> on_note = [](std::string) {};
+};
+
+class Node {
+ public:
+  /// `transport` outlives it.
+  static Result<std::unique_ptr<Node>> start(Transport& transport, NodeOptions options,
+                                             const Agent::MakeWorker& make);
+  /// Leaves the head and ends what runs.
+  ~Node();
+
+  bool is_connected() const;
+  /// How long there has been no head; 0 while there is one.
+  int64_t alone_ms() const;
+  /// As Agent::drain.
+  void drain(int64_t grace_ms, const std::string& why) { agent_->drain(grace_ms, why); }
+  /// As Agent::gpu_failed.
+  void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
+    agent_->gpu_failed(uuid, fault, is_dead);
+  }
+  const Agent& agent() const { return *agent_; }
+
+ private:
+  class Life;
+  explicit Node(NodeOptions options);
+  void loop();
+  void serve_fellows();
+
+  const NodeOptions options_;
+  std::unique_ptr<Agent> agent_;
+  Jobs jobs_;  // of what moves between workers
+  std::unique_ptr<Sessions> sessions_;
+  std::shared_ptr<Fellows> fellows_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool quit_ = false;
+  bool is_up_ = false, is_open_ = false;  // there is a session, and it is open
+  Retries retries_;
+  int64_t alone_since_us_ = monotonic_us();
+  std::string last_note_;
+  bool told_unserved_ = false;
+  std::thread thread_;
+};
+
+}  // namespace flow::cluster

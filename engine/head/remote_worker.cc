@@ -1,0 +1,208 @@
+#include "engine/head/remote_worker.hpp"
+
+#include <utility>
+
+#include "engine/base/clock.hpp"
+#include "engine/worker/slot.hpp"
+
+namespace flow::cluster {
+
+bool BundleUsers::add(const core::RunId& run, const Digest& bundle) {
+  if (!of_runs_[run].insert(bundle).second) return false;
+  return runs_of_[bundle]++ == 0;
+}
+
+std::vector<Digest> BundleUsers::forget(const core::RunId& run) {
+  std::vector<Digest> unused;
+  auto bundles = of_runs_.find(run);
+  if (bundles == of_runs_.end()) return unused;
+  for (const Digest& bundle : bundles->second) {
+    auto users = runs_of_.find(bundle);
+    if (--users->second > 0) continue;
+    runs_of_.erase(users);
+    unused.push_back(bundle);
+  }
+  of_runs_.erase(bundles);
+  return unused;
+}
+
+RemoteWorker::RemoteWorker(Send send, FromRemote told,
+                           std::function<void(const std::string&)> let_go, bool encrypt)
+    : send_(std::move(send)),
+      told_(std::move(told)),
+      let_go_(std::move(let_go)),
+      encrypt_(encrypt) {}
+
+bool RemoteWorker::on_message(std::string_view piece) {
+  std::string bytes;
+  Joiner::Outcome joined = joiner_.add(piece, bytes);
+  if (joined != Joiner::Outcome::whole) return joined == Joiner::Outcome::more;
+  nodes::FromWorker message;
+  if (!message.ParseFromString(bytes) || message.has_join() == joined_) return false;
+  switch (message.kind_case()) {
+    case nodes::FromWorker::kJoin: {
+      Joining joining;
+      if (!get_joining(message.join(), joining)) return false;
+      behind_ms_ = joining.now == 0 ? 0 : now_ms() - joining.now;
+      joined_ = told_.on_join(std::move(joining));
+      return joined_;
+    }
+    case nodes::FromWorker::kSaid:
+      return take_said(*message.mutable_said());
+    case nodes::FromWorker::kDraining:
+      told_.on_draining(message.draining());
+      return true;
+    case nodes::FromWorker::kGpuFailed: {
+      const nodes::GpuFailed& failed = message.gpu_failed();
+      if (failed.fault().empty() || failed.fault().size() > kFaultBytesMax) return false;
+      told_.on_gpu_failed(failed.uuid(), failed.fault(), failed.is_dead());
+      return true;
+    }
+    case nodes::FromWorker::kMeeting: {
+      wire::FromExecutor said;
+      *said.mutable_meeting() = std::move(*message.mutable_meeting());
+      Report report{};
+      if (!said.meeting().has_id() || !to_report(said, report)) return false;
+      told_.on_meeting(std::move(report));
+      return true;
+    }
+    case nodes::FromWorker::kNews: {
+      ContentNews news;
+      if (!get_news(message.news(), news)) return false;
+      told_.on_news(news);
+      return true;
+    }
+    case nodes::FromWorker::kContent:
+      return told_.on_content(message.content());
+    default:
+      return false;
+  }
+}
+
+bool RemoteWorker::take_said(nodes::Said& said) {
+  Report report{};
+  if (said.number() <= last_number_ || !get_report(said, report)) return false;
+  last_number_ = said.number();
+  if (tells_end(report) && report.at != 0) report.at += behind_ms_;
+  told_.on_report(std::move(report), last_number_);
+  return true;
+}
+
+void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
+  std::lock_guard lock(sending_);
+  for (const AttemptOrder& order : orders) {
+    send_ahead(order);
+    told_.on_order(order);
+    nodes::ToWorker message;
+    put_order(order, commit, *message.mutable_order());
+    send_locked(message);
+  }
+}
+
+// A run that is taken up again may have another environment.
+bool RemoteWorker::has_environment(const AttemptOrder& order) const {
+  auto found = environments_.find(order.id.run);
+  auto known = found == environments_.end() ? nullptr : found->second.lock();
+  return known && (known == order.environment || *known == *order.environment);
+}
+
+void RemoteWorker::send_ahead(const AttemptOrder& order) {
+  if (order.bundle_bytes && bundles_.add(order.id.run, order.bundle)) {
+    nodes::ToWorker message;
+    message.mutable_bundle()->set_digest(std::string(order.bundle.view()));
+    message.mutable_bundle()->set_bundle(*order.bundle_bytes);
+    send_locked(message);
+  }
+  if (order.environment && !has_environment(order)) {
+    environments_[order.id.run] = order.environment;
+    nodes::ToWorker message;
+    message.mutable_environment()->set_run(order.id.run);
+    for (const auto& [name, value] : *order.environment) {
+      wire::EnvVar& variable = *message.mutable_environment()->add_vars();
+      variable.set_name(name);
+      variable.set_value(value);
+    }
+    send_locked(message);
+  }
+}
+
+void RemoteWorker::release(uint64_t commit) {
+  nodes::ToWorker message;
+  message.mutable_release()->set_commit(commit);
+  send(message);
+}
+
+void RemoteWorker::meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) {
+  nodes::ToWorker message;
+  *message.mutable_peers()->mutable_id() = wire_name(id);
+  for (const std::string& each : whereabouts) message.mutable_peers()->add_whereabouts(each);
+  send(message);
+}
+
+void RemoteWorker::stop(const core::AttemptId& id, bool kill) { send_stop(id, false, kill); }
+void RemoteWorker::interrupt(const core::AttemptId& id) { send_stop(id, true, false); }
+void RemoteWorker::settle(const core::AttemptId& id) { send_stop(id, true, true); }
+
+void RemoteWorker::send_stop(const core::AttemptId& id, bool gentle, bool kill) {
+  nodes::ToWorker message;
+  *message.mutable_stop()->mutable_id() = wire_name(id);
+  message.mutable_stop()->set_gentle(gentle);
+  message.mutable_stop()->set_kill(kill);
+  send(message);
+}
+
+void RemoteWorker::ack_saved(const core::AttemptId& id, const std::string& name, bool ok) {
+  nodes::ToWorker message;
+  *message.mutable_saved()->mutable_id() = wire_name(id);
+  message.mutable_saved()->set_name(name);
+  message.mutable_saved()->set_ok(ok);
+  send(message);
+}
+
+void RemoteWorker::replicate(const core::AttemptId& id, const Digest& checkpoint) {
+  nodes::ToWorker message;
+  *message.mutable_replica()->mutable_id() = wire_name(id);
+  message.mutable_replica()->set_digest(std::string(checkpoint.view()));
+  send(message);
+}
+
+// Whatever is ordered of this run later is sent with its bundle and environment again.
+void RemoteWorker::forget(const core::RunId& run) {
+  nodes::ToWorker message;
+  message.set_forget(run);
+  std::lock_guard lock(sending_);
+  bundles_.forget(run);
+  environments_.erase(run);
+  send_locked(message);
+}
+
+void RemoteWorker::welcome(uint64_t taken) {
+  nodes::ToWorker message;
+  message.mutable_welcome()->set_taken(taken);
+  message.mutable_welcome()->set_encrypt(encrypt_);
+  send(message);
+}
+
+void RemoteWorker::took_reports(uint64_t number) {
+  nodes::ToWorker message;
+  message.set_took(number);
+  send(message);
+}
+
+void RemoteWorker::send_content(std::string_view content) {
+  nodes::ToWorker message;
+  message.set_content(std::string(content));
+  send(message);
+}
+
+void RemoteWorker::send(const nodes::ToWorker& message) {
+  std::lock_guard lock(sending_);
+  send_locked(message);
+}
+
+// All pieces of one message go out before those of the next.
+void RemoteWorker::send_locked(const nodes::ToWorker& message) {
+  for (const std::string& piece : pieces_of(message.SerializeAsString())) send_(piece);
+}
+
+}  // namespace flow::cluster

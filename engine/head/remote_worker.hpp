@@ -1,0 +1,105 @@
+// A worker of another machine, as the head has it: a Worker like its own, whose orders go out as
+// messages and whose reports come in as such.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/cluster/transfer/worker_messages.hpp"
+
+namespace flow::cluster {
+
+/// Sends one message of a session. Thread-safe, does not block. What fails ends the session, which
+/// is told elsewhere.
+using Send = std::function<void(std::string_view message)>;
+
+/// What a RemoteWorker tells, on the thread that calls on_message.
+struct FromRemote {
+  /// Once, before any report; false where it can't join: nothing of it is taken then.
+  std::function<bool(Joining)> on_join;
+  /// Numbers grow.
+  std::function<void(Report, uint64_t number)> on_report;
+  /// It is to leave.
+  std::function<void(const std::string& why)> on_draining;
+  std::function<void(const std::string& uuid, const std::string& fault, bool is_dead)>
+      on_gpu_failed;
+  /// How the others of its gang reach a rank: a report without a number, which may come again.
+  std::function<void(Report)> on_meeting;
+  /// An order goes out.
+  std::function<void(const AttemptOrder&)> on_order;
+  std::function<void(const ContentNews&)> on_news;
+  /// A message about content. False where it is none.
+  std::function<bool(std::string_view message)> on_content;
+};
+
+/// Which bundles the runs of a session use. Both ends of a session keep one and see the same orders
+/// and ends of runs in the same sequence, so they agree on the bundles that the worker has.
+class BundleUsers {
+ public:
+  /// True where no run of the session uses the bundle yet.
+  bool add(const core::RunId& run, const Digest& bundle);
+  /// The run has ended. Returns the bundles that only this run used.
+  std::vector<Digest> forget(const core::RunId& run);
+
+ private:
+  // Of runs that have not ended: entries leave in forget().
+  std::map<core::RunId, std::set<Digest>> of_runs_;
+  std::map<Digest, size_t> runs_of_;
+};
+
+/// For one session.
+class RemoteWorker final : public RemoteHost {
+ public:
+  /// `let_go` ends the session.
+  /// `encrypt`: what it is told of content.
+  RemoteWorker(Send send, FromRemote told, std::function<void(const std::string& why)> let_go,
+               bool encrypt = false);
+
+  /// What the peer sent. False where that is no message of a worker's: the session is to end.
+  bool on_message(std::string_view piece);
+  void send_content(std::string_view message);
+
+  void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
+  void release(uint64_t commit) override;
+  void meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) override;
+  void stop(const core::AttemptId& id, bool kill) override;
+  void interrupt(const core::AttemptId& id) override;
+  void settle(const core::AttemptId& id) override;
+  void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
+  void replicate(const core::AttemptId& id, const Digest& checkpoint) override;
+  void forget(const core::RunId& run) override;
+  void took_logs(size_t) override {}  // took_reports says it
+  void welcome(uint64_t taken) override;
+  void took_reports(uint64_t number) override;
+  void let_go(const std::string& why) override { let_go_(why); }
+
+ private:
+  bool take_said(nodes::Said& said);
+  void send_stop(const core::AttemptId& id, bool gentle, bool kill);
+  void send(const nodes::ToWorker& message);
+  void send_locked(const nodes::ToWorker& message);
+  bool has_environment(const AttemptOrder& order) const;
+  void send_ahead(const AttemptOrder& order);
+
+  using Environment = std::vector<std::pair<std::string, std::string>>;
+  const Send send_;
+  const FromRemote told_;
+  const std::function<void(const std::string&)> let_go_;
+  const bool encrypt_;
+  std::mutex sending_;
+  // What the peer has of runs that have not ended: entries leave in forget().
+  BundleUsers bundles_;
+  std::map<core::RunId, std::weak_ptr<const Environment>> environments_;
+  Joiner joiner_;
+  bool joined_ = false;
+  uint64_t last_number_ = 0;
+  core::Time behind_ms_ = 0;  // how much its clock is behind ours
+};
+
+}  // namespace flow::cluster

@@ -1,0 +1,106 @@
+#include "engine/head/report_intake.hpp"
+
+#include <utility>
+
+#include "engine/cluster/transfer/blob_paths.hpp"
+
+namespace flow::cluster {
+
+namespace {
+
+// What was said can't be committed without its content.
+void make_failure(Report& report, const std::string& problem) {
+  RankId id = report.rank_id();
+  bool was_end = report.kind == Report::Kind::finished;
+  report = {};
+  report.id = id.attempt;
+  report.rank = id.rank;
+  report.kind = Report::Kind::finished;
+  report.outcome = Report::Outcome::failed;
+  report.failure.cause = core::Cause::staging;
+  report.failure.message =
+      (was_end ? "the result could not be fetched from its worker: "
+               : "the checkpoint or step could not be fetched from its worker: ") +
+      problem;
+}
+
+}  // namespace
+
+void Intake::add(Report report, uint64_t number) {
+  auto waiting = std::make_shared<Waiting>();
+  auto needed = needed_content(report);
+  if (needed.ok()) {
+    waiting->needed = std::move(*needed);
+  } else {
+    waiting->problem = needed.error().message;
+  }
+  waiting->taken.report = std::move(report);
+  waiting->taken.number = number;
+  waiting->missing = waiting->needed.size();
+  {
+    std::lock_guard lock(mutex_);
+    if (is_over_) return;
+    for (const Needed& each : waiting->needed)
+      if (!each.file.empty()) store_->will_place(each.content.digest);
+    waiting_.push_back(waiting);
+  }
+  auto self = shared_from_this();
+  for (const Needed& each : waiting->needed)
+    fetch_(each.content,
+           [self, waiting](const Status& status) { self->on_fetched(waiting, status); });
+  if (waiting->needed.empty()) deliver_ready();
+}
+
+void Intake::on_fetched(const std::shared_ptr<Waiting>& waiting, const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!status.ok() && waiting->problem.empty()) waiting->problem = status.error().message;
+    if (--waiting->missing > 0) return;
+  }
+  deliver_ready();
+}
+
+void Intake::deliver_ready() {
+  std::unique_lock lock(mutex_);
+  if (is_delivering_) return;
+  is_delivering_ = true;
+  while (!is_over_ && !waiting_.empty() && waiting_.front()->missing == 0) {
+    std::shared_ptr<Waiting> first = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    finish(*first);
+    lock.lock();
+  }
+  is_delivering_ = false;
+}
+
+void Intake::finish(Waiting& waiting) {
+  TakenReport& taken = waiting.taken;
+  for (const Needed& each : waiting.needed) {
+    if (each.file.empty()) continue;
+    if (waiting.problem.empty()) {
+      auto others = place_checkpoint(*store_, each);
+      if (!others.ok()) {
+        waiting.problem = others.error().message;
+      } else {
+        taken.placed.push_back(store_->dir() + "/" + each.file);
+        taken.obsolete = std::move(*others);
+      }
+    }
+    store_->was_placed(each.content.digest);
+  }
+  taken.is_replaced = !waiting.problem.empty();
+  if (taken.is_replaced) make_failure(taken.report, waiting.problem);
+  deliver_(std::move(taken));
+}
+
+void Intake::end() {
+  std::lock_guard lock(mutex_);
+  is_over_ = true;
+  for (const auto& waiting : waiting_)
+    for (const Needed& each : waiting->needed)
+      if (!each.file.empty()) store_->was_placed(each.content.digest);
+  waiting_.clear();
+}
+
+}  // namespace flow::cluster

@@ -1,0 +1,57 @@
+// A worker's reports on their way into the head's engine: each waits until the content that it
+// names is in the head's state, and those behind it with it.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/cluster/transfer/needed.hpp"
+#include "engine/cluster/transfer/transfer.hpp"
+
+namespace flow::cluster {
+
+/// A report whose content is here.
+struct TakenReport {
+  Report report;
+  uint64_t number = 0;
+  bool is_replaced = false;           // by a failure, as its content could not be had
+  std::vector<std::string> placed;    // files that only it names
+  std::vector<std::string> obsolete;  // files that nothing names once it is committed
+};
+
+/// Of one session. Thread-safe.
+class Intake : public std::enable_shared_from_this<Intake> {
+ public:
+  using Fetch = std::function<void(const Content&, OnFetched)>;
+  using Deliver = std::function<void(TakenReport)>;
+  Intake(std::shared_ptr<ContentStore> store, Fetch fetch, Deliver deliver)
+      : store_(std::move(store)), fetch_(std::move(fetch)), deliver_(std::move(deliver)) {}
+
+  void add(Report report, uint64_t number);
+  /// Of those that are not delivered none will be: the worker gives them again.
+  void end();
+
+ private:
+  struct Waiting {
+    TakenReport taken;
+    std::vector<Needed> needed;
+    size_t missing = 0;
+    std::string problem;
+  };
+  void on_fetched(const std::shared_ptr<Waiting>& waiting, const Status& status);
+  void deliver_ready();
+  void finish(Waiting& waiting);
+
+  const std::shared_ptr<ContentStore> store_;
+  const Fetch fetch_;
+  const Deliver deliver_;
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<Waiting>> waiting_;  // a worker has kOnWayBytesMax under way
+  bool is_delivering_ = false, is_over_ = false;
+};
+
+}  // namespace flow::cluster

@@ -1,0 +1,68 @@
+// The head's side of its workers: listens, and has a RemoteWorker for each session with one. Its
+// clients come to the same place.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/cluster/session/sessions.hpp"
+#include "engine/cluster/transfer/blob_directory.hpp"
+#include "engine/cluster/transfer/blob_paths.hpp"
+#include "engine/head/remote_worker.hpp"
+#include "engine/head/report_intake.hpp"
+
+namespace flow::cluster {
+
+/// What the head's engine is told, on threads that it must not block.
+class HeadUser {
+ public:
+  virtual ~HeadUser() = default;
+  /// A worker asks to join, under the name in `joining`. Why it can't, or "".
+  virtual std::string on_join(std::shared_ptr<RemoteHost> host, Joining joining) = 0;
+  virtual void on_draining(RemoteHost& host, const std::string& why) = 0;
+  virtual void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
+                             bool is_dead) = 0;
+  virtual void on_report(RemoteHost& host, TakenReport taken) = 0;
+  virtual void on_meeting(Report report) = 0;
+  /// Once, last, of one that joined. `is_for_good`: it left, or nothing was heard of it for so long
+  /// that it counts as lost; else it may be back at once.
+  virtual void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) = 0;
+};
+
+struct HeadOptions {
+  SessionOptions session;
+  std::string listen;
+  std::string state_dir;  // where content comes to
+  /// Of content that is not under objects/, or null.
+  ContentStore::Resolve resolve;
+  /// Content goes sealed between all of the cluster: its workers hear it from here.
+  bool encrypt = false;
+  /// Which worker has what is noted there.
+  std::shared_ptr<Holders> holders = std::make_shared<Holders>();
+  /// Gives the user of a client's session; null ends it. Without this there are no clients.
+  SessionLink::Accept accept_client;
+  /// Told of what somebody should read in a log.
+  std::function<void(std::string)> on_note;
+};
+
+class Head {
+ public:
+  /// `transport` and `user` outlive it.
+  static Result<std::unique_ptr<Head>> start(Transport& transport, const HeadOptions& options,
+                                             HeadUser& user);
+  ~Head();  // says goodbye to its workers, which go on
+
+  std::string address() const { return listener_->address(); }
+
+ private:
+  explicit Head(const HeadOptions& options);
+
+  Jobs jobs_;
+  std::shared_ptr<ContentStore> store_;
+  const std::shared_ptr<Holders> holders_;
+  const bool encrypt_;
+  std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace flow::cluster
