@@ -5,11 +5,13 @@ include(CMakePackageConfigHelpers)
 # The public library is everything that implements the public headers in one file; hosts link nothing else.
 add_library(flow_shared SHARED ${PROJECT_SOURCE_DIR}/cmake/libflow.cc $<TARGET_OBJECTS:flow_base>
             $<TARGET_OBJECTS:flow_crypto> $<TARGET_OBJECTS:flow_process> $<TARGET_OBJECTS:flow_value>
-            $<TARGET_OBJECTS:flow_blobs> $<TARGET_OBJECTS:flow_collective> $<TARGET_OBJECTS:flow_driver>)
+            $<TARGET_OBJECTS:flow_blobs> $<TARGET_OBJECTS:flow_collective> $<TARGET_OBJECTS:flow_runs>
+            $<TARGET_OBJECTS:flow_submission> $<TARGET_OBJECTS:flow_runtime> $<TARGET_OBJECTS:flow_query>
+            $<TARGET_OBJECTS:flow_head> $<TARGET_OBJECTS:flow_client> $<TARGET_OBJECTS:flow_api>)
 add_library(flow::flow ALIAS flow_shared)
 set_target_properties(flow_shared PROPERTIES OUTPUT_NAME flow EXPORT_NAME flow VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR})
-target_link_libraries(flow_shared PRIVATE flow_driver flow_flags)
+target_link_libraries(flow_shared PRIVATE flow_api flow_flags)
 target_compile_features(flow_shared INTERFACE cxx_std_20)
 target_include_directories(flow_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 

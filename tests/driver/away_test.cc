@@ -1,5 +1,5 @@
 // A client of a head on another machine, which here is a test that answers as it likes.
-#include "engine/driver/away.hpp"
+#include "engine/client/remote_client.hpp"
 
 #include <atomic>
 #include <catch2/catch.hpp>

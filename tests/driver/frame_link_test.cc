@@ -1,5 +1,5 @@
 // Frames over a socket of this process.
-#include "engine/driver/frame_link.hpp"
+#include "engine/client/connection.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <memory>
 #include <thread>
 
-#include "engine/driver/content_frames.hpp"
+#include "engine/client/blob_frames.hpp"
 #include "flow/digest.hpp"
 
 using namespace flow;

@@ -13,7 +13,7 @@
 #include <set>
 #include <sstream>
 
-#include "engine/driver/gc.hpp"
+#include "engine/runtime/garbage_collection.hpp"
 #include "flow/flow.hpp"
 #include "tests/driver/place.hpp"
 

@@ -1,5 +1,5 @@
 // What a head tells a client of a run is the run, to a field.
-#include "engine/driver/link.hpp"
+#include "engine/client/messages.hpp"
 
 #include <catch2/catch.hpp>
 

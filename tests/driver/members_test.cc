@@ -1,7 +1,7 @@
 // What a head remembers of workers that come and go.
 #include <catch2/catch.hpp>
 
-#include "engine/driver/cluster.hpp"
+#include "engine/head/membership.hpp"
 
 using namespace flow;
 

@@ -1,5 +1,5 @@
 // That every place of a plan, a call list, a cache entry and a run is looked at for content.
-#include "engine/driver/references.hpp"
+#include "engine/runs/state_references.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,5 +1,5 @@
 // A client of the writer of a state, and what it waits for.
-#include "engine/driver/remote.hpp"
+#include "engine/client/local_client.hpp"
 
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -14,7 +14,7 @@
 #include <optional>
 #include <thread>
 
-#include "engine/driver/frame_link.hpp"
+#include "engine/client/connection.hpp"
 #include "tests/driver/place.hpp"
 
 using namespace flow;

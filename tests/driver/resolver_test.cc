@@ -1,5 +1,5 @@
 // What the resolver keeps from one run to the next.
-#include "engine/driver/resolver.hpp"
+#include "engine/runs/input_resolver.hpp"
 
 #include <catch2/catch.hpp>
 

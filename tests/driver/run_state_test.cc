@@ -1,4 +1,4 @@
-#include "engine/driver/run_state.hpp"
+#include "engine/runs/run_handle.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,5 +1,5 @@
 // What becomes of the jobs of an earlier head, with programs in place of Slurm's own.
-#include "engine/driver/slurm_nodes.hpp"
+#include "engine/head/slurm_autoscaler.hpp"
 
 #include <sys/stat.h>
 

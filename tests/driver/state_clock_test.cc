@@ -1,5 +1,5 @@
 // The clock of a state against a machine whose wall clock is set.
-#include "engine/driver/state_clock.hpp"
+#include "engine/runtime/state_clock.hpp"
 
 #include <catch2/catch.hpp>
 

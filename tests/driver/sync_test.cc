@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "engine/driver/prepare.hpp"
+#include "engine/submission/prepare.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;

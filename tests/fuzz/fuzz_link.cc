@@ -1,7 +1,7 @@
 // What a client and the writer of a state send each other: requests, events and answers of any
 // shape are read without a fault, and what was read is written and read again as it was.
-#include "engine/driver/built_away.hpp"
-#include "engine/driver/link.hpp"
+#include "engine/client/messages.hpp"
+#include "engine/submission/prebuilt_graph.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/blobs/blob_file.hpp"
-#include "engine/driver/content_frames.hpp"
+#include "engine/client/blob_frames.hpp"
 
 namespace {
 

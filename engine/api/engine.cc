@@ -1,0 +1,79 @@
+// flow::Engine: the writer of a state where its lock is free, else a client of the process that
+// holds it; or a client of a head on another machine.
+#include <fmt/format.h>
+
+#include "engine/api/local_engine.hpp"
+#include "engine/client/local_client.hpp"
+#include "engine/client/remote_client.hpp"
+#include "engine/store/lock.hpp"
+
+namespace flow {
+
+Engine::Engine(EngineOptions options) {
+  if (!options.head.empty()) {
+    impl_ = value_or_throw(AwayEngine::open(options));
+    return;
+  }
+  std::string dir = value_or_throw(find_state(options));
+  impl_ = value_or_throw(open_engine(options, dir));
+}
+
+Engine::~Engine() = default;
+
+void Engine::define(const std::string& name, const std::string& version, NativeTask task) {
+  impl_->define(name, version, std::move(task));
+}
+
+void Engine::define_operations(const std::string& name, const std::string& library) {
+  impl_->define_operations(name, library);
+}
+
+Run Engine::run(const std::string& script, const std::vector<std::pair<std::string, Value>>& params,
+                const RunOptions& options) {
+  std::vector<std::pair<Value, Value>> fields;
+  for (const auto& [name, value] : params) fields.emplace_back(Value(name), value);
+  return Run(impl_->run(script, Value::map(std::move(fields)), options));
+}
+
+Run Engine::resume(const std::string& selector, const RunOptions& options, bool new_code) {
+  return Run(impl_->resume(selector, options, new_code));
+}
+
+Run Engine::retry(const std::string& selector, const std::string& task, const RunOptions& options) {
+  return Run(impl_->retry(selector, task, options));
+}
+
+void Engine::cancel(const std::string& selector) { impl_->cancel(selector); }
+
+void Engine::signal(const std::string& selector, const std::string& name, const std::string& json) {
+  impl_->signal(selector, name, json);
+}
+
+PlanInfo Engine::plan(const std::string& script, const RunOptions& options) {
+  return impl_->plan(script, options);
+}
+
+RunInfo Engine::show(const std::string& selector) { return impl_->show(selector); }
+
+std::vector<std::string> Engine::get(const std::string& selector, const std::string& part,
+                                     const std::string& directory) {
+  return impl_->get(selector, part, directory);
+}
+
+uint64_t Engine::gc(uint32_t keep) { return impl_->gc(keep); }
+
+uint64_t Engine::state_bytes() const { return impl_->state_bytes(); }
+
+uint32_t Engine::client_runs() const { return impl_->client_runs(); }
+
+void Engine::wait_for_clients() { impl_->wait_for_clients(); }
+
+std::string Engine::address() const { return impl_->address(); }
+
+std::vector<NodeInfo> Engine::nodes() const { return impl_->nodes(); }
+
+bool Engine::is_writer() const { return impl_->is_writer(); }
+
+std::string Engine::stopped_by() const { return impl_->stopped_by(); }
+
+}  // namespace flow

@@ -1,0 +1,580 @@
+// Runs, resumes, cancels and signals over the driver of this process.
+#include "engine/api/local_engine.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "engine/base/clock.hpp"
+#include "engine/client/request_marks.hpp"
+#include "engine/cluster/session/session_options.hpp"
+#include "engine/process/cgroup.hpp"
+#include "engine/query/export_result.hpp"
+#include "engine/query/reader_impl.hpp"
+#include "engine/runs/run_info.hpp"
+#include "engine/runtime/garbage_collection.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/submission/requirements.hpp"
+#include "engine/submission/run_inputs.hpp"
+#include "engine/worker/gpu_inventory.hpp"
+
+namespace flow {
+
+Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& options,
+                                                       const std::string& dir,
+                                                       std::unique_ptr<StateLock> lock) {
+  std::unique_ptr<LocalEngine> engine(new LocalEngine());
+  engine->options_ = options;
+  engine->lock_ = std::move(lock);
+  DriverOptions driver;
+  driver.state_dir = dir;
+  auto executor = find_executor(options);
+  FLOW_TRY(executor);
+  driver.executor = *executor;
+  driver.leads_cluster = leads_cluster(options);
+  driver.encrypts = options.encrypt;
+  driver.is_closed = options.workers > 0 && options.listen.empty() && !options.slurm;
+  auto named = amounts_of(options.resources);
+  FLOW_TRY(named);
+  if (options.slurm) driver.asked_nodes = nodes_asked_for(*options.slurm, *named);
+  driver.announced = announced_workers(options);
+  if (options.workers > 0 || options.slurm) {
+    driver.jobs = 0;  // they are the workers' to share
+  } else {
+    driver.named = std::move(*named);
+    driver.jobs = driver.leads_cluster ? options.jobs : jobs_of(options);
+  }
+  auto grow_after = grow_after_ms();
+  FLOW_TRY(grow_after);
+  driver.grow_after_ms = *grow_after;
+  driver.builder = std::make_shared<Builder>(driver.executor);
+  driver.builder->start_ahead();  // while the state opens
+  auto store = open_store(dir);
+  FLOW_TRY(store);
+  auto started = Driver::start(driver, std::move(*store));
+  FLOW_TRY(started);
+  engine->driver_ = std::move(*started);
+  FLOW_TRY(engine->lead(dir));
+  auto server = Server::start(*engine, dir);
+  FLOW_TRY(server);
+  engine->server_ = std::move(*server);
+  if (engine->cluster_)
+    engine->cluster_->serve_clients(
+        [&to = *engine->server_](std::shared_ptr<FrameLink> link) { to.take_in(std::move(link)); });
+  return engine;
+}
+
+// What workers of an engine that died still run is for this one to adopt, where it leads them.
+Status LocalEngine::lead(const std::string& dir) {
+  auto told = driver_->store().get(Family::kv, launcher_key());
+  if (told.ok() && told->has_value()) driver_->keep_row(launcher_key(), "");
+  if (!options_.listen.empty() || options_.slurm) {
+    driver_->keep_row(leader_key(), options_.slurm ? "--on slurm" : "flow head");
+  } else {
+    auto leader = driver_->store().get(Family::kv, leader_key());
+    FLOW_TRY(leader);
+    if (*leader) works_elsewhere_ = driver_->awaited_hosts_at_work();
+    leader_ = leader->value_or("");
+    if (works_elsewhere_.empty()) driver_->keep_row(leader_key(), "");
+  }
+  if (!leads_cluster(options_)) {
+    if (!works_elsewhere_.empty()) return {};
+    for (const std::string& name : driver_->awaited_hosts())
+      driver_->host_lost(name, "the engine was started again without workers");
+    return {};
+  }
+  FLOW_TRY(check_for_work_elsewhere());
+  ClusterOptions cluster;
+  cluster.state_dir = dir;
+  auto listen = address_to_listen_at(dir);
+  FLOW_TRY(listen);
+  cluster.listen = listen->first;
+  cluster.secret_file = options_.secret_file;
+  cluster.encrypt = options_.encrypt;
+  cluster.lost_after_ms = options_.lost_after_ms;
+  // Its own workers died with it.
+  cluster.adopt_ms = options_.listen.empty() && !options_.slurm ? 0 : options_.adopt_ms;
+  auto started = Cluster::start(*driver_, cluster);
+  if (!started.ok() && !listen->second.empty()) {
+    cluster.listen = listen->second;
+    started = Cluster::start(*driver_, cluster);
+  }
+  FLOW_TRY(started);
+  cluster_ = std::move(*started);
+  address_ = address_for_users(cluster_->address());
+  bool may_have_moved = !options_.listen.empty() && !options_.slurm;
+  std::string note = may_have_moved ? cluster_->note_of_moved_head() : "";
+  if (!note.empty()) std::fprintf(stderr, "flow: %s\n", note.c_str());
+  if (options_.slurm) return start_slurm(dir);
+  return options_.workers > 0 ? start_workers(dir) : Status();
+}
+
+Status LocalEngine::check_for_work_elsewhere() const {
+  if (works_elsewhere_.empty()) return {};
+  std::string names, head = head_of_worker(*driver_, works_elsewhere_.front()).listened_at;
+  for (const std::string& name : works_elsewhere_)
+    names += (names.empty() ? "`" : ", `") + name + "`";
+  bool is_slurm = leader_ != "flow head";
+  return environment_error(fmt::format(
+      "what led the workers of this state is gone, and {} may still run what it gave them, so "
+      "nothing else is started here: {}, which goes on with what they have. Workers that do not "
+      "come to it within {} s are taken for lost, and what they ran runs again",
+      names,
+      is_slurm ? "go on with `flow resume RUN --on slurm`"
+               : fmt::format("start `flow head{}` on this state again (with `--jobs N` it runs "
+                             "tasks itself too)",
+                             head.empty() ? "" : " --listen " + head),
+      options_.adopt_ms / 1000));
+}
+
+Status LocalEngine::start_workers(const std::string& dir) {
+  const std::string& executor = driver_->options().executor;
+  auto program = find_program(options_, executor);
+  FLOW_TRY(program);
+  LocalWorkersOptions workers;
+  workers.program = *program;
+  workers.head = cluster_->address();
+  workers.secret_file = options_.secret_file.empty() ? secret_path(dir) : options_.secret_file;
+  workers.folder = dir + "/workers";
+  workers.count = options_.workers;
+  workers.jobs = jobs_of(options_);
+  auto named = amounts_of(options_.resources);
+  FLOW_TRY(named);
+  workers.named = std::move(*named);
+  workers.memory_bytes = usable_memory_bytes();
+  for (const Gpu& gpu : find_gpus(executor).gpus) workers.gpus.push_back(gpu.uuid);
+  auto started = LocalWorkers::start(workers);
+  FLOW_TRY(started);
+  workers_ = std::move(*started);
+  return await_workers();
+}
+
+// So that what is run first knows what there is.
+Status LocalEngine::await_workers() {
+  constexpr int kTries = 1'000;
+  constexpr int kPauseMs = 20;
+  std::string missing;
+  for (int attempt = 0; attempt < kTries; attempt++) {
+    if (attempt > 0) ::poll(nullptr, 0, kPauseMs);
+    missing.clear();
+    for (int32_t number = options_.workers; number > 0; number--) {
+      if (cluster_->address_of(local_worker_name(number)).empty())
+        missing = workers_->log_of(number);
+    }
+    if (missing.empty()) return {};
+  }
+  return environment_error(
+      fmt::format("a worker on this machine did not come up within {} s: `{}` says why",
+                  kTries * kPauseMs / 1000, missing));
+}
+
+std::vector<NodeInfo> LocalEngine::nodes() const {
+  std::vector<NodeInfo> nodes;
+  driver_->inspect([&](const core::State& state, Resolver&) {
+    nodes = nodes_of(state);
+    for (NodeInfo& node : nodes) {
+      std::string note = driver_->host_note(node.name);
+      if (!note.empty()) node.note += (node.note.empty() ? "" : "; ") + note;
+    }
+  });
+  if (!cluster_) return nodes;
+  for (NodeInfo& node : nodes) {
+    if (node.name.empty()) continue;
+    node.address = cluster_->address_of(node.name);
+    if (!node.address.empty()) node.version = version();
+    if (node.status == "lost" && cluster_->has_left(node.name)) node.status = "left";
+    cluster::Traffic traffic = driver_->holders()->traffic_of(node.name);
+    for (auto [moved, to] : {std::pair(traffic.from_head, &node.from_head),
+                             std::pair(traffic.from_workers, &node.from_workers),
+                             std::pair(traffic.to_workers, &node.to_workers)})
+      *to = {moved.pieces, moved.bytes};
+  }
+  return nodes;
+}
+
+LocalEngine::~LocalEngine() {
+  if (cluster_) cluster_->serve_clients(nullptr);
+  server_.reset();
+  give_nodes_back();
+  workers_.reset();
+  cluster_.reset();
+  driver_.reset();
+}
+
+void LocalEngine::define(const std::string& name, const std::string& version, NativeTask task) {
+  driver_->define_native(name, version, std::move(task));
+}
+
+void LocalEngine::define_operations(const std::string& name, const std::string& library) {
+  std::error_code failed;
+  std::filesystem::path path = std::filesystem::absolute(library, failed);
+  if (failed || !std::filesystem::is_regular_file(path, failed))
+    throw Failed(
+        user_error(fmt::format("the operations `{}` can't be defined: there is no shared "
+                               "library `{}`",
+                               name, library)));
+  driver_->define_operations(name, path.lexically_normal().string());
+}
+
+Submission LocalEngine::here(const RunOptions& options) const {
+  return submission_here(options_, options);
+}
+
+RunInfo LocalEngine::look(const RunId& id, bool tasks) {
+  RunInfo info;
+  bool found = false;
+  auto describe = [&](const core::Run& run, const RunRow& row, Resolver& resolver,
+                      const core::State* state) {
+    info = tasks ? info_of_run(run, row, resolver, state) : summary_of_run(run, row, resolver);
+    found = true;
+  };
+  Driver* driver = driver_.get();
+  driver->inspect([&](const core::State& state, Resolver& resolver) {
+    auto run = state.runs.find(id);
+    if (run == state.runs.end()) return;
+    if (auto row = row_of(driver->store(), id)) describe(run->second, *row, resolver, &state);
+  });
+  if (found) return info;
+  if (auto error = driver->stopped_by()) throw Failed(*error);
+  RunRow row = value_or_throw(select_row(driver->store(), id));
+  Resolver resolver([driver](const Digest& digest) { return driver->blobs().get(digest); });
+  if (!tasks) return summary_of_row(row, resolver);
+  LoadedRun loaded = value_or_throw(load_run(driver->store(), driver->blobs(), row));
+  if (loaded.run == nullptr) return info_of_row(row);
+  describe(*loaded.run, row, resolver, loaded.state.get());
+  return info;
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::watch(const RunId& id) {
+  auto state = std::make_shared<detail::RunState>();
+  state->id = id;
+  Driver* driver = driver_.get();
+  state->info = [this, id] { return look(id, true); };
+  state->summary = [this, id] { return look(id, false); };
+  state->counts = [this, id] { return counts(id); };
+  state->interrupt = [driver, id](bool kill) { driver->interrupt(id, kill); };
+  state->cancel = [driver, id] { (void)driver->post_and_wait(core::CancelRequested{id}); };
+  state->end_serving = [driver, id] { (void)driver->post_and_wait(core::ServeEnded{id}); };
+  std::lock_guard lock(watched_mutex_);
+  std::erase_if(watched_, [](const auto& watched) { return watched.expired(); });
+  watched_.push_back(state);
+  return state;
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::run(const std::string& script, const Value& params,
+                                                   const RunOptions& options) {
+  Submission submission = here(options);
+  submission.script = script;
+  submission.params = params;
+  return run_for(submission);
+}
+
+namespace {
+
+void tell(detail::RunState& state, const char* type, std::string text) {
+  Event event;
+  event.type = type;
+  event.run = state.id;
+  event.text = std::move(text);
+  event.at_ms = now_ms();
+  state.on_event(std::move(event));
+}
+
+/// What goes on with other code says first what will run again.
+void tell_built(detail::RunState& state, const Plan& plan) {
+  for (const std::string& line : plan.printed) tell(state, "print", line);
+  for (const std::string& warning : plan.warnings) tell(state, "warning", warning);
+}
+
+void tell_foreseen(detail::RunState& state, const PlanInfo& foreseen) {
+  for (const PlanNode& node : foreseen.nodes) {
+    Event event;
+    event.type = "plan";
+    event.run = state.id;
+    event.task = node.name;
+    event.status = node.verdict;
+    event.text = node.reason;
+    event.at_ms = now_ms();
+    state.on_event(std::move(event));
+  }
+}
+
+}  // namespace
+
+// A writer may die between the commit and its answer. Who then asks again means what it asked for
+// first: that run goes on, or is over.
+std::shared_ptr<detail::RunState> LocalEngine::find_request(const Submission& submission) {
+  const std::string& request = submission.options.request;
+  if (request.empty()) return nullptr;
+  auto run = value_or_throw(driver_->store().get(Family::kv, request_key(request)));
+  if (!run) return nullptr;
+  auto state = watch(*run);  // from here on gc keeps the run
+  auto row = select_row(driver_->store(), *run);
+  if (!row.ok()) return nullptr;  // collected
+  Submission again = submission;
+  again.options.request.clear();
+  if (!is_over(row->status)) return take_up(row->id, "", false, again);
+  state->on_end();
+  return state;
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::run_for(const Submission& submission) {
+  if (auto asked_before = find_request(submission)) return asked_before;
+  ok_or_throw(check_for_work_elsewhere());
+  auto held = driver_->hold_content();
+  Prepared prepared = value_or_throw(prepare(*driver_, submission));
+  RunId id = prepared.meta.row.id;
+  auto nested = value_or_throw(nested_.check(*driver_, id, prepared.plan, *submission.environment));
+  auto state = watch(id);
+  prepared.meta.listener = state;
+  tell_built(*state, *prepared.plan);
+  ok_or_throw(driver_->submit(std::move(prepared), submission.options.jobs));
+  return state;
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::resume(const std::string& selector,
+                                                      const RunOptions& options, bool new_code) {
+  return take_up(selector, "", new_code, here(options));
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::retry(const std::string& selector,
+                                                     const std::string& task,
+                                                     const RunOptions& options) {
+  return take_up(selector, task, false, here(options));
+}
+
+std::shared_ptr<detail::RunState> LocalEngine::take_up(const std::string& selector,
+                                                       const std::string& task, bool new_code,
+                                                       const Submission& from) {
+  if (auto asked_before = find_request(from)) return asked_before;
+  auto held = driver_->hold_content();
+  RunRow row = value_or_throw(select_row(driver_->store(), selector));
+  auto state = watch(row.id);
+  if (row.status == "cancelled") {
+    bool is_here = row.script.starts_with("/");
+    throw Failed(user_error(fmt::format(
+        "the run {} was cancelled, which is for good: {} starts another, which takes what this one "
+        "finished from the cache",
+        row.id,
+        is_here ? fmt::format("`flow run {}`", row.script) : "`flow run`, where it was started,")));
+  }
+  if (new_code) {
+    ok_or_throw(check_for_work_elsewhere());
+    Submission again = from;
+    again.script = row.script;
+    again.working_directory = row.directory;
+    Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
+    again.params = params_of_now(inputs, value_or_throw(decode_value(row.params)));
+    again.options.fresh = row.fresh;
+    again.options.fail_fast = row.fail_fast;
+    if (!row.script.starts_with("/") && !again.built)
+      throw Failed(user_error(fmt::format(
+          "the run {} was started on another machine, from `{}`: take it up with new code there",
+          row.id, row.script)));
+    Prepared prepared = value_or_throw(prepare(*driver_, again));
+    prepared.meta.row.id = row.id;
+    prepared.meta.row.name = row.name;
+    prepared.meta.row.submitted = row.submitted;
+    auto nested = value_or_throw(nested_.check(*driver_, row.id, prepared.plan, *from.environment));
+    prepared.meta.listener = state;
+    tell_built(*state, *prepared.plan);
+    tell_foreseen(*state, driver_->foresee(*prepared.plan, row.fresh, &row));
+    ok_or_throw(driver_->replace(std::move(prepared), from.options.jobs));
+    return state;
+  }
+  if (row.status == "succeeded" && task.empty()) {
+    // Nothing else of this request is committed; gc needs this row to map the client's mark to the
+    // run.
+    const std::string& request = from.options.request;
+    if (!request.empty()) driver_->keep_row(request_key(request), row.id);
+    state->on_end();
+    return state;
+  }
+  ok_or_throw(check_for_work_elsewhere());
+  std::string bundle_bytes = value_or_throw(driver_->blobs().get(row.bundle_digest));
+  std::string plan_bytes = value_or_throw(driver_->blobs().get(row.plan_digest));
+  Plan plan = value_or_throw(decode_plan(plan_bytes));
+  Machine machine = value_or_throw(machine_for(plan, *driver_));
+  std::vector<std::string> warnings;
+  std::vector<Error> errors = check_needs(plan, *from.environment, machine, warnings);
+  if (!errors.empty()) throw Failed(errors.front());
+  auto nested = value_or_throw(nested_.check(
+      *driver_, row.id, std::make_shared<const Plan>(std::move(plan)), *from.environment));
+  RunMeta meta;
+  meta.row = row;
+  meta.request = from.options.request;
+  meta.bundle = std::make_shared<const std::string>(std::move(bundle_bytes));
+  meta.environment = from.environment;
+  meta.grace_ms = from.options.grace_ms;
+  meta.serve_for_ms = from.options.serve_for_ms;
+  meta.listener = state;
+  Bundle bundle = value_or_throw(decode_bundle(*meta.bundle));
+  std::string changed = changed_sources(bundle);
+  if (!changed.empty()) {
+    tell(*state, "warning",
+         fmt::format("{} differs from what the run was started with; the run goes on with its own "
+                     "code. `flow resume {} --code new` takes the new one.",
+                     changed, row.id));
+  }
+  tell_changed_inputs(*state, row);
+  ok_or_throw(driver_->revive(std::move(meta), task));
+  return state;
+}
+
+namespace {
+
+/// "`a`, `b` and 2 more inputs", with paths from `directory` on.
+std::string names_of(const std::vector<std::string>& paths, const std::string& directory) {
+  constexpr size_t kNamedMax = 3;
+  std::string names;
+  for (size_t i = 0; i < std::min(paths.size(), kNamedMax); i++) {
+    auto path = std::filesystem::path(paths[i]).lexically_relative(directory);
+    bool is_below = !path.empty() && *path.begin() != "..";
+    names += (names.empty() ? "`" : ", `") + (is_below ? path.string() : paths[i]) + "`";
+  }
+  if (paths.size() > kNamedMax)
+    names += fmt::format(" and {} more inputs", paths.size() - kNamedMax);
+  return names;
+}
+
+}  // namespace
+
+void LocalEngine::tell_changed_inputs(detail::RunState& state, const RunRow& row) const {
+  Inputs inputs = value_or_throw(inputs_of(driver_->store(), row.id));
+  const auto [changed, lost, unkept] = compare_inputs(inputs, driver_->store(), driver_->blobs());
+  if (!lost.empty())
+    tell(state, "warning",
+         fmt::format("the state lost the content of {}, and no file there has it any more: tasks "
+                     "that take it fail. `flow resume {} --code new` takes what is there now, and "
+                     "the script as it is now.",
+                     names_of(lost, row.directory), row.id));
+  if (!unkept.empty())
+    tell(state, "warning",
+         fmt::format("{} {} from what the run was started with, or can't be read any more. Inputs "
+                     "over 64 MiB are read in place and not copied into the state: tasks that "
+                     "still take what was read fail. `flow resume {} --code new` takes what is "
+                     "there now, and the script as it is now.",
+                     names_of(unkept, row.directory), unkept.size() == 1 ? "differs" : "differ",
+                     row.id));
+  if (changed.empty()) return;
+  tell(state, "warning",
+       fmt::format("{} {} from what the run was started with; the run goes on with the content "
+                   "that it read then. `flow resume {} --code new` takes the new content, and the "
+                   "script as it is now.",
+                   names_of(changed, row.directory), changed.size() == 1 ? "differs" : "differ",
+                   row.id));
+}
+
+void LocalEngine::cancel(const std::string& selector) {
+  RunRow row = value_or_throw(select_row(driver_->store(), selector));
+  bool admitted = value_or_throw(driver_->post_and_wait(core::CancelRequested{row.id}));
+  if (!admitted && row.status != "cancelled")  // who asks again has what it asked for
+    throw Failed(user_error(
+        fmt::format("the run {} can't be cancelled: it {}", row.id, status_clause(row.status))));
+}
+
+void LocalEngine::signal(const std::string& selector, const std::string& name,
+                         const std::string& json) {
+  RunRow row = value_or_throw(select_row(driver_->store(), selector));
+  Value value(true);
+  if (!json.empty()) {
+    auto parsed = from_json(json);
+    if (!parsed.ok())
+      throw Failed(
+          user_error(fmt::format("the signal's value is not JSON: {}", parsed.error().message)));
+    value = std::move(*parsed);
+  }
+  std::string bytes = encode_value(value);
+  Digest digest = sha256(bytes);
+  bool admitted = value_or_throw(
+      driver_->post_and_wait(core::SignalReceived{row.id, name, digest}, {{digest, bytes}}));
+  if (admitted) return;
+  // The first signal of a name answers every wait of it: a second one changes nothing.
+  bool goes_on = false;
+  driver_->inspect([&](const core::State& state, Resolver&) {
+    auto run = state.runs.find(row.id);
+    goes_on = run != state.runs.end() && !core::is_final(run->second.status);
+  });
+  if (goes_on) return;
+  // Who asks again, having lost the answer, has what it asked for.
+  LoadedRun ended = value_or_throw(load_run(driver_->store(), driver_->blobs(),
+                                            value_or_throw(select_row(driver_->store(), row.id))));
+  if (ended.run != nullptr) {
+    auto sent = ended.run->signals.find(name);
+    if (sent != ended.run->signals.end() && sent->second == digest) return;
+  }
+  throw Failed(user_error(fmt::format("the run {} takes no signals any more: it {}", row.id,
+                                      status_clause(ended.row.status))));
+}
+
+PlanInfo LocalEngine::plan(const std::string& script, const RunOptions& options) {
+  Submission submission = here(options);
+  submission.script = script;
+  return plan_for(submission);
+}
+
+PlanInfo LocalEngine::plan_for(const Submission& submission) {
+  Prepared prepared = value_or_throw(prepare(*driver_, submission, Purpose::look));
+  return driver_->foresee(*prepared.plan, submission.options.fresh);
+}
+
+Counts LocalEngine::counts(const RunId& id) {
+  std::optional<Counts> counts;
+  driver_->inspect([&](const core::State& state, Resolver&) {
+    auto run = state.runs.find(id);
+    if (run != state.runs.end()) counts = counts_of(run->second);
+  });
+  if (counts) return *counts;
+  auto row = row_of(driver_->store(), id);  // a run that is over has left the state
+  return row ? row->counts : Counts{};
+}
+
+RunInfo LocalEngine::show(const std::string& selector, bool tasks) {
+  return look(value_or_throw(select_row(driver_->store(), selector)).id, tasks);
+}
+
+Value LocalEngine::value(const std::string& selector, const std::string& part) const {
+  EngineOptions options = options_;
+  options.state = driver_->options().state_dir;
+  return Reader(options).value(selector, part);
+}
+
+std::vector<std::string> LocalEngine::get(const std::string& selector, const std::string& part,
+                                          const std::string& directory) {
+  return copy_out(driver_->blobs(), value(selector, part), part, directory);
+}
+
+Result<cluster::Source> LocalEngine::open_content(const Digest& digest,
+                                                  const std::string& origin) const {
+  auto row = driver_->store().get(Family::blobs, digest.view());
+  FLOW_TRY(row);
+  if (row->has_value()) return cluster::Source::of_bytes(std::move(**row));
+  std::string path = driver_->blobs().path_of(digest);
+  if (origin.empty() || ::access(path.c_str(), R_OK) == 0)
+    return cluster::Source::of_file(path, false);
+  return cluster::Source::of_file(origin, true);
+}
+
+uint64_t LocalEngine::gc(uint32_t keep) {
+  return value_or_throw(collect_garbage(*driver_, keep, [this] { return watched_runs(); }));
+}
+
+std::set<std::string> LocalEngine::watched_runs() {
+  std::set<std::string> runs;
+  std::lock_guard lock(watched_mutex_);
+  for (const auto& watched : watched_) {
+    if (auto state = watched.lock()) runs.insert(state->id);
+  }
+  for (const std::string& request : live_requests(driver_->options().state_dir)) {
+    auto run = driver_->store().get(Family::kv, request_key(request));
+    if (run.ok() && *run) runs.insert(**run);
+  }
+  return runs;
+}
+
+}  // namespace flow

@@ -1,0 +1,115 @@
+// The engine as the state's writer.
+#pragma once
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/base/throwing.hpp"
+#include "engine/client/server.hpp"
+#include "engine/cluster/transfer/source.hpp"
+#include "engine/head/local_workers.hpp"
+#include "engine/head/membership.hpp"
+#include "engine/head/slurm_autoscaler.hpp"
+#include "engine/runs/run_handle.hpp"
+#include "engine/runtime/nested_runs.hpp"
+#include "engine/store/lock.hpp"
+#include "engine/submission/prepare.hpp"
+
+namespace flow {
+
+class LocalEngine final : public detail::EngineImpl {
+ public:
+  /// Takes over the state whose lock the caller holds.
+  static Result<std::unique_ptr<LocalEngine>> open(const EngineOptions& options,
+                                                   const std::string& dir,
+                                                   std::unique_ptr<StateLock> lock);
+  ~LocalEngine() override;
+
+  void define(const std::string& name, const std::string& version, NativeTask task) override;
+  void define_operations(const std::string& name, const std::string& library) override;
+  std::shared_ptr<detail::RunState> run(const std::string& script, const Value& params,
+                                        const RunOptions& options) override;
+  std::shared_ptr<detail::RunState> resume(const std::string& selector, const RunOptions& options,
+                                           bool new_code) override;
+  std::shared_ptr<detail::RunState> retry(const std::string& selector, const std::string& task,
+                                          const RunOptions& options) override;
+  void cancel(const std::string& selector) override;
+  void signal(const std::string& selector, const std::string& name,
+              const std::string& json) override;
+  PlanInfo plan(const std::string& script, const RunOptions& options) override;
+  uint64_t gc(uint32_t keep) override;
+  RunInfo show(const std::string& selector) override { return show(selector, true); }
+  std::vector<std::string> get(const std::string& selector, const std::string& part,
+                               const std::string& directory) override;
+  std::string address() const override { return address_; }
+  std::vector<NodeInfo> nodes() const override;
+  bool is_writer() const override { return true; }
+  std::string stopped_by() const override {
+    auto error = driver_->stopped_by();
+    return error ? error->message : "";
+  }
+  uint64_t state_bytes() const override { return driver_->store().bytes(); }
+  uint32_t client_runs() const override { return server_->client_runs(); }
+  void wait_for_clients() override { server_->wait_for_clients(); }
+
+  // The same for a client: where it stands and its environment come with the request.
+  std::shared_ptr<detail::RunState> run_for(const Submission& submission);
+  std::shared_ptr<detail::RunState> take_up(const std::string& selector, const std::string& task,
+                                            bool new_code, const Submission& from);
+  PlanInfo plan_for(const Submission& submission);
+  Counts counts(const RunId& run);
+  RunInfo show(const std::string& selector, bool tasks);
+  /// As Reader::value.
+  Value value(const std::string& selector, const std::string& part) const;
+  /// Content of this state, or what is read in place at `origin`.
+  Result<cluster::Source> open_content(const Digest& digest, const std::string& origin) const;
+  Driver& driver() { return *driver_; }
+
+ private:
+  LocalEngine() = default;
+  std::shared_ptr<detail::RunState> watch(const RunId& id);
+  /// Those that this process, or a client, still has at hand.
+  std::set<std::string> watched_runs();
+  std::shared_ptr<detail::RunState> find_request(const Submission& submission);
+  Status lead(const std::string& dir);
+  Status start_workers(const std::string& dir);
+  /// An error where workers of an engine that died may still run something, which this one does
+  /// not lead.
+  Status check_for_work_elsewhere() const;
+  // slurm.cc
+  /// Where to listen, and where else if that can't be; "" nowhere.
+  Result<std::pair<std::string, std::string>> address_to_listen_at(const std::string& dir) const;
+  Status start_slurm(const std::string& dir);
+  slurm::View look_at_nodes();
+  void warn_if_nothing_fits(bool nothing_runs);
+  void warn_all(const std::string& text);
+  void give_up(const Error& why);
+  void give_nodes_back();
+  Status await_workers();
+  RunInfo look(const RunId& id, bool tasks);
+  /// Warns where an input of the run holds something else now.
+  void tell_changed_inputs(detail::RunState& state, const RunRow& row) const;
+  Submission here(const RunOptions& options) const;
+
+  EngineOptions options_;
+  std::unique_ptr<StateLock> lock_;
+  std::unique_ptr<Driver> driver_;
+  std::string leader_;                        // that an engine before this one was, of
+  std::vector<std::string> works_elsewhere_;  // workers that may still run what it gave them
+  std::string address_;  // of the cluster, for workers and clients; "" where it leads none
+  std::unique_ptr<Cluster> cluster_;  // of a head
+  std::unique_ptr<LocalWorkers> workers_;
+  core::HostInfo like_;          // what a node of Slurm has
+  int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
+  NestedRuns nested_;
+  std::mutex watched_mutex_;
+  std::vector<std::weak_ptr<detail::RunState>> watched_;  // those that are gone leave with an add
+  std::unique_ptr<SlurmNodes> slurm_;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace flow

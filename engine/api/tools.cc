@@ -1,0 +1,117 @@
+// What the public header offers beside an engine: lint, the graph of a script, where state and
+// executor are, the machine's GPUs.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/api/local_engine.hpp"
+#include "engine/base/files.hpp"
+#include "engine/client/run_stream.hpp"
+#include "engine/process/cgroup.hpp"
+#include "engine/query/reader_impl.hpp"
+#include "engine/store/lock.hpp"
+#include "engine/worker/gpu_inventory.hpp"
+#include "flow/machine.hpp"
+#include "lua/script.hpp"
+#include "transports/nccl/nccl.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> lint(const std::string& file) {
+  std::error_code failed;
+  fs::path path = file;
+  if (fs::is_directory(path, failed)) path /= "pipeline.lua";
+  auto text = read_file(path.string());
+  if (!text.ok()) throw Failed(user_error(text.error().message));
+  return lint_source(path.string(), *text);
+}
+
+PlanInfo build_graph(const std::string& script, const EngineOptions& options,
+                     const RunOptions& run) {
+  Submission submission;
+  submission.script = script;
+  submission.working_directory = working_directory_of(options);
+  submission.options = run;
+  Builder builder(value_or_throw(find_executor(options)));
+  Built built = value_or_throw(build(submission, builder));
+  return plan_info(built.plan);
+}
+
+std::string state_directory(const EngineOptions& options) {
+  return value_or_throw(find_state(options));
+}
+
+std::string broken_state_link(const std::string& directory) {
+  Status sound = no_broken_links(directory);
+  return sound.ok() ? "" : sound.error().message;
+}
+
+std::string executor_program(const EngineOptions& options) {
+  return value_or_throw(find_executor(options));
+}
+
+ClusterInfo cluster_info(const EngineOptions& options) {
+  if (!options.head.empty()) {
+    Engine client(options);
+    return {client.address(), client.nodes()};
+  }
+  std::string dir = state_directory(options);
+  ok_or_throw(readable_state(dir));
+  auto answer = ask_writer(dir, request_of("nodes", {}));
+  if (!answer.ok() && state_is_locked(dir)) throw Failed(answer.error());
+  if (!answer.ok())
+    throw Failed(environment_error(fmt::format(
+        "no flow is at work on the state `{}`: `flow head` or `flow run` has to run there", dir)));
+  if (text_field(*answer, "frame") == "error") throw Failed(error_from_value(*answer));
+  ClusterInfo info;
+  info.address = text_field(*answer, "address");
+  if (const Value* nodes = answer->find("nodes")) info.nodes = nodes_from_value(*nodes);
+  return info;
+}
+
+MachineGpus machine_gpus(const EngineOptions& options) {
+  return find_gpus(executor_program(options));
+}
+
+MachineLimits machine_limits() {
+  auto groups = own_cgroups();
+  MachineLimits limits;
+  limits.cpus = usable_cpus();
+  limits.memory_bytes = usable_memory_bytes();
+  int64_t memory = cgroup_memory_limit(groups), cpus_milli = cgroup_cpu_limit_milli(groups);
+  limits.is_cgroup_memory = memory > 0 && memory == limits.memory_bytes;
+  limits.is_cgroup_cpus = cpus_milli > 0 && cpus_milli <= int64_t{limits.cpus} * 1000;
+  CgroupParent parent = CgroupParent::find(groups);
+  limits.is_memory_enforced = parent.has_memory();
+  limits.memory_enforcement =
+      parent.has_memory()
+          ? fmt::format("cgroup v{} below {}", parent.is_v2() ? 2 : 1, parent.folder())
+          : parent.why_no_memory();
+  return limits;
+}
+
+std::vector<GpuLibrary> gpu_libraries() {
+  std::vector<GpuLibrary> libraries = script_gpu_libraries();
+  if (libraries.empty()) return libraries;  // this build does nothing on GPUs
+  auto nccl = nccl_version();
+  libraries.push_back(
+      {"NCCL", nccl.ok(), nccl.ok() ? *nccl : road_through_hosts(nccl.error().message)});
+  return libraries;
+}
+
+const char* version() { return FLOW_VERSION; }
+
+std::string changed_sources(const Bundle& bundle) {
+  std::string names;
+  if (!bundle.root.starts_with("/")) return names;  // another machine's
+  for (const auto& [path, text] : bundle.files) {
+    auto now = read_file((fs::path(bundle.root) / path).string());
+    if (now.ok() && *now == text) continue;
+    names += (names.empty() ? "" : ", ") + path;
+  }
+  return names;
+}
+
+}  // namespace flow

@@ -1,0 +1,186 @@
+// flow::WorkerNode: a worker's process over the node of engine/cluster.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/base/files.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/base/throwing.hpp"
+#include "engine/cluster/session/session_options.hpp"
+#include "engine/cluster/worker/worker_process.hpp"
+#include "engine/core/gpu_accounting.hpp"
+#include "engine/core/hosts.hpp"
+#include "engine/process/cgroup.hpp"
+#include "engine/runs/run_info.hpp"
+#include "engine/store/lock.hpp"
+#include "engine/submission/prepare.hpp"
+#include "engine/worker/gpu_inventory.hpp"
+#include "engine/worker/gpu_watch.hpp"
+
+namespace flow {
+
+namespace {
+
+EngineOptions engine_options(const WorkerNodeOptions& options) {
+  EngineOptions engine;
+  engine.jobs = options.jobs;
+  engine.executor = options.executor;
+  return engine;
+}
+
+Result<core::HostInfo> host_of(const WorkerNodeOptions& options, std::string& problems) {
+  auto executor = find_executor(engine_options(options));
+  FLOW_TRY(executor);
+  core::HostInfo host;
+  host.name = options.name.empty() ? machine_name() : options.name;
+  if (host.name == kHomeName)
+    return user_error(
+        fmt::format("a worker can't be named `{}`, as what the head runs itself is shown: give it "
+                    "another name with --name",
+                    kHomeName));
+  host.cpus_milli = jobs_of(engine_options(options)) * 1000;
+  int32_t cpus = jobs_of({});
+  constexpr int32_t kOftenMeant = 8;  // tasks that wait for others may be so many a CPU
+  if (options.jobs / kOftenMeant > cpus)
+    problems += fmt::format("--jobs {} is far more than the {} CPUs that this worker may use\n",
+                            options.jobs, cpus);
+  host.memory_bytes = usable_memory_bytes();
+  if (!options.memory.empty()) {
+    auto memory = parse_bytes(options.memory);
+    if (!memory.ok() || *memory <= 0)
+      return user_error(
+          fmt::format("`--memory {}` is not a size: write for example 64GiB", options.memory));
+    if (*memory > host.memory_bytes)
+      problems += fmt::format("--memory {} is more than the {} that this machine has\n",
+                              format_bytes(static_cast<uint64_t>(*memory)),
+                              format_bytes(static_cast<uint64_t>(host.memory_bytes)));
+    host.memory_bytes = *memory;
+  }
+  MachineGpus gpus = find_gpus(*executor);
+  for (const std::string& problem : gpus.problems) problems += problem + "\n";
+  host.gpus = std::move(gpus.gpus);
+  host.labels = options.labels;
+  std::sort(host.labels.begin(), host.labels.end());
+  auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  auto twice = std::adjacent_find(host.labels.begin(), host.labels.end(), same);
+  if (twice != host.labels.end())
+    return user_error(
+        fmt::format("the label `{}` is given twice: a worker has one of a name", twice->first));
+  if (!core::are_sound(host.labels))
+    return user_error(fmt::format("a worker has at most {} labels", core::kLabelsMax));
+  auto named = amounts_of(options.resources);
+  FLOW_TRY(named);
+  host.named = std::move(*named);
+  return host;
+}
+
+/// On this machine, and there again when the worker comes back.
+std::string directory_of(const WorkerNodeOptions& options, const std::string& name) {
+  std::string dir = options.directory;
+  if (dir.empty()) dir = fmt::format("/var/tmp/flow-worker-{}-{}", ::getuid(), name);
+  return std::filesystem::absolute(dir).lexically_normal().string();
+}
+
+uint64_t content_max_of(const WorkerNodeOptions& options) {
+  if (options.content_max.empty()) return 0;
+  auto bytes = parse_bytes(options.content_max);
+  if (!bytes.ok() || *bytes <= 0)
+    throw Failed(user_error(fmt::format(
+        "`--content-max {}` is not a size: write for example 200GiB", options.content_max)));
+  return static_cast<uint64_t>(*bytes);
+}
+
+}  // namespace
+
+struct WorkerNode::Impl {
+  std::unique_ptr<StateLock> lock;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<cluster::Node> node;
+  std::unique_ptr<GpuWatch> watch;
+};
+
+NodeInfo describe_worker(const WorkerNodeOptions& options) {
+  std::string problems;
+  core::HostInfo host = value_or_throw(host_of(options, problems));
+  NodeInfo info;
+  info.name = host.name;
+  info.cpus = host.cpus_milli / 1000.0;
+  info.memory_bytes = host.memory_bytes;
+  info.gpus = host.gpus;
+  info.labels = host.labels;
+  info.resources = numbers_of(host.named);
+  info.status = "here";
+  return info;
+}
+
+namespace {
+
+std::unique_ptr<GpuWatch> watch_gpus(const std::string& executor, const std::vector<Gpu>& gpus,
+                                     cluster::Node& node,
+                                     const std::function<void(std::string)>& on_note) {
+  auto note = [on_note](const std::string& text) {
+    if (on_note) on_note(text);
+  };
+  auto on_error = [&node, gpus, note](const std::string& uuid, const GpuError& error) {
+    node.gpu_failed(uuid, error.fault, error.is_dead);
+    auto at = core::find_gpu(gpus, uuid);
+    note(fmt::format("{} ({}) {}: it is not used until this worker starts again", uuid,
+                     gpus[*at].name, error.fault));
+  };
+  return std::make_unique<GpuWatch>(executor, gpus, on_error, note);
+}
+
+}  // namespace
+
+WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>()) {
+  cluster::NodeOptions node;
+  std::string problems;
+  node.agent.host = value_or_throw(host_of(options, problems));
+  node.session = value_or_throw(
+      session_options(cluster::Role::worker, node.agent.host.name, options.secret_file, false));
+  node.head = options.head;
+  if (options.on_note) node.agent.on_note = node.on_note = options.on_note;
+  if (!problems.empty() && options.on_note) options.on_note(problems);
+  std::string dir = directory_of(options, node.agent.host.name);
+  ok_or_throw(make_dirs(dir));
+  ok_or_throw(own_state(dir));
+  impl_->lock = value_or_throw(StateLock::acquire(dir));
+  if (!impl_->lock)
+    throw Failed(environment_error(
+        fmt::format("the folder `{}` is in use by {}: give this worker another with --dir", dir,
+                    lock_holder(dir))));
+  node.agent.spool_dir = dir + "/spool";
+  node.agent.store = value_or_throw(cluster::ContentStore::open(dir, content_max_of(options)));
+  WorkerOptions worker;
+  worker.state_dir = dir;
+  worker.executor = value_or_throw(find_executor(engine_options(options)));
+  worker.executors_max = jobs_of(engine_options(options));
+  impl_->transport = value_or_throw(transport_for(options.head, node.session));
+  auto make = [worker](Worker::OnReport on_report) {
+    return make_worker(worker, std::move(on_report));
+  };
+  std::vector<Gpu> gpus = node.agent.host.gpus;
+  impl_->node = value_or_throw(cluster::Node::start(*impl_->transport, std::move(node), make));
+  if (!gpus.empty())
+    impl_->watch = watch_gpus(worker.executor, gpus, *impl_->node, options.on_note);
+}
+
+WorkerNode::~WorkerNode() {
+  impl_->watch.reset();  // each before what it uses
+  impl_->node.reset();
+}
+
+void WorkerNode::drain(int64_t within_ms, const std::string& why) {
+  constexpr int64_t kEndMs = 2'500;  // from SIGTERM to SIGKILL, and what is told of it
+  impl_->node->drain(std::max<int64_t>(0, within_ms - kEndMs), why);
+}
+
+bool WorkerNode::is_drained() const { return impl_->node->agent().attempts() == 0; }
+
+int64_t WorkerNode::without_head_ms() const { return impl_->node->alone_ms(); }
+
+bool WorkerNode::is_connected() const { return impl_->node->is_connected(); }
+
+}  // namespace flow

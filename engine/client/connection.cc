@@ -1,0 +1,196 @@
+// The frames of frame_link.hpp.
+#include "engine/client/connection.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "engine/client/messages.hpp"
+
+namespace flow {
+
+namespace {
+
+/// The address of `path`; a long one goes through /proc/self/fd of its folder, whose descriptor is
+/// returned in `folder`.
+Result<sockaddr_un> address_of(const std::string& path, int& folder) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::string name = path;
+  folder = -1;
+  if (name.size() >= sizeof address.sun_path) {
+    std::filesystem::path whole(path);
+    folder = ::open(whole.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+      return environment_error(
+          fmt::format("cannot open `{}`: {}", whole.parent_path().string(), std::strerror(errno)));
+    name = fmt::format("/proc/self/fd/{}/{}", folder, whole.filename().string());
+  }
+  std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
+  return address;
+}
+
+Deadline in_ms(int64_t ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
+
+/// A descriptor. Who is stopped and has a full queue of connections takes no more.
+Result<int> reach(const std::string& path) {
+  int folder = -1;
+  auto address = address_of(path, folder);
+  FLOW_TRY(address);
+  int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int failed = descriptor < 0 ? errno : 0;
+  timeval within{kSilentMs / 1000, 0};
+  ::setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &within, sizeof within);
+  if (failed == 0 &&
+      ::connect(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) != 0)
+    failed = errno;
+  if (folder >= 0) ::close(folder);
+  if (failed == 0) return descriptor;
+  if (descriptor >= 0) ::close(descriptor);
+  return environment_error(
+      fmt::format("cannot reach the process that writes this state through `{}`: {}", path,
+                  std::strerror(failed)));
+}
+
+/// Whether who listens at `path` is there and says nothing. Who is gone, or takes nobody in, is not
+/// silent: that one's links end.
+bool is_silent_at(const std::string& path) {
+  auto descriptor = reach(path);
+  if (!descriptor.ok()) return false;
+  SocketLink link(*descriptor);
+  bool is_asked = link.send(Value::map({{"version", int64_t{kLinkVersion}}, {"verb", "ping"}}));
+  return is_asked && !wait_ready(*descriptor, POLLIN, in_ms(kSilentMs));
+}
+
+}  // namespace
+
+bool FrameLink::send(const Value& frame) {
+  std::string bytes = encode_value(frame);
+  if (bytes.size() > kLinkFrameMax) return false;
+  uint32_t size = static_cast<uint32_t>(bytes.size());
+  bytes.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
+  std::lock_guard lock(sending_);
+  return write(bytes);
+}
+
+Result<Value> FrameLink::receive(int64_t within_ms) {
+  constexpr size_t kStep = size_t{1} << 20;  // who announces much sends it before we hold it
+  std::optional<Deadline> deadline;
+  if (within_ms >= 0) deadline = in_ms(within_ms);
+  auto nothing_came = [&] {
+    bool is_late = is_silent() || (deadline && std::chrono::steady_clock::now() >= *deadline);
+    return environment_error(is_late ? "the other side sent no whole message in time"
+                                     : "the other side is gone");
+  };
+  uint32_t size = 0;
+  if (!read(reinterpret_cast<char*>(&size), sizeof size, deadline)) return nothing_came();
+  if (size > kLinkFrameMax)
+    return environment_error(
+        fmt::format("a frame of {} bytes is over the limit of {}", size, kLinkFrameMax));
+  std::string bytes;
+  while (bytes.size() < size) {
+    size_t begin = bytes.size();
+    bytes.resize(std::min<size_t>(size, begin + kStep));
+    if (!read(bytes.data() + begin, bytes.size() - begin, deadline)) return nothing_came();
+  }
+  return decode_value(bytes);
+}
+
+SocketLink::~SocketLink() { ::close(descriptor_); }
+
+bool SocketLink::write(std::string_view bytes) {
+  const int flags = path_.empty() ? 0 : MSG_DONTWAIT;
+  while (!bytes.empty()) {
+    if (!wait(POLLOUT, std::nullopt)) return false;
+    ssize_t sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | flags);
+    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (sent <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(sent));
+  }
+  return true;
+}
+
+bool SocketLink::read(char* to, size_t size, const std::optional<Deadline>& until) {
+  while (size > 0) {
+    if (!wait(POLLIN, until)) return false;
+    ssize_t got = ::recv(descriptor_, to, size, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    to += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool SocketLink::wait(short events, const std::optional<Deadline>& until) {
+  if (until) return wait_ready(descriptor_, events, *until);
+  if (path_.empty()) return true;  // the call itself waits
+  bool is_told = false;
+  while (!wait_ready(descriptor_, events, in_ms(kSilentMs))) {
+    if (!is_silent_at(path_)) {
+      is_told = false;
+      continue;
+    }
+    silent_ = !tell_silence_;
+    if (silent_) return false;
+    if (!std::exchange(is_told, true)) tell_silence_();
+  }
+  return true;
+}
+
+int64_t ChannelLink::may_return_ms() const {
+  auto end = channel_->end();
+  if (!end) return 0;
+  switch (end->first) {
+    case cluster::EndKind::lost:
+      return kBackAfterLostMs;
+    case cluster::EndKind::cut:
+    case cluster::EndKind::damaged:
+      return kBackAfterCutMs;
+    default:
+      return 0;
+  }
+}
+
+void SocketLink::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
+
+std::string socket_path(const std::string& state_dir) { return state_dir + "/socket"; }
+
+Result<std::unique_ptr<SocketLink>> SocketLink::connect(const std::string& path) {
+  auto descriptor = reach(path);
+  FLOW_TRY(descriptor);
+  return std::make_unique<SocketLink>(*descriptor, path);
+}
+
+Result<int> listen_at(const std::string& path) {
+  constexpr int kBacklog = 64;
+  int folder = -1;
+  auto address = address_of(path, folder);
+  FLOW_TRY(address);
+  ::unlink(path.c_str());  // the lock is ours: whoever left it is gone
+  int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bool ok = descriptor >= 0 && ::fchmod(descriptor, 0600) == 0 &&
+            ::bind(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) == 0 &&
+            ::chmod(path.c_str(), 0600) == 0 && ::listen(descriptor, kBacklog) == 0;
+  int failed = errno;
+  if (folder >= 0) ::close(folder);
+  if (ok) return descriptor;
+  if (descriptor >= 0) ::close(descriptor);
+  return environment_error(fmt::format("cannot listen at `{}`: {}", path, std::strerror(failed)));
+}
+
+}  // namespace flow

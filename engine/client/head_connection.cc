@@ -1,0 +1,51 @@
+#include "engine/client/head_connection.hpp"
+
+#include <fmt/format.h>
+
+#include "engine/base/address.hpp"
+#include "engine/cluster/session/session_options.hpp"
+
+namespace flow {
+
+Result<std::unique_ptr<Uplink>> Uplink::open(const std::string& head,
+                                             const std::string& secret_file) {
+  auto address = parse_address(head);
+  FLOW_TRY(address);
+  auto session = session_options(cluster::Role::client, machine_name(), secret_file, false);
+  FLOW_TRY(session);
+  std::unique_ptr<Uplink> uplink(new Uplink(head));
+  auto transport = transport_for(head, *session);
+  FLOW_TRY(transport);
+  uplink->transport_ = std::move(*transport);
+  uplink->sessions_ =
+      std::make_unique<cluster::Sessions>(*uplink->transport_, *session, [](std::string) {});
+  return uplink;
+}
+
+Result<std::shared_ptr<FrameLink>> Uplink::connect(bool* is_refused) {
+  auto channel = std::make_shared<cluster::Channel>();
+  auto session = sessions_->connect(head_, channel);
+  FLOW_TRY(session);
+  channel->attach(*session);
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(channels_, [](const auto& each) { return each.expired(); });
+    channels_.push_back(channel);
+    if (is_closed_) channel->close("this client ends");
+  }
+  Status open = channel->wait_open();
+  if (open.ok()) return std::shared_ptr<FrameLink>(std::make_shared<ChannelLink>(channel));
+  if (is_refused != nullptr) *is_refused = channel->end()->first == cluster::EndKind::refused;
+  return environment_error(
+      fmt::format("the head at {} can't be reached: {}", head_, open.error().message));
+}
+
+void Uplink::close() {
+  std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  for (auto& each : channels_) {
+    if (auto channel = each.lock()) channel->close("this client ends");
+  }
+}
+
+}  // namespace flow

@@ -1,0 +1,78 @@
+// The engine as a client of the process that writes the state; takes over where that one dies.
+#pragma once
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "engine/base/thread_group.hpp"
+#include "engine/client/messages.hpp"
+#include "engine/runs/run_handle.hpp"
+
+namespace flow {
+
+/// The writer where the lock can be had, else a client.
+Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& options,
+                                                        const std::string& dir);
+
+class RemoteEngine final : public detail::EngineImpl {
+ public:
+  RemoteEngine(EngineOptions options, std::string dir)
+      : options_(std::move(options)), dir_(std::move(dir)) {}
+  ~RemoteEngine() override;
+
+  void define(const std::string& name, const std::string& version, NativeTask task) override;
+  void define_operations(const std::string& name, const std::string& library) override;
+  std::shared_ptr<detail::RunState> run(const std::string& script, const Value& params,
+                                        const RunOptions& options) override;
+  std::shared_ptr<detail::RunState> resume(const std::string& selector, const RunOptions& options,
+                                           bool new_code) override;
+  std::shared_ptr<detail::RunState> retry(const std::string& selector, const std::string& task,
+                                          const RunOptions& options) override;
+  void cancel(const std::string& selector) override;
+  void signal(const std::string& selector, const std::string& name,
+              const std::string& json) override;
+  PlanInfo plan(const std::string& script, const RunOptions& options) override;
+  uint64_t gc(uint32_t keep) override;
+  RunInfo show(const std::string& selector) override;
+  std::vector<std::string> get(const std::string& selector, const std::string& part,
+                               const std::string& directory) override;
+  std::string address() const override;
+  std::vector<NodeInfo> nodes() const override;
+  bool is_writer() const override;
+  uint64_t state_bytes() const override;
+  uint32_t client_runs() const override;
+  void wait_for_clients() override;
+
+ private:
+  Submission here(const RunOptions& options) const;
+  /// The writer's answer, over `link`; nothing where this process has become the writer's
+  /// successor.
+  std::optional<Value> ask(const Value& request, std::shared_ptr<FrameLink>& link);
+  std::optional<Value> ask(const Value& request);
+  /// The answer where somebody writes: nobody becomes the writer for a look.
+  std::optional<Value> look(const Value& request) const;
+  detail::EngineImpl& successor() const;
+  /// The run, or null where the successor is to be asked.
+  std::shared_ptr<detail::RunState> start(Value request, const RunOptions& options);
+  void follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<FrameLink> link, bool leads,
+              const RunOptions& options);
+  /// The writer led a cluster: its successor is the next head, and no client.
+  std::shared_ptr<FrameLink> await_head(detail::RunState& state, const RunOptions& options);
+  /// False where this ends: the link is not to be used then.
+  bool add_link(const std::shared_ptr<FrameLink>& link);
+  bool has_quit_within(int64_t ms);
+  void take_over(std::shared_ptr<detail::RunState> state, const RunOptions& options);
+
+  EngineOptions options_;
+  std::string dir_;
+  mutable std::mutex mutex_;
+  std::unique_ptr<detail::EngineImpl> successor_;  // after the writer died
+  std::list<std::weak_ptr<FrameLink>> links_;      // those that are gone leave in add_link()
+  bool quit_ = false;
+  std::condition_variable quits_;
+  ThreadGroup followers_;  // last: they use the others
+};
+
+}  // namespace flow

@@ -1,0 +1,382 @@
+#include "engine/client/remote_client.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/throwing.hpp"
+#include "engine/client/blob_frames.hpp"
+#include "engine/client/messages.hpp"
+#include "engine/client/remote_export.hpp"
+#include "engine/client/run_stream.hpp"
+#include "engine/cluster/session/session_options.hpp"
+
+namespace flow {
+
+namespace {
+
+/// Who was asked for a run and has gone before its answer is asked again for so long; so is one
+/// whose answer is all that is missing at the end.
+constexpr int64_t kAskAgainMs = 30'000;
+
+Error gone() { return environment_error("the head has gone before its answer"); }
+
+}  // namespace
+
+Result<std::unique_ptr<detail::EngineImpl>> AwayEngine::open(const EngineOptions& options) {
+  if (!options.state.empty() || leads_cluster(options) || !options.resources.empty())
+    return user_error(
+        "a client of a head has no state, no workers and no resources of its own: name the head, "
+        "or what is "
+        "this process's own, and not both");
+  std::unique_ptr<AwayEngine> engine(new AwayEngine(options));
+  auto uplink = Uplink::open(options.head, options.secret_file);
+  FLOW_TRY(uplink);
+  engine->uplink_ = std::move(*uplink);
+  return std::unique_ptr<detail::EngineImpl>(std::move(engine));
+}
+
+AwayEngine::~AwayEngine() {
+  {
+    std::lock_guard lock(wakeup_->mutex);
+    wakeup_->quit = true;
+    wakeup_->changed.notify_all();
+  }
+  if (uplink_) uplink_->close();
+  followers_.join();
+  ask_link_.reset();
+}
+
+void AwayEngine::define(const std::string& name, const std::string&, NativeTask) {
+  throw Failed(environment_error(
+      fmt::format("the native task `{}` can't be defined: this is a client of the head at {}, and "
+                  "native tasks run in the head",
+                  name, options_.head)));
+}
+
+void AwayEngine::define_operations(const std::string& name, const std::string&) {
+  throw Failed(environment_error(
+      fmt::format("the operations `{}` can't be defined: this is a client of the head at {}, which "
+                  "has its own",
+                  name, options_.head)));
+}
+
+AwayEngine::Files AwayEngine::build(Submission& submission) {
+  Builder builder(value_or_throw(find_executor(options_)));
+  BuiltHere here = value_or_throw(build_here(submission, builder));
+  submission.built = std::make_shared<const BuiltAway>(std::move(here.built));
+  submission.params = Value();  // they are in it
+  submission.options.text_params.clear();
+  submission.options.params_json.clear();
+  return std::move(here.files);
+}
+
+// ---- questions
+
+Result<Value> AwayEngine::ask_over(FrameLink& link, const Value& request,
+                                   std::vector<TaskInfo>* tasks) const {
+  if (!link.send(request)) return gone();
+  while (true) {
+    auto reply = link.receive();
+    FLOW_TRY(reply);
+    if (tasks == nullptr || text_field(*reply, "frame") != "tasks") return reply;
+    if (const Value* some = reply->find("tasks")) add_tasks(*some, *tasks);
+  }
+}
+
+namespace {
+
+Value checked(Value reply) {
+  if (text_field(reply, "frame") == "error") throw Failed(error_from_value(reply));
+  return reply;
+}
+
+}  // namespace
+
+Value AwayEngine::ask(const Value& request) const {
+  std::lock_guard lock(asking_);
+  if (ask_link_) {
+    auto reply = ask_over(*ask_link_, request, nullptr);
+    if (reply.ok()) return checked(std::move(*reply));
+  }
+  ask_link_ = value_or_throw(uplink_->connect());
+  return checked(value_or_throw(ask_over(*ask_link_, request, nullptr)));
+}
+
+RunInfo AwayEngine::look(const std::string& selector, bool with_tasks) const {
+  auto link = value_or_throw(uplink_->connect());
+  std::vector<TaskInfo> tasks;
+  Value reply = checked(value_or_throw(
+      ask_over(*link, request_of("info", {{"run", selector}, {"tasks", with_tasks}}), &tasks)));
+  state_bytes_ = static_cast<uint64_t>(integer_field(reply, "bytes"));
+  const Value* info = reply.find("info");
+  RunInfo run = info_from_value(info == nullptr ? Value() : *info);
+  run.tasks = std::move(tasks);
+  return run;
+}
+
+RunInfo AwayEngine::show(const std::string& selector) { return look(selector, true); }
+
+namespace {
+
+bool has_ended(const std::weak_ptr<detail::RunState>& weak) {
+  auto state = weak.lock();
+  if (!state) return true;
+  std::lock_guard lock(state->mutex);
+  return state->ended;
+}
+
+}  // namespace
+
+// While it goes on what was seen last is told where its head can't be asked. What a run that was
+// left came to nobody here knows.
+RunInfo AwayEngine::look_at(Followed& followed, bool tasks) const {
+  int64_t until = monotonic_us() + kAskAgainMs * 1000;
+  cluster::Retries retries;
+  while (!followed.is_left) {
+    try {
+      RunInfo info = look(followed.id, tasks);
+      std::lock_guard lock(followed.mutex);
+      followed.last = info;
+      return info;
+    } catch (const Failed& failed) {
+      bool is_late = monotonic_us() > until;
+      if (failed.error.kind != ErrorKind::environment || is_late) throw;
+    }
+    if (!has_ended(followed.state)) {
+      std::lock_guard lock(followed.mutex);
+      return followed.last;
+    }
+    if (!pause(retries, &followed) && !followed.is_left) throw Failed(gone());
+  }
+  std::lock_guard lock(followed.mutex);
+  followed.last.id = followed.id;
+  followed.last.status = "interrupted";
+  return followed.last;
+}
+
+Counts AwayEngine::count(Followed& followed) const {
+  try {
+    Value reply = ask(request_of("counts", {{"run", followed.id}}));
+    std::lock_guard lock(followed.mutex);
+    if (const Value* counts = reply.find("counts")) followed.counts = counts_from_value(*counts);
+  } catch (const Failed&) {  // the display goes on with what it had
+  }
+  std::lock_guard lock(followed.mutex);
+  return followed.counts;
+}
+
+void AwayEngine::cancel(const std::string& selector) {
+  ask(request_of("cancel", {{"run", selector}}));
+}
+
+void AwayEngine::signal(const std::string& selector, const std::string& name,
+                        const std::string& json) {
+  ask(request_of("signal", {{"run", selector}, {"name", name}, {"json", json}}));
+}
+
+PlanInfo AwayEngine::plan(const std::string& script, const RunOptions& options) {
+  Submission submission = submission_here(options_, options);
+  submission.script = script;
+  build(submission);
+  Value reply = ask(request_of("plan", {{"submission", submission_to_value(submission)}}));
+  const Value* plan = reply.find("plan");
+  return plan == nullptr ? PlanInfo{} : plan_from_value(*plan);
+}
+
+uint64_t AwayEngine::gc(uint32_t keep) {
+  return static_cast<uint64_t>(
+      integer_field(ask(request_of("gc", {{"keep", int64_t{keep}}})), "freed"));
+}
+
+std::string AwayEngine::address() const {
+  return text_field(ask(request_of("nodes", {})), "address");
+}
+
+std::vector<NodeInfo> AwayEngine::nodes() const {
+  Value reply = ask(request_of("nodes", {}));
+  const Value* nodes = reply.find("nodes");
+  return nodes == nullptr ? std::vector<NodeInfo>() : nodes_from_value(*nodes);
+}
+
+std::vector<std::string> AwayEngine::get(const std::string& selector, const std::string& part,
+                                         const std::string& directory) {
+  auto link = value_or_throw(uplink_->connect());
+  if (!link->send(request_of("get", {{"run", selector}, {"part", part}}))) throw Failed(gone());
+  return copy_from(*link, part, directory);
+}
+
+// ---- runs
+
+std::shared_ptr<detail::RunState> AwayEngine::run(const std::string& script, const Value& params,
+                                                  const RunOptions& options) {
+  Submission submission = submission_here(options_, asked_once(options));
+  submission.script = script;
+  submission.params = params;
+  Files files = build(submission);
+  return start("run", {}, submission, files);
+}
+
+// New code is this machine's where the run was started here, and the head's own where it was there.
+std::shared_ptr<detail::RunState> AwayEngine::resume(const std::string& selector,
+                                                     const RunOptions& options, bool new_code) {
+  Submission submission = submission_here(options_, asked_once(options));
+  Files files;
+  RunInfo before;
+  if (new_code) before = look(selector, false);
+  const std::string mine = away_path(machine_name(), "");
+  if (before.script.starts_with(mine)) {
+    submission.script = before.script.substr(mine.size());
+    submission.working_directory = before.directory;
+    submission.params = before.params;
+    files = build(submission);
+  }
+  return start("resume", {{"run", selector}, {"new_code", new_code}}, submission, files);
+}
+
+std::shared_ptr<detail::RunState> AwayEngine::retry(const std::string& selector,
+                                                    const std::string& task,
+                                                    const RunOptions& options) {
+  return start("retry", {{"run", selector}, {"task", task}},
+               submission_here(options_, asked_once(options)), {});
+}
+
+/// What it answers when it has the files that it lacks. An error says that the link broke, and
+/// another try may help; what no try changes comes as a head's own refusal does.
+Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Files& files) const {
+  if (!link.send(request)) {
+    size_t size = encode_value(request).size();
+    if (size > kLinkFrameMax)
+      return error_to_value(user_error(fmt::format(
+          "the graph and its code are {} bytes, and a head takes {} from a client: submit it "
+          "beside the head",
+          size, kLinkFrameMax)));
+    return gone();
+  }
+  auto reply = link.receive();
+  if (!reply.ok() || text_field(*reply, "frame") != "lacks") return reply;
+  const Value* lacks = reply->find("digests");
+  bool is_list = lacks != nullptr && lacks->kind() == Value::Kind::table;
+  for (const Value& name : is_list ? lacks->as_table().list : std::vector<Value>()) {
+    Digest digest;
+    bool is_digest =
+        name.kind() == Value::Kind::string && Digest::from_bytes(name.as_string(), digest);
+    auto file = files.find(digest);
+    if (!is_digest || file == files.end())
+      return error_to_value(
+          environment_error("the head asks for content that this run does not name"));
+    if (!send_content(link, digest, cluster::Source::of_file(file->second, true)).ok()) break;
+  }
+  return link.receive();
+}
+
+bool AwayEngine::pause(cluster::Retries& retries, const Followed* followed) const {
+  std::chrono::milliseconds pause(retries.pause_ms(random_u64()));
+  std::unique_lock lock(wakeup_->mutex);
+  auto is_over = [&] { return wakeup_->quit || (followed != nullptr && followed->is_left); };
+  return !wakeup_->changed.wait_for(lock, pause, is_over);
+}
+
+std::shared_ptr<detail::RunState> AwayEngine::start(const char* verb, Fields fields,
+                                                    const Submission& submission,
+                                                    const Files& files) {
+  fields.emplace_back("tells", true);
+  fields.emplace_back("submission", submission_to_value(submission));
+  const Value request = request_of(verb, std::move(fields));
+  std::shared_ptr<FrameLink> link = value_or_throw(uplink_->connect());
+  auto reply = begin(*link, request, files);
+  int64_t until = monotonic_us() + kAskAgainMs * 1000;
+  cluster::Retries retries;
+  while (!reply.ok() && monotonic_us() < until && pause(retries, nullptr)) {
+    auto again = uplink_->connect();
+    if (!again.ok()) continue;
+    link = std::move(*again);
+    reply = begin(*link, request, files);
+  }
+  if (!reply.ok())
+    throw Failed(environment_error(
+        fmt::format("{} ({}). If the run had begun, `flow ls` on its machine shows it",
+                    reply.error().message, options_.head)));
+  checked(*reply);
+  auto followed = std::make_shared<Followed>();
+  followed->id = text_field(*reply, "run");
+  followed->submission = submission;
+  followed->submission.built = nullptr;
+  if (const Value* info = reply->find("info")) followed->last = info_from_value(*info);
+  auto state = std::make_shared<detail::RunState>();
+  state->id = followed->id;
+  followed->state = state;
+  state->info = [this, followed] { return look_at(*followed, true); };
+  state->summary = [this, followed] { return look_at(*followed, false); };
+  state->counts = [this, followed] { return count(*followed); };
+  steer(*state, link);
+  followers_.start(
+      [this, state, followed, link = std::move(link)] { follow(state, followed, link); });
+  return state;
+}
+
+void AwayEngine::follow(const std::shared_ptr<detail::RunState>& state, const FollowedPtr& followed,
+                        std::shared_ptr<FrameLink> link) {
+  uint64_t heard = 0;
+  EndsTold ends;
+  while (!follow_link(*state, *link, ends, &heard)) {
+    link = come_back(state, followed, heard);
+    if (!link) return state->on_end();
+    bool is_new_head = heard == 0;
+    if (is_new_head) ends.tell_missed(*state);
+  }
+}
+
+std::shared_ptr<FrameLink> AwayEngine::come_back(const std::shared_ptr<detail::RunState>& state,
+                                                 const FollowedPtr& followed, uint64_t& heard) {
+  {
+    std::lock_guard lock(wakeup_->mutex);
+    if (wakeup_->quit) return nullptr;
+  }
+  std::string leave = fmt::format("`flow resume {} --head {}`", followed->id, options_.head);
+  steer_nowhere(*state, [wakeup = wakeup_, weak = std::weak_ptr(state), followed, leave] {
+    {
+      std::lock_guard lock(wakeup->mutex);
+      followed->is_left = true;
+      wakeup->changed.notify_all();
+    }
+    auto state = weak.lock();
+    if (state)
+      state->fail({ErrorKind::interrupted,
+                   fmt::format("the run {} was left while its head could not be reached; {} takes "
+                               "it up where that one is there again",
+                               state->id, leave)});
+  });
+  warn(*state, fmt::format("the head at {} can't be reached: what runs goes on, and this tries "
+                           "again until it is back. Ctrl-C leaves the run for {}",
+                           options_.head, leave));
+  Value request = request_of("resume", {{"run", followed->id},
+                                        {"new_code", false},
+                                        {"tells", true},
+                                        {"heard", static_cast<int64_t>(heard)},
+                                        {"submission", submission_to_value(followed->submission)}});
+  cluster::Retries retries;
+  while (pause(retries, followed.get())) {
+    bool is_refused = false;
+    auto link = uplink_->connect(&is_refused);
+    if (!link.ok() && is_refused) {
+      state->fail(link.error());
+      return nullptr;
+    }
+    if (!link.ok()) continue;
+    auto reply = begin(**link, request, {});
+    if (!reply.ok()) continue;
+    if (text_field(*reply, "frame") == "error") {
+      state->fail(error_from_value(*reply));
+      return nullptr;
+    }
+    if (!flag_field(*reply, "goes_on")) heard = 0;
+    steer(*state, *link);
+    return std::move(*link);
+  }
+  return nullptr;
+}
+
+}  // namespace flow

@@ -1,0 +1,118 @@
+#include "engine/client/remote_export.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "engine/base/copy_stop.hpp"
+#include "engine/base/files.hpp"
+#include "engine/base/throwing.hpp"
+#include "engine/blobs/held_file.hpp"
+#include "engine/client/blob_frames.hpp"
+#include "engine/client/messages.hpp"
+#include "engine/query/export_result.hpp"
+#include "engine/query/overlay_store.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void add_content(const Value& value, std::set<Digest>& seen,
+                 std::vector<std::pair<Digest, std::string>>& found) {
+  auto add = [&](const Digest& digest, const std::string& origin) {
+    if (seen.insert(digest).second) found.emplace_back(digest, origin);
+  };
+  if (value.kind() == Value::Kind::tensor) return add(value.as_tensor().digest, "");
+  if (value.kind() == Value::Kind::file) {
+    const File& file = value.as_file();
+    if (!file.is_folder) add(file.digest, file.origin);
+    for (const File::Entry& entry : file.entries)
+      add(entry.digest, file.origin.empty() ? "" : (fs::path(file.origin) / entry.path).string());
+  }
+  if (value.kind() != Value::Kind::table) return;
+  for (const Value& item : value.as_table().list) add_content(item, seen, found);
+  for (const auto& [key, item] : value.as_table().fields) add_content(item, seen, found);
+}
+
+/// Beside what is to be written, and gone at the end.
+class Intake {
+ public:
+  explicit Intake(const std::string& directory) {
+    make_target(directory);
+    do {
+      if (held_ >= 0) ::close(held_);
+      path_ = directory + "/" + temporary_name();
+      if (::mkdir(path_.c_str(), 0700) != 0)
+        throw Failed(environment_error(
+            fmt::format("cannot write into `{}`: {}", directory, std::strerror(errno))));
+      held_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    } while (held_ >= 0 && !hold_file(held_));
+  }
+  ~Intake() {
+    if (held_ >= 0) ::close(held_);
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Intake(const Intake&) = delete;
+  Intake& operator=(const Intake&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int held_ = -1;
+};
+
+}  // namespace
+
+std::vector<std::pair<Digest, std::string>> content_of(const Value& value) {
+  std::set<Digest> seen;
+  std::vector<std::pair<Digest, std::string>> found;
+  add_content(value, seen, found);
+  return found;
+}
+
+Value by_content(const Value& value) {
+  if (value.kind() == Value::Kind::file) {
+    File file = value.as_file();
+    file.origin.clear();
+    return Value(std::move(file));
+  }
+  if (value.kind() != Value::Kind::table) return value;
+  Value::Table out;
+  for (const Value& item : value.as_table().list) out.list.push_back(by_content(item));
+  for (const auto& [key, item] : value.as_table().fields)
+    out.fields.emplace_back(key, by_content(item));
+  return Value(std::move(out));
+}
+
+std::vector<std::string> copy_from(FrameLink& link, const std::string& name,
+                                   const std::string& directory) {
+  Intake intake(directory);
+  while (true) {
+    ok_or_throw(copy_goes_on(directory));
+    Value frame = value_or_throw(link.receive());
+    std::string kind = text_field(frame, "frame");
+    if (kind == "error") throw Failed(error_from_value(frame));
+    if (kind == "done") {
+      const Value* value = frame.find("value");
+      auto store = make_overlay(nullptr);
+      return copy_out(Blobs(*store, intake.path()), value == nullptr ? Value() : *value, name,
+                      directory);
+    }
+    Digest digest;
+    if (kind != "comes" || !Digest::from_bytes(text_field(frame, "digest"), digest))
+      throw Failed(environment_error("the head sent something that is not content"));
+    ok_or_throw(
+        receive_content(link, digest, intake.path(), [&] { return copy_goes_on(directory); }));
+  }
+}
+
+}  // namespace flow

@@ -1,0 +1,128 @@
+// The engine as the head of a cluster: which workers are there, what of their reports is committed,
+// and how long one that is gone is waited for.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/client/connection.hpp"
+#include "engine/head/worker_listener.hpp"
+#include "engine/runtime/engine_loop.hpp"
+#include "flow/transport.hpp"
+
+namespace flow {
+
+/// Whose link was cut has so long to be back before it counts as lost: a process that was killed
+/// never is, and one that lives is back at once.
+constexpr int64_t kRejoinMs = 700;
+
+struct ClusterOptions {
+  std::string state_dir;
+  std::string listen;       // "HOST:PORT"
+  std::string secret_file;  // "": the state's own
+  bool encrypt = false;     // content goes sealed
+  int64_t lost_after_ms = 10'000;
+  int64_t adopt_ms = 30'000;  // workers of an engine that died have so long to come to this one
+};
+
+/// The secret that a state's own workers share with it.
+std::string secret_path(const std::string& state_dir);
+
+/// What a head remembers of a worker, by its name.
+struct WorkerMember {
+  std::shared_ptr<RemoteHost> host;  // null: gone
+  std::string address, process, spool;
+  uint64_t taken = 0;    // of its reports: is in the inbox,
+  uint64_t durable = 0;  // is committed
+  bool is_told = true;   // and it was told so, or is about to be
+  uint64_t serial = 0;   // of its connections
+  bool is_draining = false;
+};
+using WorkerMembers = std::map<std::string, WorkerMember>;
+
+/// Where there are `max` or more: those that are lost, whose reports are committed, leave. A rejoin
+/// needs nothing of them that is not in the state. `awaited`: those that may be back.
+void forget_lost(WorkerMembers& members, const std::set<std::string>& awaited, size_t max);
+
+/// The addresses of a head: the one of --listen, and the one that other machines connect to.
+struct FormerHead {
+  std::string listened_at, reached_at;
+};
+/// The head that a worker of this name joined last; empty if unknown.
+FormerHead head_of_worker(Driver& driver, const std::string& name);
+
+/// Thread-safe.
+class Cluster final : private cluster::HeadUser {
+ public:
+  static Result<std::unique_ptr<Cluster>> start(Driver& driver, const ClusterOptions& options);
+  ~Cluster() override;
+
+  std::string address() const { return head_->address(); }
+  /// A note for users if workers that may come back only know another address of this head;
+  /// otherwise "".
+  std::string note_of_moved_head() const;
+  /// Where a worker of this name came from; "" where none is connected.
+  std::string address_of(const std::string& name) const;
+  /// Drained before it went.
+  bool has_left(const std::string& name) const;
+  /// Clients that come to this head are given to this, which must not block; null: they are sent
+  /// away. Waits for calls under way.
+  void serve_clients(std::function<void(std::shared_ptr<FrameLink>)> take);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Member = WorkerMember;
+  static constexpr size_t kMembersMax = core::kHostsMax;
+  explicit Cluster(Driver& driver) : driver_(driver) {}
+  void await_earlier(int64_t adopt_ms);
+  void keep_address(const std::string& name);
+  uint64_t committed_of(const std::string& name, const std::string& spool) const;
+  std::string on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) override;
+  void on_draining(RemoteHost& host, const std::string& why) override;
+  void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
+                     bool is_dead) override;
+  void on_report(RemoteHost& host, cluster::TakenReport taken) override;
+  void on_meeting(Report report) override;
+  void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) override;
+  void on_durable(const std::string& name, uint64_t serial, uint64_t number);
+  void tell_durable(const std::string& name, uint64_t serial);
+  WorkerMembers::iterator find(const RemoteHost& host);
+  void forget_gone();
+  void wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why,
+                bool has_died);
+  void loop();
+
+  std::shared_ptr<cluster::SessionUser> on_client(
+      const cluster::Peer& peer, const std::shared_ptr<cluster::SessionLink>& link);
+
+  struct Lease {
+    std::string name;
+    uint64_t serial = 0;
+    std::string why;
+    bool has_died = false;  // its link went down at once, as that of a process that ends
+  };
+  Driver& driver_;
+  std::mutex clients_mutex_;
+  std::function<void(std::shared_ptr<FrameLink>)> take_client_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool quit_ = false;
+  // By name. When there are kMembersMax, those that are lost leave as another one joins.
+  WorkerMembers members_;
+  uint64_t last_serial_ = 0;
+  std::string listens_at_;                          // once that is known
+  std::vector<std::string> joined_;                 // before it was
+  std::multimap<Clock::time_point, Lease> leases_;  // entries leave when they are due
+  std::thread thread_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<cluster::Head> head_;  // last: it tells the others
+};
+
+}  // namespace flow

@@ -1,0 +1,262 @@
+// The engine as the head of workers on nodes of Slurm.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+
+#include "engine/api/local_engine.hpp"
+#include "engine/base/address.hpp"
+#include "engine/base/clock.hpp"
+#include "engine/base/files.hpp"
+#include "engine/cluster/session/session_options.hpp"
+#include "engine/core/free_resources.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/core/gpu_faults.hpp"
+#include "engine/sched/sched.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/submission/requirements.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kAddressMax = 1'024;
+constexpr int64_t kFitsWithinMs = 10'000;
+
+std::string folder_of(const std::string& dir) { return dir + "/slurm"; }
+std::string address_path(const std::string& dir) { return folder_of(dir) + "/address"; }
+
+/// The job whose nodes are to be used: the one that this process is in, unless others are asked
+/// for.
+std::string job_inside(const SlurmOptions& options) {
+  bool asks = options.nodes > 0 || options.nodes_max > 0;
+  const char* job = std::getenv("SLURM_JOB_ID");
+  return asks || job == nullptr ? "" : job;
+}
+
+Status check_slurm(const SlurmOptions& options) {
+  FLOW_TRY(slurm::check(options));
+  bool asks = options.nodes > 0 || options.nodes_max > 0;
+  if (asks || !job_inside(options).empty()) return {};
+  return user_error(
+      "the number of nodes is missing: give `--nodes N`, or `--elastic MIN:MAX` for as many as "
+      "there is work for. Only inside an allocation is neither needed");
+}
+
+SlurmOptions with_first(SlurmOptions options) {
+  if (options.nodes_max > 0) options.nodes = std::max(options.nodes, options.nodes_min);
+  return options;
+}
+
+Result<slurm::Place> place_of(const EngineOptions& options, const std::string& dir,
+                              const std::string& head) {
+  auto executor = find_executor(options);
+  FLOW_TRY(executor);
+  auto program = find_program(options, *executor);
+  FLOW_TRY(program);
+  slurm::Place place;
+  place.program = *program;
+  place.head = head;
+  std::string secret = options.secret_file.empty() ? secret_path(dir) : options.secret_file;
+  place.secret_file = std::filesystem::absolute(secret).lexically_normal().string();
+  place.folder = std::filesystem::absolute(folder_of(dir)).lexically_normal().string();
+  place.name = slurm::name_of_state(place.folder);
+  auto named = amounts_of(options.resources);
+  FLOW_TRY(named);
+  place.named = std::move(*named);
+  return place;
+}
+
+uint64_t job_of(const core::HostInfo& info) {
+  uint64_t job = 0;
+  if (const std::string* label = label_of(info.labels, slurm::kJobLabel))
+    std::from_chars(label->data(), label->data() + label->size(), job);
+  return job;
+}
+
+}  // namespace
+
+SlurmRequest slurm_request(const EngineOptions& options) {
+  SlurmOptions asked = with_first(options.slurm.value_or(SlurmOptions{}));
+  ok_or_throw(check_slurm(asked));
+  std::string dir = value_or_throw(find_state(options));
+  std::string head =
+      options.listen.empty() ? address_text({value_or_throw(own_address()), 0}) : options.listen;
+  slurm::Place place = value_or_throw(place_of(options, dir, head));
+  std::string inside = job_inside(asked);
+  int32_t nodes = asked.nodes_max > 0 ? 1 : asked.nodes;
+  slurm::Command command =
+      inside.empty() ? slurm::sbatch_command(asked, place, nodes) : step_command(place, inside);
+  return {slurm::text_of(command), slurm::job_script(asked, place)};
+}
+
+// The address of the flow before this one, where that is free: the workers that it left find this
+// one there.
+Result<std::pair<std::string, std::string>> LocalEngine::address_to_listen_at(
+    const std::string& dir) const {
+  if (!options_.slurm) {
+    auto listen = numeric_address(options_.listen.empty() ? "127.0.0.1:0" : options_.listen);
+    FLOW_TRY(listen);
+    return std::pair(*listen, std::string());
+  }
+  FLOW_TRY(check_slurm(*options_.slurm));
+  Address address;
+  if (options_.listen.empty()) {
+    auto own = own_address();
+    FLOW_TRY(own);
+    address.host = *own;
+  } else {
+    auto numeric = numeric_address(options_.listen);
+    FLOW_TRY(numeric);
+    auto given = parse_address(*numeric);
+    FLOW_TRY(given);
+    address = *given;
+  }
+  std::string text = address_text(address);
+  auto earlier = read_file(address_path(dir), kAddressMax);
+  if (address.port != 0 || !earlier.ok()) return std::pair(text, std::string());
+  auto before = parse_address(*earlier);
+  bool may_listen_there = before.ok() && before->host == address.host;
+  return may_listen_there ? std::pair(*earlier, text) : std::pair(text, std::string());
+}
+
+uint32_t announced_workers(const EngineOptions& options) {
+  int32_t count = options.expected_workers;
+  if (options.workers > 0) count = std::max(count, options.workers);
+  if (!options.slurm) return static_cast<uint32_t>(std::max(0, count));
+  count = std::max({count, options.slurm->nodes, options.slurm->nodes_max});
+  const char* nodes = std::getenv("SLURM_JOB_NUM_NODES");
+  bool is_inside = !job_inside(*options.slurm).empty() && nodes != nullptr;
+  if (is_inside) count = std::max(count, static_cast<int32_t>(std::strtol(nodes, nullptr, 10)));
+  return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, core::kHostsMax));
+}
+
+// Options that are Slurm's own, and an allocation that is there already, may bring some.
+AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
+  bool may_bring_some =
+      !job_inside(options).empty() ||
+      std::any_of(options.arguments.begin(), options.arguments.end(), [](const std::string& each) {
+        return each.find("gpu") != std::string::npos || each.starts_with("--gres");
+      });
+  if (may_bring_some && options.gpus_per_node == 0) return {named, std::nullopt};
+  return {named, options.gpus_per_node};
+}
+
+Status LocalEngine::start_slurm(const std::string& dir) {
+  auto reached = address_for_others(cluster_->address());
+  FLOW_TRY(reached);
+  std::string head = *reached;
+  FLOW_TRY(make_dirs(folder_of(dir)));
+  FLOW_TRY(write_file_atomic(address_path(dir), head));
+  auto place = place_of(options_, dir, head);
+  FLOW_TRY(place);
+  NodesUser user;
+  user.look = [this] { return look_at_nodes(); };
+  user.drain = [this](const std::string& node) {
+    driver_->host_draining(node, "it had nothing to do");
+  };
+  user.note = [this](const std::string& text) { warn_all(text); };
+  user.status = [this](const std::string& text) { driver_->keep_row(launcher_key(), text); };
+  user.no_more = [this] { driver_->announce(0); };
+  user.give_up = [this](const Error& why) { give_up(why); };
+  SlurmOptions asked = with_first(*options_.slurm);
+  auto started = SlurmNodes::start(asked, *place, job_inside(asked), std::move(user));
+  FLOW_TRY(started);
+  slurm_ = std::move(*started);
+  return {};
+}
+
+slurm::View LocalEngine::look_at_nodes() {
+  slurm::View view;
+  bool is_any_busy = false, is_any_there = false, are_all_there = false;
+  driver_->inspect([&](const core::State& state, Resolver&) {
+    view.has_work = std::any_of(state.ready.begin(), state.ready.end(),
+                                [](const core::ReadyHead& head) { return !head.what.is_home; });
+    for (size_t i = 1; i < state.hosts.size(); i++) {
+      const core::Host& host = state.hosts[i];
+      bool is_busy = !(host.room == core::empty_room(host.info));
+      is_any_busy = is_any_busy || is_busy;
+      is_any_there = is_any_there || (host.is_up && !host.is_draining);
+      uint64_t job = job_of(host.info);
+      if (job == 0) continue;
+      if (host.is_up) like_ = core::as_built(host.info);
+      view.nodes.push_back(
+          {host.info.name, job, host.is_up, host.is_draining, is_busy, host.is_lost()});
+    }
+    are_all_there = core::missing_hosts(state) == 0 || options_.slurm->nodes_max > 0;
+    auto most = static_cast<uint32_t>(std::max(0, options_.slurm->nodes_max));
+    view.more = static_cast<int32_t>(core::hosts_that_would_help(state, like_, most));
+  });
+  warn_if_nothing_fits(view.has_work && is_any_there && are_all_there && !is_any_busy &&
+                       view.more == 0);
+  view.has_work = view.has_work || is_any_busy;
+  return view;
+}
+
+// Nobody is told twice of the same: what is ready is placed at once where it fits.
+void LocalEngine::warn_if_nothing_fits(bool nothing_runs) {
+  int64_t now = since_boot_ms();
+  if (!nothing_runs) {
+    nothing_fits_ms_ = 0;
+  } else if (nothing_fits_ms_ == 0) {
+    nothing_fits_ms_ = now;
+  } else if (nothing_fits_ms_ > 0 && now - nothing_fits_ms_ >= kFitsWithinMs) {
+    nothing_fits_ms_ = -1;
+    warn_all(
+        "the waiting tasks fit on none of Slurm's nodes, and nothing else runs there: the "
+        "allocation is not used. `flow why` says what a task lacks; Ctrl-C gives the nodes back");
+  }
+}
+
+// The next engine does not wait for them.
+void LocalEngine::give_nodes_back() {
+  if (!slurm_) return;
+  slurm_.reset();
+  for (const slurm::Node& node : look_at_nodes().nodes) {
+    driver_->host_draining(node.name, "the run is over");
+    driver_->host_lost(node.name, "its node was given back");
+  }
+  driver_->inspect([](const core::State&, Resolver&) {});  // until that is committed
+}
+
+void LocalEngine::warn_all(const std::string& text) {
+  std::lock_guard lock(watched_mutex_);
+  for (const auto& each : watched_) {
+    auto state = each.lock();
+    if (!state) continue;
+    Event event;
+    event.type = "warning";
+    event.run = state->id;
+    event.text = text;
+    event.at_ms = now_ms();
+    state->on_event(std::move(event));
+  }
+}
+
+// What ran is kept; who waits for a run hears why it does not go on.
+void LocalEngine::give_up(const Error& why) {
+  driver_->keep_row(launcher_key(), why.message);
+  std::vector<std::shared_ptr<detail::RunState>> states;
+  {
+    std::lock_guard lock(watched_mutex_);
+    for (const auto& each : watched_)
+      if (auto state = each.lock()) states.push_back(std::move(state));
+  }
+  for (const auto& state : states) {
+    bool is_over = false;
+    {
+      std::lock_guard lock(state->mutex);
+      is_over = state->ended;
+    }
+    if (is_over) continue;
+    Error error = why;
+    error.message += fmt::format("\nThe run {0} is kept: `flow resume {0}` takes it up", state->id);
+    state->fail(error);
+    driver_->interrupt(state->id, false);
+  }
+}
+
+}  // namespace flow

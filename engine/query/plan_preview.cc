@@ -1,0 +1,257 @@
+// `flow plan`: the same core, on a scratch state that nobody commits, fed only with what the cache
+// already holds.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+
+#include "engine/query/overlay_store.hpp"
+#include "engine/query/reader_impl.hpp"
+#include "engine/runtime/engine_loop.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/submission/prepare.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kRunsLookedAt = 200;
+
+/// Earlier runs of a pipeline, newest first; each is loaded once, when it is first asked for.
+class History {
+ public:
+  History(const Store& store, const Blobs& blobs, std::vector<RunRow> rows)
+      : store_(store), blobs_(blobs), rows_(std::move(rows)) {}
+
+  static History of_pipeline(const Store& store, const Blobs& blobs, const std::string& pipeline) {
+    std::vector<RunRow> rows;
+    auto all = all_rows(store);
+    if (!all.ok()) return {store, blobs, {}};
+    for (auto row = all->rbegin(); row != all->rend() && rows.size() < kRunsLookedAt; ++row) {
+      if (row->pipeline == pipeline) rows.push_back(std::move(*row));
+    }
+    return {store, blobs, std::move(rows)};
+  }
+
+  struct Found {
+    const LoadedRun* loaded = nullptr;
+    core::UnitId unit = kNoNode;
+  };
+  /// The newest run that came as far as the key of the unit `name`.
+  std::optional<Found> find(const std::string& name) {
+    for (size_t i = 0; i < rows_.size(); i++) {
+      if (i == pasts_.size()) pasts_.push_back(load(rows_[i]));
+      auto unit = pasts_[i].units.find(name);
+      if (unit != pasts_[i].units.end()) return Found{&pasts_[i].loaded, unit->second};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Past {
+    LoadedRun loaded;
+    std::map<std::string, core::UnitId> units;  // those with a key
+  };
+  Past load(const RunRow& row) const {
+    Past past;
+    auto loaded = load_run(store_, blobs_, row);
+    if (!loaded.ok() || loaded->run == nullptr) return past;
+    past.loaded = std::move(*loaded);
+    const core::Run& run = *past.loaded.run;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      if (!run.units[unit].key.is_zero()) past.units.emplace(Resolver::unit_name(run, unit), unit);
+    }
+    return past;
+  }
+
+  const Store& store_;
+  const Blobs& blobs_;
+  std::vector<RunRow> rows_;
+  std::deque<Past> pasts_;  // of the first rows
+};
+
+std::string cause_of_run(History& history, const core::Run& run, core::UnitId unit,
+                         Resolver& resolver, bool taken_up) {
+  const TaskDef& def = *Resolver::def_of(run, unit);
+  if (def.kind == TaskKind::service) return "a service always runs";
+  if (!def.cache) return "cache = false";
+  auto earlier = history.find(Resolver::unit_name(run, unit));
+  if (!earlier) return taken_up ? "it has not run yet" : "no earlier run has it";
+  const core::Run& past = *earlier->loaded->run;
+  const core::Unit& before = past.units[earlier->unit];
+  const TaskDef* before_def = Resolver::def_of(past, earlier->unit);
+  if (before.key == run.units[unit].key || before_def == nullptr) {
+    const char* status = core::status_name(before.status);
+    if (before.status == core::UnitStatus::succeeded)
+      return taken_up ? "its result was collected"
+                      : "its result is not served to other runs, or was collected";
+    if (!taken_up) return fmt::format("it did not succeed in the run {} ({})", past.id, status);
+    return core::is_final(before.status) ? fmt::format("it {}", status) : "it did not end";
+  }
+  auto now_parts = resolver.key_parts(run, unit);
+  auto before_parts = resolver.key_parts(past, earlier->unit);
+  if (!now_parts.ok() || !before_parts.ok()) return "its key changed";
+  std::string text;
+  for (const std::string& line : differences(*before_parts, *before_def, *now_parts, def))
+    text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+}  // namespace
+
+PlanInfo Driver::foresee(const Plan& plan, bool fresh, const RunRow* taken_up) {
+  PlanInfo info;
+  inspect([&](const core::State&, Resolver&) { info = foresee_now(plan, fresh, taken_up); });
+  return info;
+}
+
+Result<PlanInfo> Driver::foresee_beside(const DriverOptions& options, const Store* store,
+                                        const Submission& submission) {
+  Driver driver(options, make_overlay(store));  // never started: no worker, no thread, no recovery
+  std::error_code ignored;
+  fs::path temporary = fs::temp_directory_path(ignored);
+  std::string intake = ((temporary.empty() ? "/tmp" : temporary) / "flow-plan-XXXXXX").string();
+  if (mkdtemp(intake.data()) == nullptr) {
+    return environment_error(fmt::format("cannot make a folder for the script's files, `{}`: {}",
+                                         intake, std::strerror(errno)));
+  }
+  Blobs files(*driver.store_, intake);
+  auto prepared = prepare(driver, submission, Purpose::look, files);
+  fs::remove_all(intake, ignored);
+  FLOW_TRY(prepared);
+  return driver.foresee_now(*prepared->plan, submission.options.fresh, nullptr);
+}
+
+PlanInfo Driver::foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up) {
+  looks_only_ = true;
+  PlanInfo info = foresee_whole(plan, fresh, taken_up);
+  looks_only_ = false;
+  return info;
+}
+
+PlanInfo Driver::foresee_whole(const Plan& plan, bool fresh, const RunRow* taken_up) {
+  PlanInfo info = plan_info(plan);
+  const RunId id = taken_up != nullptr ? taken_up->id : "plan";
+  History history = taken_up != nullptr ? History(*store_, blobs_, {*taken_up})
+                                        : History::of_pipeline(*store_, blobs_, plan.pipeline);
+  core::State scratch;
+  std::vector<core::Command> commands;
+  core::Time now = clock_.now();
+  auto feed = [&](core::Event event) {
+    if (!core::admit(scratch, event)) return;
+    core::apply(scratch, core::Record{scratch.sequence + 1, now, std::move(event)}, commands);
+  };
+  feed(core::EngineStarted{1, options_.jobs * 1000, INT64_MAX, options_.named});
+  core::RunSubmitted submitted;
+  submitted.run = id;
+  submitted.plan = std::make_shared<const Plan>(plan);
+  submitted.fresh = fresh;
+  feed(submitted);
+  std::deque<core::Command> questions;
+  std::map<core::UnitId, std::pair<std::string, std::string>> verdicts;
+  std::vector<Digest> lent;
+  while (true) {
+    for (core::Command& command : commands) questions.push_back(std::move(command));
+    commands.clear();
+    if (questions.empty()) break;
+    core::Command question = std::move(questions.front());
+    questions.pop_front();
+    auto found = scratch.runs.find(id);
+    if (found == scratch.runs.end()) break;
+    core::Run& run = found->second;
+    if (const auto* q = std::get_if<core::ResolveInputs>(&question)) {
+      auto key = resolver_.key(run, q->unit);
+      if (!key.ok()) {
+        verdicts[q->unit] = {"runs", key.error().message};
+        continue;
+      }
+      run.units[q->unit].key = *key;
+      const TaskDef& def = *Resolver::def_of(run, q->unit);
+      auto entry = def.cache && def.kind != TaskKind::service ? cached(*key) : std::nullopt;
+      bool is_held = entry && may_hit_cache(run, q->unit, *entry) && blobs_.has(entry->result) &&
+                     holds_result_of(*entry);
+      bool hit = is_held && !entry->has_fragment;
+      if (!hit) {
+        bool listed = is_held && entry->has_fragment;
+        verdicts[q->unit] =
+            listed ? std::pair<std::string,
+                               std::string>{"cached",
+                                            "its list of calls is known; each call has its own key"}
+                   : std::pair<std::string, std::string>{
+                         "runs",
+                         fresh && taken_up == nullptr
+                             ? "--fresh"
+                             : cause_of_run(history, run, q->unit, resolver_, taken_up != nullptr)};
+        continue;
+      }
+      verdicts[q->unit] = {"cached", "from the run " + entry->run};
+      core::InputsResolved event;
+      event.run = id;
+      event.unit = q->unit;
+      event.key = *key;
+      event.hit = true;
+      event.result = entry->result;
+      feed(std::move(event));
+    } else if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
+      auto count = resolver_.map_count(run, q->unit);
+      if (count.ok()) feed(core::MapExpanded{id, q->unit, *count});
+    } else if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
+      auto side = resolver_.condition(run, q->unit);
+      if (side.ok()) feed(core::WhenResolved{id, q->unit, *side});
+    } else if (const auto* q = std::get_if<core::GatherValue>(&question)) {
+      auto bytes = gather(run, q->unit);
+      if (!bytes.ok()) continue;
+      Digest digest = sha256(*bytes);
+      // Seen here only: what a later event of this turn stages has to reach the batch.
+      if (pending_.staged.emplace(digest, *bytes).second) lent.push_back(digest);
+      feed(core::ValueGathered{id, q->unit, digest});
+    }
+  }
+  for (const Digest& digest : lent) pending_.staged.erase(digest);
+  auto found = scratch.runs.find(id);
+  if (found == scratch.runs.end()) return info;
+  const core::Run& run = found->second;
+  std::vector<PlanNode> nodes;
+  for (size_t i = 0; i < info.nodes.size(); i++) {
+    PlanNode node = info.nodes[i];
+    core::UnitId unit = static_cast<core::UnitId>(i);
+    std::vector<core::UnitId> units = core::instances_of(run, unit);
+    if (plan.nodes[i].kind != NodeKind::map || units.empty()) units = {unit};
+    for (core::UnitId each : units) {
+      PlanNode line = node;
+      line.name = Resolver::unit_name(run, each);
+      auto verdict = verdicts.find(each);
+      if (verdict != verdicts.end()) {
+        std::tie(line.verdict, line.reason) = verdict->second;
+      } else if (run.units[each].status == core::UnitStatus::skipped) {
+        line.verdict = "skipped";
+        line.reason = "its branch is not taken";
+      } else if (run.units[each].status == core::UnitStatus::succeeded) {
+        line.verdict = "cached";
+        line.reason =
+            run.units[each].cached ? "equal to another task of this run" : "nothing to compute";
+      } else {
+        line.verdict = "unknown";
+        line.reason = "waits for its inputs";
+        std::vector<std::string> before = node.needs;
+        before.insert(before.end(), node.after.begin(), node.after.end());
+        for (const std::string& need : before) {
+          for (size_t j = 0; j < plan.nodes.size(); j++) {
+            if (plan.nodes[j].name == need && run.units[j].status != core::UnitStatus::succeeded)
+              line.reason = "waits for `" + need + "`";
+          }
+        }
+      }
+      nodes.push_back(std::move(line));
+    }
+  }
+  info.nodes = std::move(nodes);
+  return info;
+}
+
+}  // namespace flow

@@ -1,0 +1,425 @@
+// flow::Reader: a secondary beside whoever writes; needs no lock.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "engine/base/throwing.hpp"
+#include "engine/query/export_result.hpp"
+#include "engine/query/reader_impl.hpp"
+#include "engine/runs/run_archive.hpp"
+#include "engine/runs/run_info.hpp"
+#include "engine/store/lock.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/submission/prepare.hpp"
+#include "engine/submission/requirements.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+Result<std::vector<RunRow>> all_rows(const Store& store) {
+  std::vector<RunRow> rows;
+  std::optional<Error> bad;
+  Status scanned = store.scan(Family::runs, "", "", [&](std::string_view, std::string_view value) {
+    auto row = decode_run_row(value);
+    if (!row.ok()) {
+      bad = row.error();
+      return false;
+    }
+    rows.push_back(std::move(*row));
+    return true;
+  });
+  FLOW_TRY(scanned);
+  if (bad) return *bad;
+  return rows;
+}
+
+std::optional<RunRow> row_of(const Store& store, const core::RunId& id) {
+  auto bytes = store.get(Family::runs, run_key(id));
+  if (!bytes.ok() || !bytes->has_value()) return std::nullopt;
+  auto row = decode_run_row(**bytes);
+  return row.ok() ? std::optional(std::move(*row)) : std::nullopt;
+}
+
+Result<RunRow> select_row(const Store& store, const std::string& selector) {
+  auto rows = all_rows(store);
+  FLOW_TRY(rows);
+  if (rows->empty())
+    return user_error("there is no run in this state yet: start one with `flow run FILE`");
+  if (selector.empty() || selector == "last") return rows->back();
+  for (const RunRow& row : *rows) {
+    if (row.id == selector) return row;
+  }
+  for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
+    if (row->name == selector) return *row;
+  }
+  std::vector<const RunRow*> matches;
+  std::vector<std::string> names;
+  for (const RunRow& row : *rows) {
+    if (row.id.starts_with(selector)) matches.push_back(&row);
+    names.push_back(row.id);
+    if (!row.name.empty()) names.push_back(row.name);
+  }
+  if (matches.size() == 1) return *matches.front();
+  if (matches.size() > 1) {
+    return user_error(fmt::format("`{}` begins the ids of {} runs ({}, {}, …): write more of it",
+                                  selector, matches.size(), matches[0]->id, matches[1]->id));
+  }
+  std::string near = nearest_name(selector, names);
+  return user_error(fmt::format("there is no run `{}`{}: `flow ls` lists the runs", selector,
+                                near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
+}
+
+Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRow& row) {
+  LoadedRun loaded;
+  loaded.row = row;
+  auto frozen = store.get(Family::kv, folded_key(row.id));
+  FLOW_TRY(frozen);
+  auto state = frozen->has_value() ? thaw(**frozen, blobs) : recover(store, blobs);
+  FLOW_TRY(state);
+  loaded.state = std::make_shared<core::State>(std::move(*state));
+  auto found = loaded.state->runs.find(row.id);
+  if (found != loaded.state->runs.end()) loaded.run = &found->second;
+  return loaded;
+}
+
+Result<core::UnitId> find_unit(const core::Run& run, const std::string& name) {
+  std::vector<std::string> names;
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+    std::string unit_name = Resolver::unit_name(run, unit);
+    if (unit_name == name) return unit;
+    if (core::is_counted(run, unit)) names.push_back(std::move(unit_name));
+  }
+  std::string near = nearest_name(name, names);
+  return user_error(fmt::format("the run {} has no task `{}`{}", run.id, name,
+                                near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near)));
+}
+
+const char* kind_name(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::lua:
+      return "task";
+    case TaskKind::shell:
+      return "shell";
+    case TaskKind::dynamic:
+      return "dynamic";
+    case TaskKind::service:
+      return "service";
+    case TaskKind::native:
+      return "native";
+  }
+  return "task";
+}
+
+PlanInfo plan_info(const Plan& plan) {
+  PlanInfo info;
+  info.pipeline = plan.pipeline;
+  info.warnings = plan.warnings;
+  info.printed = plan.printed;
+  for (const Node& node : plan.nodes) {
+    PlanNode out;
+    out.name = node.name;
+    if (node.kind == NodeKind::when) {
+      out.kind = "when";
+    } else {
+      out.task = plan.defs[node.def].name;
+      out.kind = node.kind == NodeKind::map ? "map" : kind_name(plan.defs[node.def].kind);
+    }
+    for (uint32_t need : data_dependencies(node)) out.needs.push_back(plan.nodes[need].name);
+    if (node.kind == NodeKind::when) {
+      for (const Value* branch : {&node.then_value, &node.else_value}) {
+        for (uint32_t need : refs_of(*branch)) out.needs.push_back(plan.nodes[need].name);
+      }
+    }
+    for (uint32_t before : node.after) out.after.push_back(plan.nodes[before].name);
+    if (node.guard.when != kNoNode) out.after.push_back(plan.nodes[node.guard.when].name);
+    info.nodes.push_back(std::move(out));
+  }
+  return info;
+}
+
+struct ReaderImpl {
+  EngineOptions options;
+  std::string dir;
+  bool had_writer = false;  // asked before the store is opened: a run may end meanwhile
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Blobs> blobs;
+
+  Resolver resolver() const {
+    return Resolver([this](const Digest& digest) { return blobs->get(digest); });
+  }
+  RunRow row_now(RunRow row) const {
+    bool live = row.status == "pending" || row.status == "running" || row.status == "serving" ||
+                row.status == "waiting";
+    if (live && !had_writer) row.status = "interrupted";
+    return row;
+  }
+  /// A run's row is written when its status changes: what it has done since is in the journal,
+  /// which is replayed once for all of them. Returns the URLs of those that serve, by run.
+  std::map<std::string, std::string> count_unfinished(std::vector<RunRow>& rows) const {
+    std::map<std::string, std::string> urls;
+    auto is_unfinished = [](const RunRow& row) { return !is_over(row.status); };
+    if (std::ranges::none_of(rows, is_unfinished)) return urls;
+    core::State state = value_or_throw(recover(*store, *blobs));
+    for (RunRow& row : rows) {
+      auto run = state.runs.find(row.id);
+      if (!is_unfinished(row) || run == state.runs.end()) continue;
+      update_row(run->second, row);
+      urls[row.id] = url_of(run->second);
+    }
+    return urls;
+  }
+};
+
+Reader::Reader(const EngineOptions& options) : impl_(std::make_unique<ReaderImpl>()) {
+  impl_->options = options;
+  impl_->dir = value_or_throw(find_state(options));
+  ok_or_throw(readable_state(impl_->dir));
+  std::error_code failed;
+  if (!fs::exists(fs::path(impl_->dir) / "db", failed)) return;  // no run yet
+  impl_->had_writer = state_is_locked(impl_->dir);
+  StoreOptions store;
+  store.read_only = true;
+  impl_->store = value_or_throw(open_store(impl_->dir, store));
+  impl_->blobs = std::make_unique<Blobs>(*impl_->store, impl_->dir);
+}
+
+Reader::~Reader() = default;
+
+const std::string& Reader::state_dir() const { return impl_->dir; }
+
+std::vector<RunInfo> Reader::list(bool results) const {
+  std::vector<RunInfo> out;
+  if (!impl_->store) return out;
+  std::vector<RunRow> rows = value_or_throw(all_rows(*impl_->store));
+  std::map<std::string, std::string> urls = impl_->count_unfinished(rows);
+  for (RunRow& counted : rows) {
+    RunRow row = impl_->row_now(std::move(counted));
+    Resolver resolver = impl_->resolver();  // holds the values it read: one a run
+    out.push_back(results ? summary_of_row(row, resolver) : info_of_row(row));
+    if (row.status != "interrupted") out.back().url = urls[row.id];
+  }
+  return out;
+}
+
+namespace {
+
+LoadedRun selected(const ReaderImpl& impl, const std::string& selector) {
+  if (!impl.store) {
+    throw Failed(user_error(fmt::format(
+        "there is no run in the state `{}` yet: start one with `flow run FILE`", impl.dir)));
+  }
+  RunRow row = impl.row_now(value_or_throw(select_row(*impl.store, selector)));
+  return value_or_throw(load_run(*impl.store, *impl.blobs, row));
+}
+
+void need_tasks(const LoadedRun& loaded) {
+  if (loaded.run == nullptr)
+    throw Failed(
+        user_error(fmt::format("the tasks of the run {} were collected by gc", loaded.row.id)));
+}
+
+}  // namespace
+
+RunInfo Reader::show(const std::string& selector) const {
+  LoadedRun loaded = selected(*impl_, selector);
+  if (loaded.run == nullptr) return info_of_row(loaded.row);
+  Resolver resolver = impl_->resolver();
+  RunInfo info = info_of_run(*loaded.run, loaded.row, resolver, loaded.state.get());
+  if (loaded.row.status == "interrupted") {
+    info.status = loaded.row.status;
+    info.url.clear();  // its services ended with their flow
+    for (TaskInfo& task : info.tasks) task.url.clear();
+  }
+  return info;
+}
+
+std::vector<LogLine> Reader::logs(const std::string& selector,
+                                  const std::string& task_at_attempt) const {
+  LoadedRun loaded = selected(*impl_, selector);
+  need_tasks(loaded);
+  std::string task = task_at_attempt;
+  uint32_t attempt = 0;
+  if (size_t at = task.rfind('@');
+      at != std::string::npos && at + 1 < task.size() &&
+      task.find_first_not_of("0123456789", at + 1) == std::string::npos) {
+    attempt = static_cast<uint32_t>(std::strtoul(task.c_str() + at + 1, nullptr, 10));
+    task.resize(at);
+  }
+  std::vector<core::UnitId> units;
+  if (task != task_at_attempt) {
+    uint32_t made = loaded.run->units[value_or_throw(find_unit(*loaded.run, task))].attempts;
+    if (attempt == 0 || attempt > made) {
+      throw Failed(
+          user_error(fmt::format("`{}` of the run {} has no attempt {}: it had {}", task,
+                                 loaded.run->id, task_at_attempt.substr(task.size() + 1), made)));
+    }
+  }
+  if (!task.empty()) {
+    units.push_back(value_or_throw(find_unit(*loaded.run, task)));
+    // A map is all its instances.
+    for (core::UnitId instance : core::instances_of(*loaded.run, units.front()))
+      units.push_back(instance);
+  } else {
+    for (core::UnitId unit = 0; unit < loaded.run->units.size(); unit++) units.push_back(unit);
+  }
+  std::vector<LogLine> lines;
+  auto visit_unit = [&](core::UnitId unit, std::string_view value) {
+    auto row = decode_log(value);
+    if (!row.ok() || (attempt != 0 && row->attempt != attempt)) return;
+    lines.push_back({Resolver::unit_name(*loaded.run, unit), row->attempt,
+                     static_cast<int>(row->stream), row->at, std::move(row->text), row->rank});
+  };
+  for (core::UnitId unit : units) {
+    std::string prefix = log_prefix(loaded.run->id, unit);
+    ok_or_throw(impl_->store->scan(Family::logs, prefix, prefix,
+                                   [&](std::string_view, std::string_view value) {
+                                     visit_unit(unit, value);
+                                     return true;
+                                   }));
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const LogLine& a, const LogLine& b) { return a.at_ms < b.at_ms; });
+  return lines;
+}
+
+std::string Reader::why(const std::string& selector, const std::string& task) const {
+  LoadedRun loaded = selected(*impl_, selector);
+  need_tasks(loaded);
+  Resolver resolver = impl_->resolver();
+  if (task.empty()) return explain_run(*impl_->store, *impl_->blobs, loaded, resolver);
+  return explain_task(*impl_->store, *impl_->blobs, loaded,
+                      value_or_throw(find_unit(*loaded.run, task)), resolver);
+}
+
+std::string Reader::diff(const std::string& a, const std::string& b) const {
+  LoadedRun before = selected(*impl_, a), now = selected(*impl_, b);
+  need_tasks(before);
+  need_tasks(now);
+  Resolver resolver = impl_->resolver();
+  std::string text;
+  auto tasks = [](const core::Run& run) {
+    std::map<std::string, core::UnitId> out;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      if (core::is_counted(run, unit)) out.emplace(Resolver::unit_name(run, unit), unit);
+    }
+    return out;
+  };
+  std::map<std::string, core::UnitId> old_tasks = tasks(*before.run), new_tasks = tasks(*now.run);
+  size_t same = 0;
+  for (const auto& [name, unit] : new_tasks) {
+    auto found = old_tasks.find(name);
+    if (found == old_tasks.end()) {
+      text += fmt::format("`{}` is only in {}\n", name, now.run->id);
+      continue;
+    }
+    const core::Unit& u = now.run->units[unit];
+    const core::Unit& o = before.run->units[found->second];
+    if (u.key == o.key && u.result == o.result && u.status == o.status) {
+      same++;
+      continue;
+    }
+    text += fmt::format("`{}`:\n", name);
+    if (u.status != o.status)
+      text += fmt::format("  was {}, is {}\n", core::status_name(o.status),
+                          core::status_name(u.status));
+    if (u.key != o.key && !u.key.is_zero() && !o.key.is_zero()) {
+      auto old_parts = resolver.key_parts(*before.run, found->second);
+      auto new_parts = resolver.key_parts(*now.run, unit);
+      const TaskDef* old_def = Resolver::def_of(*before.run, found->second);
+      const TaskDef* new_def = Resolver::def_of(*now.run, unit);
+      if (old_parts.ok() && new_parts.ok() && old_def != nullptr && new_def != nullptr) {
+        for (const std::string& line : differences(*old_parts, *old_def, *new_parts, *new_def))
+          text += "  " + line + "\n";
+      }
+    }
+    if (u.result != o.result && u.status == core::UnitStatus::succeeded &&
+        o.status == core::UnitStatus::succeeded)
+      text += "  its result differs\n";
+  }
+  for (const auto& [name, unit] : old_tasks) {
+    if (!new_tasks.contains(name))
+      text += fmt::format("`{}` is only in {}\n", name, before.run->id);
+  }
+  text += fmt::format("{} task{} the same\n", same, same == 1 ? " is" : "s are");
+  return text;
+}
+
+PlanInfo Reader::graph(const std::string& selector) const {
+  LoadedRun loaded = selected(*impl_, selector);
+  need_tasks(loaded);
+  return plan_info(*loaded.run->plan);
+}
+
+PlanInfo Reader::plan(const std::string& script, const RunOptions& options) const {
+  Submission submission = submission_here(impl_->options, options);
+  submission.script = script;
+  DriverOptions driver;
+  driver.state_dir = impl_->dir;
+  driver.executor = value_or_throw(find_executor(impl_->options));
+  driver.jobs = jobs_of(impl_->options);
+  driver.named = value_or_throw(amounts_of(impl_->options.resources));
+  const auto& slurm = impl_->options.slurm;
+  if (slurm) driver.asked_nodes = nodes_asked_for(*slurm, driver.named);
+  return value_or_throw(Driver::foresee_beside(driver, impl_->store.get(), submission));
+}
+
+uint64_t Reader::state_bytes() const { return impl_->store ? impl_->store->bytes() : 0; }
+
+namespace {
+
+/// "model.weights[1]" as steps.
+std::vector<PathStep> parse_part(const std::string& part) {
+  std::vector<PathStep> steps;
+  size_t at = 0;
+  while (at < part.size()) {
+    if (part[at] == '.') at++;
+    PathStep step;
+    if (at < part.size() && part[at] == '[') {
+      size_t close = part.find(']', at);
+      if (close == std::string::npos)
+        throw Failed(
+            user_error(fmt::format("`{}` is not a part of a result: a `[` is not closed", part)));
+      std::string inside = part.substr(at + 1, close - at - 1);
+      auto key = from_json(inside);
+      step.key = key.ok() ? *key : Value(inside);
+      at = close + 1;
+    } else {
+      size_t end = part.find_first_of(".[", at);
+      if (end == std::string::npos) end = part.size();
+      std::string name = part.substr(at, end - at);
+      bool digits = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos &&
+                    name.size() < 18;
+      step.key = digits ? Value(int64_t{std::stoll(name)}) : Value(name);
+      at = end;
+    }
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+}  // namespace
+
+Value Reader::value(const std::string& selector, const std::string& part) const {
+  LoadedRun loaded = selected(*impl_, selector);
+  need_tasks(loaded);
+  if (!loaded.run->has_result) {
+    throw Failed(user_error(
+        fmt::format("the run {} has no result yet: it is {}", loaded.row.id, loaded.row.status)));
+  }
+  Resolver resolver = impl_->resolver();
+  Value result = *value_or_throw(resolver.value(loaded.run->result));
+  if (part.empty()) return result;
+  auto found = value_at(result, parse_part(part));
+  if (!found.ok()) throw Failed(user_error(found.error().message));  // a word of the command line
+  return std::move(*found);
+}
+
+std::vector<std::string> Reader::get(const std::string& selector, const std::string& part,
+                                     const std::string& directory) const {
+  return copy_out(*impl_->blobs, value(selector, part), part, directory);
+}
+
+}  // namespace flow

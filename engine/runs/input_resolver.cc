@@ -1,0 +1,425 @@
+// Arguments, keys and gathered values, from plans and content.
+#include "engine/runs/input_resolver.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/cluster/transfer/needed.hpp"
+#include "engine/value/cbor.hpp"
+#include "engine/value/utf8.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kValueCacheBytes = 64 << 20;
+constexpr size_t kKnownBytes = 128;  // of a value's place there, about
+constexpr size_t kTextMax = 120;
+constexpr size_t kInputsMax = 16'384, kInputsOfOneMax = 32;
+
+void hash_part(Sha256& hash, const KeyPart& part) {
+  uint64_t length = part.name.size();
+  hash.update({reinterpret_cast<const char*>(&length), sizeof length});
+  hash.update(part.name);
+  hash.update(part.digest.view());
+}
+
+KeyPart text_part(std::string name, std::string text) {
+  Digest digest = sha256(text);
+  if (text.size() > kTextMax) text = text.substr(0, kTextMax) + "…";
+  return {std::move(name), digest, std::move(text), nullptr};
+}
+
+/// Its bytes are keyed, its value is shown.
+KeyPart seed_part(const std::string& bytes) {
+  auto seed = decode_value(bytes);
+  return {"seed", sha256(bytes), seed.ok() ? short_json(*seed) : "", nullptr};
+}
+
+/// Levels of tables.
+int depth_of(const Value& value) {
+  if (value.kind() != Value::Kind::table) return 0;
+  int deepest = 0;
+  for (const Value& item : value.as_table().list) deepest = std::max(deepest, depth_of(item));
+  for (const auto& [key, field] : value.as_table().fields)
+    deepest = std::max(deepest, depth_of(field));
+  return deepest + 1;
+}
+
+bool has_ref(const Value& value) {
+  if (value.kind() == Value::Kind::ref) return true;
+  if (value.kind() != Value::Kind::table) return false;
+  const Value::Table& table = value.as_table();
+  for (const Value& item : table.list) {
+    if (has_ref(item)) return true;
+  }
+  for (const auto& [key, field] : table.fields) {
+    if (has_ref(field)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string short_json(const Value& value) {
+  std::string text = to_json(value);
+  if (text.size() <= kTextMax) return text;
+  return text.substr(0, character_begin(text, kTextMax)) + "…";
+}
+
+std::vector<KeyPart> definition_parts(const TaskDef& def) {
+  std::vector<KeyPart> parts;
+  parts.push_back(text_part("key schema", std::to_string(kKeySchema)));
+  parts.push_back(text_part("task name", def.name));
+  parts.push_back({def.kind == TaskKind::shell ? "command" : "code", def.code,
+                   def.kind == TaskKind::shell ? def.shell.command.substr(0, kTextMax) : "",
+                   nullptr});
+  if (!def.cache_salt.empty()) parts.push_back(text_part("cache salt", def.cache_salt));
+  if (!def.seed.empty()) parts.push_back(seed_part(def.seed));
+  if (def.resources.ranks != 1 && def.resources.ranks_max == 0)  // an elastic gang's are not keyed
+    parts.push_back(text_part("ranks", std::to_string(def.resources.ranks)));
+  for (const EnvEntry& entry : def.env) {
+    // What flow.env reads is a secret of the submitter: only its name is keyed.
+    parts.push_back(entry.from_submitter ? text_part("env " + entry.name, "from the environment")
+                                         : text_part("env " + entry.name, entry.value));
+  }
+  for (const auto& [name, pattern] : def.shell.outputs) {
+    parts.push_back(text_part("output " + name, pattern));
+  }
+  if (def.kind == TaskKind::shell) {
+    std::string words;
+    for (const std::string& word : def.shell.shell) words += word + '\n';
+    parts.push_back(text_part("shell", words));
+  }
+  if (!def.native_version.empty()) parts.push_back(text_part("version", def.native_version));
+  return parts;
+}
+
+std::string Resolver::unit_name(const core::Run& run, core::UnitId unit) {
+  return core::unit_name(run, unit);
+}
+
+const TaskDef* Resolver::def_of(const core::Run& run, core::UnitId unit) {
+  return core::def_of(run, unit);
+}
+
+uint64_t Resolver::seed(const core::Run& run, core::UnitId unit, uint32_t rank) {
+  const TaskDef* def = def_of(run, unit);
+  std::string text(run.units[unit].key.view());
+  text += def->seed;
+  text += '/';
+  text += std::to_string(rank);
+  if (!def->cache) text += '/' + unit_name(run, unit);
+  Digest digest = sha256(text);
+  uint64_t seed = 0;
+  for (int i = 0; i < 8; i++) seed = seed << 8 | digest.bytes[i];
+  return seed;
+}
+
+Result<Resolver::Known*> Resolver::known(const Digest& digest) {
+  auto found = values_.find(digest);
+  if (found != values_.end()) return &found->second;
+  std::string_view few = shorts_.find(digest);
+  auto bytes = few.empty() ? content_(digest) : Result<std::string>(std::string(few));
+  FLOW_TRY(bytes);
+  keep(digest, *bytes);
+  return &values_.at(digest);
+}
+
+Result<std::shared_ptr<const Value>> Resolver::value(const Digest& digest) {
+  auto stored = known(digest);
+  FLOW_TRY(stored);
+  Known& known = **stored;
+  if (known.value) return known.value;
+  auto decoded = decode_value(known.bytes);
+  if (!decoded.ok()) {
+    return environment_error(
+        fmt::format("the stored value {} is damaged: {}", digest.hex(), decoded.error().message));
+  }
+  known.value = std::make_shared<const Value>(std::move(*decoded));
+  return known.value;
+}
+
+void Resolver::remember(const Digest& digest, std::string_view encoded) {
+  if (!shorts_.keep(digest, encoded)) keep(digest, encoded);
+}
+
+void Resolver::keep(const Digest& digest, std::string_view encoded) {
+  if (values_bytes_ > kValueCacheBytes) {
+    values_.clear();
+    values_bytes_ = 0;
+  }
+  auto [place, is_new] = values_.try_emplace(digest);
+  if (!is_new) return;
+  place->second.bytes = encoded;
+  values_bytes_ += encoded.size() + kKnownBytes;
+}
+
+Result<std::shared_ptr<const Value>> Resolver::result_of(const core::Run& run, core::UnitId unit) {
+  return value(run.units[unit].result);
+}
+
+Result<Value> Resolver::follow(const core::Run& run, const Ref& ref) {
+  auto whole = result_of(run, ref.node);
+  FLOW_TRY(whole);
+  if (ref.path.empty()) return **whole;
+  auto part = value_at(**whole, ref.path);
+  if (part.ok()) return part;
+  return user_error(fmt::format("a part of the result of `{}` is missing: {}",
+                                unit_name(run, ref.node), part.error().message));
+}
+
+Result<Value> Resolver::substitute(const core::Run& run, const Value& value, bool missing_is_null) {
+  if (!has_ref(value)) return value;
+  if (value.kind() == Value::Kind::ref) {
+    const Ref& ref = value.as_ref();
+    const core::Unit& unit = run.units[ref.node];
+    if (missing_is_null) {
+      const Node& node = run.node(unit.node);
+      const TaskDef* def = node.kind == NodeKind::when ? nullptr : &run.plan->defs[node.def];
+      bool has_failed = core::is_final(unit.status) && unit.status != core::UnitStatus::succeeded;
+      if (def != nullptr && def->kind == TaskKind::service && !has_failed) {
+        std::string url = unit.extra ? unit.extra->url : "";
+        return Value::map({{Value("url"), Value(url)}});
+      }
+      if (unit.status != core::UnitStatus::succeeded) return Value::null();
+      auto whole = result_of(run, ref.node);
+      FLOW_TRY(whole);  // what was made and can't be read is no missing part
+      auto part = follow(run, ref);
+      return part.ok() ? part : Result<Value>(Value::null());
+    }
+    return follow(run, ref);
+  }
+  Value::Table out;
+  const Value::Table& table = value.as_table();
+  out.list.reserve(table.list.size());
+  size_t last = table.list.size();
+  for (const Value& item : table.list) {
+    auto replaced = substitute(run, item, missing_is_null);
+    FLOW_TRY(replaced);
+    out.list.push_back(std::move(*replaced));
+  }
+  // A nil at the end of a list is no item; one before it would make a hole, so it becomes
+  // flow.null.
+  while (last > 0 && out.list[last - 1].is_nil()) last--;
+  out.list.resize(last);
+  for (Value& item : out.list) {
+    if (item.is_nil()) item = Value::null();
+  }
+  for (const auto& [key, field] : table.fields) {
+    auto replaced = substitute(run, field, missing_is_null);
+    FLOW_TRY(replaced);
+    if (!replaced->is_nil()) out.fields.emplace_back(key, std::move(*replaced));
+  }
+  return Value(std::move(out));
+}
+
+Result<Value> Resolver::argument_list(const core::Run& run, core::UnitId unit) {
+  const core::Unit& u = run.units[unit];
+  const Node& node = run.node(u.node);
+  std::vector<Value> args;
+  if (node.kind == NodeKind::map) {
+    FLOW_CHECK(u.instance >= 0);
+    size_t index = static_cast<size_t>(u.instance);
+    if (node.items.kind() == Value::Kind::ref) {
+      auto list = follow(run, node.items.as_ref());
+      FLOW_TRY(list);
+      const auto& items = list->as_table().list;
+      args.push_back(items[index]);
+    } else {
+      auto item = substitute(run, node.items.as_table().list[index], false);
+      FLOW_TRY(item);
+      args.push_back(item->is_nil() ? Value::null() : std::move(*item));
+    }
+  }
+  if (node.args.kind() == Value::Kind::table) {
+    for (const Value& arg : node.args.as_table().list) {
+      auto value = substitute(run, arg, false);
+      FLOW_TRY(value);
+      args.push_back(std::move(*value));
+    }
+  }
+  // A nil argument is kept in its place: f(nil, 2) takes two.
+  Value::Table table;
+  table.list = std::move(args);
+  return Value(std::move(table));
+}
+
+const Digest& Resolver::def_digest(const core::Run& run, uint32_t index) {
+  auto found = plan_digests_.find(run.plan.get());
+  if (found == plan_digests_.end() || found->second.plan.lock() != run.plan) {
+    std::erase_if(plan_digests_, [](const auto& each) { return each.second.plan.expired(); });
+    PlanDigests added{run.plan, std::vector<Digest>(run.plan->defs.size())};
+    found = plan_digests_.insert_or_assign(run.plan.get(), std::move(added)).first;
+  }
+  Digest& digest = found->second.of_defs[index];
+  if (!digest.is_zero()) return digest;
+  Sha256 hash;
+  for (const KeyPart& part : definition_parts(run.plan->defs[index])) hash_part(hash, part);
+  return digest = hash.finish();
+}
+
+// What most calls hold, values and whole results, is put together from bytes that are there.
+Status Resolver::append_argument(const core::Run& run, const Value& argument, std::string& out) {
+  bool is_whole = argument.kind() == Value::Kind::ref && argument.as_ref().path.empty();
+  if (is_whole) {
+    const Digest& result = run.units[argument.as_ref().node].result;
+    std::string_view few = shorts_.find(result);
+    if (!few.empty()) {
+      out += few;
+      return {};
+    }
+    auto stored = known(result);
+    FLOW_TRY(stored);
+    out += (*stored)->bytes;
+    return {};
+  }
+  auto value = substitute(run, argument, false);
+  FLOW_TRY(value);
+  append_value(*value, out);
+  return {};
+}
+
+Result<std::string> Resolver::arguments(const core::Run& run, core::UnitId unit) {
+  const core::Unit& u = run.units[unit];
+  if (u.resolved) {
+    std::string_view taken = taken_.find(u.key);
+    if (!taken.empty()) return std::string(taken);
+  }
+  const Node& node = run.node(u.node);
+  if (node.kind == NodeKind::map || node.args.kind() != Value::Kind::table) {
+    auto args = argument_list(run, unit);
+    FLOW_TRY(args);
+    return encode_value(*args);
+  }
+  const std::vector<Value>& list = node.args.as_table().list;
+  std::string bytes;
+  append_list_header(list.size(), bytes);
+  for (const Value& argument : list) FLOW_TRY(append_argument(run, argument, bytes));
+  return bytes;
+}
+
+Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
+  auto bytes = arguments(run, unit);
+  FLOW_TRY(bytes);
+  std::string text(def_digest(run, run.node(run.units[unit].node).def).view());
+  // Each level takes a byte at least; the list of the arguments is one.
+  bool may_be_deep = bytes->size() > kTableDepthMax;
+  bool may_differ = holds_tag(*bytes);  // else a key has all that they have
+  if (!may_be_deep && !may_differ) {
+    Digest key = sha256(text + *bytes);
+    taken_.keep(key, *bytes);
+    return key;
+  }
+  auto args = decode_value(*bytes);
+  if (!args.ok()) {
+    return environment_error(
+        fmt::format("what `{}` takes is damaged: {}", unit_name(run, unit), args.error().message));
+  }
+  if (depth_of(*args) > kTableDepthMax + 1) {
+    return user_error(fmt::format(
+        "`{}` is called with a table nested too deep: what its arguments hold nests to {} at most",
+        unit_name(run, unit), kTableDepthMax));
+  }
+  Digest key = sha256(text + (may_differ ? encode_value_for_key(*args) : *bytes));
+  if (may_differ) note_inputs(key, *args);
+  return key;
+}
+
+void Resolver::note_inputs(const Digest& key, const Value& args) {
+  std::vector<cluster::Content> contents = cluster::contents_in(args);
+  std::erase_if(contents, [](const auto& each) { return *each.size < cluster::kLargeBytes; });
+  if (contents.empty()) return;
+  if (contents.size() > kInputsOfOneMax) {
+    std::ranges::sort(contents, std::greater(), [](const auto& each) { return *each.size; });
+    contents.resize(kInputsOfOneMax);
+  }
+  if (inputs_.size() >= kInputsMax) inputs_.clear();
+  inputs_[key] = std::move(contents);
+}
+
+const std::vector<cluster::Content>* Resolver::inputs(const Digest& key) const {
+  if (inputs_.empty()) return nullptr;
+  auto found = inputs_.find(key);
+  return found == inputs_.end() ? nullptr : &found->second;
+}
+
+Result<std::vector<KeyPart>> Resolver::key_parts(const core::Run& run, core::UnitId unit) {
+  auto args = argument_list(run, unit);
+  FLOW_TRY(args);
+  const TaskDef& def = *def_of(run, unit);
+  std::vector<KeyPart> parts = definition_parts(def);
+  int position = 0;
+  for (const Value& arg : args->as_table().list) {
+    position++;
+    std::string name = fmt::format("argument {}", position);
+    bool fields = arg.kind() == Value::Kind::table && arg.as_table().list.empty() &&
+                  !arg.as_table().fields.empty();
+    if (!fields) {
+      parts.push_back({name, sha256(encode_value_for_key(arg)), short_json(arg),
+                       std::make_shared<const Value>(arg)});
+      continue;
+    }
+    for (const auto& [key, field] : arg.as_table().fields) {
+      std::string label =
+          key.kind() == Value::Kind::string ? "." + key.as_string() : "[" + to_json(key) + "]";
+      parts.push_back({name + label, sha256(encode_value_for_key(field)), short_json(field),
+                       std::make_shared<const Value>(field)});
+    }
+  }
+  return parts;
+}
+
+Result<uint32_t> Resolver::map_count(const core::Run& run, core::UnitId unit) {
+  const Node& node = run.node(run.units[unit].node);
+  if (node.items.kind() != Value::Kind::ref) {
+    return static_cast<uint32_t>(node.items.as_table().list.size());
+  }
+  auto list = follow(run, node.items.as_ref());
+  FLOW_TRY(list);
+  bool is_list = list->kind() == Value::Kind::table && list->as_table().fields.empty();
+  if (!is_list) {
+    return user_error(fmt::format(
+        "`{}` maps over the result of `{}`, which is not a list but {}: return a list 1..n "
+        "from `{}`, or map over the part that is one",
+        node.name, unit_name(run, node.items.as_ref().node), short_json(*list),
+        unit_name(run, node.items.as_ref().node)));
+  }
+  return static_cast<uint32_t>(list->as_table().list.size());
+}
+
+Result<bool> Resolver::condition(const core::Run& run, core::UnitId unit) {
+  const Node& node = run.node(run.units[unit].node);
+  if (node.condition.kind() != Value::Kind::ref) return node.condition.truthy();
+  const Ref& ref = node.condition.as_ref();
+  auto whole = result_of(run, ref.node);
+  FLOW_TRY(whole);
+  auto part = value_at(**whole, ref.path);
+  return part.ok() && part->truthy();
+}
+
+Result<Value> Resolver::gather(const core::Run& run, core::UnitId unit) {
+  auto value = gather_any_depth(run, unit);
+  FLOW_TRY(value);
+  if (depth_of(*value) <= kValueDepthMax / 2) return value;  // room for what is put around it
+  return user_error(
+      fmt::format("{} is nested deeper than {} tables",
+                  unit == kNoNode ? "the result" : "what `" + unit_name(run, unit) + "` comes to",
+                  kValueDepthMax / 2));
+}
+
+Result<Value> Resolver::gather_any_depth(const core::Run& run, core::UnitId unit) {
+  if (unit == kNoNode) return substitute(run, run.plan->result, true);
+  const core::Unit& u = run.units[unit];
+  const Node& node = run.node(u.node);
+  if (node.kind == NodeKind::when) {
+    bool taken = u.side == core::Side::then_side;
+    return substitute(run, taken ? node.then_value : node.else_value, false);
+  }
+  const Value* calls = core::dynamic_value(run, unit);
+  FLOW_CHECK(calls != nullptr);
+  return substitute(run, *calls, false);
+}
+
+}  // namespace flow

@@ -1,0 +1,102 @@
+// Answers the core's questions from content: a unit's arguments, its key, a map's length, a branch,
+// a gathered value. Reads only; called inside a turn.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/cluster/transfer/blob_cache.hpp"
+#include "engine/core/core.hpp"
+#include "engine/runs/digest_table.hpp"
+#include "flow/value.hpp"
+
+namespace flow {
+
+/// One named part of a key, so that `flow why` can say which differed.
+struct KeyPart {
+  std::string name;  // "code", "argument 1", "env MODE", …
+  Digest digest;
+  std::string text;                      // short rendering for people, "" where there is none
+  std::shared_ptr<const Value> value{};  // of an argument: what is compared item by item
+};
+
+/// JSON, cut to a line's length.
+std::string short_json(const Value& value);
+
+class Resolver {
+ public:
+  /// `content` returns a blob's bytes, committed or about to be.
+  using Content = std::function<Result<std::string>(const Digest&)>;
+  explicit Resolver(Content content) : content_(std::move(content)) {}
+
+  /// The canonical bytes of the list of the unit's arguments, refs resolved. A missing part or an
+  /// unreadable blob is the Failure's message.
+  Result<std::string> arguments(const core::Run& run, core::UnitId unit);
+  /// Of the unit's definition and arguments. An Error also where these nest too deep.
+  Result<Digest> key(const core::Run& run, core::UnitId unit);
+  /// The large content in the arguments that this key was made of, or null: there is none, or it
+  /// was long ago.
+  const std::vector<cluster::Content>* inputs(const Digest& key) const;
+  /// The parts of the unit's key, in the order they are hashed.
+  Result<std::vector<KeyPart>> key_parts(const core::Run& run, core::UnitId unit);
+  /// A map's items: their count.
+  Result<uint32_t> map_count(const core::Run& run, core::UnitId unit);
+  /// A when's condition; a missing part is false.
+  Result<bool> condition(const core::Run& run, core::UnitId unit);
+  /// A map's list, a when's branch value, a dynamic task's value, or with `unit` kNoNode the run's
+  /// result. An Error where it nests too deep to be stored.
+  Result<Value> gather(const core::Run& run, core::UnitId unit);
+  /// The value of a finished unit.
+  Result<std::shared_ptr<const Value>> result_of(const core::Run& run, core::UnitId unit);
+  Result<std::shared_ptr<const Value>> value(const Digest& digest);
+  /// Keeps the canonical bytes of a value that was just reported, or found in the cache.
+  void remember(const Digest& digest, std::string_view encoded);
+
+  /// The name of a unit: "train", "train#2[1]", "search/best".
+  static std::string unit_name(const core::Run& run, core::UnitId unit);
+  /// The task's definition of a unit, or null for a when.
+  static const TaskDef* def_of(const core::Run& run, core::UnitId unit);
+  static uint64_t seed(const core::Run& run, core::UnitId unit, uint32_t rank);
+
+ private:
+  Result<Value> gather_any_depth(const core::Run& run, core::UnitId unit);
+  Result<Value> substitute(const core::Run& run, const Value& value, bool missing_is_null);
+  Result<Value> follow(const core::Run& run, const Ref& ref);
+  Result<Value> argument_list(const core::Run& run, core::UnitId unit);
+  Status append_argument(const core::Run& run, const Value& argument, std::string& out);
+  void note_inputs(const Digest& key, const Value& args);
+  const Digest& def_digest(const core::Run& run, uint32_t def);
+
+  Content content_;
+  struct Known {
+    std::string bytes;                   // canonical
+    std::shared_ptr<const Value> value;  // null until somebody asks for it
+  };
+  Result<Known*> known(const Digest& digest);
+  void keep(const Digest& digest, std::string_view encoded);
+  ShortBytes<size_t{1} << 15, 31> shorts_;  // most values are short and taken soon
+  // Arguments are asked for with the key and soon again with the order. Where they are short and
+  // hold no tag the key says all of them, and has a place for them.
+  ShortBytes<size_t{1} << 10, 95> taken_;
+  std::unordered_map<Digest, Known, DigestHash> values_;  // emptied at kValueCacheBytes
+  size_t values_bytes_ = 0;
+  // By key; emptied at kInputsMax.
+  std::unordered_map<Digest, std::vector<cluster::Content>, DigestHash> inputs_;
+  /// Per definition, the digest of the key parts that do not depend on arguments; zero until it is
+  /// asked for. The plan is not kept alive: its address may be another plan's later.
+  struct PlanDigests {
+    std::weak_ptr<const Plan> plan;
+    std::vector<Digest> of_defs;
+  };
+  // One entry per plan that a run still has: those of other plans leave when one is added.
+  std::unordered_map<const Plan*, PlanDigests> plan_digests_;
+};
+
+/// The parts of a key that the definition alone gives.
+std::vector<KeyPart> definition_parts(const TaskDef& def);
+
+}  // namespace flow

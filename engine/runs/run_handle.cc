@@ -1,0 +1,128 @@
+// flow::Run: a queue between the turns and the host's thread.
+#include "engine/runs/run_handle.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace flow {
+
+namespace detail {
+
+namespace {
+constexpr size_t kEventsMax =
+    100'000;  // kept for a host that does not read them; the oldest go first
+}
+
+void RunState::on_events(std::vector<Event> given) {
+  std::lock_guard lock(mutex);
+  if (ended) return;
+  for (Event& event : given) {
+    if (events.size() >= kEventsMax) {
+      events.pop_front();
+      dropped++;
+    }
+    events.push_back(std::move(event));
+  }
+  has_event.notify_all();
+}
+
+void RunState::on_event(Event event) {
+  std::vector<Event> one;
+  one.push_back(std::move(event));
+  on_events(std::move(one));
+}
+
+void RunState::on_end() {
+  std::lock_guard lock(mutex);
+  ended = true;
+  has_event.notify_all();
+  has_ended.notify_all();
+}
+
+void RunState::fail(Error given) {
+  std::lock_guard lock(mutex);
+  if (!error) error = std::move(given);
+  ended = true;
+  has_event.notify_all();
+  has_ended.notify_all();
+}
+
+std::optional<Event> RunState::next() {
+  std::unique_lock lock(mutex);
+  has_event.wait(lock, [this] { return ended || !events.empty(); });
+  if (dropped > 0) {
+    Event warning;
+    warning.type = "warning";
+    warning.run = id;
+    warning.text = fmt::format(
+        "{} events were dropped: they came faster than they were read (what they told is in the "
+        "run's info)",
+        std::exchange(dropped, 0));
+    return warning;
+  }
+  if (events.empty()) return std::nullopt;
+  Event event = std::move(events.front());
+  events.pop_front();
+  return event;
+}
+
+void RunState::wait_end() {
+  std::unique_lock lock(mutex);
+  has_ended.wait(lock, [this] { return ended; });
+  if (error) throw Failed(*error);
+}
+
+}  // namespace detail
+
+const std::string& Run::id() const { return state_->id; }
+
+namespace {
+
+/// A take-over may change the functions while the host calls one: it runs on a copy.
+template <typename F>
+F current(detail::RunState& state, const F& function) {
+  std::lock_guard lock(state.mutex);
+  return function;
+}
+
+}  // namespace
+
+RunInfo Run::info() const { return current(*state_, state_->info)(); }
+
+RunInfo Run::summary() const { return current(*state_, state_->summary)(); }
+
+Counts Run::counts() const { return current(*state_, state_->counts)(); }
+
+void Run::interrupt(bool kill) { current(*state_, state_->interrupt)(kill); }
+
+void Run::cancel() { current(*state_, state_->cancel)(); }
+
+void Run::end_serving() { current(*state_, state_->end_serving)(); }
+
+std::optional<Event> Run::next_event() { return state_->next(); }
+
+Run::Events Run::events() { return Events(*this); }
+
+Value Run::wait() {
+  state_->wait_end();
+  RunInfo info = this->summary();
+  if (info.status == "succeeded") return info.result;
+  if (info.status == "failed") info = this->info();
+  if (info.status == "failed" || info.status == "cancelled") {
+    std::string message = "the run " + info.id + " was cancelled";
+    if (info.status == "failed") {
+      message = "the run " + info.id + " failed";
+      for (const TaskInfo& task : info.tasks) {
+        if (task.status != "failed") continue;
+        message = "`" + task.name + "` failed: " + task.error;
+        break;
+      }
+    }
+    throw RunFailed({ErrorKind::task, message});
+  }
+  throw Failed({ErrorKind::interrupted, "the run " + info.id + " is " + info.status +
+                                            ": `flow resume " + info.id + "` takes it up again"});
+}
+
+}  // namespace flow

@@ -1,0 +1,71 @@
+// What a flow::Run holds: a queue of its events and how it ended. Filled inside a turn or
+// by a client's.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/runtime/engine_loop.hpp"
+#include "flow/flow.hpp"
+
+namespace flow::detail {
+
+struct RunState : public RunListener {
+  std::string id;
+  std::function<RunInfo()> info;     // reads the run as it is now
+  std::function<RunInfo()> summary;  // without tasks
+  std::function<Counts()> counts;
+  std::function<void(bool kill)> interrupt;
+  std::function<void()> cancel;
+  std::function<void()> end_serving;
+  std::shared_ptr<void> mark;  // a client's RequestMark; gc keeps the run while it exists
+
+  void on_events(std::vector<Event> events) override;
+  void on_event(Event event);
+  void on_end() override;
+  /// Ends with an error of the engine instead of an outcome of the run.
+  void fail(Error error) override;
+  std::optional<Event> next();
+  void wait_end();
+
+  std::mutex mutex;
+  std::condition_variable has_event, has_ended;
+  std::deque<Event> events;
+  size_t dropped = 0;
+  bool ended = false;
+  std::optional<Error> error;
+};
+
+/// What Engine does for its callers; as the writer or as a client of one.
+struct EngineImpl {
+  virtual ~EngineImpl() = default;
+  virtual void define(const std::string& name, const std::string& version, NativeTask task) = 0;
+  virtual void define_operations(const std::string& name, const std::string& library) = 0;
+  virtual std::shared_ptr<RunState> run(const std::string& script, const Value& params,
+                                        const RunOptions& options) = 0;
+  virtual std::shared_ptr<RunState> resume(const std::string& selector, const RunOptions& options,
+                                           bool new_code) = 0;
+  virtual std::shared_ptr<RunState> retry(const std::string& selector, const std::string& task,
+                                          const RunOptions& options) = 0;
+  virtual void cancel(const std::string& selector) = 0;
+  virtual void signal(const std::string& selector, const std::string& name,
+                      const std::string& json) = 0;
+  virtual PlanInfo plan(const std::string& script, const RunOptions& options) = 0;
+  virtual uint64_t gc(uint32_t keep) = 0;
+  virtual RunInfo show(const std::string& selector) = 0;
+  virtual std::vector<std::string> get(const std::string& selector, const std::string& part,
+                                       const std::string& directory) = 0;
+  virtual std::string address() const = 0;
+  virtual std::vector<NodeInfo> nodes() const = 0;
+  virtual bool is_writer() const = 0;
+  virtual std::string stopped_by() const { return ""; }
+  virtual uint64_t state_bytes() const = 0;
+  virtual uint32_t client_runs() const = 0;
+  virtual void wait_for_clients() = 0;
+};
+
+}  // namespace flow::detail

@@ -1,0 +1,229 @@
+// From the core's state to what `flow show` prints.
+#include "engine/runs/run_info.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/base/size_units.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/sched/sched.hpp"
+
+namespace flow {
+
+namespace {
+
+/// What an interrupted or a waiting task costs is no retry.
+uint64_t retries_of(const core::Unit& unit) {
+  if (unit.attempts < 2 || !unit.extra) return 0;
+  uint64_t failures = uint64_t{unit.extra->failures} + unit.extra->ooms + unit.extra->infra;
+  if (unit.status == core::UnitStatus::failed && failures > 0) failures--;  // nothing followed it
+  return std::min<uint64_t>(failures, unit.attempts - 1);
+}
+
+/// kHomeName is the engine's own machine, or one that a state that was left behind no longer names.
+std::string worker_name(const core::State* state, core::HostId host) {
+  bool is_known = state != nullptr && host > 0 && host < state->hosts.size();
+  return is_known ? state->hosts[host].info.name : kHomeName;
+}
+
+TaskInfo task_info(const core::Run& run, core::UnitId unit, const core::State* state) {
+  const core::Unit& u = run.units[unit];
+  TaskInfo info;
+  info.name = Resolver::unit_name(run, unit);
+  info.key = u.key.is_zero() ? "" : u.key.hex();
+  info.status = core::status_name(u.status);
+  info.attempts = u.attempts;
+  info.cached = u.cached;
+  info.started_ms = u.started;
+  info.finished_ms = u.finished;
+  info.url = url_of(u);
+  if (const TaskDef* def = Resolver::def_of(run, unit)) info.ranks = def->resources.ranks;
+  if (u.attempts > 0) {
+    for (core::HostId host : core::hosts_of(u))
+      info.worker += (info.worker.empty() ? "" : ", ") + worker_name(state, host);
+  }
+  core::for_each_rank(u, [&](core::HostId, const std::vector<std::string>& gpus) {
+    info.gpus.insert(info.gpus.end(), gpus.begin(), gpus.end());
+  });
+  if (u.extra && !u.extra->others.empty())  // of an elastic gang what its newest attempt had
+    info.ranks = static_cast<uint32_t>(u.extra->others.size()) + 1;
+  if (u.extra) {
+    for (const core::FailedAttempt& failed : u.extra->failed)
+      info.failed.push_back(
+          {failed.attempt, worker_name(state, failed.host), core::cause_name(failed.cause)});
+    info.grew_from = u.extra->grew_from;
+    info.error = u.extra->failure.message;
+    if (core::is_final(u.status) && !u.extra->failure.evidence.empty()) {
+      info.error += "\n" + u.extra->failure.evidence;
+    }
+    if (u.status == core::UnitStatus::succeeded) info.error.clear();
+  }
+  bool waits = u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready ||
+               u.status == core::UnitStatus::waiting;
+  if (waits && state != nullptr) info.waits_for = core::explain_wait(*state, run.id, unit);
+  return info;
+}
+
+}  // namespace
+
+namespace {
+
+const char* status_of(const core::Host& host) {
+  if (host.is_lost()) return "lost";
+  if (host.is_draining) return "draining";
+  return host.is_up ? "up" : "away";
+}
+
+std::string note_of(const core::Host& host) {
+  if (!core::is_set_aside(host, 1)) return "";
+  std::string note =
+      fmt::format("set aside: {} different tasks in a row failed there", host.failures.size());
+  if (host.aside_until != 0) return note + "; until " + format_time(host.aside_until);
+  return note + "; it gets one task at a time until one succeeds";
+}
+
+/// How much of each is taken; who has it is yet to come.
+std::vector<GpuUse> gpu_uses_of(const core::Host& host) {
+  std::vector<GpuUse> uses;
+  for (size_t i = 0; i < host.info.gpus.size(); i++) {
+    const core::GpuRoom& room = host.room.gpus[i];
+    GpuUse use;
+    use.used = (kWholeGpuMilli - room.milli_free) / 1000.0;
+    use.memory_used_bytes = host.info.gpus[i].memory_bytes - room.memory_free_bytes;
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+void add_task(NodeInfo& node, const std::string& task, const std::vector<std::string>& gpus) {
+  node.tasks.push_back(task);
+  for (const std::string& uuid : gpus) {
+    auto gpu = core::find_gpu(node.gpus, uuid);
+    if (gpu && *gpu < node.gpu_uses.size()) node.gpu_uses[*gpu].tasks.push_back(task);
+  }
+}
+
+}  // namespace
+
+std::vector<NodeInfo> nodes_of(const core::State& state) {
+  std::vector<NodeInfo> nodes;
+  for (const core::Host& host : state.hosts) {
+    NodeInfo node;
+    node.name = host.info.name;
+    node.status = status_of(host);
+    node.note = note_of(host);
+    node.cpus = host.info.cpus_milli / 1000.0;
+    if (!host.is_lost())
+      node.cpus_used = (host.info.cpus_milli - host.room.cpus_free_milli) / 1000.0;
+    node.memory_bytes = host.info.memory_bytes;
+    node.gpus = host.info.gpus;
+    if (!host.is_lost()) node.gpu_uses = gpu_uses_of(host);
+    node.labels = host.info.labels;
+    node.resources = numbers_of(host.info.named);
+    Amounts used = host.info.named;
+    change(used, host.room.named, -1);
+    if (!host.is_lost()) node.resources_used = numbers_of(used);
+    nodes.push_back(std::move(node));
+  }
+  for (const auto& [id, run] : state.runs) {
+    if (run.phase_count(core::Phase::running) == 0) continue;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      const core::Unit& u = run.units[unit];
+      if (u.phase != core::Phase::running) continue;
+      std::string name = id + " " + Resolver::unit_name(run, unit);
+      uint32_t rank = 0;
+      core::for_each_rank(u, [&](core::HostId host, const auto& gpus) {
+        add_task(nodes[host], rank == 0 ? name : name + " rank " + std::to_string(rank), gpus);
+        rank++;
+      });
+    }
+  }
+  return nodes;
+}
+
+RunInfo info_of_row(const RunRow& row) {
+  RunInfo info;
+  info.id = row.id;
+  info.name = row.name;
+  info.pipeline = row.pipeline;
+  info.status = row.status;
+  info.directory = row.directory;
+  info.script = row.script;
+  info.started_ms = row.submitted;
+  info.finished_ms = row.finished;
+  info.counts = row.counts;
+  info.retried = row.retried;
+  auto params = decode_value(row.params);
+  if (params.ok()) info.params = std::move(*params);
+  return info;
+}
+
+Counts counts_of(const core::Run& run) {
+  const core::RunCounts& c = run.counts;
+  return {c.succeeded, c.cached, c.failed,  c.skipped, c.cancelled,
+          c.pending,   c.ready,  c.running, c.waiting};
+}
+
+std::string status_clause(const std::string& status) {
+  if (status == "succeeded" || status == "failed") return "has " + status;
+  return (status == "cancelled" ? "was " : "is ") + status;
+}
+
+std::string url_of(const core::Unit& unit) {
+  return unit.status == core::UnitStatus::running && unit.extra ? unit.extra->url : "";
+}
+
+std::string url_of(const core::Run& run) {
+  for (const core::Unit& unit : run.units)
+    if (std::string url = url_of(unit); !url.empty()) return url;
+  return "";
+}
+
+bool is_over(const std::string& status) {
+  return status == "succeeded" || status == "failed" || status == "cancelled";
+}
+
+void update_row(const core::Run& run, RunRow& row) {
+  row.status = core::status_name(run.status);
+  row.submitted = run.submitted;
+  row.finished = run.finished;
+  row.counts = counts_of(run);
+  row.has_result = run.has_result;
+  row.result = run.result;
+  row.retried = 0;
+  for (const core::Unit& unit : run.units) row.retried += retries_of(unit);
+}
+
+RunInfo summary_of_row(const RunRow& row, Resolver& resolver) {
+  RunInfo info = info_of_row(row);
+  if (row.has_result) {
+    auto result = resolver.value(row.result);
+    if (result.ok()) info.result = **result;
+  }
+  return info;
+}
+
+RunInfo summary_of_run(const core::Run& run, const RunRow& given, Resolver& resolver) {
+  RunRow row = given;
+  update_row(run, row);
+  RunInfo info = summary_of_row(row, resolver);
+  info.url = url_of(run);
+  return info;
+}
+
+RunInfo info_of_run(const core::Run& run, const RunRow& row, Resolver& resolver,
+                    const core::State* state) {
+  RunInfo info = summary_of_run(run, row, resolver);
+  for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+    const core::Unit& u = run.units[unit];
+    // A join is no task, but where it can't be put together that is what failed.
+    bool is_broken = u.status == core::UnitStatus::failed && u.extra &&
+                     u.extra->failure.cause != core::Cause::dependency;
+    if ((core::is_counted(run, unit) || is_broken) && !u.dropped)
+      info.tasks.push_back(task_info(run, unit, state));
+  }
+  return info;
+}
+
+}  // namespace flow

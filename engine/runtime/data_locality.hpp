@@ -1,0 +1,31 @@
+// Where the inputs of ready units lie, for the scheduler: what workers have said, of the large
+// content that the units' keys were made of.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/cluster/transfer/blob_directory.hpp"
+#include "engine/runs/input_resolver.hpp"
+#include "engine/sched/sched.hpp"
+
+namespace flow {
+
+/// For as long as the hosts of the state are the same. What is not asked costs nothing.
+class KnownInputs final : public core::InputPlaces {
+ public:
+  KnownInputs(const core::State& state, const Resolver& resolver, const cluster::Holders& holders)
+      : state_(state), resolver_(resolver), holders_(holders) {}
+  std::vector<std::pair<core::HostId, uint64_t>> of(const core::Run& run,
+                                                    core::UnitId unit) const override;
+
+ private:
+  const core::State& state_;
+  const Resolver& resolver_;
+  const cluster::Holders& holders_;
+  mutable std::map<std::string, core::HostId> hosts_;  // once one was asked for
+};
+
+}  // namespace flow

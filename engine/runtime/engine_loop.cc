@@ -1,0 +1,391 @@
+// The driver's life: start, the inbox, the loop. What a turn does is in turn.cc, what an act does
+// in perform.cc.
+#include "engine/runtime/engine_loop.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/engine_thread.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/base/latch.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/core/gpu_faults.hpp"
+#include "engine/process/cgroup.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/worker/gpu_inventory.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kInputsMax = 64;  // of one turn: what it wrote is synced while the next decides
+constexpr size_t kOwnTurnMax = 4;  // inputs that whoever posts them may turn itself
+// A condition variable does not count the time that the machine is suspended, and timers do.
+constexpr core::Time kSleepMaxMs = 60'000;
+
+}  // namespace
+
+Driver::Driver(const DriverOptions& options, std::unique_ptr<Store> store)
+    : options_(options),
+      store_(std::move(store)),
+      blobs_(*store_, options.state_dir),
+      resolver_([this](const Digest& digest) { return content(digest); }),
+      builder_(options.builder ? options.builder : std::make_shared<Builder>(options.executor)),
+      native_(options.jobs,
+              [this](std::vector<Report> reports) { on_reports(std::move(reports)); }) {}
+
+Result<std::unique_ptr<Driver>> Driver::start(const DriverOptions& options,
+                                              std::unique_ptr<Store> store) {
+  std::unique_ptr<Driver> driver(new Driver(options, std::move(store)));
+  driver->lock_inode_ = driver->lock_inode();
+  FLOW_TRY(driver->recover_state());
+  WorkerOptions worker;
+  worker.state_dir = options.state_dir;
+  worker.executor = options.executor;
+  worker.executors_max = std::max(1, options.jobs);
+  Driver* self = driver.get();
+  auto made =
+      make_worker(worker, [self](std::vector<Report> r) { self->on_reports(std::move(r)); });
+  FLOW_TRY(made);
+  driver->fleet_.set_own(std::move(*made));
+  driver->write_thread_ = engine_thread([self] { self->write_loop(); });
+  driver->thread_ = engine_thread([self] { self->loop(); });
+  return driver;
+}
+
+Driver::~Driver() { shut_down(); }
+
+Status Driver::recover_state() {
+  auto recovered = recover(*store_, blobs_);
+  FLOW_TRY(recovered);
+  state_ = std::move(*recovered);
+  FLOW_TRY(
+      store_->scan(Family::journal, "", "", [this](std::string_view, std::string_view records) {
+        journal_bytes_ += records.size();
+        return true;
+      }));
+  FLOW_TRY(resume_clock());
+  core::EngineStarted started;
+  started.epoch = state_.epoch + 1;
+  started.cpus_milli = options_.jobs * 1000;
+  started.memory_bytes = usable_memory_bytes();
+  started.named = options_.named;
+  started.leads_workers = options_.leads_cluster;
+  Input input;
+  input.event = started;
+  std::vector<Input> first;
+  first.push_back(std::move(input));
+  if (options_.announced > 0) {
+    Input announced;
+    announced.event = core::HostsAnnounced{options_.announced};
+    first.push_back(std::move(announced));
+  }
+  turn(std::move(first), false);
+  if (auto error = stopped_by()) return *error;
+  // A run that ended just before a crash is frozen already: only its leaving is owed.
+  std::vector<Input> ended;
+  for (const auto& [id, run] : state_.runs) {
+    if (!core::is_final(run.status)) continue;
+    Input drop;
+    drop.event = core::RunDeleted{id};
+    ended.push_back(std::move(drop));
+  }
+  post(std::move(ended));
+  return {};
+}
+
+Status Driver::resume_clock() {
+  auto row = store_->get(Family::meta, kClockKey);
+  FLOW_TRY(row);
+  if (row->has_value()) clock_saved_ = std::strtoll((*row)->c_str(), nullptr, 10);
+  bool at_rest = std::ranges::all_of(
+      state_.runs, [](const auto& each) { return core::is_final(each.second.status); });
+  clock_.resume(state_.at, state_.at - clock_saved_, at_rest);
+  return {};
+}
+
+core::RunId Driver::new_run_id() const {
+  core::Time at = now_ms();
+  std::string newest;  // of the ids that a clock which was ahead gave
+  Status scanned = store_->scan(Family::runs, "", run_key(run_id_start(at)),
+                                [&](std::string_view key, std::string_view) {
+                                  newest = std::string(key);
+                                  return true;
+                                });
+  if (scanned.ok() && is_run_id(newest)) at = std::max(at, run_id_ms(newest) + 1);
+  return make_run_id(at);
+}
+
+void Driver::shut_down() {
+  std::unique_ptr<GpuWatch> watch;
+  {
+    std::lock_guard lock(finding_gpus_);
+    watch = std::move(gpu_watch_);
+  }
+  watch.reset();  // it posts
+  {
+    std::lock_guard lock(mutex_);
+    quit_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  {
+    std::lock_guard lock(mutex_);
+    writer_quits_ = true;
+  }
+  launched_.notify_all();
+  if (write_thread_.joinable()) write_thread_.join();
+  fleet_.end_own();  // ends every child
+}
+
+Result<MachineGpus> Driver::gpus() {
+  std::lock_guard lock(finding_gpus_);
+  if (!gpus_.gpus.empty()) return gpus_;
+  MachineGpus found = find_gpus(options_.executor);
+  if (!found.gpus.empty()) FLOW_TRY(post_and_wait(core::GpusFound{found.gpus}));
+  gpus_ = found;
+  if (!found.gpus.empty())
+    gpu_watch_ = std::make_unique<GpuWatch>(
+        options_.executor, found.gpus,
+        [this](const std::string& uuid, const GpuError& error) { own_gpu_failed(uuid, error); },
+        [](const std::string&) {});
+  return found;
+}
+
+void Driver::own_gpu_failed(const std::string& uuid, const GpuError& error) {
+  Input input;
+  input.event = core::GpuFailed{0, uuid, error.fault, error.is_dead};
+  post(std::move(input));
+  std::lock_guard lock(finding_gpus_);
+  for (Gpu& gpu : gpus_.gpus) {
+    if (gpu.uuid != uuid || !core::is_news(gpu, error.is_dead)) continue;
+    gpu.fault = error.fault;
+    gpu.is_dead = gpu.is_dead || error.is_dead;
+  }
+}
+
+void Driver::define_native(const std::string& name, const std::string& version, NativeTask task) {
+  native_.define(name, version, std::move(task));
+}
+
+std::optional<std::string> Driver::native_version(const std::string& name) const {
+  return native_.version(name);
+}
+
+void Driver::define_operations(const std::string& name, const std::string& library) {
+  std::lock_guard lock(mutex_);
+  operations_[name] = library;
+}
+
+std::string Driver::operations_library(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  auto found = operations_.find(name);
+  return found == operations_.end() ? "" : found->second;
+}
+
+std::optional<Error> Driver::stopped_by() const {
+  std::lock_guard lock(mutex_);
+  return stopped_by_;
+}
+
+void Driver::post(Input input) {
+  std::vector<Input> one;
+  one.push_back(std::move(input));
+  post(std::move(one));
+}
+
+void Driver::post(std::vector<Input> inputs) {
+  if (inputs.empty()) return;
+  bool refused = false;
+  {
+    std::lock_guard lock(mutex_);
+    refused = quit_ || stopped_by_.has_value();
+    if (!refused) {
+      for (Input& input : inputs) inbox_.push_back(std::move(input));
+    }
+  }
+  if (!refused) {
+    wake_.notify_one();
+    return;
+  }
+  for (Input& input : inputs) {
+    if (input.done) input.done(false);
+  }
+}
+
+// Whoever finds nobody turning, and has a little to do, does it: a step of a chain need not wait
+// for another thread to wake.
+void Driver::post_or_turn(std::vector<Input> inputs) {
+  if (inputs.size() <= kOwnTurnMax) {
+    std::unique_lock lock(mutex_);
+    bool is_idle = !turning_ && inbox_.empty() && !quit_ && !stopped_by_ && started_;
+    if (is_idle) {
+      turning_ = true;
+      bool has_landed = flight_ == Flight::landed;
+      lock.unlock();
+      if (has_landed) land();
+      turn(std::move(inputs), true);
+      lock.lock();
+      turning_ = false;
+      if (has_work() || next_timer() < sleeps_until_ || quit_ || stopped_by_) wake_.notify_all();
+      return;
+    }
+  }
+  post(std::move(inputs));
+}
+
+core::Time Driver::next_timer() const {
+  core::Time next = INT64_MAX;
+  if (!timers_.empty()) next = timers_.begin()->first;
+  if (!serve_ends_.empty()) next = std::min(next, serve_ends_.begin()->first);
+  if (!gang_failures_.empty()) next = std::min(next, gang_failures_.begin()->first);
+  return next;
+}
+
+bool Driver::has_work() const {
+  if (flight_ == Flight::landed) return true;
+  if (flight_ == Flight::none && !pending_.empty()) return true;
+  return !inbox_.empty() || !questions_.empty();
+}
+
+void Driver::loop() {
+  std::unique_lock lock(mutex_);
+  started_ = true;
+  while (true) {
+    while (!quit_ && !stopped_by_ && (turning_ || !has_work())) {
+      if (turning_) {
+        sleeps_until_ = INT64_MAX;  // whoever turns wakes it for the next timer too
+        wake_.wait(lock);
+        continue;
+      }
+      core::Time now = clock_.now();
+      sleeps_until_ = next_timer();
+      if (sleeps_until_ <= now) break;
+      if (sleeps_until_ == INT64_MAX) {
+        wake_.wait(lock);
+      } else {
+        wake_.wait_for(lock, std::chrono::milliseconds(std::min(sleeps_until_ - now, kSleepMaxMs)));
+      }
+    }
+    // What another thread has begun comes to its end first.
+    while (turning_) wake_.wait(lock);
+    if (quit_ || stopped_by_) break;
+    std::vector<Input> taken;
+    bool has_landed = flight_ == Flight::landed;
+    while (!inbox_.empty() && taken.size() < kInputsMax) {
+      taken.push_back(std::move(inbox_.front()));
+      inbox_.pop_front();
+    }
+    turning_ = true;
+    sleeps_until_ = 0;
+    lock.unlock();
+    if (has_landed) land();
+    std::vector<Input> due = due_timers(clock_.now());
+    taken.insert(taken.end(), std::make_move_iterator(due.begin()),
+                 std::make_move_iterator(due.end()));
+    turn(std::move(taken), true);
+    lock.lock();
+    turning_ = false;
+  }
+  lock.unlock();
+  commit(false);
+  lock.lock();
+  std::deque<Input> left = std::move(inbox_);
+  inbox_.clear();
+  lock.unlock();
+  for (Input& input : left) {
+    if (input.done) input.done(false);
+  }
+  for (auto& [id, latch] : std::exchange(interruptions_, {})) latch->open(false);
+  auto why = stopped_by();
+  for (auto& [id, meta] : metas_) {
+    if (meta.listener && why) meta.listener->fail(*why);
+    if (meta.listener && !why) meta.listener->on_end();
+  }
+}
+
+void Driver::fail(const Error& error) {
+  std::lock_guard lock(mutex_);
+  if (!stopped_by_) stopped_by_ = error;
+}
+
+Result<bool> Driver::post_and_wait(core::Event event,
+                                   std::vector<std::pair<Digest, std::string>> blobs,
+                                   std::vector<std::pair<std::string, std::string>> kv) {
+  auto latch = std::make_shared<Latch>();
+  Input input;
+  input.event = std::move(event);
+  input.blobs = std::move(blobs);
+  input.kv = std::move(kv);
+  input.done = [latch](bool admitted) { latch->open(admitted); };
+  post(std::move(input));
+  bool admitted = latch->wait();
+  if (auto error = stopped_by()) return *error;
+  return admitted;
+}
+
+void Driver::inspect(const std::function<void(const core::State&, Resolver&)>& read) {
+  auto latch = std::make_shared<Latch>();
+  Input input;
+  input.has_event = false;
+  input.control = [&read, this](Batch&, core::State& state) { read(state, resolver_); };
+  input.done = [latch](bool admitted) { latch->open(admitted); };
+  post(std::move(input));
+  latch->wait();
+}
+
+void Driver::collect(const std::function<void(const core::State&, Batch&)>& mark,
+                     const std::function<void()>& sweep) {
+  std::unique_lock alone(collecting_);
+  inspect([&, this](const core::State& state, Resolver&) {
+    commit(false);  // what came before in this turn is content like other
+    mark(state, pending_.batch);
+    snapshot_due_ = true;
+    commit(false);  // before what comes after in this turn finds content that is leaving
+    if (!stopped_by()) sweep();
+  });
+}
+
+std::unique_ptr<Driver::Pin> Driver::pin(std::vector<Digest> digests) {
+  return std::make_unique<Pin>(*this, std::move(digests));
+}
+
+bool Driver::has_pins() const {
+  std::lock_guard lock(pins_mutex_);
+  return !pins_.empty();
+}
+
+std::vector<Digest> Driver::pinned() const {
+  std::lock_guard lock(pins_mutex_);
+  return {pins_.begin(), pins_.end()};
+}
+
+Driver::Pin::Pin(Driver& driver, std::vector<Digest> digests)
+    : driver_(driver), digests_(std::move(digests)) {
+  std::lock_guard lock(driver_.pins_mutex_);
+  driver_.pins_.insert(digests_.begin(), digests_.end());
+}
+
+Driver::Pin::~Pin() {
+  std::lock_guard lock(driver_.pins_mutex_);
+  for (const Digest& digest : digests_) driver_.pins_.erase(driver_.pins_.find(digest));
+}
+
+void Driver::interrupt(const RunId& run, bool kill) {
+  Input input;
+  input.event = core::StopRequested{run};
+  if (kill) {
+    input.control = [this, run](Batch&, core::State& state) {
+      for (core::Command& command : core::kill_commands(state, run))
+        commands_.push_back(std::move(command));
+    };
+  }
+  post(std::move(input));
+}
+
+}  // namespace flow

@@ -1,0 +1,505 @@
+// The turn: takes what happened from the inbox, lets the pure core decide, commits, and only then
+// acts. Any thread may post. One turn runs at a time: on the driver's own thread, or, where that
+// one is idle and there is little to do, on the thread that brings it. Where there is much to do,
+// what a turn decided is written and synced on a thread of its own, and the next turns decide
+// meanwhile: what they come to is written together when that is done.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/base/latch.hpp"
+#include "engine/cluster/transfer/blob_directory.hpp"
+#include "engine/core/core.hpp"
+#include "engine/runs/input_resolver.hpp"
+#include "engine/runtime/native_tasks.hpp"
+#include "engine/runtime/shared_machines.hpp"
+#include "engine/runtime/state_clock.hpp"
+#include "engine/runtime/worker_registry.hpp"
+#include "engine/sched/sched.hpp"
+#include "engine/store/rows.hpp"
+#include "engine/store/store.hpp"
+#include "engine/worker/gpu_watch.hpp"
+#include "engine/worker/worker.hpp"
+#include "flow/collective.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+using core::RunId;
+
+struct Prepared;
+class References;
+struct Submission;
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// Where a run's events go: one listener, called inside a turn; must neither block nor wait for
+/// another turn.
+class RunListener {
+ public:
+  virtual ~RunListener() = default;
+  /// The events of one or more turns, in order, when those are committed.
+  virtual void on_events(std::vector<Event> events) = 0;
+  /// The run came to rest: final, or interrupted. No event follows.
+  virtual void on_end() = 0;
+  /// In its place, where the writer has stopped for good.
+  virtual void fail(Error why) = 0;
+};
+
+/// What a run has beside the core's state, while this process drives it.
+struct RunMeta {
+  RunRow row;
+  std::string request;                        // what asked for it; "" where nobody asks twice
+  std::shared_ptr<const std::string> bundle;  // encoded
+  std::shared_ptr<const Environment> environment = std::make_shared<const Environment>();
+  int64_t grace_ms = 10'000;
+  int64_t serve_for_ms = -1;
+  std::shared_ptr<RunListener> listener;
+};
+
+/// What each node that a scheduler is asked for will have, as far as that is known before.
+struct AskedNodes {
+  Amounts named;
+  std::optional<int32_t> gpus;
+};
+
+struct DriverOptions {
+  std::string state_dir;
+  std::string executor;
+  int32_t jobs = 1;            // CPU slots of this machine
+  Amounts named;               // that it has
+  bool leads_cluster = false;  // others run what this machine has no slots for
+  bool is_closed = false;      // no others than those that it starts itself can join
+  bool encrypts = false;       // ranks of gangs seal what is long for each other too
+  std::optional<AskedNodes> asked_nodes;
+  uint32_t announced = 0;  // workers that are to join in all
+  core::Time grow_after_ms = core::kGrowAfterMs;
+  std::shared_ptr<Builder> builder;  // null: one is made
+};
+
+/// DriverOptions::grow_after_ms as the environment has it.
+Result<int64_t> grow_after_ms();
+
+class Driver {
+ public:
+  /// Recovers the state, starts the worker and the thread. `store` is this process's alone.
+  static Result<std::unique_ptr<Driver>> start(const DriverOptions& options,
+                                               std::unique_ptr<Store> store);
+  ~Driver();
+
+  void define_native(const std::string& name, const std::string& version, NativeTask task);
+  std::optional<std::string> native_version(const std::string& name) const;
+  void define_operations(const std::string& name, const std::string& library);
+  /// The library of these operations, or "".
+  std::string operations_library(const std::string& name) const;
+
+  /// Commits the run and its content, then starts it on so many CPU slots, 0 for all. Blocks until
+  /// it is committed.
+  Status submit(Prepared prepared, int32_t jobs);
+  /// Takes an unfinished or failed run up again, or with `task` runs that one anew. Blocks until
+  /// committed.
+  Status revive(RunMeta meta, const std::string& task);
+  /// Blocks while a run of this engine is being interrupted; whether it was.
+  Result<bool> await_interrupted(const RunId& id);
+  /// Posts an event and blocks until it is committed or refused (false).
+  Result<bool> post_and_wait(core::Event event,
+                             std::vector<std::pair<Digest, std::string>> blobs = {},
+                             std::vector<std::pair<std::string, std::string>> kv = {});
+  void interrupt(const RunId& run, bool kill);
+  /// Submits an unfinished or frozen run anew, with other code under the same id.
+  Status replace(Prepared prepared, int32_t jobs);
+  /// While the pin lives gc keeps these blobs, which may come before the run that needs them.
+  class Pin;
+  std::unique_ptr<Pin> pin(std::vector<Digest> digests);
+  bool has_pins() const;
+  std::vector<Digest> pinned() const;
+  /// While it is held nothing is collected: content may be stored before the run that needs it.
+  std::shared_lock<std::shared_mutex> hold_content() { return std::shared_lock(collecting_); }
+  /// Runs `mark` on a turn with nobody holding content. What it adds to the batch is committed with
+  /// a snapshot: the journal, which may name content of runs that ended, is replayed no more. Then,
+  /// where that went well, `sweep`.
+  void collect(const std::function<void(const core::State&, Batch&)>& mark,
+               const std::function<void()>& sweep);
+  /// `flow plan`: for each node whether it would be served, would run and why, or hangs on another.
+  /// With `taken_up`, for that run going on with `plan`: compared is what it did before.
+  PlanInfo foresee(const Plan& plan, bool fresh, const RunRow* taken_up = nullptr);
+  /// The same beside whoever writes: builds `submission`, starts nothing and writes nothing. A null
+  /// `store` stands for a state that is not there yet.
+  static Result<PlanInfo> foresee_beside(const DriverOptions& options, const Store* store,
+                                         const Submission& submission);
+  /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
+  void inspect(const std::function<void(const core::State&, Resolver&)>& read);
+
+  // hosts.cc: workers of other machines. Only the two that tell of awaited ones block.
+  Fleet& fleet() { return fleet_; }
+  /// Which of them have large content.
+  const std::shared_ptr<cluster::Holders>& holders() const { return holders_; }
+  /// Those that an engine before this one had, and that may be back.
+  std::vector<std::string> awaited_hosts();
+  /// Of them, those that run something, by the state's account.
+  std::vector<std::string> awaited_hosts_at_work();
+  /// `decided` is called when it is committed and what follows from it was told, or with false
+  /// where it is refused.
+  void host_joined(core::HostJoined event, Hardware machine,
+                   std::function<void(bool admitted)> decided);
+  /// Nothing where no worker of that name is up, or awaited.
+  void host_away(const std::string& name, std::string why);
+  void host_draining(const std::string& name, std::string why);
+  void gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
+                  bool is_dead);
+  void host_lost(const std::string& name, std::string why, bool has_died = false);
+  /// So many workers are to join in all.
+  void announce(uint32_t workers);
+  /// What people should know of a worker, or "". In a turn.
+  std::string host_note(const std::string& name) const;
+  /// Keeps a row that no event belongs to, or takes it away where it is "".
+  void keep_row(std::string key, std::string value);
+  /// A rank on a worker says how it is reached.
+  void rank_met(Report report);
+  /// What the worker `name` reported. `row` is committed with it; then `decided` is told whether it
+  /// was taken, and `durable` is called.
+  void host_reported(const std::string& name, Report report,
+                     std::pair<std::string, std::string> row,
+                     std::function<void(bool admitted)> decided, std::function<void()> durable);
+  /// In a `durable` only: called when all that the commit holds was told.
+  void after_acts(std::function<void()> act) { after_acts_.push_back(std::move(act)); }
+
+  /// This machine's GPUs, which the core knows too when this returns. They are looked for when this
+  /// is first called, and again while none is found; from then on it is heard which of them fail.
+  /// Blocks.
+  Result<MachineGpus> gpus();
+
+  /// What records are stamped with.
+  const StateClock& clock() const { return clock_; }
+  /// An id that sorts behind all of this state.
+  core::RunId new_run_id() const;
+
+  Builder& builder() { return *builder_; }
+  Store& store() { return *store_; }
+  Blobs& blobs() { return blobs_; }
+  const DriverOptions& options() const { return options_; }
+  /// The error that stopped the engine, if one did.
+  std::optional<Error> stopped_by() const;
+  /// Ends every attempt and the thread; what runs is interrupted.
+  void shut_down();
+
+ private:
+  /// A state that holds this run alone, as it was frozen; nothing where it was not.
+  Result<std::optional<core::State>> folded_run(const RunId& id) const;
+  Status bring_in(Prepared prepared, int32_t jobs, bool replaces);
+  void forget(const RunId& run, Batch& batch);
+  struct Input {
+    core::Event event;
+    bool has_event = true;
+    std::vector<std::pair<Digest, std::string>> blobs;    // committed with the event
+    std::vector<std::pair<std::string, std::string>> kv;  // committed with the event
+    std::function<void(Batch&, core::State&)> control;    // in the turn, before the commit
+    bool reads_store = true;  // control may: what earlier turns decided is durable first
+    std::function<void(bool admitted)> done;  // after the commit
+    bool is_log = false;
+    core::AttemptId attempt;  // of a log, and where `at` is given
+    uint32_t log_rank = 0;
+    uint32_t stream = 0;
+    std::string text;
+    core::Time at = 0;  // of an event that is told late, of a log; else 0
+    size_t log_cost = 0;
+    /// No event: `what` alone, which reads nothing of the store.
+    void only(std::function<void(Batch&, core::State&)> what) {
+      has_event = false;
+      reads_store = false;
+      control = std::move(what);
+    }
+  };
+
+  /// What the ranks of an attempt said of how they are reached.
+  struct Gang {
+    core::AttemptId id;
+    std::vector<std::string> whereabouts;  // "": not yet
+    uint32_t noticed_rank = 0;             // who told it
+    std::string noticed;                   // how the first rank that saw another one end tells it
+    std::optional<core::Failure> failure;  // the first one, before it is told
+    uint32_t failed_rank = 0;              // whose it is
+    bool worker_died = false;              // with that rank
+    core::Time tell_at = 0;                // then it is, or what is to be kept comes first:
+    bool is_settling = false;              // rank 0 writes that, and is killed
+    bool has_first_ended = false;          // rank 0
+    std::vector<std::optional<Standing>> standings;  // by rank: where they were as they had to stop
+    std::optional<uint32_t> timed_out;               // whose time was over first
+  };
+
+  using Outcome = std::pair<std::function<void(bool)>, bool>;  // `done`, and whether admitted
+
+  /// What one or more turns decided: what is to be written, and what follows when it is durable.
+  struct Commit {
+    uint64_t number = 1;  // orders staged with it wait for it
+    Batch batch;
+    std::vector<core::Record> records;
+    bool is_durable = false;     // it is to be
+    size_t log_cost = 0;         // of the logs in the batch, for the worker
+    uint64_t journal_bytes = 0;  // that its records came to
+    std::unordered_map<Digest, std::string, DigestHash> staged;  // content that the batch holds
+    size_t staged_bytes = 0;
+    std::unordered_map<Digest, CacheEntry, DigestHash> cached;  // entries that it holds
+    std::vector<core::Command> acts;
+    std::vector<Outcome> outcomes;
+    std::vector<Event> events;  // for the listeners
+    bool empty() const {
+      return batch.writes.empty() && records.empty() && acts.empty() && outcomes.empty() &&
+             events.empty();
+    }
+  };
+
+  Driver(const DriverOptions& options, std::unique_ptr<Store> store);
+  PlanInfo foresee_now(const Plan& plan, bool fresh, const RunRow* taken_up);
+  PlanInfo foresee_whole(const Plan& plan, bool fresh, const RunRow* taken_up);
+  Status recover_state();
+  Status resume_clock();
+  void post(Input input);
+  void post(std::vector<Input> inputs);
+  void post_or_turn(std::vector<Input> inputs);
+  core::Time next_timer() const;
+  /// The driver's thread has something to do.
+  bool has_work() const;
+  void post_failure(const core::AttemptId& id, core::Cause cause, std::string message);
+  void loop();
+  void fail(const Error& error);
+
+  // commit.cc
+  /// Writes what the turn decided and makes it durable: here, or where that is much and
+  /// `may_leave`, on the writing thread, which the next turns do not wait for. While that one
+  /// writes, what they decide gathers for the next commit.
+  void commit(bool may_leave);
+  Commit take_pending();
+  Status write(Commit& commit);
+  uint64_t lock_inode() const;
+  void launch();
+  /// Waits for a commit that is under way and does what follows from it.
+  void land();
+  bool is_in_air() const;
+  void write_loop();
+  void finish(Commit commit, const Status& written);
+  bool is_snapshot_due() const;
+  void add_snapshot();
+
+  // turn.cc
+  /// A turn up to its commit.
+  void decide(std::vector<Input> inputs);
+  void turn(std::vector<Input> inputs, bool may_leave);
+  core::Time happened(const Input& input, core::Time now) const;
+  void save_clock();
+  void record(core::Event event, core::Time at);
+  void stage(const Digest& digest, std::string bytes);
+  uint64_t next_log(const core::AttemptId& id);
+  void remember(const core::AttemptSucceeded& event);
+  void settle(core::Time now);
+  std::vector<core::Event> next_growth();
+  struct Resolved {
+    RunId run;
+    core::UnitId unit;
+    Digest key;
+    bool may_hit = false;
+    std::optional<CacheEntry> entry;
+  };
+  void answer_inputs(core::Time now);
+  void look_up(std::vector<Resolved>& resolved);
+  std::optional<CacheEntry> cached(const Digest& key);
+  void answer(const core::Command& question, core::Time now);
+  void record_if_admitted(core::Event event, core::Time now);
+  void fail_unit(const RunId& run, core::UnitId unit, const Error& error, core::Time now);
+  Result<std::string> gather(const core::Run& run, core::UnitId unit);
+  /// Of content that is decided on and not yet in the store; null where it is not that.
+  const std::string* staged(const Digest& digest) const;
+  Result<std::string> content(const Digest& digest);
+  std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
+  bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
+  // lost.cc
+  /// That all of this is in the state, as far as sizes tell.
+  bool holds(const References& needed);
+  /// Whether some of it is lost or damaged. What cannot be read now may not be.
+  bool lacks(const References& needed);
+  /// A result and what it refers to; of a dynamic task its list of calls and what that refers to.
+  bool holds_result_of(const CacheEntry& entry);
+  /// Of a run that is taken up again, which may be folded: reads what those took that failed for
+  /// want of something, and removes what is damaged. Not in a turn.
+  void drop_damaged(const RunId& id, const std::optional<core::State>& folded);
+  struct Lost {
+    std::vector<core::UnitId> results;  // units whose results are gone, or what these refer to
+    std::vector<core::UnitId> calls;    // dynamic tasks: the content that their calls refer to
+  };
+  /// What those took that failed for want of something, and the state does not hold any more.
+  Lost lost_content(const core::Run& run);
+  /// Has the dynamic tasks of `lost` make their calls again once the run goes on. Of the results
+  /// it leaves those that are still lost then. For a run at rest; not in a turn.
+  Status renew_calls(const RunId& id, Lost& lost);
+  RunMeta* meta(const RunId& run);
+  bool is_being_interrupted(const RunId& id) const;
+  void end_interruptions();
+
+  // perform.cc, orders.cc, watchers.cc: in a turn. reports.cc: on the threads that report
+  /// Takes the attempts that can be staged out of the acts from `acts_before` on.
+  void set_starts_aside(size_t acts_before);
+  /// Executors fetch and decode what is about to start while its events are committed.
+  void stage_starts(uint64_t commit);
+  bool can_stage(const core::AttemptId& id) const;
+  bool is_interrupted(const core::StopAttempt& stop) const;
+  void stop(const core::StopAttempt& stop);
+  std::string host_name(core::HostId host) const;
+  std::optional<core::HostId> host_named(const std::string& name) const;
+  bool join(core::HostJoined event, Hardware machine);
+  void record_lost(core::HostId host, const std::string& why, bool has_died);
+  std::vector<core::AttemptId> gangs_ended_on(const core::HostJoined& event) const;
+  void lose_host(const std::string& name, const std::string& why, bool has_died);
+  void lose_waiting_hosts();
+  /// Gangs that run and have a rank there.
+  std::vector<core::AttemptId> gangs_on(core::HostId host);
+  bool is_settling_beside(core::HostId host);
+  void own_gpu_failed(const std::string& uuid, const GpuError& error);
+  void record_of_host(const std::string& name,
+                      const std::function<core::Event(core::HostId)>& event_of);
+  void perform(const std::vector<core::Command>& acts);
+  std::optional<AttemptOrder> make_order(const core::AttemptId& id);
+  /// One for each rank of the attempt.
+  void add_orders(const core::AttemptId& id, std::vector<AttemptOrder>& orders);
+  void attach_content(AttemptOrder& order);
+  void attach_progress(const core::Run& run, const core::Unit& unit, AttemptOrder& order);
+  void attach_value(const std::string& bytes, AttemptOrder& order);
+  void on_reports(std::vector<Report> reports);
+  Input input_of(Report report, const std::string& host);
+  void save(Report report, const std::string& host, Input& input);
+  // gangs.cc
+  void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
+  void replicate(const core::AttemptId& id, const core::Unit& unit);
+  /// The gang whose newest attempt is this one; null where it is none, or over.
+  Gang* gang_of(const core::AttemptId& id, uint32_t rank);
+  void note_meeting(const Report& report);
+  void note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
+                    bool is_timeout = false, bool worker_died = false);
+  uint32_t first_rank_on(const core::AttemptId& id, core::HostId host) const;
+  void note_noticed(const Report& report);
+  void note_standing(const Report& report);
+  static bool waits_for_word(const Gang& gang);
+  void tell_within(Gang& gang, int64_t ms);
+  /// Has rank 0 write what it is to keep. What all ranks do after the first failure ends nothing.
+  void settle_gang(Gang& gang);
+  /// What is told of it, once: the gang has it no more.
+  core::AttemptFailed take_failure(Gang& gang);
+  std::string where_ranks_are(const core::AttemptId& id) const;
+  void tell_due_failure(const core::AttemptId& id);
+  /// An end of an attempt that a rank has failed is told as that rank's failure.
+  void put_first_failure(core::Event& event);
+  void fail_rank(Report report, Input& input);
+  /// Of the task's `timeout`, not of a collective's.
+  static bool is_own_timeout(const Report& report);
+  static bool is_told_of_gang(const Report& report);
+  void finish_rank(Report report, Input& input);
+  void finish(Report report, Input& input);
+  void observe(const Report& report);
+  void notify_unit(const RunId& run, core::UnitId unit);
+  void notify_run(const RunId& run);
+  void warn(const RunId& run, std::string text);
+  void warn_of_share(const core::Assigned& assigned);
+  void tell_host_note(const std::string& name);
+  void give_orphaned_gpus();
+  void end_if_interrupted(const RunId& run);
+  void tell(std::vector<Event> events);
+  void write_row(const RunId& run);
+  void fold(const RunId& run);
+  std::vector<Input> due_timers(core::Time now);
+
+  DriverOptions options_;
+  std::unique_ptr<Store> store_;
+  Blobs blobs_;
+  Resolver resolver_;
+  StateClock clock_;
+  uint64_t lock_inode_ = 0;  // when the state was opened; no other file gets it meanwhile
+  Fleet fleet_;
+  const std::shared_ptr<cluster::Holders> holders_ = std::make_shared<cluster::Holders>();
+  std::shared_ptr<Builder> builder_;
+  NativeRunner native_;
+  // Library by name, under mutex_. As many as the embedding program defines.
+  std::map<std::string, std::string> operations_;
+
+  // A turn's alone.
+  core::State state_;
+  std::map<RunId, RunMeta> metas_;  // of runs in state_: they leave with RunEnded
+  core::Time clock_saved_ =
+      0;            // how far the clock was ahead of the wall clock, as the store has it
+  Commit pending_;  // of this turn, and of those before it whose commit has not begun
+  /// Is being written: batch and records are the writing thread's, what it holds of content and of
+  /// cache entries is read by turns.
+  Commit flying_;
+  std::vector<std::function<void()>> after_acts_;  // of the commit that is being finished
+  std::vector<core::AttemptId> starting_;  // set aside: their orders are made beside the commit
+  bool computes_ahead_ = false;            // of those some compute until they are durable
+  std::vector<core::Command> commands_;    // of the events applied since they were last drained
+  std::deque<core::Command> questions_;
+  std::vector<core::AttemptId> saved_;  // of this turn: whose checkpoints
+  // Entries leave when they are due, or with RunEnded.
+  std::multimap<core::Time, core::SetTimer> timers_;
+  std::multimap<core::Time, RunId> serve_ends_;
+  // Of newest attempts of runs in state_: they leave when the run is folded.
+  std::map<std::pair<RunId, core::UnitId>, Gang> gangs_;
+  std::multimap<core::Time, core::AttemptId> gang_failures_;  // Gang::tell_at: they leave then
+  // Of calls that wait until a run is interrupted: they leave in end_interruptions().
+  std::multimap<RunId, std::shared_ptr<Latch>> interruptions_;
+  SharedMachines shared_machines_;
+  std::map<std::string, std::string> told_host_notes_;  // of workers that are not lost, by name
+  /// With why, and whether it died: they are lost, and leave, when gangs that they had a part in
+  /// have written what they keep.
+  std::map<std::string, std::pair<std::string, bool>> lost_hosts_;
+  // Of runs in state_: they leave when the run is folded.
+  std::map<std::pair<RunId, core::UnitId>, uint64_t> log_counts_;
+  uint64_t late_logs_ = 0;  // lines of runs that had ended
+  uint64_t journal_bytes_ = 0, snapshot_bytes_ = 0, snapshot_sequence_ = 0;
+  bool snapshot_due_ = false;
+  std::shared_mutex collecting_;
+  mutable std::mutex pins_mutex_;
+  std::multiset<Digest> pins_;  // each leaves with its Pin
+  std::mutex finding_gpus_;
+  MachineGpus gpus_;
+  std::unique_ptr<GpuWatch> gpu_watch_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  enum class Flight : uint8_t { none, in_air, landed };
+  Flight flight_ = Flight::none;
+  Status flight_ended_;
+  bool writer_quits_ = false;
+  std::condition_variable launched_, landed_;
+  std::thread write_thread_;
+  std::deque<Input> inbox_;
+  bool turning_ = false;         // a thread is in a turn: what turns own is its alone
+  bool started_ = false;         // the driver's thread is there
+  core::Time sleeps_until_ = 0;  // when the driver's thread wakes by itself
+  bool quit_ = false;
+  std::optional<Error> stopped_by_;
+  bool looks_only_ = false;  // what is damaged stays for now
+  std::thread thread_;
+};
+
+/// Must not outlive its driver.
+class Driver::Pin {
+ public:
+  Pin(Driver& driver, std::vector<Digest> digests);
+  ~Pin();
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+
+ private:
+  Driver& driver_;
+  const std::vector<Digest> digests_;
+};
+
+}  // namespace flow

@@ -1,0 +1,180 @@
+// Acts: orders leave before their commit is made, everything else happens after it.
+#include <algorithm>
+
+#include "engine/base/clock.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/query/reader_impl.hpp"
+#include "engine/runs/run_archive.hpp"
+#include "engine/runs/run_info.hpp"
+#include "engine/runtime/engine_loop.hpp"
+#include "engine/store/row_keys.hpp"
+
+namespace flow {
+
+// What earlier attempts left may be in this very turn's batch: a later attempt's order is made
+// after the commit. So is that of a native task, which starts on the spot.
+bool Driver::can_stage(const core::AttemptId& id) const {
+  auto run = state_.runs.find(id.run);
+  if (run == state_.runs.end() || id.unit >= run->second.units.size()) return false;
+  const core::Unit& unit = run->second.units[id.unit];
+  return unit.attempts == 1 && !(unit.extra && !unit.extra->waits.empty()) &&
+         Resolver::def_of(run->second, id.unit)->kind != TaskKind::native;
+}
+
+void Driver::set_starts_aside(size_t acts_before) {
+  if (!fleet_.has_own()) return;
+  auto is_set_aside = [this](const core::Command& act) {
+    const auto* start = std::get_if<core::StartAttempt>(&act);
+    if (start == nullptr || !can_stage(start->id)) return false;
+    starting_.push_back(start->id);
+    TaskKind kind = Resolver::def_of(state_.runs.at(start->id.run), start->id.unit)->kind;
+    computes_ahead_ |= kind == TaskKind::lua || kind == TaskKind::dynamic;
+    return true;
+  };
+  std::vector<core::Command>& acts = pending_.acts;
+  auto first = acts.begin() + static_cast<std::ptrdiff_t>(acts_before);
+  acts.erase(std::remove_if(first, acts.end(), is_set_aside), acts.end());
+}
+
+void Driver::stage_starts(uint64_t commit) {
+  std::vector<AttemptOrder> orders;
+  orders.reserve(starting_.size());
+  for (const core::AttemptId& id : starting_) {
+    add_orders(id, orders);
+  }
+  starting_.clear();
+  computes_ahead_ = false;
+  if (!orders.empty()) fleet_.stage(std::move(orders), commit);
+}
+
+/// Attempts of an interrupted run, and of a gang with a rank on a worker that is to leave, may come
+/// to a point where they can be taken up again; a cancelled run's, and those that only a service's
+/// end is asked of, are told to end.
+bool Driver::is_interrupted(const core::StopAttempt& stop) const {
+  auto run = state_.runs.find(stop.id.run);
+  if (stop.kill || run == state_.runs.end() || stop.id.unit >= run->second.units.size())
+    return false;
+  const core::Unit& unit = run->second.units[stop.id.unit];
+  bool grows = unit.extra && unit.extra->is_growing;
+  auto hosts = core::hosts_of(unit);
+  bool leaves = std::any_of(hosts.begin(), hosts.end(),
+                            [&](core::HostId host) { return state_.hosts[host].is_draining; });
+  return (run->second.stopping || leaves || grows) && !run->second.cancelling &&
+         Resolver::def_of(run->second, stop.id.unit)->kind != TaskKind::service;
+}
+
+void Driver::stop(const core::StopAttempt& stop) {
+  std::string host = host_name(stop.host);
+  if (host.empty()) native_.stop(stop.id);
+  if (is_interrupted(stop)) {
+    fleet_.interrupt(host, stop.id);
+  } else {
+    fleet_.stop(host, stop.id, stop.kill);
+  }
+}
+
+void Driver::perform(const std::vector<core::Command>& acts) {
+  std::vector<AttemptOrder> orders;
+  std::vector<RunId> ended;
+  for (const core::Command& act : acts) {
+    if (const auto* start = std::get_if<core::StartAttempt>(&act)) {
+      add_orders(start->id, orders);
+    } else if (const auto* stopped = std::get_if<core::StopAttempt>(&act)) {
+      stop(*stopped);
+    } else if (const auto* saved = std::get_if<core::AckSaved>(&act)) {
+      auto run = state_.runs.find(saved->id.run);
+      if (run == state_.runs.end() || saved->id.unit >= run->second.units.size()) continue;
+      const core::Unit& unit = run->second.units[saved->id.unit];
+      fleet_.ack_saved(host_name(unit.host), saved->id, saved->name, true);
+      if (saved->name.empty()) replicate(saved->id, unit);
+    } else if (const auto* timer = std::get_if<core::SetTimer>(&act)) {
+      timers_.emplace(timer->at, *timer);
+    } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
+      end_if_interrupted(run->run);
+    } else if (const auto* end = std::get_if<core::RunEnded>(&act)) {
+      ended.push_back(end->run);
+      fleet_.forget(end->run);
+    }
+  }
+  std::vector<AttemptOrder> native;
+  auto is_native = [](const AttemptOrder& order) { return order.kind == TaskKind::native; };
+  for (AttemptOrder& order : orders) {
+    if (is_native(order)) native_.start(order, order.task_name);
+  }
+  std::erase_if(orders, is_native);
+  if (!orders.empty()) fleet_.stage(std::move(orders), 0);
+  if (!ended.empty()) {
+    auto is_of_ended = [&](const RunId& run) {
+      return std::find(ended.begin(), ended.end(), run) != ended.end();
+    };
+    std::erase_if(timers_, [&](const auto& each) { return is_of_ended(each.second.run); });
+    std::erase_if(serve_ends_, [&](const auto& each) { return is_of_ended(each.second); });
+  }
+  for (const RunId& run : ended) {
+    // Its rows and its frozen form are committed: it leaves the state, and its watchers may go.
+    Input drop;
+    drop.event = core::RunDeleted{run};
+    std::shared_ptr<RunListener> listener;
+    if (RunMeta* found = meta(run)) listener = found->listener;
+    drop.done = [this, run, listener](bool) {
+      metas_.erase(run);
+      if (listener) listener->on_end();
+    };
+    post(std::move(drop));
+  }
+}
+
+std::vector<Driver::Input> Driver::due_timers(core::Time now) {
+  std::vector<Input> due;
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    const core::SetTimer& timer = timers_.begin()->second;
+    Input input;
+    input.event = core::TimerFired{timer.run, timer.unit, timer.serial};
+    due.push_back(std::move(input));
+    timers_.erase(timers_.begin());
+  }
+  while (!serve_ends_.empty() && serve_ends_.begin()->first <= now) {
+    Input input;
+    input.event = core::ServeEnded{serve_ends_.begin()->second};
+    due.push_back(std::move(input));
+    serve_ends_.erase(serve_ends_.begin());
+  }
+  while (!gang_failures_.empty() && gang_failures_.begin()->first <= now) {
+    Input input;
+    input.only([this, id = gang_failures_.begin()->second](Batch&, core::State&) {
+      tell_due_failure(id);
+    });
+    due.push_back(std::move(input));
+    gang_failures_.erase(gang_failures_.begin());
+  }
+  return due;
+}
+
+void Driver::write_row(const RunId& run) {
+  auto found = state_.runs.find(run);
+  if (found == state_.runs.end()) return;
+  RunRow row;
+  if (RunMeta* run_meta = meta(run)) {
+    row = run_meta->row;
+  } else {
+    auto old = row_of(*store_, run);
+    if (!old) return;
+    row = std::move(*old);
+  }
+  update_row(found->second, row);
+  if (RunMeta* run_meta = meta(run)) run_meta->row = row;
+  pending_.batch.put(Family::runs, run_key(run), encode_run_row(row));
+}
+
+void Driver::fold(const RunId& run) {
+  auto found = state_.runs.find(run);
+  if (found == state_.runs.end()) return;
+  write_row(run);
+  auto frozen = freeze(state_, found->second, blobs_, pending_.batch);
+  if (!frozen.ok()) return fail(frozen.error());
+  pending_.batch.put(Family::kv, folded_key(run), std::move(*frozen));
+  log_counts_.erase(log_counts_.lower_bound({run, 0}), log_counts_.upper_bound({run, UINT32_MAX}));
+  gangs_.erase(gangs_.lower_bound({run, 0}), gangs_.upper_bound({run, UINT32_MAX}));
+}
+
+}  // namespace flow

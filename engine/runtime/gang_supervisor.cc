@@ -1,0 +1,312 @@
+// Attempts of several ranks: an order for each, how they find each other, and what a rank's end is
+// the end of.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "engine/base/ids.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/blobs/checkpoint.hpp"
+#include "engine/core/gangs.hpp"
+#include "engine/runtime/engine_loop.hpp"
+#include "engine/store/row_keys.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kKeyLetters = 32;  // of 36 each: more than 160 bits
+constexpr const char* kGrowAfterVariable = "FLOW_GROW_AFTER";
+constexpr int64_t kUnexplainedMs = 5'000;  // from what a rank noticed to a failure that explains it
+constexpr int64_t kNoticeMs = 300;         // between ranks that see one end
+constexpr int64_t kStandingMs = 2'000;  // after a timeout: for all ranks to report their positions
+constexpr int64_t kKilledMs = 2'000;    // from the end of the grace to who was killed
+constexpr size_t kWhereaboutsMax = size_t{1} << 16;  // a rank's say a few hundred bytes
+
+/// One of its hosts drains: all ranks were asked to stop.
+bool is_leaving(const core::State& state, const core::Unit& unit) {
+  std::vector<core::HostId> hosts = core::hosts_of(unit);
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&](core::HostId host) { return state.hosts[host].is_draining; });
+}
+
+bool has_mig(const std::vector<Gpu>& gpus, const std::vector<std::string>& given) {
+  return std::any_of(given.begin(), given.end(), [&](const std::string& uuid) {
+    auto at = core::find_gpu(gpus, uuid);
+    return at && gpus[*at].is_mig;
+  });
+}
+
+bool is_growing(const core::Unit& unit) { return unit.extra && unit.extra->is_growing; }
+
+}  // namespace
+
+Result<int64_t> grow_after_ms() {
+  const char* text = std::getenv(kGrowAfterVariable);
+  if (text == nullptr || *text == '\0') return core::kGrowAfterMs;
+  auto ms = parse_duration_ms(text);
+  if (ms.ok()) return ms;
+  return user_error(
+      fmt::format("{} is `{}`, and is how long a gang runs with fewer ranks before it may begin "
+                  "again with more, as \"30s\" or \"10m\"",
+                  kGrowAfterVariable, text));
+}
+
+void Driver::split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders) {
+  const core::Unit& unit = run.units[order.id.unit];
+  order.gang_key = random_name(kKeyLetters);
+  order.encrypts = options_.encrypts;
+  size_t first = orders.size();
+  std::map<core::HostId, uint32_t> on_host;
+  std::map<core::HostId, std::vector<std::string>> gpus_on_host;
+  uint32_t ranks = 0;
+  core::for_each_rank(unit, [&](core::HostId host, const std::vector<std::string>& gpus) {
+    AttemptOrder& rank = orders.emplace_back(order);
+    rank.rank = ranks++;
+    rank.local_rank = on_host[host]++;
+    rank.host = host_name(host);
+    rank.seed = Resolver::seed(run, order.id.unit, rank.rank);
+    if (order.resources.gpus_milli == 0) return;
+    rank.gpus = gpus;
+    std::vector<std::string>& here = gpus_on_host[host];
+    here.insert(here.end(), gpus.begin(), gpus.end());
+  });
+  std::string abroad;  // a machine that this one reaches
+  for (const auto& [host, count] : on_host) {
+    if (abroad.empty()) abroad = fleet_.address_of(host_name(host));
+  }
+  uint32_t at = 0;
+  core::for_each_rank(unit, [&](core::HostId host, const auto&) {
+    AttemptOrder& rank = orders[first + at++];
+    rank.ranks = ranks;
+    rank.local_ranks = on_host[host];
+    rank.is_spread = on_host.size() > 1;
+    // As torchrun gives them: LOCAL_RANK is the number of its device.
+    bool is_shell = order.kind == TaskKind::shell;
+    if (is_shell && !has_mig(state_.hosts[host].info.gpus, rank.gpus)) {
+      rank.visible = gpus_on_host[host];
+    } else if (is_shell && !rank.gpus.empty()) {
+      // CUDA shows a process the first MIG instance alone: each rank sees its own, as number 0.
+      rank.local_rank = 0;
+      rank.local_ranks = 1;
+    }
+    if (rank.is_spread && rank.host.empty()) rank.towards = abroad;
+  });
+}
+
+// At its submission others were still to join.
+void Driver::warn_of_share(const core::Assigned& assigned) {
+  if (!options_.leads_cluster || assigned.share == core::Share{}) return;
+  const core::Run& run = state_.runs.at(assigned.id.run);
+  int32_t asked = Resolver::def_of(run, assigned.id.unit)->resources.cpus_milli;
+  bool is_of_jobs = run.jobs > 0 && run.jobs < state_.reach.cpus_milli / 1000;
+  if (assigned.share.cpus_milli >= asked || is_of_jobs) return;
+  std::string hosts;
+  for (core::HostId host : core::hosts_of(run.units[assigned.id.unit]))
+    hosts += (hosts.empty() ? "" : ", ") + core::words_of_host(state_, host);
+  warn(run.id, fmt::format("`{}` asks for cpus = {} for each of its {} ranks, and the workers have "
+                           "fewer CPUs: each gets {}, on {}. If more workers will join, `flow head "
+                           "--expect-workers N` (with Slurm, `--nodes N`) makes the gang wait for "
+                           "them",
+                           Resolver::unit_name(run, assigned.id.unit), asked / 1000.0,
+                           assigned.others.size() + 1, assigned.share.cpus_milli / 1000.0, hosts));
+}
+
+// Where rank 0's machine is lost, the next of its gang has what it saved last.
+void Driver::replicate(const core::AttemptId& id, const core::Unit& unit) {
+  std::vector<core::HostId> hosts = core::hosts_of(unit);
+  auto peer = std::find_if(hosts.begin(), hosts.end(), [&](core::HostId host) {
+    return host != unit.host && !host_name(host).empty();
+  });
+  if (peer == hosts.end()) return;
+  std::string task = Resolver::unit_name(state_.runs.at(id.run), id.unit);
+  auto bytes = store_->get(Family::kv, checkpoint_key(id.run, task, unit.key));
+  if (!bytes.ok() || !bytes->has_value()) return;
+  auto row = decode_checkpoint_row(**bytes);
+  if (row.ok() && !row->file.empty()) fleet_.replicate(host_name(*peer), id, row->digest);
+}
+
+Driver::Gang* Driver::gang_of(const core::AttemptId& id, uint32_t rank) {
+  auto run = state_.runs.find(id.run);
+  if (run == state_.runs.end() || id.unit >= run->second.units.size()) return nullptr;
+  const core::Unit& unit = run->second.units[id.unit];
+  bool is_current = unit.phase == core::Phase::running &&
+                    core::current_attempt(run->second, id.unit) == id && unit.extra &&
+                    !unit.extra->others.empty() && rank <= unit.extra->others.size();
+  if (!is_current) return nullptr;
+  Gang& gang = gangs_[{id.run, id.unit}];
+  if (gang.id == id) return &gang;
+  gang = {};
+  gang.id = id;
+  gang.whereabouts.resize(unit.extra->others.size() + 1);
+  gang.standings.resize(gang.whereabouts.size());
+  return &gang;
+}
+
+// When all are known each is told of all; of who comes back, and says it again, again.
+void Driver::note_meeting(const Report& report) {
+  const core::AttemptId& id = report.id;
+  Gang* gang = gang_of(id, report.rank);
+  bool is_sound = !report.text.empty() && report.text.size() <= kWhereaboutsMax;
+  if (gang == nullptr || !is_sound) return;
+  gang->whereabouts[report.rank] = report.text;
+  bool are_all = std::none_of(gang->whereabouts.begin(), gang->whereabouts.end(),
+                              [](const std::string& each) { return each.empty(); });
+  if (!are_all) return;
+  const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
+  for (core::HostId host : core::hosts_of(unit))
+    fleet_.meet(host_name(host), id, gang->whereabouts);
+}
+
+// The first failure is the cause, whatever the ranks say after it. What a dead rank did last, the
+// others know; who holds them up, all of them together.
+void Driver::note_failure(const core::AttemptId& id, uint32_t rank, core::Failure failure,
+                          bool is_timeout, bool worker_died) {
+  Gang* gang = gang_of(id, rank);
+  if (gang == nullptr)
+    return record_if_admitted(core::AttemptFailed{id, std::move(failure), rank}, clock_.now());
+  gang->has_first_ended = gang->has_first_ended || rank == 0;
+  if (gang->failure) {
+    if (rank == 0) record_if_admitted(take_failure(*gang), clock_.now());
+    return;
+  }
+  gang->failure = std::move(failure);
+  gang->failed_rank = rank;
+  gang->worker_died = worker_died;
+  if (is_timeout) gang->timed_out = rank;
+  if (!waits_for_word(*gang)) return settle_gang(*gang);
+  tell_within(*gang, is_timeout ? kStandingMs : kNoticeMs);
+  if (!is_timeout) return;
+  // They may have begun later. Whoever is asked to stop says where it is.
+  const core::Unit& unit = state_.runs.at(id.run).units[id.unit];
+  for (core::HostId host : core::hosts_of(unit)) fleet_.interrupt(host_name(host), id);
+}
+
+bool Driver::waits_for_word(const Gang& gang) {
+  if (gang.failure->cause == core::Cause::signal) return gang.noticed.empty();
+  return gang.timed_out && std::any_of(gang.standings.begin(), gang.standings.end(),
+                                       [](const auto& standing) { return !standing; });
+}
+
+void Driver::note_standing(const Report& report) {
+  Gang* gang = gang_of(report.id, report.rank);
+  auto standing = decode_standing(report.text);
+  if (gang == nullptr || !standing) return;
+  gang->standings[report.rank] = standing;
+  bool was_waited_for = gang->failure && gang->timed_out && !gang->is_settling;
+  if (was_waited_for && !waits_for_word(*gang)) settle_gang(*gang);
+}
+
+void Driver::note_noticed(const Report& report) {
+  Gang* gang = gang_of(report.id, report.rank);
+  if (gang == nullptr || !gang->noticed.empty()) return;
+  gang->noticed = report.text;
+  gang->noticed_rank = report.rank;
+  if (gang->failure && !gang->is_settling) settle_gang(*gang);
+  if (!gang->failure) tell_within(*gang, kUnexplainedMs);
+}
+
+void Driver::tell_within(Gang& gang, int64_t ms) {
+  gang.tell_at = clock_.now() + ms;
+  gang_failures_.emplace(gang.tell_at, gang.id);
+}
+
+void Driver::settle_gang(Gang& gang) {
+  if (gang.has_first_ended) return record_if_admitted(take_failure(gang), clock_.now());
+  gang.is_settling = true;
+  const RunMeta* of_run = meta(gang.id.run);
+  tell_within(gang, (of_run != nullptr ? of_run->grace_ms : RunMeta().grace_ms) + kKilledMs);
+  const core::Unit& unit = state_.runs.at(gang.id.run).units[gang.id.unit];
+  for (core::HostId host : core::hosts_of(unit)) fleet_.settle(host_name(host), gang.id);
+}
+
+/// "rank 0 is on `a`, rank 1 on `b`"
+std::string Driver::where_ranks_are(const core::AttemptId& id) const {
+  constexpr size_t kNamed = 16;
+  std::string text;
+  size_t rank = 0;
+  core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::HostId host, const auto&) {
+    if (rank < kNamed)
+      text += fmt::format("{}rank {}{} on {}", text.empty() ? "" : ", ", rank,
+                          text.empty() ? " is" : "", core::words_of_host(state_, host));
+    rank++;
+  });
+  return rank > kNamed ? text + fmt::format(" and {} more", rank - kNamed) : text;
+}
+
+core::AttemptFailed Driver::take_failure(Gang& gang) {
+  core::Failure failure = *std::exchange(gang.failure, std::nullopt);
+  if (failure.cause == core::Cause::lost) failure.message += "\n" + where_ranks_are(gang.id);
+  bool is_death = failure.cause == core::Cause::signal;
+  if (is_death && !gang.noticed.empty()) failure.message += "\n" + gang.noticed;
+  if (auto rank = std::exchange(gang.timed_out, std::nullopt)) {
+    std::string hang = hang_text(gang.standings);
+    failure.message = (hang.empty() ? fmt::format("rank {} of {}: ", *rank, gang.standings.size())
+                                    : hang + ". ") +
+                      failure.message;
+  }
+  return {gang.id, std::move(failure), gang.failed_rank, gang.worker_died};
+}
+
+void Driver::tell_due_failure(const core::AttemptId& id) {
+  Gang* gang = gang_of(id, 0);
+  if (gang == nullptr || gang->tell_at > clock_.now()) return;
+  bool is_unexplained = !gang->failure && !gang->noticed.empty();
+  if (is_unexplained)
+    return note_failure(id, gang->noticed_rank, {core::Cause::lost, gang->noticed, "", 0});
+  if (!gang->failure) return;
+  if (!gang->is_settling) return settle_gang(*gang);
+  record_if_admitted(take_failure(*gang), clock_.now());
+}
+
+void Driver::put_first_failure(core::Event& event) {
+  const core::AttemptId* id = nullptr;
+  if (const auto* failure = std::get_if<core::AttemptFailed>(&event)) id = &failure->id;
+  if (const auto* waiting = std::get_if<core::AttemptWaiting>(&event)) id = &waiting->id;
+  if (const auto* stopped = std::get_if<core::AttemptStopped>(&event)) id = &stopped->id;
+  if (id == nullptr) return;
+  auto gang = gangs_.find({id->run, id->unit});
+  bool has_failed = gang != gangs_.end() && gang->second.id == *id && gang->second.failure;
+  if (has_failed) event = take_failure(gang->second);
+}
+
+bool Driver::is_own_timeout(const Report& report) {
+  return report.failure.cause == core::Cause::timeout && !report.of_gang;
+}
+
+// Failures to which the driver adds what other ranks reported, in which calls they were, or on
+// which machines they ran.
+bool Driver::is_told_of_gang(const Report& report) {
+  core::Cause cause = report.failure.cause;
+  return cause == core::Cause::signal || cause == core::Cause::lost || is_own_timeout(report);
+}
+
+void Driver::fail_rank(Report report, Input& input) {
+  bool is_timeout = is_own_timeout(report);
+  input.only([this, id = report.id, rank = report.rank, failure = std::move(report.failure),
+              is_timeout](Batch&, core::State&) mutable {
+    note_failure(id, rank, std::move(failure), is_timeout);
+  });
+}
+
+// The result is rank 0's, who waits for all to come to their end. Others that were asked to end,
+// as it was, leave the word to it too.
+void Driver::finish_rank(Report report, Input& input) {
+  if (report.outcome == Report::Outcome::failed) return fail_rank(std::move(report), input);
+  input.has_event = false;
+  input.reads_store = false;
+  if (report.outcome != Report::Outcome::stopped) return;
+  input.control = [this, id = report.id, rank = report.rank](Batch&, core::State& state) {
+    auto run = state.runs.find(id.run);
+    if (run == state.runs.end() || id.unit >= run->second.units.size()) return;
+    const Gang* gang = gang_of(id, rank);
+    if (gang != nullptr && gang->failure) return;
+    bool was_asked = run->second.stopping || run->second.cancelling || run->second.stop_asked ||
+                     is_leaving(state, run->second.units[id.unit]) ||
+                     is_growing(run->second.units[id.unit]);
+    if (!was_asked) record_if_admitted(core::AttemptStopped{id}, clock_.now());
+  };
+}
+
+}  // namespace flow

@@ -1,0 +1,317 @@
+// Garbage collection: mark what the kept runs and the cache entries of kept runs refer to, sweep
+// the rest.
+#include "engine/runtime/garbage_collection.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/errors.hpp"
+#include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/blobs/blob_file.hpp"
+#include "engine/blobs/checkpoint.hpp"
+#include "engine/blobs/folder.hpp"
+#include "engine/query/reader_impl.hpp"
+#include "engine/runs/run_archive.hpp"
+#include "engine/runs/run_info.hpp"
+#include "engine/runs/state_references.hpp"
+#include "engine/store/row_keys.hpp"
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr core::Time kYoungMs = 3'600'000;  // what is younger may not have been reported yet
+constexpr core::Time kNever = INT64_MAX;
+
+/// When a file was last written, by the clock of its file system; kNever where it can't be told.
+core::Time written_ms(const fs::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return kNever;
+  return core::Time{info.st_mtim.tv_sec} * 1000 + info.st_mtim.tv_nsec / 1'000'000;
+}
+
+/// The regular file itself: what a link leads to is not the state's.
+bool is_file(const fs::directory_entry& entry) {
+  std::error_code failed;
+  return entry.symlink_status(failed).type() == fs::file_type::regular;
+}
+
+// The walks below enter no linked folder but the top one, which a user may have put on another
+// disk. The real parent of each entry is therefore that folder or lies inside it. What else a user
+// has there is not the state's: only names that flow makes are removed.
+
+/// Removes the file unless it is too young, and returns how many bytes that freed.
+uint64_t remove_old(const fs::directory_entry& file, core::Time until) {
+  if (written_ms(file.path()) >= until) return 0;
+  std::error_code failed;
+  uint64_t size = file.file_size(failed);
+  return fs::remove(file.path(), failed) ? size : 0;
+}
+
+/// The blobs in `objects`/`name` to which nothing refers.
+uint64_t sweep_blobs(const fs::path& folder, const References& needed, core::Time until) {
+  uint64_t freed = 0;
+  std::error_code failed;
+  for (fs::directory_iterator walk(folder, failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    Digest digest;
+    std::string hex = folder.filename().string() + walk->path().filename().string();
+    bool is_blob = is_file(*walk) && Digest::parse_hex(hex, digest);
+    if (is_blob && !needed.has(digest)) freed += remove_old(*walk, until);
+  }
+  return freed;
+}
+
+/// Of what nothing refers to, what was written before `until`.
+uint64_t sweep_objects(const std::string& dir, const References& needed, core::Time until) {
+  uint64_t freed = 0;
+  std::error_code failed;
+  for (fs::directory_iterator walk(fs::path(dir) / "objects", failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    std::error_code each;
+    std::string name = walk->path().filename().string();
+    bool is_folder = walk->symlink_status(each).type() == fs::file_type::directory;
+    // What a killed process was writing, or was removing.
+    bool is_temporary = name.starts_with(kTemporaryObject);
+    if (is_temporary && is_file(*walk)) freed += remove_old(*walk, until);
+    if (is_temporary && is_folder && written_ms(walk->path()) < until)
+      (void)remove_tree(walk->path().string());
+    if (is_folder && name.size() == 2) freed += sweep_blobs(walk->path(), needed, until);
+  }
+  return freed;
+}
+
+/// Of a run's checkpoints, the files that no row names.
+uint64_t sweep_run(const fs::path& root, const fs::path& run, const std::set<std::string>& named,
+                   core::Time until) {
+  uint64_t freed = 0;
+  std::error_code failed;
+  std::vector<fs::path> folders = {run};
+  for (fs::recursive_directory_iterator walk(run, failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    std::error_code each;
+    if (walk->symlink_status(each).type() == fs::file_type::directory)
+      folders.push_back(walk->path());
+    bool is_needed =
+        !is_file(*walk) || named.contains(walk->path().lexically_relative(root).string());
+    if (!is_needed) freed += remove_old(*walk, until);
+  }
+  // Inner ones come later. One that is not empty stays.
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
+    fs::remove(*folder, failed);
+  return freed;
+}
+
+// Checkpoints of runs that are gone, and files that no row names: a crash left them.
+uint64_t sweep_checkpoints(const std::string& dir, const std::set<std::string>& named,
+                           core::Time until) {
+  uint64_t freed = 0;
+  std::error_code failed;
+  fs::path root(dir);
+  for (fs::directory_iterator walk(root / "checkpoints", failed), end; !failed && walk != end;
+       walk.increment(failed)) {
+    std::error_code each;
+    bool is_folder = walk->symlink_status(each).type() == fs::file_type::directory;
+    if (is_folder && is_run_id(walk->path().filename().string()))
+      freed += sweep_run(root, walk->path(), named, until);
+  }
+  return freed;
+}
+
+/// What was written since then may be content that no event has reported yet: of an attempt, here
+/// or on a worker that comes back, or of a run that is being submitted. kNever where there is no
+/// such content.
+core::Time unreported_since(const Driver& driver, const core::State& live) {
+  core::Time now = driver.clock().now();  // by the clock that stamps records
+  core::Time oldest_ms = 0;               // that an attempt runs
+  bool may_write = driver.has_pins();
+  for (const auto& [id, run] : live.runs) {
+    if (core::is_final(run.status)) continue;
+    may_write = true;
+    if (run.phase_count(core::Phase::running) == 0) continue;
+    for (const core::Unit& unit : run.units) {
+      if (unit.phase == core::Phase::running) oldest_ms = std::max(oldest_ms, now - unit.assigned);
+    }
+  }
+  return may_write ? now_ms() - oldest_ms - kYoungMs : kNever;
+}
+
+/// On a turn: nothing is committed meanwhile, so what is not marked now nobody needs.
+class Collection {
+ public:
+  Collection(Driver& driver, std::set<std::string> watched)
+      : driver_(driver),
+        store_(driver.store()),
+        watched_(std::move(watched)),
+        needed_([&blobs = driver.blobs()](const Digest& digest) { return blobs.get(digest); }) {}
+
+  /// Finds what is needed; what is not and is a row is erased by `batch`.
+  Status mark(const core::State& live, uint32_t keep, Batch& batch) {
+    until_ = unreported_since(driver_, live);
+    for (const Digest& digest : driver_.pinned()) needed_.add(digest);
+    FLOW_TRY(mark_runs(live, keep, batch));
+    FLOW_TRY(mark_cache(batch));
+    FLOW_TRY(drop_requests(batch));
+    FLOW_TRY(drop_what_runs_left(batch));
+    FLOW_TRY(check_unread());
+    return drop_blobs(batch);
+  }
+
+  /// When the batch is committed: files.
+  void sweep() {
+    freed_ += sweep_objects(driver_.options().state_dir, needed_, until_);
+    freed_ += sweep_checkpoints(driver_.options().state_dir, checkpoints_, until_);
+    // Scratch of failed attempts stays until here.
+    for (const std::string& run : dropped_)
+      (void)remove_tree(driver_.options().state_dir + "/scratch/" + run);
+  }
+
+  uint64_t freed() const { return freed_; }
+
+ private:
+  Status mark_runs(const core::State& live, uint32_t keep, Batch& batch) {
+    auto rows = all_rows(store_);
+    FLOW_TRY(rows);
+    uint32_t finished = 0;
+    for (auto row = rows->rbegin(); row != rows->rend(); ++row) {
+      bool keep_it = !is_over(row->status) || finished++ < keep || watched_.contains(row->id);
+      (keep_it ? kept_ : dropped_).insert(row->id);
+    }
+    for (const RunRow& row : *rows) {
+      if (dropped_.contains(row.id)) {
+        batch.erase(Family::runs, run_key(row.id));
+        batch.erase(Family::kv, folded_key(row.id));
+        continue;
+      }
+      needed_.add(row.plan_digest);
+      needed_.add(row.bundle_digest);
+      needed_.add_encoded(row.params);
+      auto frozen = store_.get(Family::kv, folded_key(row.id));
+      FLOW_TRY(frozen);
+      if (!frozen->has_value()) continue;
+      if (auto blob = frozen_blob(**frozen)) needed_.add(*blob);
+      auto state = thaw(**frozen, driver_.blobs());
+      FLOW_TRY(state);
+      for (const auto& [id, run] : state->runs) needed_.add(run);
+    }
+    for (const auto& [id, run] : live.runs) {
+      needed_.add(run);
+      if (!core::is_final(run.status)) kept_.insert(id);
+    }
+    return {};
+  }
+
+  /// A cache entry lives as long as the run that made it, or a kept run that was served from it.
+  Status mark_cache(Batch& batch) {
+    return store_.scan(Family::cache, "", "", [&](std::string_view key, std::string_view value) {
+      auto entry = decode_cache_entry(value);
+      bool lives = entry.ok() && (kept_.contains(entry->run) || needed_.has(entry->result) ||
+                                  (entry->has_fragment && needed_.has(entry->fragment)));
+      if (lives) {
+        needed_.add(*entry);
+      } else {
+        batch.erase(Family::cache, std::string(key));
+      }
+      return true;
+    });
+  }
+
+  /// If a blob cannot be read, its references are unknown. No run can use a lost or damaged blob. A
+  /// blob that the disk does not return now may be readable later, so nothing is collected.
+  Status check_unread() const {
+    for (const Digest& digest : needed_.unread()) {
+      Status status = driver_.blobs().check_unread(digest);
+      if (!status.ok())
+        return environment_error(
+            status.error().message +
+            ". Nothing was collected, because it may refer to content that is still needed. Repair "
+            "the disk or the permissions and run `flow gc` again");
+    }
+    return {};
+  }
+
+  Status drop_requests(Batch& batch) {
+    std::string requests = request_key("");
+    return store_.scan(Family::kv, requests, requests,
+                       [&](std::string_view key, std::string_view run) {
+                         if (!kept_.contains(std::string(run)))
+                           batch.erase(Family::kv, std::string(key));
+                         return true;
+                       });
+  }
+
+  /// Steps, checkpoints and logs go with their run.
+  Status drop_what_runs_left(Batch& batch) {
+    for (Family family : {Family::kv, Family::logs}) {
+      FLOW_TRY(store_.scan(family, "", "", [&](std::string_view key, std::string_view value) {
+        std::optional<std::string> run = run_of_key(family, key);
+        if (!run) return true;
+        if (!kept_.contains(*run)) {
+          freed_ += value.size();
+          batch.erase(family, std::string(key));
+        } else if (family == Family::kv && is_progress_key(key)) {
+          needed_.add_encoded(value);
+          auto row = decode_checkpoint_row(value);
+          if (row.ok() && !row->file.empty()) checkpoints_.insert(row->file);
+        }
+        return true;
+      }));
+    }
+    return {};
+  }
+
+  Status drop_blobs(Batch& batch) {
+    return store_.scan(Family::blobs, "", "", [&](std::string_view key, std::string_view value) {
+      Digest digest;
+      if (Digest::from_bytes(key, digest) && !needed_.has(digest)) {
+        freed_ += value.size();
+        batch.erase(Family::blobs, std::string(key));
+      }
+      return true;
+    });
+  }
+
+  Driver& driver_;
+  Store& store_;
+  const std::set<std::string> watched_;  // finished runs that somebody still waits for
+  References needed_;
+  std::set<std::string> kept_, dropped_;  // runs
+  std::set<std::string> checkpoints_;     // files that are named
+  core::Time until_ = kNever;             // files written since then stay
+  uint64_t freed_ = 0;
+};
+
+}  // namespace
+
+Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep,
+                                 const std::function<std::set<std::string>()>& watched) {
+  std::optional<Collection> collection;
+  Status marked;
+  driver.collect(
+      [&](const core::State& live, Batch& batch) {
+        collection.emplace(driver, watched ? watched() : std::set<std::string>());
+        Batch erased;
+        marked = collection->mark(live, keep, erased);
+        if (marked.ok()) batch = std::move(erased);
+      },
+      [&] {
+        if (marked.ok()) collection->sweep();
+      });
+  if (auto error = driver.stopped_by()) return *error;
+  FLOW_TRY(marked);
+  return collection->freed();
+}
+
+}  // namespace flow

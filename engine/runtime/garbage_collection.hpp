@@ -1,0 +1,17 @@
+// Forgetting: old runs, and content that no run and no cache entry needs.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "engine/runtime/engine_loop.hpp"
+
+namespace flow {
+
+/// Keeps the newest `keep` finished runs, those that `watched` names, and every unfinished one;
+/// returns the bytes freed. `watched` is called once no run can be submitted any more.
+Result<uint64_t> collect_garbage(Driver& driver, uint32_t keep,
+                                 const std::function<std::set<std::string>()>& watched = nullptr);
+
+}  // namespace flow

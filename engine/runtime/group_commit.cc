@@ -1,0 +1,186 @@
+// What turns decided is written and becomes durable, on the turn's thread or beside it, and then
+// what follows from it is done.
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/failpoint.hpp"
+#include "engine/runtime/engine_loop.hpp"
+#include "engine/store/row_keys.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kOwnSyncMax = 4;               // records that are no work for another thread
+constexpr size_t kPendingMax = 2048;            // records that wait for the disk,
+constexpr size_t kPendingBytesMax = 16 << 20;   // or bytes of content
+constexpr uint64_t kJournalMin = 16 << 20;      // bytes of journal before a snapshot is worth it
+constexpr uint64_t kRestJournalMin = 64 << 10;  // where no run is left
+
+// What is open can be written on, and nobody would find it.
+Error removed(const std::string& dir) {
+  return environment_error(
+      fmt::format("the state `{}` was removed or replaced while it was written. The engine stops "
+                  "here: what its runs came to went with it. Start them again",
+                  dir));
+}
+
+}  // namespace
+
+void Driver::commit(bool may_leave) {
+  bool is_due = is_snapshot_due();
+  bool is_much = pending_.records.size() > kOwnSyncMax || computes_ahead_;
+  bool leaves = may_leave && !is_due && (is_much || is_in_air());
+  if (!leaves) land();
+  if (pending_.empty() && !is_due) {
+    pending_.staged.clear();
+    return;
+  }
+  if (is_due) add_snapshot();
+  uint64_t number = pending_.number;
+  // What computes ahead has no reason to wait; other orders are made while the disk works.
+  if (!leaves || computes_ahead_) stage_starts(number);
+  if (leaves) {
+    // Who decides waits for who writes.
+    bool is_full =
+        pending_.records.size() > kPendingMax || pending_.staged_bytes > kPendingBytesMax;
+    if (is_full || !is_in_air()) launch();
+    stage_starts(number);
+    return;
+  }
+  Commit commit = take_pending();
+  Status written = write(commit);
+  if (written.ok() && fleet_.has_own()) fleet_.release(number);
+  finish(std::move(commit), written);
+}
+
+Driver::Commit Driver::take_pending() {
+  Commit taken = std::exchange(pending_, {});
+  pending_.number = taken.number + 1;
+  return taken;
+}
+
+/// Nothing of it is seen outside the engine and its executors before it is durable. On the turn's
+/// thread, or on the writing one while turns go on.
+Status Driver::write(Commit& commit) {
+  Batch& batch = commit.batch;
+  if (!commit.records.empty()) {
+    std::string bytes = encode_records(commit.records);
+    commit.journal_bytes = bytes.size();
+    batch.put(Family::journal, journal_key(commit.records.front().sequence), std::move(bytes));
+  }
+  if (batch.writes.empty()) commit.is_durable = false;  // who only looked at the state
+  if (commit.is_durable) failpoint("turn-before-commit");
+  Status done;
+  if (auto error = stopped_by()) {
+    done = *error;
+  } else if (lock_inode() != lock_inode_) {
+    done = removed(options_.state_dir);
+  } else if (!batch.writes.empty()) {
+    done = store_->commit(batch, commit.is_durable);
+  }
+  if (commit.is_durable) failpoint("turn-after-commit");
+  if (commit.log_cost > 0 && fleet_.has_own()) fleet_.took_logs(commit.log_cost);
+  return done;
+}
+
+uint64_t Driver::lock_inode() const {
+  struct stat info {};
+  return ::stat((options_.state_dir + "/lock").c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+void Driver::launch() {
+  land();  // the last one, where it is still under way
+  flying_ = take_pending();
+  {
+    std::lock_guard lock(mutex_);
+    flight_ = Flight::in_air;
+  }
+  launched_.notify_one();
+}
+
+bool Driver::is_in_air() const {
+  std::lock_guard lock(mutex_);
+  return flight_ == Flight::in_air;
+}
+
+void Driver::land() {
+  Status written;
+  {
+    std::unique_lock lock(mutex_);
+    if (flight_ == Flight::none) return;
+    landed_.wait(lock, [this] { return flight_ == Flight::landed; });
+    flight_ = Flight::none;
+    written = std::exchange(flight_ended_, {});
+  }
+  finish(std::exchange(flying_, {}), written);
+}
+
+void Driver::write_loop() {
+  // Who decides is not pushed aside by who writes.
+  sched_param none{};
+  ::sched_setscheduler(0, SCHED_BATCH, &none);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    launched_.wait(lock, [this] { return flight_ == Flight::in_air || writer_quits_; });
+    if (flight_ != Flight::in_air) return;
+    lock.unlock();
+    uint64_t number = flying_.number;
+    Status written = write(flying_);
+    lock.lock();
+    // Before the release: what its orders report must find it landed.
+    flight_ended_ = written;
+    flight_ = Flight::landed;
+    lock.unlock();
+    if (written.ok()) fleet_.release(number);
+    landed_.notify_one();
+    wake_.notify_all();
+    lock.lock();
+  }
+}
+
+void Driver::finish(Commit commit, const Status& written) {
+  journal_bytes_ += commit.journal_bytes;
+  if (!written.ok()) {
+    // Nobody saw anything of it: stop here, the next start repairs it.
+    fail(written.error());
+    for (auto& [done, admitted] : commit.outcomes) done(false);
+    return;
+  }
+  tell(std::move(commit.events));
+  for (auto& [done, admitted] : commit.outcomes) done(admitted);
+  perform(commit.acts);
+  for (const auto& act : std::exchange(after_acts_, {})) act();
+}
+
+bool Driver::is_snapshot_due() const {
+  // A state that nothing goes on in has a snapshot of a few bytes.
+  bool is_rest = state_.runs.empty() && journal_bytes_ > kRestJournalMin;
+  return snapshot_due_ || is_rest || journal_bytes_ > std::max(kJournalMin, 2 * snapshot_bytes_);
+}
+
+/// What the snapshot holds need not be replayed, and this turn is part of it.
+void Driver::add_snapshot() {
+  std::string bytes = encode_snapshot(state_);
+  snapshot_bytes_ = bytes.size();
+  Batch& batch = pending_.batch;
+  if (snapshot_sequence_ != 0) batch.erase(Family::snapshots, journal_key(snapshot_sequence_));
+  batch.put(Family::snapshots, journal_key(state_.sequence), std::move(bytes));
+  Status scanned =
+      store_->scan(Family::journal, "", "", [&](std::string_view key, std::string_view) {
+        batch.erase(Family::journal, std::string(key));
+        return true;
+      });
+  if (!scanned.ok()) fail(scanned.error());
+  pending_.records.clear();
+  pending_.is_durable = true;
+  snapshot_sequence_ = state_.sequence;
+  journal_bytes_ = 0;
+  snapshot_due_ = false;
+}
+
+}  // namespace flow

@@ -1,0 +1,170 @@
+// A small pool of threads for native tasks; grows to its bound as jobs arrive.
+#include "engine/runtime/native_tasks.hpp"
+#include "engine/value/utf8.hpp"
+
+#include <fmt/format.h>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/size_units.hpp"
+#include "engine/crypto/redaction.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kUsPerMs = 1000;
+
+class Context final : public TaskContext {
+ public:
+  Context(const AttemptOrder& order, const std::atomic<bool>& stopping,
+          const std::function<void(std::vector<Report>)>& on_report)
+      : order_(order), secrets_(order.hide), stopping_(stopping), on_report_(on_report) {}
+  const std::string& run() const override { return order_.id.run; }
+  const std::string& task() const override { return order_.task; }
+  uint32_t attempt() const override { return order_.id.attempt; }
+  uint64_t seed() const override { return order_.seed; }
+  bool stopping() const override { return stopping_.load() || is_late(); }
+  const std::vector<std::string>& gpus() const override { return order_.gpus; }
+  void log(const std::string& line) override {
+    Report report{};
+    report.kind = Report::Kind::log;
+    report.id = order_.id;
+    report.text = secrets_.hidden(line);
+    report.at = now_ms();
+    on_report_({std::move(report)});
+  }
+  int64_t took_us() const { return monotonic_us() - began_us_; }
+  bool is_late() const { return order_.timeout_ms > 0 && took_us() > order_.timeout_ms * kUsPerMs; }
+  void progress(double fraction) override {
+    Report report{};
+    report.kind = Report::Kind::progress;
+    report.id = order_.id;
+    report.number = fraction;
+    on_report_({std::move(report)});
+  }
+
+ private:
+  const AttemptOrder& order_;
+  const Secrets secrets_;
+  const std::atomic<bool>& stopping_;
+  const std::function<void(std::vector<Report>)>& on_report_;
+  const int64_t began_us_ = monotonic_us();
+};
+
+core::Failure late(const AttemptOrder& order, int64_t took_us) {
+  core::Failure failure;
+  failure.cause = core::Cause::timeout;
+  failure.message = fmt::format(
+      "`{}` ran longer than its timeout of {} and its result is refused, because it ended after "
+      "{}; "
+      "`timeout` gives it more time",
+      order.task, format_duration(order.timeout_ms), format_duration(took_us / kUsPerMs));
+  return failure;
+}
+
+}  // namespace
+
+NativeRunner::NativeRunner(int32_t threads_max, std::function<void(std::vector<Report>)> on_report)
+    : threads_max_(threads_max), on_report_(std::move(on_report)) {}
+
+NativeRunner::~NativeRunner() {
+  {
+    std::lock_guard lock(mutex_);
+    quit_ = true;
+    queue_.clear();
+    for (auto& [id, stopping] : running_) stopping->store(true);
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void NativeRunner::define(const std::string& name, const std::string& version, NativeTask task) {
+  std::lock_guard lock(mutex_);
+  tasks_[name] = {version, std::move(task)};
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &host_mask_);
+}
+
+std::optional<std::string> NativeRunner::version(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  auto found = tasks_.find(name);
+  if (found == tasks_.end()) return std::nullopt;
+  return found->second.first;
+}
+
+void NativeRunner::start(AttemptOrder order, const std::string& definition) {
+  std::lock_guard lock(mutex_);
+  auto stopping = std::make_shared<std::atomic<bool>>(false);
+  running_[order.id] = stopping;
+  queue_.push_back({std::move(order), definition, stopping});
+  if (idle_ == 0 && threads_.size() < static_cast<size_t>(threads_max_)) {
+    threads_.emplace_back([this] { run_jobs(); });
+  }
+  wake_.notify_one();
+}
+
+void NativeRunner::stop(const core::AttemptId& id) {
+  std::lock_guard lock(mutex_);
+  auto found = running_.find(id);
+  if (found != running_.end()) found->second->store(true);
+}
+
+void NativeRunner::run_jobs() {
+  std::unique_lock lock(mutex_);
+  // A task is the host's: it, and what it starts, take the signals that the host's threads take.
+  ::pthread_sigmask(SIG_SETMASK, &host_mask_, nullptr);
+  while (true) {
+    idle_++;
+    wake_.wait(lock, [this] { return quit_ || !queue_.empty(); });
+    idle_--;
+    if (quit_) return;
+    Job job = std::move(queue_.front());
+    queue_.pop_front();
+    NativeTask task = tasks_[job.definition].second;
+    lock.unlock();
+    Report report = run(job, task);
+    on_report_({std::move(report)});
+    lock.lock();
+    running_.erase(job.order.id);
+  }
+}
+
+Report NativeRunner::run(Job& job, const NativeTask& task) {
+  Report report{};
+  report.kind = Report::Kind::finished;
+  report.id = job.order.id;
+  report.outcome = Report::Outcome::failed;
+  report.failure.cause = core::Cause::user_error;
+  if (!task) {
+    report.failure.message = fmt::format(
+        "the native task `{}` is not defined in this program: call engine.define(\"{}\", …) first",
+        job.definition, job.definition);
+    return report;
+  }
+  auto args = decode_value(job.order.args);
+  FLOW_CHECK(args.ok());
+  Context context(job.order, *job.stopping, on_report_);
+  try {
+    Value result = task(context, *args);
+    if (context.is_late()) {
+      report.failure = late(job.order, context.took_us());
+    } else if (job.stopping->load() && result.is_nil()) {
+      report.outcome = Report::Outcome::stopped;
+    } else {
+      report.value = encode_value(result);
+      report.outcome = Report::Outcome::succeeded;
+      report.failure = {};
+    }
+  } catch (const std::exception& error) {
+    constexpr size_t kMessageMax = 16 << 10;
+    report.failure.message =
+        fmt::format("the native task `{}` failed: {}", job.definition,
+                    cut_text(Secrets(job.order.hide).hidden(error.what()), kMessageMax));
+  } catch (...) {
+    report.failure.message = fmt::format(
+        "the native task `{}` threw something that is not a std::exception", job.definition);
+  }
+  report.duration_us = context.took_us();
+  return report;
+}
+
+}  // namespace flow

@@ -1,0 +1,151 @@
+#include "engine/runtime/nested_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "engine/core/gangs.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr int64_t kMilli = 1000;
+
+/// What a host has, or what is left of it.
+struct Capacity {
+  int64_t cpus_milli = 0, memory_bytes = 0, gpus_milli = 0;
+};
+
+std::optional<core::UnitId> find_unit(const core::State& state, const OuterAttempt& outer) {
+  auto run = state.runs.find(outer.run);
+  if (run == state.runs.end()) return std::nullopt;
+  for (core::UnitId unit = 0; unit < run->second.units.size(); unit++) {
+    const core::Unit& u = run->second.units[unit];
+    if (u.phase == core::Phase::running && u.attempts == outer.attempt &&
+        Resolver::unit_name(run->second, unit) == outer.task)
+      return unit;
+  }
+  return std::nullopt;
+}
+
+std::vector<Capacity> capacities_of(const core::State& state) {
+  std::vector<Capacity> all;
+  for (const core::Host& host : state.hosts) {
+    if (host.is_lost()) {
+      all.emplace_back();
+      continue;
+    }
+    all.push_back({host.info.cpus_milli, host.info.memory_bytes,
+                   static_cast<int64_t>(host.info.gpus.size()) * kMilli});
+  }
+  return all;
+}
+
+void take(const core::State& state, const core::RunId& id, core::UnitId unit,
+          std::vector<Capacity>& left) {
+  const core::Run& run = state.runs.at(id);
+  core::ReadyClass held = core::held_by(state, run, unit);
+  const TaskDef* def = Resolver::def_of(run, unit);
+  core::for_each_rank(run.units[unit], [&](core::HostId host, const auto&) {
+    if (host >= left.size()) return;
+    left[host].cpus_milli -= held.cpus_milli;
+    left[host].memory_bytes -= held.memory_bytes;
+    if (def != nullptr) left[host].gpus_milli -= def->resources.gpus_milli;
+  });
+}
+
+/// The first task that no host has room for once the rest has ended, though one has room for it
+/// when it is empty.
+const TaskDef* find_starved(const Plan& plan, const std::vector<Capacity>& all,
+                            const std::vector<Capacity>& left) {
+  int64_t most_milli = 0;
+  for (const Capacity& host : all) most_milli = std::max(most_milli, host.cpus_milli);
+  auto has_room = [&](const std::vector<Capacity>& hosts, const TaskDef& def) {
+    bool takes_slots = def.kind != TaskKind::service;
+    int64_t cpus = takes_slots ? std::min<int64_t>(def.resources.cpus_milli, most_milli) : 0;
+    return std::any_of(hosts.begin(), hosts.end(), [&](const Capacity& host) {
+      return host.cpus_milli >= cpus && host.memory_bytes >= def.resources.memory_bytes &&
+             host.gpus_milli >= def.resources.gpus_milli;
+    });
+  };
+  std::set<uint32_t> used;
+  for (const Node& node : plan.nodes) {
+    if (node.kind == NodeKind::when || node.def >= plan.defs.size()) continue;
+    used.insert(node.def);
+    if (plan.defs[node.def].kind != TaskKind::dynamic) continue;
+    for (uint32_t def = 0; def < plan.defs.size(); def++) used.insert(def);  // it may call any
+  }
+  for (uint32_t number : used) {
+    const TaskDef& def = plan.defs[number];
+    if (!has_room(left, def) && has_room(all, def)) return &def;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<OuterAttempt> outer_attempt_of(const Environment& environment) {
+  OuterAttempt outer;
+  std::string_view attempt;
+  for (const auto& [name, value] : environment) {
+    if (name == "FLOW_RUN") outer.run = value;
+    if (name == "FLOW_TASK") outer.task = value;
+    if (name == "FLOW_ATTEMPT") attempt = value;
+  }
+  auto [end, error] =
+      std::from_chars(attempt.data(), attempt.data() + attempt.size(), outer.attempt);
+  bool ok = error == std::errc() && end == attempt.data() + attempt.size() && !outer.run.empty() &&
+            !outer.task.empty();
+  return ok ? std::optional(std::move(outer)) : std::nullopt;
+}
+
+Result<NestedRuns::Hold> NestedRuns::check(Driver& driver, const core::RunId& id,
+                                           std::shared_ptr<const Plan> plan,
+                                           const Environment& environment) {
+  auto outer = outer_attempt_of(environment);
+  if (!outer || driver.options().asked_nodes) return Hold();  // further machines may come
+  Hold hold(mutex_);
+  const TaskDef* starved = nullptr;
+  bool is_nested = false;
+  double held_cpus = 0, all_cpus = 0;
+  driver.inspect([&](const core::State& state, Resolver&) {
+    auto unit = find_unit(state, *outer);
+    is_nested = unit.has_value();
+    if (!is_nested) return;
+    std::erase_if(runs_, [&](const auto& entry) {
+      auto run = state.runs.find(entry.first);
+      return run == state.runs.end() || core::is_final(run->second.status);
+    });
+    std::set<std::pair<core::RunId, core::UnitId>> waiting{{outer->run, *unit}};
+    for (const auto& [nested, entry] : runs_) {
+      if (auto other = find_unit(state, entry.outer)) waiting.emplace(entry.outer.run, *other);
+    }
+    std::vector<Capacity> all = capacities_of(state), left = all;
+    for (const auto& [run, each] : waiting) take(state, run, each, left);
+    for (size_t i = 0; i < all.size(); i++) {
+      all_cpus += static_cast<double>(all[i].cpus_milli) / kMilli;
+      held_cpus += static_cast<double>(all[i].cpus_milli - left[i].cpus_milli) / kMilli;
+    }
+    starved = find_starved(*plan, all, left);
+    for (const auto& [nested, entry] : runs_) {
+      if (starved == nullptr) starved = find_starved(*entry.plan, all, left);
+    }
+  });
+  if (!is_nested) return Hold();
+  if (starved != nullptr)
+    return user_error(fmt::format(
+        "this run is started by the task `{}` of the run {}, over the same state: tasks that wait "
+        "for runs of their own hold {} of {} CPUs until these end, and the rest is too little for "
+        "`{}`, so both would wait forever. Give the outer flow more CPUs (`--jobs`), or this run "
+        "its own state (`--state DIR`)",
+        outer->task, outer->run, held_cpus, all_cpus, starved->name));
+  runs_[id] = {std::move(*outer), std::move(plan)};
+  return Result<Hold>(std::move(hold));
+}
+
+}  // namespace flow

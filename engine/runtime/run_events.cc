@@ -1,0 +1,112 @@
+// What a run's listener hears: what a turn decided, as it was then, when that is committed.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "engine/runtime/engine_loop.hpp"
+
+namespace flow {
+
+namespace {
+
+Event event_of(const char* type, const RunId& run, core::Time at) {
+  Event event;
+  event.type = type;
+  event.run = run;
+  event.at_ms = at;
+  return event;
+}
+
+}  // namespace
+
+void Driver::warn(const RunId& run, std::string text) {
+  RunMeta* run_meta = meta(run);
+  if (run_meta == nullptr || !run_meta->listener) return;
+  Event event = event_of("warning", run, clock_.now());
+  event.text = std::move(text);
+  pending_.events.push_back(std::move(event));
+}
+
+// Once a commit: whoever waits for events wakes for many of them.
+void Driver::tell(std::vector<Event> events) {
+  while (!events.empty()) {
+    RunId run = events.front().run;
+    auto others = std::stable_partition(events.begin(), events.end(),
+                                        [&](const Event& event) { return event.run == run; });
+    std::vector<Event> rest(std::make_move_iterator(others), std::make_move_iterator(events.end()));
+    events.erase(others, events.end());
+    RunMeta* run_meta = meta(run);
+    if (run_meta != nullptr && run_meta->listener) run_meta->listener->on_events(std::move(events));
+    events = std::move(rest);
+  }
+}
+
+void Driver::observe(const Report& report) {
+  auto found = state_.runs.find(report.id.run);
+  RunMeta* run_meta = meta(report.id.run);
+  if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
+  Event event = event_of(report.kind == Report::Kind::progress ? "progress" : "metric",
+                         report.id.run, clock_.now());
+  event.task = Resolver::unit_name(found->second, report.id.unit);
+  event.attempt = report.id.attempt;
+  event.fraction = report.number;
+  if (report.kind == Report::Kind::progress) {
+    auto metrics = decode_value(report.value);
+    if (metrics.ok()) event.data = std::move(*metrics);
+  } else {
+    event.data = Value::map(
+        {{Value(report.text), Value(report.number)}, {Value("step"), Value(report.step)}});
+  }
+  pending_.events.push_back(std::move(event));
+}
+
+void Driver::notify_unit(const RunId& run, core::UnitId unit) {
+  auto found = state_.runs.find(run);
+  RunMeta* run_meta = meta(run);
+  if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
+  const core::Unit& u = found->second.units[unit];
+  if (u.status == core::UnitStatus::pending || u.status == core::UnitStatus::ready) return;
+  Event event = event_of("task", run, clock_.now());
+  event.task = Resolver::unit_name(found->second, unit);
+  event.attempt = u.attempts;
+  event.status = core::status_name(u.status);
+  event.cached = u.cached;
+  if (u.phase == core::Phase::done) event.at_ms = u.finished;
+  if (u.extra) {
+    if (u.status != core::UnitStatus::succeeded) event.text = u.extra->failure.message;
+    if (u.status == core::UnitStatus::running && !u.extra->url.empty()) {
+      event.type = "serving";
+      event.text = u.extra->url;
+    }
+    bool is_backoff = u.phase == core::Phase::backoff;
+    if (is_backoff) event.text = "a new attempt, after: " + u.extra->failure.message;
+    if (u.status == core::UnitStatus::waiting && !is_backoff) event.text = u.extra->waiting_for;
+  }
+  pending_.events.push_back(std::move(event));
+}
+
+void Driver::notify_run(const RunId& run) {
+  auto found = state_.runs.find(run);
+  RunMeta* run_meta = meta(run);
+  if (found == state_.runs.end() || run_meta == nullptr) return;
+  core::RunStatus status = found->second.status;
+  if (status == core::RunStatus::serving && run_meta->serve_for_ms >= 0) {
+    serve_ends_.emplace(clock_.now() + run_meta->serve_for_ms, run);
+    run_meta->serve_for_ms = -1;
+  }
+  if (!run_meta->listener) return;
+  Event event = event_of("run", run, clock_.now());
+  event.status = core::status_name(status);
+  pending_.events.push_back(std::move(event));
+}
+
+void Driver::end_if_interrupted(const RunId& run) {
+  auto found = state_.runs.find(run);
+  RunMeta* run_meta = meta(run);
+  if (found == state_.runs.end() || run_meta == nullptr || !run_meta->listener) return;
+  if (found->second.status != core::RunStatus::interrupted) return;
+  run_meta->listener->on_end();
+  run_meta->listener.reset();
+}
+
+}  // namespace flow

@@ -1,0 +1,296 @@
+// How runs come in: new, taken up again, or going on with other code.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/latch.hpp"
+#include "engine/blobs/folder.hpp"
+#include "engine/runs/run_archive.hpp"
+#include "engine/runtime/engine_loop.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/submission/prepare.hpp"
+#include "engine/submission/run_inputs.hpp"
+
+namespace flow {
+
+namespace {
+
+std::string goes_on_already(const core::Run& run) {
+  return fmt::format("the run {} is {} already: it goes on in the process that writes this state",
+                     run.id, core::status_name(run.status));
+}
+
+}  // namespace
+
+Result<std::optional<core::State>> Driver::folded_run(const RunId& id) const {
+  auto row = store_->get(Family::kv, folded_key(id));
+  FLOW_TRY(row);
+  if (!row->has_value()) return std::optional<core::State>();
+  auto run = thaw(**row, blobs_);
+  FLOW_TRY(run);
+  return std::optional(std::move(*run));
+}
+
+Status Driver::submit(Prepared prepared, int32_t jobs) {
+  return bring_in(std::move(prepared), jobs, false);
+}
+
+Status Driver::replace(Prepared prepared, int32_t jobs) {
+  return bring_in(std::move(prepared), jobs, true);
+}
+
+Status Driver::bring_in(Prepared prepared, int32_t jobs, bool replaces) {
+  RunMeta& meta = prepared.meta;
+  RunId id = meta.row.id;
+  core::RunSubmitted event;
+  event.run = id;
+  event.name = meta.row.name;
+  event.plan_digest = meta.row.plan_digest;
+  event.plan = std::move(prepared.plan);
+  event.jobs = jobs;
+  event.fresh = meta.row.fresh;
+  event.fail_fast = meta.row.fail_fast;
+  std::map<std::string, Digest> signals;  // what a replaced run was sent stays sent
+  std::optional<core::State> folded;
+  if (replaces) {
+    auto found = folded_run(id);
+    FLOW_TRY(found);
+    folded = std::move(*found);
+    if (folded) signals = folded->runs.at(id).signals;
+  }
+  std::string problem;
+  bool is_in = false;
+  auto latch = std::make_shared<Latch>();
+  Input input;
+  input.event = std::move(event);
+  input.done = [&, this](bool admitted) {
+    is_in = admitted;
+    // Attempts are counted from 1 again: theirs is no folder that an old one left.
+    if (admitted && replaces) (void)remove_tree(options_.state_dir + "/scratch/" + id);
+  };
+  input.blobs.emplace_back(meta.row.plan_digest, std::move(prepared.plan_bytes));
+  input.blobs.emplace_back(meta.row.bundle_digest, *meta.bundle);
+  if (!meta.request.empty()) input.kv.emplace_back(request_key(meta.request), id);
+  if (!prepared.inputs.empty()) input.kv.emplace_back(inputs_key(id), std::move(prepared.inputs));
+  input.control = [&, this](Batch& batch, core::State& state) {
+    auto old = state.runs.find(id);
+    if (old != state.runs.end()) {
+      core::Event drop = core::RunDeleted{id};
+      if (!replaces || !core::admit(state, drop)) {
+        problem = goes_on_already(old->second);
+        return;
+      }
+      signals = old->second.signals;
+      record(std::move(drop), clock_.now());
+    } else if (replaces && !folded) {  // it ended meanwhile
+      auto found = folded_run(id);
+      if (found.ok() && *found) signals = (*found)->runs.at(id).signals;
+    }
+    if (replaces) forget(id, batch);
+    metas_.insert_or_assign(id, std::move(meta));
+  };
+  Input sent;
+  sent.has_event = false;
+  sent.control = [&, this](Batch&, core::State& state) {
+    for (const auto& [name, value] : signals) {
+      core::Event signal = core::SignalReceived{id, name, value};
+      if (core::admit(state, signal)) record(std::move(signal), clock_.now());
+    }
+  };
+  std::vector<Input> inputs;
+  inputs.push_back(std::move(input));
+  inputs.push_back(std::move(sent));
+  inputs.back().done = [latch](bool admitted) { latch->open(admitted); };
+  post(std::move(inputs));
+  latch->wait();
+  if (auto error = stopped_by()) return *error;
+  if (!problem.empty()) return user_error(problem);
+  if (!is_in) return internal_error("the engine refused the run");
+  return {};
+}
+
+/// What a run leaves beside the state. Its new attempts are counted from 1 again, and its steps and
+/// checkpoints are found by their keys.
+void Driver::forget(const RunId& run, Batch& batch) {
+  batch.erase(Family::kv, folded_key(run));
+  batch.erase(Family::kv, inputs_key(run));
+  std::string prefix = log_prefix(run);
+  Status scanned =
+      store_->scan(Family::logs, prefix, prefix, [&](std::string_view key, std::string_view) {
+        batch.erase(Family::logs, std::string(key));
+        return true;
+      });
+  if (!scanned.ok()) fail(scanned.error());
+}
+
+namespace {
+
+/// What a run that comes back says of workers is said of those of the same name now; of those that
+/// there are no more it is forgotten.
+void rename_hosts(core::Run& run, const std::vector<core::Host>& old,
+                  const std::vector<core::Host>& now) {
+  auto renamed = [&](core::HostId host) -> core::HostId {
+    if (host == 0 || host >= old.size()) return 0;
+    auto same = std::find_if(now.begin() + 1, now.end(), [&](const core::Host& each) {
+      return each.info.name == old[host].info.name;
+    });
+    return same == now.end() ? core::HostId{0} : static_cast<core::HostId>(same - now.begin());
+  };
+  for (core::Unit& unit : run.units) {
+    unit.host = renamed(unit.host);
+    bool names_hosts = unit.extra && (!unit.extra->others.empty() || !unit.extra->failed.empty() ||
+                                      !unit.extra->deaths.empty());
+    if (!names_hosts) continue;
+    auto extra = std::make_shared<core::UnitExtra>(*unit.extra);
+    for (core::Placement& rank : extra->others) rank.host = renamed(rank.host);
+    auto is_gone = [&](const auto& each) { return each.host > 0 && renamed(each.host) == 0; };
+    std::erase_if(extra->failed, is_gone);
+    std::erase_if(extra->deaths, is_gone);
+    for (core::FailedAttempt& failed : extra->failed) failed.host = renamed(failed.host);
+    for (core::Death& death : extra->deaths) death.host = renamed(death.host);
+    unit.extra = std::move(extra);
+  }
+}
+
+}  // namespace
+
+bool Driver::is_being_interrupted(const RunId& id) const {
+  auto run = state_.runs.find(id);
+  if (run == state_.runs.end() || !metas_.contains(id)) return false;
+  const core::Run& r = run->second;
+  bool is_over = core::is_final(r.status) || r.status == core::RunStatus::interrupted;
+  return !is_over && r.stopping && !r.cancelling && !r.ending;
+}
+
+Result<bool> Driver::await_interrupted(const RunId& id) {
+  bool has_waited = false;
+  auto latch = std::make_shared<Latch>();
+  Input look;
+  look.has_event = false;
+  look.control = [&, this](Batch&, core::State&) {
+    has_waited = is_being_interrupted(id);
+    if (has_waited) interruptions_.emplace(id, latch);
+  };
+  look.done = [&, latch](bool is_done) {
+    if (!has_waited || !is_done) latch->open(is_done);
+  };
+  post(std::move(look));
+  latch->wait();
+  if (auto error = stopped_by()) return *error;
+  return has_waited;
+}
+
+// They hear of it when this turn is durable, or when the engine stops.
+void Driver::end_interruptions() {
+  for (auto each = interruptions_.begin(); each != interruptions_.end();) {
+    if (is_being_interrupted(each->first)) {
+      ++each;
+      continue;
+    }
+    pending_.outcomes.emplace_back([latch = each->second](bool is_done) { latch->open(is_done); },
+                                   true);
+    each = interruptions_.erase(each);
+  }
+}
+
+Status Driver::revive(RunMeta meta, const std::string& task) {
+  RunId id = meta.row.id;
+  std::string request = meta.request;
+  auto has_waited = await_interrupted(id);
+  FLOW_TRY(has_waited);
+  // A folded run comes back into the state first; the snapshot that this turn commits makes it
+  // durable.
+  auto folded = folded_run(id);
+  FLOW_TRY(folded);
+  std::optional<core::State> old = std::move(*folded);
+  if (task.empty()) drop_damaged(id, old);
+  auto inputs = inputs_of(*store_, id);
+  FLOW_TRY(inputs);
+  FLOW_TRY(restore_inputs(*inputs, *store_, blobs_));
+  std::string problem;
+  auto latch = std::make_shared<Latch>();
+  Input load;
+  load.has_event = false;
+  core::UnitId unit = kNoNode;
+  Lost lost;
+  std::shared_ptr<RunListener> listener = meta.listener;
+  bool was_over = false;
+  load.control = [&, this](Batch& batch, core::State& state) {
+    if (!old && !state.runs.contains(id)) {  // it ended meanwhile
+      auto again = folded_run(id);
+      if (again.ok()) old = std::move(*again);
+    }
+    if (old && !state.runs.contains(id)) {
+      rename_hosts(old->runs.at(id), old->hosts, state.hosts);
+      state.runs.emplace(id, std::move(old->runs.at(id)));
+      core::rebuild_derived(state);
+      batch.erase(Family::kv, folded_key(id));
+      snapshot_due_ = true;
+    }
+    auto run = state.runs.find(id);
+    if (run == state.runs.end()) {
+      problem = fmt::format("the run {} is not in this state any more", id);
+      return;
+    }
+    core::RunStatus status = run->second.status;
+    was_over = core::is_final(status) && !*has_waited;
+    // What workers still run of an engine that died goes on, and the run waits for who takes it up.
+    bool is_left = run->second.stopping && !metas_.contains(id);
+    if (!core::is_final(status) && status != core::RunStatus::interrupted && !is_left) {
+      problem = goes_on_already(run->second);
+      return;
+    }
+    if (!task.empty()) {
+      std::vector<std::string> names;
+      for (core::UnitId u = 0; u < run->second.units.size(); u++) {
+        names.push_back(Resolver::unit_name(run->second, u));
+        if (names.back() == task) unit = u;
+      }
+      if (unit == kNoNode) {
+        std::string near = nearest_name(task, names);
+        problem = fmt::format("the run {} has no task `{}`{}", id, task,
+                              near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near));
+        return;
+      }
+    }
+    bool at_rest = core::is_final(status) || status == core::RunStatus::interrupted;
+    if (task.empty() && at_rest) lost = lost_content(run->second);
+    if (!lost.calls.empty()) meta.listener = nullptr;  // it hears of the run when that goes on
+    metas_.insert_or_assign(id, std::move(meta));
+  };
+  load.done = [latch](bool ok) { latch->open(ok); };
+  post(std::move(load));
+  latch->wait();
+  if (auto error = stopped_by()) return *error;
+  if (!problem.empty()) return user_error(problem);
+  if (!lost.calls.empty()) {
+    FLOW_TRY(renew_calls(id, lost));
+    inspect([&, this](const core::State&, Resolver&) {
+      if (RunMeta* found = this->meta(id)) found->listener = listener;
+    });
+  }
+  core::RetryRequested event;
+  event.run = id;
+  event.has_unit = unit != kNoNode;
+  event.unit = event.has_unit ? unit : 0;
+  event.lost = std::move(lost.results);
+  std::vector<std::pair<std::string, std::string>> kv;
+  if (!request.empty()) kv.emplace_back(request_key(request), id);
+  auto admitted = post_and_wait(event, {}, std::move(kv));
+  FLOW_TRY(admitted);
+  // Of one that came to its end in between, the listener hears so.
+  if (!*admitted && task.empty() && !was_over) return {};
+  if (!*admitted) {
+    return user_error(
+        task.empty()
+            ? fmt::format("the run {} has nothing to resume", id)
+            : fmt::format("`{}` is still running or waiting: it can run again after it has ended",
+                          task));
+  }
+  return {};
+}
+
+}  // namespace flow

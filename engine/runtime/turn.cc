@@ -1,0 +1,470 @@
+// One turn: admit and apply what came in, answer the core's questions, ask the scheduler. What it
+// decides waits for a commit (commit.cc), and only then is acted upon (perform.cc).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "engine/base/size_units.hpp"
+#include "engine/core/retry.hpp"
+#include "engine/runs/run_archive.hpp"
+#include "engine/runs/state_references.hpp"
+#include "engine/runtime/data_locality.hpp"
+#include "engine/runtime/engine_loop.hpp"
+#include "engine/sched/sched.hpp"
+#include "engine/store/row_keys.hpp"
+#include "engine/value/cbor.hpp"
+
+namespace flow {
+
+namespace {
+
+constexpr size_t kQuestionsMax = 16'384;  // answered in one turn; the rest in the next
+constexpr size_t kLookupsMax = 512;
+constexpr size_t kProposalsMax = 4'096;
+constexpr size_t kShortResultMax = 64;  // bytes of a result that a cache entry holds
+
+bool is_question(const core::Command& command) {
+  return std::holds_alternative<core::ResolveInputs>(command) ||
+         std::holds_alternative<core::ExpandMap>(command) ||
+         std::holds_alternative<core::ResolveWhen>(command) ||
+         std::holds_alternative<core::GatherValue>(command);
+}
+
+/// A warning is a line of the log, and a row of its own that `flow why` finds without reading all.
+void put_log(const core::AttemptId& id, LogRow row, uint64_t n, Batch& batch) {
+  constexpr uint32_t kWarningStream = 3;  // of the executor's protocol
+  constexpr size_t kWarningMax = 2'000;
+  if (row.stream == kWarningStream) {
+    row.stream = 0;
+    batch.put(Family::kv, warning_key(id.run, id.unit, id.attempt, n),
+              row.text.substr(0, kWarningMax));
+  }
+  batch.put(Family::logs, log_key(id.run, id.unit, id.attempt, n), encode_log(row));
+}
+
+// Only the attempt that finds damaged content reports the damage, because it removes the content.
+// Add that report.
+void note_gone_input(const core::Unit& unit, core::Failure& failure) {
+  failure.code = core::kInputIsGone;
+  bool has_failed_so = unit.extra && unit.extra->failure.cause == core::Cause::staging;
+  if (has_failed_so)
+    failure.message += "\nThe previous attempt failed: " + unit.extra->failure.message;
+}
+
+/// Of the acts after `from`, those that change a unit which a later one changes again.
+std::vector<bool> superseded(const std::vector<core::Command>& acts, size_t from) {
+  std::vector<size_t> changes;
+  for (size_t i = from; i < acts.size(); i++) {
+    if (std::holds_alternative<core::UnitChanged>(acts[i])) changes.push_back(i);
+  }
+  auto unit_of = [&](size_t act) {
+    const auto& change = std::get<core::UnitChanged>(acts[act]);
+    return std::tie(change.run, change.unit);
+  };
+  if (!std::ranges::is_sorted(changes, {}, unit_of)) std::ranges::stable_sort(changes, {}, unit_of);
+  std::vector<bool> found(acts.size() - from);
+  for (size_t i = 1; i < changes.size(); i++)
+    found[changes[i - 1] - from] = unit_of(changes[i - 1]) == unit_of(changes[i]);
+  return found;
+}
+
+}  // namespace
+
+// What a worker tells of an attempt's end may be old: no head was there to hear it.
+core::Time Driver::happened(const Input& input, core::Time now) const {
+  if (input.at == 0) return now;
+  core::Time assigned = state_.runs.at(input.attempt.run).units[input.attempt.unit].assigned;
+  return std::clamp(input.at, std::min(assigned, now), now);
+}
+
+void Driver::turn(std::vector<Input> inputs, bool may_leave) {
+  bool is_alone = std::any_of(inputs.begin(), inputs.end(), [](const Input& input) {
+    return input.control && input.reads_store;
+  });
+  if (is_alone) commit(false);
+  decide(std::move(inputs));
+  commit(may_leave && !is_alone);
+}
+
+void Driver::decide(std::vector<Input> inputs) {
+  if (state_.runs.empty()) clock_.catch_up();
+  core::Time now = clock_.now();
+  size_t acts_before = pending_.acts.size();
+  for (Input& input : inputs) {
+    if (input.control) {
+      input.control(pending_.batch, state_);
+      pending_.is_durable = pending_.is_durable || input.reads_store;
+    }
+    bool admitted = true;
+    if (input.is_log) {
+      pending_.log_cost += input.log_cost;
+      LogRow row{input.attempt.attempt, input.stream, input.at, input.text, input.log_rank};
+      put_log(input.attempt, std::move(row), next_log(input.attempt), pending_.batch);
+    } else if (input.has_event) {
+      if (!gangs_.empty()) put_first_failure(input.event);
+      admitted = core::admit(state_, input.event);
+      if (admitted) {
+        for (auto& [digest, bytes] : input.blobs) stage(digest, std::move(bytes));
+        for (auto& [key, value] : input.kv)
+          pending_.batch.put(Family::kv, std::move(key), std::move(value));
+        record(std::move(input.event), happened(input, now));
+      }
+    }
+    if (input.done) pending_.outcomes.emplace_back(std::move(input.done), admitted);
+  }
+  if (!lost_hosts_.empty()) lose_waiting_hosts();
+  settle(now);
+  if (!interruptions_.empty()) end_interruptions();
+  save_clock();
+  pending_.is_durable = pending_.is_durable || !pending_.records.empty();
+  set_starts_aside(acts_before);
+  // Told is what a turn made of a unit, not the ways it took.
+  std::vector<bool> untold = superseded(pending_.acts, acts_before);
+  for (size_t i = acts_before; i < pending_.acts.size(); i++) {
+    const core::Command& act = pending_.acts[i];
+    if (const auto* unit = std::get_if<core::UnitChanged>(&act)) {
+      if (!untold[i - acts_before]) notify_unit(unit->run, unit->unit);
+    } else if (const auto* run = std::get_if<core::RunChanged>(&act)) {
+      write_row(run->run);
+      notify_run(run->run);
+    } else if (const auto* ended = std::get_if<core::RunEnded>(&act)) {
+      fold(ended->run);
+    }
+  }
+}
+
+// What the next engine needs to know how long none was there.
+void Driver::save_clock() {
+  constexpr core::Time kExactMs = 100;
+  core::Time ahead = clock_.ahead_of_wall();
+  if (pending_.records.empty() || std::abs(ahead - clock_saved_) < kExactMs) return;
+  clock_saved_ = ahead;
+  pending_.batch.put(Family::meta, kClockKey, std::to_string(ahead));
+}
+
+// Applies an admitted event and keeps it for the commit.
+void Driver::record(core::Event event, core::Time at) {
+  core::Record record;
+  record.sequence = state_.sequence + 1;
+  record.at = at;
+  record.event = std::move(event);
+  auto* failed = std::get_if<core::AttemptFailed>(&record.event);
+  if (failed != nullptr && failed->failure.cause == core::Cause::staging) {
+    const core::Run& run = state_.runs.at(failed->id.run);
+    failed->failure.code = 0;
+    auto takes = resolver_.arguments(run, failed->id.unit);
+    References taken([this](const Digest& digest) { return content(digest); });
+    if (takes.ok()) taken.add_encoded(*takes);
+    if (!takes.ok() || lacks(taken)) note_gone_input(run.units[failed->id.unit], failed->failure);
+  }
+  if (const auto* success = std::get_if<core::AttemptSucceeded>(&record.event)) remember(*success);
+  if (const auto* saved = std::get_if<core::CheckpointSaved>(&record.event))
+    saved_.push_back(saved->id);
+  core::apply(state_, record, commands_);
+  if (const auto* assigned = std::get_if<core::Assigned>(&record.event)) warn_of_share(*assigned);
+  pending_.records.push_back(std::move(record));
+}
+
+void Driver::stage(const Digest& digest, std::string bytes) {
+  auto [place, added] = pending_.staged.try_emplace(digest, std::move(bytes));
+  if (added) pending_.staged_bytes += place->second.size();
+  if (!added || place->second.size() > kInlineBlobMax) {
+    if (added) {
+      auto put = blobs_.put(place->second, pending_.batch);  // a file under objects/, durable now
+      if (!put.ok()) fail(put.error());
+    }
+    return;
+  }
+  pending_.batch.put(Family::blobs, std::string(digest.view()), place->second);
+}
+
+// A result enters the cache in the same batch as the event that says it is there.
+void Driver::remember(const core::AttemptSucceeded& event) {
+  const core::Run& run = state_.runs.at(event.id.run);
+  const TaskDef* def = Resolver::def_of(run, event.id.unit);
+  const core::Unit& unit = run.units[event.id.unit];
+  const auto& staged = pending_.staged;
+  auto bytes = staged.find(event.result);
+  bool is_short = bytes != staged.end() && bytes->second.size() <= kShortResultMax;
+  if (is_short && core::has_data_takers(run, event.id.unit))
+    resolver_.remember(event.result, bytes->second);
+  if (!def->cache || def->kind == TaskKind::service) return;
+  CacheEntry entry;
+  entry.result = event.result;
+  entry.fragment = event.fragment_digest;
+  entry.has_fragment = event.fragment != nullptr;
+  entry.run = event.id.run;
+  entry.has_wait = event.waited || (unit.extra && !unit.extra->waits.empty());
+  if (is_short) entry.value = bytes->second;
+  entry.is_file = bytes != staged.end() && bytes->second.size() > kInlineBlobMax;
+  if (entry.is_file) entry.size = bytes->second.size();
+  entry.has_content = bytes != staged.end() && holds_tag(bytes->second);
+  pending_.batch.put(Family::cache, cache_key(unit.key), encode_cache_entry(entry));
+  pending_.cached[unit.key] = std::move(entry);
+}
+
+// An attempt of another machine goes on when this engine's successor numbers its lines.
+uint64_t Driver::next_log(const core::AttemptId& id) {
+  constexpr int kLinesBits = 40;
+  // A rank or a worker that was cut off may report lines when its run has ended, whose count is
+  // gone: they go behind all others.
+  if (!state_.runs.contains(id.run))
+    return state_.epoch << kLinesBits | uint64_t{1} << (kLinesBits - 1) | late_logs_++;
+  auto [count, is_new] = log_counts_.try_emplace({id.run, id.unit}, state_.epoch << kLinesBits);
+  return count->second++;
+}
+
+void Driver::settle(core::Time now) {
+  size_t answered = 0;
+  KnownInputs inputs(state_, resolver_, *holders_);
+  while (true) {
+    for (core::Command& command : commands_) {
+      if (is_question(command)) {
+        questions_.push_back(std::move(command));
+      } else {
+        pending_.acts.push_back(std::move(command));
+      }
+    }
+    commands_.clear();
+    if (!questions_.empty()) {
+      if (answered++ >= kQuestionsMax) return;  // commit what there is, then go on
+      if (std::holds_alternative<core::ResolveInputs>(questions_.front())) {
+        size_t before = questions_.size();
+        answer_inputs(now);
+        answered += before - questions_.size();
+        continue;
+      }
+      core::Command question = std::move(questions_.front());
+      questions_.pop_front();
+      answer(question, now);
+      continue;
+    }
+    std::vector<core::Event> proposals = core::schedule(state_, kProposalsMax, &inputs);
+    if (proposals.empty()) proposals = next_growth();
+    if (proposals.empty()) return;
+    for (core::Event& proposal : proposals) record_if_admitted(std::move(proposal), now);
+  }
+}
+
+// Asked for when all is placed that is ready. A gang that has just saved its state loses least.
+std::vector<core::Event> Driver::next_growth() {
+  while (!saved_.empty()) {
+    auto growth = core::growth(state_, saved_.back(), options_.grow_after_ms);
+    saved_.pop_back();
+    if (growth) return {*growth};
+  }
+  return {};
+}
+
+const std::string* Driver::staged(const Digest& digest) const {
+  for (const Commit* commit : {&pending_, &flying_}) {
+    auto found = commit->staged.find(digest);
+    if (found != commit->staged.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+Result<std::string> Driver::content(const Digest& digest) {
+  if (const std::string* bytes = staged(digest)) return *bytes;
+  auto bytes = blobs_.get(digest);
+  if (!bytes.ok() && !looks_only_ && blobs_.drop_if_damaged(digest)) {
+    return environment_error(
+        bytes.error().message +
+        ". It was removed: the next `flow run`, or `flow resume` of a run that "
+        "failed, computes it again");
+  }
+  return bytes;
+}
+
+RunMeta* Driver::meta(const RunId& run) {
+  auto found = metas_.find(run);
+  return found == metas_.end() ? nullptr : &found->second;
+}
+
+bool Driver::may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const {
+  const TaskDef& def = *Resolver::def_of(run, unit);
+  if (entry.run == run.id) return true;
+  if (run.fresh) return false;
+  if (def.cache_written) return true;
+  if (entry.has_wait) return false;
+  // A shell task whose result nothing takes runs for its effect: a deploy must deploy.
+  bool for_effect =
+      def.kind == TaskKind::shell && def.shell.outputs.empty() && !core::has_data_takers(run, unit);
+  return !for_effect;
+}
+
+void Driver::record_if_admitted(core::Event event, core::Time now) {
+  if (core::admit(state_, event)) record(std::move(event), now);
+}
+
+void Driver::fail_unit(const RunId& run, core::UnitId unit, const Error& error, core::Time now) {
+  core::Failure failure;
+  failure.cause =
+      error.kind == ErrorKind::environment ? core::Cause::staging : core::Cause::user_error;
+  failure.message = error.message;
+  record_if_admitted(core::InputsFailed{run, unit, std::move(failure)}, now);
+}
+
+namespace {
+
+/// What was not looked at when the run was submitted: of a dynamic task's call, or where it goes on
+/// elsewhere. Where workers may join it is waited for.
+Status check_memory(const core::State& state, const core::Run& run, core::UnitId unit) {
+  const Resources& asked = Resolver::def_of(run, unit)->resources;
+  int64_t own = state.hosts[0].info.memory_bytes;
+  if (state.leads_workers || asked.memory_bytes <= own) return {};
+  return user_error(fmt::format(
+      "`{}` asks for {} of memory, and this machine has {}: ask for less, or run it "
+      "where there is more",
+      Resolver::unit_name(run, unit), format_bytes(static_cast<uint64_t>(asked.memory_bytes)),
+      format_bytes(static_cast<uint64_t>(own))));
+}
+
+}  // namespace
+
+// Of many at once: looking keys up is most of what a run with nothing to do costs.
+void Driver::answer_inputs(core::Time now) {
+  std::vector<Resolved> resolved;
+  while (!questions_.empty() && resolved.size() < kLookupsMax) {
+    const auto* question = std::get_if<core::ResolveInputs>(&questions_.front());
+    if (question == nullptr) break;
+    auto [run, unit] = *question;
+    questions_.pop_front();
+    auto found = state_.runs.find(run);
+    if (found == state_.runs.end()) continue;
+    auto key = resolver_.key(found->second, unit);
+    if (!key.ok()) {
+      fail_unit(run, unit, key.error(), now);
+      continue;
+    }
+    const TaskDef& def = *Resolver::def_of(found->second, unit);
+    bool may_hit = def.cache && def.kind != TaskKind::service && !found->second.units[unit].forced;
+    resolved.push_back({std::move(run), unit, *key, may_hit, std::nullopt});
+  }
+  look_up(resolved);
+  for (Resolved& each : resolved) {
+    auto found = state_.runs.find(each.run);
+    if (found == state_.runs.end()) continue;
+    core::InputsResolved event;
+    event.run = each.run;
+    event.unit = each.unit;
+    event.key = each.key;
+    if (each.entry && may_hit_cache(found->second, each.unit, *each.entry)) {
+      event.result = each.entry->result;
+      // Where its content is gone it is computed again.
+      event.hit = holds_result_of(*each.entry);
+      if (event.hit && each.entry->has_fragment) {
+        event.fragment_digest = each.entry->fragment;
+        event.fragment = fragment(each.entry->fragment);
+        event.hit = event.fragment != nullptr;
+      }
+      if (event.hit && !each.entry->value.empty() &&
+          core::has_data_takers(found->second, each.unit))
+        resolver_.remember(each.entry->result, each.entry->value);
+    }
+    Status has_memory = event.hit ? Status() : check_memory(state_, found->second, each.unit);
+    if (!has_memory.ok()) {
+      fail_unit(each.run, each.unit, has_memory.error(), now);
+      continue;
+    }
+    record_if_admitted(std::move(event), now);
+  }
+}
+
+void Driver::look_up(std::vector<Resolved>& resolved) {
+  std::vector<Resolved*> asked;
+  std::vector<std::string> names;
+  for (Resolved& each : resolved) {
+    if (!each.may_hit) continue;
+    for (const Commit* commit : {&pending_, &flying_}) {
+      auto entry = commit->cached.find(each.key);
+      if (entry == commit->cached.end()) continue;
+      each.entry = entry->second;
+      break;
+    }
+    if (!each.entry) {
+      asked.push_back(&each);
+      names.push_back(cache_key(each.key));
+    }
+  }
+  if (asked.empty()) return;
+  auto rows = store_->get_many(Family::cache, {names.begin(), names.end()});
+  if (!rows.ok()) return fail(rows.error());
+  for (size_t i = 0; i < asked.size(); i++) {
+    if (!(*rows)[i]) continue;
+    auto entry = decode_cache_entry(*(*rows)[i]);
+    if (entry.ok()) asked[i]->entry = std::move(*entry);
+  }
+}
+
+std::optional<CacheEntry> Driver::cached(const Digest& key) {
+  std::vector<Resolved> one(1);
+  one[0].key = key;
+  one[0].may_hit = true;
+  look_up(one);
+  return one[0].entry;
+}
+
+void Driver::answer(const core::Command& question, core::Time now) {
+  if (const auto* q = std::get_if<core::ExpandMap>(&question)) {
+    auto found = state_.runs.find(q->run);
+    if (found == state_.runs.end()) return;
+    auto count = resolver_.map_count(found->second, q->unit);
+    if (!count.ok()) return fail_unit(q->run, q->unit, count.error(), now);
+    return record_if_admitted(core::MapExpanded{q->run, q->unit, *count}, now);
+  }
+  if (const auto* q = std::get_if<core::ResolveWhen>(&question)) {
+    auto found = state_.runs.find(q->run);
+    if (found == state_.runs.end()) return;
+    auto side = resolver_.condition(found->second, q->unit);
+    if (!side.ok()) return fail_unit(q->run, q->unit, side.error(), now);
+    return record_if_admitted(core::WhenResolved{q->run, q->unit, *side}, now);
+  }
+  const auto& q = std::get<core::GatherValue>(question);
+  auto found = state_.runs.find(q.run);
+  if (found == state_.runs.end()) return;
+  auto bytes = gather(found->second, q.unit);
+  if (!bytes.ok()) {
+    if (q.unit != kNoNode) return fail_unit(q.run, q.unit, bytes.error(), now);
+    warn(q.run, "the result is null, because it can't be put together: " + bytes.error().message);
+    bytes = encode_value(Value::null());
+  }
+  Digest digest = sha256(*bytes);
+  stage(digest, std::move(*bytes));
+  record_if_admitted(core::ValueGathered{q.run, q.unit, digest}, now);
+}
+
+Result<std::string> Driver::gather(const core::Run& run, core::UnitId unit) {
+  bool is_list = unit != kNoNode && run.units[unit].instance < 0 &&
+                 run.node(run.units[unit].node).kind == NodeKind::map;
+  if (!is_list) {
+    auto value = resolver_.gather(run, unit);
+    FLOW_TRY(value);
+    return encode_value(*value);
+  }
+  // The canonical bytes of a list are its header and its items' bytes: nothing needs decoding.
+  std::vector<core::UnitId> instances = core::instances_of(run, unit);
+  std::string bytes;
+  append_list_header(instances.size(), bytes);
+  static const std::string nil = encode_value(Value());
+  static const std::string null = encode_value(Value::null());
+  for (core::UnitId instance : instances) {
+    auto item = content(run.units[instance].result);
+    FLOW_TRY(item);
+    bytes += *item == nil ? null : *item;
+  }
+  return bytes;
+}
+
+std::shared_ptr<const PlanFragment> Driver::fragment(const Digest& digest) {
+  auto bytes = content(digest);
+  if (!bytes.ok()) return nullptr;
+  auto decoded = decode_fragment(*bytes);
+  if (!decoded.ok()) return nullptr;
+  return std::make_shared<const PlanFragment>(std::move(*decoded));
+}
+
+}  // namespace flow

@@ -1,0 +1,272 @@
+// Workers of other machines, as turns see them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "engine/core/gangs.hpp"
+#include "engine/core/hosts.hpp"
+#include "engine/runtime/engine_loop.hpp"
+
+namespace flow {
+
+std::string Driver::host_name(core::HostId host) const {
+  return host < state_.hosts.size() ? state_.hosts[host].info.name : "";
+}
+
+namespace {
+
+bool runs_on(const core::Run& run, core::HostId host) {
+  if (run.phase_count(core::Phase::running) == 0) return false;
+  return std::any_of(run.units.begin(), run.units.end(), [host](const core::Unit& unit) {
+    return unit.phase == core::Phase::running && core::is_on(unit, host);
+  });
+}
+
+}  // namespace
+
+std::optional<core::HostId> Driver::host_named(const std::string& name) const {
+  for (size_t host = 1; host < state_.hosts.size(); host++)
+    if (state_.hosts[host].info.name == name) return static_cast<core::HostId>(host);
+  return std::nullopt;
+}
+
+std::vector<std::string> Driver::awaited_hosts() {
+  std::vector<std::string> names;
+  inspect([&](const core::State& state, Resolver&) {
+    for (const core::Host& host : state.hosts)
+      if (host.is_awaited) names.push_back(host.info.name);
+  });
+  return names;
+}
+
+std::vector<std::string> Driver::awaited_hosts_at_work() {
+  std::vector<std::string> names;
+  inspect([&](const core::State& state, Resolver&) {
+    for (size_t i = 1; i < state.hosts.size(); i++) {
+      bool is_at_work = state.hosts[i].is_awaited &&
+                        std::any_of(state.runs.begin(), state.runs.end(), [i](const auto& entry) {
+                          return runs_on(entry.second, static_cast<core::HostId>(i));
+                        });
+      if (is_at_work) names.push_back(state.hosts[i].info.name);
+    }
+  });
+  return names;
+}
+
+// What it brought that it is to stop is told so before it is welcome: the rest of it goes on then.
+void Driver::host_joined(core::HostJoined event, Hardware machine,
+                         std::function<void(bool)> decided) {
+  auto is_admitted = std::make_shared<bool>(false);
+  Input input;
+  input.only([this, is_admitted, machine = std::move(machine), event = std::move(event)](
+                 Batch&, core::State&) mutable {
+    *is_admitted = join(std::move(event), std::move(machine));
+  });
+  input.done = [this, is_admitted, decided = std::move(decided)](bool) {
+    if (!*is_admitted) return decided(false);
+    after_acts_.push_back([decided] { decided(true); });
+  };
+  post(std::move(input));
+}
+
+void Driver::announce(uint32_t workers) {
+  Input input;
+  input.event = core::HostsAnnounced{workers};
+  post(std::move(input));
+}
+
+std::string Driver::host_note(const std::string& name) const {
+  // Local workers get their shares from this process, which may offer more slots than there are.
+  return options_.is_closed ? "" : shared_machines_.note_of(state_, name);
+}
+
+void Driver::tell_host_note(const std::string& name) {
+  std::string note = host_note(name);
+  std::string& told = told_host_notes_[name];
+  bool is_news = !note.empty() && note != told;
+  told = std::move(note);
+  if (is_news) std::fprintf(stderr, "flow: worker `%s`: %s\n", name.c_str(), told.c_str());
+}
+
+// The workers that offered the GPUs of one that is lost are still there.
+void Driver::give_orphaned_gpus() {
+  for (core::GpusFound& found : shared_machines_.orphans(state_)) {
+    std::string name = host_name(found.host), uuids;
+    for (const Gpu& gpu : found.gpus) uuids += (uuids.empty() ? "" : ", ") + gpu.uuid;
+    record_if_admitted(std::move(found), clock_.now());
+    std::fprintf(stderr, "flow: worker `%s`: it has %s now: the worker that had it is gone\n",
+                 name.c_str(), uuids.c_str());
+  }
+}
+
+bool Driver::join(core::HostJoined event, Hardware machine) {
+  const std::string name = event.host.name;
+  shared_machines_.joins(state_, event.host, std::move(machine));
+  lost_hosts_.erase(name);
+  std::vector<core::AttemptId> ended = gangs_ended_on(event);
+  event.attempts.insert(event.attempts.end(), ended.begin(), ended.end());
+  if (!core::admit(state_, event)) {
+    shared_machines_.lost(name);
+    return false;
+  }
+  core::Failure failure;
+  if (!ended.empty())
+    failure = core::loss_of(state_.hosts[*host_named(name)], "came back without it");
+  bool is_restarted = event.is_restarted;
+  record(std::move(event), clock_.now());
+  tell_host_note(name);
+  give_orphaned_gpus();  // it may have come back with fewer than it had
+  for (const core::AttemptId& id : ended)
+    note_failure(id, first_rank_on(id, *host_named(name)), failure, false, is_restarted);
+  for (const core::AttemptId& id : gangs_on(*host_named(name)))
+    if (gang_of(id, 0)->is_settling) fleet_.settle(name, id);
+  return true;
+}
+
+// Their ranks there have ended, and no engine that lives knows how. For the core they would be lost
+// at once, with what rank 0 is to keep.
+std::vector<core::AttemptId> Driver::gangs_ended_on(const core::HostJoined& event) const {
+  std::vector<core::AttemptId> ended;
+  auto host = host_named(event.host.name);
+  if (!host) return ended;
+  std::set<core::AttemptId> offered(event.attempts.begin(), event.attempts.end());
+  for (const auto& [id, run] : state_.runs) {
+    if (run.phase_count(core::Phase::running) == 0) continue;
+    for (core::UnitId unit = 0; unit < run.units.size(); unit++) {
+      const core::Unit& u = run.units[unit];
+      bool has_rank = u.phase == core::Phase::running && u.host != *host && core::is_on(u, *host);
+      core::AttemptId attempt = core::current_attempt(run, unit);
+      if (has_rank && !offered.contains(attempt)) ended.push_back(attempt);
+    }
+  }
+  return ended;
+}
+
+void Driver::host_away(const std::string& name, std::string why) {
+  record_of_host(name, [why](core::HostId host) { return core::HostAway{host, why}; });
+}
+
+void Driver::host_draining(const std::string& name, std::string why) {
+  record_of_host(name, [why](core::HostId host) { return core::HostDraining{host, why}; });
+}
+
+void Driver::gpu_failed(const std::string& name, const std::string& uuid, const std::string& fault,
+                        bool is_dead) {
+  record_of_host(name, [this, name, uuid, fault, is_dead](core::HostId host) {
+    shared_machines_.gpu_failed(name, uuid, fault, is_dead);
+    return core::GpuFailed{host, uuid, fault, is_dead};
+  });
+}
+
+void Driver::host_lost(const std::string& name, std::string why, bool has_died) {
+  Input input;
+  input.only([this, name, why = std::move(why), has_died](Batch&, core::State&) {
+    lose_host(name, why, has_died);
+  });
+  post(std::move(input));
+}
+
+// With a host goes at once, for the core, all that has a part there. What rank 0 of a gang is to
+// keep, where that is elsewhere, comes before.
+void Driver::lose_host(const std::string& name, const std::string& why, bool has_died) {
+  auto host = host_named(name);
+  if (!host) return;
+  core::Failure failure = core::loss_of(state_.hosts[*host], "was lost: " + why);
+  for (const core::AttemptId& id : gangs_on(*host)) {
+    note_failure(id, first_rank_on(id, *host), failure, false, has_died);
+  }
+  if (!is_settling_beside(*host)) return record_lost(*host, why, has_died);
+  lost_hosts_[name] = {why, has_died};
+  record_if_admitted(core::HostAway{*host, why}, clock_.now());  // it is given nothing meanwhile
+}
+
+void Driver::record_lost(core::HostId host, const std::string& why, bool has_died) {
+  std::string name = host_name(host);
+  shared_machines_.lost(name);
+  told_host_notes_.erase(name);
+  record_if_admitted(core::HostLost{host, why, has_died}, clock_.now());
+  give_orphaned_gpus();
+}
+
+void Driver::lose_waiting_hosts() {
+  for (auto each = lost_hosts_.begin(); each != lost_hosts_.end();) {
+    const auto& [name, how] = *each;
+    auto host = host_named(name);
+    bool waits = host && is_settling_beside(*host);
+    if (host && !waits) record_lost(*host, how.first, how.second);
+    each = waits ? std::next(each) : lost_hosts_.erase(each);
+  }
+}
+
+uint32_t Driver::first_rank_on(const core::AttemptId& id, core::HostId host) const {
+  uint32_t rank = 0, first = UINT32_MAX;
+  core::for_each_rank(state_.runs.at(id.run).units[id.unit], [&](core::HostId at, const auto&) {
+    if (at == host && first == UINT32_MAX) first = rank;
+    rank++;
+  });
+  return first == UINT32_MAX ? 0 : first;
+}
+
+std::vector<core::AttemptId> Driver::gangs_on(core::HostId host) {
+  std::vector<core::AttemptId> found;
+  for (const auto& [place, gang] : gangs_) {
+    if (gang_of(gang.id, 0) == nullptr) continue;
+    if (core::is_on(state_.runs.at(place.first).units[place.second], host))
+      found.push_back(gang.id);
+  }
+  return found;
+}
+
+bool Driver::is_settling_beside(core::HostId host) {
+  std::vector<core::AttemptId> gangs = gangs_on(host);
+  return std::any_of(gangs.begin(), gangs.end(), [&](const core::AttemptId& id) {
+    return gang_of(id, 0)->failure && state_.runs.at(id.run).units[id.unit].host != host;
+  });
+}
+
+// Its number is found in the turn: what made it known may be just before in the inbox.
+void Driver::record_of_host(const std::string& name,
+                            const std::function<core::Event(core::HostId)>& event_of) {
+  Input input;
+  input.only([this, name, event_of](Batch&, core::State&) {
+    if (auto host = host_named(name)) record_if_admitted(event_of(*host), clock_.now());
+  });
+  post(std::move(input));
+}
+
+void Driver::keep_row(std::string key, std::string value) {
+  Input input;
+  input.only([key = std::move(key), value = std::move(value)](Batch& batch, core::State&) {
+    if (value.empty()) return batch.erase(Family::kv, key);
+    batch.put(Family::kv, key, value);
+  });
+  post(std::move(input));
+}
+
+void Driver::rank_met(Report report) { post(input_of(std::move(report), "")); }
+
+void Driver::host_reported(const std::string& name, Report report,
+                           std::pair<std::string, std::string> row,
+                           std::function<void(bool)> decided, std::function<void()> durable) {
+  std::vector<Input> inputs;
+  inputs.push_back(input_of(std::move(report), name));
+  auto told = std::move(inputs.back().done);
+  inputs.back().done = [told = std::move(told), decided = std::move(decided)](bool admitted) {
+    if (told) told(admitted);
+    decided(admitted);
+  };
+  Input taken;
+  taken.only([row = std::move(row)](Batch& batch, core::State&) {
+    batch.put(Family::kv, row.first, row.second);
+  });
+  taken.done = [durable = std::move(durable)](bool admitted) {
+    if (admitted) durable();
+  };
+  inputs.push_back(std::move(taken));
+  post(std::move(inputs));
+}
+
+}  // namespace flow

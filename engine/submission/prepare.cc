@@ -1,0 +1,379 @@
+// Building and checking a submission before anything runs.
+#include "engine/submission/prepare.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "engine/base/clock.hpp"
+#include "engine/base/errors.hpp"
+#include "engine/base/files.hpp"
+#include "engine/base/ids.hpp"
+#include "engine/blobs/folder.hpp"
+#include "engine/process/cgroup.hpp"
+#include "engine/submission/prebuilt_graph.hpp"
+#include "engine/submission/requirements.hpp"
+#include "engine/submission/run_inputs.hpp"
+#include "engine/value/utf8.hpp"
+#include "lua/script.hpp"
+
+extern char** environ;
+
+namespace flow {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The link may lead to a disk that is not mounted. A new state would hide the existing one.
+Status no_broken_link(const std::string& state) {
+  for (fs::path at = state; at.has_relative_path(); at = at.parent_path()) {
+    std::string broken = broken_link(at.string());
+    if (broken.empty()) continue;
+    if (at == state)
+      return environment_error(
+          fmt::format("the state `{}` is {}: mount the disk that holds it, remove the link, or "
+                      "name another with --state DIR or FLOW_STATE",
+                      state, broken));
+    return environment_error(
+        fmt::format("the state `{}` cannot be used: `{}` is {}. Mount the disk that holds it, or "
+                    "name another state with --state DIR or FLOW_STATE",
+                    state, at.string(), broken));
+  }
+  return {};
+}
+
+Result<std::string> folder_at(const std::string& path) {
+  FLOW_TRY(no_broken_link(path));
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return path;
+  return environment_error(fmt::format(
+      "the state `{}` is not a folder: name another with --state DIR or FLOW_STATE", path));
+}
+
+std::string absolute_path(const fs::path& path) {
+  std::error_code failed;
+  fs::path absolute = fs::absolute(path, failed);
+  return (failed ? path : absolute).lexically_normal().string();
+}
+
+}  // namespace
+
+std::string working_directory_of(const EngineOptions& options) {
+  if (!options.working_directory.empty()) return options.working_directory;
+  std::error_code failed;
+  fs::path current = fs::current_path(failed);
+  if (!failed) return current.string();
+  // It was removed. The kernel still knows its former path.
+  constexpr std::string_view kRemoved = " (deleted)";
+  std::string former = fs::read_symlink("/proc/self/cwd", failed).string();
+  if (former.ends_with(kRemoved)) former.resize(former.size() - kRemoved.size());
+  return failed ? "/" : former;
+}
+
+Result<std::string> find_state(const EngineOptions& options) {
+  const char* named = std::getenv("FLOW_STATE");
+  fs::path given = options.state.empty() && named != nullptr ? named : options.state;
+  fs::path start = options.working_directory;
+  std::error_code removed;
+  if (start.empty()) start = fs::current_path(removed);
+  if (removed && !given.is_absolute()) {
+    return environment_error(fmt::format(
+        "the working directory cannot be used ({}): `cd` to a folder that exists, or give absolute "
+        "paths for the script and --state",
+        removed.message()));
+  }
+  auto absolute = [&](const fs::path& path) {
+    return (path.is_absolute() ? path : start / path).lexically_normal().string();
+  };
+  if (!given.empty()) return folder_at(absolute(given));
+  for (fs::path folder = start;; folder = folder.parent_path()) {
+    struct stat info {
+    }, link{};
+    fs::path candidate = folder / ".flow";
+    if (::stat(candidate.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+      // A link of another user's would lead us to where they like.
+      bool ours = info.st_uid == geteuid();
+      if (ours && ::lstat(candidate.c_str(), &link) == 0) info.st_uid = link.st_uid;
+      if (info.st_uid == geteuid()) return candidate.string();
+      return environment_error(
+          fmt::format("the state `{}` belongs to another user (uid {}), so it is not used: name "
+                      "your own with --state DIR or FLOW_STATE",
+                      candidate.string(), info.st_uid));
+    }
+    FLOW_TRY(no_broken_link(candidate.string()));
+    if (folder == folder.parent_path()) break;
+  }
+  return folder_at(absolute(".flow"));
+}
+
+Result<std::string> find_executor(const EngineOptions& options) {
+  std::vector<fs::path> places;
+  if (!options.executor.empty()) {
+    places.emplace_back(options.executor);
+  } else {
+    Dl_info here{};
+    auto beside = [&](const fs::path& folder) {
+      if (!places.empty() && places.front().parent_path() == folder) return;
+      places.push_back(folder / "flow-executor");
+      places.push_back(folder / "../bin/flow-executor");
+      places.push_back(folder / "../libexec/flow/flow-executor");
+      places.push_back(folder / "flow/flow-executor");
+    };
+    if (dladdr(reinterpret_cast<void*>(&find_executor), &here) != 0 && here.dli_fname != nullptr) {
+      std::error_code failed;
+      fs::path library = fs::canonical(here.dli_fname, failed);
+      if (!failed) beside(library.parent_path());
+    }
+    std::error_code failed;
+    fs::path program = fs::read_symlink("/proc/self/exe", failed);
+    if (!failed) beside(program.parent_path());
+  }
+  for (const fs::path& place : places) {
+    if (access(place.c_str(), X_OK) == 0) return absolute_path(place);
+  }
+  std::string looked;
+  for (const fs::path& place : places) looked += "\n  " + place.lexically_normal().string();
+  return environment_error(
+      "flow-executor was not found: install it beside the library or name it by the option "
+      "`executor`. Looked at:" +
+      looked);
+}
+
+std::shared_ptr<const Environment> process_environment() {
+  auto all = std::make_shared<Environment>();
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) {
+    std::string_view text = *entry;
+    size_t equals = text.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    all->emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return all;
+}
+
+Submission submission_here(const EngineOptions& options, const RunOptions& run) {
+  Submission submission;
+  submission.working_directory = working_directory_of(options);
+  submission.options = run;
+  submission.environment = process_environment();
+  return submission;
+}
+
+int32_t jobs_of(const EngineOptions& options) {
+  if (options.jobs > 0) return options.jobs;
+  return usable_cpus();
+}
+
+bool leads_cluster(const EngineOptions& options) {
+  return !options.listen.empty() || options.workers > 0 || options.slurm;
+}
+
+Result<std::string> find_program(const EngineOptions& options, const std::string& executor) {
+  fs::path place = options.program;
+  if (place.empty()) place = fs::path(executor).parent_path() / "flow";
+  if (access(place.c_str(), X_OK) == 0) return absolute_path(place);
+  return environment_error(
+      fmt::format("there is no program `{}` to start workers with: install `flow` beside "
+                  "flow-executor, or name "
+                  "it by the option `program`",
+                  place.string()));
+}
+
+namespace {
+
+Result<fs::path> find_script(const Submission& submission) {
+  fs::path path = submission.script;
+  if (path.is_relative()) path = fs::path(submission.working_directory) / path;
+  path = path.lexically_normal();
+  std::error_code failed;
+  if (fs::is_directory(path, failed)) path /= "pipeline.lua";
+  if (!fs::exists(path, failed)) {
+    return user_error(fmt::format(
+        "cannot find the script `{}`: name a .lua file, or a folder that has a pipeline.lua",
+        path.string()));
+  }
+  // Modules and files of a script lie beside the script itself, not beside a link to it.
+  if (fs::is_symlink(path, failed)) {
+    fs::path target = fs::canonical(path, failed);
+    if (!failed) path = target;
+  }
+  return path;
+}
+
+}  // namespace
+
+Status check_name(const std::string& name) {
+  bool has_control = !is_utf8(name);
+  for (size_t i = 0; i < name.size(); i++) {
+    unsigned char byte = static_cast<unsigned char>(name[i]);
+    bool is_second_control = byte == 0xc2 && i + 1 < name.size() && (name[i + 1] & 0xe0) == 0x80;
+    has_control |= byte < 0x20 || byte == 0x7f || is_second_control;  // U+0080 to U+009F
+  }
+  if (has_control) {
+    return user_error(
+        fmt::format("a run can't be named {}: a name is printed on a line, so it has "
+                    "no control characters and is UTF-8",
+                    to_json(Value(name))));
+  }
+  if (name == "last") {
+    return user_error(
+        "a run can't be named `last`, which always means the newest one: take another name");
+  }
+  if (is_run_id(name)) {
+    return user_error(
+        fmt::format("a run can't be named `{}`, which reads as the id of another: take a name of "
+                    "another form",
+                    name));
+  }
+  return {};
+}
+
+namespace {
+
+/// With the last that the script printed, which may say why.
+Error refused(const std::vector<Error>& errors, const std::string& printed) {
+  Error all = joined_errors(errors);
+  if (!printed.empty()) {
+    constexpr size_t kTailShown = 2000;
+    size_t start =
+        printed.size() > kTailShown ? printed.find('\n', printed.size() - kTailShown) + 1 : 0;
+    all.message += "\nUntil then the script printed:\n" + printed.substr(start);
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<Built> build(const Submission& submission, Builder& builder) {
+  BuildOrder order;
+  if (submission.pinned) {
+    order.root = submission.pinned->root;
+    order.main = submission.pinned->main;
+    order.pinned = encode_bundle(*submission.pinned);
+  } else {
+    auto script = find_script(submission);
+    FLOW_TRY(script);
+    order.root = script->parent_path().string();
+    order.main = script->filename().string();
+  }
+  order.params = encode_value(submission.params.is_nil() ? Value::map({}) : submission.params);
+  if (!submission.options.params_json.empty()) {
+    auto file_params = from_json(submission.options.params_json);
+    if (!file_params.ok())
+      return user_error("the parameters' JSON can't be read: " + file_params.error().message);
+    bool object = file_params->kind() == Value::Kind::table && file_params->as_table().list.empty();
+    if (!object)
+      return user_error("the parameters' JSON must be one object, { \"name\": value, … }");
+    order.params = encode_value(*file_params);
+  }
+  order.text_params = submission.options.text_params;
+  order.working_directory = submission.working_directory;
+  auto reply = builder.build(order);
+  FLOW_TRY(reply);
+  if (!reply->errors.empty()) {
+    std::vector<Error> errors;
+    for (std::string& message : reply->errors) errors.push_back(user_error(std::move(message)));
+    return refused(std::move(errors), reply->printed);
+  }
+  Built built;
+  auto plan = decode_plan(reply->plan);
+  FLOW_TRY(plan);
+  std::vector<Error> errors = check_plan(*plan);
+  if (!errors.empty()) return refused(std::move(errors), reply->printed);
+  auto bundle = decode_bundle(reply->bundle);
+  FLOW_TRY(bundle);
+  built.plan = std::move(*plan);
+  built.plan_bytes = std::move(reply->plan);
+  std::istringstream printed(reply->printed);
+  for (std::string line; std::getline(printed, line);) built.plan.printed.push_back(line);
+  built.bundle = std::move(*bundle);
+  built.bundle_bytes = std::move(reply->bundle);
+  return built;
+}
+
+Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose) {
+  return prepare(driver, submission, purpose, driver.blobs());
+}
+
+Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose,
+                         Blobs& intake) {
+  FLOW_TRY(check_name(submission.options.name));
+  auto built = submission.built ? take_in(*submission.built) : build(submission, driver.builder());
+  FLOW_TRY(built);
+  Plan* plan = &built->plan;
+  size_t warnings_built = plan->warnings.size();
+  bool is_as_built = true;
+  const Bundle* bundle = &built->bundle;
+  for (const auto& [path, text] : bundle->files) {
+    for (std::string& warning : lint_source(path, text))
+      plan->warnings.push_back(std::move(warning));
+  }
+  std::vector<Error> errors;
+  for (TaskDef& def : plan->defs) {
+    if (def.kind != TaskKind::native) continue;
+    auto version = driver.native_version(def.name);
+    if (!version) {
+      errors.push_back(
+          user_error(fmt::format("{}:{}: the native task `{}` is not defined by this program: the "
+                                 "embedding program calls engine.define(\"{}\", version, function)",
+                                 def.file, def.line, def.name, def.name)));
+      continue;
+    }
+    def.native_version = *version;
+    is_as_built = false;
+  }
+  auto machine = machine_for(*plan, driver, purpose);
+  FLOW_TRY(machine);
+  std::vector<Error> needs = check_needs(*plan, *submission.environment, *machine, plan->warnings);
+  for (Error& need : needs) {
+    if (purpose == Purpose::run)
+      errors.push_back(std::move(need));
+    else
+      plan->warnings.push_back("a run with these options is refused: " + need.message);
+  }
+  if (!errors.empty()) return joined_errors(errors);
+  Inputs inputs;
+  inputs.params = plan->params;
+  auto library_of = [&](const std::string& name) { return driver.operations_library(name); };
+  auto has_files = ingest_files(*plan, driver.store(), intake, library_of, inputs.files);
+  FLOW_TRY(has_files);
+  if (submission.built && purpose == Purpose::run &&
+      !lacking(files_of(*plan), driver.blobs()).empty())
+    return environment_error(
+        "files that came with this run were removed from the state again before it began: start "
+        "it once more");
+  is_as_built = is_as_built && !*has_files && plan->warnings.size() == warnings_built;
+
+  Prepared prepared;
+  RunRow& row = prepared.meta.row;
+  row.submitted = driver.clock().now();
+  row.id = driver.new_run_id();
+  row.name = submission.options.name;
+  row.pipeline = plan->pipeline;
+  row.status = "pending";
+  row.script = (fs::path(bundle->root) / bundle->main).string();
+  row.directory = submission.working_directory;
+  row.params = encode_value(plan->params);
+  row.fresh = submission.options.fresh;
+  row.fail_fast = submission.options.fail_fast;
+  // What decodes is exactly what it encodes to.
+  prepared.plan_bytes = is_as_built ? std::move(built->plan_bytes) : encode_plan(*plan);
+  row.plan_digest = sha256(prepared.plan_bytes);
+  prepared.meta.bundle = std::make_shared<const std::string>(std::move(built->bundle_bytes));
+  row.bundle_digest = sha256(*prepared.meta.bundle);
+  if (!inputs.files.empty()) prepared.inputs = encode_inputs(inputs);
+  prepared.meta.request = submission.options.request;
+  prepared.meta.environment = submission.environment;
+  prepared.meta.grace_ms = submission.options.grace_ms;
+  prepared.meta.serve_for_ms = submission.options.serve_for_ms;
+  prepared.plan = std::make_shared<const Plan>(std::move(*plan));
+  return prepared;
+}
+
+}  // namespace flow
