@@ -1,6 +1,6 @@
 // What a socket may bring to a service: a head is refused in words or framed in one way only;
 // chunks come to the same body however they are cut.
-#include "engine/serve/head.hpp"
+#include "engine/serve/http_head.hpp"
 #include "flow/result.hpp"
 
 namespace {

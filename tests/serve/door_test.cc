@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "adder.hpp"
-#include "engine/serve/head.hpp"
+#include "engine/serve/http_head.hpp"
 
 using namespace flow;
 using Catch::Contains;

@@ -1,7 +1,7 @@
 // Heads and chunks as text: what is let in, and with which status the rest is refused.
 #include <catch2/catch.hpp>
 
-#include "engine/serve/head.hpp"
+#include "engine/serve/http_head.hpp"
 
 using namespace flow;
 

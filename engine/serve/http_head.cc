@@ -1,4 +1,4 @@
-#include "engine/serve/head.hpp"
+#include "engine/serve/http_head.hpp"
 
 #include <fmt/format.h>
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/serve/head.hpp"
+#include "engine/serve/http_head.hpp"
 #include "engine/serve/serve.hpp"
 
 namespace flow {

@@ -1,4 +1,4 @@
-#include "engine/serve/door.hpp"
+#include "engine/serve/http_server.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "engine/serve/batch.hpp"
-#include "engine/serve/door.hpp"
+#include "engine/serve/http_server.hpp"
 #include "engine/value/utf8.hpp"
 
 namespace flow {
