@@ -12,7 +12,7 @@
 #include "engine/store/lock.hpp"
 #include "engine/worker/gpu_inventory.hpp"
 #include "flow/machine.hpp"
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 #include "transports/nccl/nccl.hpp"
 
 namespace flow {

@@ -10,7 +10,7 @@
 #include "engine/executor/checkpoints.hpp"
 #include "engine/executor/processes.hpp"
 #include "engine/executor/worker_link.hpp"
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 namespace flow {
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 namespace flow {
 

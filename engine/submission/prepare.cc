@@ -21,7 +21,7 @@
 #include "engine/submission/requirements.hpp"
 #include "engine/submission/run_inputs.hpp"
 #include "engine/value/utf8.hpp"
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 extern char** environ;
 

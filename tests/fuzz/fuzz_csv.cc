@@ -1,8 +1,8 @@
 // CSV: the first byte chooses the options. Every column is as long as the table, and the text that
 // is written of the table reads as the same table.
-#include "lua/lib_csv.hpp"
+#include "lua/library/csv.hpp"
 
-#include "lua/lib.hpp"
+#include "lua/state/arguments.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // IDX files of others: an array that is read has as many bytes as its shape asks for.
-#include "lua/lib_arrays.hpp"
+#include "lua/library/arrays.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto array = flow::lua::parse_idx({reinterpret_cast<const char*>(data), size});

@@ -1,5 +1,5 @@
 // Lint reads what people wrote, whether Lua takes it or not.
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string text(reinterpret_cast<const char*>(data), size);

@@ -1,6 +1,6 @@
 // NPY files of others: an array that is read has as many bytes as its shape asks for, and comes
 // back from the file that is written of it.
-#include "lua/lib_arrays.hpp"
+#include "lua/library/arrays.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto array = flow::lua::parse_npy({reinterpret_cast<const char*>(data), size});

@@ -2,8 +2,8 @@
 // an error in words.
 #include <algorithm>
 
-#include "lua/script.hpp"
-#include "lua/shell_template.hpp"
+#include "lua/graph/shell_template.hpp"
+#include "lua/state/script.hpp"
 
 namespace {
 

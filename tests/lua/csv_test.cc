@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "lua/lib_csv.hpp"
+#include "lua/library/csv.hpp"
 
 using namespace flow;
 using namespace flow::lua;

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 namespace flow::test {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 namespace flow::test {
 

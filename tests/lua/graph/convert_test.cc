@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "host.hpp"
-#include "lua/internal.hpp"
+#include "lua/state/vm_context.hpp"
 
 using namespace flow;
 using namespace flow::lua;

@@ -1,6 +1,6 @@
 // What an attempt asks for, answered from memory.
 #pragma once
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 namespace flow::test {
 

@@ -1,7 +1,7 @@
 // flow lint: what Lua cannot catch is found in the source, and nothing else is.
 #include <catch2/catch.hpp>
 
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 namespace {
 

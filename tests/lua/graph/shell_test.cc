@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 
-#include "lua/script.hpp"
+#include "lua/state/script.hpp"
 
 using flow::fill_command;
 using flow::plain_words;

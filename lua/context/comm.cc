@@ -1,0 +1,126 @@
+// What is under way between the ranks, and how it ends.
+#include "lua/context/comm.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace flow::lua {
+
+// What a collective that was ended left on a GPU is no number to go on with.
+Comm::Comm(std::shared_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {
+  if (takes_device())
+    tensors::runtime().why_spoilt = [this] { return noted(communicator_->state()); };
+}
+
+Comm::~Comm() {
+  if (takes_device()) tensors::runtime().why_spoilt = nullptr;
+}
+
+// What the call itself has wrong is told before anything is asked of the other ranks.
+Status Comm::noted(Status status) {
+  if (!status.ok() && status.error().kind != ErrorKind::user) has_failed_ = true;
+  return status;
+}
+
+Status Comm::run(const CollectiveCall& call) { return noted(communicator_->run(call)); }
+
+Status Comm::run(Exchange& exchange) {
+  for (const CollectiveCall& call : exchange.calls) FLOW_TRY(run(call));
+  for (const auto& step : exchange.after) step();
+  return {};
+}
+
+std::shared_ptr<Underway> Comm::start(const char* method, Exchange exchange) {
+  auto underway = std::make_shared<Underway>();
+  underway->method = method;
+  underway->exchange = std::move(exchange);
+  underway_.push_back(underway);
+  for (const CollectiveCall& call : underway->exchange.calls)
+    underway->works.push_back(communicator_->start(call));
+  return underway;
+}
+
+Status Comm::wait(Underway& underway) {
+  if (underway.is_over) return underway.status;
+  for (const auto& work : underway.works) {
+    Status status = work->wait();
+    if (underway.status.ok()) underway.status = noted(std::move(status));
+  }
+  underway.is_over = true;
+  underway_.remove_if([&](const auto& each) { return each.get() == &underway; });
+  if (underway.status.ok())
+    for (const auto& step : underway.exchange.after) step();
+  underway.exchange = {};
+  return underway.status;
+}
+
+const char* Comm::writing(const tensors::Tensor& x) const {
+  for (const auto& underway : underway_)
+    for (const tensors::Tensor& written : underway->exchange.written)
+      if (share_memory(written, x)) return underway->method;
+  return nullptr;
+}
+
+const char* Comm::holding(const tensors::Tensor& x) const {
+  for (const auto& underway : underway_)
+    for (const tensors::Tensor& held : underway->exchange.held)
+      if (share_memory(held, x)) return underway->method;
+  return writing(x);
+}
+
+Status Comm::finish() {
+  Status first;
+  while (!underway_.empty()) {
+    std::shared_ptr<Underway> next = underway_.front();
+    next->exchange.after.clear();  // nobody looks at the tensors any more
+    Status status = wait(*next);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+void Comm::leave() {
+  bool is_amid = std::any_of(underway_.begin(), underway_.end(), [](const auto& each) {
+    return !std::all_of(each->works.begin(), each->works.end(),
+                        [](const auto& work) { return work->is_done(); });
+  });
+  if (is_amid) abort("its attempt ended while calls of its own were under way");
+  (void)finish();
+}
+
+namespace {
+
+class DoneWork final : public CollectiveWork {
+ public:
+  explicit DoneWork(Status status) : status_(std::move(status)) {}
+  bool is_done() const override { return true; }
+  Status wait() override { return status_; }
+
+ private:
+  Status status_;
+};
+
+class LoneCommunicator final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int ranks() const override { return 1; }
+  Status run(const CollectiveCall& call) override {
+    FLOW_TRY(check(call, 0, 1));
+    bool moves = call.from != nullptr && call.from != call.to && call.count > 0;
+    if (moves) std::memcpy(call.to, call.from, piece_bytes(call));
+    return {};
+  }
+  std::shared_ptr<CollectiveWork> start(const CollectiveCall& call) override {
+    return std::make_shared<DoneWork>(run(call));
+  }
+  void abort(const std::string&) override {}
+  std::string description() const override { return "one rank alone"; }
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> make_lone_communicator() {
+  return std::make_shared<LoneCommunicator>();
+}
+
+}  // namespace flow::lua

@@ -1,0 +1,490 @@
+// The options of a task, each by its name in docs/reference-lua.md: read, checked, with units.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "engine/base/size_units.hpp"
+#include "engine/plan/where.hpp"
+#include "flow/collective.hpp"
+#include "lua/graph/shell_template.hpp"
+#include "lua/state/graph_builder.hpp"
+
+namespace flow::lua {
+
+namespace {
+
+constexpr double kCpusMax = 100'000, kGpusMax = 10'000;
+constexpr lua_Integer kRetriesMax = 1'000'000, kBatchMax = 1'000'000;
+constexpr size_t kTextMax = 10'000;  // bytes of an option's text; a command has no such bound
+
+constexpr uint8_t bit(TaskKind kind) { return static_cast<uint8_t>(1u << static_cast<int>(kind)); }
+constexpr uint8_t kAnyKind = 0xff, kShellOnly = bit(TaskKind::shell),
+                  kServiceOnly = bit(TaskKind::service);
+
+// One option being read: its value is at `index`.
+struct Option {
+  lua_State* L;
+  TaskDef& def;
+  std::string name;
+  int index;
+
+  [[noreturn]] void wrong(const std::string& form) const {
+    std::string given = kind_text(L, index);
+    int type = lua_type(L, index);
+    if (type == LUA_TNUMBER || type == LUA_TSTRING) {
+      lua_pushvalue(L, index);
+      given = fmt::format("`{}`", lua_tostring(L, -1));
+      lua_pop(L, 1);
+    } else if (type == LUA_TBOOLEAN) {
+      given = lua_toboolean(L, index) ? "`true`" : "`false`";
+    }
+    raise(L, fmt::format("task `{}`: the option `{}` is {}, not {}", def.name, name, form, given));
+  }
+  std::string text(const std::string& form) const {
+    if (lua_type(L, index) != LUA_TSTRING) wrong(form);
+    size_t size;
+    const char* data = lua_tolstring(L, index, &size);
+    if (size > kTextMax)
+      raise(L, fmt::format("task `{}`: the option `{}` has more than {} bytes", def.name, name,
+                           kTextMax));
+    return {data, size};
+  }
+  double number(double min, double max, const std::string& form) const {
+    if (lua_type(L, index) != LUA_TNUMBER) wrong(form);
+    double value = lua_tonumber(L, index);
+    if (!(value >= min && value <= max)) wrong(form);
+    return value;
+  }
+  lua_Integer integer(lua_Integer min, lua_Integer max, const std::string& form) const {
+    int is_integer;
+    lua_Integer value = lua_tointegerx(L, index, &is_integer);
+    if (lua_type(L, index) != LUA_TNUMBER || !is_integer || value < min || value > max) wrong(form);
+    return value;
+  }
+  template <typename T>
+  T parsed(Result<T> result) const {
+    if (!result.ok())
+      raise(L,
+            fmt::format("task `{}`: the option `{}`: {}", def.name, name, result.error().message));
+    return std::move(*result);
+  }
+  int64_t bytes() const {
+    constexpr const char* kForm = "a size such as \"2GiB\" or a number of bytes";
+    if (lua_type(L, index) == LUA_TNUMBER) return integer(1, lua_Integer{1} << 62, kForm);
+    int64_t size = parsed(parse_bytes(text(kForm)));
+    if (size == 0) wrong("a size above 0");
+    return size;
+  }
+  int64_t duration_ms(const char* example) const {
+    return parsed(parse_duration_ms(text(fmt::format("a duration such as \"{}\"", example))));
+  }
+};
+
+// Calls `read(option)` for each entry of the table at option.index, by name in order. `known` are
+// its names.
+template <typename Read>
+void each_entry(const Option& option, const std::vector<std::string>& known, Read read) {
+  lua_State* L = option.L;
+  int table = option.index;
+  std::vector<std::string> names;
+  lua_pushnil(L);
+  while (lua_next(L, table)) {
+    lua_pop(L, 1);
+    size_t size = 0;
+    const char* text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &size) : nullptr;
+    std::string name = text != nullptr        ? std::string(text, size)
+                       : lua_isinteger(L, -1) ? fmt::format("[{}]", lua_tointeger(L, -1))
+                                              : kind_text(L, -1);
+    bool fits = lua_type(L, -1) == LUA_TSTRING &&
+                (known.empty() || std::find(known.begin(), known.end(), name) != known.end());
+    if (!fits)
+      raise(L, fmt::format("task `{}`: the option `{}` has the unknown entry `{}`{}{}",
+                           option.def.name, option.name, name, did_you_mean(name, known),
+                           known.empty() ? "" : "; it has: " + join(known)));
+    names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    lua_pushlstring(L, name.data(), name.size());
+    lua_rawget(L, table);
+    read(Option{L, option.def, option.name + "." + name, lua_gettop(L)}, name);
+    lua_pop(L, 1);
+  }
+}
+
+void need_table(const Option& option, const char* form) {
+  if (lua_type(option.L, option.index) != LUA_TTABLE) option.wrong(form);
+}
+
+std::vector<std::string> text_list(const Option& option, const char* form) {
+  need_table(option, form);
+  std::vector<std::string> texts;
+  lua_State* L = option.L;
+  auto length = static_cast<lua_Integer>(lua_rawlen(L, option.index));
+  for (lua_Integer i = 1; i <= length; i++) {
+    lua_rawgeti(L, option.index, i);
+    texts.push_back(
+        Option{L, option.def, fmt::format("{}[{}]", option.name, i), lua_gettop(L)}.text(
+            "a string"));
+    lua_pop(L, 1);
+  }
+  lua_pushnil(L);
+  while (lua_next(L, option.index)) {
+    if (!lua_isinteger(L, -2) || lua_tointeger(L, -2) > length || lua_tointeger(L, -2) < 1)
+      option.wrong(form);
+    lua_pop(L, 1);
+  }
+  return texts;
+}
+
+// ---- needs
+
+void read_cpus(const Option& option) {
+  // What no machine has is asked for in vain, and is told when the run's machine is known.
+  double cpus =
+      std::min(option.number(0.001, HUGE_VAL, "a number of CPUs, at least 0.001"), kCpusMax);
+  option.def.resources.cpus_milli = static_cast<int32_t>(std::lround(cpus * 1000));
+}
+void read_memory(const Option& option) { option.def.resources.memory_bytes = option.bytes(); }
+void read_gpus(const Option& option) {
+  constexpr const char* kForm =
+      "a whole number of GPUs, or a fraction that shares one: 0.001 to 0.999";
+  double gpus = option.number(0, kGpusMax, kForm);
+  if (gpus > 1 && gpus != std::floor(gpus)) option.wrong(kForm);
+  if (gpus > 0 && gpus < 0.001) option.wrong(kForm);
+  option.def.resources.gpus_milli = static_cast<int32_t>(std::lround(gpus * 1000));
+}
+void read_gpu_memory(const Option& option) {
+  option.def.resources.gpu_memory_bytes = option.bytes();
+}
+void read_gpu(const Option& option) {
+  constexpr const char* kForm = "a model pattern such as \"H200|H100\"";
+  std::string pattern = option.text(kForm);
+  std::istringstream alternatives(pattern + "|");
+  for (std::string each; std::getline(alternatives, each, '|');) {
+    if (each.find_first_not_of(' ') == std::string::npos) option.wrong(kForm);
+  }
+  option.def.resources.gpu_model = std::move(pattern);
+}
+void read_where(const Option& option) {
+  std::string text = option.text("a label expression in a string");
+  auto parsed = Where::parse(text);
+  if (!parsed.ok()) option.wrong("\"disk == ssd and not shared\": it " + parsed.error().message);
+  option.def.resources.where = std::move(text);
+}
+void read_resources(const Option& option) {
+  need_table(option, "a table such as { fpga = 1, licence = 0.5 }");
+  each_entry(option, {}, [&](const Option& entry, const std::string& name) {
+    constexpr const char* kForm = "a number from 0.001 to 1000000000";
+    if (!is_amount_name(name))
+      raise(option.L,
+            fmt::format("task `{}`: `{}` in the option `resources` can't name one: it has "
+                        "{}",
+                        option.def.name, name, kAmountNameForm));
+    double amount = entry.number(0.001, static_cast<double>(kAmountMaxMilli / 1000), kForm);
+    option.def.resources.named.emplace_back(name, std::llround(amount * 1000));
+  });
+  if (option.def.resources.named.size() > kAmountsMax)
+    option.wrong(fmt::format("a table of at most {} names", kAmountsMax));
+}
+void read_ranks(const Option& option) {
+  std::string form = fmt::format("a whole number of 1..{}", kRanksMax);
+  if (lua_type(option.L, option.index) != LUA_TTABLE) {
+    option.def.resources.ranks =
+        static_cast<uint32_t>(option.integer(1, kRanksMax, form + ", or { min =, max = }"));
+    return;
+  }
+  lua_Integer min = 1, max = 0;
+  each_entry(option, {"min", "max"}, [&](const Option& entry, const std::string& name) {
+    (name == "min" ? min : max) = entry.integer(1, kRanksMax, form);
+  });
+  auto refuse = [&](const std::string& why) {
+    raise(option.L, fmt::format("task `{}`: the option `ranks` is {{ min =, max = }}, {}",
+                                option.def.name, why));
+  };
+  if (max == 0) refuse("of which min alone may be left out");
+  if (max < min) refuse(fmt::format("and its min, {}, is above its max, {}", min, max));
+  option.def.resources.ranks = static_cast<uint32_t>(min);
+  option.def.resources.ranks_max = static_cast<uint32_t>(max);
+}
+
+// ---- policy
+
+void read_oom(const Option& option) {
+  RetryPolicy& retry = option.def.retry;
+  if (lua_type(option.L, option.index) != LUA_TTABLE) {
+    retry.oom_max = static_cast<uint32_t>(
+        option.integer(0, kRetriesMax, "a whole number, or { max = 2, memory = \"x2\" }"));
+    return;
+  }
+  each_entry(option, {"max", "memory"}, [&](const Option& entry, const std::string& name) {
+    if (name == "max") {
+      retry.oom_max = static_cast<uint32_t>(entry.integer(0, kRetriesMax, "a whole number"));
+      return;
+    }
+    constexpr const char* kForm = "a factor from 1, such as \"x2\"";
+    std::string text = entry.text(kForm);
+    char* end = nullptr;
+    double factor = text.size() > 1 && text[0] == 'x' ? std::strtod(text.c_str() + 1, &end) : 0;
+    if (end == nullptr || *end != 0 || !(factor >= 1 && factor <= 1000)) entry.wrong(kForm);
+    retry.oom_memory_factor = factor;
+  });
+}
+
+void read_retries(const Option& option) {
+  RetryPolicy& retry = option.def.retry;
+  if (lua_type(option.L, option.index) != LUA_TTABLE) {
+    retry.max = static_cast<uint32_t>(option.integer(
+        0, kRetriesMax, "a whole number from 0, or { max = 3, backoff = \"1s\", … }"));
+    return;
+  }
+  each_entry(option, {"max", "backoff", "factor", "cap", "oom", "infra"},
+             [&](const Option& entry, const std::string& name) {
+               constexpr const char* kCount = "a whole number from 0";
+               if (name == "max") {
+                 retry.max = static_cast<uint32_t>(entry.integer(0, kRetriesMax, kCount));
+               } else if (name == "infra") {
+                 retry.infra = static_cast<uint32_t>(entry.integer(0, kRetriesMax, kCount));
+               } else if (name == "backoff") {
+                 retry.backoff_ms = entry.duration_ms("1s");
+               } else if (name == "cap") {
+                 retry.cap_ms = entry.duration_ms("1m");
+               } else if (name == "factor") {
+                 retry.factor = entry.number(1, 1000, "a number from 1 to 1000");
+               } else {
+                 read_oom(entry);
+               }
+             });
+}
+
+void read_timeout(const Option& option) {
+  option.def.timeout_ms = option.duration_ms("10m");
+  if (option.def.timeout_ms == 0) option.wrong("a duration above 0");
+}
+
+void read_cache(const Option& option) {
+  TaskDef& def = option.def;
+  constexpr const char* kForm = "true, false, or a salt: a string or a whole number";
+  def.cache_written = true;
+  if (lua_type(option.L, option.index) == LUA_TBOOLEAN) {
+    def.cache = lua_toboolean(option.L, option.index);
+  } else if (lua_type(option.L, option.index) == LUA_TNUMBER) {
+    def.cache_salt = std::to_string(option.integer(INT64_MIN, INT64_MAX, kForm));
+  } else {
+    def.cache_salt = option.text(kForm);
+    if (def.cache_salt.empty()) option.wrong("true, false, or a salt that is not empty");
+  }
+}
+
+void read_priority(const Option& option) {
+  option.def.priority =
+      static_cast<int32_t>(option.integer(-1'000'000, 1'000'000, "a whole number"));
+}
+void read_queue(const Option& option) {
+  option.def.queue = option.text("a queue's name");
+  if (option.def.queue.empty()) option.wrong("a queue's name");
+}
+
+void read_env(const Option& option) {
+  need_table(option, "a table such as { TOKEN = flow.env(\"TOKEN\"), MODE = \"fast\" }");
+  each_entry(option, {}, [&](const Option& entry, const std::string& name) {
+    bool good = !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
+                std::all_of(name.begin(), name.end(),
+                            [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+    if (!good)
+      raise(option.L, fmt::format("task `{}`: `{}` in the option `env` is not a valid name of a "
+                                  "variable: expected letters, digits and `_`",
+                                  option.def.name, name));
+    EnvEntry& env = option.def.env.emplace_back();
+    env.name = name;
+    if (const void* from = test_object(entry.L, entry.index, &kEnvKey)) {
+      env.from_submitter = true;
+      env.value = static_cast<const char*>(from);
+    } else if (lua_type(entry.L, entry.index) == LUA_TNUMBER) {
+      lua_pushvalue(entry.L, entry.index);
+      env.value = lua_tostring(entry.L, -1);
+      lua_pop(entry.L, 1);
+    } else {
+      env.value = entry.text("a string, or flow.env(\"NAME\")");
+      if (env.value.find('\0') != std::string::npos) entry.wrong("a string without NUL");
+    }
+  });
+}
+
+void read_seed(const Option& option) {
+  auto seed = read_graph_value(option.L, option.index, "seed", 0, Refs::none);
+  if (!seed.ok())
+    raise(option.L,
+          fmt::format("task `{}`: the option `seed` {}", option.def.name, seed.error().message));
+  option.def.seed = encode_value(*seed);
+}
+
+// ---- shell tasks
+
+void read_command(const Option& option) {
+  if (lua_type(option.L, option.index) != LUA_TSTRING)
+    option.wrong("the command as a string, [[program {argument}]]");
+  size_t size;
+  const char* text = lua_tolstring(option.L, option.index, &size);
+  option.def.shell.command.assign(text, size);
+  if (option.def.shell.command.find_first_not_of(" \t\r\n") == std::string::npos)
+    option.wrong("a command that is not empty");
+  if (option.def.shell.command.find('\0') != std::string::npos)
+    option.wrong("a command without NUL");
+}
+void read_args(const Option& option) {
+  option.def.shell.args =
+      text_list(option, "a list of the positional arguments' names, { \"reads\", \"ref\" }");
+}
+// "out.bam", or { "a[1].txt", glob = false }.
+std::string read_output(const Option& entry, bool& is_plain) {
+  constexpr const char* kForm =
+      "a file's name or a glob, in a string, or { \"a[1].txt\", glob = false }";
+  lua_State* L = entry.L;
+  if (lua_type(L, entry.index) != LUA_TTABLE) return entry.text(kForm);
+  lua_pushnil(L);
+  while (lua_next(L, entry.index)) {
+    bool is_path = lua_isinteger(L, -2) && lua_tointeger(L, -2) == 1;
+    bool is_glob = lua_type(L, -2) == LUA_TSTRING && std::string(lua_tostring(L, -2)) == "glob";
+    if (is_glob && lua_type(L, -1) != LUA_TBOOLEAN)
+      Option{L, entry.def, entry.name + ".glob", lua_gettop(L)}.wrong("true or false");
+    if (!is_path && !is_glob)
+      raise(L,
+            fmt::format("task `{}`: the option `{}` is {{ a path, glob = false }}, and it has the "
+                        "unknown entry {}",
+                        entry.def.name, entry.name,
+                        lua_type(L, -2) == LUA_TSTRING ? fmt::format("`{}`", lua_tostring(L, -2))
+                                                       : kind_text(L, lua_gettop(L) - 1)));
+    if (is_glob) is_plain = !lua_toboolean(L, -1);
+    lua_pop(L, 1);
+  }
+  lua_rawgeti(L, entry.index, 1);
+  std::string path = Option{L, entry.def, entry.name, lua_gettop(L)}.text(kForm);
+  lua_pop(L, 1);
+  return path;
+}
+
+void read_outputs(const Option& option) {
+  need_table(option, "a table of names and files, { bam = \"out.bam\" }");
+  each_entry(option, {}, [&](const Option& entry, const std::string& name) {
+    bool is_plain = false;
+    std::string path = read_output(entry, is_plain);
+    if (path.find('\0') != std::string::npos) entry.wrong("a file's name or a glob without NUL");
+    if (!inner_path_problem(path).empty())
+      entry.wrong("a path inside the task's scratch folder, such as \"out.bam\"");
+    if (name == "stdout")
+      raise(option.L, fmt::format("task `{}`: an output can't be named `stdout`, which is the "
+                                  "text that the command prints",
+                                  option.def.name));
+    option.def.shell.outputs.emplace_back(name, is_plain ? kPlainPathMark + path : path);
+  });
+}
+void read_shell(const Option& option) {
+  option.def.shell.shell = text_list(
+      option, "a list such as { \"sh\", \"-eu\", \"-c\" }, to which the command is added");
+  if (option.def.shell.shell.empty()) option.wrong("a list such as { \"sh\", \"-eu\", \"-c\" }");
+}
+void read_stage(const Option& option) {
+  if (option.text("\"copy\"") != "copy") option.wrong("\"copy\"");
+  option.def.stage_copy = true;
+}
+
+// ---- services
+
+void read_port(const Option& option) {
+  option.def.service.port =
+      static_cast<uint16_t>(option.integer(0, 65'535, "a port from 0 (any) to 65535"));
+}
+void read_batch(const Option& option) {
+  need_table(option, "a table such as { max = 32 }");
+  ServiceSpec& service = option.def.service;
+  each_entry(option, {"max", "wait"}, [&](const Option& entry, const std::string& name) {
+    if (name == "max") {
+      service.batch_max =
+          static_cast<uint32_t>(entry.integer(1, kBatchMax, "a whole number from 1"));
+    } else {
+      service.batch_wait_us =
+          entry.parsed(parse_duration_us(entry.text("a duration such as \"2ms\"")));
+    }
+  });
+}
+
+constexpr struct {
+  const char* name;
+  uint8_t kinds;
+  void (*read)(const Option&);
+} kOptions[] = {
+    {"cpus", kAnyKind, read_cpus},
+    {"memory", kAnyKind, read_memory},
+    {"gpus", kAnyKind, read_gpus},
+    {"gpu_memory", kAnyKind, read_gpu_memory},
+    {"gpu", kAnyKind, read_gpu},
+    {"where", kAnyKind, read_where},
+    {"resources", kAnyKind, read_resources},
+    {"ranks", kAnyKind, read_ranks},
+    {"retries", kAnyKind, read_retries},
+    {"timeout", kAnyKind, read_timeout},
+    {"cache", kAnyKind, read_cache},
+    {"priority", kAnyKind, read_priority},
+    {"queue", kAnyKind, read_queue},
+    {"env", kAnyKind, read_env},
+    {"seed", kAnyKind, read_seed},
+    {"command", kShellOnly, read_command},
+    {"args", kShellOnly, read_args},
+    {"outputs", kShellOnly, read_outputs},
+    {"shell", kShellOnly, read_shell},
+    {"stage", kShellOnly, read_stage},
+    {"port", kServiceOnly, read_port},
+    {"batch", kServiceOnly, read_batch},
+};
+
+[[noreturn]] void unknown_option(lua_State* L, const TaskDef& def, const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& option : kOptions) {
+    if (option.kinds & bit(def.kind)) {
+      names.emplace_back(option.name);
+    } else if (name == option.name) {
+      raise(L, fmt::format("task `{}`: the option `{}` belongs to {}", def.name, name,
+                           option.kinds == kShellOnly ? "flow.shell" : "flow.service"));
+    }
+  }
+  raise(L, fmt::format("task `{}`: unknown option `{}`{}; the options are: {}", def.name, name,
+                       did_you_mean(name, names), join(names)));
+}
+
+}  // namespace
+
+void read_options(lua_State* L, int index, TaskDef& def) {
+  if (def.kind == TaskKind::shell) def.shell.shell = {"bash", "-euo", "pipefail", "-c"};
+  std::vector<std::string> given;
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    lua_pop(L, 1);
+    if (lua_type(L, -1) != LUA_TSTRING)
+      raise(L, fmt::format("task `{}`: the options are a table of names, and it has the key that "
+                           "is {}",
+                           def.name, kind_text(L, -1)));
+    given.emplace_back(lua_tostring(L, -1));
+  }
+  std::sort(given.begin(), given.end());
+  for (const std::string& name : given) {
+    bool known = std::any_of(std::begin(kOptions), std::end(kOptions), [&](const auto& option) {
+      return name == option.name && (option.kinds & bit(def.kind)) != 0;
+    });
+    if (!known) unknown_option(L, def, name);
+  }
+  for (const auto& option : kOptions) {
+    if (!std::binary_search(given.begin(), given.end(), option.name)) continue;
+    lua_getfield(L, index, option.name);
+    option.read(Option{L, def, option.name, lua_gettop(L)});
+    lua_pop(L, 1);
+  }
+  if (def.kind == TaskKind::shell && def.shell.command.empty())
+    raise(L,
+          fmt::format("task `{}`: flow.shell needs the option `command`, [[program {{argument}}]]",
+                      def.name));
+}
+
+}  // namespace flow::lua

@@ -1,0 +1,251 @@
+// flow.task, shell, dynamic, service, native, env and file: what a file defines while it loads, and
+// what a call of it adds to the graph.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lua/state/graph_builder.hpp"
+
+namespace flow::lua {
+
+const char kTaskKey = 0, kEnvKey = 0;
+
+namespace {
+
+struct TaskHolder {
+  TaskObject* task;
+};
+
+const char* function_name(TaskKind kind) {
+  switch (kind) {
+    case TaskKind::lua:
+      return "flow.task";
+    case TaskKind::shell:
+      return "flow.shell";
+    case TaskKind::dynamic:
+      return "flow.dynamic";
+    case TaskKind::service:
+      return "flow.service";
+    case TaskKind::native:
+      return "flow.native";
+  }
+  return "flow.task";
+}
+
+// ---- definitions
+
+std::string form_of(TaskKind kind) {
+  const char* function = function_name(kind);
+  switch (kind) {
+    case TaskKind::shell:
+      return fmt::format("{}(\"name\", {{ command = [[…]], … }})", function);
+    case TaskKind::native:
+      return fmt::format("{}(\"name\", {{ options }})", function);
+    default:
+      return fmt::format("{}(\"name\", {{ options }}, function(ctx, …) … end)", function);
+  }
+}
+
+// Places of the options and of the function among the arguments; 0 where there is none.
+struct Form {
+  int options = 0, function = 0;
+};
+
+Form read_form(lua_State* L, TaskKind kind, const std::string& name) {
+  Form form;
+  bool with_function = kind != TaskKind::shell && kind != TaskKind::native;
+  for (int index = 2; index <= lua_gettop(L); index++) {
+    int type = lua_type(L, index);
+    if (type == LUA_TNIL && index == 2) continue;
+    bool fits = type == LUA_TTABLE ? form.options == 0 && form.function == 0
+                                   : type == LUA_TFUNCTION && with_function && form.function == 0;
+    if (!fits)
+      raise(L, fmt::format("{} of `{}`: argument {} is {}; write {}", function_name(kind), name,
+                           index, kind_text(L, index), form_of(kind)));
+    (type == LUA_TTABLE ? form.options : form.function) = index;
+  }
+  if (with_function && form.function == 0)
+    raise(L, fmt::format("{} of `{}` has no function: write {}", function_name(kind), name,
+                         form_of(kind)));
+  if (kind == TaskKind::shell && form.options == 0)
+    raise(L, fmt::format("flow.shell of `{}` has no command: write {}", name, form_of(kind)));
+  return form;
+}
+
+void check_unique(lua_State* L, GraphBuilder& graph, const TaskDef& def) {
+  auto [other, is_new] = graph.ordinals.emplace(def.file + '\0' + def.name, graph.tasks.size());
+  if (is_new) return;
+  raise(L, fmt::format("two tasks of `{}` are named `{}`: the other is defined at line {}; give "
+                       "one of them another name",
+                       def.file, def.name, graph.tasks[other->second]->def.line));
+}
+
+// What a call's positional arguments mean is part of what the command does.
+void set_shell_code(TaskDef& def) {
+  std::vector<Value> parts{Value(def.shell.command)};
+  for (const std::string& arg : def.shell.args) parts.emplace_back(arg);
+  def.code = sha256(encode_value(Value::list(std::move(parts))));
+  constexpr size_t kShown = 200;
+  def.code_parts = {{"command", def.code, def.shell.command.substr(0, kShown)}};
+}
+
+int define(lua_State* L, TaskKind kind) {
+  const char* function = function_name(kind);
+  std::string name = check_text(L, 1, fmt::format("the name of {}", function));
+  GraphBuilder& graph = loading_graph(L, function, name);
+  check_name(L, function, name);
+  Form form = read_form(L, kind, name);
+  auto task = std::make_unique<TaskObject>();
+  TaskDef& def = task->def;
+  def.name = name;
+  def.kind = kind;
+  def.line = current_line(L);
+  def.file = loading_file(L);
+  if (form.options != 0) read_options(L, form.options, def);
+  check_unique(L, graph, def);
+  if (kind == TaskKind::shell) {
+    check_shell_definition(L, def);
+    set_shell_code(def);
+  }
+  def.ordinal = static_cast<uint32_t>(graph.tasks.size());
+  if (form.function != 0) {
+    lua_pushvalue(L, form.function);
+    task->function_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  }
+  auto* holder = static_cast<TaskHolder*>(lua_newuserdatauv(L, sizeof(TaskHolder), 0));
+  holder->task = task.get();
+  set_metatable(L, &kTaskKey);
+  graph.tasks.push_back(std::move(task));
+  return 1;
+}
+
+int define_task(lua_State* L) { return define(L, TaskKind::lua); }
+int define_shell(lua_State* L) { return define(L, TaskKind::shell); }
+int define_dynamic(lua_State* L) { return define(L, TaskKind::dynamic); }
+int define_service(lua_State* L) { return define(L, TaskKind::service); }
+int define_native(lua_State* L) { return define(L, TaskKind::native); }
+
+// ---- calls
+
+int call_task(lua_State* L) {
+  const TaskObject& task = *static_cast<TaskHolder*>(lua_touserdata(L, 1))->task;
+  const TaskDef& def = task.def;
+  VmContext& ctx = context(L);
+  bool builds = ctx.phase != Phase::loading && ctx.graph != nullptr;
+  GraphBuilder& graph = builds ? *ctx.graph : building_graph(L, "the task `" + def.name + "`");
+  Node node;
+  node.line = current_line(L);
+  node.guard = graph.guard;
+  if (def.kind == TaskKind::shell) {
+    read_shell_call(L, task, node);
+  } else {
+    node.args = read_arguments(L, 2, def.name);
+  }
+  node.def = def_index(L, graph, task);
+  node.name = next_name(graph, def.name);
+  add_node(L, graph, std::move(node), &task);
+  return 1;
+}
+
+int task_index(lua_State* L) {
+  const TaskObject* task = test_task(L, 1);
+  std::string key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : kind_text(L, 2);
+  std::string name = task == nullptr ? "?" : task->def.name;
+  raise(L, fmt::format("`{0}` is a task and has no part `{1}`: its result has parts; call it "
+                       "first, `{0}(…).{1}`",
+                       name, key));
+}
+
+int task_text(lua_State* L) {
+  const TaskObject* task = test_task(L, 1);
+  std::string text =
+      task == nullptr
+          ? "task"
+          : (task->def.kind == TaskKind::service ? "service " : "task ") + task->def.name;
+  lua_pushlstring(L, text.data(), text.size());
+  return 1;
+}
+
+// ---- env and file
+
+int make_env(lua_State* L) {
+  std::string name = check_text(L, 1, "the variable's name in flow.env");
+  bool good =
+      !name.empty() && name.find('=') == std::string::npos && name.find('\0') == std::string::npos;
+  if (!good)
+    raise(L, fmt::format("flow.env: `{}` is not a valid name of an environment variable", name));
+  char* memory = static_cast<char*>(lua_newuserdatauv(L, name.size() + 1, 0));
+  std::copy_n(name.c_str(), name.size() + 1, memory);
+  set_metatable(L, &kEnvKey);
+  return 1;
+}
+
+int env_misuse(lua_State* L) {
+  raise(L,
+        "flow.env has no value while the script loads: it is read at each attempt, as an entry "
+        "of a task's option `env`; the task reads it with os.getenv");
+}
+
+int make_file(lua_State* L) {
+  std::string path = check_text(L, 1, "the path in flow.file");
+  if (path.empty()) raise(L, "flow.file: the path is empty; name a file beside the script");
+  std::filesystem::path full = std::filesystem::path(context(L).root) / path;
+  File file;
+  file.origin = full.lexically_normal().string();
+  while (file.origin.size() > 1 && file.origin.back() == '/') file.origin.pop_back();
+  file.name = std::filesystem::path(file.origin).filename().string();
+  push_file(L, file);
+  return 1;
+}
+
+// flow.native_operations(name): the shared library that the embedding program named, as a file.
+int make_operations(lua_State* L) {
+  std::string name = check_text(L, 1, "the name in flow.native_operations");
+  building_graph(L, "flow.native_operations");
+  if (context(L).phase == Phase::task)
+    raise(L,
+          "flow.native_operations is called in the body of a pipeline: give the dynamic task the "
+          "library as an argument");
+  File file;
+  file.name = name;
+  file.origin = std::string(kOperationsOrigin) + name;
+  push_file(L, file);
+  return 1;
+}
+
+void add_function(lua_State* L, int table, const char* name, lua_CFunction function) {
+  lua_pushcfunction(L, function);
+  lua_setfield(L, table, name);
+}
+
+}  // namespace
+
+const TaskObject* test_task(lua_State* L, int index) {
+  auto* holder = static_cast<TaskHolder*>(test_object(L, index, &kTaskKey));
+  return holder == nullptr ? nullptr : holder->task;
+}
+
+void open_tasks(lua_State* L, int flow) {
+  if (new_metatable(L, &kTaskKey, "task")) {
+    add_function(L, lua_gettop(L), "__call", call_task);
+    add_function(L, lua_gettop(L), "__index", task_index);
+    add_function(L, lua_gettop(L), "__tostring", task_text);
+  }
+  lua_pop(L, 1);
+  if (new_metatable(L, &kEnvKey, "flow.env")) {
+    for (const char* use : {"__concat", "__len", "__index", "__call", "__lt", "__le"})
+      add_function(L, lua_gettop(L), use, env_misuse);
+  }
+  lua_pop(L, 1);
+  add_function(L, flow, "task", define_task);
+  add_function(L, flow, "shell", define_shell);
+  add_function(L, flow, "dynamic", define_dynamic);
+  add_function(L, flow, "service", define_service);
+  add_function(L, flow, "native", define_native);
+  add_function(L, flow, "native_operations", make_operations);
+  add_function(L, flow, "env", make_env);
+  add_function(L, flow, "file", make_file);
+}
+
+}  // namespace flow::lua

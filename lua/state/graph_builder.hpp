@@ -1,0 +1,142 @@
+// Shared by the files of the graph surface: handles, places in the script, and nodes.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lua/state/vm_context.hpp"
+
+namespace flow::lua {
+
+constexpr uint32_t kWholeResult = 0;  // index in GraphBuilder::parts
+
+/// A future result, or a part of it. Userdata; plain bytes, since a body may make 100,000.
+struct Handle {
+  const GraphBuilder* graph;
+  uint32_t node;
+  uint32_t part;
+};
+
+/// `h.after` before it is called. Userdata; its user value 1 is the handle.
+struct Method {
+  const char* name;
+};
+
+/// Which handles a value may hold.
+enum class Refs : uint8_t {
+  none,
+  results,     // arguments: no services
+  everything,  // results: services too
+};
+
+// ---- userdata by the address of their key, which is quicker than luaL_checkudata's name
+
+/// Makes the metatable of `key` with __name and pushes it; false where it was there.
+bool new_metatable(lua_State* L, const void* key, const char* name);
+void set_metatable(lua_State* L, const void* key);  // of the userdata at the top
+void* test_object(lua_State* L, int index, const void* key);
+
+extern const char kHandleKey, kMethodKey, kTaskKey, kPipelineKey, kParamKey, kEnvKey, kParamsKey;
+
+// ---- places
+
+/// File and line of the nearest Lua function; 0 where there is none.
+struct Place {
+  std::string file;
+  uint32_t line = 0;
+};
+/// A frame (of lua_getinfo "S") of a function of the stdlib.
+bool is_stdlib(const lua_Debug& frame);
+Place current_place(lua_State* L);
+uint32_t current_line(lua_State* L);
+std::string text_of(const Place& place);  // "pipeline.lua:12: ", or ""
+/// "a string", "a table", "a handle", "a task": what the value at `index` is, for messages.
+std::string kind_text(lua_State* L, int index);
+/// " (did you mean `retries`?)" or "".
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& names);
+std::string join(const std::vector<std::string>& words, const char* between = ", ");
+
+// ---- values
+
+/// As read_value. `argument` > 0 names the place "argument N", else `where` does. `depth` counts
+/// the tables around it.
+Result<Value> read_graph_value(lua_State* L, int index, const char* where, int argument, Refs refs,
+                               int depth = 0);
+/// The values from `first` to the top, as a task's arguments.
+Result<std::vector<Value>> read_graph_arguments(lua_State* L, int first);
+
+// ---- handle.cc
+void open_handles(lua_State* L);
+void push_handle(lua_State* L, const GraphBuilder& graph, uint32_t node,
+                 uint32_t part = kWholeResult);
+/// The handle at `index`, of the graph being built, or null where it is none. Raises for a handle
+/// of another graph.
+const Handle* test_handle(lua_State* L, int index);
+bool is_alive(const VmContext& ctx, const Handle& handle);  // made by the body that runs
+Value ref_of(const GraphBuilder& graph, const Handle& handle);
+std::string handle_text(const GraphBuilder& graph, const Handle& handle);  // "train.x[1]"
+/// "`h.after` …: write …" of a method that was not called; "" where the value is none.
+std::string method_misuse(lua_State* L, int index);
+
+// ---- graph.cc
+/// The graph whose body runs. Raises, naming `what` is called, where none does.
+GraphBuilder& building_graph(lua_State* L, const std::string& what);
+/// Raises unless a file is being loaded.
+GraphBuilder& loading_graph(lua_State* L, const char* function, const std::string& name);
+void check_name(lua_State* L, const char* function, const std::string& name);
+/// "train", then "train#2", under the prefix of the pipeline being inlined.
+std::string next_name(GraphBuilder& graph, const std::string& name);
+uint32_t def_index(lua_State* L, GraphBuilder& graph, const TaskObject& task);
+/// Appends a node of `task` (null: a when) and pushes its handle.
+void add_node(lua_State* L, GraphBuilder& graph, Node&& node, const TaskObject* task);
+/// The arguments from `first` to the top as a list; trailing nils left out.
+Value read_arguments(lua_State* L, int first, const std::string& task);
+/// A string at `index`, or an error that says what `what` must be.
+std::string check_text(lua_State* L, int index, const std::string& what);
+/// The file whose load is running.
+std::string loading_file(lua_State* L);
+
+// ---- parts of open_graph
+void open_tasks(lua_State* L, int flow_table);
+void open_flow_control(lua_State* L, int flow_table);  // map, when
+void open_pipelines(lua_State* L, int flow_table);
+void open_params(lua_State* L, int flow_table);
+
+// ---- shell calls
+void check_shell_definition(lua_State* L, const TaskDef& def);
+/// Sets node.args and node.named_args from the call's arguments at 2..top.
+void read_shell_call(lua_State* L, const TaskObject& task, Node& node);
+/// The same for the items and further arguments of a map.
+void check_shell_map(lua_State* L, const TaskObject& task, Node& node);
+
+// ---- options.cc
+/// Reads the options table at `index` into `def`. Raises for unknown and wrong ones.
+void read_options(lua_State* L, int index, TaskDef& def);
+
+// ---- params.cc
+const Parameter* test_param(lua_State* L, int index);
+/// A value of the script given to a parameter, in its place and type; `problem` where it does not
+/// fit. Handles fit.
+Value settle_param(const ParamSpec& spec, const Value& value, const std::string& folder,
+                   std::string& problem);
+/// Pushes the parameters as the body sees them: a table that knows its names.
+void push_params(lua_State* L, const Value& params);
+
+// ---- graph_watch.cc
+/// What a body can reach of the script's own variables and tables, to find what it changed.
+class Watch {
+ public:
+  /// Remembers what the function at `index` reaches.
+  Watch(lua_State* L, int index);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  /// The first change in words ("assigns the captured variable `count`"), or "".
+  std::string first_change();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace flow::lua

@@ -1,0 +1,185 @@
+// Shared inside lua/: how the VM, the graph surface, the value conversion and the libraries meet.
+// One thread, one lua_State.
+#pragma once
+#include <lua.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lua/state/script.hpp"
+
+namespace flow::lua {
+
+/// Everything that belongs to one lua_State; at `context(L)`.
+struct VmContext;
+struct GraphBuilder;
+struct Sandbox;       // sandbox.hpp
+class Comm;           // comm.hpp
+class GradientHooks;  // gradient_hooks.hpp
+
+enum class Phase : uint8_t { loading, building, task };
+
+struct VmContext {
+  Phase phase = Phase::loading;
+  std::string root, main;                   // the script's folder and file
+  GraphBuilder* graph = nullptr;            // loading and building; and in a dynamic task
+  const AttemptRequest* request = nullptr;  // in a task
+  AttemptHost* host = nullptr;              // in a task
+  std::map<std::string, File> input_files;  // in a task: absolute path -> the file it is
+  Sandbox* sandbox = nullptr;
+  bool answers = false;  // a service's predict runs: its result outlives what it was read from
+  std::shared_ptr<Comm> comm;            // in a task that has used ctx.comm
+  std::shared_ptr<GradientHooks> hooks;  // in a task that has set one
+};
+VmContext& context(lua_State* L);
+/// Before anything that lasts or that others can see: returns once the attempt's start is durable.
+void wait_durable(lua_State* L);
+
+// ---- convert.cc
+// -------------------------------------------------------------------------------------------
+/// Pushes `value`. In a task a File becomes an absolute path string (and is noted in input_files);
+/// while building it is a file userdata. A Tensor becomes a tensor userdata. Refs become handles
+/// (building only). Raises a Lua error on failure.
+void push_value(lua_State* L, const Value& value);
+/// Reads the value at `index`. `where` names the root ("result", "argument 1"); the Error names the
+/// path and why: "returned a function at result.layers[2].forward". In a task, strings that equal
+/// an input path are that file again, and each tensor's bytes are stored through the host. Handles
+/// are allowed only with `allow_refs`.
+Result<Value> read_value(lua_State* L, int index, const std::string& where, bool allow_refs);
+/// The same of a value for a checkpoint: its tensors are copies, without a digest, and nothing is
+/// stored.
+Result<Value> read_snapshot(lua_State* L, int index, const std::string& where);
+extern const char kNullKey;  // flow.null is the light userdata of this address
+/// Userdata "flow.file": a File value. push_file / test_file (null where it is none).
+void push_file(lua_State* L, const File& file);
+const File* test_file(lua_State* L, int index);
+/// Raises `message` with the file and line of the nearest Lua function in front.
+[[noreturn]] void raise(lua_State* L, const std::string& message);
+
+// ---- tensor.cc (kernels' Lua face)
+// --------------------------------------------------------------------------
+void open_tensor(lua_State* L, int flow_table);        // flow.tensor, flow.zeros, …
+void push_tensor(lua_State* L, const Tensor& tensor);  // bytes from tensor.data or the host
+bool is_tensor(lua_State* L, int index);
+/// `shared` bytes may be the tensor's own memory: they are used before it can change.
+enum class TensorRead : uint8_t { copied, shared, unnamed };
+/// Contiguous bytes in .data; the digest is set, but of those that are read `unnamed`, a copy.
+/// Throws a tensors::Failure where there is no room for them.
+Tensor read_tensor(lua_State* L, int index, TensorRead how);
+/// For the restore of upvalues: bytes of a load-time tensor, and putting them back.
+std::string tensor_bytes(lua_State* L, int index);
+/// What backward left at it, which is not among its bytes.
+void forget_gradient(lua_State* L, int index);
+void restore_tensor(lua_State* L, int index, const std::string& bytes);
+
+// ---- libraries
+// ------------------------------------------------------------------------------------------------
+void open_data(lua_State* L,
+               int flow_table);  // flow.data, flow.text, flow.table, flow.json, flow.fs, flow.image
+
+// ---- graph.cc
+// ---------------------------------------------------------------------------------------------------
+/// A task, shell task, dynamic task, service or native as the script defined it. Userdata
+/// "flow.task" holds a pointer.
+struct TaskObject {
+  TaskDef def;  // `code` is filled by the VM (canonical code) before the build ends, but of shell
+                // tasks here
+  int function_ref = LUA_NOREF;  // registry reference; none for shell and native
+};
+/// A parameter, and where the script describes it: "pipeline.lua:3: ".
+struct Parameter {
+  ParamSpec spec;
+  std::string where;
+};
+struct PipelineObject {
+  std::string name, where;
+  std::vector<Parameter> params;
+  int body_ref = LUA_NOREF;
+};
+struct GraphBuilder {
+  std::vector<std::unique_ptr<TaskObject>> tasks;  // ordinal = index
+  std::vector<std::unique_ptr<PipelineObject>> pipelines;
+  Plan plan;  // nodes while building; defs only those used, in order of use
+  std::map<const TaskObject*, uint32_t> def_of;  // index in plan.defs
+  std::map<std::string, uint32_t> calls;         // name prefix/task -> how often, for "train#2"
+  std::string prefix;                            // of an inlined pipeline: "inner/"
+  Guard guard;                                   // innermost branch being built
+  std::vector<std::string> warnings;
+  std::map<std::string, size_t> ordinals;     // file, NUL, name of a task -> index in tasks
+  std::vector<const TaskObject*> node_tasks;  // of each node; null for a when
+  // Parts that handles name: each a step from the part (at 0, the whole result) it was taken of.
+  std::vector<std::pair<uint32_t, PathStep>> parts{{}};
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> after_lines;  // (later, earlier) made by :after
+};
+/// In a dynamic task: phase is `task`, context(L).graph is a fresh GraphBuilder of that attempt
+/// (the load's one goes on owning the tasks), its `prefix` is ctx.task + "/", and each node's `def`
+/// is the TaskDef::ordinal. A plan that uses a dynamic task has all tasks in `defs`, by ordinal, so
+/// that both count alike. In other tasks context(L).graph is null.
+///
+/// flow.task, shell, map, when, dynamic, service, native, pipeline, param.*, file, env. Raises Lua
+/// errors that name file, line, what was expected and the nearest right name.
+void open_graph(lua_State* L, int flow_table);
+const TaskObject* test_task(lua_State* L, int index);  // null where it is none
+const PipelineObject* test_pipeline(lua_State* L, int index);
+bool is_handle(lua_State* L, int index);
+/// "handle train.x[1]": what print shows. "" where the value is no handle.
+std::string describe_handle(lua_State* L, int index);
+/// Raises the error of a handle used by `use`: "pairs", "ipairs", "next", "tostring", "%s". No-op
+/// for anything else.
+void refuse_handle(lua_State* L, int index, const char* use);
+/// Checks given parameters against the schema and coerces text ones. Errors name the parameter and
+/// the nearest one.
+std::vector<Error> bind_params(const PipelineObject& pipeline, const BuildRequest& request,
+                               Value& out);
+/// Runs the pipeline's body with bound parameters, fills graph.plan (nodes, defs, result). Errors
+/// as Lua gave them. What the body may not change is what it reaches, less what is reachable from
+/// package.loaded: required modules and libraries.
+Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipeline,
+                const Value& params);
+/// Why the graph has a cycle through :after, with file and line, or "". run_body asks; so does the
+/// attempt of a dynamic task.
+std::string find_cycle(const GraphBuilder& graph);
+
+// ---- canon.cc
+// -----------------------------------------------------------------------------------------------------
+/// The canonical code of the function at `index` with its named parts.
+struct CanonicalCode {
+  Digest digest;
+  std::vector<CodePart> parts;
+  std::string gpu_kernel;  // a kernel without fallback that it reaches
+};
+CanonicalCode canonical_code(lua_State* L, int index);
+
+// ---- restore.cc
+// ---------------------------------------------------------------------------------------------------
+/// What a task can reach as the load left it; `restore` puts every table, upvalue and tensor back.
+class Snapshot {
+ public:
+  static std::unique_ptr<Snapshot> take(lua_State* L, int function_index);
+  virtual ~Snapshot() = default;
+  virtual void restore(lua_State* L) = 0;
+};
+
+// ---- sandbox.cc
+// ---------------------------------------------------------------------------------------------------
+/// Opens the libraries a script sees, with strict globals, ordered pairs/next, stable sort,
+/// numbered tostring, our require.
+void open_sandbox(lua_State* L);
+void freeze_libraries(lua_State* L);  // after the load
+/// Names a library function ("string.format", "flow.map") for keys and messages, or "" for a user's
+/// function.
+std::string library_name(lua_State* L, int index);
+
+// ---- context.cc
+// ---------------------------------------------------------------------------------------------------
+/// Pushes the ctx of an attempt. ctx:wait and a stop at ctx:step/checkpoint unwind with a private
+/// error value that is recognised even through the script's pcall.
+void push_task_context(lua_State* L);
+
+// ---- comm_calls.cc
+// ---------------------------------------------------------------------------------------------------
+/// Pushes ctx.comm.
+void push_comm(lua_State* L);
+
+}  // namespace flow::lua

@@ -1,0 +1,28 @@
+// flow.kernel: CUDA C++ that the script brings. A kernel is a userdata that owns a jit::Program;
+// its user value is a table of all that the script said of it, which is what counts in a task's
+// key.
+#pragma once
+#include <string>
+
+#include "kernels/jit/program.hpp"
+#include "lua/state/vm_context.hpp"
+
+namespace flow::lua {
+
+// ---- kernel.cc
+void open_kernels(lua_State* L, int flow_table);
+/// The kernel at `index`, or null where it is none.
+jit::Program* test_kernel(lua_State* L, int index);
+/// Pushes what the script said of the kernel at `index`, and the field of that.
+void push_kernel_table(lua_State* L, int index);
+int push_kernel_field(lua_State* L, int index, const char* field);
+bool kernel_has(lua_State* L, int index, const char* field);
+/// The state's cache of compiled kernels. In a task.
+jit::Cache kernel_cache(lua_State* L);
+
+// ---- kernel_call.cc
+/// Up to `count_max` sizes from `first` to the top, or in a list there; the others of `out` stay.
+void read_sizes(lua_State* L, const std::string& what, int first, int count_max, int64_t* out);
+int call_kernel(lua_State* L);  // __call
+
+}  // namespace flow::lua

@@ -1,0 +1,53 @@
+// Tensors' memory beside Lua's: counted against the same limit, and a reason to collect.
+#pragma once
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "kernels/tensor/storage.hpp"
+#include "lua/vm/script_state.hpp"
+
+namespace flow::lua {
+
+/// Of one state. The state's thread charges; any thread may release.
+class TensorBudget : public tensors::Budget {
+ public:
+  explicit TensorBudget(std::shared_ptr<Memory> memory)
+      : held_memory_(std::move(memory)), memory_(*held_memory_) {}
+  void charge(size_t bytes) override;
+  void release(size_t bytes) override;
+  void note_device(size_t bytes) override;
+  bool collect() override;
+
+  /// The thread's current lua_State, for what may have to collect before an allocation.
+  static void running(lua_State* L);
+  /// Runs a full collection where as much was charged since the last as was held after it.
+  static void collect_if_due(lua_State* L);
+  /// A tensor looks at a mapped file: it takes no memory, but holds the file until it is collected.
+  static void note_mapped(size_t bytes);
+  /// Whether there was such a tensor since the last call.
+  bool take_mapped() { return std::exchange(has_mapped_, false); }
+
+ private:
+  void collect_all(lua_State* L);
+
+  std::shared_ptr<Memory> held_memory_;
+  Memory& memory_;
+  bool has_mapped_ = false;
+  std::atomic<size_t> since_{0}, held_{0};     // charged since the last collection; held after it
+  size_t device_since_ = 0, device_held_ = 0;  // the same of GPUs
+};
+
+/// While it lives, tensors that this thread makes are the state's.
+class TensorScope {
+ public:
+  explicit TensorScope(const std::shared_ptr<TensorBudget>& budget);
+  ~TensorScope();
+  TensorScope(const TensorScope&) = delete;
+  TensorScope& operator=(const TensorScope&) = delete;
+
+ private:
+  std::shared_ptr<tensors::Budget> before_;
+};
+
+}  // namespace flow::lua

@@ -1,0 +1,90 @@
+// Shared by the tensor's files and the libraries that make or read tensors.
+//
+// A tensor is a userdata that holds a tensors::Tensor. Its memory is counted by its holders, not by
+// Lua's collector; the state's TensorBudget charges it to the VM's memory limit, and collects when
+// much was taken since the last time.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "kernels/tensor/ops.hpp"
+#include "lua/state/vm_context.hpp"
+
+namespace flow::lua {
+
+// ---- tensor.cc
+/// The tensor at `index`, or null where it is none.
+const tensors::Tensor* test_object(lua_State* L, int index);
+/// The same, or an error: "`what` is a tensor, not a string".
+const tensors::Tensor& check_object(lua_State* L, int index, const char* what);
+void push_object(lua_State* L, tensors::Tensor tensor);
+/// Pushes a result: a number or boolean where it has no dimensions and no gradient is recorded,
+/// else the tensor.
+void push_result(lua_State* L, const tensors::Tensor& tensor);
+/// What a function without dimensions gave, as push_first.
+void push_item(lua_State* L, const tensors::Tensor& tensor);
+/// The view of the tensor at `index`, which lies in the host's memory, or null where it is none.
+const kernels::View* test_tensor(lua_State* L, int index);
+const kernels::View& check_tensor(lua_State* L, int index, const char* what);
+/// Pushes a dense tensor whose elements are not set yet.
+kernels::View new_tensor(lua_State* L, DType dtype, const kernels::Shape& shape);
+/// Pushes a tensor that shares the elements of the one at `owner`.
+void push_view(lua_State* L, const kernels::View& view, int owner);
+/// `view`, or where it is of another type or not dense, a copy pushed to keep it alive. Pushes one
+/// value in any case.
+kernels::View as_dense(lua_State* L, const kernels::View& view, DType dtype);
+/// to = from, cast, both in the host's memory and of one shape.
+void copy_view(const kernels::View& from, const kernels::View& to);
+/// "tensor f32 [2, 3]", "a handle", "a string": for messages.
+std::string describe(lua_State* L, int index);
+std::string describe(const kernels::View& view);
+DType check_dtype(lua_State* L, int index);
+/// A dimension at `index`, given 1-based (from the end where negative), as 0-based.
+int check_dim(lua_State* L, int index, const kernels::View& view, const char* function);
+/// Dimensions at `index`: a number, a list, or all where it is none or nil.
+tensors::Dims check_dims(lua_State* L, int index, const kernels::View& view, const char* function);
+kernels::Number check_number(lua_State* L, int index, const char* what);
+/// Pushes the first element as a number or boolean.
+void push_first(lua_State* L, const kernels::View& view);
+/// A number from the attempt's math.random, for those who gave no seed.
+uint64_t next_seed(lua_State* L);
+/// Sizes from `index` on: numbers, or one list of them.
+kernels::Shape check_shape(lua_State* L, int index, const char* function, bool open = false);
+tensors::Device check_device(lua_State* L, int index);
+bool is_device_name(lua_State* L, int index);
+
+/// A C function for Lua in which what the tensors throw becomes a Lua error.
+using Function = int (*)(lua_State* L);
+int call_guarded(lua_State* L, Function function);
+template <Function function>
+int guarded(lua_State* L) {
+  return call_guarded(L, function);
+}
+
+// ---- tensor_make.cc
+void open_tensor_makers(lua_State* L, int flow_table);
+/// Pushes a tensor of the nested lists at `index`.
+void push_tensor_of_table(lua_State* L, int index, const DType* dtype);
+
+// ---- tensor_grad.cc
+void open_tensor_gradients(lua_State* L, int flow_table);
+/// Pops a forward and a backward, pushes flow.custom_gradient of them.
+void push_custom_gradient(lua_State* L);
+/// A function, or what is called like one: a module.
+bool is_callable(lua_State* L, int index);
+
+// ---- tensor_index.cc
+int tensor_index(lua_State* L);  // upvalue 1: the methods
+int tensor_new_index(lua_State* L);
+int tensor_pairs(lua_State* L);
+
+// ---- methods, each a list for luaL_setfuncs
+extern const luaL_Reg kTensorOperators[];   // tensor_ops.cc: metamethods
+extern const luaL_Reg kTensorMath[];        // tensor_ops.cc
+extern const luaL_Reg kTensorReductions[];  // tensor_reduce.cc
+extern const luaL_Reg kTensorShapes[];      // tensor_shape.cc
+extern const luaL_Reg kTensorNetworks[];    // tensor_nn.cc
+extern const luaL_Reg kTensorGradients[];   // tensor_grad.cc
+int tensor_text(lua_State* L);              // tensor_text.cc
+
+}  // namespace flow::lua
