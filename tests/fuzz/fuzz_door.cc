@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "tests/fuzz/input.hpp"
-#include "transports/ucx/door_talk.hpp"
+#include "transports/ucx/auth_handshake.hpp"
 
 namespace {
 

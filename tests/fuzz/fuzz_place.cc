@@ -4,7 +4,7 @@
 
 #include "engine/base/address.hpp"
 #include "flow/result.hpp"
-#include "transports/collective/place.hpp"
+#include "transports/collective/rank_address.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace flow::collective;

@@ -14,7 +14,7 @@
 #if FLOW_TEST_UCX
 
 #include "engine/base/address.hpp"
-#include "transports/ucx/door_talk.hpp"
+#include "transports/ucx/auth_handshake.hpp"
 #include "transports/ucx/filter.hpp"
 #include "transports/ucx/library.hpp"
 #include "transports/ucx/sockets.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transports/collective/pipe_lane.hpp"
+#include "transports/collective/shm_channel.hpp"
 
 namespace flow::collective {
 

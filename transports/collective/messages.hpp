@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "transports/collective/lane.hpp"
+#include "transports/collective/rank_channel.hpp"
 #include "transports/collective/wire.hpp"
 
 namespace flow::collective {

@@ -5,8 +5,8 @@
 #pragma once
 #include <memory>
 
-#include "transports/collective/local.hpp"
-#include "transports/collective/spread.hpp"
+#include "transports/collective/message_algorithms.hpp"
+#include "transports/collective/shm_algorithms.hpp"
 #include "transports/collective/topology.hpp"
 
 namespace flow::collective {

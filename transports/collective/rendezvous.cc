@@ -11,7 +11,7 @@
 #include "engine/process/process_stat.hpp"
 #include "transports/collective/collective.hpp"
 #include "transports/collective/communicator.hpp"
-#include "transports/collective/place.hpp"
+#include "transports/collective/rank_address.hpp"
 
 namespace flow {
 namespace collective {

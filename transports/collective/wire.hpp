@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "transports/collective/gang_link.hpp"
-#include "transports/collective/lane.hpp"
+#include "transports/collective/rank_channel.hpp"
 
 namespace flow::collective {
 

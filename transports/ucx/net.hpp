@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "flow/transport.hpp"
-#include "transports/ucx/door.hpp"
+#include "transports/ucx/acceptor.hpp"
 #include "transports/ucx/filter.hpp"
 #include "transports/ucx/library.hpp"
 

@@ -1,4 +1,4 @@
-#include "transports/collective/pipe_lane.hpp"
+#include "transports/collective/shm_channel.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "transports/ucx/door.hpp"
+#include "transports/ucx/acceptor.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "transports/collective/core.hpp"
+#include "transports/collective/communicator_state.hpp"
 
 #include <fmt/format.h>
 #include <linux/futex.h>

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "transports/collective/combine.hpp"
-#include "transports/collective/core.hpp"
+#include "transports/collective/communicator_state.hpp"
 
 namespace flow::collective {
 

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "transports/collective/core.hpp"
+#include "transports/collective/communicator_state.hpp"
 
 namespace flow::collective {
 

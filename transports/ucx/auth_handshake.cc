@@ -1,4 +1,4 @@
-#include "transports/ucx/door_talk.hpp"
+#include "transports/ucx/auth_handshake.hpp"
 
 #include <fmt/format.h>
 

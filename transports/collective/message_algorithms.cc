@@ -1,4 +1,4 @@
-#include "transports/collective/spread.hpp"
+#include "transports/collective/message_algorithms.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "transports/collective/spread.hpp"
+#include "transports/collective/message_algorithms.hpp"
 
 namespace flow::collective {
 namespace {

@@ -1,4 +1,4 @@
-#include "transports/collective/place.hpp"
+#include "transports/collective/rank_address.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <deque>
 
-#include "transports/collective/lane.hpp"
+#include "transports/collective/rank_channel.hpp"
 
 namespace flow::collective {
 

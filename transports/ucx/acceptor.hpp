@@ -10,7 +10,7 @@
 
 #include "engine/base/address.hpp"
 #include "flow/transport.hpp"
-#include "transports/ucx/door_talk.hpp"
+#include "transports/ucx/auth_handshake.hpp"
 #include "transports/ucx/listeners.hpp"
 #include "transports/ucx/sockets.hpp"
 

@@ -1,4 +1,4 @@
-#include "transports/collective/local.hpp"
+#include "transports/collective/shm_algorithms.hpp"
 
 #include <fmt/format.h>
 
