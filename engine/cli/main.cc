@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "engine/cli/signals.hpp"
-#include "engine/cli/verbs.hpp"
+#include "engine/cli/display/signals.hpp"
+#include "engine/cli/verbs/verbs.hpp"
 #include "flow/process.hpp"
 
 namespace {

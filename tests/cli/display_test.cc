@@ -1,10 +1,10 @@
 // What a person sees while a run goes on.
-#include "engine/cli/display.hpp"
+#include "engine/cli/display/display.hpp"
 
 #include <catch2/catch.hpp>
 
-#include "engine/cli/common.hpp"
-#include "engine/cli/graph_text.hpp"
+#include "engine/cli/display/common.hpp"
+#include "engine/cli/display/graph_text.hpp"
 
 using namespace flow;
 using namespace flow::cli;

@@ -1,0 +1,346 @@
+// Errors as paragraphs, times and sizes as people read them, tables.
+#include "engine/cli/display/common.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+namespace flow::cli {
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::user:
+      return kWrong;
+    case ErrorKind::task:
+      return kTaskFailed;
+    case ErrorKind::interrupted:
+      return kInterrupted;
+    case ErrorKind::environment:
+    case ErrorKind::internal:
+      return kUnreachable;
+  }
+  return kUnreachable;
+}
+
+EngineOptions Session::engine(int32_t jobs, int32_t workers) const {
+  if (head.empty() && !secret_file.empty())
+    fail("--secret-file is for --head HOST:PORT, the head of another machine: give both.");
+  if (!head.empty() && !state.empty())
+    fail("--head means the state of the head at " + head +
+         ", and --state one on this machine: give one of them.");
+  if (!head.empty() && secret_file.empty())
+    fail(
+        "--head needs --secret-file FILE, the cluster's secret: `flow head` makes it and prints "
+        "where. Copy it to this machine, readable by you alone.");
+  if (!head.empty() && workers > 0)
+    fail("--workers starts workers on this machine, and the run is for the head at " + head +
+         ", which has its own: give one of them.");
+  EngineOptions options;
+  options.state = state;
+  options.head = head;
+  options.secret_file = secret_file;
+  options.jobs = jobs;
+  options.workers = workers;
+  return options;
+}
+
+CLI::App* add_verb(CLI::App& app, Session& session, const std::string& name,
+                   const std::string& what) {
+  CLI::App* verb = app.add_subcommand(name, what);
+  verb->add_option("--state", session.state, "the state's folder")->type_name("DIR");
+  verb->add_flag("--json", session.json, "print JSON, one object per line");
+  return verb;
+}
+
+void add_head_options(CLI::App* verb, Session& session) {
+  verb->add_option("--head", session.head,
+                   "use the head that listens there, on any machine, instead of a state here")
+      ->type_name("HOST:PORT");
+  verb->add_option("--secret-file", session.secret_file, "with --head: the cluster's secret")
+      ->type_name("FILE");
+}
+
+RunInfo find_run(const Session& session, const std::string& selector) {
+  if (session.head.empty()) return Reader(session.engine()).show(selector);
+  return Engine(session.engine()).show(selector);
+}
+
+void add_run_argument(CLI::App* verb, std::string& run, bool required) {
+  CLI::Option* option = verb->add_option("run", run,
+                                         std::string("an id, the start of one, a name, or `last`") +
+                                             (required ? "" : " (the default)"))
+                            ->type_name("RUN");
+  if (required) option->required();
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
+  std::string near = nearest_name(word, names);
+  return near.empty() ? "" : " Did you mean `" + near + "`?";
+}
+
+CLI::Validator whole_number(const std::string& option, int64_t min, int64_t max) {
+  auto check = [=](std::string& text) -> std::string {
+    int64_t number = 0;
+    auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    bool is_whole = failed == std::errc() && end == text.data() + text.size();
+    if (!is_whole || number < min || number > max) {
+      fail(option + " takes a whole number from " + std::to_string(min) + " to " +
+           std::to_string(max) + ", not `" + text + "`.");
+    }
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator one_of(const std::string& option, const std::vector<std::string>& words) {
+  auto check = [=](std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+    std::string list;
+    for (size_t i = 0; i < words.size(); i++) {
+      list += i == 0 ? "" : i + 1 == words.size() ? " or " : ", ";
+      list += "`" + words[i] + "`";
+    }
+    fail(option + " takes " + list + ", not `" + text + "`." + did_you_mean(text, words));
+  };
+  return CLI::Validator(check, "");
+}
+
+void fail(std::string message) { throw Failed(user_error(std::move(message))); }
+void fail_environment(std::string message) { throw Failed(environment_error(std::move(message))); }
+
+namespace {
+
+void print_paragraph(const char* label, const std::string& message) {
+  static bool is_first = true;
+  flush_output();
+  if (!is_first) std::fputc('\n', stderr);
+  is_first = false;
+  std::string text = printable(message);
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::fprintf(stderr, "%s: %s\n", label, text.c_str());
+}
+
+}  // namespace
+
+void print_error(const std::string& message) { print_paragraph("error", message); }
+void print_printed(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+void print_warning(const std::string& message) { print_paragraph("warning", message); }
+
+namespace {
+
+// On whichever thread it failed: errno is that thread's, and other calls change it.
+std::atomic<int> first_output_error{0};
+
+void note_output(bool is_written) {
+  int none = 0;
+  if (!is_written) first_output_error.compare_exchange_strong(none, errno);
+}
+
+}  // namespace
+
+void print_line(const std::string& line) { print_text(line + '\n'); }
+
+void print_text(std::string_view text) { print_raw(printable(text)); }
+
+void print_raw(std::string_view text) {
+  note_output(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+}
+
+void flush_output() { note_output(std::fflush(stdout) == 0); }
+
+int output_error() { return first_output_error; }
+
+std::string json_text(std::string_view text) { return to_json(Value(text)); }
+
+std::string iso_time(int64_t ms) {
+  time_t seconds = ms / 1000;
+  tm utc{};
+  gmtime_r(&seconds, &utc);
+  char day[32], text[48];
+  std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text, sizeof text, "%s.%03dZ", day, static_cast<int>(ms % 1000));
+  return text;
+}
+
+std::string local_time(int64_t ms) {
+  if (ms == 0) return "-";
+  time_t seconds = ms / 1000;
+  tm local{};
+  localtime_r(&seconds, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
+  return text;
+}
+
+std::string format_duration(int64_t ms) {
+  constexpr int64_t kSecond = 1000, kMinute = 60 * kSecond, kHour = 60 * kMinute, kDay = 24 * kHour;
+  char text[48];
+  auto two = [&](int64_t unit, char big, int64_t part, char small) {
+    std::snprintf(text, sizeof text, "%lld%c %lld%c", static_cast<long long>(ms / unit), big,
+                  static_cast<long long>(ms % unit / part), small);
+  };
+  ms = std::max<int64_t>(ms, 0);
+  if (ms < kSecond) {
+    std::snprintf(text, sizeof text, "%lldms", static_cast<long long>(ms));
+  } else if (ms < kMinute) {
+    std::snprintf(text, sizeof text, "%.1fs", static_cast<double>(ms - ms % 100) / kSecond);
+  } else if (ms < kHour) {
+    two(kMinute, 'm', kSecond, 's');
+  } else if (ms < kDay) {
+    two(kHour, 'h', kMinute, 'm');
+  } else {
+    two(kDay, 'd', kHour, 'h');
+  }
+  return text;
+}
+
+std::string format_bytes(uint64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double amount = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (amount >= 1024 && unit + 1 < std::size(units)) {
+    amount /= 1024;
+    unit++;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", amount, units[unit]);
+  return text;
+}
+
+int64_t parse_duration(const std::string& option, const std::string& text) {
+  const std::vector<std::pair<std::string, double>> units = {
+      {"ms", 1}, {"s", 1e3}, {"m", 6e4}, {"h", 3.6e6}, {"d", 8.64e7}};
+  constexpr double kDurationMax = 1e15;
+  auto wrong = [&]() {
+    fail(option + " takes a time such as 500ms, 30s, 10m, 1h30m or 2d, not `" + text + "`");
+  };
+  if (text == "0") return 0;
+  double total = 0;
+  size_t at = 0;
+  if (text.empty()) wrong();
+  while (at < text.size()) {
+    size_t digits = text.find_first_not_of("0123456789.", at);
+    if (digits == std::string::npos || digits == at) wrong();
+    std::string number = text.substr(at, digits - at);
+    char* end = nullptr;
+    double amount = std::strtod(number.c_str(), &end);
+    if (*end != '\0') wrong();
+    size_t next = text.find_first_of("0123456789.", digits);
+    if (next == std::string::npos) next = text.size();
+    std::string unit = text.substr(digits, next - digits);
+    auto found = std::find_if(units.begin(), units.end(), [&](auto& u) { return u.first == unit; });
+    if (found == units.end()) wrong();
+    total += amount * found->second;
+    at = next;
+  }
+  if (total > kDurationMax) wrong();
+  return static_cast<int64_t>(total + 0.5);
+}
+
+std::string fault_text(const NodeInfo& node, const Gpu& gpu) {
+  return gpu.uuid + " " + gpu.fault + ": not used until its " +
+         (node.name.empty() ? "engine" : "worker") + " starts again";
+}
+
+std::string plural(uint64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+size_t columns_of(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+namespace {
+
+/// U+0080 to U+009F in UTF-8: terminals take them for escape sequences.
+bool is_c1(std::string_view text, size_t at) {
+  return text[at] == '\xc2' && at + 1 < text.size() && (text[at + 1] & 0xe0) == 0x80;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  char escaped[8];
+  for (size_t i = 0; i < text.size(); i++) {
+    unsigned char byte = static_cast<unsigned char>(text[i]);
+    if (is_c1(text, i)) {
+      // JSON's own form: a line of JSON stays what it is.
+      unsigned char code = static_cast<unsigned char>(text[++i]);
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(code));
+      out += escaped;
+    } else if (byte >= 0x20 || byte == '\n' || byte == '\t') {
+      out += text[i];
+    } else {
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned>(byte));
+      out += escaped;
+    }
+  }
+  return out;
+}
+
+std::string shortened(const std::string& text, size_t columns_max) {
+  std::string line;
+  size_t columns = 0;
+  bool cut = false;
+  for (size_t i = 0; i < text.size(); i++) {
+    unsigned char c = static_cast<unsigned char>(text[i]);
+    if (c == '\n') {
+      cut = i + 1 < text.size();
+      break;
+    }
+    bool starts = (c & 0xc0) != 0x80;
+    if (starts && columns == columns_max) {
+      cut = true;
+      break;
+    }
+    columns += starts;
+    bool steers = c < 0x20 || c == 0x7f || is_c1(text, i);  // a task's text never does
+    line += steers ? ' ' : text[i];
+    i += is_c1(text, i);
+  }
+  if (!cut || columns_max == 0) return line;
+  if (columns == columns_max) {
+    while (!line.empty() && (line.back() & 0xc0) == 0x80) line.pop_back();
+    line.pop_back();
+  }
+  return line + "…";
+}
+
+int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+std::string last_component(const std::string& path) {
+  size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], columns_of(row[i]));
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = indent;
+    for (size_t i = 0; i < row.size(); i++) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - columns_of(row[i]) + 2, ' ');
+    }
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace flow::cli

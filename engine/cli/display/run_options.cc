@@ -1,0 +1,174 @@
+// From words on the command line to RunOptions.
+#include "engine/cli/display/run_options.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace flow::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kWorkersMax = 256;
+constexpr size_t kParamsBytesMax = 64 << 20;
+
+std::string nearest_file(const fs::path& path) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  for (const auto& entry : fs::directory_iterator(folder, failed)) {
+    if (entry.path().extension() == ".lua") names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  std::string near = nearest_name(path.filename().string(), names);
+  return near.empty()
+             ? ""
+             : " Did you mean `" +
+                   (path.has_parent_path() ? (path.parent_path() / near).string() : near) + "`?";
+}
+
+std::string read_params_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  char chunk[4096];
+  while (file.read(chunk, sizeof chunk) || file.gcount() > 0) {
+    text.append(chunk, static_cast<size_t>(file.gcount()));
+    if (text.size() > kParamsBytesMax)
+      fail("--params: `" + path +
+           "` has more than 64 MiB. It is a file with a JSON object of "
+           "parameters; give large data as a file parameter.");
+  }
+  if (!file.is_open() || file.bad())
+    fail("--params: cannot read `" + path + "`. It is a file with a JSON object of parameters.");
+  auto value = from_json(text);
+  if (!value.ok()) fail("--params: `" + path + "` is not JSON: " + value.error().message);
+  bool empty_list = value->kind() == Value::Kind::table && value->as_table().list.empty();
+  if (!empty_list)
+    fail("--params: `" + path + "` must hold a JSON object, such as {\"epochs\": 3}.");
+  return text;
+}
+
+}  // namespace
+
+void add_parameter_options(CLI::App* verb, RunArguments& arguments) {
+  verb->add_option("--param", arguments.params, "a parameter; may be repeated, wins over --params")
+      ->type_name("K=V")
+      ->allow_extra_args(false);
+  verb->add_option("--params", arguments.params_file, "parameters as a JSON object")
+      ->type_name("FILE.json");
+  verb->add_flag("--fresh", arguments.fresh,
+                 "read no result of another run from the cache, and replace its entries");
+}
+
+void add_jobs_option(CLI::App* verb, RunArguments& arguments) {
+  verb->add_option("--jobs,-j", arguments.jobs,
+                   "CPU slots (default: the CPUs this process may use)")
+      ->type_name("N")
+      ->check(whole_number("--jobs", 1, kJobsMax));
+}
+
+void add_resource_option(CLI::App* verb, std::vector<std::string>& resources) {
+  verb->add_option("--resource", resources, "a custom resource and its amount; may be repeated")
+      ->type_name("NAME=N")
+      ->allow_extra_args(false);
+}
+
+std::vector<std::pair<std::string, double>> resources_of(const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, double>> resources;
+  for (const std::string& text : texts) {
+    size_t equals = std::min(text.find('='), text.size());
+    const char* end = text.data() + text.size();
+    const char* number = text.data() + std::min(equals + 1, text.size());
+    double amount = 0;
+    auto [stop, error] = std::from_chars(number, end, amount);
+    bool is_number = error == std::errc() && stop == end && equals > 0;
+    if (!is_number)
+      fail("--resource takes NAME=N, an amount of the named resource, not `" + text +
+           "`. Write for example `--resource fpga=2`.");
+    resources.emplace_back(text.substr(0, equals), amount);
+  }
+  return resources;
+}
+
+void add_workers_option(CLI::App* verb, RunArguments& arguments) {
+  verb->add_option("--workers", arguments.workers,
+                   "start N workers on this machine, which share its CPUs and GPUs")
+      ->type_name("N")
+      ->check(whole_number("--workers", 1, kWorkersMax));
+  verb->add_flag("--encrypt", arguments.encrypt,
+                 "encrypt content between these workers, or those of --on slurm, and this machine");
+  add_lost_after_option(verb, arguments.lost_after);
+}
+
+void add_lost_after_option(CLI::App* verb, std::string& lost_after) {
+  verb->add_option(
+          "--lost-after", lost_after,
+          "consider a worker lost after this much silence; its work moves elsewhere (default: 10s)")
+      ->type_name("TIME");
+}
+
+int64_t lost_after_of(const std::string& text) {
+  if (text.empty()) return EngineOptions().lost_after_ms;
+  int64_t ms = parse_duration("--lost-after", text);
+  if (ms < kLostAfterMsMin || ms > kLostAfterMsMax)
+    fail("--lost-after is from " + format_duration(kLostAfterMsMin) + " to " +
+         format_duration(kLostAfterMsMax) + ", not `" + text +
+         "`: it has to cover about ten heartbeats of a busy or distant worker. Write for example "
+         "`--lost-after 30s`.");
+  return ms;
+}
+
+void add_watch_options(CLI::App* verb, Session& session, RunArguments& arguments) {
+  verb->add_option("--serve-for", arguments.serve_for, "end services after this time, e.g. 30s")
+      ->type_name("TIME");
+  verb->add_option("--grace", arguments.grace, "time to save after Ctrl-C (10s)")
+      ->type_name("TIME");
+  verb->add_flag("--quiet,-q", session.quiet, "print errors and warnings only");
+}
+
+RunOptions run_options(const RunArguments& arguments) {
+  RunOptions options;
+  options.name = arguments.name;
+  options.jobs = arguments.jobs;
+  options.fresh = arguments.fresh;
+  options.fail_fast = arguments.fail_fast;
+  if (!arguments.grace.empty()) options.grace_ms = parse_duration("--grace", arguments.grace);
+  if (!arguments.serve_for.empty()) {
+    options.serve_for_ms = parse_duration("--serve-for", arguments.serve_for);
+  }
+  if (!arguments.params_file.empty()) options.params_json = read_params_file(arguments.params_file);
+  for (const std::string& param : arguments.params) {
+    size_t equals = param.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      fail("--param takes NAME=VALUE, not `" + param + "`. Write for example `--param epochs=3`.");
+    }
+    options.text_params.emplace_back(param.substr(0, equals), param.substr(equals + 1));
+  }
+  return options;
+}
+
+std::string script_path(const std::string& file_or_dir) {
+  std::error_code failed;
+  fs::path path = file_or_dir;
+  if (fs::is_directory(path, failed)) {
+    path /= "pipeline.lua";
+    if (!fs::exists(path, failed)) {
+      fail("the folder `" + file_or_dir +
+           "` has no pipeline.lua. Name the script itself, or make one with `flow init " +
+           file_or_dir + "`.");
+    }
+  }
+  if (!fs::exists(path, failed)) {
+    fail("there is no script `" + file_or_dir + "`." + nearest_file(path));
+  }
+  if (!fs::is_regular_file(path, failed)) {
+    fail("`" + file_or_dir + "` is neither a script nor a folder with a pipeline.lua.");
+  }
+  return path.string();
+}
+
+}  // namespace flow::cli

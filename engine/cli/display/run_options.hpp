@@ -1,0 +1,43 @@
+// Options that run, resume, retry and plan have in common.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/cli/display/common.hpp"
+
+namespace flow::cli {
+
+constexpr int kJobsMax = 100'000;
+
+struct RunArguments {
+  std::vector<std::string> params;     // k=v
+  std::vector<std::string> resources;  // name=n
+  std::string params_file, name, out, serve_for, grace;
+  int32_t jobs = 0, workers = 0;
+  bool fresh = false, fail_fast = false, encrypt = false;
+  std::string on, elastic, idle, listen, lost_after;
+  SlurmOptions slurm;
+};
+
+void add_parameter_options(CLI::App* verb, RunArguments& arguments);  // --param --params --fresh
+void add_jobs_option(CLI::App* verb, RunArguments& arguments);
+void add_resource_option(CLI::App* verb, std::vector<std::string>& resources);
+/// Checked and converted; what is wrong ends with exit 2.
+std::vector<std::pair<std::string, double>> resources_of(const std::vector<std::string>& texts);
+void add_workers_option(CLI::App* verb, RunArguments& arguments);
+/// For the head of a cluster. Checked and converted; what is wrong ends with exit 2.
+void add_lost_after_option(CLI::App* verb, std::string& lost_after);
+int64_t lost_after_of(const std::string& text);
+void add_slurm_options(CLI::App* verb, RunArguments& arguments);  // --on --nodes --elastic …
+void add_watch_options(CLI::App* verb, Session& session,
+                       RunArguments& arguments);  // --serve-for --grace --quiet
+
+/// Checked and converted; what is wrong ends with exit 2.
+RunOptions run_options(const RunArguments& arguments);
+/// The engine that these ask for; what is wrong ends with exit 2.
+EngineOptions engine_options(const Session& session, const RunArguments& arguments);
+/// The script that FILE|DIR means; a missing one ends with exit 2.
+std::string script_path(const std::string& file_or_dir);
+
+}  // namespace flow::cli

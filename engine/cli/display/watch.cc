@@ -1,0 +1,380 @@
+// Events on the calling thread, a terminal's frame on a ticker of its own, signals on theirs.
+#include "engine/cli/display/watch.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "engine/cli/display/display.hpp"
+#include "flow/process.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(100);  // a frame, or a flush of a pipe
+constexpr size_t kErrorsShownMax = 10;
+
+int64_t steady_ms() {
+  timespec now{};
+  // This clock also counts while the machine is suspended, as the state's clock does.
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * 1'000 + now.tv_nsec / 1'000'000;
+}
+
+bool is_terminal() {
+  const char* term = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0;
+}
+
+void terminal_size(size_t& width, size_t& height) {
+  winsize size{};
+  bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
+  width = known ? size.ws_col : 80;
+  height = known ? size.ws_row : 24;
+}
+
+enum class Style { json, plain, live, silent };
+
+/// Owns stdout while the run goes on.
+class Screen {
+ public:
+  Screen(Run run, Style style, std::string title)
+      : run_(std::move(run)),
+        style_(style),
+        view_(std::move(title)),
+        ticker_(begin_thread([this] { tick(); })) {}
+  ~Screen() { close(); }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  void show(const Event& event) {
+    std::lock_guard lock(mutex_);
+    if (style_ == Style::json) return print_line(event.json());
+    if (event.type == "warning") {
+      erase();
+      return print_warning(event.text);
+    }
+    if (event.type == "print") {
+      erase();
+      return print_printed(event.text);
+    }
+    // The event of a plan is stamped before the run begins.
+    if (event.type != "plan") {
+      event_ms_ = event.at_ms;
+      event_steady_ms_ = steady_ms();
+    }
+    std::vector<std::string> lines = view_.take(event);
+    if (style_ == Style::silent) return;
+    if (style_ == Style::live) {
+      if (!RunView::stays_on_terminal(event)) return;
+      erase();
+    }
+    for (const std::string& line : lines) print_line(line);
+  }
+
+  void line(const std::string& text) {
+    std::lock_guard lock(mutex_);
+    erase();
+    print_line(text);
+  }
+
+  /// A line to stderr that leaves the frame whole.
+  void note(const std::string& line) {
+    std::lock_guard lock(mutex_);
+    erase();
+    flush_output();
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+
+  bool serving() {
+    std::lock_guard lock(mutex_);
+    return view_.serving();
+  }
+
+  void close() {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return;
+      closed_ = true;
+    }
+    wake_.notify_all();
+    ticker_.join();
+    erase();
+    if (style_ == Style::live) print_raw("\x1b[?25h");
+    flush_output();
+  }
+
+ private:
+  void tick() {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, kTick, [this] { return closed_; })) {
+      if (style_ == Style::live) {
+        lock.unlock();
+        Counts counts = run_.counts();  // may wait for the engine; events go on meanwhile
+        lock.lock();
+        if (closed_) return;
+        draw(counts);
+      }
+      flush_output();
+    }
+  }
+
+  void draw(const Counts& counts) {
+    size_t width, height;
+    terminal_size(width, height);
+    std::string out = "\x1b[?25l" + to_top();
+    std::vector<std::string> lines = view_.frame(counts, run_now_ms(), width - 1, height - 1);
+    for (const std::string& line : lines) out += line + "\x1b[K\n";
+    if (lines.size() < drawn_) out += "\x1b[J";
+    drawn_ = lines.size();
+    print_raw(out);
+  }
+
+  /// The current time on the clock that stamps the run's events. It does not depend on this
+  /// machine's wall clock.
+  int64_t run_now_ms() const { return event_ms_ + steady_ms() - event_steady_ms_; }
+
+  /// From the line below the frame to its first one.
+  std::string to_top() const { return drawn_ == 0 ? "" : "\x1b[" + std::to_string(drawn_) + "A\r"; }
+
+  /// Line by line: a terminal multiplexer takes an erasure of the whole screen at once for text
+  /// that belongs in its history.
+  std::string erasing() const {
+    std::string out = to_top();
+    for (size_t i = 0; i < drawn_; i++) out += "\x1b[K\x1b[B";
+    return out + to_top();
+  }
+
+  void erase() {
+    std::string out = erasing();
+    print_raw(out);
+    drawn_ = 0;
+  }
+
+  Run run_;
+  const Style style_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  RunView view_;
+  int64_t event_ms_ = 0, event_steady_ms_ = 0;  // of the last event, and when it came
+  size_t drawn_ = 0;
+  bool closed_ = false;
+  std::thread ticker_;  // last: uses the rest
+};
+
+/// What only a machine with the state can do.
+std::string beside_the_state(const Session& session) {
+  return session.head.empty() ? "" : " on the head's machine";
+}
+
+void print_failures(const RunInfo& run, const Session& session) {
+  size_t shown = 0, failed = 0;
+  for (const TaskInfo& task : run.tasks) {
+    if (task.status != "failed" || ++failed > kErrorsShownMax) continue;
+    shown++;
+    std::string attempts = task.attempts > 1 ? " after " + plural(task.attempts, "attempt") : "";
+    print_error("`" + task.name + "` failed" + attempts + ": " + task.error);
+  }
+  if (failed > shown) {
+    print_error(plural(failed - shown, "more task") + " failed: `flow show " + run.id + "`" +
+                beside_the_state(session) + " lists them.");
+  }
+}
+
+int code_of(const std::string& status) {
+  if (status == "succeeded") return kDone;
+  if (status == "failed" || status == "cancelled") return kTaskFailed;
+  return kInterrupted;
+}
+
+/// Nothing but the nulls that stand for parts which failed.
+bool is_only_null(const Value& value) {
+  if (value.is_nil() || value.kind() == Value::Kind::null) return true;
+  if (value.kind() != Value::Kind::table) return false;
+  const Value::Table& table = value.as_table();
+  return std::ranges::all_of(table.list, is_only_null) &&
+         std::ranges::all_of(table.fields,
+                             [](const auto& field) { return is_only_null(field.second); });
+}
+
+void print_end(const Engine& engine, Run& run, const RunInfo& summary, int64_t took_ms,
+               const Session& session, bool shown) {
+  const bool quiet = session.quiet;
+  bool has_failures = summary.status == "failed" || summary.counts.failed > 0;
+  RunInfo whole = has_failures ? run.info() : summary;
+  if (summary.status == "failed") print_failures(whole, session);
+  if (summary.status == "failed" && !quiet) {
+    std::string resume = "flow resume " + summary.id + session.there();
+    std::fprintf(stderr,
+                 "\n`flow logs %s TASK`%s shows a task's log; `%s` runs the failed tasks again.\n"
+                 "If you edit the script or an input, `%s --code new` or a new `flow run` uses the "
+                 "edited version; finished tasks that the edit does not affect are not repeated.\n",
+                 summary.id.c_str(), beside_the_state(session).c_str(), resume.c_str(),
+                 resume.c_str());
+  }
+  if (summary.status == "cancelled") print_error("the run " + summary.id + " was cancelled.");
+  if (code_of(summary.status) == kInterrupted) {
+    print_error("the run " + summary.id + " is " + summary.status + ": `flow resume " + summary.id +
+                session.there() + "` continues it.");
+  }
+  if (quiet) return;
+  bool is_lost = summary.status == "failed" && is_only_null(summary.result);
+  if (!summary.result.is_nil() && !shown && !is_lost)
+    print_line("result: " + result_text(summary.result));
+  print_line(summary.status + ": " + summary_line(whole, took_ms, engine.state_bytes()));
+}
+
+void copy_out(Engine& engine, const Session& session, const std::string& run,
+              const std::string& out) {
+  for (const std::string& path : engine.get(run, "", out)) {
+    if (!session.json && !session.quiet) print_line("wrote " + path);
+  }
+}
+
+}  // namespace
+
+namespace {
+
+constexpr auto kMadeWithin = std::chrono::seconds(10);
+
+[[noreturn]] void leave_unmade() {
+  std::fputs(
+      "error: stopped while the run was being created. If `flow ls` shows it, `flow resume` "
+      "continues it.\n",
+      stderr);
+  _exit(kTaskFailed);
+}
+
+}  // namespace
+
+Interrupts::Interrupts()
+    : began_ms_(steady_ms()), signals_([this](int count) { on_signal(count); }) {}
+
+void Interrupts::attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note) {
+  std::lock_guard lock(mutex_);
+  run_ = std::move(run);
+  grace_ms_ = grace_ms;
+  note_ = std::move(note);
+  *is_attached_ = true;
+  if (early_ > 0) stop();
+}
+
+int64_t Interrupts::took_ms() const { return steady_ms() - began_ms_; }
+
+void Interrupts::begin_copy() {
+  std::lock_guard lock(mutex_);
+  copies_ = true;
+}
+
+void Interrupts::detach(int code) {
+  std::lock_guard lock(mutex_);
+  run_.reset();
+  over_ = code;
+}
+
+void Interrupts::on_signal(int) {
+  std::lock_guard lock(mutex_);
+  if (over_) _exit(*over_);
+  if (copies_) {
+    if (std::exchange(copy_stopped_, true)) _exit(kInterrupted);
+    return stop_copies();
+  }
+  if (!run_) {
+    // Whether the run is committed yet is not known here. It stops when it is, and can be resumed.
+    if (++early_ > 1) leave_unmade();
+    std::fputs(
+        "stopping as soon as the run is created, so that it can be resumed; press again to leave "
+        "now\n",
+        stderr);
+    begin_thread([is_attached = is_attached_] {
+      std::this_thread::sleep_for(kMadeWithin);
+      if (!*is_attached) leave_unmade();
+    }).detach();
+    return;
+  }
+  stop();
+}
+
+void Interrupts::stop() {
+  asked_++;
+  if (asked_ > 1) return run_->interrupt(true);
+  if (serving_) return run_->end_serving();
+  note_("stopping: running tasks have " + format_duration(grace_ms_) +
+        " to save their state; press again to kill them now");
+  run_->interrupt(false);
+}
+
+int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
+          Interrupts& interrupts) {
+  RunInfo first = run.summary();
+  std::string title = (first.name.empty() ? first.pipeline : first.name) + "  " + first.id;
+  Style style = session.quiet   ? Style::silent
+                : session.json  ? Style::json
+                : is_terminal() ? Style::live
+                                : Style::plain;
+  bool talks = style == Style::plain || style == Style::live;
+  bool shown = false;  // the result
+  if (talks) {
+    print_line("run " + first.id + " of " + first.pipeline);
+  }
+  auto screen = std::make_shared<Screen>(run, style, title);
+  interrupts.attach(run, options.grace_ms,
+                    [screen](const std::string& line) { screen->note(line); });
+  while (std::optional<Event> event = run.next_event()) {
+    bool is_runs = event->type == "run";
+    // Before it is shown: who reads that it serves may end it well.
+    if (is_runs) interrupts.set_serving(event->status == "serving");
+    screen->show(*event);
+    // Only services are left: what the run came to is known, and may be waited for.
+    if (is_runs && event->status == "serving" && talks && !shown) {
+      screen->line("result: " + result_text(run.summary().result));
+      shown = true;
+    }
+    if (!is_runs) interrupts.set_serving(screen->serving());
+  }
+  screen->close();
+  try {
+    run.wait();
+  } catch (const RunFailed&) {  // shown below, task by task
+  } catch (const Failed& failed) {
+    if (failed.error.kind != ErrorKind::interrupted) throw;
+  }
+
+  RunInfo summary = run.summary();
+  int code = code_of(summary.status);
+  if (code == kDone && !options.out.empty()) {
+    interrupts.begin_copy();
+    copy_out(engine, session, summary.id, options.out);
+    interrupts.detach(code);
+  }
+  if (session.json) {
+    RunInfo whole = run.info();
+    if (whole.status == "failed") print_failures(whole, session);
+    print_line(whole.json());
+  } else {
+    print_end(engine, run, summary, interrupts.took_ms(), session, shown);
+  }
+  flush_output();
+
+  interrupts.detach(code);
+  if (uint32_t others = engine.client_runs()) {
+    std::fprintf(stderr,
+                 "still running %s of other flow commands on this state; Ctrl-C hands them over to "
+                 "those commands\n",
+                 plural(others, "run").c_str());
+    engine.wait_for_clients();
+  }
+  return code;
+}
+
+}  // namespace flow::cli

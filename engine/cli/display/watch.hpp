@@ -1,0 +1,52 @@
+// Follows a run from its start to its end: shows it, stops it on Ctrl-C, and knows its exit code.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/cli/display/common.hpp"
+#include "engine/cli/display/signals.hpp"
+
+namespace flow::cli {
+
+/// What Ctrl-C means at each moment of the command. Made before the engine starts anything.
+class Interrupts {
+ public:
+  Interrupts();
+  /// From now on signals stop this run; `note` prints a line to stderr.
+  void attach(Run run, int64_t grace_ms, std::function<void(const std::string&)> note);
+  void set_serving(bool serving) { serving_ = serving; }
+  int64_t took_ms() const;  // time since construction, on a monotonic clock
+  void begin_copy();        // from now on a signal stops what is copied, and a second one leaves
+  void detach(int code);    // the run is over; from now on a signal leaves with its code
+
+ private:
+  void on_signal(int count);
+  void stop();
+  const int64_t began_ms_;
+  std::mutex mutex_;
+  std::optional<Run> run_;
+  int64_t grace_ms_ = 0;
+  std::function<void(const std::string&)> note_;
+  int asked_ = 0;  // signals that stopped the attached run
+  int early_ = 0;  // signals before it was there
+  std::shared_ptr<std::atomic<bool>> is_attached_ = std::make_shared<std::atomic<bool>>(false);
+  bool copies_ = false, copy_stopped_ = false;
+  std::optional<int> over_;
+  std::atomic<bool> serving_{false};
+  Signals signals_;  // last: its thread uses the rest
+};
+
+struct WatchOptions {
+  int64_t grace_ms = 10'000;
+  std::string out;  // folder to copy the result into
+};
+
+/// Shows the run until its end, prints result, errors and the summary; returns the exit code.
+int watch(Engine& engine, Run run, const Session& session, const WatchOptions& options,
+          Interrupts& interrupts);
+
+}  // namespace flow::cli

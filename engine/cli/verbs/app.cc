@@ -1,0 +1,276 @@
+// Parses the command line, runs the verb, turns what went wrong into a paragraph and an exit code.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+
+#include "engine/cli/display/signals.hpp"
+#include "engine/cli/verbs/verbs.hpp"
+#include "flow/process.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+std::unique_ptr<CLI::App> make_app(Session& session) {
+  auto app = std::make_unique<CLI::App>("Durable pipelines in Lua", "flow");
+  app->set_version_flag("--version", std::string("flow ") + version());
+  app->add_option("--state", session.state,
+                  "the state's folder; else $FLOW_STATE, the nearest .flow/ upwards, or ./.flow")
+      ->type_name("DIR");
+  app->add_flag("--json", session.json, "print JSON, one object per line");
+  add_run(*app, session);
+  add_resume(*app, session);
+  add_retry(*app, session);
+  add_cancel(*app, session);
+  add_signal(*app, session);
+  add_ls(*app, session);
+  add_show(*app, session);
+  add_get(*app, session);
+  add_logs(*app, session);
+  add_why(*app, session);
+  add_diff(*app, session);
+  add_graph(*app, session);
+  add_lint(*app, session);
+  add_plan(*app, session);
+  add_gc(*app, session);
+  add_head(*app, session);
+  add_worker(*app, session);
+  add_nodes(*app, session);
+  add_doctor(*app, session);
+  add_init(*app, session);
+  add_repl(*app, session);
+  add_completion(*app, session);
+  session.app = app.get();
+  return app;
+}
+
+/// The first word after flow's own options: the verb, or what was meant to be one. "" where an
+/// option that is not flow's own comes before it.
+std::string first_word(int argc, char** argv) {
+  for (int i = 1; i < argc; i++) {
+    std::string word = argv[i];
+    if (word == "--state") {
+      i++;
+    } else if (word.empty() || word[0] != '-') {
+      return word;
+    } else if (word != "--json" && !word.starts_with("--state=")) {
+      return "";
+    }
+  }
+  return "";
+}
+
+[[noreturn]] void fail_without_value(const std::string& option) {
+  fail(option + " needs a value: give one, or leave the option out.");
+}
+
+/// CLI11 takes the next word for the value of `--name=`.
+void check_equals_signs(const CLI::App& app, const std::vector<char*>& words,
+                        const std::string& verb) {
+  for (size_t i = 1; i < words.size() && std::strcmp(words[i], "--") != 0; i++) {
+    std::string word = words[i];
+    if (!word.starts_with("--") || !word.ends_with('=')) continue;
+    word.pop_back();
+    const CLI::Option* option = app.get_option_no_throw(word);
+    if (option == nullptr && !verb.empty())
+      option = app.get_subcommand(verb)->get_option_no_throw(word);
+    if (option != nullptr && option->get_items_expected_max() > 0) fail_without_value(word);
+  }
+}
+
+/// An empty argument usually comes from an unset shell variable, and leaving the argument out would
+/// mean something else. No option accepts an empty value; add an exception here if one ever does.
+void check_not_empty(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::vector<std::string>& values = option->results();
+    if (std::find(values.begin(), values.end(), "") == values.end()) continue;
+    if (!option->get_positional()) fail_without_value(option->get_name());
+    fail("`flow " + app.get_name() + "`: " + option->get_type_name() + " (" +
+         option->get_description() +
+         ") is empty; it may come from an unset shell variable. Give a value" +
+         (option->get_required() ? "." : ", or leave it out."));
+  }
+}
+
+void check_verb(const CLI::App& app, const std::string& word) {
+  if (word.empty()) return;
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->get_name() == word) return;
+    names.push_back(verb->get_name());
+  }
+  std::string near = did_you_mean(word, names);
+  if (near.empty() && word.ends_with(".lua")) near = " Did you mean `flow run " + word + "`?";
+  fail("flow has no verb `" + word + "`." + near + " `flow --help` lists them.");
+}
+
+/// The first argument that has to be there and is not.
+const CLI::Option* missing_argument(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_positional() && option->get_required() && option->count() == 0) return option;
+  }
+  return nullptr;
+}
+
+/// An option without its value, or given more than once: CLI11 says "--name: …".
+std::string describe_mismatch(const CLI::App& verb, const std::string& what) {
+  std::string name = what.substr(0, what.find(':'));
+  const CLI::Option* option = verb.get_option_no_throw(name);
+  if (what.find("At Most") != std::string::npos) return name + " is given more than once.";
+  if (option == nullptr) return what + ".";
+  return name + " needs a value, " + option->get_type_name() + ": " + option->get_description() +
+         ".";
+}
+
+/// Of an option that other verbs have: " It is one of `flow head` and `flow run`."
+std::string who_has(const CLI::App& app, const std::string& option) {
+  constexpr size_t kNamedMax = 4;
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (verb->get_option_no_throw(option) != nullptr)
+      verbs.push_back("`flow " + verb->get_name() + "`");
+  if (verbs.size() > kNamedMax) {
+    verbs.resize(kNamedMax);
+    verbs.back() = "others";
+  }
+  std::string text;
+  for (size_t i = 0; i < verbs.size(); i++)
+    text += (i == 0 ? " It is one of " : i + 1 == verbs.size() ? " and " : ", ") + verbs[i];
+  return text.empty() ? "" : text + ".";
+}
+
+/// What CLI11 found wrong, with the nearest option where one is unknown.
+std::string describe(const CLI::App& app, const CLI::ParseError& error) {
+  auto parsed = app.get_subcommands();
+  bool before_verb = parsed.empty() || !app.remaining(false).empty();
+  const CLI::App* verb = before_verb ? &app : parsed.front();
+  std::string command = before_verb ? "flow" : "flow " + verb->get_name();
+  std::string help = " `" + command + " --help` shows what it takes.";
+  std::vector<std::string> extras = app.remaining(true);
+  std::string word = extras.empty() ? "" : extras.front();
+  bool is_unknown = !word.empty() && word[0] == '-';
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr && !is_unknown) {
+    const CLI::Option* missing = missing_argument(*verb);
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && missing != nullptr) {
+      return "`" + command + "` needs " + missing->get_type_name() + ": " +
+             missing->get_description() + "." + help;
+    }
+    std::string what = error.what();
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+      return "`" + command + "`: " + describe_mismatch(*verb, what) + help;
+    return "`" + command + "`: " + what + "." + help;
+  }
+  if (!is_unknown) {
+    return "`" + command + "` does not take the argument `" + word + "`." + help;
+  }
+  word = word.substr(0, word.find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  bool is_long = word.starts_with("--");  // two letters are near to any other two
+  std::string hint = is_long && !before_verb ? who_has(app, word) : "";
+  if (hint.empty() && is_long) hint = did_you_mean(word, names);
+  return "`" + command + "` has no option `" + word + "`." + hint + help;
+}
+
+/// A write to a pipe without a reader, or past the limit on a file's size, fails instead of ending
+/// the process. Handlers and no SIG_IGN, because what is ignored stays ignored in every child.
+void survive_failed_writes() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  for (int number : {SIGPIPE, SIGXFSZ}) sigaction(number, &action, nullptr);
+}
+
+/// `flow help` and `flow help VERB` are `flow --help` and `flow VERB --help`.
+std::vector<char*> words_of(int argc, char** argv) {
+  static char help[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  constexpr size_t kMostWords = 3;
+  bool asks_help = argc > 1 && std::strcmp(argv[1], "help") == 0 && words.size() <= kMostWords;
+  if (!asks_help) return words;
+  words.erase(words.begin() + 1);
+  words.push_back(help);
+  return words;
+}
+
+/// Whether the verb begins with Signals.
+bool takes_signals(const CLI::App& app) {
+  const CLI::App& verb = *app.get_subcommands().front();
+  for (const char* name : {"run", "resume", "retry", "head"})
+    if (verb.get_name() == name) return true;
+  return verb.get_name() == "worker" && verb.count("--show") == 0;
+}
+
+int parse_and_act(int given, char** all, Session& session) {
+  std::vector<char*> words = words_of(given, all);
+  int argc = static_cast<int>(words.size());
+  char** argv = words.data();
+  auto app = make_app(session);
+  std::string first = first_word(argc, argv);
+  check_verb(*app, first);
+  check_equals_signs(*app, words, first);
+  try {
+    app->parse(argc, argv);
+  } catch (const CLI::Success& wish) {  // --help, --version
+    release_signals();
+    std::ostringstream text, nothing;
+    int code = app->exit(wish, text, nothing);
+    print_text(text.str());
+    return code;
+  } catch (const CLI::ParseError& error) {
+    fail(describe(*app, error));
+  }
+  check_not_empty(*app);
+  for (const CLI::App* verb : app->get_subcommands()) {
+    check_not_empty(*verb);
+    if (app->count("--state") > 0 && verb->count("--state") > 0)
+      fail("--state is given before `" + verb->get_name() + "` and after it: leave one out.");
+  }
+  if (!session.action) {
+    std::fputs(app->help().c_str(), stderr);
+    return kWrong;
+  }
+  if (!takes_signals(*app)) release_signals();
+  return session.action();
+}
+
+}  // namespace
+
+int flow_main(int argc, char** argv) {
+  survive_failed_writes();
+  Session session;
+  int code;
+  bool is_whole = true;
+  try {
+    code = parse_and_act(argc, argv, session);
+  } catch (const Failed& failed) {
+    print_error(failed.error.message);
+    code = exit_code(failed.error.kind);
+  } catch (...) {
+    print_error(exception_text());
+    code = kUnreachable;
+    is_whole = false;
+  }
+  release_signals();
+  leave_with(code);
+  flush_output();
+  if (int error = output_error(); error != 0 && error != EPIPE) {
+    print_error(std::string("cannot write to the standard output: ") + std::strerror(error));
+    if (code == kDone) code = kUnreachable;
+    leave_with(code);
+  }
+  // A library that an exception came through may still hold its locks: no destructor waits for
+  // them.
+  if (!is_whole) _exit(code);
+  return code;
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,61 @@
+// What the verbs of a cluster share.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "engine/cli/display/common.hpp"
+#include "engine/cli/display/signals.hpp"
+
+namespace flow::cli {
+
+constexpr int64_t kLookMs = 500;  // how often it is seen whether something has changed
+
+/// For signals, and for an end that is told.
+class Wait {
+ public:
+  explicit Wait(int also = 0) : signals_([this](int count) { note(count); }, also) {}
+  void end() { note(kEnd); }
+  /// Until so many signals came, or it is the end.
+  void wait(int signals) {
+    std::unique_lock lock(mutex_);
+    came_.wait(lock, [&] { return count_ >= signals; });
+  }
+  /// The same, for a time; false where neither was.
+  bool wait_for(int signals, int64_t ms) {
+    std::unique_lock lock(mutex_);
+    return came_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return count_ >= signals; });
+  }
+
+ private:
+  static constexpr int kEnd = INT_MAX;
+  void note(int count) {
+    std::lock_guard lock(mutex_);
+    count_ = std::max(count_, count);
+    came_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  int count_ = 0;
+  Signals signals_;
+};
+
+/// 2, 0.5
+inline std::string number_text(double number) {
+  std::string text = std::to_string(number);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+/// A line of what has happened, with the time.
+inline void print_note(const std::string& text) {
+  print_line(local_time(now_ms()) + "  " + text);
+  flush_output();
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,137 @@
+// flow head: leads a cluster.
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/verbs/cluster.hpp"
+#include "engine/cli/verbs/verbs.hpp"
+
+namespace flow::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kListenDefault = "127.0.0.1:7117";
+constexpr int kExpectedMax = 4'096;
+constexpr int64_t kTellMs = 5'000;  // those who asked for runs hear first why they end
+
+struct HeadArguments {
+  std::string listen = kListenDefault, secret_file, lost_after;
+  int32_t jobs = 0, expect_workers = 0;
+  std::vector<std::string> resources;
+  bool encrypt = false;
+};
+
+/// The workers that are known, and how they were.
+class Roll {
+ public:
+  explicit Roll(const std::vector<NodeInfo>& nodes) { news(nodes); }
+  /// What became of them since: a line for each that is new, or no longer as it was.
+  std::vector<std::string> news(const std::vector<NodeInfo>& nodes) {
+    std::vector<std::string> lines;
+    for (const NodeInfo& node : nodes) {
+      if (node.name.empty()) continue;
+      bool is_as_it_was = std::exchange(known_[node.name], node.status) == node.status;
+      if (!is_as_it_was) lines.push_back("worker `" + node.name + "` is " + text_of(node));
+    }
+    return lines;
+  }
+
+ private:
+  static std::string text_of(const NodeInfo& node) {
+    if (node.status == "left") return "gone: it has drained";
+    if (node.status == "away") return "away: it may be back";
+    if (node.status == "lost") return "lost: its tasks run again";
+    if (node.status != "up") return node.status;
+    std::string text = "up, from " + node.address + ": " + number_text(node.cpus) + " CPUs, " +
+                       format_bytes(static_cast<uint64_t>(node.memory_bytes));
+    if (!node.gpus.empty()) text += ", " + plural(node.gpus.size(), "GPU");
+    return text;
+  }
+
+  std::map<std::string, std::string> known_;  // names and states
+};
+
+void tell_where(const Session& session, const HeadArguments& arguments, const Engine& engine,
+                const std::string& state) {
+  std::error_code ignored;
+  std::string secret = arguments.secret_file.empty()
+                           ? state + "/secret"
+                           : fs::absolute(arguments.secret_file, ignored).string();
+  if (session.json) {
+    print_line("{\"address\":" + json_text(engine.address()) +
+               ",\"secret_file\":" + json_text(secret) + "}");
+  } else {
+    print_line("the head of `" + state + "` listens at " + engine.address());
+    print_line("workers join it with: flow worker --join " + engine.address() + " --secret-file " +
+               secret);
+    print_line("runs start on it with: flow run FILE --state " + state +
+               ", or from another machine: flow run FILE --head " + engine.address() +
+               " --secret-file " + secret);
+  }
+  flush_output();
+}
+
+/// Ends with the error that the engine was stopped by, once its clients have heard it.
+[[noreturn]] void end_with(const std::string& why, const Engine& engine, Wait& wait) {
+  for (int64_t ms = 0; ms < kTellMs && engine.client_runs() > 0; ms += kLookMs)
+    wait.wait_for(1, kLookMs);
+  fail_environment(why);
+}
+
+int lead(const Session& session, const HeadArguments& arguments) {
+  Wait wait;
+  EngineOptions options = session.engine();
+  options.listen = arguments.listen;
+  options.jobs = arguments.jobs;
+  options.expected_workers = arguments.expect_workers;
+  options.resources = resources_of(arguments.resources);
+  options.secret_file = arguments.secret_file;
+  options.encrypt = arguments.encrypt;
+  options.lost_after_ms = lost_after_of(arguments.lost_after);
+  Engine engine(options);
+  if (!engine.is_writer()) {
+    fail_environment("the state `" + state_directory(options) +
+                     "` already has a writer; `flow nodes` shows it if it is a head. End it, or "
+                     "give this head another state with --state.");
+  }
+  Roll roll(engine.nodes());
+  tell_where(session, arguments, engine, state_directory(options));
+  while (!wait.wait_for(1, kLookMs)) {
+    std::string why = engine.stopped_by();
+    if (!why.empty()) end_with(why, engine, wait);
+    if (session.json) continue;
+    for (const std::string& line : roll.news(engine.nodes())) print_note(line);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_head(CLI::App& app, Session& session) {
+  auto arguments = std::make_shared<HeadArguments>();
+  CLI::App* verb = add_verb(app, session, "head", "lead a cluster: workers join, runs run on them");
+  verb->add_option("--listen", arguments->listen,
+                   std::string("where workers join (") + kListenDefault + "); port 0 is chosen")
+      ->type_name("HOST:PORT");
+  verb->add_option("--secret-file", arguments->secret_file,
+                   "the cluster's secret (default: STATE/secret); created if it does not exist")
+      ->type_name("FILE");
+  verb->add_option("--jobs,-j", arguments->jobs, "CPU slots of the head's own machine (default: 0)")
+      ->type_name("N")
+      ->check(whole_number("--jobs", 0, kJobsMax));
+  verb->add_option("--expect-workers", arguments->expect_workers,
+                   "number of workers that will join; gangs wait for them (default: 0)")
+      ->type_name("N")
+      ->check(whole_number("--expect-workers", 0, kExpectedMax));
+  add_resource_option(verb, arguments->resources);
+  verb->add_flag("--encrypt", arguments->encrypt, "encrypt content between head and workers");
+  add_lost_after_option(verb, arguments->lost_after);
+  verb->callback([&session, arguments] {
+    session.action = [&session, arguments] { return lead(session, *arguments); };
+  });
+}
+
+}  // namespace flow::cli

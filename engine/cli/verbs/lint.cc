@@ -1,0 +1,23 @@
+// flow lint FILE: where a script seems to use a handle as a plain value.
+#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/verbs/verbs.hpp"
+
+namespace flow::cli {
+
+void add_lint(CLI::App& app, Session& session) {
+  auto file = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "lint", "warn about handles used as plain values");
+  verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
+      ->type_name("FILE|DIR")
+      ->required();
+  verb->callback([&session, file] {
+    session.action = [&session, file] {
+      for (const std::string& warning : lint(script_path(*file))) {
+        print_line(session.json ? "{\"warning\":" + json_text(warning) + "}" : warning);
+      }
+      return int{kDone};
+    };
+  });
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,74 @@
+// flow plan FILE: what would run and why, what is cached. Nothing runs.
+#include <algorithm>
+
+#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/verbs/verbs.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+void print_plan(const PlanInfo& plan, bool json) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PlanNode& node : plan.nodes) {
+    if (json) {
+      print_line("{\"name\":" + json_text(node.name) + ",\"verdict\":" + json_text(node.verdict) +
+                 ",\"reason\":" + (node.reason.empty() ? "null" : json_text(node.reason)) + "}");
+    } else {
+      rows.push_back({node.verdict, node.name, node.reason});
+    }
+  }
+  if (json) return;
+  std::string text = table(rows);
+  print_text(text);
+  auto count = [&](const char* verdict) {
+    return std::to_string(
+        std::count_if(plan.nodes.begin(), plan.nodes.end(),
+                      [&](const PlanNode& node) { return node.verdict == verdict; }));
+  };
+  print_line(plural(plan.nodes.size(), "node") + ": " + count("cached") + " cached, " +
+             count("runs") + " to run, " + count("unknown") + " unknown");
+}
+
+/// What `flow run` with the same options would ask Slurm.
+void print_request(const SlurmRequest& request, bool json) {
+  if (json)
+    return print_line("{\"command\":" + json_text(request.command) +
+                      ",\"script\":" + json_text(request.script) + "}");
+  print_line("");
+  print_line("Slurm would be asked: " + request.command);
+  print_line("with the script:");
+  print_text(request.script);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Session& session) {
+  auto arguments = std::make_shared<RunArguments>();
+  auto file = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "plan", "say what a run would do, and why; nothing runs");
+  verb->add_option("file", *file, "a script, or a folder with a pipeline.lua")
+      ->type_name("FILE|DIR")
+      ->required();
+  add_parameter_options(verb, *arguments);
+  add_jobs_option(verb, *arguments);
+  add_resource_option(verb, arguments->resources);
+  add_slurm_options(verb, *arguments);
+  add_head_options(verb, session);
+  verb->callback([&session, arguments, file] {
+    session.action = [&session, arguments, file] {
+      RunOptions options = run_options(*arguments);
+      EngineOptions engine = engine_options(session, *arguments);
+      std::string script = script_path(*file);
+      PlanInfo plan = session.head.empty() ? Reader(engine).plan(script, options)
+                                           : Engine(engine).plan(script, options);
+      for (const std::string& line : plan.printed) print_printed(line);
+      for (const std::string& warning : plan.warnings) print_warning(warning);
+      print_plan(plan, session.json);
+      if (engine.slurm) print_request(slurm_request(engine), session.json);
+      return int{kDone};
+    };
+  });
+}
+
+}  // namespace flow::cli

@@ -1,0 +1,26 @@
+// flow repl: a prompt inside a pipeline script's sandbox. The executor holds it: this program loads
+// no user code.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "engine/cli/verbs/verbs.hpp"
+#include "flow/process.hpp"
+
+namespace flow::cli {
+
+void add_repl(CLI::App& app, Session& session) {
+  CLI::App* verb = add_verb(app, session, "repl", "try Lua as a pipeline script sees it");
+  verb->callback([&session] {
+    session.action = [&session]() -> int {
+      std::string program = executor_program(session.engine());
+      flush_output();
+      restore_open_files();
+      execl(program.c_str(), "flow-executor", "--repl", static_cast<char*>(nullptr));
+      fail_environment("cannot start `" + program + "`: " + std::strerror(errno));
+    };
+  });
+}
+
+}  // namespace flow::cli

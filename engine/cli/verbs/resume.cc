@@ -1,0 +1,41 @@
+// flow resume [RUN]
+#include "engine/cli/display/run_options.hpp"
+#include "engine/cli/display/watch.hpp"
+#include "engine/cli/verbs/verbs.hpp"
+
+namespace flow::cli {
+
+void add_resume(CLI::App& app, Session& session) {
+  auto arguments = std::make_shared<RunArguments>();
+  auto selector = std::make_shared<std::string>();
+  auto code = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "resume", "continue an interrupted or failed run");
+  add_run_argument(verb, *selector);
+  verb->add_option("--code", *code, "`new`: use the script that is on disk now")
+      ->type_name("new")
+      ->check(one_of("--code", {"new"}));
+  add_jobs_option(verb, *arguments);
+  add_resource_option(verb, arguments->resources);
+  add_workers_option(verb, *arguments);
+  add_slurm_options(verb, *arguments);
+  add_head_options(verb, session);
+  add_watch_options(verb, session, *arguments);
+  verb->callback([&session, arguments, selector, code] {
+    session.action = [&session, arguments, selector, code] {
+      Interrupts interrupts;
+      RunOptions options = run_options(*arguments);
+      EngineOptions asked = engine_options(session, *arguments);
+      // A run that succeeded is only shown: no engine, no lock.
+      RunInfo before = find_run(session, *selector);
+      if (before.status == "succeeded" && code->empty()) {
+        if (session.json || !session.quiet) print_run(before, session.json);
+        return int{kDone};
+      }
+      Engine engine(asked);
+      Run run = engine.resume(before.id, options, *code == "new");
+      return watch(engine, run, session, {options.grace_ms, ""}, interrupts);
+    };
+  });
+}
+
+}  // namespace flow::cli

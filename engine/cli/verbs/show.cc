@@ -1,0 +1,92 @@
+// flow show [RUN]: a run, its tasks and its result.
+#include "engine/cli/display/display.hpp"
+#include "engine/cli/verbs/verbs.hpp"
+
+namespace flow::cli {
+
+namespace {
+
+std::string indented(const std::string& text, const std::string& indent) {
+  std::string out = indent;
+  for (char c : text) {
+    out += c;
+    if (c == '\n') out += indent;
+  }
+  return out;
+}
+
+/// "on GPU-8f3c2a1b": a beginning is enough to tell them apart, also for CUDA.
+std::string gpus_text(const std::vector<std::string>& uuids) {
+  constexpr size_t kShown = 12;
+  std::string text;
+  for (const std::string& uuid : uuids)
+    text += (text.empty() ? "on " : ", ") + uuid.substr(0, kShown);
+  return text;
+}
+
+std::vector<std::string> task_row(const TaskInfo& task) {
+  std::string status = task.cached ? "cached" : task.status;
+  std::string took;
+  if (task.started_ms != 0 && task.finished_ms != 0) {
+    took = format_duration(task.finished_ms - task.started_ms);
+  }
+  std::string note;
+  if (task.attempts > 1) note = plural(task.attempts, "attempt");
+  if (task.grew_from > 0)
+    note += ", began again with " + std::to_string(task.ranks) + " ranks after " +
+            std::to_string(task.grew_from);
+  if (task.fraction >= 0 && task.status == "running") {
+    note +=
+        (note.empty() ? "" : ", ") + std::to_string(static_cast<int>(task.fraction * 100)) + "%";
+    std::string metrics = metrics_text(task.metrics);
+    if (!metrics.empty()) note += " " + metrics;
+  }
+  if (!task.gpus.empty()) note += (note.empty() ? "" : ", ") + gpus_text(task.gpus);
+  if (!task.url.empty()) note += (note.empty() ? "" : ", ") + ("serves at " + task.url);
+  if (!task.waits_for.empty()) note += (note.empty() ? "" : ", ") + task.waits_for;
+  return {task.name, status, took, note};
+}
+
+}  // namespace
+
+void print_run(const RunInfo& run, bool json) {
+  if (json) return print_line(run.json());
+  std::vector<std::vector<std::string>> head = {
+      {"run", run.id + (run.name.empty() ? "" : " (" + run.name + ")")},
+      {"pipeline", run.pipeline},
+      {"status", run.status},
+      {"started", local_time(run.started_ms)},
+      {"finished", local_time(run.finished_ms)},
+  };
+  if (run.finished_ms != 0)
+    head.push_back({"took", format_duration(run.finished_ms - run.started_ms)});
+  if (!run.url.empty()) head.push_back({"url", run.url});
+  if (!run.script.empty()) head.push_back({"script", run.script});
+  if (run.params.kind() == Value::Kind::table && !run.params.as_table().fields.empty())
+    head.push_back({"params", to_json(run.params)});
+  if (!run.result.is_nil()) head.push_back({"result", to_json(run.result)});
+  std::string text = table(head);
+
+  std::vector<std::vector<std::string>> rows;
+  for (const TaskInfo& task : run.tasks) rows.push_back(task_row(task));
+  if (!rows.empty()) text += "\n" + table(rows);
+  for (const TaskInfo& task : run.tasks) {
+    if (task.error.empty()) continue;
+    text += "\n" + task.name + " " + task.status + ":\n" + indented(task.error, "  ") + "\n";
+  }
+  print_text(text);
+}
+
+void add_show(CLI::App& app, Session& session) {
+  auto selector = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "show", "show a run, its tasks and its result");
+  add_run_argument(verb, *selector);
+  verb->callback([&session, selector] {
+    session.action = [&session, selector] {
+      print_run(Reader(session.engine()).show(*selector), session.json);
+      return int{kDone};
+    };
+  });
+}
+
+}  // namespace flow::cli

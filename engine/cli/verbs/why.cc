@@ -1,0 +1,34 @@
+// flow why [RUN] [TASK]: why it waits, why it ran again, why it failed.
+#include "engine/cli/verbs/verbs.hpp"
+
+namespace flow::cli {
+
+void add_why(CLI::App& app, Session& session) {
+  auto selector = std::make_shared<std::string>();
+  auto task = std::make_shared<std::string>();
+  CLI::App* verb = add_verb(app, session, "why", "say why a task waits, ran again or failed");
+  add_run_argument(verb, *selector);
+  verb->add_option("task", *task, "one task")->type_name("TASK");
+  verb->callback([&session, selector, task] {
+    session.action = [&session, selector, task] {
+      Reader reader(session.engine());
+      std::string text = reader.why(*selector, *task);
+      while (!text.empty() && text.back() == '\n') text.pop_back();
+      if (session.json) {
+        RunInfo run = reader.show(*selector);
+        std::string url = run.url;
+        for (const TaskInfo& each : run.tasks)
+          if (each.name == *task) url = each.url;
+        print_line("{\"run\":" + json_text(run.id) +
+                   ",\"task\":" + (task->empty() ? "null" : json_text(*task)) +
+                   (url.empty() ? "" : ",\"url\":" + json_text(url)) +
+                   ",\"why\":" + json_text(text) + "}");
+      } else {
+        print_line(text);
+      }
+      return int{kDone};
+    };
+  });
+}
+
+}  // namespace flow::cli
