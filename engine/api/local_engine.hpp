@@ -80,7 +80,7 @@ class LocalEngine final : public detail::EngineImpl {
   /// An error where workers of an engine that died may still run something, which this one does
   /// not lead.
   Status check_for_work_elsewhere() const;
-  // slurm.cc
+  // head/slurm_head.cc
   /// Where to listen, and where else if that can't be; "" nowhere.
   Result<std::pair<std::string, std::string>> address_to_listen_at(const std::string& dir) const;
   Status start_slurm(const std::string& dir);

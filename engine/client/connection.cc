@@ -1,4 +1,4 @@
-// The frames of frame_link.hpp.
+// The frames of connection.hpp.
 #include "engine/client/connection.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// The values of link.hpp.
+// The values of messages.hpp.
 #include "engine/client/messages.hpp"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// A run's info as the values of link.hpp.
+// A run's info as the values of messages.hpp.
 #include <algorithm>
 
 #include "engine/client/messages.hpp"

@@ -1,5 +1,5 @@
 // The driver's life: start, the inbox, the loop. What a turn does is in turn.cc, what an act does
-// in perform.cc.
+// in execute_commands.cc.
 #include "engine/runtime/engine_loop.hpp"
 
 #include <fmt/format.h>

@@ -142,7 +142,7 @@ class Driver {
   /// Runs `read` in a turn with the state as it is after a turn, and waits for it.
   void inspect(const std::function<void(const core::State&, Resolver&)>& read);
 
-  // hosts.cc: workers of other machines. Only the two that tell of awaited ones block.
+  // worker_membership.cc: workers of other machines. Only the two that tell of awaited ones block.
   Fleet& fleet() { return fleet_; }
   /// Which of them have large content.
   const std::shared_ptr<cluster::Holders>& holders() const { return holders_; }
@@ -276,7 +276,7 @@ class Driver {
   void loop();
   void fail(const Error& error);
 
-  // commit.cc
+  // group_commit.cc
   /// Writes what the turn decided and makes it durable: here, or where that is much and
   /// `may_leave`, on the writing thread, which the next turns do not wait for. While that one
   /// writes, what they decide gathers for the next commit.
@@ -324,7 +324,7 @@ class Driver {
   Result<std::string> content(const Digest& digest);
   std::shared_ptr<const PlanFragment> fragment(const Digest& digest);
   bool may_hit_cache(const core::Run& run, core::UnitId unit, const CacheEntry& entry) const;
-  // lost.cc
+  // missing_results.cc
   /// That all of this is in the state, as far as sizes tell.
   bool holds(const References& needed);
   /// Whether some of it is lost or damaged. What cannot be read now may not be.
@@ -347,7 +347,8 @@ class Driver {
   bool is_being_interrupted(const RunId& id) const;
   void end_interruptions();
 
-  // perform.cc, orders.cc, watchers.cc: in a turn. reports.cc: on the threads that report
+  // execute_commands.cc, attempt_orders.cc, run_events.cc: in a turn. worker_reports.cc: on the
+  // threads that report
   /// Takes the attempts that can be staged out of the acts from `acts_before` on.
   void set_starts_aside(size_t acts_before);
   /// Executors fetch and decode what is about to start while its events are committed.
@@ -378,7 +379,7 @@ class Driver {
   void on_reports(std::vector<Report> reports);
   Input input_of(Report report, const std::string& host);
   void save(Report report, const std::string& host, Input& input);
-  // gangs.cc
+  // gang_supervisor.cc
   void split(AttemptOrder order, const core::Run& run, std::vector<AttemptOrder>& orders);
   void replicate(const core::AttemptId& id, const core::Unit& unit);
   /// The gang whose newest attempt is this one; null where it is none, or over.

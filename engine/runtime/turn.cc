@@ -1,5 +1,5 @@
 // One turn: admit and apply what came in, answer the core's questions, ask the scheduler. What it
-// decides waits for a commit (commit.cc), and only then is acted upon (perform.cc).
+// decides waits for a commit (group_commit.cc), and only then is acted upon (execute_commands.cc).
 #include <fmt/format.h>
 
 #include <algorithm>

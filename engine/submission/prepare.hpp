@@ -36,7 +36,7 @@ struct Prepared {
   RunMeta meta;
   std::shared_ptr<const Plan> plan;
   std::string plan_bytes;
-  std::string inputs;  // encoded, of inputs.hpp; "" where no file was read
+  std::string inputs;  // encoded, of run_inputs.hpp; "" where no file was read
 };
 
 /// Where the state lies: --state, else $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow.

@@ -1,4 +1,4 @@
-// pairs, ipairs and next, which walk a table in the order of keys.hpp.
+// pairs, ipairs and next, which walk a table in the order of state/keys.hpp.
 #include <algorithm>
 
 #include "lua/state/keys.hpp"

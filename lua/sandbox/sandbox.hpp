@@ -93,11 +93,11 @@ void push_face(lua_State* L, const std::string& name);
 /// returns false.
 bool push_real(lua_State* L, int index);
 
-// ---- keys.cc
+// ---- state/keys.cc
 /// The keys of the table at `index` in the order of pairs, as a list that it pushes; how many.
 size_t push_ordered_keys(lua_State* L, int index);
 
-// ---- order.cc
+// ---- ordered_iteration.cc
 void open_order(lua_State* L, int globals);  // pairs, ipairs, next
 void push_weak_table(lua_State* L);          // its keys are weak
 
@@ -111,19 +111,19 @@ void push_formatted(lua_State* L, int first);
 /// Objects that an attempt printed lose their numbers; what the load printed keeps them.
 void forget_printed(lua_State* L);
 
-// ---- raw.cc
+// ---- raw_access.cc
 void open_raw(lua_State* L, int globals);  // raw*, get/setmetatable
 
 // ---- sort.cc
 void open_sort(lua_State* L, int table_library);
 
-// ---- guard.cc
+// ---- vm/protected_calls.cc
 void open_guarded(lua_State* L, int globals);       // pcall, xpcall, load, dofile, …
 void open_coroutines(lua_State* L, int coroutine);  // resume, wrap, close
 /// Raises the private error once more where the script's pcall has caught it.
 void go_on_unwinding(lua_State* L);
 
-// ---- effects.cc
+// ---- io_os.cc
 void open_effects(lua_State* L, int globals);          // io, os, math.random, collectgarbage
 void write_line(lua_State* L, std::string_view text);  // to the attempt's log
 void write_text(lua_State* L, std::string_view text);  // what lacks its newline waits for it
@@ -133,7 +133,7 @@ void reach_outside(lua_State* L);
 void flush_output(lua_State* L);  // at the end of an attempt
 void reset_output(lua_State* L);  // io's files as at the start
 
-// ---- modules.cc
+// ---- vm/modules.cc
 void open_modules(lua_State* L, int globals);  // require, package
 /// Loads `text` as the chunk of `path` and pushes its function; an Error names file and line.
 Status push_chunk(lua_State* L, const std::string& path, const std::string& text);
@@ -150,7 +150,7 @@ bool push_stdlib_field(lua_State* L, std::string_view field);
 /// Loads the bundle's files that no load required: a pipeline's body did, while it was built.
 void load_remaining(lua_State* L, const Bundle& bundle);
 
-// ---- code.cc
+// ---- vm/function_code.cc
 /// Of the Lua function at `index`. Kept until forget_function_codes, so nothing may be collected
 /// between: no Lua code runs there.
 const FunctionCode& function_code(lua_State* L, int index);
@@ -163,7 +163,7 @@ bool reaches_modules(std::string_view library_name);
 /// Names of the globals that the script defined, sorted.
 std::vector<std::string> script_globals(lua_State* L);
 
-// ---- context.cc
+// ---- context/context.cc
 /// Ends the attempt with the private error.
 [[noreturn]] void unwind(lua_State* L, Sandbox::Unwind why);
 
@@ -171,10 +171,10 @@ std::vector<std::string> script_globals(lua_State* L);
 /// Pushes the text of an error whose value, at `index`, is no string.
 void push_error_text(lua_State* L, int index);
 
-// ---- traceback.cc
+// ---- state/traceback.cc
 std::string traceback_text(lua_State* L);
 
-// ---- vm.cc
+// ---- vm/vm.cc
 /// Canonical code of every task that has none yet.
 void fill_codes(lua_State* L);
 

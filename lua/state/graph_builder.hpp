@@ -65,7 +65,7 @@ Result<Value> read_graph_value(lua_State* L, int index, const char* where, int a
 /// The values from `first` to the top, as a task's arguments.
 Result<std::vector<Value>> read_graph_arguments(lua_State* L, int first);
 
-// ---- handle.cc
+// ---- graph/handle.cc
 void open_handles(lua_State* L);
 void push_handle(lua_State* L, const GraphBuilder& graph, uint32_t node,
                  uint32_t part = kWholeResult);
@@ -78,7 +78,7 @@ std::string handle_text(const GraphBuilder& graph, const Handle& handle);  // "t
 /// "`h.after` …: write …" of a method that was not called; "" where the value is none.
 std::string method_misuse(lua_State* L, int index);
 
-// ---- graph.cc
+// ---- graph_builder.cc
 /// The graph whose body runs. Raises, naming `what` is called, where none does.
 GraphBuilder& building_graph(lua_State* L, const std::string& what);
 /// Raises unless a file is being loaded.
@@ -109,11 +109,11 @@ void read_shell_call(lua_State* L, const TaskObject& task, Node& node);
 /// The same for the items and further arguments of a map.
 void check_shell_map(lua_State* L, const TaskObject& task, Node& node);
 
-// ---- options.cc
+// ---- graph/options.cc
 /// Reads the options table at `index` into `def`. Raises for unknown and wrong ones.
 void read_options(lua_State* L, int index, TaskDef& def);
 
-// ---- params.cc
+// ---- graph/params.cc
 const Parameter* test_param(lua_State* L, int index);
 /// A value of the script given to a parameter, in its place and type; `problem` where it does not
 /// fit. Handles fit.
@@ -122,7 +122,7 @@ Value settle_param(const ParamSpec& spec, const Value& value, const std::string&
 /// Pushes the parameters as the body sees them: a table that knows its names.
 void push_params(lua_State* L, const Value& params);
 
-// ---- graph_watch.cc
+// ---- graph/body_side_effects.cc
 /// What a body can reach of the script's own variables and tables, to find what it changed.
 class Watch {
  public:

@@ -14,9 +14,9 @@ namespace flow::lua {
 /// Everything that belongs to one lua_State; at `context(L)`.
 struct VmContext;
 struct GraphBuilder;
-struct Sandbox;       // sandbox.hpp
-class Comm;           // comm.hpp
-class GradientHooks;  // gradient_hooks.hpp
+struct Sandbox;       // sandbox/sandbox.hpp
+class Comm;           // context/comm.hpp
+class GradientHooks;  // tensor/gradient_hooks.hpp
 
 enum class Phase : uint8_t { loading, building, task };
 
@@ -36,7 +36,7 @@ VmContext& context(lua_State* L);
 /// Before anything that lasts or that others can see: returns once the attempt's start is durable.
 void wait_durable(lua_State* L);
 
-// ---- convert.cc
+// ---- context/value_conversion.cc
 // -------------------------------------------------------------------------------------------
 /// Pushes `value`. In a task a File becomes an absolute path string (and is noted in input_files);
 /// while building it is a file userdata. A Tensor becomes a tensor userdata. Refs become handles
@@ -57,7 +57,7 @@ const File* test_file(lua_State* L, int index);
 /// Raises `message` with the file and line of the nearest Lua function in front.
 [[noreturn]] void raise(lua_State* L, const std::string& message);
 
-// ---- tensor.cc (kernels' Lua face)
+// ---- tensor/tensor.cc (kernels' Lua face)
 // --------------------------------------------------------------------------
 void open_tensor(lua_State* L, int flow_table);        // flow.tensor, flow.zeros, …
 void push_tensor(lua_State* L, const Tensor& tensor);  // bytes from tensor.data or the host
@@ -78,7 +78,7 @@ void restore_tensor(lua_State* L, int index, const std::string& bytes);
 void open_data(lua_State* L,
                int flow_table);  // flow.data, flow.text, flow.table, flow.json, flow.fs, flow.image
 
-// ---- graph.cc
+// ---- graph_builder.cc
 // ---------------------------------------------------------------------------------------------------
 /// A task, shell task, dynamic task, service or native as the script defined it. Userdata
 /// "flow.task" holds a pointer.
@@ -141,7 +141,7 @@ Status run_body(lua_State* L, GraphBuilder& graph, const PipelineObject& pipelin
 /// attempt of a dynamic task.
 std::string find_cycle(const GraphBuilder& graph);
 
-// ---- canon.cc
+// ---- vm/canonical_code.cc
 // -----------------------------------------------------------------------------------------------------
 /// The canonical code of the function at `index` with its named parts.
 struct CanonicalCode {
@@ -151,7 +151,7 @@ struct CanonicalCode {
 };
 CanonicalCode canonical_code(lua_State* L, int index);
 
-// ---- restore.cc
+// ---- vm/upvalue_snapshot.cc
 // ---------------------------------------------------------------------------------------------------
 /// What a task can reach as the load left it; `restore` puts every table, upvalue and tensor back.
 class Snapshot {
@@ -161,7 +161,7 @@ class Snapshot {
   virtual void restore(lua_State* L) = 0;
 };
 
-// ---- sandbox.cc
+// ---- sandbox/sandbox.cc
 // ---------------------------------------------------------------------------------------------------
 /// Opens the libraries a script sees, with strict globals, ordered pairs/next, stable sort,
 /// numbered tostring, our require.
@@ -171,13 +171,13 @@ void freeze_libraries(lua_State* L);  // after the load
 /// function.
 std::string library_name(lua_State* L, int index);
 
-// ---- context.cc
+// ---- context/context.cc
 // ---------------------------------------------------------------------------------------------------
 /// Pushes the ctx of an attempt. ctx:wait and a stop at ctx:step/checkpoint unwind with a private
 /// error value that is recognised even through the script's pcall.
 void push_task_context(lua_State* L);
 
-// ---- comm_calls.cc
+// ---- context/comm_calls.cc
 // ---------------------------------------------------------------------------------------------------
 /// Pushes ctx.comm.
 void push_comm(lua_State* L);

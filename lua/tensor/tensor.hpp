@@ -61,30 +61,30 @@ int guarded(lua_State* L) {
   return call_guarded(L, function);
 }
 
-// ---- tensor_make.cc
+// ---- creation.cc
 void open_tensor_makers(lua_State* L, int flow_table);
 /// Pushes a tensor of the nested lists at `index`.
 void push_tensor_of_table(lua_State* L, int index, const DType* dtype);
 
-// ---- tensor_grad.cc
+// ---- autograd.cc
 void open_tensor_gradients(lua_State* L, int flow_table);
 /// Pops a forward and a backward, pushes flow.custom_gradient of them.
 void push_custom_gradient(lua_State* L);
 /// A function, or what is called like one: a module.
 bool is_callable(lua_State* L, int index);
 
-// ---- tensor_index.cc
+// ---- indexing.cc
 int tensor_index(lua_State* L);  // upvalue 1: the methods
 int tensor_new_index(lua_State* L);
 int tensor_pairs(lua_State* L);
 
 // ---- methods, each a list for luaL_setfuncs
-extern const luaL_Reg kTensorOperators[];   // tensor_ops.cc: metamethods
-extern const luaL_Reg kTensorMath[];        // tensor_ops.cc
-extern const luaL_Reg kTensorReductions[];  // tensor_reduce.cc
-extern const luaL_Reg kTensorShapes[];      // tensor_shape.cc
-extern const luaL_Reg kTensorNetworks[];    // tensor_nn.cc
-extern const luaL_Reg kTensorGradients[];   // tensor_grad.cc
-int tensor_text(lua_State* L);              // tensor_text.cc
+extern const luaL_Reg kTensorOperators[];   // operators.cc: metamethods
+extern const luaL_Reg kTensorMath[];        // operators.cc
+extern const luaL_Reg kTensorReductions[];  // reductions.cc
+extern const luaL_Reg kTensorShapes[];      // shapes.cc
+extern const luaL_Reg kTensorNetworks[];    // nn.cc
+extern const luaL_Reg kTensorGradients[];   // autograd.cc
+int tensor_text(lua_State* L);              // to_string.cc
 
 }  // namespace flow::lua

@@ -17,7 +17,7 @@ struct Memory {
   size_t refused_peak = 0;  // what it would have come to
 };
 
-class TensorBudget;  // tensor_budget.hpp
+class TensorBudget;  // tensor/memory_budget.hpp
 
 /// Made, built or loaded in vm.cc; what it runs is in attempt.cc.
 class State {

@@ -1,5 +1,5 @@
 // Content over one session, both ways at once: what either side lacks it fetches from the other.
-// What to fetch and whom to ask is not decided here. protocol.proto says what is said.
+// What to fetch and whom to ask is not decided here. protocol/blob.proto says what is said.
 //
 // A piece of content is asked for, offered with its size, and then put chunk by chunk into memory
 // that who asked has made ready: so nothing comes that was not asked for, a bounded amount at a
