@@ -3,11 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/client/connection.hpp"
 #include "engine/submission/prepare.hpp"
+#include "engine/value/value_fields.hpp"
 #include "flow/flow.hpp"
 
 namespace flow {
@@ -31,14 +31,5 @@ Value plan_to_value(const PlanInfo& plan);
 PlanInfo plan_from_value(const Value& value);
 Value nodes_to_value(const std::vector<NodeInfo>& nodes);
 std::vector<NodeInfo> nodes_from_value(const Value& value);
-
-Value strings_to_value(const std::vector<std::string>& strings);
-std::vector<std::string> strings_from_value(const Value* value);
-
-// Fields of a table from outside, with what stands in for a missing or mistyped one.
-std::string text_field(const Value& table, std::string_view name);
-int64_t integer_field(const Value& table, std::string_view name, int64_t otherwise = 0);
-double number_field(const Value& table, std::string_view name);
-bool flag_field(const Value& table, std::string_view name);
 
 }  // namespace flow

@@ -8,10 +8,10 @@
 
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
-#include "engine/client/messages.hpp"
 #include "engine/cluster/session/handshake.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/plan/values.hpp"
+#include "engine/value/value_fields.hpp"
 
 namespace flow {
 

@@ -77,7 +77,6 @@ TO_CUT = {
         "engine/head/remote_worker.hpp",  # worker_agent.hpp
     ],
     "engine/submission": [
-        "engine/client/messages.hpp",  # prebuilt_graph.cc
         "engine/runtime/engine_loop.hpp",  # prepare.hpp, requirements.hpp
         "lua/state/script.hpp",  # prepare.cc
     ],
