@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/runtime/engine_loop.hpp"
+#include "engine/runs/run_listener.hpp"
 #include "flow/flow.hpp"
 
 namespace flow::detail {

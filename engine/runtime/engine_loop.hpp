@@ -23,6 +23,7 @@
 #include "engine/cluster/transfer/blob_directory.hpp"
 #include "engine/core/core.hpp"
 #include "engine/runs/input_resolver.hpp"
+#include "engine/runs/run_listener.hpp"
 #include "engine/runtime/native_tasks.hpp"
 #include "engine/runtime/shared_machines.hpp"
 #include "engine/runtime/state_clock.hpp"
@@ -44,19 +45,6 @@ class References;
 struct Submission;
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
-
-/// Where a run's events go: one listener, called inside a turn; must neither block nor wait for
-/// another turn.
-class RunListener {
- public:
-  virtual ~RunListener() = default;
-  /// The events of one or more turns, in order, when those are committed.
-  virtual void on_events(std::vector<Event> events) = 0;
-  /// The run came to rest: final, or interrupted. No event follows.
-  virtual void on_end() = 0;
-  /// In its place, where the writer has stopped for good.
-  virtual void fail(Error why) = 0;
-};
 
 /// What a run has beside the core's state, while this process drives it.
 struct RunMeta {

@@ -67,7 +67,6 @@ TO_CUT = {
     "engine/runs": [
         "engine/cluster/transfer/blob_cache.hpp",  # input_resolver.hpp
         "engine/cluster/transfer/needed.hpp",  # input_resolver.cc
-        "engine/runtime/engine_loop.hpp",  # run_handle.hpp
     ],
     "engine/cluster/session": [
         "engine/cluster/transfer/worker_messages.hpp",  # session_options.cc
