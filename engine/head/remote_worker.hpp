@@ -5,19 +5,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "engine/cluster/session/session_link.hpp"
+#include "engine/cluster/transfer/bundle_users.hpp"
 #include "engine/cluster/transfer/worker_messages.hpp"
 
 namespace flow::cluster {
-
-/// Sends one message of a session. Thread-safe, does not block. What fails ends the session, which
-/// is told elsewhere.
-using Send = std::function<void(std::string_view message)>;
 
 /// What a RemoteWorker tells, on the thread that calls on_message.
 struct FromRemote {
@@ -36,21 +33,6 @@ struct FromRemote {
   std::function<void(const ContentNews&)> on_news;
   /// A message about content. False where it is none.
   std::function<bool(std::string_view message)> on_content;
-};
-
-/// Which bundles the runs of a session use. Both ends of a session keep one and see the same orders
-/// and ends of runs in the same sequence, so they agree on the bundles that the worker has.
-class BundleUsers {
- public:
-  /// True where no run of the session uses the bundle yet.
-  bool add(const core::RunId& run, const Digest& bundle);
-  /// The run has ended. Returns the bundles that only this run used.
-  std::vector<Digest> forget(const core::RunId& run);
-
- private:
-  // Of runs that have not ended: entries leave in forget().
-  std::map<core::RunId, std::set<Digest>> of_runs_;
-  std::map<Digest, size_t> runs_of_;
 };
 
 /// For one session.

@@ -72,9 +72,6 @@ TO_CUT = {
         "engine/cluster/transfer/worker_messages.hpp",  # session_options.cc
         "transports/ucx/ucx.hpp",  # session_options.cc
     ],
-    "engine/cluster/worker": [
-        "engine/head/remote_worker.hpp",  # worker_agent.hpp
-    ],
     "engine/submission": [
         "engine/runtime/engine_loop.hpp",  # prepare.hpp, requirements.hpp
         "lua/state/script.hpp",  # prepare.cc

@@ -20,6 +20,10 @@ constexpr int64_t kGoodbyeMs = 1'000;
 /// A link takes so much longer than its session to give up a peer that hangs.
 constexpr int64_t kLinkAfterSessionMs = 1'000;
 
+/// Sends one message of a session. Thread-safe, does not block. A failure ends the session, which
+/// SessionUser::on_end reports.
+using Send = std::function<void(std::string_view message)>;
+
 /// What a session tells: one call at a time, on the transport's thread, the ticker's, or that of
 /// who ended it. Who is told must not block, and may call the session.
 class SessionUser {

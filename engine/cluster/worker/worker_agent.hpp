@@ -17,11 +17,13 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cluster/session/session_link.hpp"
+#include "engine/cluster/transfer/bundle_users.hpp"
 #include "engine/cluster/transfer/needed.hpp"
 #include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/transfer/worker_messages.hpp"
 #include "engine/cluster/worker/checkpoint_replicas.hpp"
 #include "engine/cluster/worker/report_spool.hpp"
-#include "engine/head/remote_worker.hpp"
 
 namespace flow::cluster {
 
