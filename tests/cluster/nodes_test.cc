@@ -10,6 +10,7 @@
 #include "engine/base/clock.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/cluster/worker/worker_agent.hpp"
+#include "engine/head/remote_worker.hpp"
 #include "tests/cluster/content_pair.hpp"
 
 using namespace flow;

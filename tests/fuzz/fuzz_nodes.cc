@@ -7,6 +7,7 @@
 #include "engine/base/ids.hpp"
 #include "engine/cluster/transfer/blob_directory.hpp"
 #include "engine/cluster/worker/worker_agent.hpp"
+#include "engine/head/remote_worker.hpp"
 
 namespace {
 

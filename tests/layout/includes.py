@@ -69,7 +69,6 @@ TO_CUT = {
         "engine/cluster/transfer/needed.hpp",  # input_resolver.cc
     ],
     "engine/cluster/session": [
-        "engine/cluster/transfer/worker_messages.hpp",  # session_options.cc
         "transports/ucx/ucx.hpp",  # session_options.cc
     ],
     "engine/submission": [

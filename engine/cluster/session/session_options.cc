@@ -10,7 +10,7 @@
 #include "engine/base/address.hpp"
 #include "engine/cluster/session/secret.hpp"
 #include "engine/cluster/session/session_link.hpp"
-#include "engine/cluster/transfer/worker_messages.hpp"
+#include "engine/protocol/schema.hpp"
 #include "flow/flow.hpp"
 #include "transports/ucx/ucx.hpp"
 

@@ -13,9 +13,6 @@
 
 namespace flow::cluster {
 
-/// What the messages hold, as a session's greeting tells it: both sides have the same.
-constexpr uint32_t kMessagesSchema = 9;
-
 /// All but the bundle's bytes and the environment, which go ahead of it.
 void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out);
 /// False where it is no order.
