@@ -2,6 +2,7 @@
 // holds it; or a client of a head on another machine.
 #include <fmt/format.h>
 
+#include "engine/api/cluster_transport.hpp"
 #include "engine/api/local_engine.hpp"
 #include "engine/client/local_client.hpp"
 #include "engine/client/remote_client.hpp"
@@ -11,7 +12,7 @@ namespace flow {
 
 Engine::Engine(EngineOptions options) {
   if (!options.head.empty()) {
-    impl_ = value_or_throw(AwayEngine::open(options));
+    impl_ = value_or_throw(AwayEngine::open(options, cluster_transport));
     return;
   }
   std::string dir = value_or_throw(find_state(options));

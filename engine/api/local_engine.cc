@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "engine/api/cluster_transport.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/client/request_marks.hpp"
 #include "engine/cluster/session/session_options.hpp"
@@ -90,6 +91,7 @@ Status LocalEngine::lead(const std::string& dir) {
   }
   FLOW_TRY(check_for_work_elsewhere());
   ClusterOptions cluster;
+  cluster.make_transport = cluster_transport;
   cluster.state_dir = dir;
   auto listen = address_to_listen_at(dir);
   FLOW_TRY(listen);

@@ -101,8 +101,6 @@ std::vector<GpuLibrary> gpu_libraries() {
   return libraries;
 }
 
-const char* version() { return FLOW_VERSION; }
-
 std::string changed_sources(const Bundle& bundle) {
   std::string names;
   if (!bundle.root.starts_with("/")) return names;  // another machine's

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/api/cluster_transport.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/size_units.hpp"
 #include "engine/base/throwing.hpp"
@@ -157,7 +158,7 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
   worker.state_dir = dir;
   worker.executor = value_or_throw(find_executor(engine_options(options)));
   worker.executors_max = jobs_of(engine_options(options));
-  impl_->transport = value_or_throw(transport_for(options.head, node.session));
+  impl_->transport = value_or_throw(cluster_transport(options.head, node.session));
   auto make = [worker](Worker::OnReport on_report) {
     return make_worker(worker, std::move(on_report));
   };

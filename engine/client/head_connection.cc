@@ -8,13 +8,14 @@
 namespace flow {
 
 Result<std::unique_ptr<Uplink>> Uplink::open(const std::string& head,
-                                             const std::string& secret_file) {
+                                             const std::string& secret_file,
+                                             const TransportFactory& make_transport) {
   auto address = parse_address(head);
   FLOW_TRY(address);
   auto session = session_options(cluster::Role::client, machine_name(), secret_file, false);
   FLOW_TRY(session);
   std::unique_ptr<Uplink> uplink(new Uplink(head));
-  auto transport = transport_for(head, *session);
+  auto transport = make_transport(head, *session);
   FLOW_TRY(transport);
   uplink->transport_ = std::move(*transport);
   uplink->sessions_ =

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/client/connection.hpp"
+#include "engine/cluster/session/session_options.hpp"
 #include "engine/cluster/session/sessions.hpp"
 #include "flow/transport.hpp"
 
@@ -17,7 +18,8 @@ class Uplink {
  public:
   /// `head` is "HOST:PORT". Reaches nobody yet.
   static Result<std::unique_ptr<Uplink>> open(const std::string& head,
-                                              const std::string& secret_file);
+                                              const std::string& secret_file,
+                                              const TransportFactory& make_transport);
   /// Waits until the head is proven. `is_refused` where another try would be no better.
   Result<std::shared_ptr<FrameLink>> connect(bool* is_refused = nullptr);
   /// Ends all that was connected, or is about to be.

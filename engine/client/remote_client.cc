@@ -25,14 +25,15 @@ Error gone() { return environment_error("the head has gone before its answer"); 
 
 }  // namespace
 
-Result<std::unique_ptr<detail::EngineImpl>> AwayEngine::open(const EngineOptions& options) {
+Result<std::unique_ptr<detail::EngineImpl>> AwayEngine::open(
+    const EngineOptions& options, const TransportFactory& make_transport) {
   if (!options.state.empty() || leads_cluster(options) || !options.resources.empty())
     return user_error(
         "a client of a head has no state, no workers and no resources of its own: name the head, "
         "or what is "
         "this process's own, and not both");
   std::unique_ptr<AwayEngine> engine(new AwayEngine(options));
-  auto uplink = Uplink::open(options.head, options.secret_file);
+  auto uplink = Uplink::open(options.head, options.secret_file, make_transport);
   FLOW_TRY(uplink);
   engine->uplink_ = std::move(*uplink);
   return std::unique_ptr<detail::EngineImpl>(std::move(engine));

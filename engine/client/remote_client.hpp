@@ -20,7 +20,8 @@ namespace flow {
 
 class AwayEngine final : public detail::EngineImpl {
  public:
-  static Result<std::unique_ptr<detail::EngineImpl>> open(const EngineOptions& options);
+  static Result<std::unique_ptr<detail::EngineImpl>> open(const EngineOptions& options,
+                                                          const TransportFactory& make_transport);
   ~AwayEngine() override;
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;

@@ -40,7 +40,7 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
   FLOW_TRY(session);
   cluster::set_lost_after(*session, options.lost_after_ms);
   driver.inspect([&](const core::State& state, Resolver&) { session->epoch = state.epoch; });
-  auto transport = transport_for(options.listen, *session);
+  auto transport = options.make_transport(options.listen, *session);
   FLOW_TRY(transport);
   made->transport_ = std::move(*transport);
   made->await_earlier(options.adopt_ms);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/client/connection.hpp"
+#include "engine/cluster/session/session_options.hpp"
 #include "engine/head/worker_listener.hpp"
 #include "engine/runtime/engine_loop.hpp"
 #include "flow/transport.hpp"
@@ -24,6 +25,7 @@ namespace flow {
 constexpr int64_t kRejoinMs = 700;
 
 struct ClusterOptions {
+  TransportFactory make_transport;  // required
   std::string state_dir;
   std::string listen;       // "HOST:PORT"
   std::string secret_file;  // "": the state's own

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/api/cluster_transport.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/cluster/worker/worker_process.hpp"
 #include "flow/value.hpp"
@@ -106,7 +107,7 @@ SimulatedWorker worker_of(const std::string& head, const std::string& folder, in
   options.agent.host.memory_bytes = int64_t{1} << 30;
   options.agent.spool_dir = dir + "/spool";
   options.agent.store = must(cluster::ContentStore::open(dir, 0));
-  made.transport = must(transport_for(head, options.session));
+  made.transport = must(cluster_transport(head, options.session));
   made.node = must(cluster::Node::start(
       *made.transport, std::move(options),
       [](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/api/cluster_transport.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/cluster/session/sessions.hpp"
@@ -26,7 +27,7 @@ class ForgetfulHead {
   explicit ForgetfulHead(const std::string& secret_file) {
     auto options = session_options(cluster::Role::head, "head", secret_file, true);
     REQUIRE(options.ok());
-    auto transport = transport_for("127.0.0.1:0", *options);
+    auto transport = cluster_transport("127.0.0.1:0", *options);
     REQUIRE(transport.ok());
     transport_ = std::move(*transport);
     sessions_ = std::make_unique<cluster::Sessions>(*transport_, *options, [](std::string) {});
@@ -81,7 +82,7 @@ TEST_CASE(
   EngineOptions options;
   options.head = head.address();
   options.secret_file = folder + "/secret";
-  auto engine = AwayEngine::open(options);
+  auto engine = AwayEngine::open(options, cluster_transport);
   REQUIRE(engine.ok());
   auto run = (*engine)->resume("r1", {}, false);
   head.leave();

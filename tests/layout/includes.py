@@ -68,9 +68,6 @@ TO_CUT = {
         "engine/cluster/transfer/blob_cache.hpp",  # input_resolver.hpp
         "engine/cluster/transfer/needed.hpp",  # input_resolver.cc
     ],
-    "engine/cluster/session": [
-        "transports/ucx/ucx.hpp",  # session_options.cc
-    ],
     "engine/submission": [
         "engine/runtime/engine_loop.hpp",  # prepare.hpp, requirements.hpp
         "lua/state/script.hpp",  # prepare.cc

@@ -9,10 +9,8 @@
 
 #include "engine/base/address.hpp"
 #include "engine/cluster/session/secret.hpp"
-#include "engine/cluster/session/session_link.hpp"
 #include "engine/protocol/schema.hpp"
 #include "flow/flow.hpp"
-#include "transports/ucx/ucx.hpp"
 
 namespace flow {
 
@@ -39,32 +37,6 @@ Result<cluster::SessionOptions> session_options(cluster::Role role, const std::s
   options.secret = std::make_shared<const cluster::Secret>(std::move(*secret));
   FLOW_TRY(cluster::check(options));
   return options;
-}
-
-namespace {
-
-/// The address family for a process that listens at this address or connects to it. For a wildcard
-/// address it is the family of the address that is printed for other machines.
-UcxFamily family_of(const std::string& address) {
-  auto reached = address_for_others(address);
-  if (!reached.ok()) return UcxFamily::ipv4;
-  auto there = parse_address(*reached);
-  auto own = there.ok() ? own_host_towards(*there) : Result<std::string>(there.error());
-  bool is_ipv6 = own.ok() && own->find(':') != std::string::npos;
-  return is_ipv6 ? UcxFamily::ipv6 : UcxFamily::ipv4;
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
-                                                 const cluster::SessionOptions& session) {
-  auto parsed = parse_address(address);
-  FLOW_TRY(parsed);
-  TransportOptions options;
-  options.deadline_ms = session.lost_after_ms + cluster::kLinkAfterSessionMs;
-  if (session.secret) options.key = keyed_hash(*session.secret, {"flow door key, 1"}).view();
-  return make_ucx_transport(options, is_loopback(parsed->host), UcxPuts::messages,
-                            family_of(address));
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // What a head, its workers and its clients have in common: how their sessions are, and over what
 // they run.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -25,8 +26,9 @@ Result<std::string> address_for_others(const std::string& listens);
 /// The same, or a loopback address if this machine has no other: then only processes of this
 /// machine can connect.
 std::string address_for_users(const std::string& listens);
-/// Over UCX. Where `address` is this machine's alone, nothing listens beyond it.
-Result<std::unique_ptr<Transport>> transport_for(const std::string& address,
-                                                 const cluster::SessionOptions& session);
+/// Makes the transport for a process that listens at this address or connects to it. The engine's
+/// entry points pass it in: cluster_transport() of engine/api.
+using TransportFactory = std::function<Result<std::unique_ptr<Transport>>(
+    const std::string& address, const cluster::SessionOptions& session)>;
 
 }  // namespace flow
