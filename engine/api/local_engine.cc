@@ -66,8 +66,17 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   engine->server_ = std::move(*server);
   if (engine->cluster_)
     engine->cluster_->serve_clients(
-        [&to = *engine->server_](std::shared_ptr<FrameLink> link) { to.take_in(std::move(link)); });
+        [&to = *engine->server_](std::shared_ptr<cluster::Channel> channel) {
+          to.take_in(std::make_shared<ChannelLink>(std::move(channel)));
+        });
   return engine;
+}
+
+Result<std::unique_ptr<detail::EngineImpl>> LocalEngine::open_writer(
+    const EngineOptions& options, const std::string& dir, std::unique_ptr<StateLock> lock) {
+  auto engine = open(options, dir, std::move(lock));
+  FLOW_TRY(engine);
+  return std::unique_ptr<detail::EngineImpl>(std::move(*engine));
 }
 
 // What workers of an engine that died still run is for this one to adopt, where it leads them.

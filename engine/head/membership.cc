@@ -115,7 +115,7 @@ Cluster::~Cluster() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Cluster::serve_clients(std::function<void(std::shared_ptr<FrameLink>)> take) {
+void Cluster::serve_clients(std::function<void(std::shared_ptr<cluster::Channel>)> take) {
   std::lock_guard lock(clients_mutex_);
   take_client_ = std::move(take);
 }
@@ -134,7 +134,7 @@ std::shared_ptr<cluster::SessionUser> Cluster::on_client(
     link->end("this head is starting or ending");
     return nullptr;
   }
-  take_client_(std::make_shared<ChannelLink>(channel));
+  take_client_(channel);
   return channel;
 }
 

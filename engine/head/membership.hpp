@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/client/connection.hpp"
+#include "engine/cluster/session/channel.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/head/worker_listener.hpp"
 #include "engine/runtime/engine_loop.hpp"
@@ -76,7 +76,7 @@ class Cluster final : private cluster::HeadUser {
   bool has_left(const std::string& name) const;
   /// Clients that come to this head are given to this, which must not block; null: they are sent
   /// away. Waits for calls under way.
-  void serve_clients(std::function<void(std::shared_ptr<FrameLink>)> take);
+  void serve_clients(std::function<void(std::shared_ptr<cluster::Channel>)> take);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -112,7 +112,7 @@ class Cluster final : private cluster::HeadUser {
   };
   Driver& driver_;
   std::mutex clients_mutex_;
-  std::function<void(std::shared_ptr<FrameLink>)> take_client_;
+  std::function<void(std::shared_ptr<cluster::Channel>)> take_client_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;
