@@ -16,7 +16,7 @@ Engine::Engine(EngineOptions options) {
     return;
   }
   std::string dir = value_or_throw(find_state(options));
-  impl_ = value_or_throw(open_engine(options, dir));
+  impl_ = value_or_throw(open_engine(options, dir, LocalEngine::open_writer));
 }
 
 Engine::~Engine() = default;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/throwing.hpp"
+#include "engine/client/engine_service.hpp"
 #include "engine/client/server.hpp"
 #include "engine/cluster/transfer/source.hpp"
 #include "engine/head/local_workers.hpp"
@@ -21,12 +22,16 @@
 
 namespace flow {
 
-class LocalEngine final : public detail::EngineImpl {
+class LocalEngine final : public EngineService {
  public:
   /// Takes over the state whose lock the caller holds.
   static Result<std::unique_ptr<LocalEngine>> open(const EngineOptions& options,
                                                    const std::string& dir,
                                                    std::unique_ptr<StateLock> lock);
+  /// The same as an OpenWriter.
+  static Result<std::unique_ptr<detail::EngineImpl>> open_writer(const EngineOptions& options,
+                                                                 const std::string& dir,
+                                                                 std::unique_ptr<StateLock> lock);
   ~LocalEngine() override;
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;
@@ -56,18 +61,16 @@ class LocalEngine final : public detail::EngineImpl {
   uint32_t client_runs() const override { return server_->client_runs(); }
   void wait_for_clients() override { server_->wait_for_clients(); }
 
-  // The same for a client: where it stands and its environment come with the request.
-  std::shared_ptr<detail::RunState> run_for(const Submission& submission);
+  std::shared_ptr<detail::RunState> run_for(const Submission& submission) override;
   std::shared_ptr<detail::RunState> take_up(const std::string& selector, const std::string& task,
-                                            bool new_code, const Submission& from);
-  PlanInfo plan_for(const Submission& submission);
-  Counts counts(const RunId& run);
-  RunInfo show(const std::string& selector, bool tasks);
-  /// As Reader::value.
-  Value value(const std::string& selector, const std::string& part) const;
-  /// Content of this state, or what is read in place at `origin`.
-  Result<cluster::Source> open_content(const Digest& digest, const std::string& origin) const;
-  Driver& driver() { return *driver_; }
+                                            bool new_code, const Submission& from) override;
+  PlanInfo plan_for(const Submission& submission) override;
+  Counts counts(const RunId& run) override;
+  RunInfo show(const std::string& selector, bool tasks) override;
+  Value value(const std::string& selector, const std::string& part) const override;
+  Result<cluster::Source> open_content(const Digest& digest,
+                                       const std::string& origin) const override;
+  Driver& driver() override { return *driver_; }
 
  private:
   LocalEngine() = default;

@@ -7,11 +7,9 @@
 #include <atomic>
 #include <chrono>
 
-#include "engine/api/local_engine.hpp"
 #include "engine/client/request_marks.hpp"
 #include "engine/client/run_stream.hpp"
 #include "engine/query/reader_impl.hpp"
-#include "engine/store/lock.hpp"
 
 namespace flow {
 
@@ -25,17 +23,14 @@ constexpr int kOpenPauseMs = 50;
 }  // namespace
 
 Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& options,
-                                                        const std::string& dir) {
+                                                        const std::string& dir,
+                                                        const OpenWriter& open_writer) {
   std::string last;
   for (int attempt = 0; attempt < kOpenTries; attempt++) {
     if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
     auto lock = StateLock::acquire(dir);
     FLOW_TRY(lock);
-    if (*lock) {
-      auto local = LocalEngine::open(options, dir, std::move(*lock));
-      FLOW_TRY(local);
-      return std::unique_ptr<detail::EngineImpl>(std::move(*local));
-    }
+    if (*lock) return open_writer(options, dir, std::move(*lock));
     auto link = SocketLink::connect(socket_path(dir));
     if (link.ok() && !options.resources.empty())
       return user_error(fmt::format(
@@ -43,7 +38,8 @@ Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& opt
           "that one",
           dir, lock_holder(dir)));
     if (link.ok())
-      return std::unique_ptr<detail::EngineImpl>(std::make_unique<RemoteEngine>(options, dir));
+      return std::unique_ptr<detail::EngineImpl>(
+          std::make_unique<RemoteEngine>(options, dir, open_writer));
     last = link.error().message;
   }
   return environment_error(fmt::format("the state `{}` is locked by {}, which does not answer: {}",
@@ -158,7 +154,7 @@ std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Fra
     if (successor_) return std::nullopt;
     auto state_lock = value_or_throw(StateLock::acquire(dir_));
     if (!state_lock) continue;
-    successor_ = value_or_throw(LocalEngine::open(options_, dir_, std::move(state_lock)));
+    successor_ = value_or_throw(open_writer_(options_, dir_, std::move(state_lock)));
     return std::nullopt;
   }
   throw Failed(environment_error(fmt::format(
@@ -336,7 +332,7 @@ void RemoteEngine::take_over(std::shared_ptr<detail::RunState> state, const RunO
     detail::EngineImpl* successor = nullptr;
     {
       std::lock_guard lock(mutex_);
-      if (!successor_) successor_ = value_or_throw(open_engine(options_, dir_));
+      if (!successor_) successor_ = value_or_throw(open_engine(options_, dir_, open_writer_));
       successor = successor_.get();
     }
     auto inner = successor->resume(state->id, options, false);

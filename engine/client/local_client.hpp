@@ -1,6 +1,7 @@
 // The engine as a client of the process that writes the state; takes over where that one dies.
 #pragma once
 #include <condition_variable>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -9,17 +10,24 @@
 #include "engine/base/thread_group.hpp"
 #include "engine/client/messages.hpp"
 #include "engine/runs/run_handle.hpp"
+#include "engine/store/lock.hpp"
 
 namespace flow {
 
+/// Makes the engine that writes the state whose lock it is given.
+using OpenWriter = std::function<Result<std::unique_ptr<detail::EngineImpl>>(
+    const EngineOptions& options, const std::string& dir, std::unique_ptr<StateLock> lock)>;
+
 /// The writer where the lock can be had, else a client.
 Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& options,
-                                                        const std::string& dir);
+                                                        const std::string& dir,
+                                                        const OpenWriter& open_writer);
 
 class RemoteEngine final : public detail::EngineImpl {
  public:
-  RemoteEngine(EngineOptions options, std::string dir)
-      : options_(std::move(options)), dir_(std::move(dir)) {}
+  /// `open_writer` is called where the writer dies and this process takes over.
+  RemoteEngine(EngineOptions options, std::string dir, OpenWriter open_writer)
+      : options_(std::move(options)), dir_(std::move(dir)), open_writer_(std::move(open_writer)) {}
   ~RemoteEngine() override;
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;
@@ -67,6 +75,7 @@ class RemoteEngine final : public detail::EngineImpl {
 
   EngineOptions options_;
   std::string dir_;
+  const OpenWriter open_writer_;
   mutable std::mutex mutex_;
   std::unique_ptr<detail::EngineImpl> successor_;  // after the writer died
   std::list<std::weak_ptr<FrameLink>> links_;      // those that are gone leave in add_link()

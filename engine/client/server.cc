@@ -11,7 +11,6 @@
 #include <chrono>
 #include <system_error>
 
-#include "engine/api/local_engine.hpp"
 #include "engine/base/engine_thread.hpp"
 #include "engine/client/blob_frames.hpp"
 #include "engine/client/remote_export.hpp"
@@ -29,7 +28,7 @@ Value done_frame() { return Value::map({{"frame", "done"}}); }
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::start(LocalEngine& engine, const std::string& state_dir) {
+Result<std::unique_ptr<Server>> Server::start(EngineService& engine, const std::string& state_dir) {
   std::string path = socket_path(state_dir);
   auto descriptor = listen_at(path);
   FLOW_TRY(descriptor);

@@ -9,16 +9,15 @@
 #include <string>
 #include <thread>
 
+#include "engine/client/engine_service.hpp"
 #include "engine/client/messages.hpp"
 #include "engine/client/run_session.hpp"
 
 namespace flow {
 
-class LocalEngine;
-
 class Server {
  public:
-  static Result<std::unique_ptr<Server>> start(LocalEngine& engine, const std::string& state_dir);
+  static Result<std::unique_ptr<Server>> start(EngineService& engine, const std::string& state_dir);
   ~Server();  // interrupts what clients still run here
   /// Runs carried out for clients now.
   uint32_t client_runs() const { return client_runs_; }
@@ -37,7 +36,7 @@ class Server {
     bool given_up = false;               // it made room for another; under mutex_
     std::shared_ptr<Carried> carried{};  // what it waits for; under mutex_
   };
-  Server(LocalEngine& engine, int descriptor, std::string path)
+  Server(EngineService& engine, int descriptor, std::string path)
       : engine_(engine), descriptor_(descriptor), path_(std::move(path)) {}
   void accept_clients();
   bool has_room();
@@ -53,7 +52,7 @@ class Server {
   Value first_look(const std::string& run);
   std::shared_ptr<Carried> find(const std::string& request);
 
-  LocalEngine& engine_;
+  EngineService& engine_;
   int descriptor_;
   std::string path_;
   std::thread thread_;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/api/local_engine.hpp"
 #include "engine/client/connection.hpp"
 #include "tests/driver/place.hpp"
 
@@ -73,7 +74,7 @@ TEST_CASE("a client that waits for a head's socket answers its other callers mea
   std::filesystem::create_directories(state);
   auto listening = listen_at(path);
   REQUIRE(listening.ok());
-  auto engine = std::make_unique<RemoteEngine>(place.options(), state);
+  auto engine = std::make_unique<RemoteEngine>(place.options(), state, LocalEngine::open_writer);
   std::promise<void> latched;
   std::thread head([&] {
     SocketLink client(::accept(*listening, nullptr, nullptr));
