@@ -102,7 +102,7 @@ Status LocalEngine::lead(const std::string& dir) {
   ClusterOptions cluster;
   cluster.make_transport = cluster_transport;
   cluster.state_dir = dir;
-  auto listen = address_to_listen_at(dir);
+  auto listen = address_to_listen_at(options_, dir);
   FLOW_TRY(listen);
   cluster.listen = listen->first;
   cluster.secret_file = options_.secret_file;
@@ -121,8 +121,49 @@ Status LocalEngine::lead(const std::string& dir) {
   bool may_have_moved = !options_.listen.empty() && !options_.slurm;
   std::string note = may_have_moved ? cluster_->note_of_moved_head() : "";
   if (!note.empty()) std::fprintf(stderr, "flow: %s\n", note.c_str());
-  if (options_.slurm) return start_slurm(dir);
+  if (options_.slurm) {
+    auto slurm = SlurmHead::start(options_, dir, cluster_->address(), *driver_, *this);
+    FLOW_TRY(slurm);
+    slurm_ = std::move(*slurm);
+    return {};
+  }
   return options_.workers > 0 ? start_workers(dir) : Status();
+}
+
+void LocalEngine::warn_all(const std::string& text) {
+  std::lock_guard lock(watched_mutex_);
+  for (const auto& each : watched_) {
+    auto state = each.lock();
+    if (!state) continue;
+    Event event;
+    event.type = "warning";
+    event.run = state->id;
+    event.text = text;
+    event.at_ms = now_ms();
+    state->on_event(std::move(event));
+  }
+}
+
+// What ran is kept; who waits for a run hears why it does not go on.
+void LocalEngine::give_up(const Error& why) {
+  std::vector<std::shared_ptr<detail::RunState>> states;
+  {
+    std::lock_guard lock(watched_mutex_);
+    for (const auto& each : watched_)
+      if (auto state = each.lock()) states.push_back(std::move(state));
+  }
+  for (const auto& state : states) {
+    bool is_over = false;
+    {
+      std::lock_guard lock(state->mutex);
+      is_over = state->ended;
+    }
+    if (is_over) continue;
+    Error error = why;
+    error.message += fmt::format("\nThe run {0} is kept: `flow resume {0}` takes it up", state->id);
+    state->fail(error);
+    driver_->interrupt(state->id, false);
+  }
 }
 
 Status LocalEngine::check_for_work_elsewhere() const {
@@ -211,7 +252,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
 LocalEngine::~LocalEngine() {
   if (cluster_) cluster_->serve_clients(nullptr);
   server_.reset();
-  give_nodes_back();
+  slurm_.reset();
   workers_.reset();
   cluster_.reset();
   driver_.reset();

@@ -14,7 +14,7 @@
 #include "engine/cluster/transfer/source.hpp"
 #include "engine/head/local_workers.hpp"
 #include "engine/head/membership.hpp"
-#include "engine/head/slurm_autoscaler.hpp"
+#include "engine/head/slurm_head.hpp"
 #include "engine/runs/run_handle.hpp"
 #include "engine/runtime/nested_runs.hpp"
 #include "engine/store/lock.hpp"
@@ -22,7 +22,7 @@
 
 namespace flow {
 
-class LocalEngine final : public EngineService {
+class LocalEngine final : public EngineService, private RunEngine {
  public:
   /// Takes over the state whose lock the caller holds.
   static Result<std::unique_ptr<LocalEngine>> open(const EngineOptions& options,
@@ -83,15 +83,8 @@ class LocalEngine final : public EngineService {
   /// An error where workers of an engine that died may still run something, which this one does
   /// not lead.
   Status check_for_work_elsewhere() const;
-  // head/slurm_head.cc
-  /// Where to listen, and where else if that can't be; "" nowhere.
-  Result<std::pair<std::string, std::string>> address_to_listen_at(const std::string& dir) const;
-  Status start_slurm(const std::string& dir);
-  slurm::View look_at_nodes();
-  void warn_if_nothing_fits(bool nothing_runs);
-  void warn_all(const std::string& text);
-  void give_up(const Error& why);
-  void give_nodes_back();
+  void warn_all(const std::string& text) override;
+  void give_up(const Error& why) override;
   Status await_workers();
   RunInfo look(const RunId& id, bool tasks);
   /// Warns where an input of the run holds something else now.
@@ -106,12 +99,10 @@ class LocalEngine final : public EngineService {
   std::string address_;  // of the cluster, for workers and clients; "" where it leads none
   std::unique_ptr<Cluster> cluster_;  // of a head
   std::unique_ptr<LocalWorkers> workers_;
-  core::HostInfo like_;          // what a node of Slurm has
-  int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
   NestedRuns nested_;
   std::mutex watched_mutex_;
   std::vector<std::weak_ptr<detail::RunState>> watched_;  // those that are gone leave with an add
-  std::unique_ptr<SlurmNodes> slurm_;
+  std::unique_ptr<SlurmHead> slurm_;
   std::unique_ptr<Server> server_;
 };
 

@@ -1,4 +1,5 @@
-// The engine as the head of workers on nodes of Slurm.
+#include "engine/head/slurm_head.hpp"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "engine/api/local_engine.hpp"
 #include "engine/base/address.hpp"
 #include "engine/base/clock.hpp"
 #include "engine/base/files.hpp"
@@ -15,6 +15,7 @@
 #include "engine/core/free_resources.hpp"
 #include "engine/core/gangs.hpp"
 #include "engine/core/gpu_faults.hpp"
+#include "engine/head/membership.hpp"
 #include "engine/sched/sched.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/requirements.hpp"
@@ -93,23 +94,21 @@ SlurmRequest slurm_request(const EngineOptions& options) {
   return {slurm::text_of(command), slurm::job_script(asked, place)};
 }
 
-// The address of the flow before this one, where that is free: the workers that it left find this
-// one there.
-Result<std::pair<std::string, std::string>> LocalEngine::address_to_listen_at(
-    const std::string& dir) const {
-  if (!options_.slurm) {
-    auto listen = numeric_address(options_.listen.empty() ? "127.0.0.1:0" : options_.listen);
+Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOptions& options,
+                                                                 const std::string& dir) {
+  if (!options.slurm) {
+    auto listen = numeric_address(options.listen.empty() ? "127.0.0.1:0" : options.listen);
     FLOW_TRY(listen);
     return std::pair(*listen, std::string());
   }
-  FLOW_TRY(check_slurm(*options_.slurm));
+  FLOW_TRY(check_slurm(*options.slurm));
   Address address;
-  if (options_.listen.empty()) {
+  if (options.listen.empty()) {
     auto own = own_address();
     FLOW_TRY(own);
     address.host = *own;
   } else {
-    auto numeric = numeric_address(options_.listen);
+    auto numeric = numeric_address(options.listen);
     FLOW_TRY(numeric);
     auto given = parse_address(*numeric);
     FLOW_TRY(given);
@@ -145,34 +144,41 @@ AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
   return {named, options.gpus_per_node};
 }
 
-Status LocalEngine::start_slurm(const std::string& dir) {
-  auto reached = address_for_others(cluster_->address());
+Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options,
+                                                    const std::string& dir,
+                                                    const std::string& listens_at, Driver& driver,
+                                                    RunEngine& engine) {
+  auto reached = address_for_others(listens_at);
   FLOW_TRY(reached);
   std::string head = *reached;
   FLOW_TRY(make_dirs(folder_of(dir)));
   FLOW_TRY(write_file_atomic(address_path(dir), head));
-  auto place = place_of(options_, dir, head);
+  auto place = place_of(options, dir, head);
   FLOW_TRY(place);
+  std::unique_ptr<SlurmHead> made(new SlurmHead(*options.slurm, driver, engine));
   NodesUser user;
-  user.look = [this] { return look_at_nodes(); };
-  user.drain = [this](const std::string& node) {
-    driver_->host_draining(node, "it had nothing to do");
+  user.look = [self = made.get()] { return self->look_at_nodes(); };
+  user.drain = [&driver](const std::string& node) {
+    driver.host_draining(node, "it had nothing to do");
   };
-  user.note = [this](const std::string& text) { warn_all(text); };
-  user.status = [this](const std::string& text) { driver_->keep_row(launcher_key(), text); };
-  user.no_more = [this] { driver_->announce(0); };
-  user.give_up = [this](const Error& why) { give_up(why); };
-  SlurmOptions asked = with_first(*options_.slurm);
+  user.note = [&engine](const std::string& text) { engine.warn_all(text); };
+  user.status = [&driver](const std::string& text) { driver.keep_row(launcher_key(), text); };
+  user.no_more = [&driver] { driver.announce(0); };
+  user.give_up = [&driver, &engine](const Error& why) {
+    driver.keep_row(launcher_key(), why.message);
+    engine.give_up(why);
+  };
+  SlurmOptions asked = with_first(*options.slurm);
   auto started = SlurmNodes::start(asked, *place, job_inside(asked), std::move(user));
   FLOW_TRY(started);
-  slurm_ = std::move(*started);
-  return {};
+  made->nodes_ = std::move(*started);
+  return made;
 }
 
-slurm::View LocalEngine::look_at_nodes() {
+slurm::View SlurmHead::look_at_nodes() {
   slurm::View view;
   bool is_any_busy = false, is_any_there = false, are_all_there = false;
-  driver_->inspect([&](const core::State& state, Resolver&) {
+  driver_.inspect([&](const core::State& state, Resolver&) {
     view.has_work = std::any_of(state.ready.begin(), state.ready.end(),
                                 [](const core::ReadyHead& head) { return !head.what.is_home; });
     for (size_t i = 1; i < state.hosts.size(); i++) {
@@ -186,8 +192,8 @@ slurm::View LocalEngine::look_at_nodes() {
       view.nodes.push_back(
           {host.info.name, job, host.is_up, host.is_draining, is_busy, host.is_lost()});
     }
-    are_all_there = core::missing_hosts(state) == 0 || options_.slurm->nodes_max > 0;
-    auto most = static_cast<uint32_t>(std::max(0, options_.slurm->nodes_max));
+    are_all_there = core::missing_hosts(state) == 0 || options_.nodes_max > 0;
+    auto most = static_cast<uint32_t>(std::max(0, options_.nodes_max));
     view.more = static_cast<int32_t>(core::hosts_that_would_help(state, like_, most));
   });
   warn_if_nothing_fits(view.has_work && is_any_there && are_all_there && !is_any_busy &&
@@ -197,7 +203,7 @@ slurm::View LocalEngine::look_at_nodes() {
 }
 
 // Nobody is told twice of the same: what is ready is placed at once where it fits.
-void LocalEngine::warn_if_nothing_fits(bool nothing_runs) {
+void SlurmHead::warn_if_nothing_fits(bool nothing_runs) {
   int64_t now = since_boot_ms();
   if (!nothing_runs) {
     nothing_fits_ms_ = 0;
@@ -205,58 +211,20 @@ void LocalEngine::warn_if_nothing_fits(bool nothing_runs) {
     nothing_fits_ms_ = now;
   } else if (nothing_fits_ms_ > 0 && now - nothing_fits_ms_ >= kFitsWithinMs) {
     nothing_fits_ms_ = -1;
-    warn_all(
+    engine_.warn_all(
         "the waiting tasks fit on none of Slurm's nodes, and nothing else runs there: the "
         "allocation is not used. `flow why` says what a task lacks; Ctrl-C gives the nodes back");
   }
 }
 
-// The next engine does not wait for them.
-void LocalEngine::give_nodes_back() {
-  if (!slurm_) return;
-  slurm_.reset();
+SlurmHead::~SlurmHead() {
+  if (!nodes_) return;
+  nodes_.reset();
   for (const slurm::Node& node : look_at_nodes().nodes) {
-    driver_->host_draining(node.name, "the run is over");
-    driver_->host_lost(node.name, "its node was given back");
+    driver_.host_draining(node.name, "the run is over");
+    driver_.host_lost(node.name, "its node was given back");
   }
-  driver_->inspect([](const core::State&, Resolver&) {});  // until that is committed
-}
-
-void LocalEngine::warn_all(const std::string& text) {
-  std::lock_guard lock(watched_mutex_);
-  for (const auto& each : watched_) {
-    auto state = each.lock();
-    if (!state) continue;
-    Event event;
-    event.type = "warning";
-    event.run = state->id;
-    event.text = text;
-    event.at_ms = now_ms();
-    state->on_event(std::move(event));
-  }
-}
-
-// What ran is kept; who waits for a run hears why it does not go on.
-void LocalEngine::give_up(const Error& why) {
-  driver_->keep_row(launcher_key(), why.message);
-  std::vector<std::shared_ptr<detail::RunState>> states;
-  {
-    std::lock_guard lock(watched_mutex_);
-    for (const auto& each : watched_)
-      if (auto state = each.lock()) states.push_back(std::move(state));
-  }
-  for (const auto& state : states) {
-    bool is_over = false;
-    {
-      std::lock_guard lock(state->mutex);
-      is_over = state->ended;
-    }
-    if (is_over) continue;
-    Error error = why;
-    error.message += fmt::format("\nThe run {0} is kept: `flow resume {0}` takes it up", state->id);
-    state->fail(error);
-    driver_->interrupt(state->id, false);
-  }
+  driver_.inspect([](const core::State&, Resolver&) {});  // until that is committed
 }
 
 }  // namespace flow

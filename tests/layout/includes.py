@@ -75,9 +75,6 @@ TO_CUT = {
     "engine/runtime": [
         "engine/query/reader_impl.hpp",  # execute_commands.cc, garbage_collection.cc
     ],
-    "engine/head": [
-        "engine/api/local_engine.hpp",  # slurm_head.cc
-    ],
 }
 # Headers of these are foreign; anything else in <> is the standard library, POSIX or Linux.
 FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",

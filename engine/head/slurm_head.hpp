@@ -1,0 +1,53 @@
+// The engine as the head of workers on nodes of Slurm.
+#pragma once
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/head/slurm_autoscaler.hpp"
+#include "engine/runtime/engine_loop.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+/// The runs of the engine that a SlurmHead serves. Called on the thread of the nodes.
+class RunEngine {
+ public:
+  virtual ~RunEngine() = default;
+  /// Sends a warning to each run that is watched.
+  virtual void warn_all(const std::string& text) = 0;
+  /// Interrupts every run that is watched. `why` is reported as its error.
+  virtual void give_up(const Error& why) = 0;
+};
+
+/// Where a head of these options listens, and where else if that fails; "" for nowhere. A restarted
+/// head takes its former address, at which the workers that it left look for it.
+Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOptions& options,
+                                                                 const std::string& state_dir);
+
+class SlurmHead {
+ public:
+  /// Asks Slurm for nodes. `listens_at`: where the head listens. `driver` and `engine` outlive it.
+  static Result<std::unique_ptr<SlurmHead>> start(const EngineOptions& options,
+                                                  const std::string& state_dir,
+                                                  const std::string& listens_at, Driver& driver,
+                                                  RunEngine& engine);
+  /// Gives the nodes back and declares their workers lost, so that the next engine does not wait
+  /// for them.
+  ~SlurmHead();
+
+ private:
+  SlurmHead(const SlurmOptions& options, Driver& driver, RunEngine& engine)
+      : options_(options), driver_(driver), engine_(engine) {}
+  slurm::View look_at_nodes();
+  void warn_if_nothing_fits(bool nothing_runs);
+
+  const SlurmOptions options_;
+  Driver& driver_;
+  RunEngine& engine_;
+  core::HostInfo like_;          // what a node of Slurm has
+  int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
+  std::unique_ptr<SlurmNodes> nodes_;
+};
+
+}  // namespace flow
