@@ -19,8 +19,8 @@
 #include "engine/query/reader_impl.hpp"
 #include "engine/runs/run_info.hpp"
 #include "engine/runtime/garbage_collection.hpp"
+#include "engine/runtime/submission_context.hpp"
 #include "engine/store/row_keys.hpp"
-#include "engine/submission/requirements.hpp"
 #include "engine/submission/run_inputs.hpp"
 #include "engine/worker/gpu_inventory.hpp"
 

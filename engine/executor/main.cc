@@ -304,6 +304,9 @@ int build_graph() {
   if (!built.ok() && built.error().message.ends_with("not enough memory"))
     built = no_memory_to_build(build);
   if (built.ok()) {
+    for (const auto& [path, text] : built->bundle.files)
+      for (std::string& warning : lint_source(path, text))
+        built->plan.warnings.push_back(std::move(warning));
     reply.mutable_built()->set_plan(encode_plan(built->plan));
     reply.mutable_built()->set_bundle(encode_bundle(built->bundle));
   } else {

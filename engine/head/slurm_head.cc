@@ -30,18 +30,10 @@ constexpr int64_t kFitsWithinMs = 10'000;
 std::string folder_of(const std::string& dir) { return dir + "/slurm"; }
 std::string address_path(const std::string& dir) { return folder_of(dir) + "/address"; }
 
-/// The job whose nodes are to be used: the one that this process is in, unless others are asked
-/// for.
-std::string job_inside(const SlurmOptions& options) {
-  bool asks = options.nodes > 0 || options.nodes_max > 0;
-  const char* job = std::getenv("SLURM_JOB_ID");
-  return asks || job == nullptr ? "" : job;
-}
-
 Status check_slurm(const SlurmOptions& options) {
   FLOW_TRY(slurm::check(options));
   bool asks = options.nodes > 0 || options.nodes_max > 0;
-  if (asks || !job_inside(options).empty()) return {};
+  if (asks || !slurm_job_inside(options).empty()) return {};
   return user_error(
       "the number of nodes is missing: give `--nodes N`, or `--elastic MIN:MAX` for as many as "
       "there is work for. Only inside an allocation is neither needed");
@@ -87,7 +79,7 @@ SlurmRequest slurm_request(const EngineOptions& options) {
   std::string head =
       options.listen.empty() ? address_text({value_or_throw(own_address()), 0}) : options.listen;
   slurm::Place place = value_or_throw(place_of(options, dir, head));
-  std::string inside = job_inside(asked);
+  std::string inside = slurm_job_inside(asked);
   int32_t nodes = asked.nodes_max > 0 ? 1 : asked.nodes;
   slurm::Command command =
       inside.empty() ? slurm::sbatch_command(asked, place, nodes) : step_command(place, inside);
@@ -122,28 +114,6 @@ Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOpt
   return may_listen_there ? std::pair(*earlier, text) : std::pair(text, std::string());
 }
 
-uint32_t announced_workers(const EngineOptions& options) {
-  int32_t count = options.expected_workers;
-  if (options.workers > 0) count = std::max(count, options.workers);
-  if (!options.slurm) return static_cast<uint32_t>(std::max(0, count));
-  count = std::max({count, options.slurm->nodes, options.slurm->nodes_max});
-  const char* nodes = std::getenv("SLURM_JOB_NUM_NODES");
-  bool is_inside = !job_inside(*options.slurm).empty() && nodes != nullptr;
-  if (is_inside) count = std::max(count, static_cast<int32_t>(std::strtol(nodes, nullptr, 10)));
-  return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, core::kHostsMax));
-}
-
-// Options that are Slurm's own, and an allocation that is there already, may bring some.
-AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
-  bool may_bring_some =
-      !job_inside(options).empty() ||
-      std::any_of(options.arguments.begin(), options.arguments.end(), [](const std::string& each) {
-        return each.find("gpu") != std::string::npos || each.starts_with("--gres");
-      });
-  if (may_bring_some && options.gpus_per_node == 0) return {named, std::nullopt};
-  return {named, options.gpus_per_node};
-}
-
 Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options,
                                                     const std::string& dir,
                                                     const std::string& listens_at, Driver& driver,
@@ -169,7 +139,7 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
     engine.give_up(why);
   };
   SlurmOptions asked = with_first(*options.slurm);
-  auto started = SlurmNodes::start(asked, *place, job_inside(asked), std::move(user));
+  auto started = SlurmNodes::start(asked, *place, slurm_job_inside(asked), std::move(user));
   FLOW_TRY(started);
   made->nodes_ = std::move(*started);
   return made;

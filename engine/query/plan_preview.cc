@@ -11,8 +11,8 @@
 #include "engine/query/overlay_store.hpp"
 #include "engine/query/reader_impl.hpp"
 #include "engine/runtime/engine_loop.hpp"
+#include "engine/runtime/submission_context.hpp"
 #include "engine/store/row_keys.hpp"
-#include "engine/submission/prepare.hpp"
 
 namespace flow {
 
@@ -121,7 +121,7 @@ Result<PlanInfo> Driver::foresee_beside(const DriverOptions& options, const Stor
                                          intake, std::strerror(errno)));
   }
   Blobs files(*driver.store_, intake);
-  auto prepared = prepare(driver, submission, Purpose::look, files);
+  auto prepared = prepare(submission_context(driver, Purpose::look, files), submission);
   fs::remove_all(intake, ignored);
   FLOW_TRY(prepared);
   return driver.foresee_now(*prepared->plan, submission.options.fresh, nullptr);

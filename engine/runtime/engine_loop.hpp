@@ -23,7 +23,6 @@
 #include "engine/cluster/transfer/blob_directory.hpp"
 #include "engine/core/core.hpp"
 #include "engine/runs/input_resolver.hpp"
-#include "engine/runs/run_listener.hpp"
 #include "engine/runtime/native_tasks.hpp"
 #include "engine/runtime/shared_machines.hpp"
 #include "engine/runtime/state_clock.hpp"
@@ -31,6 +30,7 @@
 #include "engine/sched/sched.hpp"
 #include "engine/store/rows.hpp"
 #include "engine/store/store.hpp"
+#include "engine/submission/submission.hpp"
 #include "engine/worker/gpu_watch.hpp"
 #include "engine/worker/worker.hpp"
 #include "flow/collective.hpp"
@@ -38,30 +38,7 @@
 
 namespace flow {
 
-using core::RunId;
-
-struct Prepared;
 class References;
-struct Submission;
-
-using Environment = std::vector<std::pair<std::string, std::string>>;
-
-/// What a run has beside the core's state, while this process drives it.
-struct RunMeta {
-  RunRow row;
-  std::string request;                        // what asked for it; "" where nobody asks twice
-  std::shared_ptr<const std::string> bundle;  // encoded
-  std::shared_ptr<const Environment> environment = std::make_shared<const Environment>();
-  int64_t grace_ms = 10'000;
-  int64_t serve_for_ms = -1;
-  std::shared_ptr<RunListener> listener;
-};
-
-/// What each node that a scheduler is asked for will have, as far as that is known before.
-struct AskedNodes {
-  Amounts named;
-  std::optional<int32_t> gpus;
-};
 
 struct DriverOptions {
   std::string state_dir;

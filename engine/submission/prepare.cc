@@ -21,7 +21,6 @@
 #include "engine/submission/requirements.hpp"
 #include "engine/submission/run_inputs.hpp"
 #include "engine/value/utf8.hpp"
-#include "lua/state/script.hpp"
 
 extern char** environ;
 
@@ -297,27 +296,18 @@ Result<Built> build(const Submission& submission, Builder& builder) {
   return built;
 }
 
-Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose) {
-  return prepare(driver, submission, purpose, driver.blobs());
-}
-
-Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose,
-                         Blobs& intake) {
+Result<Prepared> prepare(const SubmissionContext& context, const Submission& submission) {
   FLOW_TRY(check_name(submission.options.name));
-  auto built = submission.built ? take_in(*submission.built) : build(submission, driver.builder());
+  auto built = submission.built ? take_in(*submission.built) : build(submission, context.builder);
   FLOW_TRY(built);
   Plan* plan = &built->plan;
   size_t warnings_built = plan->warnings.size();
   bool is_as_built = true;
   const Bundle* bundle = &built->bundle;
-  for (const auto& [path, text] : bundle->files) {
-    for (std::string& warning : lint_source(path, text))
-      plan->warnings.push_back(std::move(warning));
-  }
   std::vector<Error> errors;
   for (TaskDef& def : plan->defs) {
     if (def.kind != TaskKind::native) continue;
-    auto version = driver.native_version(def.name);
+    auto version = context.native_version(def.name);
     if (!version) {
       errors.push_back(
           user_error(fmt::format("{}:{}: the native task `{}` is not defined by this program: the "
@@ -328,11 +318,11 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
     def.native_version = *version;
     is_as_built = false;
   }
-  auto machine = machine_for(*plan, driver, purpose);
+  auto machine = context.machine(*plan);
   FLOW_TRY(machine);
   std::vector<Error> needs = check_needs(*plan, *submission.environment, *machine, plan->warnings);
   for (Error& need : needs) {
-    if (purpose == Purpose::run)
+    if (context.purpose == Purpose::run)
       errors.push_back(std::move(need));
     else
       plan->warnings.push_back("a run with these options is refused: " + need.message);
@@ -340,11 +330,11 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
   if (!errors.empty()) return joined_errors(errors);
   Inputs inputs;
   inputs.params = plan->params;
-  auto library_of = [&](const std::string& name) { return driver.operations_library(name); };
-  auto has_files = ingest_files(*plan, driver.store(), intake, library_of, inputs.files);
+  auto has_files =
+      ingest_files(*plan, context.store, context.intake, context.operations_library, inputs.files);
   FLOW_TRY(has_files);
-  if (submission.built && purpose == Purpose::run &&
-      !lacking(files_of(*plan), driver.blobs()).empty())
+  if (submission.built && context.purpose == Purpose::run &&
+      !lacking(files_of(*plan), context.blobs).empty())
     return environment_error(
         "files that came with this run were removed from the state again before it began: start "
         "it once more");
@@ -352,8 +342,8 @@ Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose p
 
   Prepared prepared;
   RunRow& row = prepared.meta.row;
-  row.submitted = driver.clock().now();
-  row.id = driver.new_run_id();
+  row.submitted = context.now;
+  row.id = context.new_run_id();
   row.name = submission.options.name;
   row.pipeline = plan->pipeline;
   row.status = "pending";

@@ -9,35 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/engine_loop.hpp"
+#include "engine/store/store.hpp"
+#include "engine/submission/submission.hpp"
+#include "engine/worker/worker.hpp"
 
 namespace flow {
-
-/// A graph, its code and its parameters as a client on another machine made them: files by content.
-struct BuiltAway {
-  std::string machine;  // whose the paths in it are
-  std::string plan, bundle;
-  std::vector<std::string> printed;  // lines, by the script
-};
-
-/// What `flow run` was asked for, wherever it was typed: this process, or a client that sent it.
-struct Submission {
-  std::string script;             // absolute path of a file, or of a folder with pipeline.lua
-  std::string working_directory;  // absolute
-  Value params;                   // table, or nil
-  RunOptions options;
-  std::shared_ptr<const Environment> environment;
-  std::shared_ptr<const Bundle> pinned;  // build from this code
-  /// It was built where it was typed, on a machine whose disk this one does not see.
-  std::shared_ptr<const BuiltAway> built;
-};
-
-struct Prepared {
-  RunMeta meta;
-  std::shared_ptr<const Plan> plan;
-  std::string plan_bytes;
-  std::string inputs;  // encoded, of run_inputs.hpp; "" where no file was read
-};
 
 /// Where the state lies: --state, else $FLOW_STATE, else the nearest .flow/ upwards, else ./.flow.
 /// Refuses another user's.
@@ -73,15 +49,29 @@ Result<Built> build(const Submission& submission, Builder& builder);
 /// The sources of a bundle that differ on disk, by name; "" where none does.
 std::string changed_sources(const Bundle& bundle);
 
-enum class Purpose : uint8_t { run, look };  // who only looks needs no machine that can run it
-/// What the script's files hold is put into `intake`, else into the driver's state.
-Result<Prepared> prepare(Driver& driver, const Submission& submission, Purpose purpose,
-                         Blobs& intake);
-Result<Prepared> prepare(Driver& driver, const Submission& submission,
-                         Purpose purpose = Purpose::run);
-
 /// The library of operations that the embedding program defined, or "".
 using OperationsLibrary = std::function<std::string(const std::string& name)>;
+enum class Purpose : uint8_t { run, look };  // `look` needs no machine that can run it
+
+struct Machine;
+
+/// What prepare() uses of an engine.
+struct SubmissionContext {
+  Purpose purpose = Purpose::run;
+  Builder& builder;
+  Store& store;
+  Blobs& blobs;   // of the state: what is there already is not copied
+  Blobs& intake;  // takes the content of the script's files
+  /// The version of a native task, if the embedding program defines it.
+  std::function<std::optional<std::string>(const std::string& name)> native_version;
+  OperationsLibrary operations_library;
+  /// What the run may use.
+  std::function<Result<Machine>(const Plan&)> machine;
+  core::Time now;
+  std::function<RunId()> new_run_id;
+};
+Result<Prepared> prepare(const SubmissionContext& context, const Submission& submission);
+
 /// What a file is, for one whose origin alone is known.
 using TakeFile = std::function<Result<File>(const File&)>;
 /// Puts that in the place of every file of the plan that has no digest yet. Says whether there was

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "engine/base/errors.hpp"
 #include "engine/base/files.hpp"
@@ -24,34 +25,32 @@ int32_t Machine::cpus_milli() const {
   return most;
 }
 
-Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose) {
-  Machine machine;
-  machine.is_cluster = driver.options().leads_cluster;
-  machine.asked = driver.options().asked_nodes;
-  machine.announced = driver.options().announced;
-  machine.is_closed = !machine.is_cluster || driver.options().is_closed;
-  if (machine.asked) return machine;
-  if (machine.is_cluster) {
-    driver.inspect([&](const core::State& state, Resolver&) {
-      for (const core::Host& host : state.hosts) {
-        if (!host.is_lost() && host.info.cpus_milli > 0) machine.hosts.push_back(host.info);
-      }
-    });
-    return machine;
-  }
-  core::HostInfo own;
-  own.cpus_milli = driver.options().jobs * 1000;
-  own.named = driver.options().named;
-  own.memory_bytes = usable_memory_bytes();
-  machine.has_sought_gpus = purpose != Purpose::look;
-  if (machine.has_sought_gpus && may_ask_for_gpus(plan)) {
-    auto gpus = driver.gpus();
-    FLOW_TRY(gpus);
-    machine.gpus = std::move(*gpus);
-    own.gpus = machine.gpus.gpus;
-  }
-  machine.hosts.push_back(std::move(own));
-  return machine;
+std::string slurm_job_inside(const SlurmOptions& options) {
+  bool asks = options.nodes > 0 || options.nodes_max > 0;
+  const char* job = std::getenv("SLURM_JOB_ID");
+  return asks || job == nullptr ? "" : job;
+}
+
+uint32_t announced_workers(const EngineOptions& options) {
+  int32_t count = options.expected_workers;
+  if (options.workers > 0) count = std::max(count, options.workers);
+  if (!options.slurm) return static_cast<uint32_t>(std::max(0, count));
+  count = std::max({count, options.slurm->nodes, options.slurm->nodes_max});
+  const char* nodes = std::getenv("SLURM_JOB_NUM_NODES");
+  bool is_inside = !slurm_job_inside(*options.slurm).empty() && nodes != nullptr;
+  if (is_inside) count = std::max(count, static_cast<int32_t>(std::strtol(nodes, nullptr, 10)));
+  return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, core::kHostsMax));
+}
+
+// Options that are Slurm's own, and an allocation that is there already, may bring some.
+AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named) {
+  bool may_bring_some =
+      !slurm_job_inside(options).empty() ||
+      std::any_of(options.arguments.begin(), options.arguments.end(), [](const std::string& each) {
+        return each.find("gpu") != std::string::npos || each.starts_with("--gres");
+      });
+  if (may_bring_some && options.gpus_per_node == 0) return {named, std::nullopt};
+  return {named, options.gpus_per_node};
 }
 
 namespace {

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/engine_loop.hpp"
 #include "engine/submission/prepare.hpp"
 #include "engine/worker/gpu_inventory.hpp"
 
@@ -21,12 +20,14 @@ struct Machine {
   uint32_t announced = 0;           // workers that are to join in all
   int32_t cpus_milli() const;
 };
+/// The job whose nodes are to be used: the one that this process is in, unless others are asked
+/// for;
+/// "" where there is none.
+std::string slurm_job_inside(const SlurmOptions& options);
 /// Of the nodes that `options` ask for, each with the resources `named`.
 AskedNodes nodes_asked_for(const SlurmOptions& options, const Amounts& named);
 /// How many workers an engine of these options is to have.
 uint32_t announced_workers(const EngineOptions& options);
-/// Looks for GPUs only where the plan may ask for one.
-Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose = Purpose::run);
 /// Checks of what this machine and this submitter have; also at resume.
 std::vector<Error> check_needs(const Plan& plan, const Environment& environment,
                                const Machine& machine, std::vector<std::string>& warnings);

@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "engine/submission/prepare.hpp"
+#include "engine/runtime/submission_context.hpp"
 
 using namespace flow;
 namespace fs = std::filesystem;

@@ -68,10 +68,6 @@ TO_CUT = {
         "engine/cluster/transfer/blob_cache.hpp",  # input_resolver.hpp
         "engine/cluster/transfer/needed.hpp",  # input_resolver.cc
     ],
-    "engine/submission": [
-        "engine/runtime/engine_loop.hpp",  # prepare.hpp, requirements.hpp
-        "lua/state/script.hpp",  # prepare.cc
-    ],
     "engine/runtime": [
         "engine/query/reader_impl.hpp",  # execute_commands.cc, garbage_collection.cc
     ],

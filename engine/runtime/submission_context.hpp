@@ -1,0 +1,18 @@
+// What an engine offers to a submission.
+#pragma once
+#include "engine/runtime/engine_loop.hpp"
+#include "engine/submission/prepare.hpp"
+#include "engine/submission/requirements.hpp"
+
+namespace flow {
+
+/// What a run of this engine may use. Looks for GPUs only if the plan may ask for one.
+Result<Machine> machine_for(const Plan& plan, Driver& driver, Purpose purpose = Purpose::run);
+
+/// `intake` takes the content of the script's files. `driver` outlives the context.
+SubmissionContext submission_context(Driver& driver, Purpose purpose, Blobs& intake);
+/// With the content of the script's files in the state.
+Result<Prepared> prepare(Driver& driver, const Submission& submission,
+                         Purpose purpose = Purpose::run);
+
+}  // namespace flow

@@ -1,0 +1,66 @@
+// What a run is made from, before the engine has it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/core/types.hpp"
+#include "engine/plan/amounts.hpp"
+#include "engine/plan/plan.hpp"
+#include "engine/runs/run_listener.hpp"
+#include "engine/store/rows.hpp"
+#include "flow/flow.hpp"
+
+namespace flow {
+
+using core::RunId;
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// What a run has beside the core's state, while this process drives it.
+struct RunMeta {
+  RunRow row;
+  std::string request;                        // what asked for it; "" where nobody asks twice
+  std::shared_ptr<const std::string> bundle;  // encoded
+  std::shared_ptr<const Environment> environment = std::make_shared<const Environment>();
+  int64_t grace_ms = 10'000;
+  int64_t serve_for_ms = -1;
+  std::shared_ptr<RunListener> listener;
+};
+
+/// What each node that a scheduler is asked for will have, as far as that is known before.
+struct AskedNodes {
+  Amounts named;
+  std::optional<int32_t> gpus;
+};
+
+/// A graph, its code and its parameters as a client on another machine made them: files by content.
+struct BuiltAway {
+  std::string machine;  // whose the paths in it are
+  std::string plan, bundle;
+  std::vector<std::string> printed;  // lines, by the script
+};
+
+/// What `flow run` was asked for, wherever it was typed: this process, or a client that sent it.
+struct Submission {
+  std::string script;             // absolute path of a file, or of a folder with pipeline.lua
+  std::string working_directory;  // absolute
+  Value params;                   // table, or nil
+  RunOptions options;
+  std::shared_ptr<const Environment> environment;
+  std::shared_ptr<const Bundle> pinned;  // build from this code
+  /// It was built where it was typed, on a machine whose disk this one does not see.
+  std::shared_ptr<const BuiltAway> built;
+};
+
+struct Prepared {
+  RunMeta meta;
+  std::shared_ptr<const Plan> plan;
+  std::string plan_bytes;
+  std::string inputs;  // encoded, of run_inputs.hpp; "" where no file was read
+};
+
+}  // namespace flow
