@@ -3,9 +3,9 @@
 
 #include "engine/base/clock.hpp"
 #include "engine/core/gangs.hpp"
-#include "engine/query/reader_impl.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
+#include "engine/runs/run_rows.hpp"
 #include "engine/runtime/engine_loop.hpp"
 #include "engine/store/row_keys.hpp"
 

@@ -20,9 +20,9 @@
 #include "engine/blobs/blob_file.hpp"
 #include "engine/blobs/checkpoint.hpp"
 #include "engine/blobs/folder.hpp"
-#include "engine/query/reader_impl.hpp"
 #include "engine/runs/run_archive.hpp"
 #include "engine/runs/run_info.hpp"
+#include "engine/runs/run_rows.hpp"
 #include "engine/runs/state_references.hpp"
 #include "engine/store/row_keys.hpp"
 

@@ -68,9 +68,6 @@ TO_CUT = {
         "engine/cluster/transfer/blob_cache.hpp",  # input_resolver.hpp
         "engine/cluster/transfer/needed.hpp",  # input_resolver.cc
     ],
-    "engine/runtime": [
-        "engine/query/reader_impl.hpp",  # execute_commands.cc, garbage_collection.cc
-    ],
 }
 # Headers of these are foreign; anything else in <> is the standard library, POSIX or Linux.
 FOREIGN = ["openssl/", "fmt/", "nlohmann/", "rocksdb/", "google/", "spdlog/", "CLI/", "lua.h", "lua.hpp", "lauxlib.h",

@@ -1,0 +1,31 @@
+// The rows of a state's runs, and the runs themselves. The same code next to a writer and inside
+// it.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/core/core.hpp"
+#include "engine/store/rows.hpp"
+#include "engine/store/store.hpp"
+
+namespace flow {
+
+/// A run brought back from wherever it is: frozen, or in the journal.
+struct LoadedRun {
+  RunRow row;
+  std::shared_ptr<core::State> state;  // holds it
+  const core::Run* run = nullptr;      // null where only the row is left
+};
+
+/// All rows, oldest first.
+Result<std::vector<RunRow>> all_rows(const Store& store);
+/// Of the run with exactly this id, where it is there and can be read.
+std::optional<RunRow> row_of(const Store& store, const core::RunId& id);
+/// An id, a unique prefix, a name (the newest of that name), "last" or "".
+Result<RunRow> select_row(const Store& store, const std::string& selector);
+Result<LoadedRun> load_run(const Store& store, const Blobs& blobs, const RunRow& row);
+Result<core::UnitId> find_unit(const core::Run& run, const std::string& name);
+
+}  // namespace flow
