@@ -1,6 +1,7 @@
 // pairs, ipairs and next, which walk a table in the order of state/keys.hpp.
 #include <algorithm>
 
+#include "lua/sandbox/sandbox.hpp"
 #include "lua/state/keys.hpp"
 
 namespace flow::lua {

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 
-#include "lua/tensor/kernel.hpp"
-
 namespace flow::lua {
 
 const char kGlobalsKey = 0, kScriptKey = 0, kProxyKey = 0, kRealKey = 0, kLibraryKey = 0,

@@ -93,10 +93,6 @@ void push_face(lua_State* L, const std::string& name);
 /// returns false.
 bool push_real(lua_State* L, int index);
 
-// ---- state/keys.cc
-/// The keys of the table at `index` in the order of pairs, as a list that it pushes; how many.
-size_t push_ordered_keys(lua_State* L, int index);
-
 // ---- ordered_iteration.cc
 void open_order(lua_State* L, int globals);  // pairs, ipairs, next
 void push_weak_table(lua_State* L);          // its keys are weak
@@ -171,8 +167,12 @@ std::vector<std::string> script_globals(lua_State* L);
 /// Pushes the text of an error whose value, at `index`, is no string.
 void push_error_text(lua_State* L, int index);
 
-// ---- state/traceback.cc
+// ---- traceback.cc
 std::string traceback_text(lua_State* L);
+/// lua_pcall that keeps the traceback of an error, and makes its message text.
+int call_traced(lua_State* L, int arguments, int results);
+/// The message of the error at the top.
+std::string error_text(lua_State* L, int status);
 
 // ---- vm/vm.cc
 /// Canonical code of every task that has none yet.

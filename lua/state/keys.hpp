@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "lua/sandbox/sandbox.hpp"
+#include "lua/state/vm_context.hpp"
 
 namespace flow::lua {
 

@@ -60,6 +60,7 @@ const File* test_file(lua_State* L, int index);
 // ---- tensor/tensor.cc (kernels' Lua face)
 // --------------------------------------------------------------------------
 void open_tensor(lua_State* L, int flow_table);        // flow.tensor, flow.zeros, …
+void open_kernels(lua_State* L, int flow_table);       // flow.kernel
 void push_tensor(lua_State* L, const Tensor& tensor);  // bytes from tensor.data or the host
 bool is_tensor(lua_State* L, int index);
 /// `shared` bytes may be the tensor's own memory: they are used before it can change.
@@ -181,5 +182,9 @@ void push_task_context(lua_State* L);
 // ---------------------------------------------------------------------------------------------------
 /// Pushes ctx.comm.
 void push_comm(lua_State* L);
+
+// ---- keys.cc
+/// The keys of the table at `index` in the order of pairs, as a list that it pushes; how many.
+size_t push_ordered_keys(lua_State* L, int index);
 
 }  // namespace flow::lua

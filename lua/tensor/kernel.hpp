@@ -10,7 +10,6 @@
 namespace flow::lua {
 
 // ---- kernel.cc
-void open_kernels(lua_State* L, int flow_table);
 /// The kernel at `index`, or null where it is none.
 jit::Program* test_kernel(lua_State* L, int index);
 /// Pushes what the script said of the kernel at `index`, and the field of that.

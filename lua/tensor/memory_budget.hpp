@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/tensor/storage.hpp"
-#include "lua/vm/script_state.hpp"
+#include "lua/state/memory.hpp"
 
 namespace flow::lua {
 

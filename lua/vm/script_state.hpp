@@ -6,16 +6,9 @@
 #include <vector>
 
 #include "lua/sandbox/sandbox.hpp"
+#include "lua/state/memory.hpp"
 
 namespace flow::lua {
-
-/// What a state may use. 0: no limit.
-struct Memory {
-  size_t used = 0, limit = 0;
-  std::atomic<size_t> tensors = 0;  // beside `used`, under the same limit
-  bool refused = false;
-  size_t refused_peak = 0;  // what it would have come to
-};
 
 class TensorBudget;  // tensor/memory_budget.hpp
 
@@ -89,10 +82,6 @@ class State {
   AttemptRequest service_request_;
 };
 
-/// lua_pcall that keeps the traceback of an error, and makes its message text.
-int call_traced(lua_State* L, int arguments, int results);
-/// The message of the error at the top.
-std::string error_text(lua_State* L, int status);
 /// An attempt that failed for `message`.
 AttemptOutcome failed(std::string message);
 

@@ -1,7 +1,7 @@
 // Calls that keep where an error came from: the Lua functions that were running, a line each.
 #include <fmt/format.h>
 
-#include "lua/vm/script_state.hpp"
+#include "lua/sandbox/sandbox.hpp"
 
 namespace flow::lua {
 
