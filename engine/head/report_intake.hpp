@@ -26,7 +26,7 @@ struct TakenReport {
 /// Of one session. Thread-safe.
 class Intake : public std::enable_shared_from_this<Intake> {
  public:
-  using Fetch = std::function<void(const Content&, OnFetched)>;
+  using Fetch = std::function<void(const BlobInfo&, OnFetched)>;
   using Deliver = std::function<void(TakenReport)>;
   Intake(std::shared_ptr<ContentStore> store, Fetch fetch, Deliver deliver)
       : store_(std::move(store)), fetch_(std::move(fetch)), deliver_(std::move(deliver)) {}

@@ -44,7 +44,7 @@ class WorkerSession final : public SessionUser {
       return holders->locate(member, digest);
     };
     transfer_ = std::make_shared<ContentTransfer>(transfer);
-    auto fetch = [moving = transfer_](const Content& content, OnFetched done) {
+    auto fetch = [moving = transfer_](const BlobInfo& content, OnFetched done) {
       moving->fetch(content, std::move(done));
     };
     auto deliver = [&user, store, host = host_](TakenReport taken) {

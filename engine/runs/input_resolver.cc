@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "engine/cluster/transfer/needed.hpp"
 #include "engine/value/cbor.hpp"
 #include "engine/value/utf8.hpp"
 
@@ -328,8 +327,8 @@ Result<Digest> Resolver::key(const core::Run& run, core::UnitId unit) {
 }
 
 void Resolver::note_inputs(const Digest& key, const Value& args) {
-  std::vector<cluster::Content> contents = cluster::contents_in(args);
-  std::erase_if(contents, [](const auto& each) { return *each.size < cluster::kLargeBytes; });
+  std::vector<BlobInfo> contents = blobs_in(args);
+  std::erase_if(contents, [](const auto& each) { return *each.size < kLargeBytes; });
   if (contents.empty()) return;
   if (contents.size() > kInputsOfOneMax) {
     std::ranges::sort(contents, std::greater(), [](const auto& each) { return *each.size; });
@@ -339,7 +338,7 @@ void Resolver::note_inputs(const Digest& key, const Value& args) {
   inputs_[key] = std::move(contents);
 }
 
-const std::vector<cluster::Content>* Resolver::inputs(const Digest& key) const {
+const std::vector<BlobInfo>* Resolver::inputs(const Digest& key) const {
   if (inputs_.empty()) return nullptr;
   auto found = inputs_.find(key);
   return found == inputs_.end() ? nullptr : &found->second;

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/cluster/transfer/blob_cache.hpp"
+#include "engine/blobs/references.hpp"
 #include "engine/core/core.hpp"
 #include "engine/runs/digest_table.hpp"
 #include "flow/value.hpp"
@@ -40,7 +40,7 @@ class Resolver {
   Result<Digest> key(const core::Run& run, core::UnitId unit);
   /// The large content in the arguments that this key was made of, or null: there is none, or it
   /// was long ago.
-  const std::vector<cluster::Content>* inputs(const Digest& key) const;
+  const std::vector<BlobInfo>* inputs(const Digest& key) const;
   /// The parts of the unit's key, in the order they are hashed.
   Result<std::vector<KeyPart>> key_parts(const core::Run& run, core::UnitId unit);
   /// A map's items: their count.
@@ -85,7 +85,7 @@ class Resolver {
   std::unordered_map<Digest, Known, DigestHash> values_;  // emptied at kValueCacheBytes
   size_t values_bytes_ = 0;
   // By key; emptied at kInputsMax.
-  std::unordered_map<Digest, std::vector<cluster::Content>, DigestHash> inputs_;
+  std::unordered_map<Digest, std::vector<BlobInfo>, DigestHash> inputs_;
   /// Per definition, the digest of the key parts that do not depend on arguments; zero until it is
   /// asked for. The plan is not kept alive: its address may be another plan's later.
   struct PlanDigests {

@@ -84,13 +84,13 @@ int be_far(const std::string& address, const std::string& dir) {
   return 0;
 }
 
-Content make_object(const std::string& dir, size_t size, uint64_t seed) {
+BlobInfo make_object(const std::string& dir, size_t size, uint64_t seed) {
   std::string bytes(size, '\0');
   for (size_t at = 0; at + 8 <= size; at += 8) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     std::memcpy(bytes.data() + at, &seed, sizeof seed);
   }
-  Content content{sha256(bytes), size};
+  BlobInfo content{sha256(bytes), size};
   std::string path = object_path(dir, content.digest);
   (void)make_dirs(std::filesystem::path(path).parent_path().string());
   write_text(path, bytes);
@@ -132,12 +132,12 @@ Beside beside() {
 }
 
 /// Seconds until all are there; what was there before is removed.
-double fetch_seconds(Side& side, const std::string& dir, const std::vector<Content>& all) {
-  for (const Content& each : all) ::unlink(object_path(dir, each.digest).c_str());
+double fetch_seconds(Side& side, const std::string& dir, const std::vector<BlobInfo>& all) {
+  for (const BlobInfo& each : all) ::unlink(object_path(dir, each.digest).c_str());
   std::atomic<size_t> left{all.size()};
   std::promise<void> finished;
   double began = seconds();
-  for (const Content& each : all) {
+  for (const BlobInfo& each : all) {
     side.transfer->fetch(each, [&](const Status& status) {
       if (!status.ok()) fmt::print(stderr, "{}\n", status.error().message);
       if (--left == 0) finished.set_value();
@@ -199,15 +199,15 @@ double puts_rate() {
 }
 
 /// New ones each time: ext4 makes files slowly for a while where as many were just removed.
-std::vector<Content> make_small(const std::string& dir, uint64_t& seed) {
-  std::vector<Content> small;
+std::vector<BlobInfo> make_small(const std::string& dir, uint64_t& seed) {
+  std::vector<BlobInfo> small;
   for (int i = 0; i < kSmall; i++) small.push_back(make_object(dir, kSmallBytes, ++seed));
   return small;
 }
 
 /// MB/s, all of them, but for pieces a second.
 void measure(Side& near, pid_t far, const std::string& from, const std::string& to, size_t mib) {
-  std::vector<Content> large{make_object(from, mib << 20, 1)};
+  std::vector<BlobInfo> large{make_object(from, mib << 20, 1)};
   std::string large_path = object_path(from, large[0].digest);
   auto bytes = static_cast<double>(mib << 20);
   double cpu_s_gb = 1e9;
@@ -224,10 +224,10 @@ void measure(Side& near, pid_t far, const std::string& from, const std::string& 
     return bytes / took / 1e6;
   });
   Best small_rate([&] {
-    std::vector<Content> small = make_small(from, seed);
+    std::vector<BlobInfo> small = make_small(from, seed);
     ::sync();  // what was just written is not written while these are measured
     double rate = kSmall / fetch_seconds(near, to, small);
-    for (const Content& each : small)
+    for (const BlobInfo& each : small)
       for (const std::string& dir : {from, to}) ::unlink(object_path(dir, each.digest).c_str());
     return rate;
   });

@@ -35,11 +35,11 @@ inline std::string random_bytes_of(size_t size, uint64_t seed = 1) {
   return bytes;
 }
 
-inline Content content_of(std::string_view bytes) { return {sha256(bytes), bytes.size()}; }
+inline BlobInfo content_of(std::string_view bytes) { return {sha256(bytes), bytes.size()}; }
 
 /// As an executor writes it.
-inline Content put_object(const std::string& dir, std::string_view bytes) {
-  Content content = content_of(bytes);
+inline BlobInfo put_object(const std::string& dir, std::string_view bytes) {
+  BlobInfo content = content_of(bytes);
   std::string path = object_path(dir, content.digest);
   REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
   REQUIRE(write_file_atomic(path, bytes, 0400).ok());
@@ -81,13 +81,13 @@ class Side final : public LinkHandler {
     transfer->end(why);
     down.set_value();
   }
-  std::future<Status> begin_fetch(const Content& what) {
+  std::future<Status> begin_fetch(const BlobInfo& what) {
     auto done = std::make_shared<std::promise<Status>>();
     auto result = done->get_future();
     transfer->fetch(what, [done](const Status& status) { done->set_value(status); });
     return result;
   }
-  Status fetch(const Content& what) { return begin_fetch(what).get(); }
+  Status fetch(const BlobInfo& what) { return begin_fetch(what).get(); }
 
   Jobs jobs{3};
   std::shared_ptr<Link> link;

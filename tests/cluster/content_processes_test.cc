@@ -37,7 +37,7 @@ class Taker final : public SessionUser {
     REQUIRE(opened_.wait_for(std::chrono::seconds(120)) == std::future_status::ready);
     return *transfer_;
   }
-  Status fetch(const Content& content, const std::function<void()>& meanwhile) {
+  Status fetch(const BlobInfo& content, const std::function<void()>& meanwhile) {
     std::promise<Status> done;
     transfer().fetch(content, [&](const Status& status) { done.set_value(status); });
     meanwhile();
@@ -57,7 +57,7 @@ TEST_CASE("a worker that is killed while it gives content gives it after it has 
   TestFolder worker_folder, state_folder;
   auto state = ContentStore::of_state(state_folder.path, nullptr);
   std::string bytes = random_bytes_of(size_t{100} << 20);
-  Content content = put_object(worker_folder.path, bytes);
+  BlobInfo content = put_object(worker_folder.path, bytes);
   PeerHead head;
   auto first = std::make_shared<Taker>(head, state), second = std::make_shared<Taker>(head, state);
   head.give_to(first);

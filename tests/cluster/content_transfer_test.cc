@@ -49,8 +49,8 @@ struct Story {
     }
     pair.emplace(*transport, a, b);
   }
-  Content at_head(std::string_view bytes) { return put_object(head_folder.path, bytes); }
-  Content at_worker(std::string_view bytes) { return put_object(worker_folder.path, bytes); }
+  BlobInfo at_head(std::string_view bytes) { return put_object(head_folder.path, bytes); }
+  BlobInfo at_worker(std::string_view bytes) { return put_object(worker_folder.path, bytes); }
   Side& head() { return *pair->head; }
   Side& worker() { return *pair->worker; }
   void check_sound() {
@@ -75,7 +75,7 @@ TEST_CASE("content of any size comes from either side, durable under its name") 
                       kChunkBytes - 1, kChunkBytes, kChunkBytes + 1, 7 * kChunkBytes + 3}) {
     CAPTURE(size);
     std::string bytes = random_bytes_of(size, size);
-    Content down = story.at_head(bytes), up = story.at_worker(bytes + "up");
+    BlobInfo down = story.at_head(bytes), up = story.at_worker(bytes + "up");
     CHECK(error_of(story.worker().fetch(down)).empty());
     CHECK(error_of(story.head().fetch(up)).empty());
     CHECK((*read_file(story.store->path_of(down.digest)) == bytes));
@@ -160,7 +160,7 @@ struct Alone final : Link {
 
 TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says so") {
   Alone alone;
-  Content content = content_of("weights");
+  BlobInfo content = content_of("weights");
   std::promise<Status> done;
   alone.transfer->fetch(content, [&](const Status& status) { done.set_value(status); });
   content::Message want = alone.says(0);
@@ -177,7 +177,7 @@ TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says 
 
 TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offered so before") {
   Alone alone;
-  Content content = put_object(alone.folder.path, "weights");
+  BlobInfo content = put_object(alone.folder.path, "weights");
   content::Message want, ready;
   want.mutable_want()->set_id(1);
   want.mutable_want()->set_digest(std::string(content.digest.view()));
@@ -201,7 +201,7 @@ TEST_CASE("what a peer asks for is read a few chunks ahead of what it has taken"
   alone.is_told = false;
   size_t chunk = GENERATE(as<size_t>{}, kChunkBytes, kChunkBytes / 4, 700'000);
   int ahead = static_cast<int>(3 * kChunkBytes / chunk), asked = ahead + 4;
-  Content content =
+  BlobInfo content =
       put_object(alone.folder.path, random_bytes_of(chunk * static_cast<size_t>(asked)));
   content::Message want;
   want.mutable_want()->set_id(1);
@@ -227,7 +227,7 @@ TEST_CASE("what a peer may ask for at once is bounded, and what is over counts n
   constexpr int kMost = 64;
   Alone alone;
   alone.is_told = false;
-  Content content = put_object(alone.folder.path, random_bytes_of(kMost * kMib));
+  BlobInfo content = put_object(alone.folder.path, random_bytes_of(kMost * kMib));
   auto wants = [&](uint64_t id) {
     content::Message want;
     want.mutable_want()->set_id(id);
@@ -256,7 +256,7 @@ TEST_CASE("what a peer may ask for at once is bounded, and what is over counts n
 TEST_CASE("100 MiB come while messages go on between the chunks") {
   std::string name = GENERATE(from_range(kNames));
   Story story(name);
-  Content large = story.at_head(random_bytes_of(100 * kMib));
+  BlobInfo large = story.at_head(random_bytes_of(100 * kMib));
   story.connect();
   story.head().ping_after = 4;  // it is asked, and three chunks
   CHECK(error_of(story.worker().fetch(large)).empty());
@@ -269,7 +269,7 @@ TEST_CASE("many at once come all, and what many ask for comes once") {
   std::string name = GENERATE(from_range(kNames));
   Story story(name);
   constexpr int kCount = 200;
-  std::vector<Content> all;
+  std::vector<BlobInfo> all;
   uint64_t bytes = 0;
   for (int i = 0; i < kCount; i++) {
     size_t size = static_cast<size_t>(i) * 1'111;
@@ -279,9 +279,9 @@ TEST_CASE("many at once come all, and what many ask for comes once") {
   story.connect();
   std::vector<std::future<Status>> dones;
   for (int times = 0; times < 3; times++)
-    for (const Content& each : all) dones.push_back(story.worker().begin_fetch(each));
+    for (const BlobInfo& each : all) dones.push_back(story.worker().begin_fetch(each));
   for (auto& done : dones) CHECK(error_of(done.get()).empty());
-  for (const Content& each : all) CHECK(story.store->has(each));
+  for (const BlobInfo& each : all) CHECK(story.store->has(each));
   TransferCounters counters = story.worker().transfer->counters();
   CHECK(counters.fetched == kCount);
   CHECK(counters.bytes_in == bytes);
@@ -293,7 +293,7 @@ TEST_CASE("many at once come all, and what many ask for comes once") {
 TEST_CASE("content that the other side has not is told so, and the session goes on") {
   Story story;
   story.connect();
-  Content content = content_of("nowhere");
+  BlobInfo content = content_of("nowhere");
   CHECK_THAT(error_of(story.worker().fetch(content)),
              Contains("the peer cannot send the content " + content.digest.hex()) &&
                  Contains("collected or lost"));
@@ -329,7 +329,7 @@ TEST_CASE("content is read in place, or where else it is, and what changed there
 
 TEST_CASE("damaged content is not taken, and is removed where it lies") {
   Story story;
-  Content content = story.at_worker(random_bytes_of(2 * kMib));
+  BlobInfo content = story.at_worker(random_bytes_of(2 * kMib));
   std::string path = story.store->path_of(content.digest);
   std::filesystem::remove(path);
   REQUIRE(write_file_atomic(path, random_bytes_of(2 * kMib, 2), 0400).ok());
@@ -345,7 +345,7 @@ TEST_CASE("damaged content is not taken, and is removed where it lies") {
 TEST_CASE("content that is damaged here is fetched again") {
   Story story;
   std::string bytes = random_bytes_of(kMib);
-  Content content = story.at_head(bytes);
+  BlobInfo content = story.at_head(bytes);
   story.at_worker(bytes);
   std::string path = story.store->path_of(content.digest);
   std::filesystem::remove(path);
@@ -357,14 +357,14 @@ TEST_CASE("content that is damaged here is fetched again") {
 
 TEST_CASE("what has no room is refused, and what is pinned stays") {
   Story story("inproc", 4 * kMib);
-  Content a = story.at_head(random_bytes_of(2 * kMib, 1)),
-          b = story.at_head(random_bytes_of(2 * kMib, 2)),
-          c = story.at_head(random_bytes_of(2 * kMib, 3)),
-          large = story.at_head(random_bytes_of(5 * kMib));
+  BlobInfo a = story.at_head(random_bytes_of(2 * kMib, 1)),
+           b = story.at_head(random_bytes_of(2 * kMib, 2)),
+           c = story.at_head(random_bytes_of(2 * kMib, 3)),
+           large = story.at_head(random_bytes_of(5 * kMib));
   story.connect();
   CHECK_THAT(error_of(story.worker().fetch(large)), Contains("may hold: 4194304 (--content-max)"));
   story.store->pin("attempt 1", {a.digest});
-  for (const Content& each : {a, b, c}) CHECK(error_of(story.worker().fetch(each)).empty());
+  for (const BlobInfo& each : {a, b, c}) CHECK(error_of(story.worker().fetch(each)).empty());
   CHECK(story.store->has(a));
   CHECK_FALSE(story.store->has(b));
   CHECK(story.store->has(c));
@@ -381,13 +381,13 @@ TEST_CASE("when the session ends every fetch is told, and another session fetche
   std::string name = GENERATE(from_range(kNames));
   Story story(name);
   std::string bytes = random_bytes_of(60 * kMib);
-  Content large = story.at_head(bytes);
-  std::vector<Content> all;
+  BlobInfo large = story.at_head(bytes);
+  std::vector<BlobInfo> all;
   for (uint64_t i = 0; i < 40; i++) all.push_back(story.at_head(random_bytes_of(kMib, i)));
   story.connect();
   std::vector<std::future<Status>> dones;
   dones.push_back(story.worker().begin_fetch(large));
-  for (const Content& each : all) dones.push_back(story.worker().begin_fetch(each));
+  for (const BlobInfo& each : all) dones.push_back(story.worker().begin_fetch(each));
   while (story.worker().transfer->counters().bytes_in < 3 * kMib) ::usleep(1000);
   story.head().link->close(0);
   int failed = 0;
@@ -399,7 +399,7 @@ TEST_CASE("when the session ends every fetch is told, and another session fetche
   CHECK(temporaries_in(story.worker_folder.path) == 0);
   story.connect();
   CHECK(error_of(story.worker().fetch(large)).empty());
-  for (const Content& each : all) CHECK(error_of(story.worker().fetch(each)).empty());
+  for (const BlobInfo& each : all) CHECK(error_of(story.worker().fetch(each)).empty());
   CHECK((*read_file(story.store->path_of(large.digest)) == bytes));
 }
 
@@ -412,16 +412,16 @@ struct Elsewhere : Story {
       located++;
       return named;
     };
-    b.elsewhere = [this](const Content& content, const Addresses& from, OnFetched done) {
+    b.elsewhere = [this](const BlobInfo& content, const Addresses& from, OnFetched done) {
       asked.set_value({content, from, std::move(done)});
     };
-    b.on_moved = [this](bool is_out, const Content& content) {
+    b.on_moved = [this](bool is_out, const BlobInfo& content) {
       if (!is_out) moved += *content.size;
     };
     pair.emplace(*transport, a, b);
   }
   struct Asked {
-    Content content;
+    BlobInfo content;
     Addresses from;
     OnFetched done;
   };
@@ -434,7 +434,7 @@ struct Elsewhere : Story {
 TEST_CASE("who is sent to others fetches there, once for all who want it, and not from the head") {
   Elsewhere story;
   std::string bytes = random_bytes_of(3 * kMib);
-  Content content = story.at_head(bytes);
+  BlobInfo content = story.at_head(bytes);
   story.connect();
   auto first = story.worker().begin_fetch(content), second = story.worker().begin_fetch(content);
   Elsewhere::Asked asked = story.asked.get_future().get();
@@ -452,7 +452,7 @@ TEST_CASE("who is sent to others fetches there, once for all who want it, and no
 
 TEST_CASE("what the others do not give comes from the head after all") {
   Elsewhere story;
-  Content content = story.at_head(random_bytes_of(3 * kMib));
+  BlobInfo content = story.at_head(random_bytes_of(3 * kMib));
   story.connect();
   auto fetch = story.worker().begin_fetch(content);
   story.asked.get_future().get().done(environment_error("gone"));
@@ -465,7 +465,7 @@ TEST_CASE("what the others do not give comes from the head after all") {
 
 TEST_CASE("a fetch that others are asked for ends with its session") {
   Elsewhere story;
-  Content content = story.at_head(random_bytes_of(kMib));
+  BlobInfo content = story.at_head(random_bytes_of(kMib));
   story.connect();
   auto fetch = story.worker().begin_fetch(content);
   Elsewhere::Asked asked = story.asked.get_future().get();
@@ -477,7 +477,7 @@ TEST_CASE("a fetch that others are asked for ends with its session") {
 TEST_CASE("whoever knows of no others, and who was asked for more than the content, is the peer") {
   Elsewhere story;
   story.named.clear();
-  Content content = story.at_head(random_bytes_of(kMib)), up = story.at_worker("up");
+  BlobInfo content = story.at_head(random_bytes_of(kMib)), up = story.at_worker("up");
   story.connect();
   CHECK(story.worker().fetch(content).ok());
   CHECK(story.head().fetch(up).ok());

@@ -27,7 +27,7 @@ struct Fellow {
     auto opened = ContentStore::open(folder.path, 0);
     REQUIRE(opened.ok());
     options.store = store = *opened;
-    options.on_moved = [this](bool is_out, const Content& content) {
+    options.on_moved = [this](bool is_out, const BlobInfo& content) {
       (is_out ? bytes_out : bytes_in) += *content.size;
     };
     fellows = std::make_shared<Fellows>(*sessions, jobs, options);
@@ -37,13 +37,13 @@ struct Fellow {
     fellows->end();
     sessions.reset();
   }
-  std::string fetch(const Content& content, Addresses from) {
+  std::string fetch(const BlobInfo& content, Addresses from) {
     std::promise<Status> ended;
     fellows->fetch(content, std::move(from), [&](Status status) { ended.set_value(status); });
     Status status = ended.get_future().get();
     return status.ok() ? "" : status.error().message;
   }
-  bool has(const Content& content) const { return store->has(content); }
+  bool has(const BlobInfo& content) const { return store->has(content); }
 
   TestFolder folder;
   std::shared_ptr<ContentStore> store;
@@ -101,7 +101,7 @@ TEST_CASE("content comes from a fellow, as much of it as is wanted, and both cou
   auto transport = transport_of(GENERATE(from_range(kNames)));
   Fellow holder(*transport), asker(*transport);
   REQUIRE(holder.listening.ok());
-  std::vector<Content> contents;
+  std::vector<BlobInfo> contents;
   uint64_t bytes = 0;
   for (size_t i = 0; i < 40; i++) {
     std::string made = random_bytes_of((i + 1) * 50'000, i);
@@ -109,14 +109,14 @@ TEST_CASE("content comes from a fellow, as much of it as is wanted, and both cou
     bytes += made.size();
   }
   std::vector<std::future<Status>> fetches;
-  for (const Content& content : contents) {
+  for (const BlobInfo& content : contents) {
     auto ended = std::make_shared<std::promise<Status>>();
     fetches.push_back(ended->get_future());
     asker.fellows->fetch(content, {holder.fellows->address()},
                          [ended](Status status) { ended->set_value(status); });
   }
   for (auto& fetch : fetches) CHECK(fetch.get().ok());
-  for (const Content& content : contents) CHECK(asker.has(content));
+  for (const BlobInfo& content : contents) CHECK(asker.has(content));
   CHECK(asker.bytes_in == bytes);
   until([&] { return holder.bytes_out >= bytes; });  // it is told a moment later
   CHECK(holder.bytes_out == bytes);
@@ -127,7 +127,7 @@ TEST_CASE("who is not there, has it not or has it damaged is passed over") {
   auto transport = transport_of(GENERATE(from_range(kNames)));
   Fellow without(*transport), spoiled(*transport), holder(*transport), asker(*transport);
   std::string bytes = random_bytes_of(3 << 20);
-  Content content = put_object(holder.folder.path, bytes);
+  BlobInfo content = put_object(holder.folder.path, bytes);
   bytes[5]++;
   std::string path = object_path(spoiled.folder.path, content.digest);
   REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
@@ -140,7 +140,7 @@ TEST_CASE("who is not there, has it not or has it damaged is passed over") {
                               spoiled.fellows->address(), holder.fellows->address()}) == "");
   CHECK(asker.has(content));
   until([&] { return !std::filesystem::exists(path); });  // its holder hears of the damage
-  Content other = content_of("nobody has this");
+  BlobInfo other = content_of("nobody has this");
   CHECK_THAT(asker.fetch(other, {nowhere}), Contains("a moment ago"));
   CHECK_THAT(asker.fetch(other, {without.fellows->address()}), Contains("is not stored here"));
   CHECK_THAT(asker.fetch(other, {}), Contains("no worker is known to hold it"));
@@ -152,8 +152,8 @@ TEST_CASE("one that gives nothing more of what it began is left for the next, an
   quick.stall_ms = 1'000;
   Fellow holder(*transport), asker(*transport, quick);
   Idler idler(*transport);
-  Content content = put_object(holder.folder.path, random_bytes_of(1 << 20));
-  Content other = put_object(holder.folder.path, random_bytes_of(1 << 20, 2));
+  BlobInfo content = put_object(holder.folder.path, random_bytes_of(1 << 20));
+  BlobInfo other = put_object(holder.folder.path, random_bytes_of(1 << 20, 2));
   CHECK(asker.fetch(content, {idler.listener->address(), holder.fellows->address()}) == "");
   CHECK(asker.has(content));
   CHECK_THAT(asker.fetch(other, {idler.listener->address()}), Contains("a moment ago"));
@@ -167,7 +167,7 @@ TEST_CASE("a session of which nothing is wanted ends, and the next fetch has ano
   Fellow holder(transport), asker(transport, quick);
   uint64_t i = 0;
   until([&] {
-    Content content = put_object(holder.folder.path, random_bytes_of(1 << 10, i++));
+    BlobInfo content = put_object(holder.folder.path, random_bytes_of(1 << 10, i++));
     CHECK(asker.fetch(content, {holder.fellows->address()}) == "");
     return transport.links() >= 6;  // both ends of three
   });
@@ -177,7 +177,7 @@ TEST_CASE("who ends lets go of what it fetches, and a stranger is given nothing"
   auto transport = make_inproc_transport();
   Fellow holder(*transport), asker(*transport), stranger(*transport, {}, secret_of(9));
   Idler idler(*transport);
-  Content content = put_object(holder.folder.path, random_bytes_of(1 << 20));
+  BlobInfo content = put_object(holder.folder.path, random_bytes_of(1 << 20));
   CHECK_THAT(stranger.fetch(content, {holder.fellows->address()}), Contains("secret"));
   CHECK_FALSE(stranger.has(content));
   std::promise<Status> ended;

@@ -6,7 +6,7 @@
 namespace flow::cluster {
 namespace {
 
-Content content_of(const std::string& name, uint64_t size = 1 << 20) {
+BlobInfo content_of(const std::string& name, uint64_t size = 1 << 20) {
   return {sha256(name), size};
 }
 
@@ -18,7 +18,7 @@ struct Story {
     members[name] = holders.enter();
     holders.join(members[name], name, name + ":1");
   }
-  void has(const std::string& name, const std::vector<Content>& here,
+  void has(const std::string& name, const std::vector<BlobInfo>& here,
            const std::vector<Digest>& gone = {}) {
     holders.take(members[name], {here, gone, {}});
   }
@@ -76,7 +76,7 @@ TEST_CASE("what many want at once comes from more and more, and from each by a f
 TEST_CASE("a worker that leaves, or asks for more than it can have under way, holds nobody up") {
   Story story;
   story.join("maker");
-  std::vector<Content> many;
+  std::vector<BlobInfo> many;
   for (size_t i = 0; i <= kFetchesMax; i++) many.push_back(content_of(std::to_string(i)));
   story.has("maker", many);
   for (size_t i = 0; i < kAskersMax; i++) {
@@ -94,7 +94,7 @@ TEST_CASE("a worker that leaves, or asks for more than it can have under way, ho
   story.join("last");
   story.join("other");
   CHECK(story.locate("last", "0").empty());
-  std::vector<Content> others;
+  std::vector<BlobInfo> others;
   for (size_t i = 0; i < kFetchesMax; i++)
     others.push_back(content_of("other" + std::to_string(i)));
   story.has("other", others);
@@ -114,7 +114,7 @@ TEST_CASE("of a task's inputs it is known how much lies where, and no more than 
   CHECK(bytes.at == std::vector<std::pair<std::string, uint64_t>>{{"a", 800'000}, {"b", 500'000}});
 
   for (size_t round = 0; round < kHoldingsMax / kNewsMax; round++) {
-    std::vector<Content> here;
+    std::vector<BlobInfo> here;
     for (size_t i = 0; i < kNewsMax; i++)
       here.push_back(content_of(std::to_string(round) + "/" + std::to_string(i)));
     story.has("b", here);

@@ -96,7 +96,7 @@ class Story {
     if ((kind & 2) != 0) options.seal.emplace(key_, key_);
     if ((kind & 6) == 6) options.encrypts = [] { return true; };
     if ((kind & 32) != 0) {
-      options.elsewhere = [this](const Content& content, const Addresses& from, OnFetched done) {
+      options.elsewhere = [this](const BlobInfo& content, const Addresses& from, OnFetched done) {
         FLOW_CHECK(!from.empty() && from.size() <= kAddressesMax);
         errands_.push_back({content.digest, std::move(done)});
       };
@@ -160,7 +160,7 @@ class Story {
   void fetch(Input& in) {
     const std::string& bytes = known()[in.byte() % known().size()];
     uint8_t how = in.byte();
-    Content content{sha256(bytes), bytes.size()};
+    BlobInfo content{sha256(bytes), bytes.size()};
     if (how == 1) content.size.reset();
     if (how == 2) content.size = in.number();
     size_t number = told_.size();

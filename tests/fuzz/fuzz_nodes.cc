@@ -86,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   holders.join(member, "w", "127.0.0.1:1");
   told.on_news = [&](const ContentNews& news) {
     holders.take(member, news);
-    for (const Content& content : news.here)
+    for (const BlobInfo& content : news.here)
       FLOW_CHECK(holders.locate(other, content.digest) == Addresses{"127.0.0.1:1"});
     FLOW_CHECK(holders.locate(member, sha256("")).empty());
   };

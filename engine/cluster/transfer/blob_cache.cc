@@ -129,7 +129,7 @@ Status ContentStore::find_what_is_there() {
   return {};
 }
 
-bool ContentStore::has(const Content& content) {
+bool ContentStore::has(const BlobInfo& content) {
   auto facts = facts_of(path_of(content.digest));
   bool is_there =
       facts && (!content.size || *content.size == facts->size) && sound_.is_sound(content.digest);
@@ -266,9 +266,9 @@ std::vector<Digest> ContentStore::pinned_by(const std::string& owner) const {
   return index_.pinned_by(owner);
 }
 
-void ContentStore::note_made(const std::vector<Content>& contents) {
+void ContentStore::note_made(const std::vector<BlobInfo>& contents) {
   std::lock_guard lock(mutex_);
-  for (const Content& content : contents)
+  for (const BlobInfo& content : contents)
     if (!index_.knows(content.digest)) index_.use(content.digest, *content.size);
 }
 
@@ -300,8 +300,8 @@ ContentStore::Usage ContentStore::usage() const {
   return {index_.bytes(), index_.pinned_bytes(), bytes_max_, evicted_, evicted_bytes_};
 }
 
-std::vector<Content> ContentStore::large(size_t count_max) const {
-  std::vector<Content> contents;
+std::vector<BlobInfo> ContentStore::large(size_t count_max) const {
+  std::vector<BlobInfo> contents;
   std::lock_guard lock(mutex_);
   for (const auto& [digest, size] : index_.newest(kLargeBytes, count_max))
     contents.push_back({digest, size});

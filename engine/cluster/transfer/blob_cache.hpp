@@ -19,19 +19,11 @@
 #include <vector>
 
 #include "engine/blobs/blob_file.hpp"
+#include "engine/blobs/references.hpp"
 #include "engine/cluster/transfer/index.hpp"
 #include "engine/cluster/transfer/source.hpp"
 
 namespace flow::cluster {
-
-/// Content by digest, and its size where that is known.
-struct Content {
-  Digest digest;
-  std::optional<uint64_t> size;
-};
-
-/// Content that is worth to be had from whoever is nearest, and to be known of.
-constexpr uint64_t kLargeBytes = 256u << 10;
 
 class Incoming;
 
@@ -54,7 +46,7 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   std::string path_of(const Digest& digest) const { return sound_.path(digest); }
   /// Whether it is under objects/, whole: it is read where that is not known. If so it counts as
   /// used now.
-  bool has(const Content& content);
+  bool has(const BlobInfo& content);
   /// From objects/ or, where it is not there, where it is lent from or resolved to. Not verified:
   /// who gets it does that.
   Result<Source> open_source(const Digest& digest);
@@ -73,7 +65,7 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   bool unpin(const std::string& owner);
   std::vector<Digest> pinned_by(const std::string& owner) const;  // no disk
   /// An attempt has made these, or found them made. No disk.
-  void note_made(const std::vector<Content>& contents);
+  void note_made(const std::vector<BlobInfo>& contents);
   /// Lets go of what is beyond the limit and may go.
   void trim();
   /// Lets go of all that may go: somebody else has no room on the disk.
@@ -95,7 +87,7 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   std::string set_aside(const std::string& file);
 
   /// Large content that is here, what was used last first.
-  std::vector<Content> large(size_t count_max) const;
+  std::vector<BlobInfo> large(size_t count_max) const;
   /// `told` is called of large content that goes, by whichever thread, and no more once another
   /// was given.
   void on_gone(std::function<void(const Digest&)> told);

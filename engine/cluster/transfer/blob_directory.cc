@@ -32,11 +32,11 @@ void Holders::take(Member member, const ContentNews& news) {
   std::lock_guard lock(mutex_);
   if (!nodes_.contains(member)) return;
   for (const Digest& digest : news.gone) let_go(member, digest);
-  for (const Content& content : news.here) hold(member, content);
+  for (const BlobInfo& content : news.here) hold(member, content);
   nodes_.at(member).traffic = news.traffic;
 }
 
-void Holders::hold(Member member, const Content& content) {
+void Holders::hold(Member member, const BlobInfo& content) {
   Node& node = nodes_.at(member);
   for (size_t i = node.is_fetching.size(); i-- > 0;)
     if (node.is_fetching[i].first == content.digest) end_fetch(member, i);
@@ -110,11 +110,11 @@ Addresses Holders::locate(Member asker, const Digest& digest) {
   return addresses;
 }
 
-Holders::Bytes Holders::bytes_of(const std::vector<Content>& contents) const {
+Holders::Bytes Holders::bytes_of(const std::vector<BlobInfo>& contents) const {
   std::lock_guard lock(mutex_);
   Bytes bytes;
   std::map<Member, uint64_t> at;
-  for (const Content& content : contents) {
+  for (const BlobInfo& content : contents) {
     auto found = contents_.find(content.digest);
     if (found == contents_.end()) continue;
     bytes.all += found->second.size;

@@ -43,7 +43,7 @@ class Holders {
     uint64_t all = 0;
     std::vector<std::pair<std::string, uint64_t>> at;
   };
-  Bytes bytes_of(const std::vector<Content>& contents) const;
+  Bytes bytes_of(const std::vector<BlobInfo>& contents) const;
   /// What a worker said last; nothing where there is none of that name.
   Traffic traffic_of(const std::string& name) const;
 
@@ -60,7 +60,7 @@ class Holders {
     std::deque<std::pair<Digest, Member>> is_fetching;  // from whom
     uint64_t named = 0;                                 // when it was named first last
   };
-  void hold(Member member, const Content& content);
+  void hold(Member member, const BlobInfo& content);
   void let_go(Member member, const Digest& digest);
   void forget(const Digest& digest);
   void end_fetch(Member asker, size_t which);

@@ -24,7 +24,7 @@ Error changed(const std::string& place, const std::string& peer) {
 }  // namespace
 
 struct Fetching::Fetch {
-  Content what;
+  BlobInfo what;
   std::vector<OnFetched> dones;
   Step step = Step::waiting;
   uint64_t id = 0;  // 0: the peer has not been asked
@@ -43,7 +43,7 @@ struct Fetching::Fetch {
   }
 };
 
-void Fetching::fetch(const Content& what, OnFetched done) {
+void Fetching::fetch(const BlobInfo& what, OnFetched done) {
   Lock lock(mutex_);
   if (ended_) {
     lock.unlock();

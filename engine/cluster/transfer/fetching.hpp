@@ -17,7 +17,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
  public:
   explicit Fetching(std::shared_ptr<Line> line) : line_(std::move(line)) {}
 
-  void fetch(const Content& what, OnFetched done);
+  void fetch(const BlobInfo& what, OnFetched done);
   /// What the peer says. False where that is nothing that it may say.
   bool on_offer(const content::Offer& offer);
   bool on_missing(const content::Missing& missing);

@@ -62,10 +62,10 @@ struct TransferOptions {
   std::function<Addresses(const Digest&)> locate;
   /// Fetches from one of those that the peer named; null: whatever is asked of it comes from it.
   /// What fails comes from it too.
-  std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
+  std::function<void(const BlobInfo&, Addresses, OnFetched)> elsewhere;
   /// Told of each piece of content that came over this session, or with `is_out` that the peer took
   /// whole. Any thread; it must not block.
-  std::function<void(bool is_out, const Content&)> on_moved;
+  std::function<void(bool is_out, const BlobInfo&)> on_moved;
 };
 
 struct Line {
@@ -95,8 +95,8 @@ struct Line {
   const std::string peer;
   const std::optional<BulkSeal> seal;
   const std::function<Addresses(const Digest&)> locate;
-  const std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
-  const std::function<void(bool is_out, const Content&)> on_moved;
+  const std::function<void(const BlobInfo&, Addresses, OnFetched)> elsewhere;
+  const std::function<void(bool is_out, const BlobInfo&)> on_moved;
   std::atomic<uint64_t> heard{0};  // of what this side asked for: answers, and puts
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0}, fetched{0}, found{0}, failed{0}, served{0};
 

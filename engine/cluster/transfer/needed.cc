@@ -123,18 +123,6 @@ Result<std::vector<Needed>> needed_content(const Report& report) {
   return all.take();
 }
 
-std::vector<Needed> needed_in(const Value& value) {
-  Collector all({});
-  (void)all.add(value);
-  return all.take();
-}
-
-std::vector<Content> contents_in(const Value& value) {
-  std::vector<Content> contents;
-  for (Needed& each : needed_in(value)) contents.push_back(each.content);
-  return contents;
-}
-
 std::string without_origins(std::string_view args) {
   if (!holds_tag(args)) return std::string(args);
   auto value = decode_value(args);

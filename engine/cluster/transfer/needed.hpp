@@ -11,7 +11,7 @@
 namespace flow::cluster {
 
 struct Needed {
-  Content content;
+  BlobInfo content;
   std::string origin;  // where the head reads it in place; "" for what is under objects/
   std::string file;    // of a checkpoint's: its place below either side's folder, else ""
 };
@@ -20,10 +20,6 @@ struct Needed {
 std::vector<Needed> needed_content(const AttemptOrder& order);
 /// The Error says what is wrong with a report.
 Result<std::vector<Needed>> needed_content(const Report& report);
-
-/// What tensors and files in a value are, each once, without those whose shape can't be.
-std::vector<Needed> needed_in(const Value& value);
-std::vector<Content> contents_in(const Value& value);
 
 /// The same arguments for a machine that has not what is read in place here: by content alone.
 std::string without_origins(std::string_view args);

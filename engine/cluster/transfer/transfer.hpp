@@ -31,7 +31,7 @@ class ContentTransfer {
   ContentTransfer& operator=(const ContentTransfer&) = delete;
 
   /// What is here already is not fetched. A worker pins it first, so that it does not go again.
-  void fetch(const Content& what, OnFetched done) { fetching_->fetch(what, std::move(done)); }
+  void fetch(const BlobInfo& what, OnFetched done) { fetching_->fetch(what, std::move(done)); }
   /// What the peer's transfer sent. False where that is nothing it may send: the session is to end.
   /// Does not block.
   bool on_message(std::string_view message);

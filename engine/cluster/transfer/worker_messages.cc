@@ -109,7 +109,7 @@ bool get_joining(const nodes::Join& in, Joining& joining) {
 }
 
 void put_news(const ContentNews& news, nodes::ContentNews& out) {
-  for (const Content& content : news.here) {
+  for (const BlobInfo& content : news.here) {
     nodes::Large& large = *out.add_here();
     large.set_digest(std::string(content.digest.view()));
     large.set_size(*content.size);
@@ -124,7 +124,7 @@ bool get_news(const nodes::ContentNews& in, ContentNews& news) {
   auto count = [](const auto& list) { return static_cast<size_t>(list.size()); };
   bool is_sound = count(in.here()) <= kNewsMax && count(in.gone()) <= kNewsMax;
   for (const nodes::Large& large : in.here()) {
-    Content& content = news.here.emplace_back();
+    BlobInfo& content = news.here.emplace_back();
     content.size = large.size();
     is_sound = is_sound && large.size() <= kContentBytesMax &&
                Digest::from_bytes(large.digest(), content.digest);

@@ -54,7 +54,7 @@ constexpr size_t kFaultBytesMax = 1'024;  // of what a GPU did when it failed
 constexpr size_t kNewsMax = 4'096;        // contents in one message
 /// What changed of the large content that a worker has. Sizes are known.
 struct ContentNews {
-  std::vector<Content> here;
+  std::vector<BlobInfo> here;
   std::vector<Digest> gone;
   Traffic traffic;
 };

@@ -272,7 +272,7 @@ void Agent::keep_content(const Report& report) {
   auto needed = needed_content(report);
   if (!needed.ok() || needed->empty()) return;  // the head says what is wrong with it
   std::vector<Digest> digests;
-  std::vector<Content> made;
+  std::vector<BlobInfo> made;
   for (const Needed& each : *needed) {
     if (!each.file.empty()) keep_checkpoint(report.rank_id(), each);
     if (!each.file.empty()) continue;
@@ -293,7 +293,7 @@ void Agent::keep_checkpoint(const RankId& rank, const Needed& needed) {
   if (!failed) tell_here({needed.content.digest, size});
 }
 
-void Agent::note_moved(Moved Traffic::*way, const Content& content) {
+void Agent::note_moved(Moved Traffic::*way, const BlobInfo& content) {
   {
     std::lock_guard lock(mutex_);
     Moved& moved = news_.traffic.*way;
@@ -306,7 +306,7 @@ void Agent::note_moved(Moved Traffic::*way, const Content& content) {
 }
 
 // Under the lock. What is not told is fetched from elsewhere.
-void Agent::tell_here(const Content& content) {
+void Agent::tell_here(const BlobInfo& content) {
   if (!send_ || *content.size < kLargeBytes || news_.here.size() >= kNewsMax) return;
   news_.here.push_back(content);
   has_news_ = true;

@@ -45,8 +45,8 @@ PlacedCheckpoints::Gone PlacedCheckpoints::leave(const RankId& rank, bool is_ove
   return gone;
 }
 
-std::vector<Content> PlacedCheckpoints::large() const {
-  std::vector<Content> found;
+std::vector<BlobInfo> PlacedCheckpoints::large() const {
+  std::vector<BlobInfo> found;
   for (const auto& [rank, placed] : placed_) {
     std::error_code failed;
     uint64_t size = std::filesystem::file_size(store_->dir() + "/" + placed.file, failed);

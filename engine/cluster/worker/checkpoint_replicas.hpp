@@ -37,7 +37,7 @@ class PlacedCheckpoints {
   bool has(const Digest& digest) const;
   bool has_of(const core::RunId& run) const;
   void forget(const core::RunId& run);
-  std::vector<Content> large() const;
+  std::vector<BlobInfo> large() const;
 
  private:
   bool is_used(const std::string& file) const;

@@ -30,7 +30,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   bool was_idle() const { return was_idle_; }
 
   /// Begins when the session is open.
-  void fetch(const Content& content, OnFetched done) {
+  void fetch(const BlobInfo& content, OnFetched done) {
     std::shared_ptr<ContentTransfer> transfer;
     std::optional<Error> over;
     {
@@ -55,7 +55,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
     options.encrypts = fellows_->options_.encrypts;
     options.on_moved = fellows_->options_.on_moved;
     auto transfer = std::make_shared<ContentTransfer>(options);
-    std::vector<std::pair<Content, OnFetched>> waiting;
+    std::vector<std::pair<BlobInfo, OnFetched>> waiting;
     {
       std::lock_guard lock(mutex_);
       transfer_ = transfer;
@@ -76,7 +76,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
 
   void end(const std::string& why) { link_.get()->end(why); }
   void give_up(const Error& why) {
-    std::vector<std::pair<Content, OnFetched>> waiting;
+    std::vector<std::pair<BlobInfo, OnFetched>> waiting;
     {
       std::lock_guard lock(mutex_);
       if (!over_) over_ = why;
@@ -114,7 +114,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   AwaitedLink link_;
   std::mutex mutex_;
   std::shared_ptr<ContentTransfer> transfer_;  // from when it is open
-  std::vector<std::pair<Content, OnFetched>> waiting_;
+  std::vector<std::pair<BlobInfo, OnFetched>> waiting_;
   std::optional<Error> over_;
   std::atomic<bool> was_idle_{false};
   // Of the watcher:
@@ -123,7 +123,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
 };
 
 struct Fellows::Errand {
-  Content content;
+  BlobInfo content;
   Addresses left;  // the next is the last
   OnFetched done;
   Error why;
@@ -162,7 +162,7 @@ std::shared_ptr<SessionUser> Fellows::let_in(const Peer& peer,
   return talk;
 }
 
-void Fellows::fetch(const Content& content, Addresses from, OnFetched done) {
+void Fellows::fetch(const BlobInfo& content, Addresses from, OnFetched done) {
   std::reverse(from.begin(), from.end());
   auto errand = std::make_shared<Errand>();
   errand->content = content;

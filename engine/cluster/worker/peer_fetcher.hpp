@@ -22,7 +22,7 @@ constexpr size_t kFellowsMax = 64;  // asked at a time
 struct FellowsOptions {
   std::shared_ptr<ContentStore> store;
   /// Told of each piece of content that a fellow gave, or with `is_out` was given.
-  std::function<void(bool is_out, const Content&)> on_moved;
+  std::function<void(bool is_out, const BlobInfo&)> on_moved;
   /// As TransferOptions::encrypts.
   std::function<bool()> encrypts;
   int64_t stall_ms = 3'000;   // an answer or the next bytes are waited for
@@ -42,7 +42,7 @@ class Fellows : public std::enable_shared_from_this<Fellows> {
   /// Where that is; "" nowhere.
   std::string address() const;
   /// From the first of these that gives it.
-  void fetch(const Content& content, Addresses from, OnFetched done);
+  void fetch(const BlobInfo& content, Addresses from, OnFetched done);
   /// Nothing is given or fetched any more.
   void end();
 

@@ -133,7 +133,7 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
     if (!draining_.empty()) first_.push_back(draining_message());
     for (const auto& [id, meeting] : meetings_) first_.push_back(meeting);
     news_.here = options_.store->large(kNewsMax);
-    for (const Content& placed : placed_.large()) tell_here(placed);
+    for (const BlobInfo& placed : placed_.large()) tell_here(placed);
     news_.gone.clear();
     has_news_ = true;
     TransferOptions transfer;
@@ -147,7 +147,7 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
     transfer.seal = seal;
     transfer.encrypts = [encrypts = options_.encrypts] { return encrypts->load(); };
     transfer.elsewhere = options_.elsewhere;
-    transfer.on_moved = [this](bool is_out, const Content& content) {
+    transfer.on_moved = [this](bool is_out, const BlobInfo& content) {
       if (!is_out) note_moved(&Traffic::from_head, content);
     };
     transfer_ = std::make_shared<ContentTransfer>(transfer);

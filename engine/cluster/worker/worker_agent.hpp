@@ -45,7 +45,7 @@ class Agent {
     /// Where other workers ask this one for content; "" nowhere.
     std::function<std::string()> serves_at = [] { return std::string(); };
     /// As TransferOptions::elsewhere.
-    std::function<void(const Content&, Addresses, OnFetched)> elsewhere;
+    std::function<void(const BlobInfo&, Addresses, OnFetched)> elsewhere;
     /// Whether content goes sealed: what the head said last.
     std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
     /// Told of what somebody should read in a log, on any thread; it must not block.
@@ -69,7 +69,7 @@ class Agent {
   /// is met later.
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
   /// Content came from the head or from another worker, or went to one. The head is told.
-  void note_moved(Moved Traffic::*way, const Content& content);
+  void note_moved(Moved Traffic::*way, const BlobInfo& content);
   /// Attempts that run here or whose end the head has not taken yet.
   size_t attempts() const;
 
@@ -122,7 +122,7 @@ class Agent {
   void unplace(const std::vector<StagedPtr>& all);
   void keep_content(const Report& report);
   void keep_checkpoint(const RankId& rank, const Needed& needed);
-  void tell_here(const Content& content);
+  void tell_here(const BlobInfo& content);
   void tell_gone(const Digest& digest);
   void tell_gone_locked(const std::optional<Digest>& digest);
   /// The head that hears of it may die: it is said again to each, until the rank ends.

@@ -79,7 +79,7 @@ Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions opti
       std::make_unique<Sessions>(transport, node->options_.session, node->options_.on_note);
   FellowsOptions fellows;
   fellows.store = node->options_.agent.store;
-  fellows.on_moved = [self = node.get()](bool is_out, const Content& content) {
+  fellows.on_moved = [self = node.get()](bool is_out, const BlobInfo& content) {
     self->agent_->note_moved(is_out ? &Traffic::to_workers : &Traffic::from_workers, content);
   };
   auto encrypts = std::make_shared<std::atomic<bool>>(false);
@@ -89,7 +89,7 @@ Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions opti
   agent_options.encrypts = encrypts;
   agent_options.head = node->options_.head;
   agent_options.serves_at = [fellows = node->fellows_] { return fellows->address(); };
-  agent_options.elsewhere = [fellows = node->fellows_](const Content& content, Addresses from,
+  agent_options.elsewhere = [fellows = node->fellows_](const BlobInfo& content, Addresses from,
                                                        OnFetched done) {
     fellows->fetch(content, std::move(from), std::move(done));
   };
