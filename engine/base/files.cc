@@ -174,30 +174,6 @@ Status sync_dir(const std::string& path) {
   return {};
 }
 
-Result<FileDigest> sha256_file(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) return failed("open", path);
-  Sha256 hash;
-  FileDigest result;
-  std::string buffer(kReadSize, '\0');
-  for (;;) {
-    ssize_t got = read_some(file.fd, buffer.data(), buffer.size());
-    if (got < 0) return failed("read", path);
-    if (got == 0) break;
-    hash.update(std::string_view(buffer).substr(0, static_cast<size_t>(got)));
-    result.size += static_cast<uint64_t>(got);
-  }
-  result.digest = hash.finish();
-  return result;
-}
-
-bool holds(const std::string& path, const Digest& digest, uint64_t size) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || static_cast<uint64_t>(info.st_size) != size) return false;
-  auto found = sha256_file(path);
-  return found.ok() && found->digest == digest;
-}
-
 std::string quote_shell(std::string_view word) {
   constexpr std::string_view kPlain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+,./:-";
@@ -211,11 +187,6 @@ std::string quote_shell(std::string_view word) {
     }
   }
   return quoted + "'";
-}
-
-bool remove_unless(const std::string& path, const Digest& digest) {
-  auto now = sha256_file(path);
-  return now.ok() && now->digest != digest && ::unlink(path.c_str()) == 0;
 }
 
 std::string find_in_path(const std::string& name, const std::string* path) {

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "flow/digest.hpp"
 #include "flow/result.hpp"
 
 namespace flow {
@@ -32,16 +31,6 @@ Status make_dirs(const std::string& path, uint32_t mode = 0700);
 Status sync_file(const std::string& path);
 /// Syncs a folder, so that what was renamed into it is found after a crash.
 Status sync_dir(const std::string& path);
-
-struct FileDigest {
-  Digest digest;
-  uint64_t size = 0;
-};
-Result<FileDigest> sha256_file(const std::string& path);
-/// Whether the file at `path` is this content. Reads it whole where the size is right.
-bool holds(const std::string& path, const Digest& digest, uint64_t size);
-/// Removes the file where it can be read and is other content; true where it did.
-bool remove_unless(const std::string& path, const Digest& digest);
 
 /// `word` as one word of a POSIX shell; plain words stay as they are.
 std::string quote_shell(std::string_view word);

@@ -14,6 +14,7 @@
 #include "engine/base/failpoint.hpp"
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
+#include "engine/crypto/file_digest.hpp"
 
 namespace flow {
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "engine/base/files.hpp"
+#include "engine/crypto/file_digest.hpp"
 #include "flow/digest.hpp"
 #include "flow/result.hpp"
 

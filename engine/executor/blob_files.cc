@@ -1,5 +1,6 @@
 // Reading and writing content beside the database, which an executor never opens.
 #include "engine/executor/blob_files.hpp"
+#include "engine/crypto/file_digest.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -15,6 +15,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/blobs/folder.hpp"
+#include "engine/crypto/file_digest.hpp"
 #include "engine/executor/attempt.hpp"
 #include "engine/executor/faults.hpp"
 

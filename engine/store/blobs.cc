@@ -11,6 +11,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/blobs/blob_file.hpp"
+#include "engine/crypto/file_digest.hpp"
 #include "engine/store/disk_space.hpp"
 #include "engine/store/lock.hpp"
 #include "engine/store/store.hpp"

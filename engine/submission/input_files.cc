@@ -9,6 +9,7 @@
 
 #include "engine/base/files.hpp"
 #include "engine/blobs/folder.hpp"
+#include "engine/crypto/file_digest.hpp"
 #include "engine/plan/values.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"

@@ -10,6 +10,7 @@
 #include "engine/base/files.hpp"
 #include "engine/cluster/session/handshake.hpp"
 #include "engine/cluster/session/session_options.hpp"
+#include "engine/crypto/file_digest.hpp"
 #include "engine/plan/values.hpp"
 #include "engine/value/value_fields.hpp"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/base/files.hpp"
+#include "engine/crypto/file_digest.hpp"
 #include "engine/store/row_keys.hpp"
 #include "engine/submission/prepare.hpp"
 

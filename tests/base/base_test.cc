@@ -11,6 +11,7 @@
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/size_units.hpp"
+#include "engine/crypto/file_digest.hpp"
 #include "engine/crypto/redaction.hpp"
 #include "engine/value/base64.hpp"
 #include "engine/value/utf8.hpp"

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/cluster/worker/worker_process.hpp"
+#include "engine/crypto/file_digest.hpp"
 #include "engine/head/worker_listener.hpp"
 #include "tests/cluster/content_pair.hpp"
 #include "tests/cluster/pair.hpp"

@@ -16,6 +16,7 @@
 #include "engine/base/files.hpp"
 #include "engine/base/ids.hpp"
 #include "engine/base/size_units.hpp"
+#include "engine/crypto/file_digest.hpp"
 
 namespace flow::cluster {
 
