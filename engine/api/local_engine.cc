@@ -244,7 +244,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
     for (auto [moved, to] : {std::pair(traffic.from_head, &node.from_head),
                              std::pair(traffic.from_workers, &node.from_workers),
                              std::pair(traffic.to_workers, &node.to_workers)})
-      *to = {moved.pieces, moved.bytes};
+      *to = {moved.blobs, moved.bytes};
   }
   return nodes;
 }

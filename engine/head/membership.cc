@@ -171,31 +171,31 @@ uint64_t Cluster::committed_of(const std::string& name, const std::string& spool
   return number;
 }
 
-std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) {
-  const std::string name = joining.host.name;
+std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::JoinRequest request) {
+  const std::string name = request.host.name;
   if (name == kHomeName)
     return fmt::format(
         "what the head runs itself is shown as `{}`: give this worker another name "
         "with --name",
         name);
-  uint64_t taken = committed_of(name, joining.spool);
+  uint64_t taken = committed_of(name, request.spool);
   std::shared_ptr<RemoteHost> former;
   bool is_restarted = false;
   {
     std::lock_guard lock(mutex_);
     if (!members_.contains(name)) forget_gone();
     Member& member = members_[name];
-    if (member.host && member.process != joining.process)
+    if (member.host && member.process != request.process)
       return fmt::format(
           "a worker named `{}` is here already, from {}: give this one another name "
           "with --name",
           name, member.address);
     former = std::exchange(member.host, host);
-    if (member.spool == joining.spool) taken = std::max(taken, member.taken);
-    is_restarted = !member.process.empty() && member.process != joining.process;
-    member.address = joining.address;
-    member.process = joining.process;
-    member.spool = joining.spool;
+    if (member.spool == request.spool) taken = std::max(taken, member.taken);
+    is_restarted = !member.process.empty() && member.process != request.process;
+    member.address = request.address;
+    member.process = request.process;
+    member.spool = request.spool;
     member.taken = member.durable = taken;
     member.is_told = true;
     member.is_draining = false;
@@ -213,8 +213,8 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::Joining 
         "worker's description is not valid");
   };
   keep_address(name);
-  driver_.host_joined({std::move(joining.host), std::move(joining.attempts), is_restarted},
-                      std::move(joining.machine), decided);
+  driver_.host_joined({std::move(request.host), std::move(request.attempts), is_restarted},
+                      std::move(request.machine), decided);
   return "";
 }
 

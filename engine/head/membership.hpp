@@ -86,7 +86,7 @@ class Cluster final : private cluster::HeadUser {
   void await_earlier(int64_t adopt_ms);
   void keep_address(const std::string& name);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
-  std::string on_join(std::shared_ptr<RemoteHost> host, cluster::Joining joining) override;
+  std::string on_join(std::shared_ptr<RemoteHost> host, cluster::JoinRequest request) override;
   void on_draining(RemoteHost& host, const std::string& why) override;
   void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
                      bool is_dead) override;

@@ -18,28 +18,28 @@ bool RemoteWorker::on_message(std::string_view piece) {
   std::string bytes;
   Joiner::Outcome joined = joiner_.add(piece, bytes);
   if (joined != Joiner::Outcome::whole) return joined == Joiner::Outcome::more;
-  nodes::FromWorker message;
+  worker_protocol::FromWorker message;
   if (!message.ParseFromString(bytes) || message.has_join() == joined_) return false;
   switch (message.kind_case()) {
-    case nodes::FromWorker::kJoin: {
-      Joining joining;
-      if (!get_joining(message.join(), joining)) return false;
-      behind_ms_ = joining.now == 0 ? 0 : now_ms() - joining.now;
-      joined_ = told_.on_join(std::move(joining));
+    case worker_protocol::FromWorker::kJoin: {
+      JoinRequest request;
+      if (!get_join_request(message.join(), request)) return false;
+      behind_ms_ = request.now == 0 ? 0 : now_ms() - request.now;
+      joined_ = told_.on_join(std::move(request));
       return joined_;
     }
-    case nodes::FromWorker::kSaid:
-      return take_said(*message.mutable_said());
-    case nodes::FromWorker::kDraining:
+    case worker_protocol::FromWorker::kReport:
+      return take_report(*message.mutable_report());
+    case worker_protocol::FromWorker::kDraining:
       told_.on_draining(message.draining());
       return true;
-    case nodes::FromWorker::kGpuFailed: {
-      const nodes::GpuFailed& failed = message.gpu_failed();
+    case worker_protocol::FromWorker::kGpuFailed: {
+      const worker_protocol::GpuFailed& failed = message.gpu_failed();
       if (failed.fault().empty() || failed.fault().size() > kFaultBytesMax) return false;
       told_.on_gpu_failed(failed.uuid(), failed.fault(), failed.is_dead());
       return true;
     }
-    case nodes::FromWorker::kMeeting: {
+    case worker_protocol::FromWorker::kMeeting: {
       wire::FromExecutor said;
       *said.mutable_meeting() = std::move(*message.mutable_meeting());
       Report report{};
@@ -47,24 +47,24 @@ bool RemoteWorker::on_message(std::string_view piece) {
       told_.on_meeting(std::move(report));
       return true;
     }
-    case nodes::FromWorker::kNews: {
-      ContentNews news;
-      if (!get_news(message.news(), news)) return false;
+    case worker_protocol::FromWorker::kInventoryDelta: {
+      BlobInventoryDelta news;
+      if (!get_inventory_delta(message.inventory_delta(), news)) return false;
       told_.on_news(news);
       return true;
     }
-    case nodes::FromWorker::kContent:
-      return told_.on_content(message.content());
+    case worker_protocol::FromWorker::kBlobMessage:
+      return told_.on_content(message.blob_message());
     default:
       return false;
   }
 }
 
-bool RemoteWorker::take_said(nodes::Said& said) {
+bool RemoteWorker::take_report(worker_protocol::ReportEnvelope& envelope) {
   Report report{};
-  if (said.number() <= last_number_ || !get_report(said, report)) return false;
-  last_number_ = said.number();
-  if (tells_end(report) && report.at != 0) report.at += behind_ms_;
+  if (envelope.number() <= last_number_ || !get_report(envelope, report)) return false;
+  last_number_ = envelope.number();
+  if (is_final_report(report) && report.at != 0) report.at += behind_ms_;
   told_.on_report(std::move(report), last_number_);
   return true;
 }
@@ -74,7 +74,7 @@ void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   for (const AttemptOrder& order : orders) {
     send_ahead(order);
     told_.on_order(order);
-    nodes::ToWorker message;
+    worker_protocol::ToWorker message;
     put_order(order, commit, *message.mutable_order());
     send_locked(message);
   }
@@ -89,14 +89,14 @@ bool RemoteWorker::has_environment(const AttemptOrder& order) const {
 
 void RemoteWorker::send_ahead(const AttemptOrder& order) {
   if (order.bundle_bytes && bundles_.add(order.id.run, order.bundle)) {
-    nodes::ToWorker message;
+    worker_protocol::ToWorker message;
     message.mutable_bundle()->set_digest(std::string(order.bundle.view()));
     message.mutable_bundle()->set_bundle(*order.bundle_bytes);
     send_locked(message);
   }
   if (order.environment && !has_environment(order)) {
     environments_[order.id.run] = order.environment;
-    nodes::ToWorker message;
+    worker_protocol::ToWorker message;
     message.mutable_environment()->set_run(order.id.run);
     for (const auto& [name, value] : *order.environment) {
       wire::EnvVar& variable = *message.mutable_environment()->add_vars();
@@ -108,13 +108,13 @@ void RemoteWorker::send_ahead(const AttemptOrder& order) {
 }
 
 void RemoteWorker::release(uint64_t commit) {
-  nodes::ToWorker message;
+  worker_protocol::ToWorker message;
   message.mutable_release()->set_commit(commit);
   send(message);
 }
 
 void RemoteWorker::meet(const core::AttemptId& id, const std::vector<std::string>& whereabouts) {
-  nodes::ToWorker message;
+  worker_protocol::ToWorker message;
   *message.mutable_peers()->mutable_id() = wire_name(id);
   for (const std::string& each : whereabouts) message.mutable_peers()->add_whereabouts(each);
   send(message);
@@ -125,7 +125,7 @@ void RemoteWorker::interrupt(const core::AttemptId& id) { send_stop(id, true, fa
 void RemoteWorker::settle(const core::AttemptId& id) { send_stop(id, true, true); }
 
 void RemoteWorker::send_stop(const core::AttemptId& id, bool gentle, bool kill) {
-  nodes::ToWorker message;
+  worker_protocol::ToWorker message;
   *message.mutable_stop()->mutable_id() = wire_name(id);
   message.mutable_stop()->set_gentle(gentle);
   message.mutable_stop()->set_kill(kill);
@@ -133,7 +133,7 @@ void RemoteWorker::send_stop(const core::AttemptId& id, bool gentle, bool kill) 
 }
 
 void RemoteWorker::ack_saved(const core::AttemptId& id, const std::string& name, bool ok) {
-  nodes::ToWorker message;
+  worker_protocol::ToWorker message;
   *message.mutable_saved()->mutable_id() = wire_name(id);
   message.mutable_saved()->set_name(name);
   message.mutable_saved()->set_ok(ok);
@@ -141,7 +141,7 @@ void RemoteWorker::ack_saved(const core::AttemptId& id, const std::string& name,
 }
 
 void RemoteWorker::replicate(const core::AttemptId& id, const Digest& checkpoint) {
-  nodes::ToWorker message;
+  worker_protocol::ToWorker message;
   *message.mutable_replica()->mutable_id() = wire_name(id);
   message.mutable_replica()->set_digest(std::string(checkpoint.view()));
   send(message);
@@ -149,7 +149,7 @@ void RemoteWorker::replicate(const core::AttemptId& id, const Digest& checkpoint
 
 // Whatever is ordered of this run later is sent with its bundle and environment again.
 void RemoteWorker::forget(const core::RunId& run) {
-  nodes::ToWorker message;
+  worker_protocol::ToWorker message;
   message.set_forget(run);
   std::lock_guard lock(sending_);
   bundles_.forget(run);
@@ -158,31 +158,31 @@ void RemoteWorker::forget(const core::RunId& run) {
 }
 
 void RemoteWorker::welcome(uint64_t taken) {
-  nodes::ToWorker message;
-  message.mutable_welcome()->set_taken(taken);
-  message.mutable_welcome()->set_encrypt(encrypt_);
+  worker_protocol::ToWorker message;
+  message.mutable_join_accepted()->set_acked(taken);
+  message.mutable_join_accepted()->set_encrypt(encrypt_);
   send(message);
 }
 
 void RemoteWorker::took_reports(uint64_t number) {
-  nodes::ToWorker message;
-  message.set_took(number);
+  worker_protocol::ToWorker message;
+  message.set_report_ack(number);
   send(message);
 }
 
-void RemoteWorker::send_content(std::string_view content) {
-  nodes::ToWorker message;
-  message.set_content(std::string(content));
+void RemoteWorker::send_content(std::string_view bytes) {
+  worker_protocol::ToWorker message;
+  message.set_blob_message(std::string(bytes));
   send(message);
 }
 
-void RemoteWorker::send(const nodes::ToWorker& message) {
+void RemoteWorker::send(const worker_protocol::ToWorker& message) {
   std::lock_guard lock(sending_);
   send_locked(message);
 }
 
 // All pieces of one message go out before those of the next.
-void RemoteWorker::send_locked(const nodes::ToWorker& message) {
+void RemoteWorker::send_locked(const worker_protocol::ToWorker& message) {
   for (const std::string& piece : pieces_of(message.SerializeAsString())) send_(piece);
 }
 

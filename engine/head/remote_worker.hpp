@@ -19,7 +19,7 @@ namespace flow::cluster {
 /// What a RemoteWorker tells, on the thread that calls on_message.
 struct FromRemote {
   /// Once, before any report; false where it can't join: nothing of it is taken then.
-  std::function<bool(Joining)> on_join;
+  std::function<bool(JoinRequest)> on_join;
   /// Numbers grow.
   std::function<void(Report, uint64_t number)> on_report;
   /// It is to leave.
@@ -30,7 +30,7 @@ struct FromRemote {
   std::function<void(Report)> on_meeting;
   /// An order goes out.
   std::function<void(const AttemptOrder&)> on_order;
-  std::function<void(const ContentNews&)> on_news;
+  std::function<void(const BlobInventoryDelta&)> on_news;
   /// A message about content. False where it is none.
   std::function<bool(std::string_view message)> on_content;
 };
@@ -62,10 +62,10 @@ class RemoteWorker final : public RemoteHost {
   void let_go(const std::string& why) override { let_go_(why); }
 
  private:
-  bool take_said(nodes::Said& said);
+  bool take_report(worker_protocol::ReportEnvelope& envelope);
   void send_stop(const core::AttemptId& id, bool gentle, bool kill);
-  void send(const nodes::ToWorker& message);
-  void send_locked(const nodes::ToWorker& message);
+  void send(const worker_protocol::ToWorker& message);
+  void send_locked(const worker_protocol::ToWorker& message);
   bool has_environment(const AttemptOrder& order) const;
   void send_ahead(const AttemptOrder& order);
 

@@ -17,7 +17,7 @@ class WorkerSession final : public SessionUser {
     auto send = [link](std::string_view message) { (void)link->send(message); };
     auto let_go = [link](const std::string& why) { link->end(why); };
     FromRemote told;
-    told.on_join = [this](Joining joining) { return join(std::move(joining)); };
+    told.on_join = [this](JoinRequest request) { return join(std::move(request)); };
     told.on_report = [this](Report report, uint64_t number) {
       intake_->add(std::move(report), number);
     };
@@ -29,7 +29,7 @@ class WorkerSession final : public SessionUser {
     told.on_order = [store](const AttemptOrder& order) {
       lend(*store, order.rank_id(), needed_content(order));
     };
-    told.on_news = [this](const ContentNews& news) { holders_->take(member_, news); };
+    told.on_news = [this](const BlobInventoryDelta& news) { holders_->take(member_, news); };
     told.on_content = [this](std::string_view message) { return transfer_->on_message(message); };
     host_ = std::make_shared<RemoteWorker>(send, std::move(told), let_go, encrypt);
     TransferOptions transfer;
@@ -48,7 +48,7 @@ class WorkerSession final : public SessionUser {
       moving->fetch(content, std::move(done));
     };
     auto deliver = [&user, store, host = host_](TakenReport taken) {
-      if (tells_end(taken.report)) store->unpin(owner_of(taken.report.rank_id()));
+      if (is_final_report(taken.report)) store->unpin(owner_of(taken.report.rank_id()));
       if (taken.is_replaced) host->stop(taken.report.id, true);
       user.on_report(*host, std::move(taken));
     };
@@ -70,14 +70,14 @@ class WorkerSession final : public SessionUser {
   }
 
  private:
-  bool join(Joining joining) {
-    std::string serves_at = joining.serves_at;
-    joining.host.name = name_;
-    joining.address = link_->link()->description();
+  bool join(JoinRequest request) {
+    std::string blob_address = request.blob_address;
+    request.host.name = name_;
+    request.address = link_->link()->description();
     has_joined_ = true;  // what it is told in there may end it
-    std::string refusal = user_.on_join(host_, std::move(joining));
+    std::string refusal = user_.on_join(host_, std::move(request));
     if (refusal.empty()) {
-      holders_->join(member_, name_, serves_at);
+      holders_->join(member_, name_, blob_address);
       return true;
     }
     has_joined_ = false;

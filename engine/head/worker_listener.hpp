@@ -18,7 +18,7 @@ class HeadUser {
  public:
   virtual ~HeadUser() = default;
   /// A worker asks to join, under the name in `joining`. Why it can't, or "".
-  virtual std::string on_join(std::shared_ptr<RemoteHost> host, Joining joining) = 0;
+  virtual std::string on_join(std::shared_ptr<RemoteHost> host, JoinRequest request) = 0;
   virtual void on_draining(RemoteHost& host, const std::string& why) = 0;
   virtual void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
                              bool is_dead) = 0;

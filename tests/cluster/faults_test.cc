@@ -112,16 +112,16 @@ class Engine final : public HeadUser {
   Engine(std::string folder, std::string input)
       : folder_(std::move(folder)), input_(std::move(input)) {}
 
-  std::string on_join(std::shared_ptr<RemoteHost> host, Joining joining) override {
+  std::string on_join(std::shared_ptr<RemoteHost> host, JoinRequest request) override {
     std::lock_guard lock(mutex_);
-    Side& side = sides_[joining.host.name];
+    Side& side = sides_[request.host.name];
     if (auto former = std::exchange(side.host, host))
       former->let_go("it came by another connection");
     side.joins++;
-    if (side.spool.empty()) side.spool = joining.spool;
-    wrong_ += side.spool != joining.spool;
-    std::set<core::AttemptId> has(joining.attempts.begin(), joining.attempts.end());
-    uint32_t first = joining.host.name == "a" ? 0 : kOrders;
+    if (side.spool.empty()) side.spool = request.spool;
+    wrong_ += side.spool != request.spool;
+    std::set<core::AttemptId> has(request.attempts.begin(), request.attempts.end());
+    uint32_t first = request.host.name == "a" ? 0 : kOrders;
     std::vector<AttemptOrder> orders;
     for (uint32_t unit = first; unit < first + kOrders; unit++) {
       AttemptOrder order = order_of(unit, input_);

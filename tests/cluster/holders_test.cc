@@ -113,9 +113,9 @@ TEST_CASE("of a task's inputs it is known how much lies where, and no more than 
   CHECK(bytes.all == 800'000);
   CHECK(bytes.at == std::vector<std::pair<std::string, uint64_t>>{{"a", 800'000}, {"b", 500'000}});
 
-  for (size_t round = 0; round < kHoldingsMax / kNewsMax; round++) {
+  for (size_t round = 0; round < kHoldingsMax / kInventoryDeltaMax; round++) {
     std::vector<BlobInfo> here;
-    for (size_t i = 0; i < kNewsMax; i++)
+    for (size_t i = 0; i < kInventoryDeltaMax; i++)
       here.push_back(content_of(std::to_string(round) + "/" + std::to_string(i)));
     story.has("b", here);
     CHECK(story.locate("b", "x") == Addresses{"a:1"});  // asked for: it is known still

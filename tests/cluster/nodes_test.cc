@@ -72,11 +72,11 @@ class NoLink final : public Link {
 
 /// A head and a worker whose messages arrive at once, while there is a session.
 struct Wire {
-  Joining joined;
+  JoinRequest joined;
   std::vector<Report> reports;
   std::vector<uint64_t> numbers;
   std::vector<std::string> pieces;  // that went to the worker
-  std::vector<ContentNews> news;
+  std::vector<BlobInventoryDelta> news;
   std::string let_go, draining;
   Told told;
   std::mutex mutex;
@@ -105,7 +105,7 @@ struct Wire {
     auto opened = ContentStore::open(folder, 0);
     REQUIRE(opened.ok());
     options.store = store = *opened;
-    options.serves_at = [] { return "10.0.0.7:7"; };
+    options.blob_address = [] { return "10.0.0.7:7"; };
     options.host = host;
     options.encrypts = encrypts;
     auto made = Agent::start(
@@ -117,8 +117,8 @@ struct Wire {
   }
   void connect() {
     FromRemote heard;
-    heard.on_join = [this](Joining joining) {
-      joined = std::move(joining);
+    heard.on_join = [this](JoinRequest request) {
+      joined = std::move(request);
       return is_admitted;
     };
     heard.on_report = [this](Report report, uint64_t number) {
@@ -127,7 +127,7 @@ struct Wire {
     };
     heard.on_draining = [this](const std::string& why) { draining = why; };
     heard.on_order = [](const AttemptOrder&) {};
-    heard.on_news = [this](const ContentNews& each) { news.push_back(each); };
+    heard.on_news = [this](const BlobInventoryDelta& each) { news.push_back(each); };
     heard.on_content = [this](std::string_view bytes) {
       std::lock_guard lock(mutex);
       content::Message& message = asked.emplace_back();
@@ -211,7 +211,7 @@ AttemptOrder full_order() {
 
 /// What an order says, as text that two can be compared by.
 std::string text_of(const AttemptOrder& order, uint64_t commit) {
-  nodes::Order message;
+  worker_protocol::Order message;
   put_order(order, commit, message);
   std::string text = message.ShortDebugString() + *order.bundle_bytes;
   for (const auto& [name, value] : *order.environment) text += name + "=" + value + ";";
@@ -243,7 +243,7 @@ TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   CHECK(wire.joined.host.labels == big_host().labels);
   CHECK(wire.joined.host.named == big_host().named);
   CHECK(wire.joined.host.name.empty());  // the session's to say
-  CHECK(wire.joined.serves_at == "10.0.0.7:7");
+  CHECK(wire.joined.blob_address == "10.0.0.7:7");
 
   AttemptOrder second = full_order();
   second.id.unit++;
@@ -376,16 +376,16 @@ TEST_CASE("what is no message of the peer's is refused") {
     return std::string(1, '\0') + message.SerializeAsString();
   };
   Wire wire(big_host());
-  Joining joining{big_host(), "", "process", "spool", {{"run-1", 7, 2, 3 << 16}}, ""};
-  nodes::FromWorker join;
-  put_joining(joining, *join.mutable_join());
+  JoinRequest request{big_host(), "", "process", "spool", {{"run-1", 7, 2, 3 << 16}}, ""};
+  worker_protocol::FromWorker join;
+  put_join_request(request, *join.mutable_join());
   CHECK_FALSE(wire.head->on_message(piece(join)));  // it has joined
   CHECK_FALSE(wire.head->on_message(std::string("\0\xff\xff\xff", 4)));
-  CHECK_FALSE(wire.head->on_message(piece(nodes::FromWorker())));
-  Joining heard;
+  CHECK_FALSE(wire.head->on_message(piece(worker_protocol::FromWorker())));
+  JoinRequest heard;
   std::vector<uint64_t> numbers;
   FromRemote told;
-  told.on_join = [&](Joining each) {
+  told.on_join = [&](JoinRequest each) {
     heard = std::move(each);
     return true;
   };
@@ -393,63 +393,68 @@ TEST_CASE("what is no message of the peer's is refused") {
   told.on_order = [](const AttemptOrder&) {};
   told.on_content = [](std::string_view) { return false; };
   RemoteWorker fresh([](std::string_view) {}, told, [](const std::string&) {});
-  nodes::FromWorker said;
-  put_report(finished(), 5, *said.mutable_said());
+  worker_protocol::FromWorker said;
+  put_report(finished(), 5, *said.mutable_report());
   CHECK_FALSE(fresh.on_message(piece(said)));  // before it joined
   for (auto spoil :
-       {+[](nodes::Join& m) { m.set_cpus_milli(-1); },
-        +[](nodes::Join& m) { m.set_memory_bytes(-1); }, +[](nodes::Join& m) { m.clear_process(); },
-        +[](nodes::Join& m) { m.set_spool(std::string(65, 's')); },
-        +[](nodes::Join& m) { m.set_serves_at(std::string(kAddressBytesMax + 1, 'a')); },
-        +[](nodes::Join& m) { m.mutable_gpus(1)->set_uuid("GPU-a"); },
-        +[](nodes::Join& m) { m.mutable_labels(1)->set_name("rack"); },
-        +[](nodes::Join& m) { m.mutable_named(1)->set_name("fpga"); },
-        +[](nodes::Join& m) { m.mutable_named(0)->set_milli(0); },
-        +[](nodes::Join& m) { m.set_now_ms(INT64_MAX); }, +[](nodes::Join& m) { m.set_now_ms(-1); },
-        +[](nodes::Join& m) { m.mutable_gpus(0)->set_uuid(""); }}) {
-    nodes::FromWorker bad = join;
+       {+[](worker_protocol::Join& m) { m.set_cpus_milli(-1); },
+        +[](worker_protocol::Join& m) { m.set_memory_bytes(-1); },
+        +[](worker_protocol::Join& m) { m.clear_process(); },
+        +[](worker_protocol::Join& m) { m.set_spool(std::string(65, 's')); },
+        +[](worker_protocol::Join& m) {
+          m.set_blob_address(std::string(kAddressBytesMax + 1, 'a'));
+        },
+        +[](worker_protocol::Join& m) { m.mutable_gpus(1)->set_uuid("GPU-a"); },
+        +[](worker_protocol::Join& m) { m.mutable_labels(1)->set_name("rack"); },
+        +[](worker_protocol::Join& m) { m.mutable_custom_resources(1)->set_name("fpga"); },
+        +[](worker_protocol::Join& m) { m.mutable_custom_resources(0)->set_milli(0); },
+        +[](worker_protocol::Join& m) { m.set_now_ms(INT64_MAX); },
+        +[](worker_protocol::Join& m) { m.set_now_ms(-1); },
+        +[](worker_protocol::Join& m) { m.mutable_gpus(0)->set_uuid(""); }}) {
+    worker_protocol::FromWorker bad = join;
     spoil(*bad.mutable_join());
     CHECK_FALSE(fresh.on_message(piece(bad)));
   }
   CHECK(fresh.on_message(piece(join)));
-  CHECK(heard.attempts == joining.attempts);
+  CHECK(heard.attempts == request.attempts);
   CHECK(heard.spool == "spool");
   for (int64_t at : {INT64_MAX, int64_t{-1}}) {
-    nodes::FromWorker bad = said;
-    bad.mutable_said()->set_at_ms(at);
+    worker_protocol::FromWorker bad = said;
+    bad.mutable_report()->set_at_ms(at);
     CHECK_FALSE(fresh.on_message(piece(bad)));
   }
   CHECK(fresh.on_message(piece(said)));
   CHECK_FALSE(fresh.on_message(piece(said)));  // numbers grow
   CHECK(numbers == std::vector<uint64_t>{5});
 
-  nodes::ToWorker order;
+  worker_protocol::ToWorker order;
   put_order(full_order(), 1, *order.mutable_order());
   CHECK_FALSE(wire.agent->on_message(piece(order)));  // its bundle did not come before it
-  nodes::ToWorker bundle;
+  worker_protocol::ToWorker bundle;
   bundle.mutable_bundle()->set_digest(std::string(sha256("this").view()));
   bundle.mutable_bundle()->set_bundle("that");
   CHECK_FALSE(wire.agent->on_message(piece(bundle)));
-  CHECK_FALSE(wire.agent->on_message(piece(nodes::ToWorker())));
+  CHECK_FALSE(wire.agent->on_message(piece(worker_protocol::ToWorker())));
   wire.head->stage({full_order()}, 1);
   REQUIRE(wire.told.orders.size() == 1);
-  for (auto spoil :
-       {+[](nodes::Order& m) { m.set_timeout_ms(-1); },
-        +[](nodes::Order& m) { m.mutable_start()->set_kind(9); },
-        +[](nodes::Order& m) { m.mutable_start()->clear_id(); },
-        +[](nodes::Order& m) { m.mutable_start()->set_key("short"); },
-        +[](nodes::Order& m) { m.mutable_start()->set_port(65536); },
-        +[](nodes::Order& m) { m.mutable_start()->mutable_shell()->add_output_names("x"); },
-        +[](nodes::Order& m) { m.clear_start(); }}) {
-    nodes::ToWorker bad = order;
+  for (auto spoil : {+[](worker_protocol::Order& m) { m.set_timeout_ms(-1); },
+                     +[](worker_protocol::Order& m) { m.mutable_start()->set_kind(9); },
+                     +[](worker_protocol::Order& m) { m.mutable_start()->clear_id(); },
+                     +[](worker_protocol::Order& m) { m.mutable_start()->set_key("short"); },
+                     +[](worker_protocol::Order& m) { m.mutable_start()->set_port(65536); },
+                     +[](worker_protocol::Order& m) {
+                       m.mutable_start()->mutable_shell()->add_output_names("x");
+                     },
+                     +[](worker_protocol::Order& m) { m.clear_start(); }}) {
+    worker_protocol::ToWorker bad = order;
     spoil(*bad.mutable_order());
     CHECK_FALSE(wire.agent->on_message(piece(bad)));
   }
   order.mutable_order()->mutable_start()->mutable_id()->set_unit(99);
   CHECK(wire.agent->on_message(piece(order)));
   CHECK(wire.told.orders.size() == 2);
-  nodes::ToWorker welcome;
-  welcome.mutable_welcome();
+  worker_protocol::ToWorker welcome;
+  welcome.mutable_join_accepted();
   CHECK_FALSE(wire.agent->on_message(piece(welcome)));  // it is welcome already
 }
 
@@ -508,29 +513,29 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
 }
 
 TEST_CASE("when an attempt ended is told by the head's clock, whatever the worker's shows") {
-  Joining joining{big_host(), "", "process", "spool", {}, ""};
+  JoinRequest request{big_host(), "", "process", "spool", {}, ""};
   constexpr core::Time kHour = 3'600'000;
-  joining.now = now_ms() - kHour;
+  request.now = now_ms() - kHour;
   FromRemote told;
   std::vector<core::Time> times;
-  told.on_join = [](const Joining&) { return true; };
+  told.on_join = [](const JoinRequest&) { return true; };
   told.on_report = [&](const Report& report, uint64_t) { times.push_back(report.at); };
   RemoteWorker head([](std::string_view) {}, told, [](const std::string&) {});
-  auto tell = [&](const nodes::FromWorker& message) {
+  auto tell = [&](const worker_protocol::FromWorker& message) {
     REQUIRE(head.on_message(std::string(1, '\0') + message.SerializeAsString()));
   };
-  nodes::FromWorker join;
-  put_joining(joining, *join.mutable_join());
+  worker_protocol::FromWorker join;
+  put_join_request(request, *join.mutable_join());
   core::Time before = now_ms();
   tell(join);
   core::Time after = now_ms();
   Report report = finished();
-  report.at = joining.now - 500;  // half a second before it joined
-  nodes::FromWorker said;
-  put_report(report, 1, *said.mutable_said());
+  report.at = request.now - 500;  // half a second before it joined
+  worker_protocol::FromWorker said;
+  put_report(report, 1, *said.mutable_report());
   tell(said);
   report.at = 0;  // of a worker that does not say it
-  put_report(report, 2, *said.mutable_said());
+  put_report(report, 2, *said.mutable_report());
   tell(said);
   REQUIRE(times.size() == 2);
   CHECK(times[0] >= before - 500);
@@ -683,8 +688,8 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
   wire.news.clear();
   wire.connect();
   REQUIRE(wire.news.size() == 1);
-  CHECK(digests(wire.news[0].here) == std::vector<Digest>{sha256(old)});
-  CHECK(wire.news[0].here[0].size == kLargeBytes);
+  CHECK(digests(wire.news[0].added) == std::vector<Digest>{sha256(old)});
+  CHECK(wire.news[0].added[0].size == kLargeBytes);
   wire.head->welcome(0);
 
   wire.head->stage({order_of(1)}, 1);
@@ -696,46 +701,48 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
   put_object(wire.folder, made);
   wire.told.say({report});
   REQUIRE(wire.news.size() == 2);
-  CHECK(digests(wire.news[1].here) == std::vector<Digest>{sha256(made)});
+  CHECK(digests(wire.news[1].added) == std::vector<Digest>{sha256(made)});
 
   wire.agent->note_moved(&Traffic::from_workers, content_of(made));
   wire.agent->note_moved(&Traffic::from_head, content_of(small));
   wire.agent->note_moved(&Traffic::to_workers, content_of(made));
   REQUIRE(wire.news.size() == 5);
-  CHECK(digests(wire.news[2].here) == std::vector<Digest>{sha256(made)});
-  CHECK(wire.news[3].here.empty());
-  CHECK(wire.news[4].here.empty());
+  CHECK(digests(wire.news[2].added) == std::vector<Digest>{sha256(made)});
+  CHECK(wire.news[3].added.empty());
+  CHECK(wire.news[4].added.empty());
   CHECK(wire.news[4].traffic == Traffic{{1, small.size()}, {1, made.size()}, {1, made.size()}});
 
   std::filesystem::remove(object_path(wire.folder, sha256(made)));
   REQUIRE(write_file_atomic(object_path(wire.folder, sha256(made)), "damaged", 0400).ok());
   wire.store->drop_if_damaged(sha256(made));
   REQUIRE(wire.news.size() == 6);
-  CHECK(wire.news[5].gone == std::vector<Digest>{sha256(made)});
+  CHECK(wire.news[5].removed == std::vector<Digest>{sha256(made)});
   CHECK(wire.took_all);
 }
 
 TEST_CASE("news of content that can't be are refused") {
-  ContentNews news{{content_of("x")}, {sha256("y")}, {{1, 2}, {3, 4}, {5, 6}}};
-  nodes::ContentNews sound;
-  put_news(news, sound);
-  ContentNews back;
-  REQUIRE(get_news(sound, back));
-  CHECK(back.here[0].digest == news.here[0].digest);
-  CHECK(back.here[0].size == news.here[0].size);
-  CHECK(back.gone == news.gone);
+  BlobInventoryDelta news{{content_of("x")}, {sha256("y")}, {{1, 2}, {3, 4}, {5, 6}}};
+  worker_protocol::BlobInventoryDelta sound;
+  put_inventory_delta(news, sound);
+  BlobInventoryDelta back;
+  REQUIRE(get_inventory_delta(sound, back));
+  CHECK(back.added[0].digest == news.added[0].digest);
+  CHECK(back.added[0].size == news.added[0].size);
+  CHECK(back.removed == news.removed);
   CHECK(back.traffic == news.traffic);
   for (auto spoil :
-       {+[](nodes::ContentNews& m) { m.mutable_here(0)->set_digest("short"); },
-        +[](nodes::ContentNews& m) { m.mutable_here(0)->set_size(kContentBytesMax + 1); },
-        +[](nodes::ContentNews& m) { m.set_gone(0, ""); },
-        +[](nodes::ContentNews& m) {
-          for (size_t i = 0; i < kNewsMax; i++) *m.add_here() = m.here(0);
+       {+[](worker_protocol::BlobInventoryDelta& m) { m.mutable_added(0)->set_digest("short"); },
+        +[](worker_protocol::BlobInventoryDelta& m) {
+          m.mutable_added(0)->set_size(kContentBytesMax + 1);
+        },
+        +[](worker_protocol::BlobInventoryDelta& m) { m.set_removed(0, ""); },
+        +[](worker_protocol::BlobInventoryDelta& m) {
+          for (size_t i = 0; i < kInventoryDeltaMax; i++) *m.add_added() = m.added(0);
         }}) {
-    nodes::ContentNews bad = sound;
+    worker_protocol::BlobInventoryDelta bad = sound;
     spoil(bad);
-    ContentNews taken;
-    CHECK_FALSE(get_news(bad, taken));
+    BlobInventoryDelta taken;
+    CHECK_FALSE(get_inventory_delta(bad, taken));
   }
 }
 

@@ -22,7 +22,7 @@ class Checker final : public Worker {
     for (AttemptOrder& order : orders) {
       FLOW_CHECK(order.bundle_bytes && sha256(*order.bundle_bytes) == order.bundle);
       FLOW_CHECK(order.environment != nullptr);
-      nodes::Order out, again;
+      worker_protocol::Order out, again;
       put_order(order, commit, out);
       AttemptOrder back;
       std::string bytes = out.SerializeAsString();
@@ -73,7 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (*agent)->connect([](std::string_view) {}, std::make_shared<NoLink>(), BulkSeal(Key{}, Key{}),
                     "the head");
   FromRemote told;
-  told.on_join = [](Joining) { return true; };
+  told.on_join = [](JoinRequest) { return true; };
   told.on_draining = [](const std::string&) {};
   told.on_gpu_failed = [](const std::string&, const std::string& fault, bool) {
     FLOW_CHECK(!fault.empty());
@@ -84,9 +84,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Holders holders;
   Holders::Member member = holders.enter(), other = holders.enter();
   holders.join(member, "w", "127.0.0.1:1");
-  told.on_news = [&](const ContentNews& news) {
+  told.on_news = [&](const BlobInventoryDelta& news) {
     holders.take(member, news);
-    for (const BlobInfo& content : news.here)
+    for (const BlobInfo& content : news.added)
       FLOW_CHECK(holders.locate(other, content.digest) == Addresses{"127.0.0.1:1"});
     FLOW_CHECK(holders.locate(member, sha256("")).empty());
   };

@@ -28,11 +28,11 @@ void Holders::leave(Member member) {
   nodes_.erase(found);
 }
 
-void Holders::take(Member member, const ContentNews& news) {
+void Holders::take(Member member, const BlobInventoryDelta& news) {
   std::lock_guard lock(mutex_);
   if (!nodes_.contains(member)) return;
-  for (const Digest& digest : news.gone) let_go(member, digest);
-  for (const BlobInfo& content : news.here) hold(member, content);
+  for (const Digest& digest : news.removed) let_go(member, digest);
+  for (const BlobInfo& content : news.added) hold(member, content);
   nodes_.at(member).traffic = news.traffic;
 }
 

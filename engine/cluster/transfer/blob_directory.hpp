@@ -34,7 +34,7 @@ class Holders {
   /// Nothing where it has left. `address`: where others ask this one; "" nowhere.
   void join(Member member, const std::string& name, const std::string& address);
   void leave(Member member);
-  void take(Member member, const ContentNews& news);
+  void take(Member member, const BlobInventoryDelta& news);
 
   /// Whom `asker` is to ask, in this order; none where it is to come from the head.
   Addresses locate(Member asker, const Digest& digest);

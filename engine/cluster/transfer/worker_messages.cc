@@ -16,16 +16,16 @@ constexpr char kLast = 0, kMore = 1;
 constexpr size_t kNameBytesMax = 64;               // of a process or a spool
 constexpr core::Time kTimeMax = int64_t{1} << 53;  // what a clock may show
 
-void put_moved(const Moved& moved, nodes::Moved& out) {
-  out.set_pieces(moved.pieces);
+void put_volume(const BlobVolume& moved, worker_protocol::BlobVolume& out) {
+  out.set_blobs(moved.blobs);
   out.set_bytes(moved.bytes);
 }
 
-Moved get_moved(const nodes::Moved& in) { return {in.pieces(), in.bytes()}; }
+BlobVolume get_volume(const worker_protocol::BlobVolume& in) { return {in.blobs(), in.bytes()}; }
 
 }  // namespace
 
-void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out) {
+void put_order(const AttemptOrder& order, uint64_t commit, worker_protocol::Order& out) {
   fill_start(order, "", *out.mutable_start());
   out.mutable_start()->set_args(without_origins(order.args));
   out.mutable_start()->set_commit(commit);
@@ -34,7 +34,7 @@ void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out) {
   out.set_is_spread(order.is_spread);
 }
 
-bool get_order(nodes::Order& in, AttemptOrder& order) {
+bool get_order(worker_protocol::Order& in, AttemptOrder& order) {
   bool ok = in.has_start() && in.timeout_ms() >= 0 && in.cpus_milli() >= 0 &&
             read_start(*in.mutable_start(), order);
   order.timeout_ms = in.timeout_ms();
@@ -43,96 +43,97 @@ bool get_order(nodes::Order& in, AttemptOrder& order) {
   return ok;
 }
 
-void put_report(Report report, uint64_t number, nodes::Said& out) {
+void put_report(Report report, uint64_t number, worker_protocol::ReportEnvelope& out) {
   out.set_pid(report.pid);
   out.set_number(number);
-  if (tells_end(report)) out.set_at_ms(report.at);
+  if (is_final_report(report)) out.set_at_ms(report.at);
   fill_report(std::move(report), *out.mutable_report());
 }
 
-bool get_report(nodes::Said& in, Report& report) {
+bool get_report(worker_protocol::ReportEnvelope& in, Report& report) {
   if (!in.has_report() || !to_report(*in.mutable_report(), report)) return false;
   report.pid = in.pid();
-  if (tells_end(report)) report.at = in.at_ms();
+  if (is_final_report(report)) report.at = in.at_ms();
   return in.at_ms() >= 0 && in.at_ms() <= kTimeMax;
 }
 
-bool tells_end(const Report& report) {
+bool is_final_report(const Report& report) {
   return report.kind == Report::Kind::finished || report.kind == Report::Kind::returned;
 }
 
-void put_joining(const Joining& joining, nodes::Join& out) {
-  out.set_cpus_milli(joining.host.cpus_milli);
-  out.set_memory_bytes(joining.host.memory_bytes);
-  for (const Gpu& gpu : joining.host.gpus) put_gpu(gpu, *out.add_gpus());
-  for (const auto& [name, value] : joining.host.labels) {
-    nodes::Label& label = *out.add_labels();
+void put_join_request(const JoinRequest& request, worker_protocol::Join& out) {
+  out.set_cpus_milli(request.host.cpus_milli);
+  out.set_memory_bytes(request.host.memory_bytes);
+  for (const Gpu& gpu : request.host.gpus) put_gpu(gpu, *out.add_gpus());
+  for (const auto& [name, value] : request.host.labels) {
+    worker_protocol::Label& label = *out.add_labels();
     label.set_name(name);
     label.set_value(value);
   }
-  for (const auto& [name, milli] : joining.host.named) {
-    nodes::Amount& amount = *out.add_named();
+  for (const auto& [name, milli] : request.host.named) {
+    worker_protocol::ResourceQuantity& amount = *out.add_custom_resources();
     amount.set_name(name);
     amount.set_milli(milli);
   }
-  out.set_now_ms(joining.now);
-  out.set_process(joining.process);
-  out.set_spool(joining.spool);
-  for (const core::AttemptId& id : joining.attempts) *out.add_attempts() = wire_name(id);
-  out.set_serves_at(joining.serves_at);
-  out.mutable_machine()->set_id(joining.machine.id);
-  out.mutable_machine()->set_cpus(joining.machine.cpus);
-  out.mutable_machine()->set_memory_bytes(joining.machine.memory_bytes);
+  out.set_now_ms(request.now);
+  out.set_process(request.process);
+  out.set_spool(request.spool);
+  for (const core::AttemptId& id : request.attempts) *out.add_attempts() = wire_name(id);
+  out.set_blob_address(request.blob_address);
+  out.mutable_machine()->set_id(request.machine.id);
+  out.mutable_machine()->set_cpus(request.machine.cpus);
+  out.mutable_machine()->set_memory_bytes(request.machine.memory_bytes);
 }
 
-bool get_joining(const nodes::Join& in, Joining& joining) {
-  core::HostInfo& host = joining.host;
+bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
+  core::HostInfo& host = request.host;
   host.cpus_milli = in.cpus_milli();
   host.memory_bytes = in.memory_bytes();
   for (const wire::Gpu& gpu : in.gpus()) host.gpus.push_back(get_gpu(gpu));
-  for (const nodes::Label& label : in.labels())
+  for (const worker_protocol::Label& label : in.labels())
     host.labels.emplace_back(label.name(), label.value());
-  for (const nodes::Amount& amount : in.named())
+  for (const worker_protocol::ResourceQuantity& amount : in.custom_resources())
     host.named.emplace_back(amount.name(), amount.milli());
-  joining.now = in.now_ms();
-  joining.process = in.process();
-  joining.spool = in.spool();
-  for (const wire::AttemptName& name : in.attempts()) joining.attempts.push_back(attempt_id(name));
-  joining.serves_at = in.serves_at();
-  joining.machine = {in.machine().id(), in.machine().cpus(), in.machine().memory_bytes()};
-  bool is_named = !joining.process.empty() && joining.process.size() <= kNameBytesMax &&
-                  !joining.spool.empty() && joining.spool.size() <= kNameBytesMax;
-  return is_named && joining.serves_at.size() <= kAddressBytesMax &&
-         joining.machine.id.size() <= kNameBytesMax && host.cpus_milli >= 0 &&
-         host.memory_bytes >= 0 && joining.now >= 0 && joining.now <= kTimeMax &&
+  request.now = in.now_ms();
+  request.process = in.process();
+  request.spool = in.spool();
+  for (const wire::AttemptName& name : in.attempts()) request.attempts.push_back(attempt_id(name));
+  request.blob_address = in.blob_address();
+  request.machine = {in.machine().id(), in.machine().cpus(), in.machine().memory_bytes()};
+  bool is_named = !request.process.empty() && request.process.size() <= kNameBytesMax &&
+                  !request.spool.empty() && request.spool.size() <= kNameBytesMax;
+  return is_named && request.blob_address.size() <= kAddressBytesMax &&
+         request.machine.id.size() <= kNameBytesMax && host.cpus_milli >= 0 &&
+         host.memory_bytes >= 0 && request.now >= 0 && request.now <= kTimeMax &&
          core::are_sound(host.gpus) && core::are_sound(host.labels) && are_sound(host.named);
 }
 
-void put_news(const ContentNews& news, nodes::ContentNews& out) {
-  for (const BlobInfo& content : news.here) {
-    nodes::Large& large = *out.add_here();
+void put_inventory_delta(const BlobInventoryDelta& news, worker_protocol::BlobInventoryDelta& out) {
+  for (const BlobInfo& content : news.added) {
+    worker_protocol::LargeBlob& large = *out.add_added();
     large.set_digest(std::string(content.digest.view()));
     large.set_size(*content.size);
   }
-  for (const Digest& digest : news.gone) out.add_gone(std::string(digest.view()));
-  put_moved(news.traffic.from_head, *out.mutable_from_head());
-  put_moved(news.traffic.from_workers, *out.mutable_from_workers());
-  put_moved(news.traffic.to_workers, *out.mutable_to_workers());
+  for (const Digest& digest : news.removed) out.add_removed(std::string(digest.view()));
+  put_volume(news.traffic.from_head, *out.mutable_from_head());
+  put_volume(news.traffic.from_workers, *out.mutable_from_workers());
+  put_volume(news.traffic.to_workers, *out.mutable_to_workers());
 }
 
-bool get_news(const nodes::ContentNews& in, ContentNews& news) {
+bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInventoryDelta& news) {
   auto count = [](const auto& list) { return static_cast<size_t>(list.size()); };
-  bool is_sound = count(in.here()) <= kNewsMax && count(in.gone()) <= kNewsMax;
-  for (const nodes::Large& large : in.here()) {
-    BlobInfo& content = news.here.emplace_back();
+  bool is_sound =
+      count(in.added()) <= kInventoryDeltaMax && count(in.removed()) <= kInventoryDeltaMax;
+  for (const worker_protocol::LargeBlob& large : in.added()) {
+    BlobInfo& content = news.added.emplace_back();
     content.size = large.size();
     is_sound = is_sound && large.size() <= kContentBytesMax &&
                Digest::from_bytes(large.digest(), content.digest);
   }
-  for (const std::string& digest : in.gone())
-    is_sound = is_sound && Digest::from_bytes(digest, news.gone.emplace_back());
-  news.traffic = {get_moved(in.from_head()), get_moved(in.from_workers()),
-                  get_moved(in.to_workers())};
+  for (const std::string& digest : in.removed())
+    is_sound = is_sound && Digest::from_bytes(digest, news.removed.emplace_back());
+  news.traffic = {get_volume(in.from_head()), get_volume(in.from_workers()),
+                  get_volume(in.to_workers())};
   return is_sound;
 }
 

@@ -14,53 +14,53 @@
 namespace flow::cluster {
 
 /// All but the bundle's bytes and the environment, which go ahead of it.
-void put_order(const AttemptOrder& order, uint64_t commit, nodes::Order& out);
+void put_order(const AttemptOrder& order, uint64_t commit, worker_protocol::Order& out);
 /// False where it is no order.
-bool get_order(nodes::Order& in, AttemptOrder& order);
+bool get_order(worker_protocol::Order& in, AttemptOrder& order);
 
-void put_report(Report report, uint64_t number, nodes::Said& out);
+void put_report(Report report, uint64_t number, worker_protocol::ReportEnvelope& out);
 /// False where it is no report. Content that is not what its digest says is left out.
-bool get_report(nodes::Said& in, Report& report);
+bool get_report(worker_protocol::ReportEnvelope& in, Report& report);
 
 /// Nothing is said of an attempt after that.
-bool tells_end(const Report& report);
+bool is_final_report(const Report& report);
 
 /// What a worker says of itself first.
-struct Joining {
+struct JoinRequest {
   core::HostInfo host;  // its name is the session's to know
   std::string address;  // where it came from, for people; the session's too
   std::string process;  // this life of the worker
   std::string spool;    // whose numbers its reports have
   std::vector<core::AttemptId> attempts;
-  std::string serves_at;  // where other workers ask it for content; "" nowhere
-  core::Time now = 0;     // by its clock, which may not be ours
+  std::string blob_address;  // where other workers ask it for content; "" nowhere
+  core::Time now = 0;        // by its clock, which may not be ours
   Hardware machine{};
 };
-void put_joining(const Joining& joining, nodes::Join& out);
+void put_join_request(const JoinRequest& request, worker_protocol::Join& out);
 /// False where that can't be.
-bool get_joining(const nodes::Join& in, Joining& joining);
+bool get_join_request(const worker_protocol::Join& in, JoinRequest& request);
 
 /// Pieces of content and their bytes.
-struct Moved {
-  uint64_t pieces = 0, bytes = 0;
-  bool operator==(const Moved&) const = default;
+struct BlobVolume {
+  uint64_t blobs = 0, bytes = 0;
+  bool operator==(const BlobVolume&) const = default;
 };
 /// What a worker fetched, and what it gave to others, since it began.
 struct Traffic {
-  Moved from_head, from_workers, to_workers;
+  BlobVolume from_head, from_workers, to_workers;
   bool operator==(const Traffic&) const = default;
 };
-constexpr size_t kFaultBytesMax = 1'024;  // of what a GPU did when it failed
-constexpr size_t kNewsMax = 4'096;        // contents in one message
+constexpr size_t kFaultBytesMax = 1'024;      // of what a GPU did when it failed
+constexpr size_t kInventoryDeltaMax = 4'096;  // contents in one message
 /// What changed of the large content that a worker has. Sizes are known.
-struct ContentNews {
+struct BlobInventoryDelta {
   std::vector<BlobInfo> here;
-  std::vector<Digest> gone;
+  std::vector<Digest> removed;
   Traffic traffic;
 };
-void put_news(const ContentNews& news, nodes::ContentNews& out);
+void put_inventory_delta(const BlobInventoryDelta& news, worker_protocol::BlobInventoryDelta& out);
 /// False where that can't be.
-bool get_news(const nodes::ContentNews& in, ContentNews& news);
+bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInventoryDelta& news);
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kWholeBytesMax = size_t{512} << 20;

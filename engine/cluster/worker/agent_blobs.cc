@@ -234,7 +234,7 @@ void Agent::let_go_later(const std::vector<Digest>& digests) {
     jobs_.post([store = options_.store, digest] { store->let_go(digest); });
 }
 
-bool Agent::take_replica(const nodes::Replica& replica) {
+bool Agent::take_replica(const worker_protocol::Replica& replica) {
   Digest digest;
   core::AttemptId of = attempt_id(replica.id());
   if (!Digest::from_bytes(replica.digest(), digest)) return false;
@@ -293,11 +293,11 @@ void Agent::keep_checkpoint(const RankId& rank, const Needed& needed) {
   if (!failed) tell_here({needed.content.digest, size});
 }
 
-void Agent::note_moved(Moved Traffic::*way, const BlobInfo& content) {
+void Agent::note_moved(BlobVolume Traffic::*way, const BlobInfo& content) {
   {
     std::lock_guard lock(mutex_);
-    Moved& moved = news_.traffic.*way;
-    moved.pieces++;
+    BlobVolume& moved = news_.traffic.*way;
+    moved.blobs++;
     moved.bytes += *content.size;
     has_news_ = true;
     if (way != &Traffic::to_workers) tell_here(content);
@@ -307,8 +307,8 @@ void Agent::note_moved(Moved Traffic::*way, const BlobInfo& content) {
 
 // Under the lock. What is not told is fetched from elsewhere.
 void Agent::tell_here(const BlobInfo& content) {
-  if (!send_ || *content.size < kLargeBytes || news_.here.size() >= kNewsMax) return;
-  news_.here.push_back(content);
+  if (!send_ || *content.size < kLargeBytes || news_.added.size() >= kInventoryDeltaMax) return;
+  news_.added.push_back(content);
   has_news_ = true;
 }
 
@@ -321,8 +321,8 @@ void Agent::tell_gone(const Digest& digest) {
 }
 
 void Agent::tell_gone_locked(const std::optional<Digest>& digest) {
-  if (!digest || !send_ || news_.gone.size() >= kNewsMax) return;
-  news_.gone.push_back(*digest);
+  if (!digest || !send_ || news_.removed.size() >= kInventoryDeltaMax) return;
+  news_.removed.push_back(*digest);
   has_news_ = true;
 }
 

@@ -110,12 +110,12 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
 // What an earlier process of this worker had finished is still to be told.
 void Agent::take_up_spool() {
   while (auto entry = spool_->next()) {
-    nodes::FromWorker message;
+    worker_protocol::FromWorker message;
     Report report{};
-    bool is_said = message.ParseFromString(entry->bytes) && message.has_said() &&
-                   message.said().number() == entry->number &&
-                   get_report(*message.mutable_said(), report);
-    if (!is_said) continue;
+    bool is_report = message.ParseFromString(entry->bytes) && message.has_report() &&
+                     message.report().number() == entry->number &&
+                     get_report(*message.mutable_report(), report);
+    if (!is_report) continue;
     keep_content(report);
     note_end(report, entry->number);
   }
@@ -132,9 +132,9 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
     first_.assign(1, join_message());
     if (!draining_.empty()) first_.push_back(draining_message());
     for (const auto& [id, meeting] : meetings_) first_.push_back(meeting);
-    news_.here = options_.store->large(kNewsMax);
+    news_.added = options_.store->large(kInventoryDeltaMax);
     for (const BlobInfo& placed : placed_.large()) tell_here(placed);
-    news_.gone.clear();
+    news_.removed.clear();
     has_news_ = true;
     TransferOptions transfer;
     transfer.store = options_.store;
@@ -168,9 +168,9 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
 }
 
 // What a thread has of an earlier session's is nothing to the head of this one.
-void Agent::send_content(uint64_t session, std::string_view content) {
-  nodes::FromWorker message;
-  message.set_content(std::string(content));
+void Agent::send_content(uint64_t session, std::string_view bytes) {
+  worker_protocol::FromWorker message;
+  message.set_blob_message(std::string(bytes));
   {
     std::lock_guard lock(mutex_);
     if (!send_ || session != sessions_) return;
@@ -180,24 +180,24 @@ void Agent::send_content(uint64_t session, std::string_view content) {
 }
 
 std::string Agent::join_message() {
-  Joining joining;
-  joining.host = host_;
-  joining.process = process_;
-  joining.spool = spool_->id();
-  joining.serves_at = options_.serves_at();
-  joining.now = now_ms();
-  joining.machine = own_hardware();
+  JoinRequest request;
+  request.host = host_;
+  request.process = process_;
+  request.spool = spool_->id();
+  request.blob_address = options_.blob_address();
+  request.now = now_ms();
+  request.machine = own_hardware();
   for (const auto& [id, end] : attempts_) {
-    bool is_next = joining.attempts.empty() || joining.attempts.back() != id.attempt;
-    if (is_next) joining.attempts.push_back(id.attempt);
+    bool is_next = request.attempts.empty() || request.attempts.back() != id.attempt;
+    if (is_next) request.attempts.push_back(id.attempt);
   }
-  nodes::FromWorker message;
-  put_joining(joining, *message.mutable_join());
+  worker_protocol::FromWorker message;
+  put_join_request(request, *message.mutable_join());
   return message.SerializeAsString();
 }
 
 std::string Agent::draining_message() const {
-  nodes::FromWorker message;
+  worker_protocol::FromWorker message;
   message.set_draining(draining_);
   return message.SerializeAsString();
 }
@@ -213,7 +213,7 @@ void Agent::gpu_failed(const std::string& uuid, const std::string& fault, bool i
     if (!core::is_news(gpu, is_dead)) return;
     gpu.fault = fault;
     gpu.is_dead = gpu.is_dead || is_dead;
-    nodes::FromWorker message;
+    worker_protocol::FromWorker message;
     message.mutable_gpu_failed()->set_uuid(uuid);
     message.mutable_gpu_failed()->set_fault(fault);
     message.mutable_gpu_failed()->set_is_dead(is_dead);
@@ -302,21 +302,21 @@ bool Agent::on_message(std::string_view piece) {
   std::string bytes;
   Joiner::Outcome joined = joiner_.add(piece, bytes);
   if (joined != Joiner::Outcome::whole) return joined == Joiner::Outcome::more;
-  nodes::ToWorker message;
+  worker_protocol::ToWorker message;
   return message.ParseFromString(bytes) && take(message);
 }
 
-bool Agent::take(nodes::ToWorker& message) {
+bool Agent::take(worker_protocol::ToWorker& message) {
   switch (message.kind_case()) {
-    case nodes::ToWorker::kBundle:
+    case worker_protocol::ToWorker::kBundle:
       return take_bundle(message.bundle());
-    case nodes::ToWorker::kEnvironment:
+    case worker_protocol::ToWorker::kEnvironment:
       return take_environment(message.environment());
-    case nodes::ToWorker::kOrder:
+    case worker_protocol::ToWorker::kOrder:
       return take_order(*message.mutable_order());
-    case nodes::ToWorker::kRelease:
+    case worker_protocol::ToWorker::kRelease:
       return take_release(message.release().commit());
-    case nodes::ToWorker::kStop: {
+    case worker_protocol::ToWorker::kStop: {
       core::AttemptId id = attempt_id(message.stop().id());
       if (stop_staged(id)) return true;
       bool gentle = message.stop().gentle(), kill = message.stop().kill();
@@ -329,31 +329,31 @@ bool Agent::take(nodes::ToWorker& message) {
       }
       return true;
     }
-    case nodes::ToWorker::kSaved:
+    case worker_protocol::ToWorker::kSaved:
       worker_->ack_saved(attempt_id(message.saved().id()), message.saved().name(),
                          message.saved().ok());
       return true;
-    case nodes::ToWorker::kPeers: {
+    case worker_protocol::ToWorker::kPeers: {
       const auto& peers = message.peers().whereabouts();
       worker_->meet(attempt_id(message.peers().id()), {peers.begin(), peers.end()});
       return true;
     }
-    case nodes::ToWorker::kReplica:
+    case worker_protocol::ToWorker::kReplica:
       return take_replica(message.replica());
-    case nodes::ToWorker::kForget:
+    case worker_protocol::ToWorker::kForget:
       return take_forget(message.forget());
-    case nodes::ToWorker::kTook:
-      take_taken(message.took());
+    case worker_protocol::ToWorker::kReportAck:
+      take_taken(message.report_ack());
       return true;
-    case nodes::ToWorker::kWelcome:
-      return take_welcome(message.welcome());
-    case nodes::ToWorker::kContent: {
+    case worker_protocol::ToWorker::kJoinAccepted:
+      return take_welcome(message.join_accepted());
+    case worker_protocol::ToWorker::kBlobMessage: {
       std::shared_ptr<ContentTransfer> transfer;
       {
         std::lock_guard lock(mutex_);
         transfer = transfer_;
       }
-      return transfer && transfer->on_message(message.content());
+      return transfer && transfer->on_message(message.blob_message());
     }
     default:
       return false;
@@ -376,7 +376,7 @@ bool Agent::take_environment(const wire::Environment& sent) {
   return true;
 }
 
-bool Agent::take_order(nodes::Order& in) {
+bool Agent::take_order(worker_protocol::Order& in) {
   AttemptOrder order;
   if (!get_order(in, order) || in.start().commit() > kCommitsMax) return false;
   auto bundle = bundles_.find(order.bundle);
@@ -481,13 +481,13 @@ bool Agent::take_release(uint64_t commit) {
 }
 
 // What was staged in an earlier session and is not stopped by now is what the head has assigned.
-bool Agent::take_welcome(const nodes::Welcome& welcome) {
+bool Agent::take_welcome(const worker_protocol::JoinAccepted& welcome) {
   std::vector<StagedPtr> unfetched;
   {
     std::lock_guard lock(mutex_);
     if (is_welcome_) return false;
-    spool_->take(welcome.taken());
-    forget_ended(welcome.taken());
+    spool_->take(welcome.acked());
+    forget_ended(welcome.acked());
     spool_->rewind();
     *options_.encrypts = welcome.encrypt();
     is_welcome_ = true;
@@ -538,7 +538,7 @@ void Agent::forget_ended(uint64_t number) {
 }
 
 void Agent::tell_meeting(const Report& report) {
-  nodes::FromWorker message;
+  worker_protocol::FromWorker message;
   *message.mutable_meeting()->mutable_id() = wire_name(report.id, report.rank);
   message.mutable_meeting()->set_whereabouts(report.text);
   std::string& bytes = meetings_[report.rank_id()] = message.SerializeAsString();
@@ -546,7 +546,7 @@ void Agent::tell_meeting(const Report& report) {
 }
 
 void Agent::note_end(const Report& report, uint64_t number) {
-  if (!tells_end(report)) return;
+  if (!is_final_report(report)) return;
   saved_.erase(report.rank_id());
   attempts_[report.rank_id()] = number;
   bool is_over =
@@ -572,9 +572,9 @@ void Agent::on_reports(std::vector<Report> reports) {
       tell_drained(report);
       keep_content(report);
       note_end(report, number);
-      report.at = tells_end(report) ? now_ms() : report.at;
-      nodes::FromWorker message;
-      put_report(std::move(report), number, *message.mutable_said());
+      report.at = is_final_report(report) ? now_ms() : report.at;
+      worker_protocol::FromWorker message;
+      put_report(std::move(report), number, *message.mutable_report());
       spool_->append(message.SerializeAsString());
     }
     if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(owed_logs_, 0);
@@ -610,11 +610,11 @@ bool Agent::next_message(std::string& message) {
     return true;
   }
   if (has_news_) {
-    nodes::FromWorker news;
-    put_news(news_, *news.mutable_news());
+    worker_protocol::FromWorker news;
+    put_inventory_delta(news_, *news.mutable_inventory_delta());
     message = news.SerializeAsString();
-    news_.here.clear();
-    news_.gone.clear();
+    news_.added.clear();
+    news_.removed.clear();
     has_news_ = false;
     return true;
   }

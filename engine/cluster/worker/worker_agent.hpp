@@ -43,7 +43,7 @@ class Agent {
     core::HostInfo host;
     std::string head;  // address: in its direction are the ranks of other machines
     /// Where other workers ask this one for content; "" nowhere.
-    std::function<std::string()> serves_at = [] { return std::string(); };
+    std::function<std::string()> blob_address = [] { return std::string(); };
     /// As TransferOptions::elsewhere.
     std::function<void(const BlobInfo&, Addresses, OnFetched)> elsewhere;
     /// Whether content goes sealed: what the head said last.
@@ -69,7 +69,7 @@ class Agent {
   /// is met later.
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
   /// Content came from the head or from another worker, or went to one. The head is told.
-  void note_moved(Moved Traffic::*way, const BlobInfo& content);
+  void note_moved(BlobVolume Traffic::*way, const BlobInfo& content);
   /// Attempts that run here or whose end the head has not taken yet.
   size_t attempts() const;
 
@@ -86,13 +86,13 @@ class Agent {
   };
   explicit Agent(Options options);
   void take_up_spool();
-  bool take(nodes::ToWorker& message);
+  bool take(worker_protocol::ToWorker& message);
   bool take_bundle(const wire::LoadBundle& load);
   bool take_environment(const wire::Environment& environment);
-  bool take_order(nodes::Order& in);
-  bool take_welcome(const nodes::Welcome& welcome);
+  bool take_order(worker_protocol::Order& in);
+  bool take_welcome(const worker_protocol::JoinAccepted& welcome);
   bool take_release(uint64_t commit);
-  bool take_replica(const nodes::Replica& replica);
+  bool take_replica(const worker_protocol::Replica& replica);
   void fetch_replica(const core::AttemptId& of, const Digest& digest);
   /// Who ends this worker by a signal may have sent it to what runs here too, and that be first.
   void await_drain(const std::vector<Report>& reports);
@@ -110,7 +110,7 @@ class Agent {
     std::optional<Error> problem;
   };
   using StagedPtr = std::shared_ptr<Staged>;
-  void send_content(uint64_t session, std::string_view content);
+  void send_content(uint64_t session, std::string_view bytes);
   void fetch(const StagedPtr& staged);
   void on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
                   const Status& status);
@@ -192,7 +192,7 @@ class Agent {
   Send send_;                                  // null while there is no session
   uint64_t sessions_ = 0;                      // so far
   std::deque<std::string> first_;              // messages that go before reports
-  ContentNews news_;                           // that are to be told
+  BlobInventoryDelta news_;                    // that are to be told
   bool has_news_ = false;
   bool is_welcome_ = false;
   std::deque<std::pair<uint64_t, size_t>> on_way_;  // reports that were sent: number and bytes

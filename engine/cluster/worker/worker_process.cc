@@ -88,7 +88,7 @@ Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions opti
   Agent::Options agent_options = node->options_.agent;
   agent_options.encrypts = encrypts;
   agent_options.head = node->options_.head;
-  agent_options.serves_at = [fellows = node->fellows_] { return fellows->address(); };
+  agent_options.blob_address = [fellows = node->fellows_] { return fellows->address(); };
   agent_options.elsewhere = [fellows = node->fellows_](const BlobInfo& content, Addresses from,
                                                        OnFetched done) {
     fellows->fetch(content, std::move(from), std::move(done));
