@@ -601,15 +601,15 @@ std::vector<std::string> LocalEngine::get(const std::string& selector, const std
   return copy_out(driver_->blobs(), value(selector, part), part, directory);
 }
 
-Result<cluster::Source> LocalEngine::open_content(const Digest& digest,
-                                                  const std::string& origin) const {
+Result<cluster::BlobReader> LocalEngine::open_content(const Digest& digest,
+                                                      const std::string& origin) const {
   auto row = driver_->store().get(Family::blobs, digest.view());
   FLOW_TRY(row);
-  if (row->has_value()) return cluster::Source::of_bytes(std::move(**row));
+  if (row->has_value()) return cluster::BlobReader::of_bytes(std::move(**row));
   std::string path = driver_->blobs().path_of(digest);
   if (origin.empty() || ::access(path.c_str(), R_OK) == 0)
-    return cluster::Source::of_file(path, false);
-  return cluster::Source::of_file(origin, true);
+    return cluster::BlobReader::of_file(path, false);
+  return cluster::BlobReader::of_file(origin, true);
 }
 
 uint64_t LocalEngine::gc(uint32_t keep) {

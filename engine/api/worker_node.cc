@@ -153,7 +153,7 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
         fmt::format("the folder `{}` is in use by {}: give this worker another with --dir", dir,
                     lock_holder(dir))));
   node.agent.spool_dir = dir + "/spool";
-  node.agent.store = value_or_throw(cluster::ContentStore::open(dir, content_max_of(options)));
+  node.agent.store = value_or_throw(cluster::BlobCache::open(dir, content_max_of(options)));
   WorkerOptions worker;
   worker.state_dir = dir;
   worker.executor = value_or_throw(find_executor(engine_options(options)));

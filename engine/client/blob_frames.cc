@@ -21,7 +21,8 @@ Error gone() { return environment_error("the other side is gone"); }
 
 }  // namespace
 
-Status send_content(FrameLink& link, const Digest& digest, const Result<cluster::Source>& source) {
+Status send_content(FrameLink& link, const Digest& digest,
+                    const Result<cluster::BlobReader>& source) {
   auto refuse = [&](const Error& why) -> Status {
     link.send(error_to_value(why));
     return why;

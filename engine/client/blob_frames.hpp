@@ -11,7 +11,8 @@
 namespace flow {
 
 /// Where it can't be read the other side is told why, and nothing more comes.
-Status send_content(FrameLink& link, const Digest& digest, const Result<cluster::Source>& source);
+Status send_content(FrameLink& link, const Digest& digest,
+                    const Result<cluster::BlobReader>& source);
 /// The next content that comes, which has to be this one: durable under objects/ of `dir` then.
 /// `goes_on` is called before each piece; its error ends the transfer and is returned.
 Status receive_content(FrameLink& link, const Digest& digest, const std::string& dir,

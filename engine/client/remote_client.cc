@@ -268,7 +268,7 @@ Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Fil
     if (!is_digest || file == files.end())
       return error_to_value(
           environment_error("the head asks for content that this run does not name"));
-    if (!send_content(link, digest, cluster::Source::of_file(file->second, true)).ok()) break;
+    if (!send_content(link, digest, cluster::BlobReader::of_file(file->second, true)).ok()) break;
   }
   return link.receive();
 }

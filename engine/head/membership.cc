@@ -19,11 +19,11 @@ std::string secret_path(const std::string& state_dir) { return state_dir + "/sec
 namespace {
 
 /// What is small lies in the database.
-std::optional<Result<cluster::Source>> inline_content(Driver& driver, const Digest& digest) {
+std::optional<Result<cluster::BlobReader>> inline_content(Driver& driver, const Digest& digest) {
   auto row = driver.store().get(Family::blobs, digest.view());
-  if (!row.ok()) return Result<cluster::Source>(row.error());
+  if (!row.ok()) return Result<cluster::BlobReader>(row.error());
   if (!row->has_value()) return std::nullopt;
-  return Result<cluster::Source>(cluster::Source::of_bytes(std::move(**row)));
+  return Result<cluster::BlobReader>(cluster::BlobReader::of_bytes(std::move(**row)));
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ RemoteWorker::RemoteWorker(Send send, FromRemote told,
 
 bool RemoteWorker::on_message(std::string_view piece) {
   std::string bytes;
-  Joiner::Outcome joined = joiner_.add(piece, bytes);
-  if (joined != Joiner::Outcome::whole) return joined == Joiner::Outcome::more;
+  MessageAssembler::Outcome joined = joiner_.add(piece, bytes);
+  if (joined != MessageAssembler::Outcome::whole) return joined == MessageAssembler::Outcome::more;
   worker_protocol::FromWorker message;
   if (!message.ParseFromString(bytes) || message.has_join() == joined_) return false;
   switch (message.kind_case()) {

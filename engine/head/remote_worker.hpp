@@ -78,7 +78,7 @@ class RemoteWorker final : public RemoteHost {
   // What the peer has of runs that have not ended: entries leave in forget().
   BundleUsers bundles_;
   std::map<core::RunId, std::weak_ptr<const Environment>> environments_;
-  Joiner joiner_;
+  MessageAssembler joiner_;
   bool joined_ = false;
   uint64_t last_number_ = 0;
   core::Time behind_ms_ = 0;  // how much its clock is behind ours

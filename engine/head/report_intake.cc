@@ -28,7 +28,7 @@ void make_failure(Report& report, const std::string& problem) {
 
 void Intake::add(Report report, uint64_t number) {
   auto waiting = std::make_shared<Waiting>();
-  auto needed = needed_content(report);
+  auto needed = referenced_blobs(report);
   if (needed.ok()) {
     waiting->needed = std::move(*needed);
   } else {
@@ -40,12 +40,12 @@ void Intake::add(Report report, uint64_t number) {
   {
     std::lock_guard lock(mutex_);
     if (is_over_) return;
-    for (const Needed& each : waiting->needed)
+    for (const BlobReference& each : waiting->needed)
       if (!each.file.empty()) store_->will_place(each.content.digest);
     waiting_.push_back(waiting);
   }
   auto self = shared_from_this();
-  for (const Needed& each : waiting->needed)
+  for (const BlobReference& each : waiting->needed)
     fetch_(each.content,
            [self, waiting](const Status& status) { self->on_fetched(waiting, status); });
   if (waiting->needed.empty()) deliver_ready();
@@ -76,7 +76,7 @@ void Intake::deliver_ready() {
 
 void Intake::finish(Waiting& waiting) {
   TakenReport& taken = waiting.taken;
-  for (const Needed& each : waiting.needed) {
+  for (const BlobReference& each : waiting.needed) {
     if (each.file.empty()) continue;
     if (waiting.problem.empty()) {
       auto others = place_checkpoint(*store_, each);
@@ -98,7 +98,7 @@ void Intake::end() {
   std::lock_guard lock(mutex_);
   is_over_ = true;
   for (const auto& waiting : waiting_)
-    for (const Needed& each : waiting->needed)
+    for (const BlobReference& each : waiting->needed)
       if (!each.file.empty()) store_->was_placed(each.content.digest);
   waiting_.clear();
 }

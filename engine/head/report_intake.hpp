@@ -28,7 +28,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
  public:
   using Fetch = std::function<void(const BlobInfo&, OnFetched)>;
   using Deliver = std::function<void(TakenReport)>;
-  Intake(std::shared_ptr<ContentStore> store, Fetch fetch, Deliver deliver)
+  Intake(std::shared_ptr<BlobCache> store, Fetch fetch, Deliver deliver)
       : store_(std::move(store)), fetch_(std::move(fetch)), deliver_(std::move(deliver)) {}
 
   void add(Report report, uint64_t number);
@@ -38,7 +38,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
  private:
   struct Waiting {
     TakenReport taken;
-    std::vector<Needed> needed;
+    std::vector<BlobReference> needed;
     size_t missing = 0;
     std::string problem;
   };
@@ -46,7 +46,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   void deliver_ready();
   void finish(Waiting& waiting);
 
-  const std::shared_ptr<ContentStore> store_;
+  const std::shared_ptr<BlobCache> store_;
   const Fetch fetch_;
   const Deliver deliver_;
   std::mutex mutex_;

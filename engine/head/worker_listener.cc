@@ -6,12 +6,12 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr int kContentThreads = 4;
+constexpr int kTransferThreads = 4;
 
 class WorkerSession final : public SessionUser {
  public:
-  WorkerSession(HeadUser& user, Jobs& jobs, const std::shared_ptr<ContentStore>& store,
-                const std::shared_ptr<Holders>& holders, bool encrypt, const Peer& peer,
+  WorkerSession(HeadUser& user, ThreadPool& jobs, const std::shared_ptr<BlobCache>& store,
+                const std::shared_ptr<BlobDirectory>& holders, bool encrypt, const Peer& peer,
                 const std::shared_ptr<SessionLink>& link)
       : user_(user), name_(peer.node), link_(link), holders_(holders), member_(holders->enter()) {
     auto send = [link](std::string_view message) { (void)link->send(message); };
@@ -27,7 +27,7 @@ class WorkerSession final : public SessionUser {
     };
     told.on_meeting = [&user](Report report) { user.on_meeting(std::move(report)); };
     told.on_order = [store](const AttemptOrder& order) {
-      lend(*store, order.rank_id(), needed_content(order));
+      lend(*store, order.rank_id(), referenced_blobs(order));
     };
     told.on_news = [this](const BlobInventoryDelta& news) { holders_->take(member_, news); };
     told.on_content = [this](std::string_view message) { return transfer_->on_message(message); };
@@ -43,7 +43,7 @@ class WorkerSession final : public SessionUser {
     transfer.locate = [holders, member = member_](const Digest& digest) {
       return holders->locate(member, digest);
     };
-    transfer_ = std::make_shared<ContentTransfer>(transfer);
+    transfer_ = std::make_shared<BlobTransfer>(transfer);
     auto fetch = [moving = transfer_](const BlobInfo& content, OnFetched done) {
       moving->fetch(content, std::move(done));
     };
@@ -88,10 +88,10 @@ class WorkerSession final : public SessionUser {
   HeadUser& user_;
   const std::string name_;
   const std::shared_ptr<SessionLink> link_;
-  const std::shared_ptr<Holders> holders_;
-  const Holders::Member member_;
+  const std::shared_ptr<BlobDirectory> holders_;
+  const BlobDirectory::WorkerKey member_;
   std::shared_ptr<RemoteWorker> host_;
-  std::shared_ptr<ContentTransfer> transfer_;
+  std::shared_ptr<BlobTransfer> transfer_;
   std::shared_ptr<Intake> intake_;
   bool has_joined_ = false;
 };
@@ -99,8 +99,8 @@ class WorkerSession final : public SessionUser {
 }  // namespace
 
 Head::Head(const HeadOptions& options)
-    : jobs_(kContentThreads), holders_(options.holders), encrypt_(options.encrypt) {
-  store_ = ContentStore::of_state(options.state_dir, options.resolve);
+    : jobs_(kTransferThreads), holders_(options.holders), encrypt_(options.encrypt) {
+  store_ = BlobCache::of_state(options.state_dir, options.resolve);
 }
 
 Result<std::unique_ptr<Head>> Head::start(Transport& transport, const HeadOptions& options,

@@ -34,11 +34,11 @@ struct HeadOptions {
   std::string listen;
   std::string state_dir;  // where content comes to
   /// Of content that is not under objects/, or null.
-  ContentStore::Resolve resolve;
+  BlobCache::Resolve resolve;
   /// Content goes sealed between all of the cluster: its workers hear it from here.
   bool encrypt = false;
   /// Which worker has what is noted there.
-  std::shared_ptr<Holders> holders = std::make_shared<Holders>();
+  std::shared_ptr<BlobDirectory> holders = std::make_shared<BlobDirectory>();
   /// Gives the user of a client's session; null ends it. Without this there are no clients.
   SessionLink::Accept accept_client;
   /// Told of what somebody should read in a log.
@@ -57,9 +57,9 @@ class Head {
  private:
   explicit Head(const HeadOptions& options);
 
-  Jobs jobs_;
-  std::shared_ptr<ContentStore> store_;
-  const std::shared_ptr<Holders> holders_;
+  ThreadPool jobs_;
+  std::shared_ptr<BlobCache> store_;
+  const std::shared_ptr<BlobDirectory> holders_;
   const bool encrypt_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Listener> listener_;

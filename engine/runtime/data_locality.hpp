@@ -16,7 +16,8 @@ namespace flow {
 /// For as long as the hosts of the state are the same. What is not asked costs nothing.
 class KnownInputs final : public core::InputPlaces {
  public:
-  KnownInputs(const core::State& state, const Resolver& resolver, const cluster::Holders& holders)
+  KnownInputs(const core::State& state, const Resolver& resolver,
+              const cluster::BlobDirectory& holders)
       : state_(state), resolver_(resolver), holders_(holders) {}
   std::vector<std::pair<core::HostId, uint64_t>> of(const core::Run& run,
                                                     core::UnitId unit) const override;
@@ -24,7 +25,7 @@ class KnownInputs final : public core::InputPlaces {
  private:
   const core::State& state_;
   const Resolver& resolver_;
-  const cluster::Holders& holders_;
+  const cluster::BlobDirectory& holders_;
   mutable std::map<std::string, core::HostId> hosts_;  // once one was asked for
 };
 

@@ -44,14 +44,14 @@ class Side final : public LinkHandler {
  public:
   void start(std::shared_ptr<Link> link, const std::string& dir) {
     TransferOptions options;
-    options.store = *ContentStore::open(dir, 0);  // of workers, which do not sync
+    options.store = *BlobCache::open(dir, 0);  // of workers, which do not sync
     options.jobs = &jobs_;
     options.link = link;
     options.send = [link](std::string_view message) { link->send(std::string(message)); };
     options.peer = "the other process";
     options.seal.emplace(Key{}, Key{});  // what is asked for sealed is given so
     options.encrypts = [this] { return is_sealed.load(); };
-    transfer = std::make_unique<ContentTransfer>(options);
+    transfer = std::make_unique<BlobTransfer>(options);
     started_.set_value();
   }
   void on_up() override { up.set_value(); }
@@ -63,12 +63,12 @@ class Side final : public LinkHandler {
     transfer->end(why);
     down.set_value();
   }
-  std::unique_ptr<ContentTransfer> transfer;
+  std::unique_ptr<BlobTransfer> transfer;
   std::promise<void> up, down;
   std::atomic<bool> is_sealed{false};
 
  private:
-  Jobs jobs_{4};
+  ThreadPool jobs_{4};
   std::promise<void> started_;
   std::shared_future<void> is_started_ = started_.get_future().share();
 };

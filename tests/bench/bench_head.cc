@@ -106,7 +106,7 @@ SimulatedWorker worker_of(const std::string& head, const std::string& folder, in
   options.agent.host.cpus_milli = kSlots * 1000;
   options.agent.host.memory_bytes = int64_t{1} << 30;
   options.agent.spool_dir = dir + "/spool";
-  options.agent.store = must(cluster::ContentStore::open(dir, 0));
+  options.agent.store = must(cluster::BlobCache::open(dir, 0));
   made.transport = must(cluster_transport(head, options.session));
   made.node = must(cluster::Node::start(
       *made.transport, std::move(options),

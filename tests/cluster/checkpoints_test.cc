@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 RankId rank_of(uint32_t attempt, uint32_t rank = 0) { return {{"run", 3, attempt, 1}, rank}; }
 
 struct Worker1 {
-  Worker1() : store(*ContentStore::open(folder.path, 0)), placed(store) {}
+  Worker1() : store(*BlobCache::open(folder.path, 0)), placed(store) {}
   /// As an executor saves it.
   PlacedCheckpoints::Placed save(const std::string& name, const std::string& bytes) {
     std::string file = "checkpoints/run/task/" + name;
@@ -25,7 +25,7 @@ struct Worker1 {
   bool has(const std::string& bytes) const { return store->has(content_of(bytes)); }
 
   TestFolder folder;
-  std::shared_ptr<ContentStore> store;
+  std::shared_ptr<BlobCache> store;
   PlacedCheckpoints placed;
 };
 

@@ -32,10 +32,10 @@ File folder_of(const std::vector<std::string>& texts, std::string origin = "") {
 }
 
 /// "a 12 origin file", in their order, where `names` are the texts of the digests.
-std::vector<std::string> words_of(const std::vector<Needed>& all,
+std::vector<std::string> words_of(const std::vector<BlobReference>& all,
                                   const std::vector<std::string>& names) {
   std::vector<std::string> words;
-  for (const Needed& each : all) {
+  for (const BlobReference& each : all) {
     std::string name = "?";
     for (const std::string& text : names)
       if (sha256(text) == each.content.digest) name = text;
@@ -60,14 +60,14 @@ TEST_CASE("an order needs what its arguments, steps and checkpoint name, each on
   order.has_checkpoint = true;
   order.checkpoint = encode_checkpoint_row({std::nullopt, "checkpoints/r/t/1.st", sha256("saved")},
                                            Value::list({Value(file_of("beside"))}));
-  CHECK(words_of(needed_content(order),
+  CHECK(words_of(referenced_blobs(order),
                  {"tensor", "large", "there", "one", "three", "of a step", "saved", "beside"}) ==
         Words{"tensor 60  ", "large 5  ", "there 5 /data/there.csv ", "one 3 /data/folder/sub/one ",
               "three 5 /data/folder/sub/three ", "of a step 9  ", "beside 6  ",
               "saved -  checkpoints/r/t/1.st"});
   order = {};
   order.args = encode_value(Value::list({Value(1), Value("two")}));
-  CHECK(needed_content(order).empty());
+  CHECK(referenced_blobs(order).empty());
 }
 
 TEST_CASE("a report needs what its result or checkpoint names, and what its dynamic calls do") {
@@ -81,7 +81,7 @@ TEST_CASE("a report needs what its result or checkpoint names, and what its dyna
   fragment.nodes[0].args = Value::list({Value(file_of("of a call"))});
   fragment.result = Value(file_of("result"));
   report.fragment = encode_fragment(fragment);
-  auto needed = needed_content(report);
+  auto needed = referenced_blobs(report);
   REQUIRE(needed.ok());
   CHECK(words_of(*needed, {"tensor", "result", "of a call"}) ==
         Words{"tensor 4  ", "result 6  ", "of a call 9  "});
@@ -90,35 +90,35 @@ TEST_CASE("a report needs what its result or checkpoint names, and what its dyna
   saved.kind = Report::Kind::saved;
   saved.text = "step";
   saved.value = encode_value(Value(file_of("of a step")));
-  CHECK(words_of(*needed_content(saved), {"of a step"}) == Words{"of a step 9  "});
+  CHECK(words_of(*referenced_blobs(saved), {"of a step"}) == Words{"of a step 9  "});
   saved.text.clear();
   saved.value =
       encode_checkpoint_row({std::nullopt, "checkpoints/r/t/1.st", sha256("saved")}, Value());
-  CHECK(words_of(*needed_content(saved), {"saved"}) == Words{"saved -  checkpoints/r/t/1.st"});
+  CHECK(words_of(*referenced_blobs(saved), {"saved"}) == Words{"saved -  checkpoints/r/t/1.st"});
   Report log{};
   log.kind = Report::Kind::log;
   log.text = "line";
-  CHECK(needed_content(log)->empty());
+  CHECK(referenced_blobs(log)->empty());
 }
 
 TEST_CASE("a report that can't be is refused") {
   Report report{};
   report.kind = Report::Kind::finished;
   report.value = "\xff";
-  CHECK_FALSE(needed_content(report).ok());
+  CHECK_FALSE(referenced_blobs(report).ok());
   report.value.clear();
   report.fragment = "no fragment";
-  CHECK_FALSE(needed_content(report).ok());
+  CHECK_FALSE(referenced_blobs(report).ok());
   report.fragment.clear();
   report.value = encode_value(Value(tensor_of("t", {INT64_MAX, 4})));
-  CHECK_FALSE(needed_content(report).ok());
+  CHECK_FALSE(referenced_blobs(report).ok());
   Report saved{};
   saved.kind = Report::Kind::saved;
   for (const char* place :
        {"checkpoints/../LOCK", "/etc/passwd", "checkpoints//x", "objects/ab/cd", "checkpoints/"}) {
     CAPTURE(place);
     saved.value = encode_checkpoint_row({std::nullopt, place, sha256("x")}, Value());
-    CHECK_FALSE(needed_content(saved).ok());
+    CHECK_FALSE(referenced_blobs(saved).ok());
   }
 }
 

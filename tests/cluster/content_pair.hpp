@@ -62,7 +62,7 @@ class Side final : public LinkHandler {
     options.jobs = &jobs;
     options.send = [to = link](std::string_view message) { to->send(std::string(message)); };
     options.peer = "the peer";
-    transfer = std::make_shared<ContentTransfer>(options);
+    transfer = std::make_shared<BlobTransfer>(options);
     ready.set_value();
   }
   void on_up() override { up.set_value(); }
@@ -89,9 +89,9 @@ class Side final : public LinkHandler {
   }
   Status fetch(const BlobInfo& what) { return begin_fetch(what).get(); }
 
-  Jobs jobs{3};
+  ThreadPool jobs{3};
   std::shared_ptr<Link> link;
-  std::shared_ptr<ContentTransfer> transfer;
+  std::shared_ptr<BlobTransfer> transfer;
   std::promise<void> up, ready, down;
   std::shared_future<void> started = ready.get_future().share();
   std::atomic<int> frames{0};

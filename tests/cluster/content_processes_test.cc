@@ -12,8 +12,7 @@ using Catch::Matchers::Contains;
 /// A head's end of a session that carries content alone.
 class Taker final : public SessionUser {
  public:
-  Taker(PeerHead& head, std::shared_ptr<ContentStore> store)
-      : head_(head), store_(std::move(store)) {}
+  Taker(PeerHead& head, std::shared_ptr<BlobCache> store) : head_(head), store_(std::move(store)) {}
   void on_open(const Peer& peer) override {
     TransferOptions options;
     options.store = store_;
@@ -33,7 +32,7 @@ class Taker final : public SessionUser {
   void on_heard_again() override {}
   void on_end(EndKind, const Error& why) override { transfer_->end(why); }
 
-  ContentTransfer& transfer() {
+  BlobTransfer& transfer() {
     REQUIRE(opened_.wait_for(std::chrono::seconds(120)) == std::future_status::ready);
     return *transfer_;
   }
@@ -46,16 +45,16 @@ class Taker final : public SessionUser {
 
  private:
   PeerHead& head_;
-  Jobs jobs_{2};
-  std::shared_ptr<ContentStore> store_;
+  ThreadPool jobs_{2};
+  std::shared_ptr<BlobCache> store_;
   std::promise<void> open_;
   std::shared_future<void> opened_ = open_.get_future().share();
-  std::optional<ContentTransfer> transfer_;
+  std::optional<BlobTransfer> transfer_;
 };
 
 TEST_CASE("a worker that is killed while it gives content gives it after it has come back") {
   TestFolder worker_folder, state_folder;
-  auto state = ContentStore::of_state(state_folder.path, nullptr);
+  auto state = BlobCache::of_state(state_folder.path, nullptr);
   std::string bytes = random_bytes_of(size_t{100} << 20);
   BlobInfo content = put_object(worker_folder.path, bytes);
   PeerHead head;

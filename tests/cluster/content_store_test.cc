@@ -20,14 +20,14 @@ constexpr uint64_t kPiece = 1000, kFour = 4 * kPiece;
 std::string piece(uint64_t number) { return random_bytes_of(kPiece, number); }
 Digest digest_of(uint64_t number) { return sha256(piece(number)); }
 
-std::shared_ptr<ContentStore> open_store(const TestFolder& folder, uint64_t bytes_max = kFour) {
-  auto opened = ContentStore::open(folder.path, bytes_max);
+std::shared_ptr<BlobCache> open_store(const TestFolder& folder, uint64_t bytes_max = kFour) {
+  auto opened = BlobCache::open(folder.path, bytes_max);
   REQUIRE(opened.ok());
   return *opened;
 }
 
 /// As it comes from the head.
-Status take(ContentStore& store, uint64_t number) {
+Status take(BlobCache& store, uint64_t number) {
   auto incoming = store.begin(digest_of(number), kPiece);
   if (!incoming.ok()) return incoming.error();
   (*incoming)->hash(piece(number));
@@ -159,7 +159,7 @@ TEST_CASE("takes content in, as the test behind this one asks for", "[.takes_in]
   const char *dir = ::getenv("FLOW_TEST_DIR"), *is_state = ::getenv("FLOW_TEST_IS_STATE");
   REQUIRE(dir != nullptr);
   auto store =
-      is_state != nullptr ? ContentStore::of_state(dir, nullptr) : *ContentStore::open(dir, kFour);
+      is_state != nullptr ? BlobCache::of_state(dir, nullptr) : *BlobCache::open(dir, kFour);
   REQUIRE(take(*store, 0).ok());
 }
 
@@ -222,7 +222,7 @@ TEST_CASE("only what holds what its name says is there") {
 
 TEST_CASE("what the disk has no room for is refused before anything of it comes") {
   TestFolder folder;
-  auto store = ContentStore::of_state(folder.path, nullptr);
+  auto store = BlobCache::of_state(folder.path, nullptr);
   std::filesystem::create_directories(folder.path + "/objects");
   uint64_t size = std::filesystem::space(folder.path).available * 2;
   auto incoming = store->begin(sha256("more than there is"), size);
@@ -254,7 +254,7 @@ TEST_CASE(
 
 TEST_CASE("a head's state has no limit, and nothing of it goes") {
   TestFolder folder;
-  auto state = ContentStore::of_state(folder.path, nullptr);
+  auto state = BlobCache::of_state(folder.path, nullptr);
   for (uint64_t i = 0; i < 8; i++) REQUIRE(take(*state, i).ok());
   CHECK(held(folder).size() == 8);
   CHECK(state->usage().bytes_max == 0);
@@ -267,7 +267,7 @@ TEST_CASE("a head's state has no limit, and nothing of it goes") {
   CHECK_FALSE(source->read(1, bytes.data(), kPiece).ok());  // beyond its end
 }
 
-std::string all_of(const Source& source) {
+std::string all_of(const BlobReader& source) {
   std::string bytes(source.size(), '\0');
   REQUIRE(source.read(0, bytes.data(), bytes.size()).ok());
   return bytes;
@@ -364,23 +364,24 @@ TEST_CASE("content has a second name where a checkpoint's file is looked for") {
 TEST_CASE("a source is a regular file or bytes, and says where others may write to it") {
   TestFolder folder;
   REQUIRE(write_file_atomic(folder / "file", "content").ok());
-  auto file = Source::of_file(folder / "file", true);
+  auto file = BlobReader::of_file(folder / "file", true);
   REQUIRE(file.ok());
   CHECK(file->size() == 7);
   CHECK(file->place() == folder / "file");
-  CHECK(Source::of_file(folder / "file", false)->place().empty());
-  CHECK_THAT(Source::of_file(folder.path, true).error().message, Contains("not a regular file"));
-  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK_THAT(Source::of_file(folder / "pipe", true).error().message,
+  CHECK(BlobReader::of_file(folder / "file", false)->place().empty());
+  CHECK_THAT(BlobReader::of_file(folder.path, true).error().message,
              Contains("not a regular file"));
-  CHECK_FALSE(Source::of_file(folder / "nothing", true).ok());
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THAT(BlobReader::of_file(folder / "pipe", true).error().message,
+             Contains("not a regular file"));
+  CHECK_FALSE(BlobReader::of_file(folder / "nothing", true).ok());
   REQUIRE(::truncate((folder / "file").c_str(), 3) == 0);
   char bytes[7];
   CHECK_THAT(file->read(0, bytes, 7).error().message, Contains("became shorter while it was read"));
-  Source text = Source::of_bytes("text");
+  BlobReader text = BlobReader::of_bytes("text");
   REQUIRE(text.read(1, bytes, 3).ok());
   CHECK(std::string_view(bytes, 3) == "ext");
-  REQUIRE(Source::of_bytes("").read(0, bytes, 0).ok());
+  REQUIRE(BlobReader::of_bytes("").read(0, bytes, 0).ok());
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ std::unique_ptr<Transport> transport_of(const std::string& name) {
   return std::move(*made);
 }
 
-TransferOptions options_of(std::shared_ptr<ContentStore> store) {
+TransferOptions options_of(std::shared_ptr<BlobCache> store) {
   TransferOptions options;
   options.store = std::move(store);
   return options;
@@ -32,10 +32,10 @@ TransferOptions options_of(std::shared_ptr<ContentStore> store) {
 /// A head's state and a worker's folder, and a session between.
 struct Story {
   explicit Story(const std::string& name = "inproc", uint64_t bytes_max = 0,
-                 ContentStore::Resolve resolve = nullptr)
-      : state(ContentStore::of_state(head_folder.path, std::move(resolve))),
+                 BlobCache::Resolve resolve = nullptr)
+      : state(BlobCache::of_state(head_folder.path, std::move(resolve))),
         transport(transport_of(name)) {
-    auto opened = ContentStore::open(worker_folder.path, bytes_max);
+    auto opened = BlobCache::open(worker_folder.path, bytes_max);
     REQUIRE(opened.ok());
     store = std::move(*opened);
   }
@@ -59,7 +59,7 @@ struct Story {
   }
 
   TestFolder head_folder, worker_folder;
-  std::shared_ptr<ContentStore> state, store;
+  std::shared_ptr<BlobCache> state, store;
   std::unique_ptr<Transport> transport;
   std::optional<ContentPair> pair;
 };
@@ -91,13 +91,13 @@ TEST_CASE("content of any size comes from either side, durable under its name") 
 
 /// A transfer that seals once `is_told`, and what it says to nobody.
 struct Alone final : Link {
-  Alone() : store(*ContentStore::open(folder.path, 0)) {
+  Alone() : store(*BlobCache::open(folder.path, 0)) {
     TransferOptions options = options_of(store);
     options.jobs = &jobs;
     options.link = std::shared_ptr<Link>(std::shared_ptr<void>(), this);
     options.send = [this](std::string_view bytes) {
       std::lock_guard lock(mutex);
-      content::Message& message = said.emplace_back();
+      blob_protocol::Message& message = said.emplace_back();
       CHECK(message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
       came.notify_all();
     };
@@ -107,14 +107,14 @@ struct Alone final : Link {
     transfer.emplace(options);
   }
   ~Alone() override { transfer.reset(); }
-  content::Message says(size_t number) {
+  blob_protocol::Message says(size_t number) {
     std::unique_lock lock(mutex);
     bool has_said =
         came.wait_for(lock, std::chrono::seconds(60), [&] { return said.size() > number; });
     REQUIRE(has_said);
     return said[number];
   }
-  bool hears(const content::Message& message) {
+  bool hears(const blob_protocol::Message& message) {
     return transfer->on_message(message.SerializeAsString());
   }
   void send(std::string) override {}
@@ -147,15 +147,15 @@ struct Alone final : Link {
   std::string description() const override { return "nowhere"; }
 
   TestFolder folder;
-  std::shared_ptr<ContentStore> store;
+  std::shared_ptr<BlobCache> store;
   std::atomic<bool> is_told{true};
   std::atomic<int> puts{0};
   std::mutex mutex;
   std::condition_variable came;
-  std::vector<content::Message> said;
+  std::vector<blob_protocol::Message> said;
   std::deque<std::function<void(Status)>> dones;
-  Jobs jobs{1};
-  std::optional<ContentTransfer> transfer;
+  ThreadPool jobs{1};
+  std::optional<BlobTransfer> transfer;
 };
 
 TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says so") {
@@ -163,10 +163,10 @@ TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says 
   BlobInfo content = content_of("weights");
   std::promise<Status> done;
   alone.transfer->fetch(content, [&](const Status& status) { done.set_value(status); });
-  content::Message want = alone.says(0);
-  CHECK(want.want().sealed());
-  content::Message offer;
-  offer.mutable_offer()->set_id(want.want().id());
+  blob_protocol::Message want = alone.says(0);
+  CHECK(want.request().sealed());
+  blob_protocol::Message offer;
+  offer.mutable_offer()->set_id(want.request().id());
   offer.mutable_offer()->set_size(7);
   CHECK(alone.hears(offer));
   CHECK_THAT(error_of(done.get_future().get()),
@@ -178,9 +178,9 @@ TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says 
 TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offered so before") {
   Alone alone;
   BlobInfo content = put_object(alone.folder.path, "weights");
-  content::Message want, ready;
-  want.mutable_want()->set_id(1);
-  want.mutable_want()->set_digest(std::string(content.digest.view()));
+  blob_protocol::Message want, ready;
+  want.mutable_request()->set_id(1);
+  want.mutable_request()->set_digest(std::string(content.digest.view()));
   alone.is_told = false;
   CHECK(alone.hears(want));
   CHECK_FALSE(alone.says(0).offer().sealed());
@@ -191,7 +191,7 @@ TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offer
   CHECK(alone.hears(ready));
   CHECK_THAT(alone.says(1).missing().why(), Contains("encryption"));
   CHECK(alone.puts == 0);
-  want.mutable_want()->set_id(2);
+  want.mutable_request()->set_id(2);
   CHECK(alone.hears(want));
   CHECK(alone.says(2).offer().sealed());
 }
@@ -203,13 +203,13 @@ TEST_CASE("what a peer asks for is read a few chunks ahead of what it has taken"
   int ahead = static_cast<int>(3 * kChunkBytes / chunk), asked = ahead + 4;
   BlobInfo content =
       put_object(alone.folder.path, random_bytes_of(chunk * static_cast<size_t>(asked)));
-  content::Message want;
-  want.mutable_want()->set_id(1);
-  want.mutable_want()->set_digest(std::string(content.digest.view()));
+  blob_protocol::Message want;
+  want.mutable_request()->set_id(1);
+  want.mutable_request()->set_digest(std::string(content.digest.view()));
   CHECK(alone.hears(want));
   CHECK(alone.says(0).offer().size() == *content.size);
   for (int i = 0; i < asked; i++) {
-    content::Message ready;
+    blob_protocol::Message ready;
     ready.mutable_ready()->set_id(1);
     ready.mutable_ready()->set_tag(9 + static_cast<uint64_t>(i));
     ready.mutable_ready()->set_offset(chunk * static_cast<size_t>(i));
@@ -229,14 +229,14 @@ TEST_CASE("what a peer may ask for at once is bounded, and what is over counts n
   alone.is_told = false;
   BlobInfo content = put_object(alone.folder.path, random_bytes_of(kMost * kMib));
   auto wants = [&](uint64_t id) {
-    content::Message want;
-    want.mutable_want()->set_id(id);
-    want.mutable_want()->set_digest(std::string(content.digest.view()));
+    blob_protocol::Message want;
+    want.mutable_request()->set_id(id);
+    want.mutable_request()->set_digest(std::string(content.digest.view()));
     CHECK(alone.hears(want));
     CHECK(alone.says(id - 1).offer().id() == id);
   };
   auto asks = [&](uint64_t id) {
-    content::Message ready;
+    blob_protocol::Message ready;
     ready.mutable_ready()->set_id(id);
     ready.mutable_ready()->set_size(static_cast<uint32_t>(kMib));
     return alone.hears(ready);
@@ -244,7 +244,7 @@ TEST_CASE("what a peer may ask for at once is bounded, and what is over counts n
   wants(1);
   for (int i = 0; i < kMost; i++) CHECK(asks(1));
   CHECK(alone.puts_only(3));
-  content::Message done;
+  blob_protocol::Message done;
   done.mutable_done()->set_id(1);
   CHECK(alone.hears(done));
   wants(2);
@@ -307,9 +307,9 @@ TEST_CASE("content is read in place, or where else it is, and what changed there
   TestFolder inputs;
   std::string path = inputs / "input.bin";
   Digest in_place = sha256(good), row = sha256("a row");
-  Story story("inproc", 0, [&](const Digest& digest) -> std::optional<Result<Source>> {
-    if (digest == in_place) return Source::of_file(path, true);
-    if (digest == row) return Source::of_bytes("a row");
+  Story story("inproc", 0, [&](const Digest& digest) -> std::optional<Result<BlobReader>> {
+    if (digest == in_place) return BlobReader::of_file(path, true);
+    if (digest == row) return BlobReader::of_bytes("a row");
     return std::nullopt;
   });
   story.connect();
@@ -482,15 +482,15 @@ TEST_CASE("whoever knows of no others, and who was asked for more than the conte
   CHECK(story.worker().fetch(content).ok());
   CHECK(story.head().fetch(up).ok());
   CHECK(story.located == 1);
-  content::Message named;
-  named.mutable_elsewhere()->set_id(1);
+  blob_protocol::Message named;
+  named.mutable_redirect()->set_id(1);
   CHECK_FALSE(story.worker().transfer->on_message(named.SerializeAsString()));  // nobody
-  named.mutable_elsewhere()->add_addresses("10.0.0.1:1");
+  named.mutable_redirect()->add_addresses("10.0.0.1:1");
   CHECK(story.worker().transfer->on_message(named.SerializeAsString()));  // it has ended
-  named.mutable_elsewhere()->set_id(2);
+  named.mutable_redirect()->set_id(2);
   CHECK_FALSE(story.worker().transfer->on_message(named.SerializeAsString()));
-  named.mutable_elsewhere()->set_id(1);
-  named.mutable_elsewhere()->add_addresses(std::string(kAddressBytesMax + 1, 'a'));
+  named.mutable_redirect()->set_id(1);
+  named.mutable_redirect()->add_addresses(std::string(kAddressBytesMax + 1, 'a'));
   CHECK_FALSE(story.worker().transfer->on_message(named.SerializeAsString()));
 }
 

@@ -245,7 +245,7 @@ void play(const Weather& weather, uint64_t seed) {
     options.session.node = i == 0 ? "a" : "b";
     options.head = (*head)->address();
     options.agent.spool_dir = folder + "/spool";
-    options.agent.store = *ContentStore::open(folder, 0);
+    options.agent.store = *BlobCache::open(folder, 0);
     options.agent.host.name = options.session.node;
     auto node = Node::start(transport, std::move(options), [&](Worker::OnReport on_report) {
       return Result<std::unique_ptr<Worker>>(std::make_unique<Sayer>(folder, std::move(on_report)));

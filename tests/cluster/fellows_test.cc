@@ -24,7 +24,7 @@ struct Fellow {
   explicit Fellow(Transport& transport, FellowsOptions options = {},
                   std::shared_ptr<const Secret> secret = secret_of(7))
       : sessions(std::make_unique<Sessions>(transport, options_of(Role::worker, secret), nullptr)) {
-    auto opened = ContentStore::open(folder.path, 0);
+    auto opened = BlobCache::open(folder.path, 0);
     REQUIRE(opened.ok());
     options.store = store = *opened;
     options.on_moved = [this](bool is_out, const BlobInfo& content) {
@@ -46,8 +46,8 @@ struct Fellow {
   bool has(const BlobInfo& content) const { return store->has(content); }
 
   TestFolder folder;
-  std::shared_ptr<ContentStore> store;
-  Jobs jobs{2};
+  std::shared_ptr<BlobCache> store;
+  ThreadPool jobs{2};
   std::unique_ptr<Sessions> sessions;
   std::shared_ptr<Fellows> fellows;
   Status listening;
@@ -61,9 +61,9 @@ struct Idler {
     explicit User(std::shared_ptr<SessionLink> link) : link_(std::move(link)) {}
     void on_open(const Peer&) override {}
     void on_message(std::string bytes) override {
-      content::Message said, offer;
-      if (!said.ParseFromString(bytes) || !said.has_want()) return;
-      offer.mutable_offer()->set_id(said.want().id());
+      blob_protocol::Message said, offer;
+      if (!said.ParseFromString(bytes) || !said.has_request()) return;
+      offer.mutable_offer()->set_id(said.request().id());
       offer.mutable_offer()->set_size(1 << 20);
       (void)link_->send(offer.SerializeAsString());
     }

@@ -11,8 +11,8 @@ BlobInfo content_of(const std::string& name, uint64_t size = 1 << 20) {
 }
 
 struct Story {
-  Holders holders;
-  std::map<std::string, Holders::Member> members;
+  BlobDirectory holders;
+  std::map<std::string, BlobDirectory::WorkerKey> members;
 
   void join(const std::string& name) {
     members[name] = holders.enter();
@@ -43,7 +43,7 @@ TEST_CASE("who wants content is sent to those that have it, and to no others") {
   CHECK(story.locate("c", "x").empty());
   story.holders.take(story.members["b"], {{content_of("x")}, {}, {}});  // it crossed its end
   CHECK(story.locate("c", "x").empty());
-  Holders::Member silent = story.holders.enter();
+  BlobDirectory::WorkerKey silent = story.holders.enter();
   story.holders.join(silent, "silent", "");
   story.holders.take(silent, {{content_of("x")}, {}, {}});
   CHECK(story.locate("c", "x").empty());
@@ -77,7 +77,7 @@ TEST_CASE("a worker that leaves, or asks for more than it can have under way, ho
   Story story;
   story.join("maker");
   std::vector<BlobInfo> many;
-  for (size_t i = 0; i <= kFetchesMax; i++) many.push_back(content_of(std::to_string(i)));
+  for (size_t i = 0; i <= kDownloadsMax; i++) many.push_back(content_of(std::to_string(i)));
   story.has("maker", many);
   for (size_t i = 0; i < kAskersMax; i++) {
     story.join("w" + std::to_string(i));
@@ -95,10 +95,10 @@ TEST_CASE("a worker that leaves, or asks for more than it can have under way, ho
   story.join("other");
   CHECK(story.locate("last", "0").empty());
   std::vector<BlobInfo> others;
-  for (size_t i = 0; i < kFetchesMax; i++)
+  for (size_t i = 0; i < kDownloadsMax; i++)
     others.push_back(content_of("other" + std::to_string(i)));
   story.has("other", others);
-  for (size_t i = 0; i < kFetchesMax; i++)
+  for (size_t i = 0; i < kDownloadsMax; i++)
     CHECK_FALSE(story.locate("w1", "other" + std::to_string(i)).empty());
   CHECK(story.locate("last", "0") == Addresses{"maker:1"});  // w1's came to nothing
 }
@@ -108,7 +108,7 @@ TEST_CASE("of a task's inputs it is known how much lies where, and no more than 
   for (const char* name : {"a", "b"}) story.join(name);
   story.has("a", {content_of("x", 300'000), content_of("y", 500'000)});
   story.has("b", {content_of("y", 500'000)});
-  Holders::Bytes bytes =
+  BlobDirectory::ByteCounts bytes =
       story.holders.bytes_of({content_of("x"), content_of("y"), content_of("unknown")});
   CHECK(bytes.all == 800'000);
   CHECK(bytes.at == std::vector<std::pair<std::string, uint64_t>>{{"a", 800'000}, {"b", 500'000}});

@@ -17,7 +17,7 @@ TEST_CASE("a strand runs its jobs in their order, one at a time, whoever posts t
   constexpr int kJobs = 2'000;
   std::vector<int> ran;  // guarded by nothing but the strand
   {
-    Jobs jobs(4);
+    ThreadPool jobs(4);
     auto strand = std::make_shared<Strand>(jobs), other = std::make_shared<Strand>(jobs);
     for (int i = 0; i < kJobs; i++) {
       strand->post([&ran, i] { ran.push_back(i); });
@@ -36,7 +36,7 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
     turns++;
     if (!is_over) endless->post(again);
   };
-  Jobs jobs(2);  // which ends first: until then one may run
+  ThreadPool jobs(2);  // which ends first: until then one may run
   endless = std::make_shared<Strand>(jobs);
   endless->post(again);
   for (int i = 0; i < 100; i++) {
@@ -58,7 +58,7 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
 
 // Both threads are needed at once: the one that a job's end wakes, and its own.
 TEST_CASE("two strands run beside each other") {
-  Jobs jobs(2);
+  ThreadPool jobs(2);
   auto one = std::make_shared<Strand>(jobs), other = std::make_shared<Strand>(jobs);
   for (int i = 0; i < 500; i++) {
     std::promise<void> met, answered;
@@ -84,7 +84,7 @@ TEST_CASE("two strands run beside each other") {
 TEST_CASE("jobs may end while a post of one that has run returns") {
   std::atomic<int> count{0};
   for (int i = 0; i < 500; i++) {
-    auto jobs = std::make_unique<Jobs>(1);
+    auto jobs = std::make_unique<ThreadPool>(1);
     std::promise<void> ran;
     std::thread posts([&] {
       jobs->post([&] {
@@ -100,7 +100,7 @@ TEST_CASE("jobs may end while a post of one that has run returns") {
 }
 
 TEST_CASE("without threads jobs wait until they are run, those that they post too") {
-  Jobs jobs(0);
+  ThreadPool jobs(0);
   int count = 0;
   jobs.post([&] { jobs.post([&] { count++; }); });
   auto strand = std::make_shared<Strand>(jobs);
@@ -111,7 +111,7 @@ TEST_CASE("without threads jobs wait until they are run, those that they post to
 }
 
 TEST_CASE("a job's thread takes the processor from none that computes") {
-  Jobs jobs(1);
+  ThreadPool jobs(1);
   std::promise<int> policy;
   jobs.post([&] { policy.set_value(::sched_getscheduler(0)); });
   CHECK(policy.get_future().get() == SCHED_BATCH);

@@ -81,12 +81,12 @@ struct Wire {
   Told told;
   std::mutex mutex;
   std::condition_variable came;
-  std::vector<content::Message> asked;  // of content, by threads of the agent's
-  std::atomic<bool> took_all = true;    // the agent's threads say it too, as they send
+  std::vector<blob_protocol::Message> asked;  // of content, by threads of the agent's
+  std::atomic<bool> took_all = true;          // the agent's threads say it too, as they send
   bool is_admitted = true, encrypt = false;
   std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
   std::string folder = "/tmp/flow-nodes-" + random_name();
-  std::shared_ptr<ContentStore> store;
+  std::shared_ptr<BlobCache> store;
   std::unique_ptr<RemoteWorker> head;
   std::unique_ptr<Agent> agent;
 
@@ -102,7 +102,7 @@ struct Wire {
   void start(const core::HostInfo& host) {
     Agent::Options options;
     options.spool_dir = folder + "/spool";
-    auto opened = ContentStore::open(folder, 0);
+    auto opened = BlobCache::open(folder, 0);
     REQUIRE(opened.ok());
     options.store = store = *opened;
     options.blob_address = [] { return "10.0.0.7:7"; };
@@ -130,7 +130,7 @@ struct Wire {
     heard.on_news = [this](const BlobInventoryDelta& each) { news.push_back(each); };
     heard.on_content = [this](std::string_view bytes) {
       std::lock_guard lock(mutex);
-      content::Message& message = asked.emplace_back();
+      blob_protocol::Message& message = asked.emplace_back();
       came.notify_all();
       return message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
     };
@@ -143,7 +143,7 @@ struct Wire {
         },
         std::make_shared<NoLink>(), BulkSeal(Key{}, Key{}), "the head");
   }
-  content::Message asks(size_t number) {
+  blob_protocol::Message asks(size_t number) {
     std::unique_lock lock(mutex);
     bool has_asked =
         came.wait_for(lock, std::chrono::seconds(60), [&] { return asked.size() > number; });
@@ -279,16 +279,16 @@ TEST_CASE("a worker asks for content once its head has said whether it goes seal
   file.digest = sha256("a file");
   order.args = encode_value(Value::list({Value(file)}));
   wire.head->stage({order}, 9);
-  content::Message first = wire.asks(0);
-  REQUIRE(first.has_want());
-  CHECK_FALSE(first.want().sealed());
+  blob_protocol::Message first = wire.asks(0);
+  REQUIRE(first.has_request());
+  CHECK_FALSE(first.request().sealed());
   CHECK_FALSE(*wire.encrypts);
   wire.disconnect();
 
   wire.encrypt = true;
   wire.connect();
   wire.head->welcome(0);
-  CHECK(wire.asks(1).want().sealed());
+  CHECK(wire.asks(1).request().sealed());
   CHECK(*wire.encrypts);
   CHECK(wire.told.orders.empty());
   CHECK(wire.took_all);
@@ -362,12 +362,12 @@ TEST_CASE("a long message goes in pieces, between which no other comes") {
   for (const std::string& piece : wire.pieces) CHECK(piece.size() <= kPieceBytes + 1);
   CHECK(wire.pieces.size() == 6);
 
-  Joiner joiner;
+  MessageAssembler joiner;
   std::string message;
-  CHECK(joiner.add("", message) == Joiner::Outcome::broken);
-  CHECK(joiner.add("\x02hm", message) == Joiner::Outcome::broken);
-  CHECK(joiner.add(std::string_view("\x01half", 5), message) == Joiner::Outcome::more);
-  CHECK(joiner.add(std::string_view("\0 done", 6), message) == Joiner::Outcome::whole);
+  CHECK(joiner.add("", message) == MessageAssembler::Outcome::broken);
+  CHECK(joiner.add("\x02hm", message) == MessageAssembler::Outcome::broken);
+  CHECK(joiner.add(std::string_view("\x01half", 5), message) == MessageAssembler::Outcome::more);
+  CHECK(joiner.add(std::string_view("\0 done", 6), message) == MessageAssembler::Outcome::whole);
   CHECK(message == "half done");
 }
 
@@ -733,7 +733,7 @@ TEST_CASE("news of content that can't be are refused") {
   for (auto spoil :
        {+[](worker_protocol::BlobInventoryDelta& m) { m.mutable_added(0)->set_digest("short"); },
         +[](worker_protocol::BlobInventoryDelta& m) {
-          m.mutable_added(0)->set_size(kContentBytesMax + 1);
+          m.mutable_added(0)->set_size(kBlobBytesMax + 1);
         },
         +[](worker_protocol::BlobInventoryDelta& m) { m.set_removed(0, ""); },
         +[](worker_protocol::BlobInventoryDelta& m) {

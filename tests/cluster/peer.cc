@@ -41,7 +41,7 @@ class Echo : public SessionUser {
 
 class Server final : public Echo {
  public:
-  explicit Server(const std::string& dir) : store_(ContentStore::of_state(dir, nullptr)) {}
+  explicit Server(const std::string& dir) : store_(BlobCache::of_state(dir, nullptr)) {}
   void on_open(const Peer& peer) override {
     Echo::on_open(peer);
     TransferOptions options;
@@ -57,9 +57,9 @@ class Server final : public Echo {
   }
 
  private:
-  Jobs jobs_{2};
-  std::shared_ptr<ContentStore> store_;
-  std::optional<ContentTransfer> transfer_;
+  ThreadPool jobs_{2};
+  std::shared_ptr<BlobCache> store_;
+  std::optional<BlobTransfer> transfer_;
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST_CASE("content that is being received stops between two of its pieces") {
   std::string bytes(size_t{5} << 20, 'x');
   Digest digest = sha256(bytes);
   std::thread sender(
-      [&] { (void)send_content(link, digest, cluster::Source::of_bytes(std::move(bytes))); });
+      [&] { (void)send_content(link, digest, cluster::BlobReader::of_bytes(std::move(bytes))); });
   int pieces = 0;
   Status received = receive_content(*other, digest, folder, [&]() -> Status {
     if (++pieces <= 2) return {};

@@ -84,7 +84,7 @@ class Story {
  public:
   explicit Story(uint8_t kind) {
     std::filesystem::remove_all(folder() + "/objects");
-    auto opened = ContentStore::open(folder(), (kind & 1) == 0 ? 0 : 2 * kChunkBytes);
+    auto opened = BlobCache::open(folder(), (kind & 1) == 0 ? 0 : 2 * kChunkBytes);
     FLOW_CHECK(opened.ok());
     store_ = *opened;
     TransferOptions options;
@@ -179,9 +179,9 @@ class Story {
   }
   // What this side says: what it asks for is remembered, so that a peer may give that.
   void said(std::string_view bytes) {
-    content::Message message;
+    blob_protocol::Message message;
     FLOW_CHECK(message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
-    if (message.has_want()) wants_[message.want().id()] = message.want().digest();
+    if (message.has_request()) wants_[message.request().id()] = message.request().digest();
     if (message.has_ready()) {
       FLOW_CHECK(link_->awaited.contains(message.ready().tag()));
       readies_[message.ready().tag()] = message.ready();
@@ -197,31 +197,31 @@ class Story {
     return known()[0];
   }
   std::string offer(Input& in) {
-    content::Message message;
-    content::Offer& offer = *message.mutable_offer();
+    blob_protocol::Message message;
+    blob_protocol::Offer& offer = *message.mutable_offer();
     offer.set_id(number_of(in));
     uint8_t how = in.byte();
     offer.set_size((how & 1) == 0 ? wanted(offer.id()).size() : in.number());
     offer.set_sealed((how & 2) != 0);
-    if ((how & 4) != 0) offer.set_place(in.bytes(in.byte()));
+    if ((how & 4) != 0) offer.set_source_path(in.bytes(in.byte()));
     return message.SerializeAsString();
   }
   std::string want(Input& in) {
-    content::Message message;
-    message.mutable_want()->set_id(number_of(in));
+    blob_protocol::Message message;
+    message.mutable_request()->set_id(number_of(in));
     uint8_t which = in.byte();
     std::string digest(sha256(known()[which % known().size()]).view());
-    message.mutable_want()->set_digest(which < 250 ? digest : in.bytes(which));
+    message.mutable_request()->set_digest(which < 250 ? digest : in.bytes(which));
     uint8_t how = in.byte();
-    message.mutable_want()->set_sealed((how & 1) != 0);
-    message.mutable_want()->set_anywhere((how & 2) != 0);
+    message.mutable_request()->set_sealed((how & 1) != 0);
+    message.mutable_request()->set_allow_redirect((how & 2) != 0);
     return message.SerializeAsString();
   }
   std::string elsewhere(Input& in) {
-    content::Message message;
-    message.mutable_elsewhere()->set_id(number_of(in));
+    blob_protocol::Message message;
+    message.mutable_redirect()->set_id(number_of(in));
     for (uint8_t count = in.byte() % 10; count > 0; count--)
-      message.mutable_elsewhere()->add_addresses(in.bytes(in.byte()));
+      message.mutable_redirect()->add_addresses(in.bytes(in.byte()));
     return message.SerializeAsString();
   }
   /// Of another that was asked: it gave the content, or did not.
@@ -235,8 +235,8 @@ class Story {
     done(is_here ? Status() : Status(environment_error("they do not have it")));
   }
   std::string ready(Input& in) {
-    content::Message message;
-    content::Ready& ready = *message.mutable_ready();
+    blob_protocol::Message message;
+    blob_protocol::Ready& ready = *message.mutable_ready();
     ready.set_id(number_of(in));
     ready.set_tag(in.number());
     ready.set_offset(in.number());
@@ -244,7 +244,7 @@ class Story {
     return message.SerializeAsString();
   }
   std::string done_or_missing(Input& in) {
-    content::Message message;
+    blob_protocol::Message message;
     uint64_t id = number_of(in);
     uint8_t how = in.byte();
     if ((how & 1) != 0) {
@@ -252,7 +252,7 @@ class Story {
       message.mutable_missing()->set_why(in.bytes(how));
     } else {
       message.mutable_done()->set_id(id);
-      message.mutable_done()->set_taken((how & 2) != 0);
+      message.mutable_done()->set_received((how & 2) != 0);
       message.mutable_done()->set_damaged((how & 4) != 0);
     }
     return message.SerializeAsString();
@@ -264,7 +264,7 @@ class Story {
     std::advance(next, in.byte() % link_->awaited.size());
     uint64_t tag = next->first;
     Region to = next->second.to;
-    const content::Ready& ready = readies_[tag];
+    const blob_protocol::Ready& ready = readies_[tag];
     const std::string& whole = wanted(ready.id());
     uint8_t how = in.byte();
     if (how == 1) return link_->come(tag, environment_error("the put was too long"));
@@ -284,16 +284,16 @@ class Story {
     done(how == 0 ? Status() : Status(environment_error("nobody expects it")));
   }
 
-  Jobs jobs_{0};
+  ThreadPool jobs_{0};
   Key key_;
   std::shared_ptr<FakeLink> link_ = std::make_shared<FakeLink>();
-  std::shared_ptr<ContentStore> store_;
-  std::optional<ContentTransfer> transfer_;
+  std::shared_ptr<BlobCache> store_;
+  std::optional<BlobTransfer> transfer_;
   std::deque<std::pair<Digest, OnFetched>> errands_;
   bool is_refused_ = false;
   std::vector<int> told_;
   std::map<uint64_t, std::string> wants_;
-  std::map<uint64_t, content::Ready> readies_;
+  std::map<uint64_t, blob_protocol::Ready> readies_;
 };
 
 }  // namespace

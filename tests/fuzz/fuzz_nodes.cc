@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string& folder = own.path;
   std::filesystem::remove_all(folder);
   options.spool_dir = folder + "/spool";
-  options.store = *ContentStore::open(folder, 0);
+  options.store = *BlobCache::open(folder, 0);
   auto agent = Agent::start(std::move(options), [](Worker::OnReport) {
     return Result<std::unique_ptr<Worker>>(std::unique_ptr<Worker>(new Checker));
   });
@@ -81,8 +81,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   told.on_meeting = [](Report report) { FLOW_CHECK(report.kind == Report::Kind::meeting); };
   told.on_order = [](const AttemptOrder&) {};
   told.on_content = [](std::string_view) { return true; };
-  Holders holders;
-  Holders::Member member = holders.enter(), other = holders.enter();
+  BlobDirectory holders;
+  BlobDirectory::WorkerKey member = holders.enter(), other = holders.enter();
   holders.join(member, "w", "127.0.0.1:1");
   told.on_news = [&](const BlobInventoryDelta& news) {
     holders.take(member, news);

@@ -97,25 +97,24 @@ std::vector<Found> files_below(const std::string& dir) {
 
 }  // namespace
 
-ContentStore::ContentStore(const std::string& dir, Resolve resolve, bool is_own, uint64_t bytes_max)
+BlobCache::BlobCache(const std::string& dir, Resolve resolve, bool is_own, uint64_t bytes_max)
     : dir_(dir),
       resolve_(std::move(resolve)),
       is_own_(is_own),
       bytes_max_(bytes_max),
       sound_(dir) {}
 
-std::shared_ptr<ContentStore> ContentStore::of_state(const std::string& dir, Resolve resolve) {
-  return std::shared_ptr<ContentStore>(new ContentStore(dir, std::move(resolve), false, 0));
+std::shared_ptr<BlobCache> BlobCache::of_state(const std::string& dir, Resolve resolve) {
+  return std::shared_ptr<BlobCache>(new BlobCache(dir, std::move(resolve), false, 0));
 }
 
-Result<std::shared_ptr<ContentStore>> ContentStore::open(const std::string& dir,
-                                                         uint64_t bytes_max) {
-  std::shared_ptr<ContentStore> store(new ContentStore(dir, nullptr, true, bytes_max));
+Result<std::shared_ptr<BlobCache>> BlobCache::open(const std::string& dir, uint64_t bytes_max) {
+  std::shared_ptr<BlobCache> store(new BlobCache(dir, nullptr, true, bytes_max));
   FLOW_TRY(store->find_what_is_there());
   return store;
 }
 
-Status ContentStore::find_what_is_there() {
+Status BlobCache::find_what_is_there() {
   FLOW_TRY(make_dirs(dir_ + "/objects"));
   std::vector<Found> all = files_below(dir_);
   std::sort(all.begin(), all.end(),
@@ -130,7 +129,7 @@ Status ContentStore::find_what_is_there() {
   return {};
 }
 
-bool ContentStore::has(const BlobInfo& content) {
+bool BlobCache::has(const BlobInfo& content) {
   auto facts = facts_of(path_of(content.digest));
   bool is_there =
       facts && (!content.size || *content.size == facts->size) && sound_.is_sound(content.digest);
@@ -147,22 +146,22 @@ bool ContentStore::has(const BlobInfo& content) {
   return true;
 }
 
-Result<Source> ContentStore::open_source(const Digest& digest) {
-  auto object = Source::of_file(path_of(digest), false);
+Result<BlobReader> BlobCache::open_source(const Digest& digest) {
+  auto object = BlobReader::of_file(path_of(digest), false);
   if (object.ok()) {
     std::lock_guard lock(mutex_);
     if (is_own_ && !index_.knows(digest)) index_.use(digest, object->size());
     return object;
   }
   if (::access(path_of(digest).c_str(), F_OK) == 0) return object.error();
-  std::vector<ContentIndex::Place> lent;
+  std::vector<BlobIndex::Place> lent;
   {
     std::lock_guard lock(mutex_);
     lent = index_.lent(digest);
   }
   std::optional<Error> problem;
-  for (const ContentIndex::Place& place : lent) {
-    auto source = Source::of_file(place.path, place.may_change);
+  for (const BlobIndex::Place& place : lent) {
+    auto source = BlobReader::of_file(place.path, place.may_change);
     if (source.ok()) return source;
     if (!problem) problem = source.error();
   }
@@ -173,7 +172,7 @@ Result<Source> ContentStore::open_source(const Digest& digest) {
       fmt::format("the content {} is not stored here: it was collected or lost", digest.hex()));
 }
 
-void ContentStore::drop_if_damaged(const Digest& digest) {
+void BlobCache::drop_if_damaged(const Digest& digest) {
   if (!remove_unless(path_of(digest), digest)) return;
   {
     std::lock_guard lock(mutex_);
@@ -182,23 +181,23 @@ void ContentStore::drop_if_damaged(const Digest& digest) {
   tell_gone(digest);
 }
 
-void ContentStore::pin(const std::string& owner, const std::vector<Digest>& digests) {
+void BlobCache::pin(const std::string& owner, const std::vector<Digest>& digests) {
   std::lock_guard lock(mutex_);
   index_.pin(owner, digests, file_clock_ns());
 }
 
-void ContentStore::lend(const std::string& owner, const Digest& digest, const std::string& path,
-                        bool may_change) {
+void BlobCache::lend(const std::string& owner, const Digest& digest, const std::string& path,
+                     bool may_change) {
   std::lock_guard lock(mutex_);
   index_.lend(owner, digest, {path, may_change}, file_clock_ns());
 }
 
-void ContentStore::will_place(const Digest& digest) {
+void BlobCache::will_place(const Digest& digest) {
   std::lock_guard lock(mutex_);
   placing_[digest]++;
 }
 
-void ContentStore::was_placed(const Digest& digest) {
+void BlobCache::was_placed(const Digest& digest) {
   {
     std::lock_guard lock(mutex_);
     auto found = placing_.find(digest);
@@ -210,7 +209,7 @@ void ContentStore::was_placed(const Digest& digest) {
   tell_gone(digest);
 }
 
-Status ContentStore::link_to(const Digest& digest, const std::string& file) {
+Status BlobCache::link_to(const Digest& digest, const std::string& file) {
   std::string target = dir_ + "/" + file, temporary = target + ".tmp-" + random_name();
   std::string folder = fs::path(target).parent_path().string();
   FLOW_TRY(make_dirs(folder));
@@ -229,7 +228,7 @@ Status ContentStore::link_to(const Digest& digest, const std::string& file) {
       fmt::format("cannot link `{}` to `{}`: {}", path_of(digest), target, std::strerror(error)));
 }
 
-bool ContentStore::take_placed(const Digest& digest, const std::string& file) {
+bool BlobCache::take_placed(const Digest& digest, const std::string& file) {
   std::string path = path_of(digest), placed = dir_ + "/" + file;
   if (!make_dirs(fs::path(path).parent_path().string()).ok()) return false;
   if (::link(placed.c_str(), path.c_str()) != 0 && errno != EEXIST) return false;
@@ -240,40 +239,40 @@ bool ContentStore::take_placed(const Digest& digest, const std::string& file) {
   return true;
 }
 
-void ContentStore::let_go(const Digest& digest) {
+void BlobCache::let_go(const Digest& digest) {
   std::vector<Gone> gone;
   {
     std::lock_guard lock(mutex_);
-    const ContentIndex::Entry* entry = index_.find(digest);
+    const BlobIndex::Entry* entry = index_.find(digest);
     if (entry == nullptr || index_.is_pinned(digest) || placing_.contains(digest)) return;
     evict(digest, *entry, gone);
   }
   remove(gone);
 }
 
-std::string ContentStore::set_aside(const std::string& file) {
+std::string BlobCache::set_aside(const std::string& file) {
   std::string away = temporary_object(dir_);
   return ::rename((dir_ + "/" + file).c_str(), away.c_str()) == 0 ? away : "";
 }
 
-bool ContentStore::unpin(const std::string& owner) {
+bool BlobCache::unpin(const std::string& owner) {
   std::lock_guard lock(mutex_);
   index_.unpin(owner);
   return !has_room_for(0);
 }
 
-std::vector<Digest> ContentStore::pinned_by(const std::string& owner) const {
+std::vector<Digest> BlobCache::pinned_by(const std::string& owner) const {
   std::lock_guard lock(mutex_);
   return index_.pinned_by(owner);
 }
 
-void ContentStore::note_made(const std::vector<BlobInfo>& contents) {
+void BlobCache::note_made(const std::vector<BlobInfo>& contents) {
   std::lock_guard lock(mutex_);
   for (const BlobInfo& content : contents)
     if (!index_.knows(content.digest)) index_.use(content.digest, *content.size);
 }
 
-void ContentStore::trim() {
+void BlobCache::trim() {
   std::vector<Gone> gone;
   {
     std::lock_guard lock(mutex_);
@@ -282,7 +281,7 @@ void ContentStore::trim() {
   remove(gone);
 }
 
-void ContentStore::make_room() {
+void BlobCache::make_room() {
   find_leftovers();
   std::vector<Gone> gone;
   {
@@ -296,12 +295,12 @@ void ContentStore::make_room() {
   remove(gone);
 }
 
-ContentStore::Usage ContentStore::usage() const {
+BlobCache::Usage BlobCache::usage() const {
   std::lock_guard lock(mutex_);
   return {index_.bytes(), index_.pinned_bytes(), bytes_max_, evicted_, evicted_bytes_};
 }
 
-std::vector<BlobInfo> ContentStore::large(size_t count_max) const {
+std::vector<BlobInfo> BlobCache::large(size_t count_max) const {
   std::vector<BlobInfo> contents;
   std::lock_guard lock(mutex_);
   for (const auto& [digest, size] : index_.newest(kLargeBytes, count_max))
@@ -309,19 +308,19 @@ std::vector<BlobInfo> ContentStore::large(size_t count_max) const {
   return contents;
 }
 
-void ContentStore::on_gone(std::function<void(const Digest&)> told) {
+void BlobCache::on_gone(std::function<void(const Digest&)> told) {
   std::lock_guard lock(telling_);
   on_gone_ = std::move(told);
 }
 
-void ContentStore::tell_gone(const Digest& digest) {
+void BlobCache::tell_gone(const Digest& digest) {
   std::lock_guard lock(telling_);
   if (on_gone_) on_gone_(digest);
 }
 
-Result<std::unique_ptr<Incoming>> ContentStore::begin(const Digest& digest, uint64_t size) {
+Result<std::unique_ptr<BlobWriter>> BlobCache::begin(const Digest& digest, uint64_t size) {
   FLOW_TRY(reserve(size));
-  std::unique_ptr<Incoming> incoming(new Incoming(shared_from_this(), digest, size));
+  std::unique_ptr<BlobWriter> incoming(new BlobWriter(shared_from_this(), digest, size));
   if (incoming->object_.descriptor() < 0)
     return environment_error(
         fmt::format("cannot write `{}`: {}", incoming->object_.path(), std::strerror(errno)));
@@ -330,7 +329,7 @@ Result<std::unique_ptr<Incoming>> ContentStore::begin(const Digest& digest, uint
 }
 
 // What may go goes where the disk lacks room, and nothing where all of it would not do.
-Status ContentStore::take_disk(int file, uint64_t size) {
+Status BlobCache::take_disk(int file, uint64_t size) {
   bool is_there = set_aside_on_disk(file, size);
   if (!is_there && is_own_) find_leftovers();
   uint64_t used = 0;
@@ -357,7 +356,7 @@ Status ContentStore::take_disk(int file, uint64_t size) {
   return {};
 }
 
-Status ContentStore::reserve(uint64_t size) {
+Status BlobCache::reserve(uint64_t size) {
   std::vector<Gone> gone;
   bool has_room;
   {
@@ -385,19 +384,19 @@ Status ContentStore::reserve(uint64_t size) {
 }
 
 // Large ones take their time, so they were only moved away under the lock.
-void ContentStore::remove(const std::vector<Gone>& gone) {
+void BlobCache::remove(const std::vector<Gone>& gone) {
   for (const Gone& each : gone) {
     ::unlink(each.path.c_str());
     if (each.size >= kLargeBytes) tell_gone(each.digest);
   }
 }
 
-bool ContentStore::has_room_for(uint64_t size) const {
+bool BlobCache::has_room_for(uint64_t size) const {
   uint64_t taken = index_.bytes() + reserved_;
   return bytes_max_ == 0 || (size <= bytes_max_ && taken <= bytes_max_ - size);
 }
 
-bool ContentStore::evict_for(uint64_t size, std::vector<Gone>& gone) {
+bool BlobCache::evict_for(uint64_t size, std::vector<Gone>& gone) {
   uint64_t used = 0;
   while (!has_room_for(size)) {
     const auto* next = index_.next_unpinned(used);
@@ -408,8 +407,8 @@ bool ContentStore::evict_for(uint64_t size, std::vector<Gone>& gone) {
   return true;
 }
 
-void ContentStore::evict(const Digest& digest, const ContentIndex::Entry& entry,
-                         std::vector<Gone>& gone) {
+void BlobCache::evict(const Digest& digest, const BlobIndex::Entry& entry,
+                      std::vector<Gone>& gone) {
   std::string path = path_of(digest);
   auto now = facts_of(path);
   // What the store did not write, or was touched since, an attempt has made or found made already,
@@ -427,7 +426,7 @@ void ContentStore::evict(const Digest& digest, const ContentIndex::Entry& entry,
 }
 
 // What attempts that are no more have made, and nobody has asked for.
-void ContentStore::find_leftovers() {
+void BlobCache::find_leftovers() {
   std::vector<Found> all = files_below(dir_);
   std::lock_guard lock(mutex_);
   for (const Found& found : all) {
@@ -437,7 +436,7 @@ void ContentStore::find_leftovers() {
   }
 }
 
-void ContentStore::took(const Digest& digest, uint64_t size) {
+void BlobCache::took(const Digest& digest, uint64_t size) {
   sound_.note_sound(digest);
   auto facts = facts_of(path_of(digest));
   std::lock_guard lock(mutex_);
@@ -445,19 +444,19 @@ void ContentStore::took(const Digest& digest, uint64_t size) {
   if (is_own_ && facts) index_.add_written(digest, size, facts->changed_ns);
 }
 
-void ContentStore::release(uint64_t size) {
+void BlobCache::release(uint64_t size) {
   std::lock_guard lock(mutex_);
   reserved_ -= size;
 }
 
-Incoming::Incoming(std::shared_ptr<ContentStore> store, const Digest& digest, uint64_t size)
+BlobWriter::BlobWriter(std::shared_ptr<BlobCache> store, const Digest& digest, uint64_t size)
     : store_(std::move(store)), digest_(digest), size_(size), object_(store_->dir()) {}
 
-Incoming::~Incoming() {
+BlobWriter::~BlobWriter() {
   if (!is_kept_) store_->release(size_);
 }
 
-Status Incoming::write(std::string_view bytes) {
+Status BlobWriter::write(std::string_view bytes) {
   FLOW_CHECK(bytes.size() <= size_ - written_);
   if (!write_all(object_.descriptor(), bytes))
     return environment_error(
@@ -469,7 +468,7 @@ Status Incoming::write(std::string_view bytes) {
   return {};
 }
 
-Status Incoming::keep() {
+Status BlobWriter::keep() {
   FLOW_CHECK(written_ == size_);
   FLOW_TRY(store_->is_own_ ? object_.keep_unsynced_as(digest_) : object_.keep_as(digest_));
   is_kept_ = true;

@@ -25,22 +25,22 @@
 
 namespace flow::cluster {
 
-class Incoming;
+class BlobWriter;
 
 /// Thread-safe. Reads and writes the disk, but for what says that it does not.
-class ContentStore : public std::enable_shared_from_this<ContentStore> {
+class BlobCache : public std::enable_shared_from_this<BlobCache> {
  public:
   /// Where content lies that is not under objects/: null where it is nowhere.
-  using Resolve = std::function<std::optional<Result<Source>>(const Digest&)>;
+  using Resolve = std::function<std::optional<Result<BlobReader>>(const Digest&)>;
 
   /// A folder of this process's and its executors' alone, of which none runs yet. What a crash left
   /// half is removed, what is whole is found. `bytes_max` 0: no limit. Nothing that is fetched is
   /// synced: it can be fetched again, and what a power cut has spoilt is found by has(), which
   /// reads what this process has not written or read itself.
-  static Result<std::shared_ptr<ContentStore>> open(const std::string& dir, uint64_t bytes_max);
+  static Result<std::shared_ptr<BlobCache>> open(const std::string& dir, uint64_t bytes_max);
   /// A head's state, whose garbage is collected elsewhere: nothing is evicted, pinned or not.
   /// `resolve` is called by any thread, as long as this is there.
-  static std::shared_ptr<ContentStore> of_state(const std::string& dir, Resolve resolve);
+  static std::shared_ptr<BlobCache> of_state(const std::string& dir, Resolve resolve);
 
   const std::string& dir() const { return dir_; }
   std::string path_of(const Digest& digest) const { return sound_.path(digest); }
@@ -49,9 +49,9 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   bool has(const BlobInfo& content);
   /// From objects/ or, where it is not there, where it is lent from or resolved to. Not verified:
   /// who gets it does that.
-  Result<Source> open_source(const Digest& digest);
+  Result<BlobReader> open_source(const Digest& digest);
   /// Begins to take content of this size in; makes room for it.
-  Result<std::unique_ptr<Incoming>> begin(const Digest& digest, uint64_t size);
+  Result<std::unique_ptr<BlobWriter>> begin(const Digest& digest, uint64_t size);
   /// Removes an object that is not what its name says.
   void drop_if_damaged(const Digest& digest);
 
@@ -99,8 +99,8 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   Usage usage() const;
 
  private:
-  friend class Incoming;
-  ContentStore(const std::string& dir, Resolve resolve, bool is_own, uint64_t bytes_max);
+  friend class BlobWriter;
+  BlobCache(const std::string& dir, Resolve resolve, bool is_own, uint64_t bytes_max);
 
   Status find_what_is_there();
   void find_leftovers();
@@ -113,7 +113,7 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   };
   bool evict_for(uint64_t size, std::vector<Gone>& gone);
   void remove(const std::vector<Gone>& gone);
-  void evict(const Digest& digest, const ContentIndex::Entry& entry, std::vector<Gone>& gone);
+  void evict(const Digest& digest, const BlobIndex::Entry& entry, std::vector<Gone>& gone);
   void tell_gone(const Digest& digest);
   bool has_room_for(uint64_t size) const;
   void took(const Digest& digest, uint64_t size);
@@ -125,7 +125,7 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
   const uint64_t bytes_max_;
   SoundObjects sound_;
   mutable std::mutex mutex_;
-  ContentIndex index_;
+  BlobIndex index_;
   std::unordered_map<Digest, int, DigestHash> placing_;  // they leave in was_placed()
   uint64_t reserved_ = 0;
   uint64_t evicted_ = 0, evicted_bytes_ = 0;
@@ -135,11 +135,11 @@ class ContentStore : public std::enable_shared_from_this<ContentStore> {
 
 /// Content that comes in, piece after piece. write() and hash() each take every byte in order, and
 /// may be called by two threads.
-class Incoming {
+class BlobWriter {
  public:
-  ~Incoming();
-  Incoming(const Incoming&) = delete;
-  Incoming& operator=(const Incoming&) = delete;
+  ~BlobWriter();
+  BlobWriter(const BlobWriter&) = delete;
+  BlobWriter& operator=(const BlobWriter&) = delete;
 
   Status write(std::string_view bytes);
   void hash(std::string_view bytes) { hash_.update(bytes); }
@@ -149,10 +149,10 @@ class Incoming {
   Status keep();
 
  private:
-  friend class ContentStore;
-  Incoming(std::shared_ptr<ContentStore> store, const Digest& digest, uint64_t size);
+  friend class BlobCache;
+  BlobWriter(std::shared_ptr<BlobCache> store, const Digest& digest, uint64_t size);
 
-  const std::shared_ptr<ContentStore> store_;
+  const std::shared_ptr<BlobCache> store_;
   const Digest digest_;
   const uint64_t size_;
   uint64_t written_ = 0;

@@ -5,13 +5,13 @@
 
 namespace flow::cluster {
 
-Holders::Member Holders::enter() {
+BlobDirectory::WorkerKey BlobDirectory::enter() {
   std::lock_guard lock(mutex_);
   nodes_.try_emplace(++last_);
   return last_;
 }
 
-void Holders::join(Member member, const std::string& name, const std::string& address) {
+void BlobDirectory::join(WorkerKey member, const std::string& name, const std::string& address) {
   std::lock_guard lock(mutex_);
   auto found = nodes_.find(member);
   if (found == nodes_.end()) return;
@@ -19,7 +19,7 @@ void Holders::join(Member member, const std::string& name, const std::string& ad
   found->second.address = address;
 }
 
-void Holders::leave(Member member) {
+void BlobDirectory::leave(WorkerKey member) {
   std::lock_guard lock(mutex_);
   auto found = nodes_.find(member);
   if (found == nodes_.end()) return;
@@ -28,7 +28,7 @@ void Holders::leave(Member member) {
   nodes_.erase(found);
 }
 
-void Holders::take(Member member, const BlobInventoryDelta& news) {
+void BlobDirectory::take(WorkerKey member, const BlobInventoryDelta& news) {
   std::lock_guard lock(mutex_);
   if (!nodes_.contains(member)) return;
   for (const Digest& digest : news.removed) let_go(member, digest);
@@ -36,7 +36,7 @@ void Holders::take(Member member, const BlobInventoryDelta& news) {
   nodes_.at(member).traffic = news.traffic;
 }
 
-void Holders::hold(Member member, const BlobInfo& content) {
+void BlobDirectory::hold(WorkerKey member, const BlobInfo& content) {
   Node& node = nodes_.at(member);
   for (size_t i = node.is_fetching.size(); i-- > 0;)
     if (node.is_fetching[i].first == content.digest) end_fetch(member, i);
@@ -52,7 +52,7 @@ void Holders::hold(Member member, const BlobInfo& content) {
   while (holdings_ > kHoldingsMax) forget(Digest(by_use_.begin()->second));
 }
 
-void Holders::let_go(Member member, const Digest& digest) {
+void BlobDirectory::let_go(WorkerKey member, const Digest& digest) {
   nodes_.at(member).has.erase(digest);
   auto found = contents_.find(digest);
   if (found == contents_.end()) return;
@@ -60,17 +60,17 @@ void Holders::let_go(Member member, const Digest& digest) {
   if (found->second.holders.empty()) forget(Digest(digest));
 }
 
-void Holders::forget(const Digest& digest) {
+void BlobDirectory::forget(const Digest& digest) {
   auto found = contents_.find(digest);
-  for (Member holder : found->second.holders) nodes_.at(holder).has.erase(digest);
+  for (WorkerKey holder : found->second.holders) nodes_.at(holder).has.erase(digest);
   holdings_ -= found->second.holders.size();
   by_use_.erase(found->second.used);
   contents_.erase(found);
 }
 
-void Holders::end_fetch(Member asker, size_t which) {
+void BlobDirectory::end_fetch(WorkerKey asker, size_t which) {
   auto& fetches = nodes_.at(asker).is_fetching;
-  Member holder = fetches[which].second;
+  WorkerKey holder = fetches[which].second;
   fetches.erase(fetches.begin() + static_cast<std::ptrdiff_t>(which));
   auto from = nodes_.find(holder);
   if (from == nodes_.end()) return;
@@ -78,7 +78,7 @@ void Holders::end_fetch(Member asker, size_t which) {
   if (--asking->second == 0) from->second.askers.erase(asking);
 }
 
-Addresses Holders::locate(Member asker, const Digest& digest) {
+Addresses BlobDirectory::locate(WorkerKey asker, const Digest& digest) {
   std::lock_guard lock(mutex_);
   auto found = contents_.find(digest);
   auto asking = nodes_.find(asker);
@@ -86,14 +86,14 @@ Addresses Holders::locate(Member asker, const Digest& digest) {
   Entry& entry = found->second;
   by_use_.erase(std::exchange(entry.used, ++last_));
   by_use_.emplace(entry.used, digest);
-  std::vector<Member> able;
-  for (Member member : entry.holders) {
+  std::vector<WorkerKey> able;
+  for (WorkerKey member : entry.holders) {
     const Node& node = nodes_.at(member);
     bool has_time = node.askers.size() < kAskersMax || node.askers.contains(asker);
     if (member != asker && !node.address.empty() && has_time) able.push_back(member);
   }
   if (able.empty()) return {};
-  auto burden = [&](Member member) {
+  auto burden = [&](WorkerKey member) {
     const Node& node = nodes_.at(member);
     return std::tuple(node.askers.size(), node.named);
   };
@@ -102,29 +102,29 @@ Addresses Holders::locate(Member asker, const Digest& digest) {
   Node& first = nodes_.at(able.front());
   first.named = ++last_;
   // One that came to nothing is not told of; more than these are never under way.
-  if (asking->second.is_fetching.size() >= kFetchesMax) end_fetch(asker, 0);
+  if (asking->second.is_fetching.size() >= kDownloadsMax) end_fetch(asker, 0);
   first.askers[asker]++;
   asking->second.is_fetching.emplace_back(digest, able.front());
   Addresses addresses;
-  for (Member member : able) addresses.push_back(nodes_.at(member).address);
+  for (WorkerKey member : able) addresses.push_back(nodes_.at(member).address);
   return addresses;
 }
 
-Holders::Bytes Holders::bytes_of(const std::vector<BlobInfo>& contents) const {
+BlobDirectory::ByteCounts BlobDirectory::bytes_of(const std::vector<BlobInfo>& contents) const {
   std::lock_guard lock(mutex_);
-  Bytes bytes;
-  std::map<Member, uint64_t> at;
+  ByteCounts bytes;
+  std::map<WorkerKey, uint64_t> at;
   for (const BlobInfo& content : contents) {
     auto found = contents_.find(content.digest);
     if (found == contents_.end()) continue;
     bytes.all += found->second.size;
-    for (Member holder : found->second.holders) at[holder] += found->second.size;
+    for (WorkerKey holder : found->second.holders) at[holder] += found->second.size;
   }
   for (const auto& [member, count] : at) bytes.at.emplace_back(nodes_.at(member).name, count);
   return bytes;
 }
 
-Traffic Holders::traffic_of(const std::string& name) const {
+Traffic BlobDirectory::traffic_of(const std::string& name) const {
   std::lock_guard lock(mutex_);
   // The newest of its sessions.
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node)

@@ -25,48 +25,48 @@ constexpr size_t kAskersMax = 4;
 constexpr size_t kNamedMax = 3;
 
 /// Thread-safe.
-class Holders {
+class BlobDirectory {
  public:
-  using Member = uint64_t;
+  using WorkerKey = uint64_t;
 
   /// For a session with a worker.
-  Member enter();
+  WorkerKey enter();
   /// Nothing where it has left. `address`: where others ask this one; "" nowhere.
-  void join(Member member, const std::string& name, const std::string& address);
-  void leave(Member member);
-  void take(Member member, const BlobInventoryDelta& news);
+  void join(WorkerKey member, const std::string& name, const std::string& address);
+  void leave(WorkerKey member);
+  void take(WorkerKey member, const BlobInventoryDelta& news);
 
   /// Whom `asker` is to ask, in this order; none where it is to come from the head.
-  Addresses locate(Member asker, const Digest& digest);
+  Addresses locate(WorkerKey asker, const Digest& digest);
   /// Of these contents: what any worker has, and what each has, by its name.
-  struct Bytes {
+  struct ByteCounts {
     uint64_t all = 0;
     std::vector<std::pair<std::string, uint64_t>> at;
   };
-  Bytes bytes_of(const std::vector<BlobInfo>& contents) const;
+  ByteCounts bytes_of(const std::vector<BlobInfo>& contents) const;
   /// What a worker said last; nothing where there is none of that name.
   Traffic traffic_of(const std::string& name) const;
 
  private:
   struct Entry {
     uint64_t size = 0, used = 0;
-    std::vector<Member> holders;
+    std::vector<WorkerKey> holders;
   };
   struct Node {
     std::string name, address;
     Traffic traffic;
     std::unordered_set<Digest, DigestHash> has;
-    std::map<Member, size_t> askers;                    // with how many contents
-    std::deque<std::pair<Digest, Member>> is_fetching;  // from whom
-    uint64_t named = 0;                                 // when it was named first last
+    std::map<WorkerKey, size_t> askers;                    // with how many contents
+    std::deque<std::pair<Digest, WorkerKey>> is_fetching;  // from whom
+    uint64_t named = 0;                                    // when it was named first last
   };
-  void hold(Member member, const BlobInfo& content);
-  void let_go(Member member, const Digest& digest);
+  void hold(WorkerKey member, const BlobInfo& content);
+  void let_go(WorkerKey member, const Digest& digest);
   void forget(const Digest& digest);
-  void end_fetch(Member asker, size_t which);
+  void end_fetch(WorkerKey asker, size_t which);
 
   mutable std::mutex mutex_;
-  std::map<Member, Node> nodes_;  // of sessions that are there: they leave in leave()
+  std::map<WorkerKey, Node> nodes_;  // of sessions that are there: they leave in leave()
   // Up to kHoldingsMax, what was asked for longest ago leaves first.
   std::unordered_map<Digest, Entry, DigestHash> contents_;
   std::map<uint64_t, Digest> by_use_;

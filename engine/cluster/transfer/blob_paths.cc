@@ -14,15 +14,15 @@ std::string owner_of(const RankId& id) {
   return fmt::format("{} {} {} {} {}", of.run, of.unit, of.attempt, of.epoch, id.rank);
 }
 
-void lend(ContentStore& store, const RankId& id, const std::vector<Needed>& needed) {
-  for (const Needed& each : needed) {
+void lend(BlobCache& store, const RankId& id, const std::vector<BlobReference>& needed) {
+  for (const BlobReference& each : needed) {
     if (!each.origin.empty()) store.lend(owner_of(id), each.content.digest, each.origin, true);
     if (!each.file.empty())
       store.lend(owner_of(id), each.content.digest, store.dir() + "/" + each.file, false);
   }
 }
 
-Result<std::vector<std::string>> place_checkpoint(ContentStore& store, const Needed& needed) {
+Result<std::vector<std::string>> place_checkpoint(BlobCache& store, const BlobReference& needed) {
   fs::path target = store.dir() + "/" + needed.file;
   FLOW_TRY(store.link_to(needed.content.digest, needed.file));
   std::vector<std::string> others;

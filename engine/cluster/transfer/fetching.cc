@@ -23,7 +23,7 @@ Error changed(const std::string& place, const std::string& peer) {
 
 }  // namespace
 
-struct Fetching::Fetch {
+struct BlobDownloader::Download {
   BlobInfo what;
   std::vector<OnFetched> dones;
   Step step = Step::waiting;
@@ -35,7 +35,7 @@ struct Fetching::Fetch {
   uint64_t asked = 0, arrived = 0, taken = 0;  // bytes from the beginning
   std::map<uint64_t, ChunkPtr> early;          // beyond `arrived`
   std::set<uint64_t> tags;                     // that are awaited
-  std::unique_ptr<Incoming> incoming;          // from Step::receiving on
+  std::unique_ptr<BlobWriter> incoming;        // from Step::receiving on
   std::shared_ptr<Strand> writing, hashing;
 
   size_t put_size(const Chunk& chunk) const {
@@ -43,16 +43,16 @@ struct Fetching::Fetch {
   }
 };
 
-void Fetching::fetch(const BlobInfo& what, OnFetched done) {
+void BlobDownloader::fetch(const BlobInfo& what, OnFetched done) {
   Lock lock(mutex_);
   if (ended_) {
     lock.unlock();
     return done(*ended_);
   }
-  FetchPtr& fetch = fetches_[what.digest];
+  DownloadPtr& fetch = fetches_[what.digest];
   bool is_new = !fetch;
   if (is_new) {
-    fetch = std::make_shared<Fetch>();
+    fetch = std::make_shared<Download>();
     fetch->what = what;
     fetch->writing = std::make_shared<Strand>(line_->jobs);
     fetch->hashing = std::make_shared<Strand>(line_->jobs);
@@ -63,10 +63,10 @@ void Fetching::fetch(const BlobInfo& what, OnFetched done) {
   if (is_new) start_waiting();
 }
 
-void Fetching::start_waiting() {
+void BlobDownloader::start_waiting() {
   std::lock_guard lock(mutex_);
-  while (!ended_ && active_ < kFetchesMax && !waiting_.empty()) {
-    FetchPtr fetch = std::move(waiting_.front());
+  while (!ended_ && active_ < kDownloadsMax && !waiting_.empty()) {
+    DownloadPtr fetch = std::move(waiting_.front());
     waiting_.pop_front();
     fetch->step = Step::looking;
     active_++;
@@ -74,7 +74,7 @@ void Fetching::start_waiting() {
   }
 }
 
-void Fetching::look(const FetchPtr& fetch) {
+void BlobDownloader::look(const DownloadPtr& fetch) {
   if (is_over(fetch)) return;
   if (line_->store->has(fetch->what)) {
     line_->found++;
@@ -83,7 +83,7 @@ void Fetching::look(const FetchPtr& fetch) {
   ask(fetch, line_->elsewhere != nullptr);
 }
 
-void Fetching::ask(const FetchPtr& fetch, bool anywhere) {
+void BlobDownloader::ask(const DownloadPtr& fetch, bool anywhere) {
   {
     std::lock_guard lock(mutex_);
     if (fetch->step == Step::over) return;
@@ -91,21 +91,21 @@ void Fetching::ask(const FetchPtr& fetch, bool anywhere) {
     fetch->is_anywhere = anywhere;
     fetch->id = ++last_id_;
     asked_.emplace(fetch->id, fetch);
-    content::Message message;
-    message.mutable_want()->set_id(fetch->id);
-    message.mutable_want()->set_digest(std::string(fetch->what.digest.view()));
-    message.mutable_want()->set_sealed(line_->encrypts());
-    message.mutable_want()->set_anywhere(anywhere);
+    blob_protocol::Message message;
+    message.mutable_request()->set_id(fetch->id);
+    message.mutable_request()->set_digest(std::string(fetch->what.digest.view()));
+    message.mutable_request()->set_sealed(line_->encrypts());
+    message.mutable_request()->set_allow_redirect(anywhere);
     line_->queue(std::move(message));
   }
   line_->flush();
 }
 
-bool Fetching::on_offer(const content::Offer& offer) {
-  bool is_sound = offer.size() <= kContentBytesMax && offer.place().size() <= kPlaceBytesMax &&
+bool BlobDownloader::on_offer(const blob_protocol::Offer& offer) {
+  bool is_sound = offer.size() <= kBlobBytesMax && offer.source_path().size() <= kPlaceBytesMax &&
                   (!offer.sealed() || line_->seal);
   if (!is_sound) return false;
-  FetchPtr fetch;
+  DownloadPtr fetch;
   bool is_other = false, is_plain = !offer.sealed() && line_->encrypts();
   line_->heard++;
   {
@@ -117,7 +117,7 @@ bool Fetching::on_offer(const content::Offer& offer) {
     if (fetch->step != Step::asked) return false;
     fetch->step = Step::opening;
     fetch->is_sealed = offer.sealed();
-    fetch->place = to_line(offer.place());
+    fetch->place = to_line(offer.source_path());
     is_other = fetch->what.size.value_or(offer.size()) != offer.size();
     if (!is_other && !is_plain) {
       line_->jobs.post(
@@ -133,7 +133,7 @@ bool Fetching::on_offer(const content::Offer& offer) {
 }
 
 // Whatever becomes of it there, the peer has it.
-bool Fetching::on_elsewhere(const content::Elsewhere& elsewhere) {
+bool BlobDownloader::on_elsewhere(const blob_protocol::Redirect& elsewhere) {
   Addresses addresses(elsewhere.addresses().begin(), elsewhere.addresses().end());
   bool is_sound = !addresses.empty() && addresses.size() <= kAddressesMax &&
                   std::all_of(addresses.begin(), addresses.end(), [](const std::string& address) {
@@ -145,7 +145,7 @@ bool Fetching::on_elsewhere(const content::Elsewhere& elsewhere) {
   if (elsewhere.id() == 0 || elsewhere.id() > last_id_) return false;
   auto found = asked_.find(elsewhere.id());
   if (found == asked_.end()) return true;
-  FetchPtr fetch = found->second;
+  DownloadPtr fetch = found->second;
   if (fetch->step != Step::asked || !fetch->is_anywhere) return false;
   asked_.erase(found);
   fetch->step = Step::elsewhere;
@@ -160,9 +160,9 @@ bool Fetching::on_elsewhere(const content::Elsewhere& elsewhere) {
   return true;
 }
 
-bool Fetching::on_missing(const content::Missing& missing) {
+bool BlobDownloader::on_missing(const blob_protocol::Missing& missing) {
   if (missing.why().size() > kPlaceBytesMax) return false;
-  FetchPtr fetch;
+  DownloadPtr fetch;
   line_->heard++;
   {
     std::lock_guard lock(mutex_);
@@ -176,7 +176,7 @@ bool Fetching::on_missing(const content::Missing& missing) {
   return true;
 }
 
-void Fetching::receive(const FetchPtr& fetch, uint64_t size) {
+void BlobDownloader::receive(const DownloadPtr& fetch, uint64_t size) {
   if (is_over(fetch)) return;
   auto incoming = line_->store->begin(fetch->what.digest, size);
   if (!incoming.ok()) return finish(fetch, incoming.error());
@@ -193,12 +193,12 @@ void Fetching::receive(const FetchPtr& fetch, uint64_t size) {
 }
 
 // One of each in turn, so that small content does not wait for the end of large.
-void Fetching::ask_for_chunks() {
-  std::vector<std::pair<FetchPtr, ChunkPtr>> asked;
+void BlobDownloader::ask_for_chunks() {
+  std::vector<std::pair<DownloadPtr, ChunkPtr>> asked;
   {
     std::lock_guard lock(mutex_);
     while (chunks_ < kChunksMax && !receiving_.empty()) {
-      FetchPtr fetch = std::move(receiving_.front());
+      DownloadPtr fetch = std::move(receiving_.front());
       receiving_.pop_front();
       if (fetch->step == Step::over) continue;
       auto chunk = std::make_shared<Chunk>(std::min(kChunkBytes, fetch->size - fetch->asked));
@@ -215,7 +215,7 @@ void Fetching::ask_for_chunks() {
   line_->flush();
 }
 
-void Fetching::expect(const FetchPtr& fetch, const ChunkPtr& chunk) {
+void BlobDownloader::expect(const DownloadPtr& fetch, const ChunkPtr& chunk) {
   Region to{chunk->bytes.get(), fetch->put_size(*chunk), false};
   line_->link->expect(chunk->tag, to, [self = shared_from_this(), fetch, chunk](auto came) {
     self->on_put(fetch, chunk, came);
@@ -223,7 +223,7 @@ void Fetching::expect(const FetchPtr& fetch, const ChunkPtr& chunk) {
   {
     std::lock_guard lock(mutex_);
     if (fetch->step != Step::over) {
-      content::Message message;
+      blob_protocol::Message message;
       message.mutable_ready()->set_id(fetch->id);
       message.mutable_ready()->set_tag(chunk->tag);
       message.mutable_ready()->set_offset(chunk->offset);
@@ -236,7 +236,8 @@ void Fetching::expect(const FetchPtr& fetch, const ChunkPtr& chunk) {
 
 // On the transport's thread. A link that breaks tells that here first. Nothing is concluded from
 // it: what is fetched ends with the session, and those who wait know then that it may be had again.
-void Fetching::on_put(const FetchPtr& fetch, const ChunkPtr& chunk, const Result<size_t>& came) {
+void BlobDownloader::on_put(const DownloadPtr& fetch, const ChunkPtr& chunk,
+                            const Result<size_t>& came) {
   std::optional<Error> wrong;
   bool is_broken = false;
   line_->heard++;
@@ -267,7 +268,7 @@ void Fetching::on_put(const FetchPtr& fetch, const ChunkPtr& chunk, const Result
 }
 
 // Puts may overtake each other; chunks come here in their order. With the lock held.
-void Fetching::take_in(const FetchPtr& fetch, const ChunkPtr& chunk) {
+void BlobDownloader::take_in(const DownloadPtr& fetch, const ChunkPtr& chunk) {
   chunk->users = 2;
   auto self = shared_from_this();
   fetch->hashing->post([self, fetch, chunk] {
@@ -277,19 +278,19 @@ void Fetching::take_in(const FetchPtr& fetch, const ChunkPtr& chunk) {
   if (!fetch->is_sealed) fetch->writing->post([self, fetch, chunk] { self->write(fetch, chunk); });
 }
 
-void Fetching::open_seal(const FetchPtr& fetch, const ChunkPtr& chunk) {
+void BlobDownloader::open_seal(const DownloadPtr& fetch, const ChunkPtr& chunk) {
   if (!line_->seal->open(chunk->tag, chunk->bytes.get(), fetch->put_size(*chunk)))
     finish(fetch, environment_error("what came from " + line_->peer +
                                     " is not what it encrypted: it was changed on the way"));
   fetch->writing->post([self = shared_from_this(), fetch, chunk] { self->write(fetch, chunk); });
 }
 
-void Fetching::hash(const FetchPtr& fetch, const ChunkPtr& chunk) {
+void BlobDownloader::hash(const DownloadPtr& fetch, const ChunkPtr& chunk) {
   if (!is_over(fetch)) fetch->incoming->hash(chunk->view());
   let_go(fetch, chunk);
 }
 
-void Fetching::write(const FetchPtr& fetch, const ChunkPtr& chunk) {
+void BlobDownloader::write(const DownloadPtr& fetch, const ChunkPtr& chunk) {
   if (!is_over(fetch)) {
     Status written = fetch->incoming->write(chunk->view());
     if (!written.ok()) finish(fetch, written);
@@ -297,7 +298,7 @@ void Fetching::write(const FetchPtr& fetch, const ChunkPtr& chunk) {
   let_go(fetch, chunk);
 }
 
-void Fetching::let_go(const FetchPtr& fetch, const ChunkPtr& chunk) {
+void BlobDownloader::let_go(const DownloadPtr& fetch, const ChunkPtr& chunk) {
   if (--chunk->users > 0) return;
   {
     std::lock_guard lock(mutex_);
@@ -308,30 +309,30 @@ void Fetching::let_go(const FetchPtr& fetch, const ChunkPtr& chunk) {
   ask_for_chunks();
 }
 
-bool Fetching::awaits() {
+bool BlobDownloader::awaits() {
   std::lock_guard lock(mutex_);
   return std::any_of(asked_.begin(), asked_.end(), [](const auto& each) {
     return each.second->step == Step::asked || !each.second->tags.empty();
   });
 }
 
-bool Fetching::is_idle() {
+bool BlobDownloader::is_idle() {
   std::lock_guard lock(mutex_);
   return fetches_.empty();
 }
 
-bool Fetching::is_over(const FetchPtr& fetch) {
+bool BlobDownloader::is_over(const DownloadPtr& fetch) {
   std::lock_guard lock(mutex_);
   return fetch->step == Step::over;
 }
 
-void Fetching::keep_when_whole(const FetchPtr& fetch) {
+void BlobDownloader::keep_when_whole(const DownloadPtr& fetch) {
   if (fetch->step != Step::receiving || fetch->taken < fetch->size) return;
   fetch->step = Step::keeping;
   line_->jobs.post([self = shared_from_this(), fetch] { self->keep(fetch); });
 }
 
-void Fetching::keep(const FetchPtr& fetch) {
+void BlobDownloader::keep(const DownloadPtr& fetch) {
   auto incoming = std::move(fetch->incoming);  // nobody else needs it any more
   bool is_right = incoming->is_right();
   Status kept = is_right ? incoming->keep() : Status(damaged(*fetch));
@@ -341,21 +342,21 @@ void Fetching::keep(const FetchPtr& fetch) {
   finish(fetch, kept, !is_right);
 }
 
-Error Fetching::damaged(const Fetch& fetch) const {
+Error BlobDownloader::damaged(const Download& fetch) const {
   if (!fetch.place.empty()) return changed(fetch.place, line_->peer);
   return environment_error(fmt::format(
       "{} sent other bytes than the content {}: it is damaged there, or was changed on the way",
       line_->peer, fetch.what.digest.hex()));
 }
 
-Error Fetching::unsealed(const Fetch& fetch) const {
+Error BlobDownloader::unsealed(const Download& fetch) const {
   return environment_error(
       fmt::format("{} offers the content {} without encryption, and the cluster's head requires it "
                   "(--encrypt): it was not fetched",
                   line_->peer, fetch.what.digest.hex()));
 }
 
-void Fetching::finish(const FetchPtr& fetch, const Status& status, bool is_damaged) {
+void BlobDownloader::finish(const DownloadPtr& fetch, const Status& status, bool is_damaged) {
   std::vector<OnFetched> dones;
   std::set<uint64_t> tags;
   {
@@ -370,9 +371,9 @@ void Fetching::finish(const FetchPtr& fetch, const Status& status, bool is_damag
     asked_.erase(fetch->id);
     if (!status.ok()) line_->failed++;
     if (fetch->id != 0) {
-      content::Message message;
+      blob_protocol::Message message;
       message.mutable_done()->set_id(fetch->id);
-      message.mutable_done()->set_taken(status.ok());
+      message.mutable_done()->set_received(status.ok());
       message.mutable_done()->set_damaged(is_damaged);
       line_->queue(std::move(message));
     }
@@ -384,8 +385,8 @@ void Fetching::finish(const FetchPtr& fetch, const Status& status, bool is_damag
   ask_for_chunks();
 }
 
-void Fetching::end(const Error& why) {
-  std::unordered_map<Digest, FetchPtr, DigestHash> fetches;
+void BlobDownloader::end(const Error& why) {
+  std::unordered_map<Digest, DownloadPtr, DigestHash> fetches;
   std::set<uint64_t> tags;
   {
     std::lock_guard lock(mutex_);

@@ -4,27 +4,27 @@
 
 namespace flow::cluster {
 
-void ContentIndex::use(const Digest& digest, uint64_t size) {
+void BlobIndex::use(const Digest& digest, uint64_t size) {
   auto known = entries_.find(digest);
   insert(digest, {size, known == entries_.end() ? 0 : known->second.written_ns, ++last_use_});
 }
 
-void ContentIndex::add_written(const Digest& digest, uint64_t size, int64_t written_ns) {
+void BlobIndex::add_written(const Digest& digest, uint64_t size, int64_t written_ns) {
   insert(digest, {size, written_ns, ++last_use_});
 }
 
-void ContentIndex::add_unused(const Digest& digest, uint64_t size) {
+void BlobIndex::add_unused(const Digest& digest, uint64_t size) {
   insert(digest, {size, 0, --first_use_});
 }
 
-void ContentIndex::insert(const Digest& digest, Entry entry) {
+void BlobIndex::insert(const Digest& digest, Entry entry) {
   remove(digest);
   bytes_ += entry.size;
   by_use_.emplace(entry.used, digest);
   entries_.emplace(digest, entry);
 }
 
-void ContentIndex::remove(const Digest& digest) {
+void BlobIndex::remove(const Digest& digest) {
   auto found = entries_.find(digest);
   if (found == entries_.end()) return;
   bytes_ -= found->second.size;
@@ -32,13 +32,13 @@ void ContentIndex::remove(const Digest& digest) {
   entries_.erase(found);
 }
 
-const ContentIndex::Entry* ContentIndex::find(const Digest& digest) const {
+const BlobIndex::Entry* BlobIndex::find(const Digest& digest) const {
   auto found = entries_.find(digest);
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-std::vector<std::pair<Digest, uint64_t>> ContentIndex::newest(uint64_t bytes_min,
-                                                              size_t count_max) const {
+std::vector<std::pair<Digest, uint64_t>> BlobIndex::newest(uint64_t bytes_min,
+                                                           size_t count_max) const {
   std::vector<std::pair<Digest, uint64_t>> found;
   for (auto each = by_use_.rbegin(); each != by_use_.rend() && found.size() < count_max; ++each) {
     uint64_t size = entries_.at(each->second).size;
@@ -47,8 +47,7 @@ std::vector<std::pair<Digest, uint64_t>> ContentIndex::newest(uint64_t bytes_min
   return found;
 }
 
-void ContentIndex::pin(const std::string& owner, const std::vector<Digest>& digests,
-                       int64_t now_ns) {
+void BlobIndex::pin(const std::string& owner, const std::vector<Digest>& digests, int64_t now_ns) {
   Owner& own = owners_.try_emplace(owner, Owner{now_ns, {}, {}}).first->second;
   for (const Digest& digest : digests) {
     own.digests.push_back(digest);
@@ -56,8 +55,7 @@ void ContentIndex::pin(const std::string& owner, const std::vector<Digest>& dige
   }
 }
 
-void ContentIndex::lend(const std::string& owner, const Digest& digest, Place place,
-                        int64_t now_ns) {
+void BlobIndex::lend(const std::string& owner, const Digest& digest, Place place, int64_t now_ns) {
   pin(owner, {}, now_ns);
   std::vector<Lent>& places = lent_[digest];
   bool is_again = std::erase_if(places, [&](const Lent& each) { return each.first == owner; }) > 0;
@@ -65,7 +63,7 @@ void ContentIndex::lend(const std::string& owner, const Digest& digest, Place pl
   places.emplace_back(owner, std::move(place));
 }
 
-std::vector<ContentIndex::Place> ContentIndex::lent(const Digest& digest) const {
+std::vector<BlobIndex::Place> BlobIndex::lent(const Digest& digest) const {
   std::vector<Place> places;
   auto found = lent_.find(digest);
   if (found == lent_.end()) return places;
@@ -74,7 +72,7 @@ std::vector<ContentIndex::Place> ContentIndex::lent(const Digest& digest) const 
   return places;
 }
 
-void ContentIndex::unpin(const std::string& owner) {
+void BlobIndex::unpin(const std::string& owner) {
   auto found = owners_.find(owner);
   if (found == owners_.end()) return;
   for (const Digest& digest : found->second.digests) {
@@ -89,12 +87,12 @@ void ContentIndex::unpin(const std::string& owner) {
   owners_.erase(found);
 }
 
-std::vector<Digest> ContentIndex::pinned_by(const std::string& owner) const {
+std::vector<Digest> BlobIndex::pinned_by(const std::string& owner) const {
   auto found = owners_.find(owner);
   return found == owners_.end() ? std::vector<Digest>() : found->second.digests;
 }
 
-uint64_t ContentIndex::pinned_bytes() const {
+uint64_t BlobIndex::pinned_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [digest, count] : pins_) {
     auto entry = entries_.find(digest);
@@ -103,14 +101,13 @@ uint64_t ContentIndex::pinned_bytes() const {
   return bytes;
 }
 
-int64_t ContentIndex::oldest_owner_ns() const {
+int64_t BlobIndex::oldest_owner_ns() const {
   int64_t oldest = INT64_MAX;
   for (const auto& [name, owner] : owners_) oldest = std::min(oldest, owner.began_ns);
   return oldest;
 }
 
-const std::pair<const Digest, ContentIndex::Entry>* ContentIndex::next_unpinned(
-    uint64_t used) const {
+const std::pair<const Digest, BlobIndex::Entry>* BlobIndex::next_unpinned(uint64_t used) const {
   for (auto each = by_use_.upper_bound(used); each != by_use_.end(); ++each) {
     if (!is_pinned(each->second)) return &*entries_.find(each->second);
   }

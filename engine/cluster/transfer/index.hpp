@@ -12,7 +12,7 @@
 
 namespace flow::cluster {
 
-class ContentIndex {
+class BlobIndex {
  public:
   struct Place {
     std::string path;

@@ -7,11 +7,11 @@
 
 namespace flow::cluster {
 
-Jobs::Jobs(int threads) : queue_(std::make_shared<Queue>()) {
+ThreadPool::ThreadPool(int threads) : queue_(std::make_shared<Queue>()) {
   for (int i = 0; i < threads; i++) threads_.emplace_back([this] { work(); });
 }
 
-Jobs::~Jobs() {
+ThreadPool::~ThreadPool() {
   {
     std::lock_guard lock(queue_->mutex);
     queue_->is_over = true;
@@ -22,7 +22,7 @@ Jobs::~Jobs() {
 }
 
 // Who wakes finds the lock free. The job may have run by then, and this be no more.
-void Jobs::post(Job job) {
+void ThreadPool::post(Job job) {
   std::shared_ptr<Queue> queue = queue_;
   {
     std::lock_guard lock(queue->mutex);
@@ -31,7 +31,7 @@ void Jobs::post(Job job) {
   queue->wake.notify_one();
 }
 
-void Jobs::post_as_last(Job job) {
+void ThreadPool::post_as_last(Job job) {
   std::lock_guard lock(queue_->mutex);
   queue_->waiting.push_back(std::move(job));
 }
@@ -47,7 +47,7 @@ void take_no_precedence() {
 
 }  // namespace
 
-void Jobs::work() {
+void ThreadPool::work() {
   take_no_precedence();
   std::unique_lock lock(queue_->mutex);
   while (true) {
@@ -56,12 +56,12 @@ void Jobs::work() {
   }
 }
 
-void Jobs::run_waiting() {
+void ThreadPool::run_waiting() {
   std::unique_lock lock(queue_->mutex);
   while (run_next(lock)) continue;
 }
 
-bool Jobs::run_next(std::unique_lock<std::mutex>& lock) {
+bool ThreadPool::run_next(std::unique_lock<std::mutex>& lock) {
   if (queue_->waiting.empty()) return false;
   Job job = std::move(queue_->waiting.front());
   queue_->waiting.pop_front();

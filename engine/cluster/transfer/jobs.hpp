@@ -14,13 +14,13 @@ using Job = std::function<void()>;
 
 /// Thread-safe. Its destructor, on none of its threads, waits until all that was posted is done;
 /// who hears of a job that has run may call it though the job's post() has not returned yet.
-class Jobs {
+class ThreadPool {
  public:
   /// Without a thread, for tests, jobs wait for run_waiting.
-  explicit Jobs(int threads);
-  ~Jobs();
-  Jobs(const Jobs&) = delete;
-  Jobs& operator=(const Jobs&) = delete;
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
 
   /// Does not block, and runs nothing.
   void post(Job job);
@@ -47,13 +47,13 @@ class Jobs {
 /// Runs its jobs in their order, one at a time, on whichever threads. Thread-safe.
 class Strand : public std::enable_shared_from_this<Strand> {
  public:
-  explicit Strand(Jobs& jobs) : jobs_(jobs) {}
+  explicit Strand(ThreadPool& jobs) : jobs_(jobs) {}
   void post(Job job);
 
  private:
   void run_next();
 
-  Jobs& jobs_;
+  ThreadPool& jobs_;
   std::mutex mutex_;
   std::deque<Job> waiting_;
   bool is_running_ = false;

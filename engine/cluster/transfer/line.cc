@@ -46,12 +46,12 @@ Chunk::~Chunk() {
   if (size == kChunkBytes) spare_memory().give_back(std::move(bytes));
 }
 
-void Line::queue(content::Message message) {
+void TransferChannel::queue(blob_protocol::Message message) {
   std::lock_guard lock(mutex_);
   if (!is_over_) unsent_.push_back(std::move(message));
 }
 
-void Line::flush() {
+void TransferChannel::flush() {
   std::unique_lock lock(mutex_);
   if (std::exchange(is_sending_, true)) return;
   while (!unsent_.empty()) {
@@ -64,7 +64,7 @@ void Line::flush() {
   is_sending_ = false;
 }
 
-void Line::end() {
+void TransferChannel::end() {
   std::lock_guard lock(mutex_);
   is_over_ = true;
   unsent_.clear();

@@ -24,10 +24,10 @@ constexpr size_t kChunkBytes = size_t{1} << 20;  // of one put
 /// Asked for at a time, of all content together: what is on its way and what is being taken in stay
 /// in a processor's cache.
 constexpr size_t kChunksMax = 6;
-constexpr size_t kFetchesMax = 16;  // under way at a time; more wait
+constexpr size_t kDownloadsMax = 16;  // under way at a time; more wait
 /// What this side awaits has tags from here on, each once in a session.
-constexpr uint64_t kContentTags = uint64_t{0xc0} << 56;
-constexpr uint64_t kContentBytesMax = uint64_t{1} << 60;
+constexpr uint64_t kBlobTags = uint64_t{0xc0} << 56;
+constexpr uint64_t kBlobBytesMax = uint64_t{1} << 60;
 constexpr size_t kPlaceBytesMax = 4096;  // of a path or a reason that is told
 static_assert(kChunkBytes + kBulkSealBytes <= kPutBytesMax);
 
@@ -45,8 +45,8 @@ using Addresses = std::vector<std::string>;
 constexpr size_t kAddressesMax = 8, kAddressBytesMax = 300;
 
 struct TransferOptions {
-  std::shared_ptr<ContentStore> store;
-  Jobs* jobs = nullptr;        // outlives the transfer
+  std::shared_ptr<BlobCache> store;
+  ThreadPool* jobs = nullptr;  // outlives the transfer
   std::shared_ptr<Link> link;  // of the session; puts go over it
   /// Sends one message of ours to the peer's transfer, sealed and in order, as part of a message of
   /// the session. Thread-safe, does not block. It may be called once more while the transfer is
@@ -68,8 +68,8 @@ struct TransferOptions {
   std::function<void(bool is_out, const BlobInfo&)> on_moved;
 };
 
-struct Line {
-  explicit Line(const TransferOptions& options)
+struct TransferChannel {
+  explicit TransferChannel(const TransferOptions& options)
       : link(options.link),
         store(options.store),
         jobs(*options.jobs),
@@ -83,15 +83,15 @@ struct Line {
 
   bool encrypts() const { return encrypts_ && encrypts_(); }
   /// Takes a message to be sent, in the order of the calls. A role calls it under its lock.
-  void queue(content::Message message);
+  void queue(blob_protocol::Message message);
   /// Sends them, or leaves that to who does so already. Not under a lock.
   void flush();
   /// No more is sent.
   void end();
 
   const std::shared_ptr<Link> link;
-  const std::shared_ptr<ContentStore> store;
-  Jobs& jobs;
+  const std::shared_ptr<BlobCache> store;
+  ThreadPool& jobs;
   const std::string peer;
   const std::optional<BulkSeal> seal;
   const std::function<Addresses(const Digest&)> locate;
@@ -104,7 +104,7 @@ struct Line {
   const std::function<bool()> encrypts_;
   const std::function<void(std::string_view)> send_;
   std::mutex mutex_;
-  std::deque<content::Message> unsent_;
+  std::deque<blob_protocol::Message> unsent_;
   bool is_sending_ = false, is_over_ = false;
 };
 

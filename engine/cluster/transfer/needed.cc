@@ -65,15 +65,15 @@ class Collector {
     });
     return added;
   }
-  std::vector<Needed> take() { return std::move(needed_); }
+  std::vector<BlobReference> take() { return std::move(needed_); }
 
  private:
-  void put(Needed needed) {
+  void put(BlobReference needed) {
     if (seen_.insert(needed.content.digest).second) needed_.push_back(std::move(needed));
   }
 
   std::unordered_set<Digest, DigestHash> seen_;
-  std::vector<Needed> needed_;
+  std::vector<BlobReference> needed_;
 };
 
 bool has_origin(const Value& value) {
@@ -101,7 +101,7 @@ Value stripped(const Value& value) {
 
 }  // namespace
 
-std::vector<Needed> needed_content(const AttemptOrder& order) {
+std::vector<BlobReference> referenced_blobs(const AttemptOrder& order) {
   Collector all(order.blobs);
   FLOW_CHECK(all.add_bytes(order.args).ok());
   // What is damaged in these is told by the attempt that reads it.
@@ -111,7 +111,7 @@ std::vector<Needed> needed_content(const AttemptOrder& order) {
   return all.take();
 }
 
-Result<std::vector<Needed>> needed_content(const Report& report) {
+Result<std::vector<BlobReference>> referenced_blobs(const Report& report) {
   Collector all(report.blobs);
   bool is_checkpoint = report.kind == Report::Kind::saved && report.text.empty();
   bool has_value = report.kind == Report::Kind::saved || report.kind == Report::Kind::finished;

@@ -10,16 +10,16 @@
 
 namespace flow::cluster {
 
-struct Needed {
+struct BlobReference {
   BlobInfo content;
   std::string origin;  // where the head reads it in place; "" for what is under objects/
   std::string file;    // of a checkpoint's: its place below either side's folder, else ""
 };
 
 /// Of what the head itself made up.
-std::vector<Needed> needed_content(const AttemptOrder& order);
+std::vector<BlobReference> referenced_blobs(const AttemptOrder& order);
 /// The Error says what is wrong with a report.
-Result<std::vector<Needed>> needed_content(const Report& report);
+Result<std::vector<BlobReference>> referenced_blobs(const Report& report);
 
 /// The same arguments for a machine that has not what is read in place here: by content alone.
 std::string without_origins(std::string_view args);

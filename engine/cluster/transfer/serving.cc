@@ -11,23 +11,23 @@ namespace {
 constexpr size_t kReadiesMax = 64;
 // Read and not put yet: more would leave the processor's cache before it goes.
 constexpr size_t kPutBytesAtOnce = 3 * kChunkBytes;
-constexpr size_t kWantsMax = 4 * kFetchesMax;
+constexpr size_t kWantsMax = 4 * kDownloadsMax;
 
 }  // namespace
 
-struct Serving::Serve {
+struct BlobUploader::Upload {
   uint64_t id = 0;
   Digest digest;
   bool is_sealed = false, is_anywhere = false;
-  std::optional<Source> source;  // once it was offered
+  std::optional<BlobReader> source;  // once it was offered
   std::shared_ptr<Strand> reading;
 };
 
-bool Serving::on_want(const content::Want& want) {
-  auto serve = std::make_shared<Serve>();
+bool BlobUploader::on_want(const blob_protocol::BlobRequest& want) {
+  auto serve = std::make_shared<Upload>();
   serve->id = want.id();
   serve->is_sealed = want.sealed() || line_->encrypts();
-  serve->is_anywhere = want.anywhere() && line_->locate;
+  serve->is_anywhere = want.allow_redirect() && line_->locate;
   serve->reading = std::make_shared<Strand>(line_->jobs);
   if (!Digest::from_bytes(want.digest(), serve->digest)) return false;
   if (serve->is_sealed && !line_->seal) return false;
@@ -40,7 +40,7 @@ bool Serving::on_want(const content::Want& want) {
   return true;
 }
 
-void Serving::open(const ServePtr& serve) {
+void BlobUploader::open(const UploadPtr& serve) {
   Addresses addresses;
   if (serve->is_anywhere) addresses = line_->locate(serve->digest);
   if (!addresses.empty()) return send_elsewhere(serve, addresses);
@@ -50,35 +50,34 @@ void Serving::open(const ServePtr& serve) {
     std::lock_guard lock(mutex_);
     if (!serves_.contains(serve->id)) return;
     serve->source = std::move(*source);
-    content::Message message;
+    blob_protocol::Message message;
     message.mutable_offer()->set_id(serve->id);
     message.mutable_offer()->set_size(serve->source->size());
     message.mutable_offer()->set_sealed(serve->is_sealed);
-    message.mutable_offer()->set_place(serve->source->place().substr(0, kPlaceBytesMax));
+    message.mutable_offer()->set_source_path(serve->source->place().substr(0, kPlaceBytesMax));
     line_->queue(std::move(message));
   }
   line_->flush();
 }
 
-void Serving::send_elsewhere(const ServePtr& serve, const Addresses& addresses) {
+void BlobUploader::send_elsewhere(const UploadPtr& serve, const Addresses& addresses) {
   {
     std::lock_guard lock(mutex_);
     if (serves_.erase(serve->id) == 0) return;
-    content::Message message;
-    message.mutable_elsewhere()->set_id(serve->id);
-    for (const std::string& address : addresses)
-      message.mutable_elsewhere()->add_addresses(address);
+    blob_protocol::Message message;
+    message.mutable_redirect()->set_id(serve->id);
+    for (const std::string& address : addresses) message.mutable_redirect()->add_addresses(address);
     line_->queue(std::move(message));
   }
   line_->flush();
 }
 
-bool Serving::on_ready(const content::Ready& ready) {
+bool BlobUploader::on_ready(const blob_protocol::Ready& ready) {
   std::lock_guard lock(mutex_);
   if (is_over_) return true;
   auto found = serves_.find(ready.id());
   if (found == serves_.end()) return ready.id() != 0 && ready.id() <= last_id_;  // it has ended
-  const ServePtr& serve = found->second;
+  const UploadPtr& serve = found->second;
   bool is_within = serve->source && ready.size() > 0 && ready.size() <= kChunkBytes &&
                    ready.offset() <= serve->source->size() &&
                    ready.size() <= serve->source->size() - ready.offset();
@@ -88,14 +87,14 @@ bool Serving::on_ready(const content::Ready& ready) {
   return true;
 }
 
-void Serving::forget(const ServePtr& serve) {
+void BlobUploader::forget(const UploadPtr& serve) {
   serves_.erase(serve->id);
-  std::erase_if(asked_, [&](const Asked& asked) { return asked.serve == serve; });
+  std::erase_if(asked_, [&](const ChunkRequest& asked) { return asked.serve == serve; });
 }
 
-void Serving::start_reads() {
+void BlobUploader::start_reads() {
   while (!asked_.empty() && bytes_putting_ + asked_.front().size <= kPutBytesAtOnce) {
-    Asked next = std::move(asked_.front());
+    ChunkRequest next = std::move(asked_.front());
     asked_.pop_front();
     putting_++;
     bytes_putting_ += next.size;
@@ -104,15 +103,15 @@ void Serving::start_reads() {
   }
 }
 
-void Serving::put_ended(size_t size) {
+void BlobUploader::put_ended(size_t size) {
   std::lock_guard lock(mutex_);
   putting_--;
   bytes_putting_ -= size;
   start_reads();
 }
 
-void Serving::read(const Asked& asked) {
-  const ServePtr& serve = asked.serve;
+void BlobUploader::read(const ChunkRequest& asked) {
+  const UploadPtr& serve = asked.serve;
   auto chunk = std::make_shared<Chunk>(asked.size);
   chunk->tag = asked.tag;
   chunk->offset = asked.offset;
@@ -134,7 +133,7 @@ void Serving::read(const Asked& asked) {
   put(serve, chunk, size);
 }
 
-void Serving::put(const ServePtr& serve, const ChunkPtr& chunk, size_t size) {
+void BlobUploader::put(const UploadPtr& serve, const ChunkPtr& chunk, size_t size) {
   Region from{chunk->bytes.get(), size, false};
   line_->link->put(chunk->tag, from, [self = shared_from_this(), serve, chunk](Status status) {
     self->put_ended(chunk->size);
@@ -143,14 +142,14 @@ void Serving::put(const ServePtr& serve, const ChunkPtr& chunk, size_t size) {
   });
 }
 
-bool Serving::on_done(const content::Done& done) {
+bool BlobUploader::on_done(const blob_protocol::Done& done) {
   std::lock_guard lock(mutex_);
   auto found = serves_.find(done.id());
   if (found == serves_.end()) return done.id() != 0 && done.id() <= last_id_;
-  ServePtr serve = found->second;
+  UploadPtr serve = found->second;
   forget(serve);
   if (is_over_) return true;
-  if (done.taken() && serve->source) {
+  if (done.received() && serve->source) {
     line_->served++;
     if (line_->on_moved)
       serve->reading->post([self = shared_from_this(), serve] {
@@ -163,17 +162,17 @@ bool Serving::on_done(const content::Done& done) {
   return true;
 }
 
-bool Serving::is_wanted(const ServePtr& serve) {
+bool BlobUploader::is_wanted(const UploadPtr& serve) {
   std::lock_guard lock(mutex_);
   return serves_.contains(serve->id);
 }
 
-void Serving::fail(const ServePtr& serve, const Error& why) {
+void BlobUploader::fail(const UploadPtr& serve, const Error& why) {
   {
     std::lock_guard lock(mutex_);
     if (!serves_.contains(serve->id)) return;
     forget(serve);
-    content::Message message;
+    blob_protocol::Message message;
     message.mutable_missing()->set_id(serve->id);
     message.mutable_missing()->set_why(why.message.substr(0, kPlaceBytesMax));
     line_->queue(std::move(message));
@@ -181,7 +180,7 @@ void Serving::fail(const ServePtr& serve, const Error& why) {
   line_->flush();
 }
 
-void Serving::end() {
+void BlobUploader::end() {
   std::lock_guard lock(mutex_);
   is_over_ = true;
   serves_.clear();

@@ -1,5 +1,5 @@
-// The other side of a Fetching: content of this store's goes to the peer as it asks for it. Nothing
-// that the peer says is trusted.
+// The other side of a BlobDownloader: content of this store's goes to the peer as it asks for it.
+// Nothing that the peer says is trusted.
 #pragma once
 #include <deque>
 #include <map>
@@ -11,43 +11,43 @@
 namespace flow::cluster {
 
 /// Thread-safe.
-class Serving : public std::enable_shared_from_this<Serving> {
+class BlobUploader : public std::enable_shared_from_this<BlobUploader> {
  public:
-  explicit Serving(std::shared_ptr<Line> line) : line_(std::move(line)) {}
+  explicit BlobUploader(std::shared_ptr<TransferChannel> line) : line_(std::move(line)) {}
 
   /// What the peer says. False where that is nothing that it may say.
-  bool on_want(const content::Want& want);
-  bool on_ready(const content::Ready& ready);
-  bool on_done(const content::Done& done);
+  bool on_want(const blob_protocol::BlobRequest& want);
+  bool on_ready(const blob_protocol::Ready& ready);
+  bool on_done(const blob_protocol::Done& done);
   void end();
 
  private:
-  struct Serve;
-  using ServePtr = std::shared_ptr<Serve>;
+  struct Upload;
+  using UploadPtr = std::shared_ptr<Upload>;
   /// What the peer has memory ready for.
-  struct Asked {
-    ServePtr serve;
+  struct ChunkRequest {
+    UploadPtr serve;
     uint64_t tag = 0, offset = 0;
     uint32_t size = 0;
   };
 
-  void open(const ServePtr& serve);
-  void send_elsewhere(const ServePtr& serve, const Addresses& addresses);
+  void open(const UploadPtr& serve);
+  void send_elsewhere(const UploadPtr& serve, const Addresses& addresses);
   // Under the lock:
   void start_reads();
-  void forget(const ServePtr& serve);
-  void read(const Asked& asked);
-  void put(const ServePtr& serve, const ChunkPtr& chunk, size_t size);
+  void forget(const UploadPtr& serve);
+  void read(const ChunkRequest& asked);
+  void put(const UploadPtr& serve, const ChunkPtr& chunk, size_t size);
   void put_ended(size_t size);
-  void fail(const ServePtr& serve, const Error& why);
-  bool is_wanted(const ServePtr& serve);
+  void fail(const UploadPtr& serve, const Error& why);
+  bool is_wanted(const UploadPtr& serve);
 
-  const std::shared_ptr<Line> line_;
+  const std::shared_ptr<TransferChannel> line_;
   std::mutex mutex_;
   bool is_over_ = false;
-  std::map<uint64_t, ServePtr> serves_;  // that the peer wants: they leave in forget()
+  std::map<uint64_t, UploadPtr> serves_;  // that the peer wants: they leave in forget()
   uint64_t last_id_ = 0;
-  std::deque<Asked> asked_;                 // and not read yet
+  std::deque<ChunkRequest> asked_;          // and not read yet
   size_t putting_ = 0, bytes_putting_ = 0;  // read, or being read, and not put yet
 };
 

@@ -18,7 +18,7 @@ Error unreadable(const std::string& path, const char* why) {
 
 }  // namespace
 
-struct Source::Opened {
+struct BlobReader::Opened {
   Opened(int descriptor, std::string path) : descriptor(descriptor), path(std::move(path)) {}
   ~Opened() { ::close(descriptor); }
   Opened(const Opened&) = delete;
@@ -27,11 +27,11 @@ struct Source::Opened {
   const std::string path;
 };
 
-Result<Source> Source::of_file(const std::string& path, bool is_lent) {
+Result<BlobReader> BlobReader::of_file(const std::string& path, bool is_lent) {
   // Without O_NONBLOCK a pipe that somebody has put there would hold this thread for ever.
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return unreadable(path, std::strerror(errno));
-  Source source;
+  BlobReader source;
   source.file_ = std::make_shared<const Opened>(descriptor, path);
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) return unreadable(path, std::strerror(errno));
@@ -41,14 +41,14 @@ Result<Source> Source::of_file(const std::string& path, bool is_lent) {
   return source;
 }
 
-Source Source::of_bytes(std::string bytes) {
-  Source source;
+BlobReader BlobReader::of_bytes(std::string bytes) {
+  BlobReader source;
   source.size_ = bytes.size();
   source.bytes_ = std::make_shared<const std::string>(std::move(bytes));
   return source;
 }
 
-Status Source::read(uint64_t offset, char* to, size_t size) const {
+Status BlobReader::read(uint64_t offset, char* to, size_t size) const {
   if (bytes_) {
     FLOW_CHECK(offset <= size_ && size <= size_ - offset);
     if (size > 0) std::memcpy(to, bytes_->data() + offset, size);

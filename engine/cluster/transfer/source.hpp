@@ -8,11 +8,11 @@
 
 namespace flow::cluster {
 
-class Source {
+class BlobReader {
  public:
   /// A regular file. `is_lent`: others may write to it.
-  static Result<Source> of_file(const std::string& path, bool is_lent);
-  static Source of_bytes(std::string bytes);
+  static Result<BlobReader> of_file(const std::string& path, bool is_lent);
+  static BlobReader of_bytes(std::string bytes);
 
   uint64_t size() const { return size_; }
   /// The file's path where others may write to it, else "".

@@ -15,20 +15,20 @@
 namespace flow::cluster {
 
 /// Of what this side fetches.
-struct Progress {
+struct DownloadProgress {
   uint64_t heard = 0;   // grows with each answer and each put
   bool awaits = false;  // the peer owes one
   bool is_idle = true;  // nothing is fetched
 };
 
 /// Thread-safe.
-class ContentTransfer {
+class BlobTransfer {
  public:
-  explicit ContentTransfer(const TransferOptions& options);
+  explicit BlobTransfer(const TransferOptions& options);
   /// Ends it.
-  ~ContentTransfer();
-  ContentTransfer(const ContentTransfer&) = delete;
-  ContentTransfer& operator=(const ContentTransfer&) = delete;
+  ~BlobTransfer();
+  BlobTransfer(const BlobTransfer&) = delete;
+  BlobTransfer& operator=(const BlobTransfer&) = delete;
 
   /// What is here already is not fetched. A worker pins it first, so that it does not go again.
   void fetch(const BlobInfo& what, OnFetched done) { fetching_->fetch(what, std::move(done)); }
@@ -38,13 +38,13 @@ class ContentTransfer {
   /// Every fetch ends with this error, those to come too; nothing is served any more.
   void end(const Error& why);
 
-  Progress progress() const;
+  DownloadProgress progress() const;
   TransferCounters counters() const;
 
  private:
-  const std::shared_ptr<Line> line_;
-  const std::shared_ptr<Fetching> fetching_;
-  const std::shared_ptr<Serving> serving_;
+  const std::shared_ptr<TransferChannel> line_;
+  const std::shared_ptr<BlobDownloader> fetching_;
+  const std::shared_ptr<BlobUploader> serving_;
 };
 
 }  // namespace flow::cluster

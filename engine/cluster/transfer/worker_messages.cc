@@ -127,7 +127,7 @@ bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInve
   for (const worker_protocol::LargeBlob& large : in.added()) {
     BlobInfo& content = news.added.emplace_back();
     content.size = large.size();
-    is_sound = is_sound && large.size() <= kContentBytesMax &&
+    is_sound = is_sound && large.size() <= kBlobBytesMax &&
                Digest::from_bytes(large.digest(), content.digest);
   }
   for (const std::string& digest : in.removed())
@@ -147,7 +147,7 @@ std::vector<std::string> pieces_of(std::string_view message) {
   return pieces;
 }
 
-Joiner::Outcome Joiner::add(std::string_view piece, std::string& message) {
+MessageAssembler::Outcome MessageAssembler::add(std::string_view piece, std::string& message) {
   bool is_piece = !piece.empty() && (piece[0] == kLast || piece[0] == kMore) &&
                   begun_.size() + piece.size() <= kWholeBytesMax;
   if (!is_piece) return Outcome::broken;

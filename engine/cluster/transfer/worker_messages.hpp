@@ -70,7 +70,7 @@ constexpr size_t kWholeBytesMax = size_t{512} << 20;
 std::vector<std::string> pieces_of(std::string_view message);
 
 /// Puts them together again.
-class Joiner {
+class MessageAssembler {
  public:
   enum class Outcome : uint8_t { more, whole, broken };
   /// `whole`: `message` is the whole one. `broken`: nothing comes after that.

@@ -14,7 +14,7 @@ namespace flow::cluster {
 
 // Only the welcome says whether content goes sealed: nothing is fetched before.
 void Agent::fetch(const StagedPtr& staged) {
-  std::shared_ptr<ContentTransfer> transfer;
+  std::shared_ptr<BlobTransfer> transfer;
   {
     std::lock_guard lock(mutex_);
     if (is_welcome_) transfer = transfer_;
@@ -22,7 +22,7 @@ void Agent::fetch(const StagedPtr& staged) {
   }
   if (!transfer) return;
   if (staged->needed.empty()) return on_fetched(staged, transfer, {});
-  for (const Needed& each : staged->needed) {
+  for (const BlobReference& each : staged->needed) {
     // An earlier attempt may have left it at its place.
     if (!each.file.empty()) (void)options_.store->take_placed(each.content.digest, each.file);
     transfer->fetch(each.content, [this, staged, transfer](const Status& status) {
@@ -31,7 +31,7 @@ void Agent::fetch(const StagedPtr& staged) {
   }
 }
 
-void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
+void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<BlobTransfer>& from,
                        const Status& status) {
   const RankId id = staged->order.rank_id();
   {
@@ -50,8 +50,8 @@ void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTra
 
 // Others of its gang may ask for it from here on.
 void Agent::place(const StagedPtr& staged) {
-  ContentStore& store = *options_.store;
-  for (const Needed& each : staged->needed) {
+  BlobCache& store = *options_.store;
+  for (const BlobReference& each : staged->needed) {
     if (each.file.empty()) continue;
     if (!staged->problem) {
       auto placed = place_checkpoint(store, each);
@@ -66,7 +66,7 @@ void Agent::place(const StagedPtr& staged) {
 // Of orders that are not to begin any more.
 void Agent::unplace(const std::vector<StagedPtr>& all) {
   for (const StagedPtr& staged : all) {
-    for (const Needed& each : staged->needed)
+    for (const BlobReference& each : staged->needed)
       if (!each.file.empty()) options_.store->was_placed(each.content.digest);
   }
 }
@@ -247,7 +247,7 @@ bool Agent::take_replica(const worker_protocol::Replica& replica) {
 }
 
 void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
-  std::shared_ptr<ContentTransfer> transfer;
+  std::shared_ptr<BlobTransfer> transfer;
   {
     std::lock_guard lock(mutex_);
     if (is_welcome_) transfer = transfer_;
@@ -269,11 +269,11 @@ void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
 
 // What a report names stays here until the head has it.
 void Agent::keep_content(const Report& report) {
-  auto needed = needed_content(report);
+  auto needed = referenced_blobs(report);
   if (!needed.ok() || needed->empty()) return;  // the head says what is wrong with it
   std::vector<Digest> digests;
   std::vector<BlobInfo> made;
-  for (const Needed& each : *needed) {
+  for (const BlobReference& each : *needed) {
     if (!each.file.empty()) keep_checkpoint(report.rank_id(), each);
     if (!each.file.empty()) continue;
     digests.push_back(each.content.digest);
@@ -286,7 +286,7 @@ void Agent::keep_content(const Report& report) {
   lend(*options_.store, report.rank_id(), *needed);
 }
 
-void Agent::keep_checkpoint(const RankId& rank, const Needed& needed) {
+void Agent::keep_checkpoint(const RankId& rank, const BlobReference& needed) {
   std::error_code failed;
   uint64_t size = std::filesystem::file_size(options_.store->dir() + "/" + needed.file, failed);
   tell_gone_locked(placed_.take(rank, {needed.content.digest, needed.file}));

@@ -22,7 +22,7 @@ class PlacedCheckpoints {
     Digest digest;
     std::string file;  // below the store's folder
   };
-  explicit PlacedCheckpoints(std::shared_ptr<ContentStore> store) : store_(std::move(store)) {}
+  explicit PlacedCheckpoints(std::shared_ptr<BlobCache> store) : store_(std::move(store)) {}
 
   /// The rank is given this one, or has saved it, in place of another: that one's digest, where
   /// nobody has it any more.
@@ -42,7 +42,7 @@ class PlacedCheckpoints {
  private:
   bool is_used(const std::string& file) const;
 
-  const std::shared_ptr<ContentStore> store_;
+  const std::shared_ptr<BlobCache> store_;
   std::map<RankId, Placed> placed_;  // of ranks that are here: they leave in leave(), forget()
 };
 

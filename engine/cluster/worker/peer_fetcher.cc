@@ -31,7 +31,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
 
   /// Begins when the session is open.
   void fetch(const BlobInfo& content, OnFetched done) {
-    std::shared_ptr<ContentTransfer> transfer;
+    std::shared_ptr<BlobTransfer> transfer;
     std::optional<Error> over;
     {
       std::lock_guard lock(mutex_);
@@ -54,7 +54,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
     options.seal = link->bulk();
     options.encrypts = fellows_->options_.encrypts;
     options.on_moved = fellows_->options_.on_moved;
-    auto transfer = std::make_shared<ContentTransfer>(options);
+    auto transfer = std::make_shared<BlobTransfer>(options);
     std::vector<std::pair<BlobInfo, OnFetched>> waiting;
     {
       std::lock_guard lock(mutex_);
@@ -90,7 +90,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   void look_at(int64_t now_us, const FellowsOptions& options) {
     auto open = transfer();
     if (!open) return;  // the handshake has a time of its own
-    Progress progress = open->progress();
+    DownloadProgress progress = open->progress();
     bool goes_on = heard_us_ == 0 || progress.heard != heard_ || !progress.awaits;
     heard_ = progress.heard;
     if (used_us_ == 0 || !progress.is_idle) used_us_ = now_us;
@@ -104,7 +104,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   }
 
  private:
-  std::shared_ptr<ContentTransfer> transfer() {
+  std::shared_ptr<BlobTransfer> transfer() {
     std::lock_guard lock(mutex_);
     return transfer_;
   }
@@ -113,7 +113,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   const std::string address_;
   AwaitedLink link_;
   std::mutex mutex_;
-  std::shared_ptr<ContentTransfer> transfer_;  // from when it is open
+  std::shared_ptr<BlobTransfer> transfer_;  // from when it is open
   std::vector<std::pair<BlobInfo, OnFetched>> waiting_;
   std::optional<Error> over_;
   std::atomic<bool> was_idle_{false};
@@ -129,7 +129,7 @@ struct Fellows::Errand {
   Error why;
 };
 
-Fellows::Fellows(Sessions& sessions, Jobs& jobs, FellowsOptions options)
+Fellows::Fellows(Sessions& sessions, ThreadPool& jobs, FellowsOptions options)
     : sessions_(sessions), jobs_(jobs), options_(std::move(options)) {}
 
 Fellows::~Fellows() { end(); }

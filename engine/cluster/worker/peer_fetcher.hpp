@@ -20,7 +20,7 @@ namespace flow::cluster {
 constexpr size_t kFellowsMax = 64;  // asked at a time
 
 struct FellowsOptions {
-  std::shared_ptr<ContentStore> store;
+  std::shared_ptr<BlobCache> store;
   /// Told of each piece of content that a fellow gave, or with `is_out` was given.
   std::function<void(bool is_out, const BlobInfo&)> on_moved;
   /// As TransferOptions::encrypts.
@@ -34,7 +34,7 @@ struct FellowsOptions {
 class Fellows : public std::enable_shared_from_this<Fellows> {
  public:
   /// `sessions` and `jobs` outlive end().
-  Fellows(Sessions& sessions, Jobs& jobs, FellowsOptions options);
+  Fellows(Sessions& sessions, ThreadPool& jobs, FellowsOptions options);
   ~Fellows();
 
   /// Fellows may ask for content there from now on.
@@ -57,7 +57,7 @@ class Fellows : public std::enable_shared_from_this<Fellows> {
   void watch();
 
   Sessions& sessions_;
-  Jobs& jobs_;
+  ThreadPool& jobs_;
   const FellowsOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -21,7 +21,7 @@ namespace flow::cluster {
 namespace {
 
 constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // of one session
-constexpr int kContentThreads = 2;
+constexpr int kTransferThreads = 2;
 
 /// By a signal that a batch system sends to all processes of a job.
 bool was_told_to_end(const Report& report) {
@@ -76,7 +76,7 @@ Agent::Agent(Options options)
       process_(random_name()),
       host_(options_.host),
       placed_(options_.store),
-      jobs_(kContentThreads) {}
+      jobs_(kTransferThreads) {}
 
 Agent::~Agent() {
   options_.store->on_gone(nullptr);
@@ -150,7 +150,7 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
     transfer.on_moved = [this](bool is_out, const BlobInfo& content) {
       if (!is_out) note_moved(&Traffic::from_head, content);
     };
-    transfer_ = std::make_shared<ContentTransfer>(transfer);
+    transfer_ = std::make_shared<BlobTransfer>(transfer);
     for (auto& [id, staged] : staged_) {
       auto fresh = std::make_shared<Staged>(*staged);
       fresh->missing = 0;
@@ -278,7 +278,7 @@ void Agent::tell_drained(Report& report) const {
 
 // Orders whose content was on its way wait for the next session.
 void Agent::disconnect(const Error& why) {
-  std::shared_ptr<ContentTransfer> transfer;
+  std::shared_ptr<BlobTransfer> transfer;
   {
     std::lock_guard lock(mutex_);
     send_ = nullptr;
@@ -300,8 +300,8 @@ size_t Agent::attempts() const {
 
 bool Agent::on_message(std::string_view piece) {
   std::string bytes;
-  Joiner::Outcome joined = joiner_.add(piece, bytes);
-  if (joined != Joiner::Outcome::whole) return joined == Joiner::Outcome::more;
+  MessageAssembler::Outcome joined = joiner_.add(piece, bytes);
+  if (joined != MessageAssembler::Outcome::whole) return joined == MessageAssembler::Outcome::more;
   worker_protocol::ToWorker message;
   return message.ParseFromString(bytes) && take(message);
 }
@@ -348,7 +348,7 @@ bool Agent::take(worker_protocol::ToWorker& message) {
     case worker_protocol::ToWorker::kJoinAccepted:
       return take_welcome(message.join_accepted());
     case worker_protocol::ToWorker::kBlobMessage: {
-      std::shared_ptr<ContentTransfer> transfer;
+      std::shared_ptr<BlobTransfer> transfer;
       {
         std::lock_guard lock(mutex_);
         transfer = transfer_;
@@ -389,7 +389,7 @@ bool Agent::take_order(worker_protocol::Order& in) {
   if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
   auto staged = std::make_shared<Staged>();
   staged->commit = commits_.local(in.start().commit());
-  staged->needed = needed_content(order);
+  staged->needed = referenced_blobs(order);
   staged->order = std::move(order);
   staged->awaits_room = needs_room();
   bool is_staged = staged->awaits_room || !staged->needed.empty(), is_refused = false;
@@ -404,7 +404,7 @@ bool Agent::take_order(worker_protocol::Order& in) {
     return true;
   }
   std::vector<Digest> digests;
-  for (const Needed& each : staged->needed) {
+  for (const BlobReference& each : staged->needed) {
     digests.push_back(each.content.digest);
     if (each.file.empty()) continue;
     options_.store->will_place(each.content.digest);

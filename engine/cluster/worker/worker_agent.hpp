@@ -39,7 +39,7 @@ class Agent {
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(Worker::OnReport)>;
   struct Options {
     std::string spool_dir;
-    std::shared_ptr<ContentStore> store;  // of the worker's own folder
+    std::shared_ptr<BlobCache> store;  // of the worker's own folder
     core::HostInfo host;
     std::string head;  // address: in its direction are the ranks of other machines
     /// Where other workers ask this one for content; "" nowhere.
@@ -104,7 +104,7 @@ class Agent {
   struct Staged {
     AttemptOrder order;
     uint64_t commit = 0;
-    std::vector<Needed> needed;
+    std::vector<BlobReference> needed;
     size_t missing = 0;
     bool awaits_room = false;  // until make_room_for() has freed disk space
     std::optional<Error> problem;
@@ -112,7 +112,7 @@ class Agent {
   using StagedPtr = std::shared_ptr<Staged>;
   void send_content(uint64_t session, std::string_view bytes);
   void fetch(const StagedPtr& staged);
-  void on_fetched(const StagedPtr& staged, const std::shared_ptr<ContentTransfer>& from,
+  void on_fetched(const StagedPtr& staged, const std::shared_ptr<BlobTransfer>& from,
                   const Status& status);
   void begin(const StagedPtr& staged);
   void fail(const RankId& id, const std::string& why);
@@ -121,7 +121,7 @@ class Agent {
   void place(const StagedPtr& staged);
   void unplace(const std::vector<StagedPtr>& all);
   void keep_content(const Report& report);
-  void keep_checkpoint(const RankId& rank, const Needed& needed);
+  void keep_checkpoint(const RankId& rank, const BlobReference& needed);
   void tell_here(const BlobInfo& content);
   void tell_gone(const Digest& digest);
   void tell_gone_locked(const std::optional<Digest>& digest);
@@ -187,12 +187,12 @@ class Agent {
   bool may_have_scratch_ = true;        // folders of attempts that have ended
   size_t making_room_ = 0;              // unfinished jobs of make_room_for()
   std::condition_variable room_made_;
-  std::map<RankId, std::string> meetings_;     // messages of the gangs' ranks that run
-  std::shared_ptr<ContentTransfer> transfer_;  // of this session
-  Send send_;                                  // null while there is no session
-  uint64_t sessions_ = 0;                      // so far
-  std::deque<std::string> first_;              // messages that go before reports
-  BlobInventoryDelta news_;                    // that are to be told
+  std::map<RankId, std::string> meetings_;  // messages of the gangs' ranks that run
+  std::shared_ptr<BlobTransfer> transfer_;  // of this session
+  Send send_;                               // null while there is no session
+  uint64_t sessions_ = 0;                   // so far
+  std::deque<std::string> first_;           // messages that go before reports
+  BlobInventoryDelta news_;                 // that are to be told
   bool has_news_ = false;
   bool is_welcome_ = false;
   std::deque<std::pair<uint64_t, size_t>> on_way_;  // reports that were sent: number and bytes
@@ -202,7 +202,7 @@ class Agent {
   std::string noted_problem_;
 
   // Of the thread that tells messages:
-  Joiner joiner_;
+  MessageAssembler joiner_;
   Commits commits_;
   uint64_t held_release_ = 0;  // that came before the welcome
   // Of this session's runs that have not ended: entries leave in take_forget().
@@ -210,7 +210,7 @@ class Agent {
   std::map<Digest, std::shared_ptr<const std::string>> bundles_;
   std::map<std::string, std::shared_ptr<const Environment>> environments_;
 
-  Jobs jobs_;
+  ThreadPool jobs_;
   std::unique_ptr<Worker> worker_;  // last: its reports use the others
 };
 

@@ -14,7 +14,7 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr int kContentThreads = 2;
+constexpr int kTransferThreads = 2;
 
 }  // namespace
 
@@ -70,7 +70,7 @@ class Node::Life final : public SessionUser {
   std::string joined_;  // to be told with the welcome
 };
 
-Node::Node(NodeOptions options) : options_(std::move(options)), jobs_(kContentThreads) {}
+Node::Node(NodeOptions options) : options_(std::move(options)), jobs_(kTransferThreads) {}
 
 Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions options,
                                           const Agent::MakeWorker& make) {
