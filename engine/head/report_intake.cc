@@ -41,13 +41,12 @@ void Intake::add(Report report, uint64_t number) {
     std::lock_guard lock(mutex_);
     if (is_over_) return;
     for (const BlobReference& each : waiting->needed)
-      if (!each.file.empty()) store_->will_place(each.content.digest);
+      if (!each.file.empty()) store_->will_place(each.blob.digest);
     waiting_.push_back(waiting);
   }
   auto self = shared_from_this();
   for (const BlobReference& each : waiting->needed)
-    fetch_(each.content,
-           [self, waiting](const Status& status) { self->on_fetched(waiting, status); });
+    fetch_(each.blob, [self, waiting](const Status& status) { self->on_fetched(waiting, status); });
   if (waiting->needed.empty()) deliver_ready();
 }
 
@@ -87,7 +86,7 @@ void Intake::finish(Waiting& waiting) {
         taken.obsolete = std::move(*others);
       }
     }
-    store_->was_placed(each.content.digest);
+    store_->was_placed(each.blob.digest);
   }
   taken.is_replaced = !waiting.problem.empty();
   if (taken.is_replaced) make_failure(taken.report, waiting.problem);
@@ -99,7 +98,7 @@ void Intake::end() {
   is_over_ = true;
   for (const auto& waiting : waiting_)
     for (const BlobReference& each : waiting->needed)
-      if (!each.file.empty()) store_->was_placed(each.content.digest);
+      if (!each.file.empty()) store_->was_placed(each.blob.digest);
   waiting_.clear();
 }
 

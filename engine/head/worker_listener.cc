@@ -10,7 +10,7 @@ constexpr int kTransferThreads = 4;
 
 class WorkerSession final : public SessionUser {
  public:
-  WorkerSession(HeadUser& user, ThreadPool& jobs, const std::shared_ptr<BlobCache>& store,
+  WorkerSession(HeadUser& user, ThreadPool& thread_pool, const std::shared_ptr<BlobCache>& store,
                 const std::shared_ptr<BlobDirectory>& holders, bool encrypt, const Peer& peer,
                 const std::shared_ptr<SessionLink>& link)
       : user_(user), name_(peer.node), link_(link), holders_(holders), member_(holders->enter()) {
@@ -34,7 +34,7 @@ class WorkerSession final : public SessionUser {
     host_ = std::make_shared<RemoteWorker>(send, std::move(told), let_go, encrypt);
     TransferOptions transfer;
     transfer.store = store;
-    transfer.jobs = &jobs;
+    transfer.thread_pool = &thread_pool;
     transfer.link = link->link();
     transfer.send = [host = host_](std::string_view message) { host->send_content(message); };
     transfer.peer = "node `" + name_ + "` at " + link->link()->description();
@@ -44,8 +44,8 @@ class WorkerSession final : public SessionUser {
       return holders->locate(member, digest);
     };
     transfer_ = std::make_shared<BlobTransfer>(transfer);
-    auto fetch = [moving = transfer_](const BlobInfo& content, OnFetched done) {
-      moving->fetch(content, std::move(done));
+    auto fetch = [moving = transfer_](const BlobInfo& blob, OnFetched done) {
+      moving->fetch(blob, std::move(done));
     };
     auto deliver = [&user, store, host = host_](TakenReport taken) {
       if (is_final_report(taken.report)) store->unpin(owner_of(taken.report.rank_id()));
@@ -99,7 +99,7 @@ class WorkerSession final : public SessionUser {
 }  // namespace
 
 Head::Head(const HeadOptions& options)
-    : jobs_(kTransferThreads), holders_(options.holders), encrypt_(options.encrypt) {
+    : thread_pool_(kTransferThreads), holders_(options.holders), encrypt_(options.encrypt) {
   store_ = BlobCache::of_state(options.state_dir, options.resolve);
 }
 
@@ -112,7 +112,7 @@ Result<std::unique_ptr<Head>> Head::start(Transport& transport, const HeadOption
                     std::shared_ptr<SessionLink> link) -> std::shared_ptr<SessionUser> {
     if (peer.role == Role::client)
       return accept_client ? accept_client(peer, std::move(link)) : nullptr;
-    return std::make_shared<WorkerSession>(user, self->jobs_, self->store_, self->holders_,
+    return std::make_shared<WorkerSession>(user, self->thread_pool_, self->store_, self->holders_,
                                            self->encrypt_, peer, link);
   };
   auto listener = head->sessions_->listen(options.listen, accept);

@@ -57,7 +57,7 @@ class Head {
  private:
   explicit Head(const HeadOptions& options);
 
-  ThreadPool jobs_;
+  ThreadPool thread_pool_;
   std::shared_ptr<BlobCache> store_;
   const std::shared_ptr<BlobDirectory> holders_;
   const bool encrypt_;

@@ -45,7 +45,7 @@ class Side final : public LinkHandler {
   void start(std::shared_ptr<Link> link, const std::string& dir) {
     TransferOptions options;
     options.store = *BlobCache::open(dir, 0);  // of workers, which do not sync
-    options.jobs = &jobs_;
+    options.thread_pool = &thread_pool_;
     options.link = link;
     options.send = [link](std::string_view message) { link->send(std::string(message)); };
     options.peer = "the other process";
@@ -68,7 +68,7 @@ class Side final : public LinkHandler {
   std::atomic<bool> is_sealed{false};
 
  private:
-  ThreadPool jobs_{4};
+  ThreadPool thread_pool_{4};
   std::promise<void> started_;
   std::shared_future<void> is_started_ = started_.get_future().share();
 };
@@ -90,11 +90,11 @@ BlobInfo make_object(const std::string& dir, size_t size, uint64_t seed) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     std::memcpy(bytes.data() + at, &seed, sizeof seed);
   }
-  BlobInfo content{sha256(bytes), size};
-  std::string path = object_path(dir, content.digest);
+  BlobInfo blob{sha256(bytes), size};
+  std::string path = object_path(dir, blob.digest);
   (void)make_dirs(std::filesystem::path(path).parent_path().string());
   write_text(path, bytes);
-  return content;
+  return blob;
 }
 
 /// Of this process and the far one.

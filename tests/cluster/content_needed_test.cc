@@ -38,8 +38,8 @@ std::vector<std::string> words_of(const std::vector<BlobReference>& all,
   for (const BlobReference& each : all) {
     std::string name = "?";
     for (const std::string& text : names)
-      if (sha256(text) == each.content.digest) name = text;
-    std::string size = each.content.size ? std::to_string(*each.content.size) : "-";
+      if (sha256(text) == each.blob.digest) name = text;
+    std::string size = each.blob.size ? std::to_string(*each.blob.size) : "-";
     words.push_back(name + " " + size + " " + each.origin + " " + each.file);
   }
   return words;

@@ -39,11 +39,11 @@ inline BlobInfo content_of(std::string_view bytes) { return {sha256(bytes), byte
 
 /// As an executor writes it.
 inline BlobInfo put_object(const std::string& dir, std::string_view bytes) {
-  BlobInfo content = content_of(bytes);
-  std::string path = object_path(dir, content.digest);
+  BlobInfo blob = content_of(bytes);
+  std::string path = object_path(dir, blob.digest);
   REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
   REQUIRE(write_file_atomic(path, bytes, 0400).ok());
-  return content;
+  return blob;
 }
 
 /// Files below objects/ that are no content.
@@ -59,7 +59,7 @@ class Side final : public LinkHandler {
   void start(std::shared_ptr<Link> own_link, TransferOptions options) {
     link = std::move(own_link);
     options.link = link;
-    options.jobs = &jobs;
+    options.thread_pool = &thread_pool;
     options.send = [to = link](std::string_view message) { to->send(std::string(message)); };
     options.peer = "the peer";
     transfer = std::make_shared<BlobTransfer>(options);
@@ -89,7 +89,7 @@ class Side final : public LinkHandler {
   }
   Status fetch(const BlobInfo& what) { return begin_fetch(what).get(); }
 
-  ThreadPool jobs{3};
+  ThreadPool thread_pool{3};
   std::shared_ptr<Link> link;
   std::shared_ptr<BlobTransfer> transfer;
   std::promise<void> up, ready, down;

@@ -16,7 +16,7 @@ class Taker final : public SessionUser {
   void on_open(const Peer& peer) override {
     TransferOptions options;
     options.store = store_;
-    options.jobs = &jobs_;
+    options.thread_pool = &thread_pool_;
     options.link = head_.link->link();
     options.send = [to = head_.link](std::string_view message) { (void)to->send(message); };
     options.peer = "node `" + peer.node + "`";
@@ -36,16 +36,16 @@ class Taker final : public SessionUser {
     REQUIRE(opened_.wait_for(std::chrono::seconds(120)) == std::future_status::ready);
     return *transfer_;
   }
-  Status fetch(const BlobInfo& content, const std::function<void()>& meanwhile) {
+  Status fetch(const BlobInfo& blob, const std::function<void()>& meanwhile) {
     std::promise<Status> done;
-    transfer().fetch(content, [&](const Status& status) { done.set_value(status); });
+    transfer().fetch(blob, [&](const Status& status) { done.set_value(status); });
     meanwhile();
     return done.get_future().get();
   }
 
  private:
   PeerHead& head_;
-  ThreadPool jobs_{2};
+  ThreadPool thread_pool_{2};
   std::shared_ptr<BlobCache> store_;
   std::promise<void> open_;
   std::shared_future<void> opened_ = open_.get_future().share();
@@ -56,13 +56,13 @@ TEST_CASE("a worker that is killed while it gives content gives it after it has 
   TestFolder worker_folder, state_folder;
   auto state = BlobCache::of_state(state_folder.path, nullptr);
   std::string bytes = random_bytes_of(size_t{100} << 20);
-  BlobInfo content = put_object(worker_folder.path, bytes);
+  BlobInfo blob = put_object(worker_folder.path, bytes);
   PeerHead head;
   auto first = std::make_shared<Taker>(head, state), second = std::make_shared<Taker>(head, state);
   head.give_to(first);
   {
     Process worker(head.address(), head.secret_file(), worker_folder.path);
-    Status killed = first->fetch(content, [&] {
+    Status killed = first->fetch(blob, [&] {
       while (first->transfer().counters().bytes_in < (10u << 20)) ::usleep(1000);
       worker.signal(SIGKILL);
     });
@@ -71,8 +71,8 @@ TEST_CASE("a worker that is killed while it gives content gives it after it has 
   }
   head.give_to(second);
   Process worker(head.address(), head.secret_file(), worker_folder.path);
-  CHECK(second->fetch(content, [] {}).ok());
-  CHECK((*read_file(state->path_of(content.digest)) == bytes));
+  CHECK(second->fetch(blob, [] {}).ok());
+  CHECK((*read_file(state->path_of(blob.digest)) == bytes));
   CHECK(second->transfer().counters().bytes_in == bytes.size());
 }
 

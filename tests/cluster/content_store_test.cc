@@ -32,8 +32,8 @@ Status take(BlobCache& store, uint64_t number) {
   if (!incoming.ok()) return incoming.error();
   (*incoming)->hash(piece(number));
   REQUIRE((*incoming)->write(piece(number)).ok());
-  REQUIRE((*incoming)->is_right());
-  return (*incoming)->keep();
+  REQUIRE((*incoming)->matches_digest());
+  return (*incoming)->commit();
 }
 
 std::vector<uint64_t> held(const TestFolder& folder) {
@@ -300,11 +300,11 @@ TEST_CASE("content is lent from elsewhere as long as somebody lends it") {
   auto source = store->open_source(digest_of(1));
   REQUIRE(source.ok());
   CHECK((all_of(*source) == piece(1)));
-  CHECK(source->place().empty());
+  CHECK(source->source_path().empty());
   store->unpin("b");
   source = store->open_source(digest_of(1));
   REQUIRE(source.ok());
-  CHECK(source->place() == folder / "input");
+  CHECK(source->source_path() == folder / "input");
   store->unpin("a");
   CHECK_FALSE(store->open_source(digest_of(1)).ok());
   store->lend("c", digest_of(1), folder / "nothing", true);
@@ -323,7 +323,7 @@ TEST_CASE("content that is lent from several places is given from one that is st
   std::filesystem::remove(folder / "second");
   auto source = store->open_source(digest_of(1));
   REQUIRE(source.ok());
-  CHECK(source->place() == folder / "first");
+  CHECK(source->source_path() == folder / "first");
   store->lend("a", digest_of(1), folder / "third", true);  // in place of the first
   std::filesystem::remove(folder / "third");
   CHECK_FALSE(store->open_source(digest_of(1)).ok());
@@ -367,8 +367,8 @@ TEST_CASE("a source is a regular file or bytes, and says where others may write 
   auto file = BlobReader::of_file(folder / "file", true);
   REQUIRE(file.ok());
   CHECK(file->size() == 7);
-  CHECK(file->place() == folder / "file");
-  CHECK(BlobReader::of_file(folder / "file", false)->place().empty());
+  CHECK(file->source_path() == folder / "file");
+  CHECK(BlobReader::of_file(folder / "file", false)->source_path().empty());
   CHECK_THAT(BlobReader::of_file(folder.path, true).error().message,
              Contains("not a regular file"));
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);

@@ -93,7 +93,7 @@ TEST_CASE("content of any size comes from either side, durable under its name") 
 struct Alone final : Link {
   Alone() : store(*BlobCache::open(folder.path, 0)) {
     TransferOptions options = options_of(store);
-    options.jobs = &jobs;
+    options.thread_pool = &thread_pool;
     options.link = std::shared_ptr<Link>(std::shared_ptr<void>(), this);
     options.send = [this](std::string_view bytes) {
       std::lock_guard lock(mutex);
@@ -154,15 +154,15 @@ struct Alone final : Link {
   std::condition_variable came;
   std::vector<blob_protocol::Message> said;
   std::deque<std::function<void(Status)>> dones;
-  ThreadPool jobs{1};
+  ThreadPool thread_pool{1};
   std::optional<BlobTransfer> transfer;
 };
 
 TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says so") {
   Alone alone;
-  BlobInfo content = content_of("weights");
+  BlobInfo blob = content_of("weights");
   std::promise<Status> done;
-  alone.transfer->fetch(content, [&](const Status& status) { done.set_value(status); });
+  alone.transfer->fetch(blob, [&](const Status& status) { done.set_value(status); });
   blob_protocol::Message want = alone.says(0);
   CHECK(want.request().sealed());
   blob_protocol::Message offer;
@@ -177,10 +177,10 @@ TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says 
 
 TEST_CASE("who is told to seal gives nothing unsealed, asked so or not, or offered so before") {
   Alone alone;
-  BlobInfo content = put_object(alone.folder.path, "weights");
+  BlobInfo blob = put_object(alone.folder.path, "weights");
   blob_protocol::Message want, ready;
   want.mutable_request()->set_id(1);
-  want.mutable_request()->set_digest(std::string(content.digest.view()));
+  want.mutable_request()->set_digest(std::string(blob.digest.view()));
   alone.is_told = false;
   CHECK(alone.hears(want));
   CHECK_FALSE(alone.says(0).offer().sealed());
@@ -201,13 +201,13 @@ TEST_CASE("what a peer asks for is read a few chunks ahead of what it has taken"
   alone.is_told = false;
   size_t chunk = GENERATE(as<size_t>{}, kChunkBytes, kChunkBytes / 4, 700'000);
   int ahead = static_cast<int>(3 * kChunkBytes / chunk), asked = ahead + 4;
-  BlobInfo content =
+  BlobInfo blob =
       put_object(alone.folder.path, random_bytes_of(chunk * static_cast<size_t>(asked)));
   blob_protocol::Message want;
   want.mutable_request()->set_id(1);
-  want.mutable_request()->set_digest(std::string(content.digest.view()));
+  want.mutable_request()->set_digest(std::string(blob.digest.view()));
   CHECK(alone.hears(want));
-  CHECK(alone.says(0).offer().size() == *content.size);
+  CHECK(alone.says(0).offer().size() == *blob.size);
   for (int i = 0; i < asked; i++) {
     blob_protocol::Message ready;
     ready.mutable_ready()->set_id(1);
@@ -227,11 +227,11 @@ TEST_CASE("what a peer may ask for at once is bounded, and what is over counts n
   constexpr int kMost = 64;
   Alone alone;
   alone.is_told = false;
-  BlobInfo content = put_object(alone.folder.path, random_bytes_of(kMost * kMib));
+  BlobInfo blob = put_object(alone.folder.path, random_bytes_of(kMost * kMib));
   auto wants = [&](uint64_t id) {
     blob_protocol::Message want;
     want.mutable_request()->set_id(id);
-    want.mutable_request()->set_digest(std::string(content.digest.view()));
+    want.mutable_request()->set_digest(std::string(blob.digest.view()));
     CHECK(alone.hears(want));
     CHECK(alone.says(id - 1).offer().id() == id);
   };
@@ -293,9 +293,9 @@ TEST_CASE("many at once come all, and what many ask for comes once") {
 TEST_CASE("content that the other side has not is told so, and the session goes on") {
   Story story;
   story.connect();
-  BlobInfo content = content_of("nowhere");
-  CHECK_THAT(error_of(story.worker().fetch(content)),
-             Contains("the peer cannot send the content " + content.digest.hex()) &&
+  BlobInfo blob = content_of("nowhere");
+  CHECK_THAT(error_of(story.worker().fetch(blob)),
+             Contains("the peer cannot send the content " + blob.digest.hex()) &&
                  Contains("collected or lost"));
   CHECK(error_of(story.worker().fetch(story.at_head("here"))).empty());
   CHECK(story.worker().transfer->counters().failed == 1);
@@ -329,29 +329,29 @@ TEST_CASE("content is read in place, or where else it is, and what changed there
 
 TEST_CASE("damaged content is not taken, and is removed where it lies") {
   Story story;
-  BlobInfo content = story.at_worker(random_bytes_of(2 * kMib));
-  std::string path = story.store->path_of(content.digest);
+  BlobInfo blob = story.at_worker(random_bytes_of(2 * kMib));
+  std::string path = story.store->path_of(blob.digest);
   std::filesystem::remove(path);
   REQUIRE(write_file_atomic(path, random_bytes_of(2 * kMib, 2), 0400).ok());
   story.connect();
-  CHECK_THAT(error_of(story.head().fetch(content)), Contains("is damaged there, or was changed"));
-  CHECK_FALSE(story.state->has(content));
+  CHECK_THAT(error_of(story.head().fetch(blob)), Contains("is damaged there, or was changed"));
+  CHECK_FALSE(story.state->has(blob));
   CHECK(temporaries_in(story.head_folder.path) == 0);
   while (::access(path.c_str(), F_OK) == 0) ::usleep(1000);
-  CHECK_THAT(error_of(story.head().fetch(content)), Contains("collected or lost"));
+  CHECK_THAT(error_of(story.head().fetch(blob)), Contains("collected or lost"));
   story.check_sound();
 }
 
 TEST_CASE("content that is damaged here is fetched again") {
   Story story;
   std::string bytes = random_bytes_of(kMib);
-  BlobInfo content = story.at_head(bytes);
+  BlobInfo blob = story.at_head(bytes);
   story.at_worker(bytes);
-  std::string path = story.store->path_of(content.digest);
+  std::string path = story.store->path_of(blob.digest);
   std::filesystem::remove(path);
   REQUIRE(write_file_atomic(path, bytes.substr(0, kMib / 2), 0400).ok());
   story.connect();
-  CHECK(error_of(story.worker().fetch(content)).empty());
+  CHECK(error_of(story.worker().fetch(blob)).empty());
   CHECK((*read_file(path) == bytes));
 }
 
@@ -412,16 +412,16 @@ struct Elsewhere : Story {
       located++;
       return named;
     };
-    b.elsewhere = [this](const BlobInfo& content, const Addresses& from, OnFetched done) {
-      asked.set_value({content, from, std::move(done)});
+    b.follow_redirect = [this](const BlobInfo& blob, const Addresses& from, OnFetched done) {
+      asked.set_value({blob, from, std::move(done)});
     };
-    b.on_moved = [this](bool is_out, const BlobInfo& content) {
-      if (!is_out) moved += *content.size;
+    b.on_moved = [this](bool is_out, const BlobInfo& blob) {
+      if (!is_out) moved += *blob.size;
     };
     pair.emplace(*transport, a, b);
   }
   struct Asked {
-    BlobInfo content;
+    BlobInfo blob;
     Addresses from;
     OnFetched done;
   };
@@ -434,11 +434,11 @@ struct Elsewhere : Story {
 TEST_CASE("who is sent to others fetches there, once for all who want it, and not from the head") {
   Elsewhere story;
   std::string bytes = random_bytes_of(3 * kMib);
-  BlobInfo content = story.at_head(bytes);
+  BlobInfo blob = story.at_head(bytes);
   story.connect();
-  auto first = story.worker().begin_fetch(content), second = story.worker().begin_fetch(content);
+  auto first = story.worker().begin_fetch(blob), second = story.worker().begin_fetch(blob);
   Elsewhere::Asked asked = story.asked.get_future().get();
-  CHECK(asked.content.digest == content.digest);
+  CHECK(asked.blob.digest == blob.digest);
   CHECK(asked.from == story.named);
   story.at_worker(bytes);
   asked.done({});
@@ -452,12 +452,12 @@ TEST_CASE("who is sent to others fetches there, once for all who want it, and no
 
 TEST_CASE("what the others do not give comes from the head after all") {
   Elsewhere story;
-  BlobInfo content = story.at_head(random_bytes_of(3 * kMib));
+  BlobInfo blob = story.at_head(random_bytes_of(3 * kMib));
   story.connect();
-  auto fetch = story.worker().begin_fetch(content);
+  auto fetch = story.worker().begin_fetch(blob);
   story.asked.get_future().get().done(environment_error("gone"));
   CHECK(error_of(fetch.get()).empty());
-  CHECK(story.store->has(content));
+  CHECK(story.store->has(blob));
   CHECK(story.located == 1);
   CHECK(story.moved == 3 * kMib);
   story.check_sound();
@@ -465,9 +465,9 @@ TEST_CASE("what the others do not give comes from the head after all") {
 
 TEST_CASE("a fetch that others are asked for ends with its session") {
   Elsewhere story;
-  BlobInfo content = story.at_head(random_bytes_of(kMib));
+  BlobInfo blob = story.at_head(random_bytes_of(kMib));
   story.connect();
-  auto fetch = story.worker().begin_fetch(content);
+  auto fetch = story.worker().begin_fetch(blob);
   Elsewhere::Asked asked = story.asked.get_future().get();
   story.worker().transfer->end(environment_error("cut"));
   CHECK(error_of(fetch.get()) == "cut");
@@ -477,9 +477,9 @@ TEST_CASE("a fetch that others are asked for ends with its session") {
 TEST_CASE("whoever knows of no others, and who was asked for more than the content, is the peer") {
   Elsewhere story;
   story.named.clear();
-  BlobInfo content = story.at_head(random_bytes_of(kMib)), up = story.at_worker("up");
+  BlobInfo blob = story.at_head(random_bytes_of(kMib)), up = story.at_worker("up");
   story.connect();
-  CHECK(story.worker().fetch(content).ok());
+  CHECK(story.worker().fetch(blob).ok());
   CHECK(story.head().fetch(up).ok());
   CHECK(story.located == 1);
   blob_protocol::Message named;

@@ -27,27 +27,27 @@ struct Fellow {
     auto opened = BlobCache::open(folder.path, 0);
     REQUIRE(opened.ok());
     options.store = store = *opened;
-    options.on_moved = [this](bool is_out, const BlobInfo& content) {
-      (is_out ? bytes_out : bytes_in) += *content.size;
+    options.on_moved = [this](bool is_out, const BlobInfo& blob) {
+      (is_out ? bytes_out : bytes_in) += *blob.size;
     };
-    fellows = std::make_shared<Fellows>(*sessions, jobs, options);
+    fellows = std::make_shared<Fellows>(*sessions, thread_pool, options);
     listening = fellows->listen("127.0.0.1:0");
   }
   ~Fellow() {
     fellows->end();
     sessions.reset();
   }
-  std::string fetch(const BlobInfo& content, Addresses from) {
+  std::string fetch(const BlobInfo& blob, Addresses from) {
     std::promise<Status> ended;
-    fellows->fetch(content, std::move(from), [&](Status status) { ended.set_value(status); });
+    fellows->fetch(blob, std::move(from), [&](Status status) { ended.set_value(status); });
     Status status = ended.get_future().get();
     return status.ok() ? "" : status.error().message;
   }
-  bool has(const BlobInfo& content) const { return store->has(content); }
+  bool has(const BlobInfo& blob) const { return store->has(blob); }
 
   TestFolder folder;
   std::shared_ptr<BlobCache> store;
-  ThreadPool jobs{2};
+  ThreadPool thread_pool{2};
   std::unique_ptr<Sessions> sessions;
   std::shared_ptr<Fellows> fellows;
   Status listening;
@@ -101,22 +101,22 @@ TEST_CASE("content comes from a fellow, as much of it as is wanted, and both cou
   auto transport = transport_of(GENERATE(from_range(kNames)));
   Fellow holder(*transport), asker(*transport);
   REQUIRE(holder.listening.ok());
-  std::vector<BlobInfo> contents;
+  std::vector<BlobInfo> blobs;
   uint64_t bytes = 0;
   for (size_t i = 0; i < 40; i++) {
     std::string made = random_bytes_of((i + 1) * 50'000, i);
-    contents.push_back(put_object(holder.folder.path, made));
+    blobs.push_back(put_object(holder.folder.path, made));
     bytes += made.size();
   }
   std::vector<std::future<Status>> fetches;
-  for (const BlobInfo& content : contents) {
+  for (const BlobInfo& blob : blobs) {
     auto ended = std::make_shared<std::promise<Status>>();
     fetches.push_back(ended->get_future());
-    asker.fellows->fetch(content, {holder.fellows->address()},
+    asker.fellows->fetch(blob, {holder.fellows->address()},
                          [ended](Status status) { ended->set_value(status); });
   }
   for (auto& fetch : fetches) CHECK(fetch.get().ok());
-  for (const BlobInfo& content : contents) CHECK(asker.has(content));
+  for (const BlobInfo& blob : blobs) CHECK(asker.has(blob));
   CHECK(asker.bytes_in == bytes);
   until([&] { return holder.bytes_out >= bytes; });  // it is told a moment later
   CHECK(holder.bytes_out == bytes);
@@ -127,18 +127,18 @@ TEST_CASE("who is not there, has it not or has it damaged is passed over") {
   auto transport = transport_of(GENERATE(from_range(kNames)));
   Fellow without(*transport), spoiled(*transport), holder(*transport), asker(*transport);
   std::string bytes = random_bytes_of(3 << 20);
-  BlobInfo content = put_object(holder.folder.path, bytes);
+  BlobInfo blob = put_object(holder.folder.path, bytes);
   bytes[5]++;
-  std::string path = object_path(spoiled.folder.path, content.digest);
+  std::string path = object_path(spoiled.folder.path, blob.digest);
   REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
   REQUIRE(write_file_atomic(path, bytes, 0400).ok());
   Fellow gone(*transport);
   std::string nowhere = gone.fellows->address();
   gone.fellows->end();
   gone.sessions.reset();
-  CHECK(asker.fetch(content, {"no address", nowhere, without.fellows->address(),
-                              spoiled.fellows->address(), holder.fellows->address()}) == "");
-  CHECK(asker.has(content));
+  CHECK(asker.fetch(blob, {"no address", nowhere, without.fellows->address(),
+                           spoiled.fellows->address(), holder.fellows->address()}) == "");
+  CHECK(asker.has(blob));
   until([&] { return !std::filesystem::exists(path); });  // its holder hears of the damage
   BlobInfo other = content_of("nobody has this");
   CHECK_THAT(asker.fetch(other, {nowhere}), Contains("a moment ago"));
@@ -152,10 +152,10 @@ TEST_CASE("one that gives nothing more of what it began is left for the next, an
   quick.stall_ms = 1'000;
   Fellow holder(*transport), asker(*transport, quick);
   Idler idler(*transport);
-  BlobInfo content = put_object(holder.folder.path, random_bytes_of(1 << 20));
+  BlobInfo blob = put_object(holder.folder.path, random_bytes_of(1 << 20));
   BlobInfo other = put_object(holder.folder.path, random_bytes_of(1 << 20, 2));
-  CHECK(asker.fetch(content, {idler.listener->address(), holder.fellows->address()}) == "");
-  CHECK(asker.has(content));
+  CHECK(asker.fetch(blob, {idler.listener->address(), holder.fellows->address()}) == "");
+  CHECK(asker.has(blob));
   CHECK_THAT(asker.fetch(other, {idler.listener->address()}), Contains("a moment ago"));
   CHECK(asker.fetch(other, {holder.fellows->address()}) == "");
 }
@@ -167,8 +167,8 @@ TEST_CASE("a session of which nothing is wanted ends, and the next fetch has ano
   Fellow holder(transport), asker(transport, quick);
   uint64_t i = 0;
   until([&] {
-    BlobInfo content = put_object(holder.folder.path, random_bytes_of(1 << 10, i++));
-    CHECK(asker.fetch(content, {holder.fellows->address()}) == "");
+    BlobInfo blob = put_object(holder.folder.path, random_bytes_of(1 << 10, i++));
+    CHECK(asker.fetch(blob, {holder.fellows->address()}) == "");
     return transport.links() >= 6;  // both ends of three
   });
 }
@@ -177,15 +177,15 @@ TEST_CASE("who ends lets go of what it fetches, and a stranger is given nothing"
   auto transport = make_inproc_transport();
   Fellow holder(*transport), asker(*transport), stranger(*transport, {}, secret_of(9));
   Idler idler(*transport);
-  BlobInfo content = put_object(holder.folder.path, random_bytes_of(1 << 20));
-  CHECK_THAT(stranger.fetch(content, {holder.fellows->address()}), Contains("secret"));
-  CHECK_FALSE(stranger.has(content));
+  BlobInfo blob = put_object(holder.folder.path, random_bytes_of(1 << 20));
+  CHECK_THAT(stranger.fetch(blob, {holder.fellows->address()}), Contains("secret"));
+  CHECK_FALSE(stranger.has(blob));
   std::promise<Status> ended;
-  asker.fellows->fetch(content, {idler.listener->address()},
+  asker.fellows->fetch(blob, {idler.listener->address()},
                        [&](Status status) { ended.set_value(status); });
   asker.fellows->end();
   CHECK_FALSE(ended.get_future().get().ok());
-  CHECK_THAT(asker.fetch(content, {holder.fellows->address()}), Contains("this worker ends"));
+  CHECK_THAT(asker.fetch(blob, {holder.fellows->address()}), Contains("this worker ends"));
 }
 
 TEST_CASE("without a secret a worker is there for its own machine alone") {

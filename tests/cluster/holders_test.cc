@@ -22,8 +22,8 @@ struct Story {
            const std::vector<Digest>& gone = {}) {
     holders.take(members[name], {here, gone, {}});
   }
-  Addresses locate(const std::string& name, const std::string& content) {
-    return holders.locate(members[name], sha256(content));
+  Addresses locate(const std::string& name, const std::string& blob) {
+    return holders.locate(members[name], sha256(blob));
   }
 };
 

@@ -17,8 +17,9 @@ TEST_CASE("a strand runs its jobs in their order, one at a time, whoever posts t
   constexpr int kJobs = 2'000;
   std::vector<int> ran;  // guarded by nothing but the strand
   {
-    ThreadPool jobs(4);
-    auto strand = std::make_shared<Strand>(jobs), other = std::make_shared<Strand>(jobs);
+    ThreadPool thread_pool(4);
+    auto strand = std::make_shared<Strand>(thread_pool),
+         other = std::make_shared<Strand>(thread_pool);
     for (int i = 0; i < kJobs; i++) {
       strand->post([&ran, i] { ran.push_back(i); });
       other->post([] {});
@@ -36,8 +37,8 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
     turns++;
     if (!is_over) endless->post(again);
   };
-  ThreadPool jobs(2);  // which ends first: until then one may run
-  endless = std::make_shared<Strand>(jobs);
+  ThreadPool thread_pool(2);  // which ends first: until then one may run
+  endless = std::make_shared<Strand>(thread_pool);
   endless->post(again);
   for (int i = 0; i < 100; i++) {
     std::promise<void> first, second;
@@ -46,8 +47,8 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
       done.set_value();
     };
     int before = turns;
-    jobs.post([&] { count(first); });
-    std::make_shared<Strand>(jobs)->post([&] { count(second); });
+    thread_pool.post([&] { count(first); });
+    std::make_shared<Strand>(thread_pool)->post([&] { count(second); });
     first.get_future().wait();
     second.get_future().wait();
     while (turns == before) std::this_thread::yield();  // nor do the others keep it
@@ -58,8 +59,8 @@ TEST_CASE("a strand that never ends keeps no other job from a thread") {
 
 // Both threads are needed at once: the one that a job's end wakes, and its own.
 TEST_CASE("two strands run beside each other") {
-  ThreadPool jobs(2);
-  auto one = std::make_shared<Strand>(jobs), other = std::make_shared<Strand>(jobs);
+  ThreadPool thread_pool(2);
+  auto one = std::make_shared<Strand>(thread_pool), other = std::make_shared<Strand>(thread_pool);
   for (int i = 0; i < 500; i++) {
     std::promise<void> met, answered;
     std::string steps;  // guarded by the promises alone
@@ -84,36 +85,36 @@ TEST_CASE("two strands run beside each other") {
 TEST_CASE("jobs may end while a post of one that has run returns") {
   std::atomic<int> count{0};
   for (int i = 0; i < 500; i++) {
-    auto jobs = std::make_unique<ThreadPool>(1);
+    auto thread_pool = std::make_unique<ThreadPool>(1);
     std::promise<void> ran;
     std::thread posts([&] {
-      jobs->post([&] {
+      thread_pool->post([&] {
         count++;
         ran.set_value();
       });
     });
     ran.get_future().wait();
-    jobs.reset();
+    thread_pool.reset();
     posts.join();
     CHECK(count == i + 1);
   }
 }
 
 TEST_CASE("without threads jobs wait until they are run, those that they post too") {
-  ThreadPool jobs(0);
+  ThreadPool thread_pool(0);
   int count = 0;
-  jobs.post([&] { jobs.post([&] { count++; }); });
-  auto strand = std::make_shared<Strand>(jobs);
+  thread_pool.post([&] { thread_pool.post([&] { count++; }); });
+  auto strand = std::make_shared<Strand>(thread_pool);
   for (int i = 0; i < 2; i++) strand->post([&] { count += 10; });
   CHECK(count == 0);
-  jobs.run_waiting();
+  thread_pool.run_waiting();
   CHECK(count == 21);
 }
 
 TEST_CASE("a job's thread takes the processor from none that computes") {
-  ThreadPool jobs(1);
+  ThreadPool thread_pool(1);
   std::promise<int> policy;
-  jobs.post([&] { policy.set_value(::sched_getscheduler(0)); });
+  thread_pool.post([&] { policy.set_value(::sched_getscheduler(0)); });
   CHECK(policy.get_future().get() == SCHED_BATCH);
 }
 

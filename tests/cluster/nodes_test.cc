@@ -675,9 +675,9 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
     tensor.shape = {static_cast<int64_t>(bytes.size())};
     return tensor;
   };
-  auto digests = [](const std::vector<BlobInfo>& contents) {
+  auto digests = [](const std::vector<BlobInfo>& blobs) {
     std::vector<Digest> found;
-    for (const BlobInfo& each : contents) found.push_back(each.digest);
+    for (const BlobInfo& each : blobs) found.push_back(each.digest);
     return found;
   };
   std::string old(kLargeBytes, 'o'), small(kLargeBytes - 1, 's'), made(2 * kLargeBytes, 'm');

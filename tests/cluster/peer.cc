@@ -46,7 +46,7 @@ class Server final : public Echo {
     Echo::on_open(peer);
     TransferOptions options;
     options.store = store_;
-    options.jobs = &jobs_;
+    options.thread_pool = &thread_pool_;
     options.link = opened()->link();
     options.send = [to = opened()](std::string_view message) { (void)to->send(message); };
     options.seal = opened()->bulk();
@@ -57,7 +57,7 @@ class Server final : public Echo {
   }
 
  private:
-  ThreadPool jobs_{2};
+  ThreadPool thread_pool_{2};
   std::shared_ptr<BlobCache> store_;
   std::optional<BlobTransfer> transfer_;
 };

@@ -89,16 +89,17 @@ class Story {
     store_ = *opened;
     TransferOptions options;
     options.store = store_;
-    options.jobs = &jobs_;
+    options.thread_pool = &thread_pool_;
     options.link = link_;
     options.send = [this](std::string_view message) { said(message); };
     options.peer = "the peer";
     if ((kind & 2) != 0) options.seal.emplace(key_, key_);
     if ((kind & 6) == 6) options.encrypts = [] { return true; };
     if ((kind & 32) != 0) {
-      options.elsewhere = [this](const BlobInfo& content, const Addresses& from, OnFetched done) {
+      options.follow_redirect = [this](const BlobInfo& blob, const Addresses& from,
+                                       OnFetched done) {
         FLOW_CHECK(!from.empty() && from.size() <= kAddressesMax);
-        errands_.push_back({content.digest, std::move(done)});
+        errands_.push_back({blob.digest, std::move(done)});
       };
     }
     if ((kind & 64) != 0) options.locate = [](const Digest&) { return Addresses{"10.0.0.1:1"}; };
@@ -131,7 +132,7 @@ class Story {
       case 9:
         return answer_put(in.byte());
       case 10:
-        return jobs_.run_waiting();
+        return thread_pool_.run_waiting();
       case 11: {
         if (in.byte() == 0) transfer_->end(environment_error("the session has ended"));
         return;
@@ -145,7 +146,7 @@ class Story {
       link_->come(link_->awaited.begin()->first, environment_error("down"));
     while (!link_->puts.empty()) answer_put(1);
     while (!errands_.empty()) answer_errand(1);
-    jobs_.run_waiting();
+    thread_pool_.run_waiting();
     for (int told : told_) FLOW_CHECK(told == 1);
   }
 
@@ -154,22 +155,22 @@ class Story {
     auto incoming = store_->begin(sha256(known()[which]), known()[which].size());
     if (!incoming.ok()) return;
     (*incoming)->hash(known()[which]);
-    FLOW_CHECK((*incoming)->write(known()[which]).ok() && (*incoming)->is_right());
-    FLOW_CHECK((*incoming)->keep().ok());
+    FLOW_CHECK((*incoming)->write(known()[which]).ok() && (*incoming)->matches_digest());
+    FLOW_CHECK((*incoming)->commit().ok());
   }
   void fetch(Input& in) {
     const std::string& bytes = known()[in.byte() % known().size()];
     uint8_t how = in.byte();
-    BlobInfo content{sha256(bytes), bytes.size()};
-    if (how == 1) content.size.reset();
-    if (how == 2) content.size = in.number();
+    BlobInfo blob{sha256(bytes), bytes.size()};
+    if (how == 1) blob.size.reset();
+    if (how == 2) blob.size = in.number();
     size_t number = told_.size();
     told_.push_back(0);
-    transfer_->fetch(content, [this, number, content](const Status& status) {
+    transfer_->fetch(blob, [this, number, blob](const Status& status) {
       FLOW_CHECK(++told_[number] == 1);
       if (!status.ok()) return FLOW_CHECK(!status.error().message.empty());
-      auto found = read_file(store_->path_of(content.digest));
-      FLOW_CHECK(found.ok() && sha256(*found) == content.digest);
+      auto found = read_file(store_->path_of(blob.digest));
+      FLOW_CHECK(found.ok() && sha256(*found) == blob.digest);
     });
   }
   void hear(const std::string& message) {
@@ -284,7 +285,7 @@ class Story {
     done(how == 0 ? Status() : Status(environment_error("nobody expects it")));
   }
 
-  ThreadPool jobs_{0};
+  ThreadPool thread_pool_{0};
   Key key_;
   std::shared_ptr<FakeLink> link_ = std::make_shared<FakeLink>();
   std::shared_ptr<BlobCache> store_;

@@ -86,8 +86,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   holders.join(member, "w", "127.0.0.1:1");
   told.on_news = [&](const BlobInventoryDelta& news) {
     holders.take(member, news);
-    for (const BlobInfo& content : news.added)
-      FLOW_CHECK(holders.locate(other, content.digest) == Addresses{"127.0.0.1:1"});
+    for (const BlobInfo& blob : news.added)
+      FLOW_CHECK(holders.locate(other, blob.digest) == Addresses{"127.0.0.1:1"});
     FLOW_CHECK(holders.locate(member, sha256("")).empty());
   };
   told.on_report = [](Report report, uint64_t number) {

@@ -129,20 +129,20 @@ Status BlobCache::find_what_is_there() {
   return {};
 }
 
-bool BlobCache::has(const BlobInfo& content) {
-  auto facts = facts_of(path_of(content.digest));
+bool BlobCache::has(const BlobInfo& blob) {
+  auto facts = facts_of(path_of(blob.digest));
   bool is_there =
-      facts && (!content.size || *content.size == facts->size) && sound_.is_sound(content.digest);
+      facts && (!blob.size || *blob.size == facts->size) && sound_.is_sound(blob.digest);
   if (!is_there) return false;
   if (is_own_) {
     std::lock_guard lock(mutex_);
-    index_.use(content.digest, facts->size);
+    index_.use(blob.digest, facts->size);
     return true;
   }
   // What a head collects it judges by age. A worker has pins, and executors read anew what is
   // stamped anew.
-  if (!renew_object(path_of(content.digest)).ok()) return false;
-  sound_.note_sound(content.digest);
+  if (!renew_object(path_of(blob.digest)).ok()) return false;
+  sound_.note_sound(blob.digest);
   return true;
 }
 
@@ -266,10 +266,10 @@ std::vector<Digest> BlobCache::pinned_by(const std::string& owner) const {
   return index_.pinned_by(owner);
 }
 
-void BlobCache::note_made(const std::vector<BlobInfo>& contents) {
+void BlobCache::note_made(const std::vector<BlobInfo>& blobs) {
   std::lock_guard lock(mutex_);
-  for (const BlobInfo& content : contents)
-    if (!index_.knows(content.digest)) index_.use(content.digest, *content.size);
+  for (const BlobInfo& blob : blobs)
+    if (!index_.knows(blob.digest)) index_.use(blob.digest, *blob.size);
 }
 
 void BlobCache::trim() {
@@ -301,11 +301,11 @@ BlobCache::Usage BlobCache::usage() const {
 }
 
 std::vector<BlobInfo> BlobCache::large(size_t count_max) const {
-  std::vector<BlobInfo> contents;
+  std::vector<BlobInfo> blobs;
   std::lock_guard lock(mutex_);
   for (const auto& [digest, size] : index_.newest(kLargeBytes, count_max))
-    contents.push_back({digest, size});
-  return contents;
+    blobs.push_back({digest, size});
+  return blobs;
 }
 
 void BlobCache::on_gone(std::function<void(const Digest&)> told) {
@@ -320,12 +320,12 @@ void BlobCache::tell_gone(const Digest& digest) {
 
 Result<std::unique_ptr<BlobWriter>> BlobCache::begin(const Digest& digest, uint64_t size) {
   FLOW_TRY(reserve(size));
-  std::unique_ptr<BlobWriter> incoming(new BlobWriter(shared_from_this(), digest, size));
-  if (incoming->object_.descriptor() < 0)
+  std::unique_ptr<BlobWriter> writer(new BlobWriter(shared_from_this(), digest, size));
+  if (writer->object_.descriptor() < 0)
     return environment_error(
-        fmt::format("cannot write `{}`: {}", incoming->object_.path(), std::strerror(errno)));
-  FLOW_TRY(take_disk(incoming->object_.descriptor(), size));
-  return incoming;
+        fmt::format("cannot write `{}`: {}", writer->object_.path(), std::strerror(errno)));
+  FLOW_TRY(take_disk(writer->object_.descriptor(), size));
+  return writer;
 }
 
 // What may go goes where the disk lacks room, and nothing where all of it would not do.
@@ -453,7 +453,7 @@ BlobWriter::BlobWriter(std::shared_ptr<BlobCache> store, const Digest& digest, u
     : store_(std::move(store)), digest_(digest), size_(size), object_(store_->dir()) {}
 
 BlobWriter::~BlobWriter() {
-  if (!is_kept_) store_->release(size_);
+  if (!is_committed_) store_->release(size_);
 }
 
 Status BlobWriter::write(std::string_view bytes) {
@@ -468,10 +468,10 @@ Status BlobWriter::write(std::string_view bytes) {
   return {};
 }
 
-Status BlobWriter::keep() {
+Status BlobWriter::commit() {
   FLOW_CHECK(written_ == size_);
   FLOW_TRY(store_->is_own_ ? object_.keep_unsynced_as(digest_) : object_.keep_as(digest_));
-  is_kept_ = true;
+  is_committed_ = true;
   store_->took(digest_, size_);
   return {};
 }

@@ -46,7 +46,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   std::string path_of(const Digest& digest) const { return sound_.path(digest); }
   /// Whether it is under objects/, whole: it is read where that is not known. If so it counts as
   /// used now.
-  bool has(const BlobInfo& content);
+  bool has(const BlobInfo& blob);
   /// From objects/ or, where it is not there, where it is lent from or resolved to. Not verified:
   /// who gets it does that.
   Result<BlobReader> open_source(const Digest& digest);
@@ -65,7 +65,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   bool unpin(const std::string& owner);
   std::vector<Digest> pinned_by(const std::string& owner) const;  // no disk
   /// An attempt has made these, or found them made. No disk.
-  void note_made(const std::vector<BlobInfo>& contents);
+  void note_made(const std::vector<BlobInfo>& blobs);
   /// Lets go of what is beyond the limit and may go.
   void trim();
   /// Lets go of all that may go: somebody else has no room on the disk.
@@ -144,9 +144,9 @@ class BlobWriter {
   Status write(std::string_view bytes);
   void hash(std::string_view bytes) { hash_.update(bytes); }
   /// Whether all that was hashed is the content that was to come. Once.
-  bool is_right() { return hash_.finish() == digest_; }
+  bool matches_digest() { return hash_.finish() == digest_; }
   /// Under its name, in a state durably. Once, after all came and is right.
-  Status keep();
+  Status commit();
 
  private:
   friend class BlobCache;
@@ -156,7 +156,7 @@ class BlobWriter {
   const Digest digest_;
   const uint64_t size_;
   uint64_t written_ = 0;
-  bool is_kept_ = false;
+  bool is_committed_ = false;
   Sha256 hash_;
   NewObject object_;
 };

@@ -32,21 +32,21 @@ void BlobDirectory::take(WorkerKey member, const BlobInventoryDelta& news) {
   std::lock_guard lock(mutex_);
   if (!nodes_.contains(member)) return;
   for (const Digest& digest : news.removed) let_go(member, digest);
-  for (const BlobInfo& content : news.added) hold(member, content);
+  for (const BlobInfo& blob : news.added) hold(member, blob);
   nodes_.at(member).traffic = news.traffic;
 }
 
-void BlobDirectory::hold(WorkerKey member, const BlobInfo& content) {
+void BlobDirectory::hold(WorkerKey member, const BlobInfo& blob) {
   Node& node = nodes_.at(member);
   for (size_t i = node.is_fetching.size(); i-- > 0;)
-    if (node.is_fetching[i].first == content.digest) end_fetch(member, i);
-  if (!node.has.insert(content.digest).second) return;
-  auto [entry, is_new] = contents_.try_emplace(content.digest);
-  entry->second.size = *content.size;
+    if (node.is_fetching[i].first == blob.digest) end_fetch(member, i);
+  if (!node.has.insert(blob.digest).second) return;
+  auto [entry, is_new] = contents_.try_emplace(blob.digest);
+  entry->second.size = *blob.size;
   entry->second.holders.push_back(member);
   if (is_new) {
     entry->second.used = ++last_;
-    by_use_.emplace(last_, content.digest);
+    by_use_.emplace(last_, blob.digest);
   }
   holdings_++;
   while (holdings_ > kHoldingsMax) forget(Digest(by_use_.begin()->second));
@@ -110,12 +110,12 @@ Addresses BlobDirectory::locate(WorkerKey asker, const Digest& digest) {
   return addresses;
 }
 
-BlobDirectory::ByteCounts BlobDirectory::bytes_of(const std::vector<BlobInfo>& contents) const {
+BlobDirectory::ByteCounts BlobDirectory::bytes_of(const std::vector<BlobInfo>& blobs) const {
   std::lock_guard lock(mutex_);
   ByteCounts bytes;
   std::map<WorkerKey, uint64_t> at;
-  for (const BlobInfo& content : contents) {
-    auto found = contents_.find(content.digest);
+  for (const BlobInfo& blob : blobs) {
+    auto found = contents_.find(blob.digest);
     if (found == contents_.end()) continue;
     bytes.all += found->second.size;
     for (WorkerKey holder : found->second.holders) at[holder] += found->second.size;

@@ -43,7 +43,7 @@ class BlobDirectory {
     uint64_t all = 0;
     std::vector<std::pair<std::string, uint64_t>> at;
   };
-  ByteCounts bytes_of(const std::vector<BlobInfo>& contents) const;
+  ByteCounts bytes_of(const std::vector<BlobInfo>& blobs) const;
   /// What a worker said last; nothing where there is none of that name.
   Traffic traffic_of(const std::string& name) const;
 
@@ -60,7 +60,7 @@ class BlobDirectory {
     std::deque<std::pair<Digest, WorkerKey>> is_fetching;  // from whom
     uint64_t named = 0;                                    // when it was named first last
   };
-  void hold(WorkerKey member, const BlobInfo& content);
+  void hold(WorkerKey member, const BlobInfo& blob);
   void let_go(WorkerKey member, const Digest& digest);
   void forget(const Digest& digest);
   void end_fetch(WorkerKey asker, size_t which);

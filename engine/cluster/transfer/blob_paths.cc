@@ -16,15 +16,15 @@ std::string owner_of(const RankId& id) {
 
 void lend(BlobCache& store, const RankId& id, const std::vector<BlobReference>& needed) {
   for (const BlobReference& each : needed) {
-    if (!each.origin.empty()) store.lend(owner_of(id), each.content.digest, each.origin, true);
+    if (!each.origin.empty()) store.lend(owner_of(id), each.blob.digest, each.origin, true);
     if (!each.file.empty())
-      store.lend(owner_of(id), each.content.digest, store.dir() + "/" + each.file, false);
+      store.lend(owner_of(id), each.blob.digest, store.dir() + "/" + each.file, false);
   }
 }
 
 Result<std::vector<std::string>> place_checkpoint(BlobCache& store, const BlobReference& needed) {
   fs::path target = store.dir() + "/" + needed.file;
-  FLOW_TRY(store.link_to(needed.content.digest, needed.file));
+  FLOW_TRY(store.link_to(needed.blob.digest, needed.file));
   std::vector<std::string> others;
   std::error_code failed;
   for (fs::directory_iterator at(target.parent_path(), failed), end; !failed && at != end;

@@ -12,30 +12,39 @@ namespace flow::cluster {
 
 namespace {
 
-enum class Step : uint8_t { waiting, looking, asked, elsewhere, opening, receiving, keeping, over };
+enum class Step : uint8_t {
+  waiting,
+  checking_cache,
+  requested,
+  redirect,
+  opening,
+  receiving,
+  committing,
+  over
+};
 
-Error changed(const std::string& place, const std::string& peer) {
+Error changed(const std::string& source_path, const std::string& peer) {
   return user_error(
       fmt::format("input changed: `{}`, read by {}, is not what it was when the run started. "
                   "Inputs are shared and read-only: start the run again for new content",
-                  place, peer));
+                  source_path, peer));
 }
 
 }  // namespace
 
 struct BlobDownloader::Download {
   BlobInfo what;
-  std::vector<OnFetched> dones;
+  std::vector<OnFetched> callbacks;
   Step step = Step::waiting;
   uint64_t id = 0;  // 0: the peer has not been asked
   uint64_t size = 0;
-  bool is_anywhere = false;  // the peer may name others
+  bool allows_redirect = false;  // the peer may name others
   bool is_sealed = false;
-  std::string place;
-  uint64_t asked = 0, arrived = 0, taken = 0;  // bytes from the beginning
-  std::map<uint64_t, ChunkPtr> early;          // beyond `arrived`
-  std::set<uint64_t> tags;                     // that are awaited
-  std::unique_ptr<BlobWriter> incoming;        // from Step::receiving on
+  std::string source_path;
+  uint64_t requested = 0, arrived = 0, processed = 0;  // bytes from the beginning
+  std::map<uint64_t, ChunkPtr> early;                  // beyond `arrived`
+  std::set<uint64_t> tags;                             // that are awaited
+  std::unique_ptr<BlobWriter> writer;                  // from Step::receiving on
   std::shared_ptr<Strand> writing, hashing;
 
   size_t put_size(const Chunk& chunk) const {
@@ -43,22 +52,22 @@ struct BlobDownloader::Download {
   }
 };
 
-void BlobDownloader::fetch(const BlobInfo& what, OnFetched done) {
+void BlobDownloader::download(const BlobInfo& what, OnFetched done) {
   Lock lock(mutex_);
   if (ended_) {
     lock.unlock();
     return done(*ended_);
   }
-  DownloadPtr& fetch = fetches_[what.digest];
-  bool is_new = !fetch;
+  DownloadPtr& download = downloads_[what.digest];
+  bool is_new = !download;
   if (is_new) {
-    fetch = std::make_shared<Download>();
-    fetch->what = what;
-    fetch->writing = std::make_shared<Strand>(line_->jobs);
-    fetch->hashing = std::make_shared<Strand>(line_->jobs);
-    waiting_.push_back(fetch);
+    download = std::make_shared<Download>();
+    download->what = what;
+    download->writing = std::make_shared<Strand>(channel_->thread_pool);
+    download->hashing = std::make_shared<Strand>(channel_->thread_pool);
+    waiting_.push_back(download);
   }
-  fetch->dones.push_back(std::move(done));
+  download->callbacks.push_back(std::move(done));
   lock.unlock();
   if (is_new) start_waiting();
 }
@@ -66,346 +75,355 @@ void BlobDownloader::fetch(const BlobInfo& what, OnFetched done) {
 void BlobDownloader::start_waiting() {
   std::lock_guard lock(mutex_);
   while (!ended_ && active_ < kDownloadsMax && !waiting_.empty()) {
-    DownloadPtr fetch = std::move(waiting_.front());
+    DownloadPtr download = std::move(waiting_.front());
     waiting_.pop_front();
-    fetch->step = Step::looking;
+    download->step = Step::checking_cache;
     active_++;
-    line_->jobs.post([self = shared_from_this(), fetch] { self->look(fetch); });
+    channel_->thread_pool.post(
+        [self = shared_from_this(), download] { self->check_cache(download); });
   }
 }
 
-void BlobDownloader::look(const DownloadPtr& fetch) {
-  if (is_over(fetch)) return;
-  if (line_->store->has(fetch->what)) {
-    line_->found++;
-    return finish(fetch, {});
+void BlobDownloader::check_cache(const DownloadPtr& download) {
+  if (is_over(download)) return;
+  if (channel_->store->has(download->what)) {
+    channel_->found++;
+    return finish(download, {});
   }
-  ask(fetch, line_->elsewhere != nullptr);
+  request(download, channel_->follow_redirect != nullptr);
 }
 
-void BlobDownloader::ask(const DownloadPtr& fetch, bool anywhere) {
+void BlobDownloader::request(const DownloadPtr& download, bool allow_redirect) {
   {
     std::lock_guard lock(mutex_);
-    if (fetch->step == Step::over) return;
-    fetch->step = Step::asked;
-    fetch->is_anywhere = anywhere;
-    fetch->id = ++last_id_;
-    asked_.emplace(fetch->id, fetch);
+    if (download->step == Step::over) return;
+    download->step = Step::requested;
+    download->allows_redirect = allow_redirect;
+    download->id = ++last_id_;
+    requested_.emplace(download->id, download);
     blob_protocol::Message message;
-    message.mutable_request()->set_id(fetch->id);
-    message.mutable_request()->set_digest(std::string(fetch->what.digest.view()));
-    message.mutable_request()->set_sealed(line_->encrypts());
-    message.mutable_request()->set_allow_redirect(anywhere);
-    line_->queue(std::move(message));
+    message.mutable_request()->set_id(download->id);
+    message.mutable_request()->set_digest(std::string(download->what.digest.view()));
+    message.mutable_request()->set_sealed(channel_->encrypts());
+    message.mutable_request()->set_allow_redirect(allow_redirect);
+    channel_->queue(std::move(message));
   }
-  line_->flush();
+  channel_->flush();
 }
 
 bool BlobDownloader::on_offer(const blob_protocol::Offer& offer) {
-  bool is_sound = offer.size() <= kBlobBytesMax && offer.source_path().size() <= kPlaceBytesMax &&
-                  (!offer.sealed() || line_->seal);
+  bool is_sound = offer.size() <= kBlobBytesMax && offer.source_path().size() <= kTextBytesMax &&
+                  (!offer.sealed() || channel_->seal);
   if (!is_sound) return false;
-  DownloadPtr fetch;
-  bool is_other = false, is_plain = !offer.sealed() && line_->encrypts();
-  line_->heard++;
+  DownloadPtr download;
+  bool is_other = false, is_plain = !offer.sealed() && channel_->encrypts();
+  channel_->responses++;
   {
     std::lock_guard lock(mutex_);
     if (offer.id() == 0 || offer.id() > last_id_) return false;
-    auto found = asked_.find(offer.id());
-    if (found == asked_.end()) return true;  // it crossed our Done
-    fetch = found->second;
-    if (fetch->step != Step::asked) return false;
-    fetch->step = Step::opening;
-    fetch->is_sealed = offer.sealed();
-    fetch->place = to_line(offer.source_path());
-    is_other = fetch->what.size.value_or(offer.size()) != offer.size();
+    auto found = requested_.find(offer.id());
+    if (found == requested_.end()) return true;  // it crossed our Done
+    download = found->second;
+    if (download->step != Step::requested) return false;
+    download->step = Step::opening;
+    download->is_sealed = offer.sealed();
+    download->source_path = to_line(offer.source_path());
+    is_other = download->what.size.value_or(offer.size()) != offer.size();
     if (!is_other && !is_plain) {
-      line_->jobs.post(
-          [self = shared_from_this(), fetch, size = offer.size()] { self->receive(fetch, size); });
+      channel_->thread_pool.post([self = shared_from_this(), download, size = offer.size()] {
+        self->receive(download, size);
+      });
     }
   }
   if (is_plain) {
-    finish(fetch, unsealed(*fetch));
+    finish(download, unsealed(*download));
   } else if (is_other) {
-    finish(fetch, damaged(*fetch), true);
+    finish(download, damaged(*download), true);
   }
   return true;
 }
 
 // Whatever becomes of it there, the peer has it.
-bool BlobDownloader::on_elsewhere(const blob_protocol::Redirect& elsewhere) {
-  Addresses addresses(elsewhere.addresses().begin(), elsewhere.addresses().end());
+bool BlobDownloader::on_redirect(const blob_protocol::Redirect& redirect) {
+  Addresses addresses(redirect.addresses().begin(), redirect.addresses().end());
   bool is_sound = !addresses.empty() && addresses.size() <= kAddressesMax &&
                   std::all_of(addresses.begin(), addresses.end(), [](const std::string& address) {
                     return address.size() <= kAddressBytesMax;
                   });
   if (!is_sound) return false;
-  line_->heard++;
+  channel_->responses++;
   std::lock_guard lock(mutex_);
-  if (elsewhere.id() == 0 || elsewhere.id() > last_id_) return false;
-  auto found = asked_.find(elsewhere.id());
-  if (found == asked_.end()) return true;
-  DownloadPtr fetch = found->second;
-  if (fetch->step != Step::asked || !fetch->is_anywhere) return false;
-  asked_.erase(found);
-  fetch->step = Step::elsewhere;
-  fetch->id = 0;
-  auto came = [self = shared_from_this(), fetch](const Status& status) {
-    if (status.ok()) return self->finish(fetch, {});
-    self->ask(fetch, false);
+  if (redirect.id() == 0 || redirect.id() > last_id_) return false;
+  auto found = requested_.find(redirect.id());
+  if (found == requested_.end()) return true;
+  DownloadPtr download = found->second;
+  if (download->step != Step::requested || !download->allows_redirect) return false;
+  requested_.erase(found);
+  download->step = Step::redirect;
+  download->id = 0;
+  auto on_fetched = [self = shared_from_this(), download](const Status& status) {
+    if (status.ok()) return self->finish(download, {});
+    self->request(download, false);
   };
-  line_->jobs.post([self = shared_from_this(), fetch, came, addresses = std::move(addresses)] {
-    self->line_->elsewhere(fetch->what, addresses, came);
-  });
+  channel_->thread_pool.post(
+      [self = shared_from_this(), download, on_fetched, addresses = std::move(addresses)] {
+        self->channel_->follow_redirect(download->what, addresses, on_fetched);
+      });
   return true;
 }
 
 bool BlobDownloader::on_missing(const blob_protocol::Missing& missing) {
-  if (missing.why().size() > kPlaceBytesMax) return false;
-  DownloadPtr fetch;
-  line_->heard++;
+  if (missing.why().size() > kTextBytesMax) return false;
+  DownloadPtr download;
+  channel_->responses++;
   {
     std::lock_guard lock(mutex_);
     if (missing.id() == 0 || missing.id() > last_id_) return false;
-    auto found = asked_.find(missing.id());
-    if (found == asked_.end()) return true;
-    fetch = found->second;
+    auto found = requested_.find(missing.id());
+    if (found == requested_.end()) return true;
+    download = found->second;
   }
-  finish(fetch, environment_error(fmt::format("{} cannot send the content {}: {}", line_->peer,
-                                              fetch->what.digest.hex(), to_line(missing.why()))));
+  finish(download,
+         environment_error(fmt::format("{} cannot send the content {}: {}", channel_->peer,
+                                       download->what.digest.hex(), to_line(missing.why()))));
   return true;
 }
 
-void BlobDownloader::receive(const DownloadPtr& fetch, uint64_t size) {
-  if (is_over(fetch)) return;
-  auto incoming = line_->store->begin(fetch->what.digest, size);
-  if (!incoming.ok()) return finish(fetch, incoming.error());
+void BlobDownloader::receive(const DownloadPtr& download, uint64_t size) {
+  if (is_over(download)) return;
+  auto writer = channel_->store->begin(download->what.digest, size);
+  if (!writer.ok()) return finish(download, writer.error());
   {
     std::lock_guard lock(mutex_);
-    if (fetch->step == Step::over) return;
-    fetch->incoming = std::move(*incoming);
-    fetch->size = size;
-    fetch->step = Step::receiving;
-    if (size > 0) receiving_.push_back(fetch);
-    keep_when_whole(fetch);
+    if (download->step == Step::over) return;
+    download->writer = std::move(*writer);
+    download->size = size;
+    download->step = Step::receiving;
+    if (size > 0) receiving_.push_back(download);
+    commit_when_complete(download);
   }
-  ask_for_chunks();
+  request_chunks();
 }
 
 // One of each in turn, so that small content does not wait for the end of large.
-void BlobDownloader::ask_for_chunks() {
-  std::vector<std::pair<DownloadPtr, ChunkPtr>> asked;
+void BlobDownloader::request_chunks() {
+  std::vector<std::pair<DownloadPtr, ChunkPtr>> requested;
   {
     std::lock_guard lock(mutex_);
     while (chunks_ < kChunksMax && !receiving_.empty()) {
-      DownloadPtr fetch = std::move(receiving_.front());
+      DownloadPtr download = std::move(receiving_.front());
       receiving_.pop_front();
-      if (fetch->step == Step::over) continue;
-      auto chunk = std::make_shared<Chunk>(std::min(kChunkBytes, fetch->size - fetch->asked));
-      chunk->offset = fetch->asked;
+      if (download->step == Step::over) continue;
+      auto chunk =
+          std::make_shared<Chunk>(std::min(kChunkBytes, download->size - download->requested));
+      chunk->offset = download->requested;
       chunk->tag = ++last_tag_;
-      fetch->tags.insert(chunk->tag);
-      fetch->asked += chunk->size;
+      download->tags.insert(chunk->tag);
+      download->requested += chunk->size;
       chunks_++;
-      if (fetch->asked < fetch->size) receiving_.push_back(fetch);
-      asked.emplace_back(std::move(fetch), std::move(chunk));
+      if (download->requested < download->size) receiving_.push_back(download);
+      requested.emplace_back(std::move(download), std::move(chunk));
     }
   }
-  for (const auto& [fetch, chunk] : asked) expect(fetch, chunk);
-  line_->flush();
+  for (const auto& [download, chunk] : requested) expect(download, chunk);
+  channel_->flush();
 }
 
-void BlobDownloader::expect(const DownloadPtr& fetch, const ChunkPtr& chunk) {
-  Region to{chunk->bytes.get(), fetch->put_size(*chunk), false};
-  line_->link->expect(chunk->tag, to, [self = shared_from_this(), fetch, chunk](auto came) {
-    self->on_put(fetch, chunk, came);
-  });
+void BlobDownloader::expect(const DownloadPtr& download, const ChunkPtr& chunk) {
+  Region to{chunk->bytes.get(), download->put_size(*chunk), false};
+  channel_->link->expect(chunk->tag, to,
+                         [self = shared_from_this(), download, chunk](auto received) {
+                           self->on_put(download, chunk, received);
+                         });
   {
     std::lock_guard lock(mutex_);
-    if (fetch->step != Step::over) {
+    if (download->step != Step::over) {
       blob_protocol::Message message;
-      message.mutable_ready()->set_id(fetch->id);
+      message.mutable_ready()->set_id(download->id);
       message.mutable_ready()->set_tag(chunk->tag);
       message.mutable_ready()->set_offset(chunk->offset);
       message.mutable_ready()->set_size(static_cast<uint32_t>(chunk->size));
-      return line_->queue(std::move(message));
+      return channel_->queue(std::move(message));
     }
   }
-  line_->link->give_up(chunk->tag);  // it was not awaited yet when the others were given up
+  channel_->link->give_up(chunk->tag);  // it was not awaited yet when the others were given up
 }
 
 // On the transport's thread. A link that breaks tells that here first. Nothing is concluded from
 // it: what is fetched ends with the session, and those who wait know then that it may be had again.
-void BlobDownloader::on_put(const DownloadPtr& fetch, const ChunkPtr& chunk,
-                            const Result<size_t>& came) {
+void BlobDownloader::on_put(const DownloadPtr& download, const ChunkPtr& chunk,
+                            const Result<size_t>& received) {
   std::optional<Error> wrong;
   bool is_broken = false;
-  line_->heard++;
+  channel_->responses++;
   {
     std::lock_guard lock(mutex_);
-    fetch->tags.erase(chunk->tag);
-    if (!came.ok()) {
-      is_broken = fetch->step != Step::over;
-    } else if (*came != fetch->put_size(*chunk)) {
-      wrong = environment_error(fmt::format("{} sent {} bytes where {} were expected", line_->peer,
-                                            *came, fetch->put_size(*chunk)));
-    } else if (fetch->step != Step::over) {
-      line_->bytes_in += chunk->size;
-      fetch->early.emplace(chunk->offset, chunk);
-      for (auto next = fetch->early.begin();
-           next != fetch->early.end() && next->first == fetch->arrived;
-           next = fetch->early.erase(next)) {
-        fetch->arrived += next->second->size;
-        take_in(fetch, next->second);
+    download->tags.erase(chunk->tag);
+    if (!received.ok()) {
+      is_broken = download->step != Step::over;
+    } else if (*received != download->put_size(*chunk)) {
+      wrong = environment_error(fmt::format("{} sent {} bytes where {} were expected",
+                                            channel_->peer, *received, download->put_size(*chunk)));
+    } else if (download->step != Step::over) {
+      channel_->bytes_in += chunk->size;
+      download->early.emplace(chunk->offset, chunk);
+      for (auto next = download->early.begin();
+           next != download->early.end() && next->first == download->arrived;
+           next = download->early.erase(next)) {
+        download->arrived += next->second->size;
+        process_chunk(download, next->second);
       }
       return;
     }
     chunks_--;
   }
-  if (is_broken) return line_->link->close(0);
-  if (wrong) finish(fetch, *wrong);
-  ask_for_chunks();
+  if (is_broken) return channel_->link->close(0);
+  if (wrong) finish(download, *wrong);
+  request_chunks();
 }
 
 // Puts may overtake each other; chunks come here in their order. With the lock held.
-void BlobDownloader::take_in(const DownloadPtr& fetch, const ChunkPtr& chunk) {
+void BlobDownloader::process_chunk(const DownloadPtr& download, const ChunkPtr& chunk) {
   chunk->users = 2;
   auto self = shared_from_this();
-  fetch->hashing->post([self, fetch, chunk] {
-    if (fetch->is_sealed) self->open_seal(fetch, chunk);
-    self->hash(fetch, chunk);
+  download->hashing->post([self, download, chunk] {
+    if (download->is_sealed) self->open_seal(download, chunk);
+    self->hash(download, chunk);
   });
-  if (!fetch->is_sealed) fetch->writing->post([self, fetch, chunk] { self->write(fetch, chunk); });
+  if (!download->is_sealed)
+    download->writing->post([self, download, chunk] { self->write(download, chunk); });
 }
 
-void BlobDownloader::open_seal(const DownloadPtr& fetch, const ChunkPtr& chunk) {
-  if (!line_->seal->open(chunk->tag, chunk->bytes.get(), fetch->put_size(*chunk)))
-    finish(fetch, environment_error("what came from " + line_->peer +
-                                    " is not what it encrypted: it was changed on the way"));
-  fetch->writing->post([self = shared_from_this(), fetch, chunk] { self->write(fetch, chunk); });
+void BlobDownloader::open_seal(const DownloadPtr& download, const ChunkPtr& chunk) {
+  if (!channel_->seal->open(chunk->tag, chunk->bytes.get(), download->put_size(*chunk)))
+    finish(download, environment_error("what came from " + channel_->peer +
+                                       " is not what it encrypted: it was changed on the way"));
+  download->writing->post(
+      [self = shared_from_this(), download, chunk] { self->write(download, chunk); });
 }
 
-void BlobDownloader::hash(const DownloadPtr& fetch, const ChunkPtr& chunk) {
-  if (!is_over(fetch)) fetch->incoming->hash(chunk->view());
-  let_go(fetch, chunk);
+void BlobDownloader::hash(const DownloadPtr& download, const ChunkPtr& chunk) {
+  if (!is_over(download)) download->writer->hash(chunk->view());
+  release_chunk(download, chunk);
 }
 
-void BlobDownloader::write(const DownloadPtr& fetch, const ChunkPtr& chunk) {
-  if (!is_over(fetch)) {
-    Status written = fetch->incoming->write(chunk->view());
-    if (!written.ok()) finish(fetch, written);
+void BlobDownloader::write(const DownloadPtr& download, const ChunkPtr& chunk) {
+  if (!is_over(download)) {
+    Status written = download->writer->write(chunk->view());
+    if (!written.ok()) finish(download, written);
   }
-  let_go(fetch, chunk);
+  release_chunk(download, chunk);
 }
 
-void BlobDownloader::let_go(const DownloadPtr& fetch, const ChunkPtr& chunk) {
+void BlobDownloader::release_chunk(const DownloadPtr& download, const ChunkPtr& chunk) {
   if (--chunk->users > 0) return;
   {
     std::lock_guard lock(mutex_);
     chunks_--;
-    fetch->taken += chunk->size;
-    keep_when_whole(fetch);
+    download->processed += chunk->size;
+    commit_when_complete(download);
   }
-  ask_for_chunks();
+  request_chunks();
 }
 
-bool BlobDownloader::awaits() {
+bool BlobDownloader::awaits_peer() {
   std::lock_guard lock(mutex_);
-  return std::any_of(asked_.begin(), asked_.end(), [](const auto& each) {
-    return each.second->step == Step::asked || !each.second->tags.empty();
+  return std::any_of(requested_.begin(), requested_.end(), [](const auto& each) {
+    return each.second->step == Step::requested || !each.second->tags.empty();
   });
 }
 
 bool BlobDownloader::is_idle() {
   std::lock_guard lock(mutex_);
-  return fetches_.empty();
+  return downloads_.empty();
 }
 
-bool BlobDownloader::is_over(const DownloadPtr& fetch) {
+bool BlobDownloader::is_over(const DownloadPtr& download) {
   std::lock_guard lock(mutex_);
-  return fetch->step == Step::over;
+  return download->step == Step::over;
 }
 
-void BlobDownloader::keep_when_whole(const DownloadPtr& fetch) {
-  if (fetch->step != Step::receiving || fetch->taken < fetch->size) return;
-  fetch->step = Step::keeping;
-  line_->jobs.post([self = shared_from_this(), fetch] { self->keep(fetch); });
+void BlobDownloader::commit_when_complete(const DownloadPtr& download) {
+  if (download->step != Step::receiving || download->processed < download->size) return;
+  download->step = Step::committing;
+  channel_->thread_pool.post([self = shared_from_this(), download] { self->commit(download); });
 }
 
-void BlobDownloader::keep(const DownloadPtr& fetch) {
-  auto incoming = std::move(fetch->incoming);  // nobody else needs it any more
-  bool is_right = incoming->is_right();
-  Status kept = is_right ? incoming->keep() : Status(damaged(*fetch));
-  if (kept.ok()) line_->fetched++;
-  if (kept.ok() && line_->on_moved) line_->on_moved(false, {fetch->what.digest, fetch->size});
-  incoming.reset();  // what was not kept goes before it is told
-  finish(fetch, kept, !is_right);
+void BlobDownloader::commit(const DownloadPtr& download) {
+  auto writer = std::move(download->writer);  // nobody else needs it any more
+  bool matches_digest = writer->matches_digest();
+  Status committed = matches_digest ? writer->commit() : Status(damaged(*download));
+  if (committed.ok()) channel_->fetched++;
+  if (committed.ok() && channel_->on_moved)
+    channel_->on_moved(false, {download->what.digest, download->size});
+  writer.reset();  // what was not kept goes before it is told
+  finish(download, committed, !matches_digest);
 }
 
-Error BlobDownloader::damaged(const Download& fetch) const {
-  if (!fetch.place.empty()) return changed(fetch.place, line_->peer);
+Error BlobDownloader::damaged(const Download& download) const {
+  if (!download.source_path.empty()) return changed(download.source_path, channel_->peer);
   return environment_error(fmt::format(
       "{} sent other bytes than the content {}: it is damaged there, or was changed on the way",
-      line_->peer, fetch.what.digest.hex()));
+      channel_->peer, download.what.digest.hex()));
 }
 
-Error BlobDownloader::unsealed(const Download& fetch) const {
+Error BlobDownloader::unsealed(const Download& download) const {
   return environment_error(
       fmt::format("{} offers the content {} without encryption, and the cluster's head requires it "
                   "(--encrypt): it was not fetched",
-                  line_->peer, fetch.what.digest.hex()));
+                  channel_->peer, download.what.digest.hex()));
 }
 
-void BlobDownloader::finish(const DownloadPtr& fetch, const Status& status, bool is_damaged) {
-  std::vector<OnFetched> dones;
+void BlobDownloader::finish(const DownloadPtr& download, const Status& status, bool is_damaged) {
+  std::vector<OnFetched> callbacks;
   std::set<uint64_t> tags;
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(fetch->step, Step::over) == Step::over) return;
-    dones = std::move(fetch->dones);
-    tags = std::move(fetch->tags);
-    chunks_ -= fetch->early.size();
-    fetch->early.clear();
+    if (std::exchange(download->step, Step::over) == Step::over) return;
+    callbacks = std::move(download->callbacks);
+    tags = std::move(download->tags);
+    chunks_ -= download->early.size();
+    download->early.clear();
     active_--;
-    fetches_.erase(fetch->what.digest);
-    asked_.erase(fetch->id);
-    if (!status.ok()) line_->failed++;
-    if (fetch->id != 0) {
+    downloads_.erase(download->what.digest);
+    requested_.erase(download->id);
+    if (!status.ok()) channel_->failed++;
+    if (download->id != 0) {
       blob_protocol::Message message;
-      message.mutable_done()->set_id(fetch->id);
+      message.mutable_done()->set_id(download->id);
       message.mutable_done()->set_received(status.ok());
       message.mutable_done()->set_damaged(is_damaged);
-      line_->queue(std::move(message));
+      channel_->queue(std::move(message));
     }
   }
-  for (uint64_t tag : tags) line_->link->give_up(tag);
-  line_->flush();
-  for (const OnFetched& done : dones) done(status);
+  for (uint64_t tag : tags) channel_->link->give_up(tag);
+  channel_->flush();
+  for (const OnFetched& done : callbacks) done(status);
   start_waiting();
-  ask_for_chunks();
+  request_chunks();
 }
 
 void BlobDownloader::end(const Error& why) {
-  std::unordered_map<Digest, DownloadPtr, DigestHash> fetches;
+  std::unordered_map<Digest, DownloadPtr, DigestHash> downloads;
   std::set<uint64_t> tags;
   {
     std::lock_guard lock(mutex_);
     if (ended_) return;
     ended_ = why;
-    fetches = std::move(fetches_);
-    fetches_.clear();
+    downloads = std::move(downloads_);
+    downloads_.clear();
     waiting_.clear();
     receiving_.clear();
-    asked_.clear();
-    for (const auto& [digest, fetch] : fetches) {
-      fetch->step = Step::over;
-      fetch->early.clear();
-      tags.merge(fetch->tags);
+    requested_.clear();
+    for (const auto& [digest, download] : downloads) {
+      download->step = Step::over;
+      download->early.clear();
+      tags.merge(download->tags);
     }
   }
-  for (uint64_t tag : tags) line_->link->give_up(tag);
-  for (const auto& [digest, fetch] : fetches) {
-    for (const OnFetched& done : fetch->dones) done(why);
+  for (uint64_t tag : tags) channel_->link->give_up(tag);
+  for (const auto& [digest, download] : downloads) {
+    for (const OnFetched& done : download->callbacks) done(why);
   }
 }
 

@@ -15,17 +15,18 @@ namespace flow::cluster {
 /// Thread-safe.
 class BlobDownloader : public std::enable_shared_from_this<BlobDownloader> {
  public:
-  explicit BlobDownloader(std::shared_ptr<TransferChannel> line) : line_(std::move(line)) {}
+  explicit BlobDownloader(std::shared_ptr<TransferChannel> channel)
+      : channel_(std::move(channel)) {}
 
-  void fetch(const BlobInfo& what, OnFetched done);
+  void download(const BlobInfo& what, OnFetched done);
   /// What the peer says. False where that is nothing that it may say.
   bool on_offer(const blob_protocol::Offer& offer);
   bool on_missing(const blob_protocol::Missing& missing);
-  bool on_elsewhere(const blob_protocol::Redirect& elsewhere);
+  bool on_redirect(const blob_protocol::Redirect& redirect);
   /// Every `done` that was not called is called with this, and so are later ones.
   void end(const Error& why);
   /// Whether the peer owes an answer or a put.
-  bool awaits();
+  bool awaits_peer();
   bool is_idle();
 
  private:
@@ -34,32 +35,32 @@ class BlobDownloader : public std::enable_shared_from_this<BlobDownloader> {
   using Lock = std::unique_lock<std::mutex>;
 
   void start_waiting();
-  void look(const DownloadPtr& fetch);
-  void ask(const DownloadPtr& fetch, bool anywhere);
-  void receive(const DownloadPtr& fetch, uint64_t size);
-  void ask_for_chunks();
-  void expect(const DownloadPtr& fetch, const ChunkPtr& chunk);
-  void on_put(const DownloadPtr& fetch, const ChunkPtr& chunk, const Result<size_t>& came);
-  void take_in(const DownloadPtr& fetch, const ChunkPtr& chunk);
-  void open_seal(const DownloadPtr& fetch, const ChunkPtr& chunk);
-  void hash(const DownloadPtr& fetch, const ChunkPtr& chunk);
-  void write(const DownloadPtr& fetch, const ChunkPtr& chunk);
-  void let_go(const DownloadPtr& fetch, const ChunkPtr& chunk);
-  void keep(const DownloadPtr& fetch);
-  void finish(const DownloadPtr& fetch, const Status& status, bool is_damaged = false);
-  bool is_over(const DownloadPtr& fetch);
-  void keep_when_whole(const DownloadPtr& fetch);  // under the lock
-  Error damaged(const Download& fetch) const;
-  Error unsealed(const Download& fetch) const;
+  void check_cache(const DownloadPtr& download);
+  void request(const DownloadPtr& download, bool allow_redirect);
+  void receive(const DownloadPtr& download, uint64_t size);
+  void request_chunks();
+  void expect(const DownloadPtr& download, const ChunkPtr& chunk);
+  void on_put(const DownloadPtr& download, const ChunkPtr& chunk, const Result<size_t>& received);
+  void process_chunk(const DownloadPtr& download, const ChunkPtr& chunk);
+  void open_seal(const DownloadPtr& download, const ChunkPtr& chunk);
+  void hash(const DownloadPtr& download, const ChunkPtr& chunk);
+  void write(const DownloadPtr& download, const ChunkPtr& chunk);
+  void release_chunk(const DownloadPtr& download, const ChunkPtr& chunk);
+  void commit(const DownloadPtr& download);
+  void finish(const DownloadPtr& download, const Status& status, bool is_damaged = false);
+  bool is_over(const DownloadPtr& download);
+  void commit_when_complete(const DownloadPtr& download);  // under the lock
+  Error damaged(const Download& download) const;
+  Error unsealed(const Download& download) const;
 
-  const std::shared_ptr<TransferChannel> line_;
+  const std::shared_ptr<TransferChannel> channel_;
   std::mutex mutex_;
   std::optional<Error> ended_;  // set once
   // Fetches in progress: entries leave in finish().
-  std::unordered_map<Digest, DownloadPtr, DigestHash> fetches_;
+  std::unordered_map<Digest, DownloadPtr, DigestHash> downloads_;
   std::deque<DownloadPtr> waiting_;
-  std::map<uint64_t, DownloadPtr> asked_;  // of the peer, by number
-  std::deque<DownloadPtr> receiving_;      // of which there is more to ask for
+  std::map<uint64_t, DownloadPtr> requested_;  // of the peer, by number
+  std::deque<DownloadPtr> receiving_;          // of which there is more to ask for
   size_t active_ = 0, chunks_ = 0;
   uint64_t last_id_ = 0, last_tag_ = kBlobTags;
 };

@@ -78,7 +78,7 @@ void Strand::post(Job job) {
     waiting_.push_back(std::move(job));
     if (std::exchange(is_running_, true)) return;
   }
-  jobs_.post([self = shared_from_this()] { self->run_next(); });
+  thread_pool_.post([self = shared_from_this()] { self->run_next(); });
 }
 
 void Strand::run_next() {
@@ -97,7 +97,7 @@ void Strand::run_next() {
       return;
     }
   }
-  jobs_.post_as_last([self = shared_from_this()] { self->run_next(); });
+  thread_pool_.post_as_last([self = shared_from_this()] { self->run_next(); });
 }
 
 }  // namespace flow::cluster

@@ -47,13 +47,13 @@ class ThreadPool {
 /// Runs its jobs in their order, one at a time, on whichever threads. Thread-safe.
 class Strand : public std::enable_shared_from_this<Strand> {
  public:
-  explicit Strand(ThreadPool& jobs) : jobs_(jobs) {}
+  explicit Strand(ThreadPool& thread_pool) : thread_pool_(thread_pool) {}
   void post(Job job);
 
  private:
   void run_next();
 
-  ThreadPool& jobs_;
+  ThreadPool& thread_pool_;
   std::mutex mutex_;
   std::deque<Job> waiting_;
   bool is_running_ = false;

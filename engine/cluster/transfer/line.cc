@@ -17,7 +17,7 @@ class SpareMemory {
     spare_.pop_back();
     return memory;
   }
-  void give_back(std::unique_ptr<char[]> memory) {
+  void recycle(std::unique_ptr<char[]> memory) {
     std::lock_guard lock(mutex_);
     if (spare_.size() < kMost) spare_.push_back(std::move(memory));
   }
@@ -43,7 +43,7 @@ std::unique_ptr<char[]> memory_for(size_t size) {
 Chunk::Chunk(size_t size) : size(size), bytes(memory_for(size)) {}
 
 Chunk::~Chunk() {
-  if (size == kChunkBytes) spare_memory().give_back(std::move(bytes));
+  if (size == kChunkBytes) spare_memory().recycle(std::move(bytes));
 }
 
 void TransferChannel::queue(blob_protocol::Message message) {

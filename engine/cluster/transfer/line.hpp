@@ -28,7 +28,7 @@ constexpr size_t kDownloadsMax = 16;  // under way at a time; more wait
 /// What this side awaits has tags from here on, each once in a session.
 constexpr uint64_t kBlobTags = uint64_t{0xc0} << 56;
 constexpr uint64_t kBlobBytesMax = uint64_t{1} << 60;
-constexpr size_t kPlaceBytesMax = 4096;  // of a path or a reason that is told
+constexpr size_t kTextBytesMax = 4096;  // of a path or a reason that is told
 static_assert(kChunkBytes + kBulkSealBytes <= kPutBytesMax);
 
 /// For people.
@@ -46,8 +46,8 @@ constexpr size_t kAddressesMax = 8, kAddressBytesMax = 300;
 
 struct TransferOptions {
   std::shared_ptr<BlobCache> store;
-  ThreadPool* jobs = nullptr;  // outlives the transfer
-  std::shared_ptr<Link> link;  // of the session; puts go over it
+  ThreadPool* thread_pool = nullptr;  // outlives the transfer
+  std::shared_ptr<Link> link;         // of the session; puts go over it
   /// Sends one message of ours to the peer's transfer, sealed and in order, as part of a message of
   /// the session. Thread-safe, does not block. It may be called once more while the transfer is
   /// destroyed: what it needs it holds.
@@ -62,7 +62,7 @@ struct TransferOptions {
   std::function<Addresses(const Digest&)> locate;
   /// Fetches from one of those that the peer named; null: whatever is asked of it comes from it.
   /// What fails comes from it too.
-  std::function<void(const BlobInfo&, Addresses, OnFetched)> elsewhere;
+  std::function<void(const BlobInfo&, Addresses, OnFetched)> follow_redirect;
   /// Told of each piece of content that came over this session, or with `is_out` that the peer took
   /// whole. Any thread; it must not block.
   std::function<void(bool is_out, const BlobInfo&)> on_moved;
@@ -72,11 +72,11 @@ struct TransferChannel {
   explicit TransferChannel(const TransferOptions& options)
       : link(options.link),
         store(options.store),
-        jobs(*options.jobs),
+        thread_pool(*options.thread_pool),
         peer(options.peer),
         seal(options.seal),
         locate(options.locate),
-        elsewhere(options.elsewhere),
+        follow_redirect(options.follow_redirect),
         on_moved(options.on_moved),
         encrypts_(options.encrypts),
         send_(options.send) {}
@@ -91,13 +91,13 @@ struct TransferChannel {
 
   const std::shared_ptr<Link> link;
   const std::shared_ptr<BlobCache> store;
-  ThreadPool& jobs;
+  ThreadPool& thread_pool;
   const std::string peer;
   const std::optional<BulkSeal> seal;
   const std::function<Addresses(const Digest&)> locate;
-  const std::function<void(const BlobInfo&, Addresses, OnFetched)> elsewhere;
+  const std::function<void(const BlobInfo&, Addresses, OnFetched)> follow_redirect;
   const std::function<void(bool is_out, const BlobInfo&)> on_moved;
-  std::atomic<uint64_t> heard{0};  // of what this side asked for: answers, and puts
+  std::atomic<uint64_t> responses{0};  // of what this side asked for: answers, and puts
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0}, fetched{0}, found{0}, failed{0}, served{0};
 
  private:

@@ -69,7 +69,7 @@ class Collector {
 
  private:
   void put(BlobReference needed) {
-    if (seen_.insert(needed.content.digest).second) needed_.push_back(std::move(needed));
+    if (seen_.insert(needed.blob.digest).second) needed_.push_back(std::move(needed));
   }
 
   std::unordered_set<Digest, DigestHash> seen_;

@@ -11,7 +11,7 @@
 namespace flow::cluster {
 
 struct BlobReference {
-  BlobInfo content;
+  BlobInfo blob;
   std::string origin;  // where the head reads it in place; "" for what is under objects/
   std::string file;    // of a checkpoint's: its place below either side's folder, else ""
 };

@@ -13,10 +13,10 @@ namespace flow::cluster {
 /// Thread-safe.
 class BlobUploader : public std::enable_shared_from_this<BlobUploader> {
  public:
-  explicit BlobUploader(std::shared_ptr<TransferChannel> line) : line_(std::move(line)) {}
+  explicit BlobUploader(std::shared_ptr<TransferChannel> channel) : channel_(std::move(channel)) {}
 
   /// What the peer says. False where that is nothing that it may say.
-  bool on_want(const blob_protocol::BlobRequest& want);
+  bool on_request(const blob_protocol::BlobRequest& request);
   bool on_ready(const blob_protocol::Ready& ready);
   bool on_done(const blob_protocol::Done& done);
   void end();
@@ -26,28 +26,28 @@ class BlobUploader : public std::enable_shared_from_this<BlobUploader> {
   using UploadPtr = std::shared_ptr<Upload>;
   /// What the peer has memory ready for.
   struct ChunkRequest {
-    UploadPtr serve;
+    UploadPtr upload;
     uint64_t tag = 0, offset = 0;
     uint32_t size = 0;
   };
 
-  void open(const UploadPtr& serve);
-  void send_elsewhere(const UploadPtr& serve, const Addresses& addresses);
+  void open(const UploadPtr& upload);
+  void redirect(const UploadPtr& upload, const Addresses& addresses);
   // Under the lock:
   void start_reads();
-  void forget(const UploadPtr& serve);
-  void read(const ChunkRequest& asked);
-  void put(const UploadPtr& serve, const ChunkPtr& chunk, size_t size);
+  void forget(const UploadPtr& upload);
+  void read(const ChunkRequest& request);
+  void put(const UploadPtr& upload, const ChunkPtr& chunk, size_t size);
   void put_ended(size_t size);
-  void fail(const UploadPtr& serve, const Error& why);
-  bool is_wanted(const UploadPtr& serve);
+  void fail(const UploadPtr& upload, const Error& why);
+  bool is_active(const UploadPtr& upload);
 
-  const std::shared_ptr<TransferChannel> line_;
+  const std::shared_ptr<TransferChannel> channel_;
   std::mutex mutex_;
   bool is_over_ = false;
-  std::map<uint64_t, UploadPtr> serves_;  // that the peer wants: they leave in forget()
+  std::map<uint64_t, UploadPtr> uploads_;  // that the peer wants: they leave in forget()
   uint64_t last_id_ = 0;
-  std::deque<ChunkRequest> asked_;          // and not read yet
+  std::deque<ChunkRequest> requests_;       // and not read yet
   size_t putting_ = 0, bytes_putting_ = 0;  // read, or being read, and not put yet
 };
 

@@ -18,11 +18,11 @@ Error unreadable(const std::string& path, const char* why) {
 
 }  // namespace
 
-struct BlobReader::Opened {
-  Opened(int descriptor, std::string path) : descriptor(descriptor), path(std::move(path)) {}
-  ~Opened() { ::close(descriptor); }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
+struct BlobReader::OpenFile {
+  OpenFile(int descriptor, std::string path) : descriptor(descriptor), path(std::move(path)) {}
+  ~OpenFile() { ::close(descriptor); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
   const int descriptor;
   const std::string path;
 };
@@ -32,12 +32,12 @@ Result<BlobReader> BlobReader::of_file(const std::string& path, bool is_lent) {
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return unreadable(path, std::strerror(errno));
   BlobReader source;
-  source.file_ = std::make_shared<const Opened>(descriptor, path);
+  source.file_ = std::make_shared<const OpenFile>(descriptor, path);
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) return unreadable(path, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return unreadable(path, "it is not a regular file");
   source.size_ = static_cast<uint64_t>(info.st_size);
-  if (is_lent) source.place_ = path;
+  if (is_lent) source.source_path_ = path;
   return source;
 }
 

@@ -16,16 +16,16 @@ class BlobReader {
 
   uint64_t size() const { return size_; }
   /// The file's path where others may write to it, else "".
-  const std::string& place() const { return place_; }
+  const std::string& source_path() const { return source_path_; }
   /// All of these bytes, or what is wrong. Any thread.
   Status read(uint64_t offset, char* to, size_t size) const;
 
  private:
-  struct Opened;
-  std::shared_ptr<const Opened> file_;
+  struct OpenFile;
+  std::shared_ptr<const OpenFile> file_;
   std::shared_ptr<const std::string> bytes_;
   uint64_t size_ = 0;
-  std::string place_;
+  std::string source_path_;
 };
 
 }  // namespace flow::cluster

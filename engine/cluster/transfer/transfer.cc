@@ -4,10 +4,10 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr size_t kMessageMax = 2 * kPlaceBytesMax;
+constexpr size_t kMessageMax = 2 * kTextBytesMax;
 
-std::shared_ptr<TransferChannel> line_of(const TransferOptions& options) {
-  FLOW_CHECK(options.store && options.jobs != nullptr && options.link && options.send);
+std::shared_ptr<TransferChannel> channel_of(const TransferOptions& options) {
+  FLOW_CHECK(options.store && options.thread_pool != nullptr && options.link && options.send);
   FLOW_CHECK(!options.encrypts || options.seal);
   return std::make_shared<TransferChannel>(options);
 }
@@ -15,12 +15,12 @@ std::shared_ptr<TransferChannel> line_of(const TransferOptions& options) {
 }  // namespace
 
 BlobTransfer::BlobTransfer(const TransferOptions& options)
-    : line_(line_of(options)),
-      fetching_(std::make_shared<BlobDownloader>(line_)),
-      serving_(std::make_shared<BlobUploader>(line_)) {}
+    : channel_(channel_of(options)),
+      downloader_(std::make_shared<BlobDownloader>(channel_)),
+      uploader_(std::make_shared<BlobUploader>(channel_)) {}
 
 BlobTransfer::~BlobTransfer() {
-  end(environment_error("the transfer of content with " + line_->peer + " was ended"));
+  end(environment_error("the transfer of content with " + channel_->peer + " was ended"));
 }
 
 bool BlobTransfer::on_message(std::string_view bytes) {
@@ -30,35 +30,35 @@ bool BlobTransfer::on_message(std::string_view bytes) {
     return false;
   switch (message.kind_case()) {
     case blob_protocol::Message::kRequest:
-      return serving_->on_want(message.request());
+      return uploader_->on_request(message.request());
     case blob_protocol::Message::kReady:
-      return serving_->on_ready(message.ready());
+      return uploader_->on_ready(message.ready());
     case blob_protocol::Message::kDone:
-      return serving_->on_done(message.done());
+      return uploader_->on_done(message.done());
     case blob_protocol::Message::kOffer:
-      return fetching_->on_offer(message.offer());
+      return downloader_->on_offer(message.offer());
     case blob_protocol::Message::kMissing:
-      return fetching_->on_missing(message.missing());
+      return downloader_->on_missing(message.missing());
     case blob_protocol::Message::kRedirect:
-      return fetching_->on_elsewhere(message.redirect());
+      return downloader_->on_redirect(message.redirect());
     default:
       return false;
   }
 }
 
 void BlobTransfer::end(const Error& why) {
-  serving_->end();
-  fetching_->end(why);
-  line_->end();
+  uploader_->end();
+  downloader_->end(why);
+  channel_->end();
 }
 
 DownloadProgress BlobTransfer::progress() const {
-  return {line_->heard, fetching_->awaits(), fetching_->is_idle()};
+  return {channel_->responses, downloader_->awaits_peer(), downloader_->is_idle()};
 }
 
 TransferCounters BlobTransfer::counters() const {
-  return {line_->bytes_in, line_->bytes_out, line_->fetched,
-          line_->found,    line_->failed,    line_->served};
+  return {channel_->bytes_in, channel_->bytes_out, channel_->fetched,
+          channel_->found,    channel_->failed,    channel_->served};
 }
 
 }  // namespace flow::cluster

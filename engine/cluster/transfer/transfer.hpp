@@ -16,9 +16,9 @@ namespace flow::cluster {
 
 /// Of what this side fetches.
 struct DownloadProgress {
-  uint64_t heard = 0;   // grows with each answer and each put
-  bool awaits = false;  // the peer owes one
-  bool is_idle = true;  // nothing is fetched
+  uint64_t responses = 0;    // grows with each answer and each put
+  bool awaits_peer = false;  // the peer owes one
+  bool is_idle = true;       // nothing is fetched
 };
 
 /// Thread-safe.
@@ -31,7 +31,7 @@ class BlobTransfer {
   BlobTransfer& operator=(const BlobTransfer&) = delete;
 
   /// What is here already is not fetched. A worker pins it first, so that it does not go again.
-  void fetch(const BlobInfo& what, OnFetched done) { fetching_->fetch(what, std::move(done)); }
+  void fetch(const BlobInfo& what, OnFetched done) { downloader_->download(what, std::move(done)); }
   /// What the peer's transfer sent. False where that is nothing it may send: the session is to end.
   /// Does not block.
   bool on_message(std::string_view message);
@@ -42,9 +42,9 @@ class BlobTransfer {
   TransferCounters counters() const;
 
  private:
-  const std::shared_ptr<TransferChannel> line_;
-  const std::shared_ptr<BlobDownloader> fetching_;
-  const std::shared_ptr<BlobUploader> serving_;
+  const std::shared_ptr<TransferChannel> channel_;
+  const std::shared_ptr<BlobDownloader> downloader_;
+  const std::shared_ptr<BlobUploader> uploader_;
 };
 
 }  // namespace flow::cluster

@@ -109,10 +109,10 @@ bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
 }
 
 void put_inventory_delta(const BlobInventoryDelta& news, worker_protocol::BlobInventoryDelta& out) {
-  for (const BlobInfo& content : news.added) {
+  for (const BlobInfo& blob : news.added) {
     worker_protocol::LargeBlob& large = *out.add_added();
-    large.set_digest(std::string(content.digest.view()));
-    large.set_size(*content.size);
+    large.set_digest(std::string(blob.digest.view()));
+    large.set_size(*blob.size);
   }
   for (const Digest& digest : news.removed) out.add_removed(std::string(digest.view()));
   put_volume(news.traffic.from_head, *out.mutable_from_head());
@@ -125,10 +125,10 @@ bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInve
   bool is_sound =
       count(in.added()) <= kInventoryDeltaMax && count(in.removed()) <= kInventoryDeltaMax;
   for (const worker_protocol::LargeBlob& large : in.added()) {
-    BlobInfo& content = news.added.emplace_back();
-    content.size = large.size();
+    BlobInfo& blob = news.added.emplace_back();
+    blob.size = large.size();
     is_sound = is_sound && large.size() <= kBlobBytesMax &&
-               Digest::from_bytes(large.digest(), content.digest);
+               Digest::from_bytes(large.digest(), blob.digest);
   }
   for (const std::string& digest : in.removed())
     is_sound = is_sound && Digest::from_bytes(digest, news.removed.emplace_back());

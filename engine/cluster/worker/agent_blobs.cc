@@ -24,8 +24,8 @@ void Agent::fetch(const StagedPtr& staged) {
   if (staged->needed.empty()) return on_fetched(staged, transfer, {});
   for (const BlobReference& each : staged->needed) {
     // An earlier attempt may have left it at its place.
-    if (!each.file.empty()) (void)options_.store->take_placed(each.content.digest, each.file);
-    transfer->fetch(each.content, [this, staged, transfer](const Status& status) {
+    if (!each.file.empty()) (void)options_.store->take_placed(each.blob.digest, each.file);
+    transfer->fetch(each.blob, [this, staged, transfer](const Status& status) {
       on_fetched(staged, transfer, status);
     });
   }
@@ -56,10 +56,10 @@ void Agent::place(const StagedPtr& staged) {
     if (!staged->problem) {
       auto placed = place_checkpoint(store, each);
       if (!placed.ok()) staged->problem = placed.error();
-      store.lend(owner_of(staged->order.rank_id()), each.content.digest,
-                 store.dir() + "/" + each.file, false);
+      store.lend(owner_of(staged->order.rank_id()), each.blob.digest, store.dir() + "/" + each.file,
+                 false);
     }
-    store.was_placed(each.content.digest);
+    store.was_placed(each.blob.digest);
   }
 }
 
@@ -67,7 +67,7 @@ void Agent::place(const StagedPtr& staged) {
 void Agent::unplace(const std::vector<StagedPtr>& all) {
   for (const StagedPtr& staged : all) {
     for (const BlobReference& each : staged->needed)
-      if (!each.file.empty()) options_.store->was_placed(each.content.digest);
+      if (!each.file.empty()) options_.store->was_placed(each.blob.digest);
   }
 }
 
@@ -105,7 +105,7 @@ bool Agent::holds_folder(const std::string& run, const std::string& name, bool u
 // The folder of the attempt that has just failed stays for people to look at, until its room is
 // needed.
 void Agent::trim_scratch_later(const core::AttemptId& newest, bool lacks_room) {
-  jobs_.post([this, newest, kept = lacks_room ? 0 : kFailedScratchKept] {
+  thread_pool_.post([this, newest, kept = lacks_room ? 0 : kFailedScratchKept] {
     auto is_in_use = [&](const std::string& run, const std::string& name) {
       bool is_newest =
           run == newest.run && attempt_of_folder(name) == std::pair(newest.unit, newest.attempt);
@@ -132,7 +132,7 @@ void Agent::make_room_for(const RankId& id) {
     std::lock_guard lock(mutex_);
     making_room_++;
   }
-  jobs_.post([this, id] {
+  thread_pool_.post([this, id] {
     bool keeps_none = false;
     {
       std::lock_guard lock(mutex_);
@@ -180,7 +180,7 @@ void Agent::look_after(const std::vector<Report>& reports) {
     trim_scratch_later(report.id, lacks_room);
     if (report.failure.cause != core::Cause::staging) continue;
     auto given = options_.store->pinned_by(owner_of(report.rank_id()));
-    jobs_.post([store = options_.store, given, lacks_room] {
+    thread_pool_.post([store = options_.store, given, lacks_room] {
       for (const Digest& digest : given) store->drop_if_damaged(digest);
       if (lacks_room) store->make_room();
     });
@@ -226,12 +226,12 @@ bool Agent::take_forget(const core::RunId& run) {
 
 void Agent::remove_later(const std::string& path) {
   if (path.empty()) return;
-  jobs_.post([path] { (void)remove_tree(path); });
+  thread_pool_.post([path] { (void)remove_tree(path); });
 }
 
 void Agent::let_go_later(const std::vector<Digest>& digests) {
   for (const Digest& digest : digests)
-    jobs_.post([store = options_.store, digest] { store->let_go(digest); });
+    thread_pool_.post([store = options_.store, digest] { store->let_go(digest); });
 }
 
 bool Agent::take_replica(const worker_protocol::Replica& replica) {
@@ -253,7 +253,7 @@ void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
     if (is_welcome_) transfer = transfer_;
   }
   auto on_end = [this, of, digest](const Status& status) {
-    jobs_.post([this, of, digest, is_here = status.ok()] {
+    thread_pool_.post([this, of, digest, is_here = status.ok()] {
       Replicas::Next next;
       {
         std::lock_guard lock(mutex_);
@@ -276,10 +276,10 @@ void Agent::keep_content(const Report& report) {
   for (const BlobReference& each : *needed) {
     if (!each.file.empty()) keep_checkpoint(report.rank_id(), each);
     if (!each.file.empty()) continue;
-    digests.push_back(each.content.digest);
+    digests.push_back(each.blob.digest);
     if (!each.origin.empty()) continue;
-    made.push_back(each.content);
-    tell_here(each.content);
+    made.push_back(each.blob);
+    tell_here(each.blob);
   }
   options_.store->note_made(made);
   options_.store->pin(owner_of(report.rank_id()), digests);
@@ -289,26 +289,26 @@ void Agent::keep_content(const Report& report) {
 void Agent::keep_checkpoint(const RankId& rank, const BlobReference& needed) {
   std::error_code failed;
   uint64_t size = std::filesystem::file_size(options_.store->dir() + "/" + needed.file, failed);
-  tell_gone_locked(placed_.take(rank, {needed.content.digest, needed.file}));
-  if (!failed) tell_here({needed.content.digest, size});
+  tell_gone_locked(placed_.take(rank, {needed.blob.digest, needed.file}));
+  if (!failed) tell_here({needed.blob.digest, size});
 }
 
-void Agent::note_moved(BlobVolume Traffic::*way, const BlobInfo& content) {
+void Agent::note_moved(BlobVolume Traffic::*way, const BlobInfo& blob) {
   {
     std::lock_guard lock(mutex_);
     BlobVolume& moved = news_.traffic.*way;
     moved.blobs++;
-    moved.bytes += *content.size;
+    moved.bytes += *blob.size;
     has_news_ = true;
-    if (way != &Traffic::to_workers) tell_here(content);
+    if (way != &Traffic::to_workers) tell_here(blob);
   }
   pump();
 }
 
 // Under the lock. What is not told is fetched from elsewhere.
-void Agent::tell_here(const BlobInfo& content) {
-  if (!send_ || *content.size < kLargeBytes || news_.added.size() >= kInventoryDeltaMax) return;
-  news_.added.push_back(content);
+void Agent::tell_here(const BlobInfo& blob) {
+  if (!send_ || *blob.size < kLargeBytes || news_.added.size() >= kInventoryDeltaMax) return;
+  news_.added.push_back(blob);
   has_news_ = true;
 }
 

@@ -30,24 +30,24 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   bool was_idle() const { return was_idle_; }
 
   /// Begins when the session is open.
-  void fetch(const BlobInfo& content, OnFetched done) {
+  void fetch(const BlobInfo& blob, OnFetched done) {
     std::shared_ptr<BlobTransfer> transfer;
     std::optional<Error> over;
     {
       std::lock_guard lock(mutex_);
       over = over_;
       transfer = transfer_;
-      if (!over && !transfer) waiting_.emplace_back(content, done);
+      if (!over && !transfer) waiting_.emplace_back(blob, done);
     }
     if (over) return done(*over);
-    if (transfer) transfer->fetch(content, std::move(done));
+    if (transfer) transfer->fetch(blob, std::move(done));
   }
 
   void on_open(const Peer& peer) override {
     auto link = link_.get();
     TransferOptions options;
     options.store = fellows_->options_.store;
-    options.jobs = &fellows_->jobs_;
+    options.thread_pool = &fellows_->thread_pool_;
     options.link = link->link();
     options.send = [link](std::string_view message) { (void)link->send(message); };
     options.peer = "node `" + peer.node + "` at " + link->link()->description();
@@ -61,7 +61,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
       transfer_ = transfer;
       waiting = std::exchange(waiting_, {});
     }
-    for (auto& [content, done] : waiting) transfer->fetch(content, std::move(done));
+    for (auto& [blob, done] : waiting) transfer->fetch(blob, std::move(done));
   }
   void on_message(std::string message) override {
     if (!transfer()->on_message(message)) end("the received bytes are not a message about content");
@@ -82,7 +82,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
       if (!over_) over_ = why;
       waiting = std::exchange(waiting_, {});
     }
-    for (auto& [content, done] : waiting) done(why);
+    for (auto& [blob, done] : waiting) done(why);
     if (auto open = transfer()) open->end(why);
   }
 
@@ -91,8 +91,8 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
     auto open = transfer();
     if (!open) return;  // the handshake has a time of its own
     DownloadProgress progress = open->progress();
-    bool goes_on = heard_us_ == 0 || progress.heard != heard_ || !progress.awaits;
-    heard_ = progress.heard;
+    bool goes_on = heard_us_ == 0 || progress.responses != heard_ || !progress.awaits_peer;
+    heard_ = progress.responses;
     if (used_us_ == 0 || !progress.is_idle) used_us_ = now_us;
     if (goes_on) heard_us_ = now_us;
     if (now_us - heard_us_ >= options.stall_ms * 1000)
@@ -123,14 +123,14 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
 };
 
 struct Fellows::Errand {
-  BlobInfo content;
+  BlobInfo blob;
   Addresses left;  // the next is the last
   OnFetched done;
   Error why;
 };
 
-Fellows::Fellows(Sessions& sessions, ThreadPool& jobs, FellowsOptions options)
-    : sessions_(sessions), jobs_(jobs), options_(std::move(options)) {}
+Fellows::Fellows(Sessions& sessions, ThreadPool& thread_pool, FellowsOptions options)
+    : sessions_(sessions), thread_pool_(thread_pool), options_(std::move(options)) {}
 
 Fellows::~Fellows() { end(); }
 
@@ -162,10 +162,10 @@ std::shared_ptr<SessionUser> Fellows::let_in(const Peer& peer,
   return talk;
 }
 
-void Fellows::fetch(const BlobInfo& content, Addresses from, OnFetched done) {
+void Fellows::fetch(const BlobInfo& blob, Addresses from, OnFetched done) {
   std::reverse(from.begin(), from.end());
   auto errand = std::make_shared<Errand>();
-  errand->content = content;
+  errand->blob = blob;
   errand->left = std::move(from);
   errand->done = std::move(done);
   errand->why = environment_error("no worker is known to hold it");
@@ -187,7 +187,7 @@ void Fellows::go_on(const std::shared_ptr<Errand>& errand) {
       if (talk->was_idle()) errand->left.push_back(talk->address());
       self->go_on(errand);
     };
-    return (*talk)->fetch(errand->content, on_end);
+    return (*talk)->fetch(errand->blob, on_end);
   }
   errand->done(errand->why);
 }

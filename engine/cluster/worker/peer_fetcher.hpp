@@ -34,7 +34,7 @@ struct FellowsOptions {
 class Fellows : public std::enable_shared_from_this<Fellows> {
  public:
   /// `sessions` and `jobs` outlive end().
-  Fellows(Sessions& sessions, ThreadPool& jobs, FellowsOptions options);
+  Fellows(Sessions& sessions, ThreadPool& thread_pool, FellowsOptions options);
   ~Fellows();
 
   /// Fellows may ask for content there from now on.
@@ -42,7 +42,7 @@ class Fellows : public std::enable_shared_from_this<Fellows> {
   /// Where that is; "" nowhere.
   std::string address() const;
   /// From the first of these that gives it.
-  void fetch(const BlobInfo& content, Addresses from, OnFetched done);
+  void fetch(const BlobInfo& blob, Addresses from, OnFetched done);
   /// Nothing is given or fetched any more.
   void end();
 
@@ -57,7 +57,7 @@ class Fellows : public std::enable_shared_from_this<Fellows> {
   void watch();
 
   Sessions& sessions_;
-  ThreadPool& jobs_;
+  ThreadPool& thread_pool_;
   const FellowsOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;

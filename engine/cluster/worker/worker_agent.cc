@@ -76,7 +76,7 @@ Agent::Agent(Options options)
       process_(random_name()),
       host_(options_.host),
       placed_(options_.store),
-      jobs_(kTransferThreads) {}
+      thread_pool_(kTransferThreads) {}
 
 Agent::~Agent() {
   options_.store->on_gone(nullptr);
@@ -138,7 +138,7 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
     has_news_ = true;
     TransferOptions transfer;
     transfer.store = options_.store;
-    transfer.jobs = &jobs_;
+    transfer.thread_pool = &thread_pool_;
     transfer.link = std::move(link);
     transfer.send = [this, session = ++sessions_](std::string_view message) {
       send_content(session, message);
@@ -146,9 +146,9 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
     transfer.peer = peer;
     transfer.seal = seal;
     transfer.encrypts = [encrypts = options_.encrypts] { return encrypts->load(); };
-    transfer.elsewhere = options_.elsewhere;
-    transfer.on_moved = [this](bool is_out, const BlobInfo& content) {
-      if (!is_out) note_moved(&Traffic::from_head, content);
+    transfer.follow_redirect = options_.follow_redirect;
+    transfer.on_moved = [this](bool is_out, const BlobInfo& blob) {
+      if (!is_out) note_moved(&Traffic::from_head, blob);
     };
     transfer_ = std::make_shared<BlobTransfer>(transfer);
     for (auto& [id, staged] : staged_) {
@@ -405,11 +405,11 @@ bool Agent::take_order(worker_protocol::Order& in) {
   }
   std::vector<Digest> digests;
   for (const BlobReference& each : staged->needed) {
-    digests.push_back(each.content.digest);
+    digests.push_back(each.blob.digest);
     if (each.file.empty()) continue;
-    options_.store->will_place(each.content.digest);
+    options_.store->will_place(each.blob.digest);
     std::lock_guard lock(mutex_);
-    (void)placed_.take(staged->order.rank_id(), {each.content.digest, each.file});
+    (void)placed_.take(staged->order.rank_id(), {each.blob.digest, each.file});
   }
   options_.store->pin(owner_of(staged->order.rank_id()), digests);
   if (staged->awaits_room) {
@@ -534,7 +534,7 @@ void Agent::forget_ended(uint64_t number) {
     set_aside_run(of.run);
     is_over_limit = options_.store->unpin(owner_of(end.rank));
   }
-  if (is_over_limit) jobs_.post([store = options_.store] { store->trim(); });
+  if (is_over_limit) thread_pool_.post([store = options_.store] { store->trim(); });
 }
 
 void Agent::tell_meeting(const Report& report) {

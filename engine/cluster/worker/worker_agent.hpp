@@ -45,7 +45,7 @@ class Agent {
     /// Where other workers ask this one for content; "" nowhere.
     std::function<std::string()> blob_address = [] { return std::string(); };
     /// As TransferOptions::elsewhere.
-    std::function<void(const BlobInfo&, Addresses, OnFetched)> elsewhere;
+    std::function<void(const BlobInfo&, Addresses, OnFetched)> follow_redirect;
     /// Whether content goes sealed: what the head said last.
     std::shared_ptr<std::atomic<bool>> encrypts = std::make_shared<std::atomic<bool>>(false);
     /// Told of what somebody should read in a log, on any thread; it must not block.
@@ -69,7 +69,7 @@ class Agent {
   /// is met later.
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
   /// Content came from the head or from another worker, or went to one. The head is told.
-  void note_moved(BlobVolume Traffic::*way, const BlobInfo& content);
+  void note_moved(BlobVolume Traffic::*way, const BlobInfo& blob);
   /// Attempts that run here or whose end the head has not taken yet.
   size_t attempts() const;
 
@@ -122,7 +122,7 @@ class Agent {
   void unplace(const std::vector<StagedPtr>& all);
   void keep_content(const Report& report);
   void keep_checkpoint(const RankId& rank, const BlobReference& needed);
-  void tell_here(const BlobInfo& content);
+  void tell_here(const BlobInfo& blob);
   void tell_gone(const Digest& digest);
   void tell_gone_locked(const std::optional<Digest>& digest);
   /// The head that hears of it may die: it is said again to each, until the rank ends.
@@ -210,7 +210,7 @@ class Agent {
   std::map<Digest, std::shared_ptr<const std::string>> bundles_;
   std::map<std::string, std::shared_ptr<const Environment>> environments_;
 
-  ThreadPool jobs_;
+  ThreadPool thread_pool_;
   std::unique_ptr<Worker> worker_;  // last: its reports use the others
 };
 

@@ -70,7 +70,7 @@ class Node::Life final : public SessionUser {
   std::string joined_;  // to be told with the welcome
 };
 
-Node::Node(NodeOptions options) : options_(std::move(options)), jobs_(kTransferThreads) {}
+Node::Node(NodeOptions options) : options_(std::move(options)), thread_pool_(kTransferThreads) {}
 
 Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions options,
                                           const Agent::MakeWorker& make) {
@@ -79,19 +79,19 @@ Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions opti
       std::make_unique<Sessions>(transport, node->options_.session, node->options_.on_note);
   FellowsOptions fellows;
   fellows.store = node->options_.agent.store;
-  fellows.on_moved = [self = node.get()](bool is_out, const BlobInfo& content) {
-    self->agent_->note_moved(is_out ? &Traffic::to_workers : &Traffic::from_workers, content);
+  fellows.on_moved = [self = node.get()](bool is_out, const BlobInfo& blob) {
+    self->agent_->note_moved(is_out ? &Traffic::to_workers : &Traffic::from_workers, blob);
   };
   auto encrypts = std::make_shared<std::atomic<bool>>(false);
   fellows.encrypts = [encrypts] { return encrypts->load(); };
-  node->fellows_ = std::make_shared<Fellows>(*node->sessions_, node->jobs_, fellows);
+  node->fellows_ = std::make_shared<Fellows>(*node->sessions_, node->thread_pool_, fellows);
   Agent::Options agent_options = node->options_.agent;
   agent_options.encrypts = encrypts;
   agent_options.head = node->options_.head;
   agent_options.blob_address = [fellows = node->fellows_] { return fellows->address(); };
-  agent_options.elsewhere = [fellows = node->fellows_](const BlobInfo& content, Addresses from,
-                                                       OnFetched done) {
-    fellows->fetch(content, std::move(from), std::move(done));
+  agent_options.follow_redirect = [fellows = node->fellows_](const BlobInfo& blob, Addresses from,
+                                                             OnFetched done) {
+    fellows->fetch(blob, std::move(from), std::move(done));
   };
   auto agent = Agent::start(std::move(agent_options), make);
   FLOW_TRY(agent);

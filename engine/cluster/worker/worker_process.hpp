@@ -50,7 +50,7 @@ class Node {
 
   const NodeOptions options_;
   std::unique_ptr<Agent> agent_;
-  ThreadPool jobs_;  // of what moves between workers
+  ThreadPool thread_pool_;  // of what moves between workers
   std::unique_ptr<Sessions> sessions_;
   std::shared_ptr<Fellows> fellows_;
   mutable std::mutex mutex_;
