@@ -14,10 +14,11 @@ RemoteWorker::RemoteWorker(Send send, FromRemote told,
       let_go_(std::move(let_go)),
       encrypt_(encrypt) {}
 
-bool RemoteWorker::on_message(std::string_view piece) {
+bool RemoteWorker::on_message(std::string_view chunk) {
   std::string bytes;
-  MessageAssembler::Outcome joined = joiner_.add(piece, bytes);
-  if (joined != MessageAssembler::Outcome::whole) return joined == MessageAssembler::Outcome::more;
+  MessageAssembler::Outcome assembled = assembler_.add(chunk, bytes);
+  if (assembled != MessageAssembler::Outcome::whole)
+    return assembled == MessageAssembler::Outcome::more;
   worker_protocol::FromWorker message;
   if (!message.ParseFromString(bytes) || message.has_join() == joined_) return false;
   switch (message.kind_case()) {
@@ -183,7 +184,7 @@ void RemoteWorker::send(const worker_protocol::ToWorker& message) {
 
 // All pieces of one message go out before those of the next.
 void RemoteWorker::send_locked(const worker_protocol::ToWorker& message) {
-  for (const std::string& piece : pieces_of(message.SerializeAsString())) send_(piece);
+  for (const std::string& chunk : split_message(message.SerializeAsString())) send_(chunk);
 }
 
 }  // namespace flow::cluster

@@ -44,7 +44,7 @@ class RemoteWorker final : public RemoteHost {
                bool encrypt = false);
 
   /// What the peer sent. False where that is no message of a worker's: the session is to end.
-  bool on_message(std::string_view piece);
+  bool on_message(std::string_view chunk);
   void send_content(std::string_view message);
 
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
@@ -78,7 +78,7 @@ class RemoteWorker final : public RemoteHost {
   // What the peer has of runs that have not ended: entries leave in forget().
   BundleUsers bundles_;
   std::map<core::RunId, std::weak_ptr<const Environment>> environments_;
-  MessageAssembler joiner_;
+  MessageAssembler assembler_;
   bool joined_ = false;
   uint64_t last_number_ = 0;
   core::Time behind_ms_ = 0;  // how much its clock is behind ours

@@ -28,26 +28,26 @@ void make_failure(Report& report, const std::string& problem) {
 
 void Intake::add(Report report, uint64_t number) {
   auto waiting = std::make_shared<Waiting>();
-  auto needed = referenced_blobs(report);
-  if (needed.ok()) {
-    waiting->needed = std::move(*needed);
+  auto references = referenced_blobs(report);
+  if (references.ok()) {
+    waiting->references = std::move(*references);
   } else {
-    waiting->problem = needed.error().message;
+    waiting->problem = references.error().message;
   }
   waiting->taken.report = std::move(report);
   waiting->taken.number = number;
-  waiting->missing = waiting->needed.size();
+  waiting->missing = waiting->references.size();
   {
     std::lock_guard lock(mutex_);
     if (is_over_) return;
-    for (const BlobReference& each : waiting->needed)
+    for (const BlobReference& each : waiting->references)
       if (!each.file.empty()) store_->will_place(each.blob.digest);
     waiting_.push_back(waiting);
   }
   auto self = shared_from_this();
-  for (const BlobReference& each : waiting->needed)
+  for (const BlobReference& each : waiting->references)
     fetch_(each.blob, [self, waiting](const Status& status) { self->on_fetched(waiting, status); });
-  if (waiting->needed.empty()) deliver_ready();
+  if (waiting->references.empty()) deliver_ready();
 }
 
 void Intake::on_fetched(const std::shared_ptr<Waiting>& waiting, const Status& status) {
@@ -75,7 +75,7 @@ void Intake::deliver_ready() {
 
 void Intake::finish(Waiting& waiting) {
   TakenReport& taken = waiting.taken;
-  for (const BlobReference& each : waiting.needed) {
+  for (const BlobReference& each : waiting.references) {
     if (each.file.empty()) continue;
     if (waiting.problem.empty()) {
       auto others = place_checkpoint(*store_, each);
@@ -97,7 +97,7 @@ void Intake::end() {
   std::lock_guard lock(mutex_);
   is_over_ = true;
   for (const auto& waiting : waiting_)
-    for (const BlobReference& each : waiting->needed)
+    for (const BlobReference& each : waiting->references)
       if (!each.file.empty()) store_->was_placed(each.blob.digest);
   waiting_.clear();
 }

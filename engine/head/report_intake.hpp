@@ -38,7 +38,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
  private:
   struct Waiting {
     TakenReport taken;
-    std::vector<BlobReference> needed;
+    std::vector<BlobReference> references;
     size_t missing = 0;
     std::string problem;
   };

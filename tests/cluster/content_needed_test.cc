@@ -81,9 +81,9 @@ TEST_CASE("a report needs what its result or checkpoint names, and what its dyna
   fragment.nodes[0].args = Value::list({Value(file_of("of a call"))});
   fragment.result = Value(file_of("result"));
   report.fragment = encode_fragment(fragment);
-  auto needed = referenced_blobs(report);
-  REQUIRE(needed.ok());
-  CHECK(words_of(*needed, {"tensor", "result", "of a call"}) ==
+  auto references = referenced_blobs(report);
+  REQUIRE(references.ok());
+  CHECK(words_of(*references, {"tensor", "result", "of a call"}) ==
         Words{"tensor 4  ", "result 6  ", "of a call 9  "});
 
   Report saved{};

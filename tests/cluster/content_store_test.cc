@@ -98,7 +98,7 @@ TEST_CASE("what an attempt makes or finds made stays until it has ended") {
   for (uint64_t i : {0u, 2u}) {
     if (!was_seen) continue;  // by a fetch, or by the head that asks for it
     CHECK(store->has({digest_of(i), kPiece}));
-    CHECK(store->open_source(digest_of(i)).ok());
+    CHECK(store->open_reader(digest_of(i)).ok());
   }
   for (uint64_t i = 3; i < 10; i++) REQUIRE(take(*store, i).ok());
   CHECK(held(folder) == (was_seen ? Numbers{0, 2, 8, 9} : Numbers{0, 2, 7, 8, 9}));
@@ -193,7 +193,7 @@ TEST_CASE("a checkpoint at its place that a power cut has spoilt is taken for no
   REQUIRE(::chmod((folder / place).c_str(), 0600) == 0);
   std::ofstream(folder / place) << std::string(kPiece, '\0');
   auto store = open_store(folder);
-  CHECK(store->take_placed(digest_of(1), place));
+  CHECK(store->adopt_placed(digest_of(1), place));
   CHECK_FALSE(store->has({digest_of(1), kPiece}));
   REQUIRE(take(*store, 1).ok());
   REQUIRE(store->link_to(digest_of(1), place).ok());
@@ -258,8 +258,8 @@ TEST_CASE("a head's state has no limit, and nothing of it goes") {
   for (uint64_t i = 0; i < 8; i++) REQUIRE(take(*state, i).ok());
   CHECK(held(folder).size() == 8);
   CHECK(state->usage().bytes_max == 0);
-  CHECK_FALSE(state->open_source(digest_of(9)).ok());
-  auto source = state->open_source(digest_of(3));
+  CHECK_FALSE(state->open_reader(digest_of(9)).ok());
+  auto source = state->open_reader(digest_of(3));
   REQUIRE(source.ok());
   std::string bytes(kPiece, '\0');
   REQUIRE(source->read(0, bytes.data(), kPiece).ok());
@@ -280,11 +280,11 @@ TEST_CASE("all that nobody needs makes room for who has none on the disk") {
   for (uint64_t i = 0; i < 4; i++) REQUIRE(take(*store, i).ok());
   CHECK((store->pinned_by("a") == std::vector<Digest>{digest_of(1), digest_of(2)}));
   CHECK(store->pinned_by("b").empty());
-  store->make_room();
+  store->evict_unpinned();
   CHECK(held(folder) == Numbers{1, 2});
   store->unpin("a");
   CHECK(store->pinned_by("a").empty());
-  store->make_room();
+  store->evict_unpinned();
   CHECK(held(folder).empty());
   CHECK(store->usage().bytes == 0);
 }
@@ -297,20 +297,20 @@ TEST_CASE("content is lent from elsewhere as long as somebody lends it") {
   store->lend("a", digest_of(1), folder / "input", true);
   store->lend("a", digest_of(1), folder / "input", true);
   store->lend("b", digest_of(1), folder / "other", false);
-  auto source = store->open_source(digest_of(1));
+  auto source = store->open_reader(digest_of(1));
   REQUIRE(source.ok());
   CHECK((all_of(*source) == piece(1)));
   CHECK(source->source_path().empty());
   store->unpin("b");
-  source = store->open_source(digest_of(1));
+  source = store->open_reader(digest_of(1));
   REQUIRE(source.ok());
   CHECK(source->source_path() == folder / "input");
   store->unpin("a");
-  CHECK_FALSE(store->open_source(digest_of(1)).ok());
+  CHECK_FALSE(store->open_reader(digest_of(1)).ok());
   store->lend("c", digest_of(1), folder / "nothing", true);
-  CHECK_THAT(store->open_source(digest_of(1)).error().message, Contains("nothing"));
+  CHECK_THAT(store->open_reader(digest_of(1)).error().message, Contains("nothing"));
   REQUIRE(take(*store, 1).ok());
-  CHECK(store->open_source(digest_of(1)).ok());
+  CHECK(store->open_reader(digest_of(1)).ok());
 }
 
 TEST_CASE("content that is lent from several places is given from one that is still there") {
@@ -321,12 +321,12 @@ TEST_CASE("content that is lent from several places is given from one that is st
   store->lend("a", digest_of(1), folder / "first", true);
   store->lend("b", digest_of(1), folder / "second", true);
   std::filesystem::remove(folder / "second");
-  auto source = store->open_source(digest_of(1));
+  auto source = store->open_reader(digest_of(1));
   REQUIRE(source.ok());
   CHECK(source->source_path() == folder / "first");
   store->lend("a", digest_of(1), folder / "third", true);  // in place of the first
   std::filesystem::remove(folder / "third");
-  CHECK_FALSE(store->open_source(digest_of(1)).ok());
+  CHECK_FALSE(store->open_reader(digest_of(1)).ok());
 }
 
 TEST_CASE("what is fetched for several places stays an object until it is at the last") {

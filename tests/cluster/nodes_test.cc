@@ -355,11 +355,11 @@ TEST_CASE("reports arrive as they were said, with the content that is what it sa
 TEST_CASE("a long message goes in pieces, between which no other comes") {
   Wire wire(big_host());
   AttemptOrder order = full_order();
-  order.args = encode_value(Value(std::string(5 * kPieceBytes / 2, 'a')));
+  order.args = encode_value(Value(std::string(5 * kMessageChunkBytes / 2, 'a')));
   wire.head->stage({order}, 1);
   REQUIRE(wire.told.orders.size() == 1);
   CHECK(wire.told.orders[0].args == order.args);
-  for (const std::string& piece : wire.pieces) CHECK(piece.size() <= kPieceBytes + 1);
+  for (const std::string& piece : wire.pieces) CHECK(piece.size() <= kMessageChunkBytes + 1);
   CHECK(wire.pieces.size() == 6);
 
   MessageAssembler joiner;

@@ -52,7 +52,7 @@ bool digest_of(const fs::path& path, const fs::path& objects, Digest& digest) {
   return is_placed && Digest::parse_hex(hex, digest);
 }
 
-struct Found {
+struct StoredFile {
   std::string path;
   std::optional<Digest> digest;  // nothing: no object
   FileFacts facts;
@@ -67,7 +67,7 @@ std::optional<uint64_t> free_on_disk(int file) {
 
 /// False where the disk has not so much: it is not filled then. What is set aside in one piece
 /// costs half of what it costs as bytes come.
-bool set_aside_on_disk(int file, uint64_t size) {
+bool preallocate(int file, uint64_t size) {
   auto free = free_on_disk(file);
   if (size == 0 || !free) return true;
   if (size > *free) return false;
@@ -79,8 +79,8 @@ bool set_aside_on_disk(int file, uint64_t size) {
   return errno != ENOSPC && errno != EDQUOT && errno != EFBIG;  // else it can't do that
 }
 
-std::vector<Found> files_below(const std::string& dir) {
-  std::vector<Found> all;
+std::vector<StoredFile> files_below(const std::string& dir) {
+  std::vector<StoredFile> all;
   std::error_code error;
   fs::path objects = fs::path(dir) / "objects";
   for (fs::recursive_directory_iterator walk(objects, error), end; !error && walk != end;
@@ -88,7 +88,7 @@ std::vector<Found> files_below(const std::string& dir) {
     std::string path = walk->path().string();
     auto facts = facts_of(path);
     if (!facts) continue;
-    Found found{path, std::nullopt, *facts};
+    StoredFile found{path, std::nullopt, *facts};
     if (Digest digest; digest_of(walk->path(), objects, digest)) found.digest = digest;
     all.push_back(std::move(found));
   }
@@ -110,16 +110,17 @@ std::shared_ptr<BlobCache> BlobCache::of_state(const std::string& dir, Resolve r
 
 Result<std::shared_ptr<BlobCache>> BlobCache::open(const std::string& dir, uint64_t bytes_max) {
   std::shared_ptr<BlobCache> store(new BlobCache(dir, nullptr, true, bytes_max));
-  FLOW_TRY(store->find_what_is_there());
+  FLOW_TRY(store->load_index());
   return store;
 }
 
-Status BlobCache::find_what_is_there() {
+Status BlobCache::load_index() {
   FLOW_TRY(make_dirs(dir_ + "/objects"));
-  std::vector<Found> all = files_below(dir_);
-  std::sort(all.begin(), all.end(),
-            [](const Found& a, const Found& b) { return a.facts.changed_ns < b.facts.changed_ns; });
-  for (const Found& found : all) {
+  std::vector<StoredFile> all = files_below(dir_);
+  std::sort(all.begin(), all.end(), [](const StoredFile& a, const StoredFile& b) {
+    return a.facts.changed_ns < b.facts.changed_ns;
+  });
+  for (const StoredFile& found : all) {
     if (found.digest)
       index_.use(*found.digest, found.facts.size);
     else if (::unlink(found.path.c_str()) != 0)
@@ -146,7 +147,7 @@ bool BlobCache::has(const BlobInfo& blob) {
   return true;
 }
 
-Result<BlobReader> BlobCache::open_source(const Digest& digest) {
+Result<BlobReader> BlobCache::open_reader(const Digest& digest) {
   auto object = BlobReader::of_file(path_of(digest), false);
   if (object.ok()) {
     std::lock_guard lock(mutex_);
@@ -154,19 +155,19 @@ Result<BlobReader> BlobCache::open_source(const Digest& digest) {
     return object;
   }
   if (::access(path_of(digest).c_str(), F_OK) == 0) return object.error();
-  std::vector<BlobIndex::Place> lent;
+  std::vector<BlobIndex::LentFile> lent;
   {
     std::lock_guard lock(mutex_);
     lent = index_.lent(digest);
   }
   std::optional<Error> problem;
-  for (const BlobIndex::Place& place : lent) {
-    auto source = BlobReader::of_file(place.path, place.may_change);
+  for (const BlobIndex::LentFile& file : lent) {
+    auto source = BlobReader::of_file(file.path, file.may_change);
     if (source.ok()) return source;
     if (!problem) problem = source.error();
   }
-  auto elsewhere = resolve_ ? resolve_(digest) : std::nullopt;
-  if (elsewhere) return std::move(*elsewhere);
+  auto resolved = resolve_ ? resolve_(digest) : std::nullopt;
+  if (resolved) return std::move(*resolved);
   if (problem) return *problem;
   return environment_error(
       fmt::format("the content {} is not stored here: it was collected or lost", digest.hex()));
@@ -178,7 +179,7 @@ void BlobCache::drop_if_damaged(const Digest& digest) {
     std::lock_guard lock(mutex_);
     index_.remove(digest);
   }
-  tell_gone(digest);
+  notify_evicted(digest);
 }
 
 void BlobCache::pin(const std::string& owner, const std::vector<Digest>& digests) {
@@ -206,7 +207,7 @@ void BlobCache::was_placed(const Digest& digest) {
     ::unlink(path_of(digest).c_str());
     index_.remove(digest);
   }
-  tell_gone(digest);
+  notify_evicted(digest);
 }
 
 Status BlobCache::link_to(const Digest& digest, const std::string& file) {
@@ -228,7 +229,7 @@ Status BlobCache::link_to(const Digest& digest, const std::string& file) {
       fmt::format("cannot link `{}` to `{}`: {}", path_of(digest), target, std::strerror(error)));
 }
 
-bool BlobCache::take_placed(const Digest& digest, const std::string& file) {
+bool BlobCache::adopt_placed(const Digest& digest, const std::string& file) {
   std::string path = path_of(digest), placed = dir_ + "/" + file;
   if (!make_dirs(fs::path(path).parent_path().string()).ok()) return false;
   if (::link(placed.c_str(), path.c_str()) != 0 && errno != EEXIST) return false;
@@ -239,20 +240,20 @@ bool BlobCache::take_placed(const Digest& digest, const std::string& file) {
   return true;
 }
 
-void BlobCache::let_go(const Digest& digest) {
-  std::vector<Gone> gone;
+void BlobCache::evict(const Digest& digest) {
+  std::vector<EvictedBlob> evicted;
   {
     std::lock_guard lock(mutex_);
     const BlobIndex::Entry* entry = index_.find(digest);
     if (entry == nullptr || index_.is_pinned(digest) || placing_.contains(digest)) return;
-    evict(digest, *entry, gone);
+    evict(digest, *entry, evicted);
   }
-  remove(gone);
+  remove(evicted);
 }
 
 std::string BlobCache::set_aside(const std::string& file) {
-  std::string away = temporary_object(dir_);
-  return ::rename((dir_ + "/" + file).c_str(), away.c_str()) == 0 ? away : "";
+  std::string trash_path = temporary_object(dir_);
+  return ::rename((dir_ + "/" + file).c_str(), trash_path.c_str()) == 0 ? trash_path : "";
 }
 
 bool BlobCache::unpin(const std::string& owner) {
@@ -266,33 +267,33 @@ std::vector<Digest> BlobCache::pinned_by(const std::string& owner) const {
   return index_.pinned_by(owner);
 }
 
-void BlobCache::note_made(const std::vector<BlobInfo>& blobs) {
+void BlobCache::note_created(const std::vector<BlobInfo>& blobs) {
   std::lock_guard lock(mutex_);
   for (const BlobInfo& blob : blobs)
     if (!index_.knows(blob.digest)) index_.use(blob.digest, *blob.size);
 }
 
 void BlobCache::trim() {
-  std::vector<Gone> gone;
+  std::vector<EvictedBlob> evicted;
   {
     std::lock_guard lock(mutex_);
-    evict_for(0, gone);
+    evict_for(0, evicted);
   }
-  remove(gone);
+  remove(evicted);
 }
 
-void BlobCache::make_room() {
+void BlobCache::evict_unpinned() {
   find_leftovers();
-  std::vector<Gone> gone;
+  std::vector<EvictedBlob> evicted;
   {
     std::lock_guard lock(mutex_);
     uint64_t used = 0;
     while (const auto* next = index_.next_unpinned(used)) {
       used = next->second.used;
-      evict(next->first, next->second, gone);
+      evict(next->first, next->second, evicted);
     }
   }
-  remove(gone);
+  remove(evicted);
 }
 
 BlobCache::Usage BlobCache::usage() const {
@@ -308,14 +309,14 @@ std::vector<BlobInfo> BlobCache::large(size_t count_max) const {
   return blobs;
 }
 
-void BlobCache::on_gone(std::function<void(const Digest&)> told) {
-  std::lock_guard lock(telling_);
-  on_gone_ = std::move(told);
+void BlobCache::on_evicted(std::function<void(const Digest&)> notify) {
+  std::lock_guard lock(notify_mutex_);
+  on_evicted_ = std::move(notify);
 }
 
-void BlobCache::tell_gone(const Digest& digest) {
-  std::lock_guard lock(telling_);
-  if (on_gone_) on_gone_(digest);
+void BlobCache::notify_evicted(const Digest& digest) {
+  std::lock_guard lock(notify_mutex_);
+  if (on_evicted_) on_evicted_(digest);
 }
 
 Result<std::unique_ptr<BlobWriter>> BlobCache::begin(const Digest& digest, uint64_t size) {
@@ -324,18 +325,18 @@ Result<std::unique_ptr<BlobWriter>> BlobCache::begin(const Digest& digest, uint6
   if (writer->object_.descriptor() < 0)
     return environment_error(
         fmt::format("cannot write `{}`: {}", writer->object_.path(), std::strerror(errno)));
-  FLOW_TRY(take_disk(writer->object_.descriptor(), size));
+  FLOW_TRY(reserve_disk(writer->object_.descriptor(), size));
   return writer;
 }
 
 // What may go goes where the disk lacks room, and nothing where all of it would not do.
-Status BlobCache::take_disk(int file, uint64_t size) {
-  bool is_there = set_aside_on_disk(file, size);
+Status BlobCache::reserve_disk(int file, uint64_t size) {
+  bool is_there = preallocate(file, size);
   if (!is_there && is_own_) find_leftovers();
   uint64_t used = 0;
   while (!is_there) {
     uint64_t free = free_on_disk(file).value_or(0);
-    std::vector<Gone> gone;
+    std::vector<EvictedBlob> evicted;
     {
       std::lock_guard lock(mutex_);
       uint64_t may_go = is_own_ ? index_.bytes() - index_.pinned_bytes() : 0;
@@ -348,29 +349,29 @@ Status BlobCache::take_disk(int file, uint64_t size) {
                         is_own_ ? ", or give the worker another --dir" : ""));
       }
       used = next->second.used;
-      evict(next->first, next->second, gone);
+      evict(next->first, next->second, evicted);
     }
-    remove(gone);
-    is_there = set_aside_on_disk(file, size);
+    remove(evicted);
+    is_there = preallocate(file, size);
   }
   return {};
 }
 
 Status BlobCache::reserve(uint64_t size) {
-  std::vector<Gone> gone;
+  std::vector<EvictedBlob> evicted;
   bool has_room;
   {
     std::lock_guard lock(mutex_);
-    has_room = evict_for(size, gone);
+    has_room = evict_for(size, evicted);
     if (has_room) reserved_ += size;
   }
   if (!has_room) {
     find_leftovers();
     std::lock_guard lock(mutex_);
-    has_room = evict_for(size, gone);
+    has_room = evict_for(size, evicted);
     if (has_room) reserved_ += size;
   }
-  remove(gone);
+  remove(evicted);
   if (has_room) return {};
   std::lock_guard lock(mutex_);
   if (size > bytes_max_)
@@ -384,10 +385,10 @@ Status BlobCache::reserve(uint64_t size) {
 }
 
 // Large ones take their time, so they were only moved away under the lock.
-void BlobCache::remove(const std::vector<Gone>& gone) {
-  for (const Gone& each : gone) {
+void BlobCache::remove(const std::vector<EvictedBlob>& evicted) {
+  for (const EvictedBlob& each : evicted) {
     ::unlink(each.path.c_str());
-    if (each.size >= kLargeBytes) tell_gone(each.digest);
+    if (each.size >= kLargeBytes) notify_evicted(each.digest);
   }
 }
 
@@ -396,19 +397,19 @@ bool BlobCache::has_room_for(uint64_t size) const {
   return bytes_max_ == 0 || (size <= bytes_max_ && taken <= bytes_max_ - size);
 }
 
-bool BlobCache::evict_for(uint64_t size, std::vector<Gone>& gone) {
+bool BlobCache::evict_for(uint64_t size, std::vector<EvictedBlob>& evicted) {
   uint64_t used = 0;
   while (!has_room_for(size)) {
     const auto* next = index_.next_unpinned(used);
     if (next == nullptr) return false;
     used = next->second.used;
-    evict(next->first, next->second, gone);
+    evict(next->first, next->second, evicted);
   }
   return true;
 }
 
 void BlobCache::evict(const Digest& digest, const BlobIndex::Entry& entry,
-                      std::vector<Gone>& gone) {
+                      std::vector<EvictedBlob>& evicted) {
   std::string path = path_of(digest);
   auto now = facts_of(path);
   // What the store did not write, or was touched since, an attempt has made or found made already,
@@ -416,9 +417,9 @@ void BlobCache::evict(const Digest& digest, const BlobIndex::Entry& entry,
   bool is_ours = now && now->changed_ns == entry.written_ns;
   if (now && !is_ours && now->changed_ns >= index_.oldest_owner_ns()) return;
   if (now) {
-    std::string away = temporary_object(dir_);
-    if (::rename(path.c_str(), away.c_str()) != 0) return;
-    gone.push_back({digest, now->size, away});
+    std::string trash_path = temporary_object(dir_);
+    if (::rename(path.c_str(), trash_path.c_str()) != 0) return;
+    evicted.push_back({digest, now->size, trash_path});
     evicted_++;
     evicted_bytes_ += now->size;
   }
@@ -427,16 +428,16 @@ void BlobCache::evict(const Digest& digest, const BlobIndex::Entry& entry,
 
 // What attempts that are no more have made, and nobody has asked for.
 void BlobCache::find_leftovers() {
-  std::vector<Found> all = files_below(dir_);
+  std::vector<StoredFile> all = files_below(dir_);
   std::lock_guard lock(mutex_);
-  for (const Found& found : all) {
+  for (const StoredFile& found : all) {
     bool is_left = found.digest && !index_.knows(*found.digest) &&
                    found.facts.changed_ns < index_.oldest_owner_ns();
     if (is_left) index_.add_unused(*found.digest, found.facts.size);
   }
 }
 
-void BlobCache::took(const Digest& digest, uint64_t size) {
+void BlobCache::on_committed(const Digest& digest, uint64_t size) {
   sound_.note_sound(digest);
   auto facts = facts_of(path_of(digest));
   std::lock_guard lock(mutex_);
@@ -472,7 +473,7 @@ Status BlobWriter::commit() {
   FLOW_CHECK(written_ == size_);
   FLOW_TRY(store_->is_own_ ? object_.keep_unsynced_as(digest_) : object_.keep_as(digest_));
   is_committed_ = true;
-  store_->took(digest_, size_);
+  store_->on_committed(digest_, size_);
   return {};
 }
 

@@ -49,7 +49,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   bool has(const BlobInfo& blob);
   /// From objects/ or, where it is not there, where it is lent from or resolved to. Not verified:
   /// who gets it does that.
-  Result<BlobReader> open_source(const Digest& digest);
+  Result<BlobReader> open_reader(const Digest& digest);
   /// Begins to take content of this size in; makes room for it.
   Result<std::unique_ptr<BlobWriter>> begin(const Digest& digest, uint64_t size);
   /// Removes an object that is not what its name says.
@@ -65,11 +65,11 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   bool unpin(const std::string& owner);
   std::vector<Digest> pinned_by(const std::string& owner) const;  // no disk
   /// An attempt has made these, or found them made. No disk.
-  void note_made(const std::vector<BlobInfo>& blobs);
+  void note_created(const std::vector<BlobInfo>& blobs);
   /// Lets go of what is beyond the limit and may go.
   void trim();
   /// Lets go of all that may go: somebody else has no room on the disk.
-  void make_room();
+  void evict_unpinned();
   /// What is fetched to be linked to another place, and then is no object any more, is counted: the
   /// same may be fetched for several. The last one's was_placed() removes the object.
   void will_place(const Digest& digest);
@@ -79,9 +79,9 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   Status link_to(const Digest& digest, const std::string& file);
   /// The other way round: what lies at `file` is under objects/ too, where it is there. Who says
   /// what it is may be wrong: that is found when it is used.
-  bool take_placed(const Digest& digest, const std::string& file);
+  bool adopt_placed(const Digest& digest, const std::string& file);
   /// That nobody pins goes now.
-  void let_go(const Digest& digest);
+  void evict(const Digest& digest);
   /// What lies at this path below the folder, a file or a folder, is there no more; where it is
   /// now, for whoever removes it, which may take its time. "" where there was nothing.
   std::string set_aside(const std::string& file);
@@ -90,7 +90,7 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   std::vector<BlobInfo> large(size_t count_max) const;
   /// `told` is called of large content that goes, by whichever thread, and no more once another
   /// was given.
-  void on_gone(std::function<void(const Digest&)> told);
+  void on_evicted(std::function<void(const Digest&)> notify);
 
   struct Usage {
     uint64_t bytes = 0, pinned_bytes = 0, bytes_max = 0;
@@ -102,21 +102,22 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   friend class BlobWriter;
   BlobCache(const std::string& dir, Resolve resolve, bool is_own, uint64_t bytes_max);
 
-  Status find_what_is_there();
+  Status load_index();
   void find_leftovers();
   Status reserve(uint64_t size);
-  Status take_disk(int file, uint64_t size);
-  struct Gone {
+  Status reserve_disk(int file, uint64_t size);
+  struct EvictedBlob {
     Digest digest;
     uint64_t size = 0;
     std::string path;  // where it was moved to
   };
-  bool evict_for(uint64_t size, std::vector<Gone>& gone);
-  void remove(const std::vector<Gone>& gone);
-  void evict(const Digest& digest, const BlobIndex::Entry& entry, std::vector<Gone>& gone);
-  void tell_gone(const Digest& digest);
+  bool evict_for(uint64_t size, std::vector<EvictedBlob>& evicted);
+  void remove(const std::vector<EvictedBlob>& evicted);
+  void evict(const Digest& digest, const BlobIndex::Entry& entry,
+             std::vector<EvictedBlob>& evicted);
+  void notify_evicted(const Digest& digest);
   bool has_room_for(uint64_t size) const;
-  void took(const Digest& digest, uint64_t size);
+  void on_committed(const Digest& digest, uint64_t size);
   void release(uint64_t size);
 
   const std::string dir_;
@@ -129,8 +130,8 @@ class BlobCache : public std::enable_shared_from_this<BlobCache> {
   std::unordered_map<Digest, int, DigestHash> placing_;  // they leave in was_placed()
   uint64_t reserved_ = 0;
   uint64_t evicted_ = 0, evicted_bytes_ = 0;
-  std::mutex telling_;
-  std::function<void(const Digest&)> on_gone_;
+  std::mutex notify_mutex_;
+  std::function<void(const Digest&)> on_evicted_;
 };
 
 /// Content that comes in, piece after piece. write() and hash() each take every byte in order, and

@@ -55,21 +55,22 @@ void BlobIndex::pin(const std::string& owner, const std::vector<Digest>& digests
   }
 }
 
-void BlobIndex::lend(const std::string& owner, const Digest& digest, Place place, int64_t now_ns) {
+void BlobIndex::lend(const std::string& owner, const Digest& digest, LentFile file,
+                     int64_t now_ns) {
   pin(owner, {}, now_ns);
-  std::vector<Lent>& places = lent_[digest];
-  bool is_again = std::erase_if(places, [&](const Lent& each) { return each.first == owner; }) > 0;
+  std::vector<Lent>& files = lent_[digest];
+  bool is_again = std::erase_if(files, [&](const Lent& each) { return each.first == owner; }) > 0;
   if (!is_again) owners_[owner].lent.push_back(digest);
-  places.emplace_back(owner, std::move(place));
+  files.emplace_back(owner, std::move(file));
 }
 
-std::vector<BlobIndex::Place> BlobIndex::lent(const Digest& digest) const {
-  std::vector<Place> places;
+std::vector<BlobIndex::LentFile> BlobIndex::lent(const Digest& digest) const {
+  std::vector<LentFile> files;
   auto found = lent_.find(digest);
-  if (found == lent_.end()) return places;
+  if (found == lent_.end()) return files;
   for (auto each = found->second.rbegin(); each != found->second.rend(); ++each)
-    places.push_back(each->second);
-  return places;
+    files.push_back(each->second);
+  return files;
 }
 
 void BlobIndex::unpin(const std::string& owner) {
@@ -80,9 +81,9 @@ void BlobIndex::unpin(const std::string& owner) {
     if (--pin->second == 0) pins_.erase(pin);
   }
   for (const Digest& digest : found->second.lent) {
-    auto places = lent_.find(digest);
-    std::erase_if(places->second, [&](const Lent& each) { return each.first == owner; });
-    if (places->second.empty()) lent_.erase(places);
+    auto files = lent_.find(digest);
+    std::erase_if(files->second, [&](const Lent& each) { return each.first == owner; });
+    if (files->second.empty()) lent_.erase(files);
   }
   owners_.erase(found);
 }

@@ -14,7 +14,7 @@ namespace flow::cluster {
 
 class BlobIndex {
  public:
-  struct Place {
+  struct LentFile {
     std::string path;
     bool may_change = false;
   };
@@ -42,9 +42,9 @@ class BlobIndex {
   void pin(const std::string& owner, const std::vector<Digest>& digests, int64_t now_ns);
   /// Until unpin(owner) this content lies at `place` too, and no more where this owner lent it
   /// before: of a checkpoint that is saved again as it was, the newest file stays.
-  void lend(const std::string& owner, const Digest& digest, Place place, int64_t now_ns);
+  void lend(const std::string& owner, const Digest& digest, LentFile file, int64_t now_ns);
   /// The newest first.
-  std::vector<Place> lent(const Digest& digest) const;
+  std::vector<LentFile> lent(const Digest& digest) const;
   void unpin(const std::string& owner);
   std::vector<Digest> pinned_by(const std::string& owner) const;
   bool is_pinned(const Digest& digest) const { return pins_.contains(digest); }
@@ -71,7 +71,7 @@ class BlobIndex {
   // Attempts whose end the head has not acknowledged: entries leave in unpin().
   std::unordered_map<Digest, int, DigestHash> pins_;
   std::map<std::string, Owner> owners_;
-  using Lent = std::pair<std::string, Place>;  // by whom
+  using Lent = std::pair<std::string, LentFile>;  // by whom
   std::unordered_map<Digest, std::vector<Lent>, DigestHash> lent_;
 };
 

@@ -14,10 +14,10 @@ namespace {
 
 constexpr size_t kPathBytesMax = 1024;
 
-using Blobs = std::vector<std::pair<Digest, std::string>>;
+using InlineBlobs = std::vector<std::pair<Digest, std::string>>;
 
 /// Whether a checkpoint may be there, of either side's folder.
-bool is_place(const std::string& file) {
+bool is_checkpoint_path(const std::string& file) {
   std::filesystem::path path(file);
   bool is_below = file.starts_with("checkpoints/") && path.has_filename() &&
                   file == path.lexically_normal().native();
@@ -26,7 +26,7 @@ bool is_place(const std::string& file) {
 
 class Collector {
  public:
-  explicit Collector(const Blobs& given) {
+  explicit Collector(const InlineBlobs& given) {
     for (const auto& [digest, bytes] : given) seen_.insert(digest);
   }
 
@@ -50,7 +50,7 @@ class Collector {
     auto row = decode_checkpoint_row(bytes);
     FLOW_TRY(row);
     if (row->file.empty()) return {};
-    if (!is_place(row->file))
+    if (!is_checkpoint_path(row->file))
       return environment_error("the record of a checkpoint names the file `" + row->file +
                                "`, which is not a path of a checkpoint");
     put({{row->digest, std::nullopt}, "", row->file});
@@ -65,15 +65,15 @@ class Collector {
     });
     return added;
   }
-  std::vector<BlobReference> take() { return std::move(needed_); }
+  std::vector<BlobReference> take() { return std::move(references_); }
 
  private:
-  void put(BlobReference needed) {
-    if (seen_.insert(needed.blob.digest).second) needed_.push_back(std::move(needed));
+  void put(BlobReference reference) {
+    if (seen_.insert(reference.blob.digest).second) references_.push_back(std::move(reference));
   }
 
   std::unordered_set<Digest, DigestHash> seen_;
-  std::vector<BlobReference> needed_;
+  std::vector<BlobReference> references_;
 };
 
 bool has_origin(const Value& value) {

@@ -44,7 +44,7 @@ void BlobUploader::open(const UploadPtr& upload) {
   Addresses addresses;
   if (upload->allows_redirect) addresses = channel_->locate(upload->digest);
   if (!addresses.empty()) return redirect(upload, addresses);
-  auto source = channel_->store->open_source(upload->digest);
+  auto source = channel_->store->open_reader(upload->digest);
   if (!source.ok()) return fail(upload, source.error());
   {
     std::lock_guard lock(mutex_);

@@ -108,52 +108,53 @@ bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
          core::are_sound(host.gpus) && core::are_sound(host.labels) && are_sound(host.named);
 }
 
-void put_inventory_delta(const BlobInventoryDelta& news, worker_protocol::BlobInventoryDelta& out) {
-  for (const BlobInfo& blob : news.added) {
+void put_inventory_delta(const BlobInventoryDelta& delta,
+                         worker_protocol::BlobInventoryDelta& out) {
+  for (const BlobInfo& blob : delta.added) {
     worker_protocol::LargeBlob& large = *out.add_added();
     large.set_digest(std::string(blob.digest.view()));
     large.set_size(*blob.size);
   }
-  for (const Digest& digest : news.removed) out.add_removed(std::string(digest.view()));
-  put_volume(news.traffic.from_head, *out.mutable_from_head());
-  put_volume(news.traffic.from_workers, *out.mutable_from_workers());
-  put_volume(news.traffic.to_workers, *out.mutable_to_workers());
+  for (const Digest& digest : delta.removed) out.add_removed(std::string(digest.view()));
+  put_volume(delta.traffic.from_head, *out.mutable_from_head());
+  put_volume(delta.traffic.from_workers, *out.mutable_from_workers());
+  put_volume(delta.traffic.to_workers, *out.mutable_to_workers());
 }
 
-bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInventoryDelta& news) {
+bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInventoryDelta& delta) {
   auto count = [](const auto& list) { return static_cast<size_t>(list.size()); };
   bool is_sound =
       count(in.added()) <= kInventoryDeltaMax && count(in.removed()) <= kInventoryDeltaMax;
   for (const worker_protocol::LargeBlob& large : in.added()) {
-    BlobInfo& blob = news.added.emplace_back();
+    BlobInfo& blob = delta.added.emplace_back();
     blob.size = large.size();
     is_sound = is_sound && large.size() <= kBlobBytesMax &&
                Digest::from_bytes(large.digest(), blob.digest);
   }
   for (const std::string& digest : in.removed())
-    is_sound = is_sound && Digest::from_bytes(digest, news.removed.emplace_back());
-  news.traffic = {get_volume(in.from_head()), get_volume(in.from_workers()),
-                  get_volume(in.to_workers())};
+    is_sound = is_sound && Digest::from_bytes(digest, delta.removed.emplace_back());
+  delta.traffic = {get_volume(in.from_head()), get_volume(in.from_workers()),
+                   get_volume(in.to_workers())};
   return is_sound;
 }
 
-std::vector<std::string> pieces_of(std::string_view message) {
-  std::vector<std::string> pieces;
+std::vector<std::string> split_message(std::string_view message) {
+  std::vector<std::string> chunks;
   do {
-    std::string_view next = message.substr(0, kPieceBytes);
+    std::string_view next = message.substr(0, kMessageChunkBytes);
     message.remove_prefix(next.size());
-    pieces.emplace_back(1, message.empty() ? kLast : kMore) += next;
+    chunks.emplace_back(1, message.empty() ? kLast : kMore) += next;
   } while (!message.empty());
-  return pieces;
+  return chunks;
 }
 
-MessageAssembler::Outcome MessageAssembler::add(std::string_view piece, std::string& message) {
-  bool is_piece = !piece.empty() && (piece[0] == kLast || piece[0] == kMore) &&
-                  begun_.size() + piece.size() <= kWholeBytesMax;
-  if (!is_piece) return Outcome::broken;
-  begun_ += piece.substr(1);
-  if (piece[0] == kMore) return Outcome::more;
-  message = std::exchange(begun_, {});
+MessageAssembler::Outcome MessageAssembler::add(std::string_view chunk, std::string& message) {
+  bool is_chunk = !chunk.empty() && (chunk[0] == kLast || chunk[0] == kMore) &&
+                  partial_.size() + chunk.size() <= kSplitMessageBytesMax;
+  if (!is_chunk) return Outcome::broken;
+  partial_ += chunk.substr(1);
+  if (chunk[0] == kMore) return Outcome::more;
+  message = std::exchange(partial_, {});
   return Outcome::whole;
 }
 

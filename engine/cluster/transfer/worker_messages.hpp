@@ -58,26 +58,26 @@ struct BlobInventoryDelta {
   std::vector<Digest> removed;
   Traffic traffic;
 };
-void put_inventory_delta(const BlobInventoryDelta& news, worker_protocol::BlobInventoryDelta& out);
+void put_inventory_delta(const BlobInventoryDelta& delta, worker_protocol::BlobInventoryDelta& out);
 /// False where that can't be.
-bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInventoryDelta& news);
+bool get_inventory_delta(const worker_protocol::BlobInventoryDelta& in, BlobInventoryDelta& delta);
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
-constexpr size_t kWholeBytesMax = size_t{512} << 20;
+constexpr size_t kMessageChunkBytes = size_t{1} << 20;
+constexpr size_t kSplitMessageBytesMax = size_t{512} << 20;
 
 /// A message as pieces that are sent in this order: a session's frames are bounded, and between
 /// pieces of a long one its heartbeats go out.
-std::vector<std::string> pieces_of(std::string_view message);
+std::vector<std::string> split_message(std::string_view message);
 
 /// Puts them together again.
 class MessageAssembler {
  public:
   enum class Outcome : uint8_t { more, whole, broken };
   /// `whole`: `message` is the whole one. `broken`: nothing comes after that.
-  Outcome add(std::string_view piece, std::string& message);
+  Outcome add(std::string_view chunk, std::string& message);
 
  private:
-  std::string begun_;
+  std::string partial_;
 };
 
 }  // namespace flow::cluster

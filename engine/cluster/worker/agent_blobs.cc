@@ -18,13 +18,13 @@ void Agent::fetch(const StagedPtr& staged) {
   {
     std::lock_guard lock(mutex_);
     if (is_welcome_) transfer = transfer_;
-    staged->missing = staged->needed.size();
+    staged->missing = staged->references.size();
   }
   if (!transfer) return;
-  if (staged->needed.empty()) return on_fetched(staged, transfer, {});
-  for (const BlobReference& each : staged->needed) {
+  if (staged->references.empty()) return on_fetched(staged, transfer, {});
+  for (const BlobReference& each : staged->references) {
     // An earlier attempt may have left it at its place.
-    if (!each.file.empty()) (void)options_.store->take_placed(each.blob.digest, each.file);
+    if (!each.file.empty()) (void)options_.store->adopt_placed(each.blob.digest, each.file);
     transfer->fetch(each.blob, [this, staged, transfer](const Status& status) {
       on_fetched(staged, transfer, status);
     });
@@ -51,7 +51,7 @@ void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<BlobTransf
 // Others of its gang may ask for it from here on.
 void Agent::place(const StagedPtr& staged) {
   BlobCache& store = *options_.store;
-  for (const BlobReference& each : staged->needed) {
+  for (const BlobReference& each : staged->references) {
     if (each.file.empty()) continue;
     if (!staged->problem) {
       auto placed = place_checkpoint(store, each);
@@ -66,7 +66,7 @@ void Agent::place(const StagedPtr& staged) {
 // Of orders that are not to begin any more.
 void Agent::unplace(const std::vector<StagedPtr>& all) {
   for (const StagedPtr& staged : all) {
-    for (const BlobReference& each : staged->needed)
+    for (const BlobReference& each : staged->references)
       if (!each.file.empty()) options_.store->was_placed(each.blob.digest);
   }
 }
@@ -182,7 +182,7 @@ void Agent::look_after(const std::vector<Report>& reports) {
     auto given = options_.store->pinned_by(owner_of(report.rank_id()));
     thread_pool_.post([store = options_.store, given, lacks_room] {
       for (const Digest& digest : given) store->drop_if_damaged(digest);
-      if (lacks_room) store->make_room();
+      if (lacks_room) store->evict_unpinned();
     });
   }
 }
@@ -231,7 +231,7 @@ void Agent::remove_later(const std::string& path) {
 
 void Agent::let_go_later(const std::vector<Digest>& digests) {
   for (const Digest& digest : digests)
-    thread_pool_.post([store = options_.store, digest] { store->let_go(digest); });
+    thread_pool_.post([store = options_.store, digest] { store->evict(digest); });
 }
 
 bool Agent::take_replica(const worker_protocol::Replica& replica) {
@@ -259,7 +259,7 @@ void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
         std::lock_guard lock(mutex_);
         next = replicas_.on_fetched(of, digest, is_here);
       }
-      for (const Digest& gone : next.let_go) options_.store->let_go(gone);
+      for (const Digest& gone : next.let_go) options_.store->evict(gone);
       if (next.fetch) fetch_replica(of, *next.fetch);
     });
   };
@@ -269,11 +269,11 @@ void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
 
 // What a report names stays here until the head has it.
 void Agent::keep_content(const Report& report) {
-  auto needed = referenced_blobs(report);
-  if (!needed.ok() || needed->empty()) return;  // the head says what is wrong with it
+  auto references = referenced_blobs(report);
+  if (!references.ok() || references->empty()) return;  // the head says what is wrong with it
   std::vector<Digest> digests;
   std::vector<BlobInfo> made;
-  for (const BlobReference& each : *needed) {
+  for (const BlobReference& each : *references) {
     if (!each.file.empty()) keep_checkpoint(report.rank_id(), each);
     if (!each.file.empty()) continue;
     digests.push_back(each.blob.digest);
@@ -281,16 +281,16 @@ void Agent::keep_content(const Report& report) {
     made.push_back(each.blob);
     tell_here(each.blob);
   }
-  options_.store->note_made(made);
+  options_.store->note_created(made);
   options_.store->pin(owner_of(report.rank_id()), digests);
-  lend(*options_.store, report.rank_id(), *needed);
+  lend(*options_.store, report.rank_id(), *references);
 }
 
-void Agent::keep_checkpoint(const RankId& rank, const BlobReference& needed) {
+void Agent::keep_checkpoint(const RankId& rank, const BlobReference& reference) {
   std::error_code failed;
-  uint64_t size = std::filesystem::file_size(options_.store->dir() + "/" + needed.file, failed);
-  tell_gone_locked(placed_.take(rank, {needed.blob.digest, needed.file}));
-  if (!failed) tell_here({needed.blob.digest, size});
+  uint64_t size = std::filesystem::file_size(options_.store->dir() + "/" + reference.file, failed);
+  tell_gone_locked(placed_.take(rank, {reference.blob.digest, reference.file}));
+  if (!failed) tell_here({reference.blob.digest, size});
 }
 
 void Agent::note_moved(BlobVolume Traffic::*way, const BlobInfo& blob) {

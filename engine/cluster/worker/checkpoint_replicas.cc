@@ -38,7 +38,7 @@ PlacedCheckpoints::Gone PlacedCheckpoints::leave(const RankId& rank, bool is_ove
   Placed placed = std::move(own->second);
   placed_.erase(own);
   if (is_used(placed.file)) return {};
-  bool is_kept = !is_over && store_->take_placed(placed.digest, placed.file);
+  bool is_kept = !is_over && store_->adopt_placed(placed.digest, placed.file);
   Gone gone{placed.digest, std::nullopt, store_->set_aside(placed.file)};
   if (is_kept) gone.kept = placed.digest;
   if (is_kept || has(placed.digest)) gone.digest.reset();

@@ -79,7 +79,7 @@ Agent::Agent(Options options)
       thread_pool_(kTransferThreads) {}
 
 Agent::~Agent() {
-  options_.store->on_gone(nullptr);
+  options_.store->on_evicted(nullptr);
   disconnect(environment_error("this worker ends"));
   {
     std::unique_lock lock(mutex_);
@@ -96,7 +96,7 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
   agent->take_up_spool();
   agent->set_aside_runs();
   agent->trim_scratch_later({}, false);
-  agent->options_.store->on_gone(
+  agent->options_.store->on_evicted(
       [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
   auto worker = make([self = agent.get()](std::vector<Report> reports) {
     self->look_after(reports);
@@ -158,7 +158,7 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
       staged = fresh;
     }
   }
-  joiner_ = {};
+  assembler_ = {};
   commits_.base = commits_.last;
   held_release_ = 0;
   bundle_users_ = {};
@@ -298,10 +298,11 @@ size_t Agent::attempts() const {
   return attempts_.size();
 }
 
-bool Agent::on_message(std::string_view piece) {
+bool Agent::on_message(std::string_view chunk) {
   std::string bytes;
-  MessageAssembler::Outcome joined = joiner_.add(piece, bytes);
-  if (joined != MessageAssembler::Outcome::whole) return joined == MessageAssembler::Outcome::more;
+  MessageAssembler::Outcome assembled = assembler_.add(chunk, bytes);
+  if (assembled != MessageAssembler::Outcome::whole)
+    return assembled == MessageAssembler::Outcome::more;
   worker_protocol::ToWorker message;
   return message.ParseFromString(bytes) && take(message);
 }
@@ -389,10 +390,10 @@ bool Agent::take_order(worker_protocol::Order& in) {
   if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
   auto staged = std::make_shared<Staged>();
   staged->commit = commits_.local(in.start().commit());
-  staged->needed = referenced_blobs(order);
+  staged->references = referenced_blobs(order);
   staged->order = std::move(order);
   staged->awaits_room = needs_room();
-  bool is_staged = staged->awaits_room || !staged->needed.empty(), is_refused = false;
+  bool is_staged = staged->awaits_room || !staged->references.empty(), is_refused = false;
   {
     std::lock_guard lock(mutex_);
     if (!attempts_.emplace(staged->order.rank_id(), 0).second) return true;  // it is here already
@@ -404,7 +405,7 @@ bool Agent::take_order(worker_protocol::Order& in) {
     return true;
   }
   std::vector<Digest> digests;
-  for (const BlobReference& each : staged->needed) {
+  for (const BlobReference& each : staged->references) {
     digests.push_back(each.blob.digest);
     if (each.file.empty()) continue;
     options_.store->will_place(each.blob.digest);
@@ -596,7 +597,7 @@ void Agent::pump() {
   while (next_message(message)) {
     Send send = send_;
     lock.unlock();
-    for (const std::string& piece : pieces_of(message)) send(piece);
+    for (const std::string& chunk : split_message(message)) send(chunk);
     lock.lock();
   }
   is_pumping_ = false;

@@ -62,7 +62,7 @@ class Agent {
   /// Whether the head of this session, or of the last one, has taken this worker in.
   bool was_welcome() const;
   /// What the head sent. False where that is no message of a head's: the session is to end.
-  bool on_message(std::string_view piece);
+  bool on_message(std::string_view chunk);
   /// Begins nothing more, and asks what runs to stop within `grace_ms`. `why` is for people.
   void drain(int64_t grace_ms, const std::string& why);
   /// A GPU of this machine failed, as core::GpuFailed tells it. The head hears of it, also one that
@@ -104,7 +104,7 @@ class Agent {
   struct Staged {
     AttemptOrder order;
     uint64_t commit = 0;
-    std::vector<BlobReference> needed;
+    std::vector<BlobReference> references;
     size_t missing = 0;
     bool awaits_room = false;  // until make_room_for() has freed disk space
     std::optional<Error> problem;
@@ -121,7 +121,7 @@ class Agent {
   void place(const StagedPtr& staged);
   void unplace(const std::vector<StagedPtr>& all);
   void keep_content(const Report& report);
-  void keep_checkpoint(const RankId& rank, const BlobReference& needed);
+  void keep_checkpoint(const RankId& rank, const BlobReference& reference);
   void tell_here(const BlobInfo& blob);
   void tell_gone(const Digest& digest);
   void tell_gone_locked(const std::optional<Digest>& digest);
@@ -202,7 +202,7 @@ class Agent {
   std::string noted_problem_;
 
   // Of the thread that tells messages:
-  MessageAssembler joiner_;
+  MessageAssembler assembler_;
   Commits commits_;
   uint64_t held_release_ = 0;  // that came before the welcome
   // Of this session's runs that have not ended: entries leave in take_forget().
