@@ -240,7 +240,7 @@ std::vector<NodeInfo> LocalEngine::nodes() const {
     node.address = cluster_->address_of(node.name);
     if (!node.address.empty()) node.version = version();
     if (node.status == "lost" && cluster_->has_left(node.name)) node.status = "left";
-    cluster::Traffic traffic = driver_->holders()->traffic_of(node.name);
+    cluster::Traffic traffic = driver_->blob_directory()->traffic_of(node.name);
     for (auto [moved, to] : {std::pair(traffic.from_head, &node.from_head),
                              std::pair(traffic.from_workers, &node.from_workers),
                              std::pair(traffic.to_workers, &node.to_workers)})

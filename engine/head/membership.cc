@@ -50,7 +50,7 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
   head_options.listen = options.listen;
   head_options.state_dir = options.state_dir;
   head_options.encrypt = options.encrypt;
-  head_options.holders = driver.holders();
+  head_options.blob_directory = driver.blob_directory();
   head_options.resolve = [&driver](const Digest& digest) { return inline_content(driver, digest); };
   head_options.on_note = [](const std::string& text) {
     std::fprintf(stderr, "flow: %s\n", text.c_str());

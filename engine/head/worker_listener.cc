@@ -11,9 +11,13 @@ constexpr int kTransferThreads = 4;
 class WorkerSession final : public SessionUser {
  public:
   WorkerSession(HeadUser& user, ThreadPool& thread_pool, const std::shared_ptr<BlobCache>& store,
-                const std::shared_ptr<BlobDirectory>& holders, bool encrypt, const Peer& peer,
+                const std::shared_ptr<BlobDirectory>& directory, bool encrypt, const Peer& peer,
                 const std::shared_ptr<SessionLink>& link)
-      : user_(user), name_(peer.node), link_(link), holders_(holders), member_(holders->enter()) {
+      : user_(user),
+        name_(peer.node),
+        link_(link),
+        directory_(directory),
+        worker_key_(directory->enter()) {
     auto send = [link](std::string_view message) { (void)link->send(message); };
     auto let_go = [link](const std::string& why) { link->end(why); };
     FromRemote told;
@@ -29,7 +33,9 @@ class WorkerSession final : public SessionUser {
     told.on_order = [store](const AttemptOrder& order) {
       lend(*store, order.rank_id(), referenced_blobs(order));
     };
-    told.on_news = [this](const BlobInventoryDelta& news) { holders_->take(member_, news); };
+    told.on_news = [this](const BlobInventoryDelta& delta) {
+      directory_->update(worker_key_, delta);
+    };
     told.on_content = [this](std::string_view message) { return transfer_->on_message(message); };
     host_ = std::make_shared<RemoteWorker>(send, std::move(told), let_go, encrypt);
     TransferOptions transfer;
@@ -40,8 +46,8 @@ class WorkerSession final : public SessionUser {
     transfer.peer = "node `" + name_ + "` at " + link->link()->description();
     transfer.seal = link->bulk();
     transfer.encrypts = [encrypt] { return encrypt; };
-    transfer.locate = [holders, member = member_](const Digest& digest) {
-      return holders->locate(member, digest);
+    transfer.locate = [directory, worker = worker_key_](const Digest& digest) {
+      return directory->locate(worker, digest);
     };
     transfer_ = std::make_shared<BlobTransfer>(transfer);
     auto fetch = [moving = transfer_](const BlobInfo& blob, OnFetched done) {
@@ -63,7 +69,7 @@ class WorkerSession final : public SessionUser {
   void on_heard_again() override {}
   void on_end(EndKind kind, const Error& why) override {
     bool may_return = kind == EndKind::cut || kind == EndKind::damaged;
-    holders_->leave(member_);
+    directory_->leave(worker_key_);
     intake_->end();
     transfer_->end(why);
     if (has_joined_) user_.on_gone(*host_, !may_return, why.message);
@@ -77,7 +83,7 @@ class WorkerSession final : public SessionUser {
     has_joined_ = true;  // what it is told in there may end it
     std::string refusal = user_.on_join(host_, std::move(request));
     if (refusal.empty()) {
-      holders_->join(member_, name_, blob_address);
+      directory_->join(worker_key_, name_, blob_address);
       return true;
     }
     has_joined_ = false;
@@ -88,8 +94,8 @@ class WorkerSession final : public SessionUser {
   HeadUser& user_;
   const std::string name_;
   const std::shared_ptr<SessionLink> link_;
-  const std::shared_ptr<BlobDirectory> holders_;
-  const BlobDirectory::WorkerKey member_;
+  const std::shared_ptr<BlobDirectory> directory_;
+  const BlobDirectory::WorkerKey worker_key_;
   std::shared_ptr<RemoteWorker> host_;
   std::shared_ptr<BlobTransfer> transfer_;
   std::shared_ptr<Intake> intake_;
@@ -99,7 +105,9 @@ class WorkerSession final : public SessionUser {
 }  // namespace
 
 Head::Head(const HeadOptions& options)
-    : thread_pool_(kTransferThreads), holders_(options.holders), encrypt_(options.encrypt) {
+    : thread_pool_(kTransferThreads),
+      directory_(options.blob_directory),
+      encrypt_(options.encrypt) {
   store_ = BlobCache::of_state(options.state_dir, options.resolve);
 }
 
@@ -112,7 +120,7 @@ Result<std::unique_ptr<Head>> Head::start(Transport& transport, const HeadOption
                     std::shared_ptr<SessionLink> link) -> std::shared_ptr<SessionUser> {
     if (peer.role == Role::client)
       return accept_client ? accept_client(peer, std::move(link)) : nullptr;
-    return std::make_shared<WorkerSession>(user, self->thread_pool_, self->store_, self->holders_,
+    return std::make_shared<WorkerSession>(user, self->thread_pool_, self->store_, self->directory_,
                                            self->encrypt_, peer, link);
   };
   auto listener = head->sessions_->listen(options.listen, accept);

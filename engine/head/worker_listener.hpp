@@ -38,7 +38,7 @@ struct HeadOptions {
   /// Content goes sealed between all of the cluster: its workers hear it from here.
   bool encrypt = false;
   /// Which worker has what is noted there.
-  std::shared_ptr<BlobDirectory> holders = std::make_shared<BlobDirectory>();
+  std::shared_ptr<BlobDirectory> blob_directory = std::make_shared<BlobDirectory>();
   /// Gives the user of a client's session; null ends it. Without this there are no clients.
   SessionLink::Accept accept_client;
   /// Told of what somebody should read in a log.
@@ -59,7 +59,7 @@ class Head {
 
   ThreadPool thread_pool_;
   std::shared_ptr<BlobCache> store_;
-  const std::shared_ptr<BlobDirectory> holders_;
+  const std::shared_ptr<BlobDirectory> directory_;
   const bool encrypt_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Listener> listener_;

@@ -9,7 +9,7 @@ std::vector<std::pair<core::HostId, uint64_t>> KnownInputs::of(const core::Run& 
   if (hosts_.empty())
     for (size_t host = 0; host < state_.hosts.size(); host++)
       hosts_.emplace(state_.hosts[host].info.name, static_cast<core::HostId>(host));
-  cluster::BlobDirectory::ByteCounts bytes = holders_.bytes_of(*contents);
+  cluster::BlobDirectory::ByteCounts bytes = blob_directory_.bytes_of(*contents);
   std::vector<std::pair<core::HostId, uint64_t>> places{{core::HostId{0}, bytes.all}};
   for (const auto& [name, count] : bytes.at) {
     auto host = hosts_.find(name);

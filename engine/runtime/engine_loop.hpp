@@ -110,7 +110,7 @@ class Driver {
   // worker_membership.cc: workers of other machines. Only the two that tell of awaited ones block.
   Fleet& fleet() { return fleet_; }
   /// Which of them have large content.
-  const std::shared_ptr<cluster::BlobDirectory>& holders() const { return holders_; }
+  const std::shared_ptr<cluster::BlobDirectory>& blob_directory() const { return blob_directory_; }
   /// Those that an engine before this one had, and that may be back.
   std::vector<std::string> awaited_hosts();
   /// Of them, those that run something, by the state's account.
@@ -391,7 +391,7 @@ class Driver {
   StateClock clock_;
   uint64_t lock_inode_ = 0;  // when the state was opened; no other file gets it meanwhile
   Fleet fleet_;
-  const std::shared_ptr<cluster::BlobDirectory> holders_ =
+  const std::shared_ptr<cluster::BlobDirectory> blob_directory_ =
       std::make_shared<cluster::BlobDirectory>();
   std::shared_ptr<Builder> builder_;
   NativeRunner native_;

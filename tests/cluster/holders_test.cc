@@ -6,24 +6,22 @@
 namespace flow::cluster {
 namespace {
 
-BlobInfo content_of(const std::string& name, uint64_t size = 1 << 20) {
-  return {sha256(name), size};
-}
+BlobInfo blob_of(const std::string& name, uint64_t size = 1 << 20) { return {sha256(name), size}; }
 
 struct Story {
-  BlobDirectory holders;
-  std::map<std::string, BlobDirectory::WorkerKey> members;
+  BlobDirectory directory;
+  std::map<std::string, BlobDirectory::WorkerKey> workers;
 
   void join(const std::string& name) {
-    members[name] = holders.enter();
-    holders.join(members[name], name, name + ":1");
+    workers[name] = directory.enter();
+    directory.join(workers[name], name, name + ":1");
   }
   void has(const std::string& name, const std::vector<BlobInfo>& here,
            const std::vector<Digest>& gone = {}) {
-    holders.take(members[name], {here, gone, {}});
+    directory.update(workers[name], {here, gone, {}});
   }
   Addresses locate(const std::string& name, const std::string& blob) {
-    return holders.locate(members[name], sha256(blob));
+    return directory.locate(workers[name], sha256(blob));
   }
 };
 
@@ -31,28 +29,28 @@ TEST_CASE("who wants content is sent to those that have it, and to no others") {
   Story story;
   for (const char* name : {"a", "b", "c"}) story.join(name);
   CHECK(story.locate("a", "x").empty());
-  story.has("a", {content_of("x")});
+  story.has("a", {blob_of("x")});
   CHECK(story.locate("a", "x").empty());  // it asks, so it has it no more
   CHECK(story.locate("b", "x") == Addresses{"a:1"});
-  story.has("b", {content_of("x")});
+  story.has("b", {blob_of("x")});
   Addresses both = story.locate("c", "x");
   CHECK(std::set<std::string>(both.begin(), both.end()) == std::set<std::string>{"a:1", "b:1"});
   story.has("a", {}, {sha256("x")});
   CHECK(story.locate("c", "x") == Addresses{"b:1"});
-  story.holders.leave(story.members["b"]);
+  story.directory.leave(story.workers["b"]);
   CHECK(story.locate("c", "x").empty());
-  story.holders.take(story.members["b"], {{content_of("x")}, {}, {}});  // it crossed its end
+  story.directory.update(story.workers["b"], {{blob_of("x")}, {}, {}});  // it crossed its end
   CHECK(story.locate("c", "x").empty());
-  BlobDirectory::WorkerKey silent = story.holders.enter();
-  story.holders.join(silent, "silent", "");
-  story.holders.take(silent, {{content_of("x")}, {}, {}});
+  BlobDirectory::WorkerKey silent = story.directory.enter();
+  story.directory.join(silent, "silent", "");
+  story.directory.update(silent, {{blob_of("x")}, {}, {}});
   CHECK(story.locate("c", "x").empty());
 }
 
 TEST_CASE("what many want at once comes from more and more, and from each by a few at a time") {
   Story story;
   story.join("maker");
-  story.has("maker", {content_of("x"), content_of("y")});
+  story.has("maker", {blob_of("x"), blob_of("y")});
   std::vector<std::string> names;
   for (int i = 0; i < 20; i++) names.push_back("w" + std::to_string(i));
   for (const std::string& name : names) story.join(name);
@@ -61,7 +59,7 @@ TEST_CASE("what many want at once comes from more and more, and from each by a f
   CHECK(from_head == names.size() - kAskersMax);
   CHECK_FALSE(story.locate("w0", "y").empty());  // it is one that asks there already
   CHECK(story.locate("w9", "y").empty());
-  for (size_t i = 0; i < kAskersMax; i++) story.has(names[i], {content_of("x")});
+  for (size_t i = 0; i < kAskersMax; i++) story.has(names[i], {blob_of("x")});
   std::map<std::string, size_t> asked;
   for (size_t i = kAskersMax; i < names.size(); i++) {
     Addresses named = story.locate(names[i], "x");
@@ -77,7 +75,7 @@ TEST_CASE("a worker that leaves, or asks for more than it can have under way, ho
   Story story;
   story.join("maker");
   std::vector<BlobInfo> many;
-  for (size_t i = 0; i <= kDownloadsMax; i++) many.push_back(content_of(std::to_string(i)));
+  for (size_t i = 0; i <= kDownloadsMax; i++) many.push_back(blob_of(std::to_string(i)));
   story.has("maker", many);
   for (size_t i = 0; i < kAskersMax; i++) {
     story.join("w" + std::to_string(i));
@@ -85,9 +83,9 @@ TEST_CASE("a worker that leaves, or asks for more than it can have under way, ho
   }
   story.join("late");
   CHECK(story.locate("late", "0").empty());
-  story.holders.leave(story.members["w0"]);
+  story.directory.leave(story.workers["w0"]);
   CHECK_FALSE(story.locate("late", "0").empty());
-  story.holders.leave(story.members["maker"]);
+  story.directory.leave(story.workers["maker"]);
   story.join("maker");
   story.has("maker", many);
   for (const char* name : {"w1", "w2", "w3", "late"}) CHECK_FALSE(story.locate(name, "0").empty());
@@ -95,8 +93,7 @@ TEST_CASE("a worker that leaves, or asks for more than it can have under way, ho
   story.join("other");
   CHECK(story.locate("last", "0").empty());
   std::vector<BlobInfo> others;
-  for (size_t i = 0; i < kDownloadsMax; i++)
-    others.push_back(content_of("other" + std::to_string(i)));
+  for (size_t i = 0; i < kDownloadsMax; i++) others.push_back(blob_of("other" + std::to_string(i)));
   story.has("other", others);
   for (size_t i = 0; i < kDownloadsMax; i++)
     CHECK_FALSE(story.locate("w1", "other" + std::to_string(i)).empty());
@@ -106,33 +103,33 @@ TEST_CASE("a worker that leaves, or asks for more than it can have under way, ho
 TEST_CASE("of a task's inputs it is known how much lies where, and no more than can be kept") {
   Story story;
   for (const char* name : {"a", "b"}) story.join(name);
-  story.has("a", {content_of("x", 300'000), content_of("y", 500'000)});
-  story.has("b", {content_of("y", 500'000)});
+  story.has("a", {blob_of("x", 300'000), blob_of("y", 500'000)});
+  story.has("b", {blob_of("y", 500'000)});
   BlobDirectory::ByteCounts bytes =
-      story.holders.bytes_of({content_of("x"), content_of("y"), content_of("unknown")});
+      story.directory.bytes_of({blob_of("x"), blob_of("y"), blob_of("unknown")});
   CHECK(bytes.all == 800'000);
   CHECK(bytes.at == std::vector<std::pair<std::string, uint64_t>>{{"a", 800'000}, {"b", 500'000}});
 
   for (size_t round = 0; round < kHoldingsMax / kInventoryDeltaMax; round++) {
     std::vector<BlobInfo> here;
     for (size_t i = 0; i < kInventoryDeltaMax; i++)
-      here.push_back(content_of(std::to_string(round) + "/" + std::to_string(i)));
+      here.push_back(blob_of(std::to_string(round) + "/" + std::to_string(i)));
     story.has("b", here);
     CHECK(story.locate("b", "x") == Addresses{"a:1"});  // asked for: it is known still
   }
-  CHECK(story.holders.bytes_of({content_of("y")}).all == 0);
-  CHECK(story.holders.bytes_of({content_of("x")}).all == 300'000);
+  CHECK(story.directory.bytes_of({blob_of("y")}).all == 0);
+  CHECK(story.directory.bytes_of({blob_of("x")}).all == 300'000);
 }
 
 TEST_CASE("what a worker has moved is known while it is there") {
   Story story;
   story.join("a");
   Traffic traffic{{1, 2}, {3, 4}, {5, 6}};
-  story.holders.take(story.members["a"], {{}, {}, traffic});
-  CHECK(story.holders.traffic_of("a") == traffic);
-  CHECK(story.holders.traffic_of("b") == Traffic{});
-  story.holders.leave(story.members["a"]);
-  CHECK(story.holders.traffic_of("a") == Traffic{});
+  story.directory.update(story.workers["a"], {{}, {}, traffic});
+  CHECK(story.directory.traffic_of("a") == traffic);
+  CHECK(story.directory.traffic_of("b") == Traffic{});
+  story.directory.leave(story.workers["a"]);
+  CHECK(story.directory.traffic_of("a") == Traffic{});
 }
 
 }  // namespace

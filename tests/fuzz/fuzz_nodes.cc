@@ -81,14 +81,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   told.on_meeting = [](Report report) { FLOW_CHECK(report.kind == Report::Kind::meeting); };
   told.on_order = [](const AttemptOrder&) {};
   told.on_content = [](std::string_view) { return true; };
-  BlobDirectory holders;
-  BlobDirectory::WorkerKey member = holders.enter(), other = holders.enter();
-  holders.join(member, "w", "127.0.0.1:1");
-  told.on_news = [&](const BlobInventoryDelta& news) {
-    holders.take(member, news);
-    for (const BlobInfo& blob : news.added)
-      FLOW_CHECK(holders.locate(other, blob.digest) == Addresses{"127.0.0.1:1"});
-    FLOW_CHECK(holders.locate(member, sha256("")).empty());
+  BlobDirectory directory;
+  BlobDirectory::WorkerKey worker = directory.enter(), other = directory.enter();
+  directory.join(worker, "w", "127.0.0.1:1");
+  told.on_news = [&](const BlobInventoryDelta& delta) {
+    directory.update(worker, delta);
+    for (const BlobInfo& blob : delta.added)
+      FLOW_CHECK(directory.locate(other, blob.digest) == Addresses{"127.0.0.1:1"});
+    FLOW_CHECK(directory.locate(worker, sha256("")).empty());
   };
   told.on_report = [](Report report, uint64_t number) {
     FLOW_CHECK(number > 0);

@@ -7,43 +7,43 @@ namespace flow::cluster {
 
 BlobDirectory::WorkerKey BlobDirectory::enter() {
   std::lock_guard lock(mutex_);
-  nodes_.try_emplace(++last_);
+  workers_.try_emplace(++last_);
   return last_;
 }
 
-void BlobDirectory::join(WorkerKey member, const std::string& name, const std::string& address) {
+void BlobDirectory::join(WorkerKey worker, const std::string& name, const std::string& address) {
   std::lock_guard lock(mutex_);
-  auto found = nodes_.find(member);
-  if (found == nodes_.end()) return;
+  auto found = workers_.find(worker);
+  if (found == workers_.end()) return;
   found->second.name = name;
   found->second.address = address;
 }
 
-void BlobDirectory::leave(WorkerKey member) {
+void BlobDirectory::leave(WorkerKey worker) {
   std::lock_guard lock(mutex_);
-  auto found = nodes_.find(member);
-  if (found == nodes_.end()) return;
-  while (!found->second.is_fetching.empty()) end_fetch(member, 0);
-  for (const Digest& digest : std::exchange(found->second.has, {})) let_go(member, digest);
-  nodes_.erase(found);
+  auto found = workers_.find(worker);
+  if (found == workers_.end()) return;
+  while (!found->second.is_fetching.empty()) end_fetch(worker, 0);
+  for (const Digest& digest : std::exchange(found->second.has, {})) remove(worker, digest);
+  workers_.erase(found);
 }
 
-void BlobDirectory::take(WorkerKey member, const BlobInventoryDelta& news) {
+void BlobDirectory::update(WorkerKey worker, const BlobInventoryDelta& delta) {
   std::lock_guard lock(mutex_);
-  if (!nodes_.contains(member)) return;
-  for (const Digest& digest : news.removed) let_go(member, digest);
-  for (const BlobInfo& blob : news.added) hold(member, blob);
-  nodes_.at(member).traffic = news.traffic;
+  if (!workers_.contains(worker)) return;
+  for (const Digest& digest : delta.removed) remove(worker, digest);
+  for (const BlobInfo& blob : delta.added) hold(worker, blob);
+  workers_.at(worker).traffic = delta.traffic;
 }
 
-void BlobDirectory::hold(WorkerKey member, const BlobInfo& blob) {
-  Node& node = nodes_.at(member);
-  for (size_t i = node.is_fetching.size(); i-- > 0;)
-    if (node.is_fetching[i].first == blob.digest) end_fetch(member, i);
-  if (!node.has.insert(blob.digest).second) return;
-  auto [entry, is_new] = contents_.try_emplace(blob.digest);
+void BlobDirectory::hold(WorkerKey worker, const BlobInfo& blob) {
+  KnownWorker& known = workers_.at(worker);
+  for (size_t i = known.is_fetching.size(); i-- > 0;)
+    if (known.is_fetching[i].first == blob.digest) end_fetch(worker, i);
+  if (!known.has.insert(blob.digest).second) return;
+  auto [entry, is_new] = blobs_.try_emplace(blob.digest);
   entry->second.size = *blob.size;
-  entry->second.holders.push_back(member);
+  entry->second.holders.push_back(worker);
   if (is_new) {
     entry->second.used = ++last_;
     by_use_.emplace(last_, blob.digest);
@@ -52,61 +52,61 @@ void BlobDirectory::hold(WorkerKey member, const BlobInfo& blob) {
   while (holdings_ > kHoldingsMax) forget(Digest(by_use_.begin()->second));
 }
 
-void BlobDirectory::let_go(WorkerKey member, const Digest& digest) {
-  nodes_.at(member).has.erase(digest);
-  auto found = contents_.find(digest);
-  if (found == contents_.end()) return;
-  holdings_ -= std::erase(found->second.holders, member);
+void BlobDirectory::remove(WorkerKey worker, const Digest& digest) {
+  workers_.at(worker).has.erase(digest);
+  auto found = blobs_.find(digest);
+  if (found == blobs_.end()) return;
+  holdings_ -= std::erase(found->second.holders, worker);
   if (found->second.holders.empty()) forget(Digest(digest));
 }
 
 void BlobDirectory::forget(const Digest& digest) {
-  auto found = contents_.find(digest);
-  for (WorkerKey holder : found->second.holders) nodes_.at(holder).has.erase(digest);
+  auto found = blobs_.find(digest);
+  for (WorkerKey worker : found->second.holders) workers_.at(worker).has.erase(digest);
   holdings_ -= found->second.holders.size();
   by_use_.erase(found->second.used);
-  contents_.erase(found);
+  blobs_.erase(found);
 }
 
 void BlobDirectory::end_fetch(WorkerKey asker, size_t which) {
-  auto& fetches = nodes_.at(asker).is_fetching;
-  WorkerKey holder = fetches[which].second;
+  auto& fetches = workers_.at(asker).is_fetching;
+  WorkerKey worker = fetches[which].second;
   fetches.erase(fetches.begin() + static_cast<std::ptrdiff_t>(which));
-  auto from = nodes_.find(holder);
-  if (from == nodes_.end()) return;
+  auto from = workers_.find(worker);
+  if (from == workers_.end()) return;
   auto asking = from->second.askers.find(asker);
   if (--asking->second == 0) from->second.askers.erase(asking);
 }
 
 Addresses BlobDirectory::locate(WorkerKey asker, const Digest& digest) {
   std::lock_guard lock(mutex_);
-  auto found = contents_.find(digest);
-  auto asking = nodes_.find(asker);
-  if (found == contents_.end() || asking == nodes_.end()) return {};
+  auto found = blobs_.find(digest);
+  auto asking = workers_.find(asker);
+  if (found == blobs_.end() || asking == workers_.end()) return {};
   Entry& entry = found->second;
   by_use_.erase(std::exchange(entry.used, ++last_));
   by_use_.emplace(entry.used, digest);
   std::vector<WorkerKey> able;
-  for (WorkerKey member : entry.holders) {
-    const Node& node = nodes_.at(member);
-    bool has_time = node.askers.size() < kAskersMax || node.askers.contains(asker);
-    if (member != asker && !node.address.empty() && has_time) able.push_back(member);
+  for (WorkerKey worker : entry.holders) {
+    const KnownWorker& known = workers_.at(worker);
+    bool has_time = known.askers.size() < kAskersMax || known.askers.contains(asker);
+    if (worker != asker && !known.address.empty() && has_time) able.push_back(worker);
   }
   if (able.empty()) return {};
-  auto burden = [&](WorkerKey member) {
-    const Node& node = nodes_.at(member);
-    return std::tuple(node.askers.size(), node.named);
+  auto burden = [&](WorkerKey worker) {
+    const KnownWorker& known = workers_.at(worker);
+    return std::tuple(known.askers.size(), known.named);
   };
   std::ranges::sort(able, {}, burden);
   able.resize(std::min(able.size(), kNamedMax));
-  Node& first = nodes_.at(able.front());
+  KnownWorker& first = workers_.at(able.front());
   first.named = ++last_;
   // One that came to nothing is not told of; more than these are never under way.
   if (asking->second.is_fetching.size() >= kDownloadsMax) end_fetch(asker, 0);
   first.askers[asker]++;
   asking->second.is_fetching.emplace_back(digest, able.front());
   Addresses addresses;
-  for (WorkerKey member : able) addresses.push_back(nodes_.at(member).address);
+  for (WorkerKey worker : able) addresses.push_back(workers_.at(worker).address);
   return addresses;
 }
 
@@ -115,20 +115,20 @@ BlobDirectory::ByteCounts BlobDirectory::bytes_of(const std::vector<BlobInfo>& b
   ByteCounts bytes;
   std::map<WorkerKey, uint64_t> at;
   for (const BlobInfo& blob : blobs) {
-    auto found = contents_.find(blob.digest);
-    if (found == contents_.end()) continue;
+    auto found = blobs_.find(blob.digest);
+    if (found == blobs_.end()) continue;
     bytes.all += found->second.size;
-    for (WorkerKey holder : found->second.holders) at[holder] += found->second.size;
+    for (WorkerKey worker : found->second.holders) at[worker] += found->second.size;
   }
-  for (const auto& [member, count] : at) bytes.at.emplace_back(nodes_.at(member).name, count);
+  for (const auto& [worker, count] : at) bytes.at.emplace_back(workers_.at(worker).name, count);
   return bytes;
 }
 
 Traffic BlobDirectory::traffic_of(const std::string& name) const {
   std::lock_guard lock(mutex_);
   // The newest of its sessions.
-  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node)
-    if (node->second.name == name) return node->second.traffic;
+  for (auto known = workers_.rbegin(); known != workers_.rend(); ++known)
+    if (known->second.name == name) return known->second.traffic;
   return {};
 }
 

@@ -32,9 +32,9 @@ class BlobDirectory {
   /// For a session with a worker.
   WorkerKey enter();
   /// Nothing where it has left. `address`: where others ask this one; "" nowhere.
-  void join(WorkerKey member, const std::string& name, const std::string& address);
-  void leave(WorkerKey member);
-  void take(WorkerKey member, const BlobInventoryDelta& news);
+  void join(WorkerKey worker, const std::string& name, const std::string& address);
+  void leave(WorkerKey worker);
+  void update(WorkerKey worker, const BlobInventoryDelta& delta);
 
   /// Whom `asker` is to ask, in this order; none where it is to come from the head.
   Addresses locate(WorkerKey asker, const Digest& digest);
@@ -52,7 +52,7 @@ class BlobDirectory {
     uint64_t size = 0, used = 0;
     std::vector<WorkerKey> holders;
   };
-  struct Node {
+  struct KnownWorker {
     std::string name, address;
     Traffic traffic;
     std::unordered_set<Digest, DigestHash> has;
@@ -60,15 +60,15 @@ class BlobDirectory {
     std::deque<std::pair<Digest, WorkerKey>> is_fetching;  // from whom
     uint64_t named = 0;                                    // when it was named first last
   };
-  void hold(WorkerKey member, const BlobInfo& blob);
-  void let_go(WorkerKey member, const Digest& digest);
+  void hold(WorkerKey worker, const BlobInfo& blob);
+  void remove(WorkerKey worker, const Digest& digest);
   void forget(const Digest& digest);
   void end_fetch(WorkerKey asker, size_t which);
 
   mutable std::mutex mutex_;
-  std::map<WorkerKey, Node> nodes_;  // of sessions that are there: they leave in leave()
+  std::map<WorkerKey, KnownWorker> workers_;  // of sessions that are there: they leave in leave()
   // Up to kHoldingsMax, what was asked for longest ago leaves first.
-  std::unordered_map<Digest, Entry, DigestHash> contents_;
+  std::unordered_map<Digest, Entry, DigestHash> blobs_;
   std::map<uint64_t, Digest> by_use_;
   size_t holdings_ = 0;
   uint64_t last_ = 0;  // counts members, uses and namings
