@@ -50,7 +50,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
   const Fetch fetch_;
   const Deliver deliver_;
   std::mutex mutex_;
-  std::deque<std::shared_ptr<Waiting>> waiting_;  // a worker has kOnWayBytesMax under way
+  std::deque<std::shared_ptr<Waiting>> waiting_;  // a worker has kInFlightBytesMax under way
   bool is_delivering_ = false, is_over_ = false;
 };
 

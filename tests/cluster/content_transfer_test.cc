@@ -415,7 +415,7 @@ struct Elsewhere : Story {
     b.follow_redirect = [this](const BlobInfo& blob, const Addresses& from, OnFetched done) {
       asked.set_value({blob, from, std::move(done)});
     };
-    b.on_moved = [this](bool is_out, const BlobInfo& blob) {
+    b.on_transferred = [this](bool is_out, const BlobInfo& blob) {
       if (!is_out) moved += *blob.size;
     };
     pair.emplace(*transport, a, b);

@@ -27,7 +27,7 @@ struct Fellow {
     auto opened = BlobCache::open(folder.path, 0);
     REQUIRE(opened.ok());
     options.store = store = *opened;
-    options.on_moved = [this](bool is_out, const BlobInfo& blob) {
+    options.on_transferred = [this](bool is_out, const BlobInfo& blob) {
       (is_out ? bytes_out : bytes_in) += *blob.size;
     };
     fellows = std::make_shared<Fellows>(*sessions, thread_pool, options);

@@ -88,7 +88,7 @@ struct Wire {
   std::string folder = "/tmp/flow-nodes-" + random_name();
   std::shared_ptr<BlobCache> store;
   std::unique_ptr<RemoteWorker> head;
-  std::unique_ptr<Agent> agent;
+  std::unique_ptr<WorkerAgent> agent;
 
   explicit Wire(const core::HostInfo& host) {
     start(host);
@@ -100,7 +100,7 @@ struct Wire {
     std::filesystem::remove_all(folder);
   }
   void start(const core::HostInfo& host) {
-    Agent::Options options;
+    WorkerAgent::Options options;
     options.spool_dir = folder + "/spool";
     auto opened = BlobCache::open(folder, 0);
     REQUIRE(opened.ok());
@@ -108,7 +108,7 @@ struct Wire {
     options.blob_address = [] { return "10.0.0.7:7"; };
     options.host = host;
     options.encrypts = encrypts;
-    auto made = Agent::start(
+    auto made = WorkerAgent::start(
         std::move(options), [this](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {
           return std::unique_ptr<Worker>(new Recorder(told, std::move(on_report)));
         });
@@ -482,7 +482,7 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   CHECK(wire.numbers == std::vector<uint64_t>{1});
   wire.head->took_reports(1);
   wire.disconnect();
-  CHECK(wire.agent->was_welcome());
+  CHECK(wire.agent->was_accepted());
   CHECK(wire.agent->attempts() == 2);
 
   Report log{};
@@ -495,7 +495,7 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   wire.connect();
   CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(2).id, ended(3).id});
   CHECK(wire.reports.empty());  // before it is welcome
-  CHECK_FALSE(wire.agent->was_welcome());
+  CHECK_FALSE(wire.agent->was_accepted());
   wire.head->welcome(1);
   CHECK(wire.numbers == std::vector<uint64_t>{2, 3});
   CHECK(wire.reports[0].text == "alone");
@@ -587,7 +587,7 @@ TEST_CASE("a head that lags gets no more than so much at a time") {
   Report log{};
   log.kind = Report::Kind::log;
   log.id = ended(1).id;
-  log.text = std::string(kOnWayBytesMax / 4, 'x');
+  log.text = std::string(kInFlightBytesMax / 4, 'x');
   for (int i = 0; i < 10; i++) wire.told.say({log});
   CHECK(wire.reports.size() == 4);
   wire.head->took_reports(3);
@@ -703,9 +703,9 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
   REQUIRE(wire.news.size() == 2);
   CHECK(digests(wire.news[1].added) == std::vector<Digest>{sha256(made)});
 
-  wire.agent->note_moved(&Traffic::from_workers, content_of(made));
-  wire.agent->note_moved(&Traffic::from_head, content_of(small));
-  wire.agent->note_moved(&Traffic::to_workers, content_of(made));
+  wire.agent->note_transfer(&Traffic::from_workers, content_of(made));
+  wire.agent->note_transfer(&Traffic::from_head, content_of(small));
+  wire.agent->note_transfer(&Traffic::to_workers, content_of(made));
   REQUIRE(wire.news.size() == 5);
   CHECK(digests(wire.news[2].added) == std::vector<Digest>{sha256(made)});
   CHECK(wire.news[3].added.empty());

@@ -48,10 +48,10 @@ TEST_CASE("a link that breaks under a worker that is welcome is had again at onc
 TEST_CASE("what is refused soon is refused again: the next try waits") {
   for (EndKind kind : kKinds) {
     bool is_broken = kind == EndKind::cut || kind == EndKind::damaged;
-    for (bool was_welcome : {false, true}) {
-      if (is_broken && was_welcome) continue;
+    for (bool was_accepted : {false, true}) {
+      if (is_broken && was_accepted) continue;
       Retries retries = tired();
-      CHECK_FALSE(retries.on_end(kind, was_welcome, kLongUs - 1));
+      CHECK_FALSE(retries.on_end(kind, was_accepted, kLongUs - 1));
       CHECK(retries.pause_ms(0) == kRetryLastMs / 2);
     }
   }

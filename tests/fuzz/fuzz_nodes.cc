@@ -58,7 +58,7 @@ class NoLink final : public Link {
 // The input is pieces, each behind its length in two bytes: to the worker, and to the head.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
-  Agent::Options options;
+  WorkerAgent::Options options;
   static const struct Folder {
     std::string path = "/dev/shm/flow-fuzz-nodes-" + random_name();
     ~Folder() { std::filesystem::remove_all(path); }
@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::filesystem::remove_all(folder);
   options.spool_dir = folder + "/spool";
   options.store = *BlobCache::open(folder, 0);
-  auto agent = Agent::start(std::move(options), [](Worker::OnReport) {
+  auto agent = WorkerAgent::start(std::move(options), [](Worker::OnReport) {
     return Result<std::unique_ptr<Worker>>(std::unique_ptr<Worker>(new Checker));
   });
   (*agent)->connect([](std::string_view) {}, std::make_shared<NoLink>(), BulkSeal(Key{}, Key{}),

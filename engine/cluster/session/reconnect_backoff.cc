@@ -6,9 +6,9 @@ namespace flow::cluster {
 
 // One that the head ended before long is a refusal: it is no better a moment later. A link that
 // broke under a worker whom the head has taken in is: who is not back soon counts as lost there.
-bool Retries::on_end(EndKind kind, bool was_welcome, int64_t lasted_us) {
+bool Retries::on_end(EndKind kind, bool was_accepted, int64_t lasted_us) {
   bool is_broken = kind == EndKind::cut || kind == EndKind::damaged;
-  bool was_good = (was_welcome && is_broken) || lasted_us >= kRetryLastMs * 1000;
+  bool was_good = (was_accepted && is_broken) || lasted_us >= kRetryLastMs * 1000;
   if (was_good) tries_ = 0;
   return was_good;
 }

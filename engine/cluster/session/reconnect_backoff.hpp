@@ -13,7 +13,7 @@ constexpr int64_t kRetryFirstMs = 50, kRetryLastMs = 2'000;
 class Retries {
  public:
   /// Of a session that was open. Whether tries are counted anew: it was worth having.
-  bool on_end(EndKind kind, bool was_welcome, int64_t lasted_us);
+  bool on_end(EndKind kind, bool was_accepted, int64_t lasted_us);
   /// Until the next try.
   int64_t pause_ms(uint64_t random);
 

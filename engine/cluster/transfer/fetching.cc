@@ -354,8 +354,8 @@ void BlobDownloader::commit(const DownloadPtr& download) {
   bool matches_digest = writer->matches_digest();
   Status committed = matches_digest ? writer->commit() : Status(damaged(*download));
   if (committed.ok()) channel_->fetched++;
-  if (committed.ok() && channel_->on_moved)
-    channel_->on_moved(false, {download->what.digest, download->size});
+  if (committed.ok() && channel_->on_transferred)
+    channel_->on_transferred(false, {download->what.digest, download->size});
   writer.reset();  // what was not kept goes before it is told
   finish(download, committed, !matches_digest);
 }

@@ -65,7 +65,7 @@ struct TransferOptions {
   std::function<void(const BlobInfo&, Addresses, OnFetched)> follow_redirect;
   /// Told of each piece of content that came over this session, or with `is_out` that the peer took
   /// whole. Any thread; it must not block.
-  std::function<void(bool is_out, const BlobInfo&)> on_moved;
+  std::function<void(bool is_out, const BlobInfo&)> on_transferred;
 };
 
 struct TransferChannel {
@@ -77,7 +77,7 @@ struct TransferChannel {
         seal(options.seal),
         locate(options.locate),
         follow_redirect(options.follow_redirect),
-        on_moved(options.on_moved),
+        on_transferred(options.on_transferred),
         encrypts_(options.encrypts),
         send_(options.send) {}
 
@@ -96,7 +96,7 @@ struct TransferChannel {
   const std::optional<BulkSeal> seal;
   const std::function<Addresses(const Digest&)> locate;
   const std::function<void(const BlobInfo&, Addresses, OnFetched)> follow_redirect;
-  const std::function<void(bool is_out, const BlobInfo&)> on_moved;
+  const std::function<void(bool is_out, const BlobInfo&)> on_transferred;
   std::atomic<uint64_t> responses{0};  // of what this side asked for: answers, and puts
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0}, fetched{0}, found{0}, failed{0}, served{0};
 

@@ -152,9 +152,9 @@ bool BlobUploader::on_done(const blob_protocol::Done& done) {
   if (is_over_) return true;
   if (done.received() && upload->source) {
     channel_->served++;
-    if (channel_->on_moved)
+    if (channel_->on_transferred)
       upload->reading->post([self = shared_from_this(), upload] {
-        self->channel_->on_moved(true, {upload->digest, upload->source->size()});
+        self->channel_->on_transferred(true, {upload->digest, upload->source->size()});
       });
   }
   if (done.damaged())

@@ -13,11 +13,11 @@
 namespace flow::cluster {
 
 // Only the welcome says whether content goes sealed: nothing is fetched before.
-void Agent::fetch(const StagedPtr& staged) {
+void WorkerAgent::fetch(const StagedOrderPtr& staged) {
   std::shared_ptr<BlobTransfer> transfer;
   {
     std::lock_guard lock(mutex_);
-    if (is_welcome_) transfer = transfer_;
+    if (is_accepted_) transfer = transfer_;
     staged->missing = staged->references.size();
   }
   if (!transfer) return;
@@ -31,8 +31,8 @@ void Agent::fetch(const StagedPtr& staged) {
   }
 }
 
-void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<BlobTransfer>& from,
-                       const Status& status) {
+void WorkerAgent::on_fetched(const StagedOrderPtr& staged,
+                             const std::shared_ptr<BlobTransfer>& from, const Status& status) {
   const RankId id = staged->order.rank_id();
   {
     std::lock_guard lock(mutex_);
@@ -49,7 +49,7 @@ void Agent::on_fetched(const StagedPtr& staged, const std::shared_ptr<BlobTransf
 }
 
 // Others of its gang may ask for it from here on.
-void Agent::place(const StagedPtr& staged) {
+void WorkerAgent::place(const StagedOrderPtr& staged) {
   BlobCache& store = *options_.store;
   for (const BlobReference& each : staged->references) {
     if (each.file.empty()) continue;
@@ -64,8 +64,8 @@ void Agent::place(const StagedPtr& staged) {
 }
 
 // Of orders that are not to begin any more.
-void Agent::unplace(const std::vector<StagedPtr>& all) {
-  for (const StagedPtr& staged : all) {
+void WorkerAgent::unplace(const std::vector<StagedOrderPtr>& all) {
+  for (const StagedOrderPtr& staged : all) {
     for (const BlobReference& each : staged->references)
       if (!each.file.empty()) options_.store->was_placed(each.blob.digest);
   }
@@ -73,23 +73,24 @@ void Agent::unplace(const std::vector<StagedPtr>& all) {
 
 namespace {
 
-bool tells_of_no_room(const std::string& text) {
+bool reports_full_disk(const std::string& text) {
   return text.find(std::strerror(ENOSPC)) != std::string::npos ||
          text.find(std::strerror(EDQUOT)) != std::string::npos;
 }
 
 /// An executor, or a command on its stderr, tells what the system said, in its words.
-bool tells_of_no_room(const core::Failure& failure) {
-  return tells_of_no_room(failure.message) || tells_of_no_room(failure.evidence);
+bool reports_full_disk(const core::Failure& failure) {
+  return reports_full_disk(failure.message) || reports_full_disk(failure.evidence);
 }
 
 }  // namespace
 
-std::string Agent::scratch_dir() const {
+std::string WorkerAgent::scratch_dir() const {
   return (std::filesystem::path(options_.spool_dir).parent_path() / "scratch").string();
 }
 
-bool Agent::holds_folder(const std::string& run, const std::string& name, bool until_taken) const {
+bool WorkerAgent::holds_folder(const std::string& run, const std::string& name,
+                               bool until_acked) const {
   auto attempt = attempt_of_folder(name);
   if (!attempt) return true;  // not an attempt's
   auto [unit, number] = *attempt;
@@ -97,15 +98,15 @@ bool Agent::holds_folder(const std::string& run, const std::string& name, bool u
   for (auto at = attempts_.lower_bound({{run, unit, number, 0}, 0}); at != attempts_.end(); ++at) {
     const core::AttemptId& id = at->first.attempt;
     if (id.run != run || id.unit != unit || id.attempt != number) return false;
-    if (until_taken || at->second == 0) return true;
+    if (until_acked || at->second == 0) return true;
   }
   return false;
 }
 
 // The folder of the attempt that has just failed stays for people to look at, until its room is
 // needed.
-void Agent::trim_scratch_later(const core::AttemptId& newest, bool lacks_room) {
-  thread_pool_.post([this, newest, kept = lacks_room ? 0 : kFailedScratchKept] {
+void WorkerAgent::trim_scratch_later(const core::AttemptId& newest, bool is_disk_full) {
+  thread_pool_.post([this, newest, kept = is_disk_full ? 0 : kFailedScratchKept] {
     auto is_in_use = [&](const std::string& run, const std::string& name) {
       bool is_newest =
           run == newest.run && attempt_of_folder(name) == std::pair(newest.unit, newest.attempt);
@@ -115,28 +116,28 @@ void Agent::trim_scratch_later(const core::AttemptId& newest, bool lacks_room) {
   });
 }
 
-bool Agent::needs_room() const {
+bool WorkerAgent::needs_disk_space() const {
   {
     std::lock_guard lock(mutex_);
-    if (making_room_ > 0) return true;
+    if (freeing_disk_ > 0) return true;
     if (!may_have_scratch_) return false;
-    if (has_lacked_room_) return true;
+    if (has_filled_disk_) return true;
   }
   return is_disk_low(scratch_dir());
 }
 
 // An attempt that has ended no longer needs its folder, even if the head has not acknowledged its
 // end.
-void Agent::make_room_for(const RankId& id) {
+void WorkerAgent::free_disk_for(const RankId& id) {
   {
     std::lock_guard lock(mutex_);
-    making_room_++;
+    freeing_disk_++;
   }
   thread_pool_.post([this, id] {
     bool keeps_none = false;
     {
       std::lock_guard lock(mutex_);
-      keeps_none = std::exchange(has_lacked_room_, false);
+      keeps_none = std::exchange(has_filled_disk_, false);
       may_have_scratch_ = false;
     }
     bool is_any_in_use = false;  // perhaps by another rank of an attempt that has failed
@@ -147,58 +148,58 @@ void Agent::make_room_for(const RankId& id) {
     };
     bool is_left =
         trim_failed_scratch(scratch_dir(), is_in_use, keeps_none ? 0 : kFailedScratchKept);
-    if (StagedPtr staged = end_room_wait(id)) fetch(staged);
+    if (StagedOrderPtr staged = end_disk_wait(id)) fetch(staged);
     std::lock_guard lock(mutex_);
     may_have_scratch_ = may_have_scratch_ || is_left || is_any_in_use;
-    has_lacked_room_ = has_lacked_room_ || (keeps_none && is_any_in_use);
-    making_room_--;
-    room_made_.notify_all();
+    has_filled_disk_ = has_filled_disk_ || (keeps_none && is_any_in_use);
+    freeing_disk_--;
+    disk_freed_.notify_all();
   });
 }
 
-Agent::StagedPtr Agent::end_room_wait(const RankId& id) {
+WorkerAgent::StagedOrderPtr WorkerAgent::end_disk_wait(const RankId& id) {
   std::lock_guard lock(mutex_);
   auto found = staged_.find(id);
-  if (found == staged_.end() || !found->second->awaits_room) return nullptr;
-  found->second->awaits_room = false;
-  return is_welcome_ ? found->second : nullptr;
+  if (found == staged_.end() || !found->second->awaits_disk_space) return nullptr;
+  found->second->awaits_disk_space = false;
+  return is_accepted_ ? found->second : nullptr;
 }
 
 // A failed staging may mean that content on this disk is damaged (it is not synced), or that the
 // disk is full. Check both.
-void Agent::look_after(const std::vector<Report>& reports) {
+void WorkerAgent::handle_failures(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
     bool has_failed =
         report.kind == Report::Kind::finished && report.outcome == Report::Outcome::failed;
     if (!has_failed) continue;
-    bool lacks_room = tells_of_no_room(report.failure);
+    bool is_disk_full = reports_full_disk(report.failure);
     {
       std::lock_guard lock(mutex_);
       may_have_scratch_ = true;
-      has_lacked_room_ = has_lacked_room_ || lacks_room;
+      has_filled_disk_ = has_filled_disk_ || is_disk_full;
     }
-    trim_scratch_later(report.id, lacks_room);
+    trim_scratch_later(report.id, is_disk_full);
     if (report.failure.cause != core::Cause::staging) continue;
-    auto given = options_.store->pinned_by(owner_of(report.rank_id()));
-    thread_pool_.post([store = options_.store, given, lacks_room] {
-      for (const Digest& digest : given) store->drop_if_damaged(digest);
-      if (lacks_room) store->evict_unpinned();
+    auto inputs = options_.store->pinned_by(owner_of(report.rank_id()));
+    thread_pool_.post([store = options_.store, inputs, is_disk_full] {
+      for (const Digest& digest : inputs) store->drop_if_damaged(digest);
+      if (is_disk_full) store->evict_unpinned();
     });
   }
 }
 
-bool Agent::runs_any_of(const core::RunId& run) const {
+bool WorkerAgent::runs_any_of(const core::RunId& run) const {
   auto first = attempts_.lower_bound({{run, 0, 0, 0}, 0});
   return first != attempts_.end() && first->first.attempt.run == run;
 }
 
 // What executors that were killed had begun to write lies there too.
-void Agent::set_aside_run(const core::RunId& run) {
+void WorkerAgent::set_aside_run(const core::RunId& run) {
   if (!runs_any_of(run) && !placed_.has_of(run))
     remove_later(options_.store->set_aside("checkpoints/" + run));
 }
 
-void Agent::set_aside_runs() {
+void WorkerAgent::set_aside_runs() {
   std::vector<core::RunId> runs;
   std::error_code failed;
   for (std::filesystem::directory_iterator at(options_.store->dir() + "/checkpoints", failed), end;
@@ -207,16 +208,16 @@ void Agent::set_aside_runs() {
   for (const core::RunId& run : runs) set_aside_run(run);
 }
 
-bool Agent::take_forget(const core::RunId& run) {
+bool WorkerAgent::take_forget(const core::RunId& run) {
   bool is_name = !run.empty() && run.find('/') == std::string::npos && run != "." && run != "..";
   if (!is_name) return false;
   // Orders that are still here hold what they need.
   for (const Digest& unused : bundle_users_.forget(run)) bundles_.erase(unused);
   environments_.erase(run);
   std::lock_guard lock(mutex_);
-  let_go_later(replicas_.drop_run(run));
+  evict_later(replicas_.drop_run(run));
   if (runs_any_of(run)) {
-    over_.insert(run);
+    ended_runs_.insert(run);
     return true;
   }
   placed_.forget(run);
@@ -224,17 +225,17 @@ bool Agent::take_forget(const core::RunId& run) {
   return true;
 }
 
-void Agent::remove_later(const std::string& path) {
+void WorkerAgent::remove_later(const std::string& path) {
   if (path.empty()) return;
   thread_pool_.post([path] { (void)remove_tree(path); });
 }
 
-void Agent::let_go_later(const std::vector<Digest>& digests) {
+void WorkerAgent::evict_later(const std::vector<Digest>& digests) {
   for (const Digest& digest : digests)
     thread_pool_.post([store = options_.store, digest] { store->evict(digest); });
 }
 
-bool Agent::take_replica(const worker_protocol::Replica& replica) {
+bool WorkerAgent::take_replica(const worker_protocol::Replica& replica) {
   Digest digest;
   core::AttemptId of = attempt_id(replica.id());
   if (!Digest::from_bytes(replica.digest(), digest)) return false;
@@ -246,11 +247,11 @@ bool Agent::take_replica(const worker_protocol::Replica& replica) {
   return true;
 }
 
-void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
+void WorkerAgent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
   std::shared_ptr<BlobTransfer> transfer;
   {
     std::lock_guard lock(mutex_);
-    if (is_welcome_) transfer = transfer_;
+    if (is_accepted_) transfer = transfer_;
   }
   auto on_end = [this, of, digest](const Status& status) {
     thread_pool_.post([this, of, digest, is_here = status.ok()] {
@@ -268,62 +269,63 @@ void Agent::fetch_replica(const core::AttemptId& of, const Digest& digest) {
 }
 
 // What a report names stays here until the head has it.
-void Agent::keep_content(const Report& report) {
+void WorkerAgent::pin_reported_blobs(const Report& report) {
   auto references = referenced_blobs(report);
   if (!references.ok() || references->empty()) return;  // the head says what is wrong with it
   std::vector<Digest> digests;
-  std::vector<BlobInfo> made;
+  std::vector<BlobInfo> created;
   for (const BlobReference& each : *references) {
-    if (!each.file.empty()) keep_checkpoint(report.rank_id(), each);
+    if (!each.file.empty()) hold_checkpoint(report.rank_id(), each);
     if (!each.file.empty()) continue;
     digests.push_back(each.blob.digest);
     if (!each.origin.empty()) continue;
-    made.push_back(each.blob);
-    tell_here(each.blob);
+    created.push_back(each.blob);
+    note_blob_added(each.blob);
   }
-  options_.store->note_created(made);
+  options_.store->note_created(created);
   options_.store->pin(owner_of(report.rank_id()), digests);
   lend(*options_.store, report.rank_id(), *references);
 }
 
-void Agent::keep_checkpoint(const RankId& rank, const BlobReference& reference) {
+void WorkerAgent::hold_checkpoint(const RankId& rank, const BlobReference& reference) {
   std::error_code failed;
   uint64_t size = std::filesystem::file_size(options_.store->dir() + "/" + reference.file, failed);
-  tell_gone_locked(placed_.take(rank, {reference.blob.digest, reference.file}));
-  if (!failed) tell_here({reference.blob.digest, size});
+  note_blob_removed_locked(placed_.take(rank, {reference.blob.digest, reference.file}));
+  if (!failed) note_blob_added({reference.blob.digest, size});
 }
 
-void Agent::note_moved(BlobVolume Traffic::*way, const BlobInfo& blob) {
+void WorkerAgent::note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob) {
   {
     std::lock_guard lock(mutex_);
-    BlobVolume& moved = news_.traffic.*way;
-    moved.blobs++;
-    moved.bytes += *blob.size;
-    has_news_ = true;
-    if (way != &Traffic::to_workers) tell_here(blob);
+    BlobVolume& volume = inventory_delta_.traffic.*way;
+    volume.blobs++;
+    volume.bytes += *blob.size;
+    has_inventory_delta_ = true;
+    if (way != &Traffic::to_workers) note_blob_added(blob);
   }
-  pump();
+  progress();
 }
 
 // Under the lock. What is not told is fetched from elsewhere.
-void Agent::tell_here(const BlobInfo& blob) {
-  if (!send_ || *blob.size < kLargeBytes || news_.added.size() >= kInventoryDeltaMax) return;
-  news_.added.push_back(blob);
-  has_news_ = true;
+void WorkerAgent::note_blob_added(const BlobInfo& blob) {
+  if (!send_ || *blob.size < kLargeBytes || inventory_delta_.added.size() >= kInventoryDeltaMax)
+    return;
+  inventory_delta_.added.push_back(blob);
+  has_inventory_delta_ = true;
 }
 
-void Agent::tell_gone(const Digest& digest) {
+void WorkerAgent::note_blob_removed(const Digest& digest) {
   {
     std::lock_guard lock(mutex_);
-    if (!placed_.has(digest)) tell_gone_locked(digest);
+    if (!placed_.has(digest)) note_blob_removed_locked(digest);
   }
-  pump();
+  progress();
 }
 
-void Agent::tell_gone_locked(const std::optional<Digest>& digest) {
-  if (!digest || !send_ || news_.removed.size() >= kInventoryDeltaMax) return;
-  news_.removed.push_back(*digest);
-  has_news_ = true;
+void WorkerAgent::note_blob_removed_locked(const std::optional<Digest>& digest) {
+  if (!digest || !send_ || inventory_delta_.removed.size() >= kInventoryDeltaMax) return;
+  inventory_delta_.removed.push_back(*digest);
+  has_inventory_delta_ = true;
 }
 
 }  // namespace flow::cluster

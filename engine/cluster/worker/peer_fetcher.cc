@@ -53,7 +53,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
     options.peer = "node `" + peer.node + "` at " + link->link()->description();
     options.seal = link->bulk();
     options.encrypts = fellows_->options_.encrypts;
-    options.on_moved = fellows_->options_.on_moved;
+    options.on_transferred = fellows_->options_.on_transferred;
     auto transfer = std::make_shared<BlobTransfer>(options);
     std::vector<std::pair<BlobInfo, OnFetched>> waiting;
     {

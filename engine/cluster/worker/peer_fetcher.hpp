@@ -22,7 +22,7 @@ constexpr size_t kFellowsMax = 64;  // asked at a time
 struct FellowsOptions {
   std::shared_ptr<BlobCache> store;
   /// Told of each piece of content that a fellow gave, or with `is_out` was given.
-  std::function<void(bool is_out, const BlobInfo&)> on_moved;
+  std::function<void(bool is_out, const BlobInfo&)> on_transferred;
   /// As TransferOptions::encrypts.
   std::function<bool()> encrypts;
   int64_t stall_ms = 3'000;   // an answer or the next bytes are waited for

@@ -24,7 +24,7 @@ constexpr uint64_t kCommitsMax = uint64_t{1} << 48;  // of one session
 constexpr int kTransferThreads = 2;
 
 /// By a signal that a batch system sends to all processes of a job.
-bool was_told_to_end(const Report& report) {
+bool was_terminated(const Report& report) {
   if (report.kind != Report::Kind::finished || report.outcome != Report::Outcome::failed)
     return false;
   constexpr int kShell = 128;  // what a shell says of a program that a signal ended
@@ -71,35 +71,35 @@ void take_from_machine(Variables& environment) {
 
 }  // namespace
 
-Agent::Agent(Options options)
+WorkerAgent::WorkerAgent(Options options)
     : options_(std::move(options)),
       process_(random_name()),
       host_(options_.host),
       placed_(options_.store),
       thread_pool_(kTransferThreads) {}
 
-Agent::~Agent() {
+WorkerAgent::~WorkerAgent() {
   options_.store->on_evicted(nullptr);
   disconnect(environment_error("this worker ends"));
   {
     std::unique_lock lock(mutex_);
-    room_made_.wait(lock, [this] { return making_room_ == 0; });
+    disk_freed_.wait(lock, [this] { return freeing_disk_ == 0; });
   }
   worker_.reset();
 }
 
-Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& make) {
-  std::unique_ptr<Agent> agent(new Agent(std::move(options)));
+Result<std::unique_ptr<WorkerAgent>> WorkerAgent::start(Options options, const MakeWorker& make) {
+  std::unique_ptr<WorkerAgent> agent(new WorkerAgent(std::move(options)));
   auto spool = Spool::open(agent->options_.spool_dir);
   FLOW_TRY(spool);
   agent->spool_ = std::move(*spool);
-  agent->take_up_spool();
+  agent->load_spool();
   agent->set_aside_runs();
   agent->trim_scratch_later({}, false);
   agent->options_.store->on_evicted(
-      [self = agent.get()](const Digest& gone) { self->tell_gone(gone); });
+      [self = agent.get()](const Digest& gone) { self->note_blob_removed(gone); });
   auto worker = make([self = agent.get()](std::vector<Report> reports) {
-    self->look_after(reports);
+    self->handle_failures(reports);
     self->on_reports(std::move(reports));
   });
   FLOW_TRY(worker);
@@ -108,7 +108,7 @@ Result<std::unique_ptr<Agent>> Agent::start(Options options, const MakeWorker& m
 }
 
 // What an earlier process of this worker had finished is still to be told.
-void Agent::take_up_spool() {
+void WorkerAgent::load_spool() {
   while (auto entry = spool_->next()) {
     worker_protocol::FromWorker message;
     Report report{};
@@ -116,43 +116,43 @@ void Agent::take_up_spool() {
                      message.report().number() == entry->number &&
                      get_report(*message.mutable_report(), report);
     if (!is_report) continue;
-    keep_content(report);
+    pin_reported_blobs(report);
     note_end(report, entry->number);
   }
 }
 
-void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
-                    const std::string& peer) {
+void WorkerAgent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
+                          const std::string& peer) {
   {
     std::lock_guard lock(mutex_);
     send_ = std::move(send);
-    is_welcome_ = false;
-    on_way_.clear();
-    on_way_bytes_ = 0;
-    first_.assign(1, join_message());
-    if (!draining_.empty()) first_.push_back(draining_message());
-    for (const auto& [id, meeting] : meetings_) first_.push_back(meeting);
-    news_.added = options_.store->large(kInventoryDeltaMax);
-    for (const BlobInfo& placed : placed_.large()) tell_here(placed);
-    news_.removed.clear();
-    has_news_ = true;
+    is_accepted_ = false;
+    in_flight_.clear();
+    in_flight_bytes_ = 0;
+    priority_messages_.assign(1, join_message());
+    if (!draining_.empty()) priority_messages_.push_back(draining_message());
+    for (const auto& [id, meeting] : rank_addresses_) priority_messages_.push_back(meeting);
+    inventory_delta_.added = options_.store->large(kInventoryDeltaMax);
+    for (const BlobInfo& placed : placed_.large()) note_blob_added(placed);
+    inventory_delta_.removed.clear();
+    has_inventory_delta_ = true;
     TransferOptions transfer;
     transfer.store = options_.store;
     transfer.thread_pool = &thread_pool_;
     transfer.link = std::move(link);
     transfer.send = [this, session = ++sessions_](std::string_view message) {
-      send_content(session, message);
+      send_blob_message(session, message);
     };
     transfer.peer = peer;
     transfer.seal = seal;
     transfer.encrypts = [encrypts = options_.encrypts] { return encrypts->load(); };
     transfer.follow_redirect = options_.follow_redirect;
-    transfer.on_moved = [this](bool is_out, const BlobInfo& blob) {
-      if (!is_out) note_moved(&Traffic::from_head, blob);
+    transfer.on_transferred = [this](bool is_out, const BlobInfo& blob) {
+      if (!is_out) note_transfer(&Traffic::from_head, blob);
     };
     transfer_ = std::make_shared<BlobTransfer>(transfer);
     for (auto& [id, staged] : staged_) {
-      auto fresh = std::make_shared<Staged>(*staged);
+      auto fresh = std::make_shared<StagedOrder>(*staged);
       fresh->missing = 0;
       fresh->problem.reset();
       staged = fresh;
@@ -164,22 +164,22 @@ void Agent::connect(Send send, std::shared_ptr<Link> link, const BulkSeal& seal,
   bundle_users_ = {};
   bundles_.clear();
   environments_.clear();
-  pump();
+  progress();
 }
 
 // What a thread has of an earlier session's is nothing to the head of this one.
-void Agent::send_content(uint64_t session, std::string_view bytes) {
+void WorkerAgent::send_blob_message(uint64_t session, std::string_view bytes) {
   worker_protocol::FromWorker message;
   message.set_blob_message(std::string(bytes));
   {
     std::lock_guard lock(mutex_);
     if (!send_ || session != sessions_) return;
-    first_.push_back(message.SerializeAsString());
+    priority_messages_.push_back(message.SerializeAsString());
   }
-  pump();
+  progress();
 }
 
-std::string Agent::join_message() {
+std::string WorkerAgent::join_message() {
   JoinRequest request;
   request.host = host_;
   request.process = process_;
@@ -196,7 +196,7 @@ std::string Agent::join_message() {
   return message.SerializeAsString();
 }
 
-std::string Agent::draining_message() const {
+std::string WorkerAgent::draining_message() const {
   worker_protocol::FromWorker message;
   message.set_draining(draining_);
   return message.SerializeAsString();
@@ -204,7 +204,7 @@ std::string Agent::draining_message() const {
 
 // It goes behind the join of this session, which may have told it already: that is then nothing
 // new.
-void Agent::gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
+void WorkerAgent::gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
   {
     std::lock_guard lock(mutex_);
     auto at = core::find_gpu(host_.gpus, uuid);
@@ -217,40 +217,40 @@ void Agent::gpu_failed(const std::string& uuid, const std::string& fault, bool i
     message.mutable_gpu_failed()->set_uuid(uuid);
     message.mutable_gpu_failed()->set_fault(fault);
     message.mutable_gpu_failed()->set_is_dead(is_dead);
-    if (send_) first_.push_back(message.SerializeAsString());
+    if (send_) priority_messages_.push_back(message.SerializeAsString());
   }
-  pump();
+  progress();
 }
 
 // First it is said: what comes back then does not come here again.
-void Agent::drain(int64_t grace_ms, const std::string& why) {
-  std::vector<RankId> unbegun;
-  std::vector<StagedPtr> unplaced;
+void WorkerAgent::drain(int64_t grace_ms, const std::string& why) {
+  std::vector<RankId> unstarted;
+  std::vector<StagedOrderPtr> unplaced;
   {
     std::lock_guard lock(mutex_);
     draining_ = why;
     drains_.notify_all();
-    if (send_) first_.push_back(draining_message());
+    if (send_) priority_messages_.push_back(draining_message());
     for (const auto& [id, staged] : staged_) {
-      unbegun.push_back(id);
+      unstarted.push_back(id);
       unplaced.push_back(staged);
     }
     staged_.clear();
   }
   unplace(unplaced);
-  pump();
-  for (const RankId& id : unbegun) give_back(id);
+  progress();
+  for (const RankId& id : unstarted) requeue(id);
   worker_->drain(grace_ms);
 }
 
-void Agent::await_drain(const std::vector<Report>& reports) {
+void WorkerAgent::await_drain(const std::vector<Report>& reports) {
   constexpr auto kWhile = std::chrono::milliseconds(200);
-  if (std::none_of(reports.begin(), reports.end(), was_told_to_end)) return;
+  if (std::none_of(reports.begin(), reports.end(), was_terminated)) return;
   std::unique_lock lock(mutex_);
   drains_.wait_for(lock, kWhile, [this] { return !draining_.empty(); });
 }
 
-void Agent::give_back(const RankId& id) {
+void WorkerAgent::requeue(const RankId& id) {
   Report report{};
   report.kind = Report::Kind::returned;
   report.id = id.attempt;
@@ -258,9 +258,9 @@ void Agent::give_back(const RankId& id) {
   on_reports({report});
 }
 
-void Agent::tell_drained(Report& report) const {
+void WorkerAgent::mark_preempted(Report& report) const {
   bool is_cut_short = !draining_.empty() && report.kind == Report::Kind::finished &&
-                      (report.outcome == Report::Outcome::stopped || was_told_to_end(report));
+                      (report.outcome == Report::Outcome::stopped || was_terminated(report));
   if (!is_cut_short) return;
   report.failure = {};
   // Of a gang rank 0 is the one that saves, and whose end counts.
@@ -277,28 +277,28 @@ void Agent::tell_drained(Report& report) const {
 }
 
 // Orders whose content was on its way wait for the next session.
-void Agent::disconnect(const Error& why) {
+void WorkerAgent::disconnect(const Error& why) {
   std::shared_ptr<BlobTransfer> transfer;
   {
     std::lock_guard lock(mutex_);
     send_ = nullptr;
-    first_.clear();
+    priority_messages_.clear();
     transfer = std::exchange(transfer_, nullptr);
   }
   if (transfer) transfer->end(why);
 }
 
-bool Agent::was_welcome() const {
+bool WorkerAgent::was_accepted() const {
   std::lock_guard lock(mutex_);
-  return is_welcome_;
+  return is_accepted_;
 }
 
-size_t Agent::attempts() const {
+size_t WorkerAgent::attempts() const {
   std::lock_guard lock(mutex_);
   return attempts_.size();
 }
 
-bool Agent::on_message(std::string_view chunk) {
+bool WorkerAgent::on_message(std::string_view chunk) {
   std::string bytes;
   MessageAssembler::Outcome assembled = assembler_.add(chunk, bytes);
   if (assembled != MessageAssembler::Outcome::whole)
@@ -307,7 +307,7 @@ bool Agent::on_message(std::string_view chunk) {
   return message.ParseFromString(bytes) && take(message);
 }
 
-bool Agent::take(worker_protocol::ToWorker& message) {
+bool WorkerAgent::take(worker_protocol::ToWorker& message) {
   switch (message.kind_case()) {
     case worker_protocol::ToWorker::kBundle:
       return take_bundle(message.bundle());
@@ -344,10 +344,10 @@ bool Agent::take(worker_protocol::ToWorker& message) {
     case worker_protocol::ToWorker::kForget:
       return take_forget(message.forget());
     case worker_protocol::ToWorker::kReportAck:
-      take_taken(message.report_ack());
+      on_report_ack(message.report_ack());
       return true;
     case worker_protocol::ToWorker::kJoinAccepted:
-      return take_welcome(message.join_accepted());
+      return on_join_accepted(message.join_accepted());
     case worker_protocol::ToWorker::kBlobMessage: {
       std::shared_ptr<BlobTransfer> transfer;
       {
@@ -361,14 +361,14 @@ bool Agent::take(worker_protocol::ToWorker& message) {
   }
 }
 
-bool Agent::take_bundle(const wire::LoadBundle& load) {
+bool WorkerAgent::take_bundle(const wire::LoadBundle& load) {
   Digest digest;
   if (!Digest::from_bytes(load.digest(), digest) || sha256(load.bundle()) != digest) return false;
   bundles_[digest] = std::make_shared<const std::string>(load.bundle());
   return true;
 }
 
-bool Agent::take_environment(const wire::Environment& sent) {
+bool WorkerAgent::take_environment(const wire::Environment& sent) {
   Environment environment;
   for (const wire::EnvVar& variable : sent.vars())
     environment.emplace_back(variable.name(), variable.value());
@@ -377,7 +377,7 @@ bool Agent::take_environment(const wire::Environment& sent) {
   return true;
 }
 
-bool Agent::take_order(worker_protocol::Order& in) {
+bool WorkerAgent::take_order(worker_protocol::Order& in) {
   AttemptOrder order;
   if (!get_order(in, order) || in.start().commit() > kCommitsMax) return false;
   auto bundle = bundles_.find(order.bundle);
@@ -388,20 +388,20 @@ bool Agent::take_order(worker_protocol::Order& in) {
   order.environment = environment->second;
   if (order.is_spread) order.towards = options_.head;
   if (holds_tag(order.args) && !decode_value(order.args).ok()) return false;
-  auto staged = std::make_shared<Staged>();
+  auto staged = std::make_shared<StagedOrder>();
   staged->commit = commits_.local(in.start().commit());
   staged->references = referenced_blobs(order);
   staged->order = std::move(order);
-  staged->awaits_room = needs_room();
-  bool is_staged = staged->awaits_room || !staged->references.empty(), is_refused = false;
+  staged->awaits_disk_space = needs_disk_space();
+  bool is_staged = staged->awaits_disk_space || !staged->references.empty(), is_rejected = false;
   {
     std::lock_guard lock(mutex_);
     if (!attempts_.emplace(staged->order.rank_id(), 0).second) return true;  // it is here already
-    is_refused = !draining_.empty();
-    if (!is_refused && is_staged) staged_[staged->order.rank_id()] = staged;
+    is_rejected = !draining_.empty();
+    if (!is_rejected && is_staged) staged_[staged->order.rank_id()] = staged;
   }
-  if (is_refused) {
-    give_back(staged->order.rank_id());
+  if (is_rejected) {
+    requeue(staged->order.rank_id());
     return true;
   }
   std::vector<Digest> digests;
@@ -413,8 +413,8 @@ bool Agent::take_order(worker_protocol::Order& in) {
     (void)placed_.take(staged->order.rank_id(), {each.blob.digest, each.file});
   }
   options_.store->pin(owner_of(staged->order.rank_id()), digests);
-  if (staged->awaits_room) {
-    make_room_for(staged->order.rank_id());
+  if (staged->awaits_disk_space) {
+    free_disk_for(staged->order.rank_id());
   } else if (is_staged) {
     fetch(staged);
   } else {
@@ -423,13 +423,13 @@ bool Agent::take_order(worker_protocol::Order& in) {
   return true;
 }
 
-void Agent::begin(const StagedPtr& staged) {
+void WorkerAgent::begin(const StagedOrderPtr& staged) {
   std::vector<AttemptOrder> orders;
   orders.push_back(std::move(staged->order));
   worker_->stage(std::move(orders), staged->commit);
 }
 
-void Agent::fail(const RankId& id, const std::string& why) {
+void WorkerAgent::fail(const RankId& id, const std::string& why) {
   Report report{};
   report.kind = Report::Kind::finished;
   report.id = id.attempt;
@@ -440,9 +440,9 @@ void Agent::fail(const RankId& id, const std::string& why) {
   on_reports({report});
 }
 
-bool Agent::stop_staged(const core::AttemptId& id) {
+bool WorkerAgent::stop_staged(const core::AttemptId& id) {
   std::vector<Report> reports;
-  std::vector<StagedPtr> unplaced;
+  std::vector<StagedOrderPtr> unplaced;
   bool are_all = true;
   {
     std::lock_guard lock(mutex_);
@@ -468,95 +468,95 @@ bool Agent::stop_staged(const core::AttemptId& id) {
   return was_staged && are_all;
 }
 
-bool Agent::take_release(uint64_t commit) {
+bool WorkerAgent::take_release(uint64_t commit) {
   if (commit > kCommitsMax) return false;
   uint64_t local = commits_.local(commit);
   {
     // What is older than this session is the welcome's to release.
     std::lock_guard lock(mutex_);
-    if (!is_welcome_) held_release_ = std::max(held_release_, local);
-    if (!is_welcome_) return true;
+    if (!is_accepted_) held_release_ = std::max(held_release_, local);
+    if (!is_accepted_) return true;
   }
   worker_->release(local);
   return true;
 }
 
 // What was staged in an earlier session and is not stopped by now is what the head has assigned.
-bool Agent::take_welcome(const worker_protocol::JoinAccepted& welcome) {
-  std::vector<StagedPtr> unfetched;
+bool WorkerAgent::on_join_accepted(const worker_protocol::JoinAccepted& accepted) {
+  std::vector<StagedOrderPtr> unfetched;
   {
     std::lock_guard lock(mutex_);
-    if (is_welcome_) return false;
-    spool_->take(welcome.acked());
-    forget_ended(welcome.acked());
+    if (is_accepted_) return false;
+    spool_->take(accepted.acked());
+    forget_ended(accepted.acked());
     spool_->rewind();
-    *options_.encrypts = welcome.encrypt();
-    is_welcome_ = true;
+    *options_.encrypts = accepted.encrypt();
+    is_accepted_ = true;
     for (const auto& [id, staged] : staged_)
-      if (!staged->awaits_room) unfetched.push_back(staged);
+      if (!staged->awaits_disk_space) unfetched.push_back(staged);
   }
-  for (const StagedPtr& staged : unfetched) fetch(staged);
+  for (const StagedOrderPtr& staged : unfetched) fetch(staged);
   worker_->release(commits_.base);
   if (held_release_ > 0) worker_->release(held_release_);
-  pump();
+  progress();
   return true;
 }
 
-void Agent::take_taken(uint64_t number) {
+void WorkerAgent::on_report_ack(uint64_t number) {
   size_t logs = 0;
   {
     std::lock_guard lock(mutex_);
-    while (!on_way_.empty() && on_way_.front().first <= number) {
-      on_way_bytes_ -= on_way_.front().second;
-      on_way_.pop_front();
+    while (!in_flight_.empty() && in_flight_.front().first <= number) {
+      in_flight_bytes_ -= in_flight_.front().second;
+      in_flight_.pop_front();
     }
     spool_->take(number);
     forget_ended(number);
-    if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(owed_logs_, 0);
+    if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(deferred_log_acks_, 0);
   }
   if (logs > 0) worker_->took_logs(logs);
-  pump();
+  progress();
 }
 
-void Agent::forget_ended(uint64_t number) {
+void WorkerAgent::forget_ended(uint64_t number) {
   bool is_over_limit = false;
   while (!ends_.empty() && ends_.front().number <= number) {
     End end = std::move(ends_.front());
     ends_.pop_front();
     attempts_.erase(end.rank);
     const core::AttemptId& of = end.rank.attempt;
-    bool is_over = end.is_over || over_.contains(of.run);
+    bool is_over = end.is_over || ended_runs_.contains(of.run);
     PlacedCheckpoints::Gone gone = placed_.leave(end.rank, is_over);
-    tell_gone_locked(gone.digest);
+    note_blob_removed_locked(gone.digest);
     remove_later(gone.path);
-    if (gone.kept) let_go_later(replicas_.keep(of, *gone.kept));
-    if (is_over) let_go_later(replicas_.drop(of));
-    if (!runs_any_of(of.run)) over_.erase(of.run);
+    if (gone.kept) evict_later(replicas_.keep(of, *gone.kept));
+    if (is_over) evict_later(replicas_.drop(of));
+    if (!runs_any_of(of.run)) ended_runs_.erase(of.run);
     set_aside_run(of.run);
     is_over_limit = options_.store->unpin(owner_of(end.rank));
   }
   if (is_over_limit) thread_pool_.post([store = options_.store] { store->trim(); });
 }
 
-void Agent::tell_meeting(const Report& report) {
+void WorkerAgent::send_rank_address(const Report& report) {
   worker_protocol::FromWorker message;
   *message.mutable_meeting()->mutable_id() = wire_name(report.id, report.rank);
   message.mutable_meeting()->set_whereabouts(report.text);
-  std::string& bytes = meetings_[report.rank_id()] = message.SerializeAsString();
-  if (send_) first_.push_back(bytes);
+  std::string& bytes = rank_addresses_[report.rank_id()] = message.SerializeAsString();
+  if (send_) priority_messages_.push_back(bytes);
 }
 
-void Agent::note_end(const Report& report, uint64_t number) {
+void WorkerAgent::note_end(const Report& report, uint64_t number) {
   if (!is_final_report(report)) return;
   saved_.erase(report.rank_id());
   attempts_[report.rank_id()] = number;
   bool is_over =
       report.kind == Report::Kind::finished && report.outcome == Report::Outcome::succeeded;
   ends_.push_back({number, report.rank_id(), is_over});
-  meetings_.erase(report.rank_id());
+  rank_addresses_.erase(report.rank_id());
 }
 
-void Agent::on_reports(std::vector<Report> reports) {
+void WorkerAgent::on_reports(std::vector<Report> reports) {
   await_drain(reports);
   size_t logs = 0;
   std::string problem;
@@ -564,21 +564,21 @@ void Agent::on_reports(std::vector<Report> reports) {
     std::lock_guard lock(mutex_);
     for (Report& report : reports) {
       if (report.kind == Report::Kind::meeting) {
-        tell_meeting(report);
+        send_rank_address(report);
         continue;
       }
-      owed_logs_ += report.cost;
+      deferred_log_acks_ += report.cost;
       uint64_t number = spool_->last() + 1;
       if (report.kind == Report::Kind::saved) saved_.insert(report.rank_id());
-      tell_drained(report);
-      keep_content(report);
+      mark_preempted(report);
+      pin_reported_blobs(report);
       note_end(report, number);
       report.at = is_final_report(report) ? now_ms() : report.at;
       worker_protocol::FromWorker message;
       put_report(std::move(report), number, *message.mutable_report());
       spool_->append(message.SerializeAsString());
     }
-    if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(owed_logs_, 0);
+    if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(deferred_log_acks_, 0);
     if (spool_->problem() != noted_problem_) problem = noted_problem_ = spool_->problem();
   }
   if (logs > 0) worker_->took_logs(logs);
@@ -586,13 +586,13 @@ void Agent::on_reports(std::vector<Report> reports) {
     options_.on_note(
         "reports of attempts are kept in memory only, and are lost if this process ends: " +
         problem);
-  pump();
+  progress();
 }
 
-void Agent::pump() {
+void WorkerAgent::progress() {
   std::unique_lock lock(mutex_);
-  if (is_pumping_) return;
-  is_pumping_ = true;
+  if (is_progressing_) return;
+  is_progressing_ = true;
   std::string message;
   while (next_message(message)) {
     Send send = send_;
@@ -600,31 +600,31 @@ void Agent::pump() {
     for (const std::string& chunk : split_message(message)) send(chunk);
     lock.lock();
   }
-  is_pumping_ = false;
+  is_progressing_ = false;
 }
 
-bool Agent::next_message(std::string& message) {
+bool WorkerAgent::next_message(std::string& message) {
   if (!send_) return false;
-  if (!first_.empty()) {
-    message = std::move(first_.front());
-    first_.pop_front();
+  if (!priority_messages_.empty()) {
+    message = std::move(priority_messages_.front());
+    priority_messages_.pop_front();
     return true;
   }
-  if (has_news_) {
-    worker_protocol::FromWorker news;
-    put_inventory_delta(news_, *news.mutable_inventory_delta());
-    message = news.SerializeAsString();
-    news_.added.clear();
-    news_.removed.clear();
-    has_news_ = false;
+  if (has_inventory_delta_) {
+    worker_protocol::FromWorker update;
+    put_inventory_delta(inventory_delta_, *update.mutable_inventory_delta());
+    message = update.SerializeAsString();
+    inventory_delta_.added.clear();
+    inventory_delta_.removed.clear();
+    has_inventory_delta_ = false;
     return true;
   }
-  if (!is_welcome_ || on_way_bytes_ >= kOnWayBytesMax) return false;
+  if (!is_accepted_ || in_flight_bytes_ >= kInFlightBytesMax) return false;
   auto entry = spool_->next();
   if (!entry) return false;
   message = std::move(entry->bytes);
-  on_way_.emplace_back(entry->number, message.size());
-  on_way_bytes_ += message.size();
+  in_flight_.emplace_back(entry->number, message.size());
+  in_flight_bytes_ += message.size();
   return true;
 }
 

@@ -28,12 +28,12 @@
 namespace flow::cluster {
 
 /// Reports on their way to the head; beyond that they wait in the spool.
-constexpr uint64_t kOnWayBytesMax = 8u << 20;
+constexpr uint64_t kInFlightBytesMax = 8u << 20;
 /// Beyond so much of what the head has not taken, attempts that write logs wait.
 constexpr uint64_t kSpoolLogsMax = uint64_t{1} << 30;
 
 /// Thread-safe.
-class Agent {
+class WorkerAgent {
  public:
   /// Makes the worker whose reports go to the head.
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(Worker::OnReport)>;
@@ -51,8 +51,8 @@ class Agent {
     /// Told of what somebody should read in a log, on any thread; it must not block.
     std::function<void(std::string)> on_note = [](std::string) {};
   };
-  static Result<std::unique_ptr<Agent>> start(Options options, const MakeWorker& make);
-  ~Agent();  // ends what runs
+  static Result<std::unique_ptr<WorkerAgent>> start(Options options, const MakeWorker& make);
+  ~WorkerAgent();  // ends what runs
 
   /// A session with a head is open: joins it. `send` may be called a little longer than until
   /// disconnect().
@@ -60,7 +60,7 @@ class Agent {
                const std::string& peer);
   void disconnect(const Error& why);
   /// Whether the head of this session, or of the last one, has taken this worker in.
-  bool was_welcome() const;
+  bool was_accepted() const;
   /// What the head sent. False where that is no message of a head's: the session is to end.
   bool on_message(std::string_view chunk);
   /// Begins nothing more, and asks what runs to stop within `grace_ms`. `why` is for people.
@@ -69,7 +69,7 @@ class Agent {
   /// is met later.
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead);
   /// Content came from the head or from another worker, or went to one. The head is told.
-  void note_moved(BlobVolume Traffic::*way, const BlobInfo& blob);
+  void note_transfer(BlobVolume Traffic::*way, const BlobInfo& blob);
   /// Attempts that run here or whose end the head has not taken yet.
   size_t attempts() const;
 
@@ -84,68 +84,68 @@ class Agent {
       return base + number;
     }
   };
-  explicit Agent(Options options);
-  void take_up_spool();
+  explicit WorkerAgent(Options options);
+  void load_spool();
   bool take(worker_protocol::ToWorker& message);
   bool take_bundle(const wire::LoadBundle& load);
   bool take_environment(const wire::Environment& environment);
   bool take_order(worker_protocol::Order& in);
-  bool take_welcome(const worker_protocol::JoinAccepted& welcome);
+  bool on_join_accepted(const worker_protocol::JoinAccepted& accepted);
   bool take_release(uint64_t commit);
   bool take_replica(const worker_protocol::Replica& replica);
   void fetch_replica(const core::AttemptId& of, const Digest& digest);
   /// Who ends this worker by a signal may have sent it to what runs here too, and that be first.
   void await_drain(const std::vector<Report>& reports);
-  void give_back(const RankId& id);
+  void requeue(const RankId& id);
   /// What was cut short by a drain and had saved nothing is to begin anew elsewhere.
-  void tell_drained(Report& report) const;
-  void take_taken(uint64_t number);
+  void mark_preempted(Report& report) const;
+  void on_report_ack(uint64_t number);
   /// The order begins when what it needs is here.
-  struct Staged {
+  struct StagedOrder {
     AttemptOrder order;
     uint64_t commit = 0;
     std::vector<BlobReference> references;
     size_t missing = 0;
-    bool awaits_room = false;  // until make_room_for() has freed disk space
+    bool awaits_disk_space = false;  // until free_disk_for() has freed disk space
     std::optional<Error> problem;
   };
-  using StagedPtr = std::shared_ptr<Staged>;
-  void send_content(uint64_t session, std::string_view bytes);
-  void fetch(const StagedPtr& staged);
-  void on_fetched(const StagedPtr& staged, const std::shared_ptr<BlobTransfer>& from,
+  using StagedOrderPtr = std::shared_ptr<StagedOrder>;
+  void send_blob_message(uint64_t session, std::string_view bytes);
+  void fetch(const StagedOrderPtr& staged);
+  void on_fetched(const StagedOrderPtr& staged, const std::shared_ptr<BlobTransfer>& from,
                   const Status& status);
-  void begin(const StagedPtr& staged);
+  void begin(const StagedOrderPtr& staged);
   void fail(const RankId& id, const std::string& why);
   /// Of orders that have not begun; false where one has.
   bool stop_staged(const core::AttemptId& id);
-  void place(const StagedPtr& staged);
-  void unplace(const std::vector<StagedPtr>& all);
-  void keep_content(const Report& report);
-  void keep_checkpoint(const RankId& rank, const BlobReference& reference);
-  void tell_here(const BlobInfo& blob);
-  void tell_gone(const Digest& digest);
-  void tell_gone_locked(const std::optional<Digest>& digest);
+  void place(const StagedOrderPtr& staged);
+  void unplace(const std::vector<StagedOrderPtr>& all);
+  void pin_reported_blobs(const Report& report);
+  void hold_checkpoint(const RankId& rank, const BlobReference& reference);
+  void note_blob_added(const BlobInfo& blob);
+  void note_blob_removed(const Digest& digest);
+  void note_blob_removed_locked(const std::optional<Digest>& digest);
   /// The head that hears of it may die: it is said again to each, until the rank ends.
-  void tell_meeting(const Report& report);
+  void send_rank_address(const Report& report);
   void on_reports(std::vector<Report> reports);
   std::string scratch_dir() const;
-  /// Whether a running attempt uses the scratch folder of this name. With `until_taken` also an
+  /// Whether a running attempt uses the scratch folder of this name. With `until_acked` also an
   /// attempt that has ended but whose end the head has not acknowledged. True if the name is not
   /// that of an attempt's folder.
-  bool holds_folder(const std::string& run, const std::string& name, bool until_taken) const;
+  bool holds_folder(const std::string& run, const std::string& name, bool until_acked) const;
   /// Removes scratch folders of failed attempts, except the newest ones and that of `newest`. If
-  /// `newest` failed because the disk was full (`lacks_room`), only its folder is kept.
-  void trim_scratch_later(const core::AttemptId& newest, bool lacks_room);
+  /// `newest` failed because the disk was full (`is_disk_full`), only its folder is kept.
+  void trim_scratch_later(const core::AttemptId& newest, bool is_disk_full);
   /// Whether scratch folders may have to be removed before an attempt starts.
-  bool needs_room() const;
+  bool needs_disk_space() const;
   /// Removes scratch folders of ended attempts: all of them if an attempt ran out of disk space
   /// since the last call, otherwise the oldest ones. Then starts the order.
-  void make_room_for(const RankId& id);
+  void free_disk_for(const RankId& id);
   /// Returns the order if it can start in this session. Returns null if it was stopped, or if there
-  /// is no session; take_welcome() starts it then.
-  StagedPtr end_room_wait(const RankId& id);
+  /// is no session; on_join_accepted() starts it then.
+  StagedOrderPtr end_disk_wait(const RankId& id);
   /// Of attempts that could not read or write what they had to.
-  void look_after(const std::vector<Report>& reports);
+  void handle_failures(const std::vector<Report>& reports);
   void note_end(const Report& report, uint64_t number);
   void forget_ended(uint64_t number);
   bool runs_any_of(const core::RunId& run) const;
@@ -153,11 +153,11 @@ class Agent {
   void set_aside_run(const core::RunId& run);
   void set_aside_runs();
   void remove_later(const std::string& path);
-  void let_go_later(const std::vector<Digest>& digests);
+  void evict_later(const std::vector<Digest>& digests);
   std::string join_message();
   std::string draining_message() const;
   /// Sends what may be sent, in its order, on one thread at a time.
-  void pump();
+  void progress();
   bool next_message(std::string& message);
 
   using Environment = std::vector<std::pair<std::string, std::string>>;
@@ -181,24 +181,24 @@ class Agent {
   std::deque<End> ends_;
   PlacedCheckpoints placed_;
   Replicas replicas_;
-  std::set<core::RunId> over_;          // runs that have ended, of which there are attempts_ still
-  std::map<RankId, StagedPtr> staged_;  // until they begin, fail or are stopped
-  bool has_lacked_room_ = false;        // an attempt, since make_room_for()
-  bool may_have_scratch_ = true;        // folders of attempts that have ended
-  size_t making_room_ = 0;              // unfinished jobs of make_room_for()
-  std::condition_variable room_made_;
-  std::map<RankId, std::string> meetings_;  // messages of the gangs' ranks that run
-  std::shared_ptr<BlobTransfer> transfer_;  // of this session
-  Send send_;                               // null while there is no session
-  uint64_t sessions_ = 0;                   // so far
-  std::deque<std::string> first_;           // messages that go before reports
-  BlobInventoryDelta news_;                 // that are to be told
-  bool has_news_ = false;
-  bool is_welcome_ = false;
-  std::deque<std::pair<uint64_t, size_t>> on_way_;  // reports that were sent: number and bytes
-  uint64_t on_way_bytes_ = 0;
-  bool is_pumping_ = false;
-  size_t owed_logs_ = 0;  // cost of logs that the worker was not told to be taken
+  std::set<core::RunId> ended_runs_;  // runs that have ended, of which there are attempts_ still
+  std::map<RankId, StagedOrderPtr> staged_;  // until they begin, fail or are stopped
+  bool has_filled_disk_ = false;             // an attempt, since free_disk_for()
+  bool may_have_scratch_ = true;             // folders of attempts that have ended
+  size_t freeing_disk_ = 0;                  // unfinished jobs of free_disk_for()
+  std::condition_variable disk_freed_;
+  std::map<RankId, std::string> rank_addresses_;  // messages of the gangs' ranks that run
+  std::shared_ptr<BlobTransfer> transfer_;        // of this session
+  Send send_;                                     // null while there is no session
+  uint64_t sessions_ = 0;                         // so far
+  std::deque<std::string> priority_messages_;     // messages that go before reports
+  BlobInventoryDelta inventory_delta_;            // that are to be told
+  bool has_inventory_delta_ = false;
+  bool is_accepted_ = false;
+  std::deque<std::pair<uint64_t, size_t>> in_flight_;  // reports that were sent: number and bytes
+  uint64_t in_flight_bytes_ = 0;
+  bool is_progressing_ = false;
+  size_t deferred_log_acks_ = 0;  // cost of logs that the worker was not told to be taken
   std::string noted_problem_;
 
   // Of the thread that tells messages:

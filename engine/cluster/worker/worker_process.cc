@@ -41,18 +41,18 @@ class Node::Life final : public SessionUser {
     if (!node_.agent_->on_message(message))
       link_.get()->end("the received bytes are not a message of a head");
     // The head may still turn it away, and say why, as one whose name is taken.
-    bool is_news = !joined_.empty() && node_.agent_->was_welcome();
+    bool is_news = !joined_.empty() && node_.agent_->was_accepted();
     if (is_news) node_.options_.on_note(std::exchange(joined_, ""));
   }
   void on_suspect(const std::string& why) override { node_.options_.on_note(why); }
   void on_heard_again() override { node_.options_.on_note("the head answers again"); }
   void on_end(EndKind kind, const Error& why) override {
     node_.agent_->disconnect(why);
-    bool was_welcome = node_.agent_->was_welcome();
+    bool was_accepted = node_.agent_->was_accepted();
     std::lock_guard lock(node_.mutex_);
     int64_t now_us = monotonic_us();
     if (node_.is_open_) node_.alone_since_us_ = now_us;
-    if (node_.is_open_ && node_.retries_.on_end(kind, was_welcome, now_us - opened_us_))
+    if (node_.is_open_ && node_.retries_.on_end(kind, was_accepted, now_us - opened_us_))
       node_.last_note_.clear();
     node_.is_up_ = node_.is_open_ = false;
     // Who finds no head for a day says so once.
@@ -73,19 +73,19 @@ class Node::Life final : public SessionUser {
 Node::Node(NodeOptions options) : options_(std::move(options)), thread_pool_(kTransferThreads) {}
 
 Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions options,
-                                          const Agent::MakeWorker& make) {
+                                          const WorkerAgent::MakeWorker& make) {
   std::unique_ptr<Node> node(new Node(std::move(options)));
   node->sessions_ =
       std::make_unique<Sessions>(transport, node->options_.session, node->options_.on_note);
   FellowsOptions fellows;
   fellows.store = node->options_.agent.store;
-  fellows.on_moved = [self = node.get()](bool is_out, const BlobInfo& blob) {
-    self->agent_->note_moved(is_out ? &Traffic::to_workers : &Traffic::from_workers, blob);
+  fellows.on_transferred = [self = node.get()](bool is_out, const BlobInfo& blob) {
+    self->agent_->note_transfer(is_out ? &Traffic::to_workers : &Traffic::from_workers, blob);
   };
   auto encrypts = std::make_shared<std::atomic<bool>>(false);
   fellows.encrypts = [encrypts] { return encrypts->load(); };
   node->fellows_ = std::make_shared<Fellows>(*node->sessions_, node->thread_pool_, fellows);
-  Agent::Options agent_options = node->options_.agent;
+  WorkerAgent::Options agent_options = node->options_.agent;
   agent_options.encrypts = encrypts;
   agent_options.head = node->options_.head;
   agent_options.blob_address = [fellows = node->fellows_] { return fellows->address(); };
@@ -93,7 +93,7 @@ Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions opti
                                                              OnFetched done) {
     fellows->fetch(blob, std::move(from), std::move(done));
   };
-  auto agent = Agent::start(std::move(agent_options), make);
+  auto agent = WorkerAgent::start(std::move(agent_options), make);
   FLOW_TRY(agent);
   node->agent_ = std::move(*agent);
   node->thread_ = engine_thread([self = node.get()] { self->loop(); });

@@ -18,7 +18,7 @@ namespace flow::cluster {
 struct NodeOptions {
   SessionOptions session;
   std::string head;  // address
-  Agent::Options agent;
+  WorkerAgent::Options agent;
   /// Told of what changed, in words. On any thread; it must not block.
   std::function<void(std::string)> on_note = [](std::string) {};
 };
@@ -27,7 +27,7 @@ class Node {
  public:
   /// `transport` outlives it.
   static Result<std::unique_ptr<Node>> start(Transport& transport, NodeOptions options,
-                                             const Agent::MakeWorker& make);
+                                             const WorkerAgent::MakeWorker& make);
   /// Leaves the head and ends what runs.
   ~Node();
 
@@ -40,7 +40,7 @@ class Node {
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
     agent_->gpu_failed(uuid, fault, is_dead);
   }
-  const Agent& agent() const { return *agent_; }
+  const WorkerAgent& agent() const { return *agent_; }
 
  private:
   class Life;
@@ -49,7 +49,7 @@ class Node {
   void serve_fellows();
 
   const NodeOptions options_;
-  std::unique_ptr<Agent> agent_;
+  std::unique_ptr<WorkerAgent> agent_;
   ThreadPool thread_pool_;  // of what moves between workers
   std::unique_ptr<Sessions> sessions_;
   std::shared_ptr<Fellows> fellows_;
