@@ -98,7 +98,7 @@ uint64_t content_max_of(const WorkerNodeOptions& options) {
 struct WorkerNode::Impl {
   std::unique_ptr<StateLock> lock;
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<cluster::Node> node;
+  std::unique_ptr<cluster::WorkerProcess> node;
   std::unique_ptr<GpuWatch> watch;
 };
 
@@ -119,7 +119,7 @@ NodeInfo describe_worker(const WorkerNodeOptions& options) {
 namespace {
 
 std::unique_ptr<GpuWatch> watch_gpus(const std::string& executor, const std::vector<Gpu>& gpus,
-                                     cluster::Node& node,
+                                     cluster::WorkerProcess& node,
                                      const std::function<void(std::string)>& on_note) {
   auto note = [on_note](const std::string& text) {
     if (on_note) on_note(text);
@@ -136,7 +136,7 @@ std::unique_ptr<GpuWatch> watch_gpus(const std::string& executor, const std::vec
 }  // namespace
 
 WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>()) {
-  cluster::NodeOptions node;
+  cluster::WorkerProcessOptions node;
   std::string problems;
   node.agent.host = value_or_throw(host_of(options, problems));
   node.session = value_or_throw(
@@ -163,7 +163,8 @@ WorkerNode::WorkerNode(WorkerNodeOptions options) : impl_(std::make_unique<Impl>
     return make_worker(worker, std::move(on_report));
   };
   std::vector<Gpu> gpus = node.agent.host.gpus;
-  impl_->node = value_or_throw(cluster::Node::start(*impl_->transport, std::move(node), make));
+  impl_->node =
+      value_or_throw(cluster::WorkerProcess::start(*impl_->transport, std::move(node), make));
   if (!gpus.empty())
     impl_->watch = watch_gpus(worker.executor, gpus, *impl_->node, options.on_note);
 }
@@ -180,7 +181,7 @@ void WorkerNode::drain(int64_t within_ms, const std::string& why) {
 
 bool WorkerNode::is_drained() const { return impl_->node->agent().attempts() == 0; }
 
-int64_t WorkerNode::without_head_ms() const { return impl_->node->alone_ms(); }
+int64_t WorkerNode::without_head_ms() const { return impl_->node->headless_ms(); }
 
 bool WorkerNode::is_connected() const { return impl_->node->is_connected(); }
 

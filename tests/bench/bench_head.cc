@@ -92,13 +92,13 @@ T must(Result<T> result) {
 
 struct SimulatedWorker {
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<cluster::Node> node;
+  std::unique_ptr<cluster::WorkerProcess> node;
 };
 
 SimulatedWorker worker_of(const std::string& head, const std::string& folder, int number) {
   std::string name = fmt::format("w{}", number), dir = folder + "/" + name;
   SimulatedWorker made;
-  cluster::NodeOptions options;
+  cluster::WorkerProcessOptions options;
   options.session =
       must(session_options(cluster::Role::worker, name, folder + "/head/secret", false));
   options.head = head;
@@ -108,7 +108,7 @@ SimulatedWorker worker_of(const std::string& head, const std::string& folder, in
   options.agent.spool_dir = dir + "/spool";
   options.agent.store = must(cluster::BlobCache::open(dir, 0));
   made.transport = must(cluster_transport(head, options.session));
-  made.node = must(cluster::Node::start(
+  made.node = must(cluster::WorkerProcess::start(
       *made.transport, std::move(options),
       [](Worker::OnReport on_report) -> Result<std::unique_ptr<Worker>> {
         return std::unique_ptr<Worker>(std::make_unique<InstantWorker>(std::move(on_report)));

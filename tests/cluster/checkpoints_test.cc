@@ -13,7 +13,7 @@ RankId rank_of(uint32_t attempt, uint32_t rank = 0) { return {{"run", 3, attempt
 struct Worker1 {
   Worker1() : store(*BlobCache::open(folder.path, 0)), placed(store) {}
   /// As an executor saves it.
-  PlacedCheckpoints::Placed save(const std::string& name, const std::string& bytes) {
+  PlacedCheckpoints::PlacedCheckpoint save(const std::string& name, const std::string& bytes) {
     std::string file = "checkpoints/run/task/" + name;
     REQUIRE(make_dirs(folder / "checkpoints/run/task").ok());
     REQUIRE(write_file_atomic(folder / file, bytes, 0400).ok());
@@ -79,22 +79,22 @@ TEST_CASE("of a gang's checkpoints the newest is fetched, one at a time, and the
   Replicas replicas;
   core::AttemptId of{"run", 1, 1, 1}, other{"run", 2, 1, 1};
   Digest one = sha256("1"), two = sha256("2"), three = sha256("3");
-  CHECK(replicas.want(of, one));
-  CHECK(replicas.want(other, one));
-  CHECK_FALSE(replicas.want(of, two));
-  CHECK_FALSE(replicas.want(of, three));  // in place of the one that nobody needs any more
+  CHECK(replicas.should_fetch(of, one));
+  CHECK(replicas.should_fetch(other, one));
+  CHECK_FALSE(replicas.should_fetch(of, two));
+  CHECK_FALSE(replicas.should_fetch(of, three));  // in place of the one that nobody needs any more
   auto next = replicas.on_fetched(of, one, true);
   CHECK(next.fetch == three);
-  CHECK(next.let_go.empty());
+  CHECK(next.evict.empty());
   next = replicas.on_fetched(of, three, true);
   CHECK_FALSE(next.fetch);
-  CHECK(next.let_go == std::vector<Digest>{one});
+  CHECK(next.evict == std::vector<Digest>{one});
 
-  CHECK(replicas.want(of, two));
+  CHECK(replicas.should_fetch(of, two));
   next = replicas.on_fetched(of, two, false);  // what there is stays
-  CHECK((!next.fetch && next.let_go.empty()));
-  CHECK(replicas.want(of, three));  // saved again as it was
-  CHECK(replicas.on_fetched(of, three, true).let_go.empty());
+  CHECK((!next.fetch && next.evict.empty()));
+  CHECK(replicas.should_fetch(of, three));  // saved again as it was
+  CHECK(replicas.on_fetched(of, three, true).evict.empty());
   of.attempt = 2;
   CHECK(replicas.drop(of) == std::vector<Digest>{three});
   CHECK(replicas.drop(of).empty());
@@ -105,24 +105,24 @@ TEST_CASE("of a gang's checkpoints the newest is fetched, one at a time, and the
   CHECK(replicas.drop(of) == std::vector<Digest>{two});
 
   CHECK(replicas.drop(other).empty());  // on its way still
-  CHECK(replicas.on_fetched(other, one, true).let_go == std::vector<Digest>{one});
+  CHECK(replicas.on_fetched(other, one, true).evict == std::vector<Digest>{one});
 }
 
 TEST_CASE("what is known of gangs that came to nothing is bounded") {
   Replicas replicas;
   for (uint32_t unit = 0; unit < 3 * Replicas::kMax; unit++) {
     core::AttemptId of{"run", unit, 1, 1};
-    REQUIRE(replicas.want(of, sha256("1")));
+    REQUIRE(replicas.should_fetch(of, sha256("1")));
     replicas.on_fetched(of, sha256("1"), true);
   }
   CHECK(replicas.drop({"run", 0, 1, 1}).empty());
   CHECK(replicas.drop({"run", 3 * Replicas::kMax - 1, 1, 1}).size() == 1);
-  CHECK(replicas.want({"run-2", 0, 1, 1}, sha256("3")));
+  CHECK(replicas.should_fetch({"run-2", 0, 1, 1}, sha256("3")));
   CHECK(replicas.drop_run("run").size() > 1);
   CHECK(replicas.drop_run("run").empty());
   CHECK(replicas.drop_run("run-2").empty());  // on its way still
   auto next = replicas.on_fetched({"run-2", 0, 1, 1}, sha256("3"), true);
-  CHECK(next.let_go == std::vector<Digest>{sha256("3")});
+  CHECK(next.evict == std::vector<Digest>{sha256("3")});
 }
 
 }  // namespace

@@ -237,19 +237,21 @@ void play(const Weather& weather, uint64_t seed) {
   head_options.on_note = [](std::string) {};
   auto head = Head::start(transport, head_options, engine);
   REQUIRE(head.ok());
-  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<std::unique_ptr<WorkerProcess>> nodes;
   for (int i = 0; i < 2; i++) {
     const std::string& folder = folders[i].path;
-    NodeOptions options;
+    WorkerProcessOptions options;
     options.session = quick_options_of(Role::worker);
     options.session.node = i == 0 ? "a" : "b";
     options.head = (*head)->address();
     options.agent.spool_dir = folder + "/spool";
     options.agent.store = *BlobCache::open(folder, 0);
     options.agent.host.name = options.session.node;
-    auto node = Node::start(transport, std::move(options), [&](Worker::OnReport on_report) {
-      return Result<std::unique_ptr<Worker>>(std::make_unique<Sayer>(folder, std::move(on_report)));
-    });
+    auto node =
+        WorkerProcess::start(transport, std::move(options), [&](Worker::OnReport on_report) {
+          return Result<std::unique_ptr<Worker>>(
+              std::make_unique<Sayer>(folder, std::move(on_report)));
+        });
     REQUIRE(node.ok());
     nodes.push_back(std::move(*node));
   }

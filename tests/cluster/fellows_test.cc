@@ -20,9 +20,9 @@ std::unique_ptr<Transport> transport_of(const std::string& name) {
 }
 
 /// A worker's process, as far as the others see it.
-struct Fellow {
-  explicit Fellow(Transport& transport, FellowsOptions options = {},
-                  std::shared_ptr<const Secret> secret = secret_of(7))
+struct TestPeer {
+  explicit TestPeer(Transport& transport, PeerFetcherOptions options = {},
+                    std::shared_ptr<const Secret> secret = secret_of(7))
       : sessions(std::make_unique<Sessions>(transport, options_of(Role::worker, secret), nullptr)) {
     auto opened = BlobCache::open(folder.path, 0);
     REQUIRE(opened.ok());
@@ -30,16 +30,16 @@ struct Fellow {
     options.on_transferred = [this](bool is_out, const BlobInfo& blob) {
       (is_out ? bytes_out : bytes_in) += *blob.size;
     };
-    fellows = std::make_shared<Fellows>(*sessions, thread_pool, options);
-    listening = fellows->listen("127.0.0.1:0");
+    fetcher = std::make_shared<PeerBlobFetcher>(*sessions, thread_pool, options);
+    listening = fetcher->listen("127.0.0.1:0");
   }
-  ~Fellow() {
-    fellows->end();
+  ~TestPeer() {
+    fetcher->end();
     sessions.reset();
   }
   std::string fetch(const BlobInfo& blob, Addresses from) {
     std::promise<Status> ended;
-    fellows->fetch(blob, std::move(from), [&](Status status) { ended.set_value(status); });
+    fetcher->fetch(blob, std::move(from), [&](Status status) { ended.set_value(status); });
     Status status = ended.get_future().get();
     return status.ok() ? "" : status.error().message;
   }
@@ -49,7 +49,7 @@ struct Fellow {
   std::shared_ptr<BlobCache> store;
   ThreadPool thread_pool{2};
   std::unique_ptr<Sessions> sessions;
-  std::shared_ptr<Fellows> fellows;
+  std::shared_ptr<PeerBlobFetcher> fetcher;
   Status listening;
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0};
 };
@@ -99,7 +99,7 @@ const auto kNames =
 
 TEST_CASE("content comes from a fellow, as much of it as is wanted, and both count it") {
   auto transport = transport_of(GENERATE(from_range(kNames)));
-  Fellow holder(*transport), asker(*transport);
+  TestPeer holder(*transport), asker(*transport);
   REQUIRE(holder.listening.ok());
   std::vector<BlobInfo> blobs;
   uint64_t bytes = 0;
@@ -112,7 +112,7 @@ TEST_CASE("content comes from a fellow, as much of it as is wanted, and both cou
   for (const BlobInfo& blob : blobs) {
     auto ended = std::make_shared<std::promise<Status>>();
     fetches.push_back(ended->get_future());
-    asker.fellows->fetch(blob, {holder.fellows->address()},
+    asker.fetcher->fetch(blob, {holder.fetcher->address()},
                          [ended](Status status) { ended->set_value(status); });
   }
   for (auto& fetch : fetches) CHECK(fetch.get().ok());
@@ -125,74 +125,74 @@ TEST_CASE("content comes from a fellow, as much of it as is wanted, and both cou
 
 TEST_CASE("who is not there, has it not or has it damaged is passed over") {
   auto transport = transport_of(GENERATE(from_range(kNames)));
-  Fellow without(*transport), spoiled(*transport), holder(*transport), asker(*transport);
+  TestPeer without(*transport), spoiled(*transport), holder(*transport), asker(*transport);
   std::string bytes = random_bytes_of(3 << 20);
   BlobInfo blob = put_object(holder.folder.path, bytes);
   bytes[5]++;
   std::string path = object_path(spoiled.folder.path, blob.digest);
   REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
   REQUIRE(write_file_atomic(path, bytes, 0400).ok());
-  Fellow gone(*transport);
-  std::string nowhere = gone.fellows->address();
-  gone.fellows->end();
+  TestPeer gone(*transport);
+  std::string nowhere = gone.fetcher->address();
+  gone.fetcher->end();
   gone.sessions.reset();
-  CHECK(asker.fetch(blob, {"no address", nowhere, without.fellows->address(),
-                           spoiled.fellows->address(), holder.fellows->address()}) == "");
+  CHECK(asker.fetch(blob, {"no address", nowhere, without.fetcher->address(),
+                           spoiled.fetcher->address(), holder.fetcher->address()}) == "");
   CHECK(asker.has(blob));
   until([&] { return !std::filesystem::exists(path); });  // its holder hears of the damage
   BlobInfo other = content_of("nobody has this");
   CHECK_THAT(asker.fetch(other, {nowhere}), Contains("a moment ago"));
-  CHECK_THAT(asker.fetch(other, {without.fellows->address()}), Contains("is not stored here"));
+  CHECK_THAT(asker.fetch(other, {without.fetcher->address()}), Contains("is not stored here"));
   CHECK_THAT(asker.fetch(other, {}), Contains("no worker is known to hold it"));
 }
 
 TEST_CASE("one that gives nothing more of what it began is left for the next, and then avoided") {
   auto transport = make_inproc_transport();
-  FellowsOptions quick;
+  PeerFetcherOptions quick;
   quick.stall_ms = 1'000;
-  Fellow holder(*transport), asker(*transport, quick);
+  TestPeer holder(*transport), asker(*transport, quick);
   Idler idler(*transport);
   BlobInfo blob = put_object(holder.folder.path, random_bytes_of(1 << 20));
   BlobInfo other = put_object(holder.folder.path, random_bytes_of(1 << 20, 2));
-  CHECK(asker.fetch(blob, {idler.listener->address(), holder.fellows->address()}) == "");
+  CHECK(asker.fetch(blob, {idler.listener->address(), holder.fetcher->address()}) == "");
   CHECK(asker.has(blob));
   CHECK_THAT(asker.fetch(other, {idler.listener->address()}), Contains("a moment ago"));
-  CHECK(asker.fetch(other, {holder.fellows->address()}) == "");
+  CHECK(asker.fetch(other, {holder.fetcher->address()}) == "");
 }
 
 TEST_CASE("a session of which nothing is wanted ends, and the next fetch has another") {
   FaultyTransport transport(make_inproc_transport(), {});
-  FellowsOptions quick;
+  PeerFetcherOptions quick;
   quick.idle_ms = 1;
-  Fellow holder(transport), asker(transport, quick);
+  TestPeer holder(transport), asker(transport, quick);
   uint64_t i = 0;
   until([&] {
     BlobInfo blob = put_object(holder.folder.path, random_bytes_of(1 << 10, i++));
-    CHECK(asker.fetch(blob, {holder.fellows->address()}) == "");
+    CHECK(asker.fetch(blob, {holder.fetcher->address()}) == "");
     return transport.links() >= 6;  // both ends of three
   });
 }
 
 TEST_CASE("who ends lets go of what it fetches, and a stranger is given nothing") {
   auto transport = make_inproc_transport();
-  Fellow holder(*transport), asker(*transport), stranger(*transport, {}, secret_of(9));
+  TestPeer holder(*transport), asker(*transport), stranger(*transport, {}, secret_of(9));
   Idler idler(*transport);
   BlobInfo blob = put_object(holder.folder.path, random_bytes_of(1 << 20));
-  CHECK_THAT(stranger.fetch(blob, {holder.fellows->address()}), Contains("secret"));
+  CHECK_THAT(stranger.fetch(blob, {holder.fetcher->address()}), Contains("secret"));
   CHECK_FALSE(stranger.has(blob));
   std::promise<Status> ended;
-  asker.fellows->fetch(blob, {idler.listener->address()},
+  asker.fetcher->fetch(blob, {idler.listener->address()},
                        [&](Status status) { ended.set_value(status); });
-  asker.fellows->end();
+  asker.fetcher->end();
   CHECK_FALSE(ended.get_future().get().ok());
-  CHECK_THAT(asker.fetch(blob, {holder.fellows->address()}), Contains("this worker ends"));
+  CHECK_THAT(asker.fetch(blob, {holder.fetcher->address()}), Contains("this worker ends"));
 }
 
 TEST_CASE("without a secret a worker is there for its own machine alone") {
   auto transport = make_inproc_transport();
-  Fellow open(*transport, {}, nullptr);
+  TestPeer open(*transport, {}, nullptr);
   CHECK(open.listening.ok());
-  Status wide = open.fellows->listen("10.0.0.7:0");
+  Status wide = open.fetcher->listen("10.0.0.7:0");
   REQUIRE_FALSE(wide.ok());
   CHECK_THAT(wide.error().message, Contains("without a secret"));
 }

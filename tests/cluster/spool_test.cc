@@ -19,13 +19,13 @@ struct Folder {
   ~Folder() { fs::remove_all(path); }
 };
 
-std::unique_ptr<Spool> open(const Folder& folder) {
-  auto spool = Spool::open(folder.path);
+std::unique_ptr<ReportSpool> open(const Folder& folder) {
+  auto spool = ReportSpool::open(folder.path);
   REQUIRE(spool.ok());
   return std::move(*spool);
 }
 
-std::vector<std::string> all(Spool& spool) {
+std::vector<std::string> all(ReportSpool& spool) {
   std::vector<std::string> found;
   spool.rewind();
   while (auto entry = spool.next())
@@ -53,7 +53,7 @@ TEST_CASE("a spool gives again what was not taken, also after a restart") {
   CHECK(spool->append("") == 3);
   CHECK(all(*spool) == Entries{"1:a", std::string("2:b\0\xff", 5), "3:"});
   CHECK_FALSE(spool->has_next());
-  spool->take(1);
+  spool->acknowledge(1);
   CHECK(spool->bytes() == 3);
   spool.reset();
 
@@ -61,16 +61,16 @@ TEST_CASE("a spool gives again what was not taken, also after a restart") {
   CHECK(spool->id() == id);
   // Of what was taken a file still knows; whoever took it knows better.
   CHECK(all(*spool).size() == 3);
-  spool->take(2);
+  spool->acknowledge(2);
   CHECK(all(*spool) == Entries{"3:"});
   CHECK(spool->append("d") == 4);
-  spool->take(4);
+  spool->acknowledge(4);
   CHECK(spool->bytes() == 0);
   spool.reset();
 
   spool = open(folder);
   CHECK(spool->append("e") == 5);
-  spool->take(99);
+  spool->acknowledge(99);
   CHECK(spool->append("f") == 6);
   CHECK(spool->id() == id);
 }
@@ -92,11 +92,11 @@ TEST_CASE("files that nothing needs go, and numbers go on") {
     CHECK(entry->number == number);
     CHECK(entry->bytes == big);
   }
-  spool->take(39);
+  spool->acknowledge(39);
   CHECK(count() == 1 + 1);
   spool.reset();
   spool = open(folder);
-  spool->take(40);
+  spool->acknowledge(40);
   CHECK(spool->append("next") == 41);
   CHECK(spool->problem().empty());
 }

@@ -18,7 +18,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using flow::cluster::Spool;
+using flow::cluster::ReportSpool;
 using flow::fuzz::Input;
 
 /// A folder of this process, in memory where there is such.
@@ -62,7 +62,7 @@ class Story {
       case 1:
         return append(in.bytes(in.byte()));
       case 2:
-        return spool_->take(spool_->last() - std::min<uint64_t>(spool_->last(), in.byte()));
+        return spool_->acknowledge(spool_->last() - std::min<uint64_t>(spool_->last(), in.byte()));
       case 3:
         return read_all();
       case 4:
@@ -82,7 +82,7 @@ class Story {
   void open() {
     std::string id = spool_ ? spool_->id() : "";
     spool_.reset();
-    auto opened = Spool::open(folder_);
+    auto opened = ReportSpool::open(folder_);
     FLOW_CHECK(opened.ok());
     spool_ = std::move(*opened);
     read_all();
@@ -134,7 +134,7 @@ class Story {
   }
 
   const std::string folder_;
-  std::unique_ptr<Spool> spool_;
+  std::unique_ptr<ReportSpool> spool_;
   std::map<uint64_t, std::string> put_in_;
   std::vector<fs::path> files_;
   bool was_added_to_ = false;

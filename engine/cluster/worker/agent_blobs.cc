@@ -241,7 +241,7 @@ bool WorkerAgent::take_replica(const worker_protocol::Replica& replica) {
   if (!Digest::from_bytes(replica.digest(), digest)) return false;
   {
     std::lock_guard lock(mutex_);
-    if (!replicas_.want(of, digest)) return true;
+    if (!replicas_.should_fetch(of, digest)) return true;
   }
   fetch_replica(of, digest);
   return true;
@@ -255,12 +255,12 @@ void WorkerAgent::fetch_replica(const core::AttemptId& of, const Digest& digest)
   }
   auto on_end = [this, of, digest](const Status& status) {
     thread_pool_.post([this, of, digest, is_here = status.ok()] {
-      Replicas::Next next;
+      Replicas::NextStep next;
       {
         std::lock_guard lock(mutex_);
         next = replicas_.on_fetched(of, digest, is_here);
       }
-      for (const Digest& gone : next.let_go) options_.store->evict(gone);
+      for (const Digest& gone : next.evict) options_.store->evict(gone);
       if (next.fetch) fetch_replica(of, *next.fetch);
     });
   };

@@ -24,7 +24,7 @@ bool PlacedCheckpoints::is_used(const std::string& file) const {
                      [&](const auto& each) { return each.second.file == file; });
 }
 
-std::optional<Digest> PlacedCheckpoints::take(const RankId& rank, Placed placed) {
+std::optional<Digest> PlacedCheckpoints::take(const RankId& rank, PlacedCheckpoint placed) {
   auto [own, is_first] = placed_.try_emplace(rank, placed);
   if (is_first) return std::nullopt;
   Digest before = std::exchange(own->second, std::move(placed)).digest;
@@ -32,17 +32,17 @@ std::optional<Digest> PlacedCheckpoints::take(const RankId& rank, Placed placed)
   return before;
 }
 
-PlacedCheckpoints::Gone PlacedCheckpoints::leave(const RankId& rank, bool is_over) {
+PlacedCheckpoints::RemovedCheckpoint PlacedCheckpoints::leave(const RankId& rank, bool is_over) {
   auto own = placed_.find(rank);
   if (own == placed_.end()) return {};
-  Placed placed = std::move(own->second);
+  PlacedCheckpoint placed = std::move(own->second);
   placed_.erase(own);
   if (is_used(placed.file)) return {};
   bool is_kept = !is_over && store_->adopt_placed(placed.digest, placed.file);
-  Gone gone{placed.digest, std::nullopt, store_->set_aside(placed.file)};
-  if (is_kept) gone.kept = placed.digest;
-  if (is_kept || has(placed.digest)) gone.digest.reset();
-  return gone;
+  RemovedCheckpoint removed{placed.digest, std::nullopt, store_->set_aside(placed.file)};
+  if (is_kept) removed.kept = placed.digest;
+  if (is_kept || has(placed.digest)) removed.digest.reset();
+  return removed;
 }
 
 std::vector<BlobInfo> PlacedCheckpoints::large() const {
@@ -67,33 +67,34 @@ std::vector<Digest> Replicas::keep(const core::AttemptId& of, const Digest& dige
   return before;
 }
 
-bool Replicas::want(const core::AttemptId& of, const Digest& digest) {
+bool Replicas::should_fetch(const core::AttemptId& of, const Digest& digest) {
   Replica& replica = of_unit(of);
   replica.is_over = false;
   if (replica.is_fetching) replica.next = digest;
   return !std::exchange(replica.is_fetching, true);
 }
 
-Replicas::Next Replicas::on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here) {
+Replicas::NextStep Replicas::on_fetched(const core::AttemptId& of, const Digest& digest,
+                                        bool is_here) {
   Replica& replica = all_.at({of.run, of.unit});
-  Next next;
-  if (is_here) next.let_go = std::exchange(replica.kept, {digest});
-  std::erase(next.let_go, digest);
+  NextStep next;
+  if (is_here) next.evict = std::exchange(replica.kept, {digest});
+  std::erase(next.evict, digest);
   if (!replica.is_over) next.fetch = std::exchange(replica.next, std::nullopt);
   replica.is_fetching = next.fetch.has_value();
   if (!replica.is_over) return next;
-  for (const Digest& kept : drop(of)) next.let_go.push_back(kept);
+  for (const Digest& kept : drop(of)) next.evict.push_back(kept);
   return next;
 }
 
 std::vector<Digest> Replicas::drop_run(const core::RunId& run) {
-  std::vector<Digest> gone;
+  std::vector<Digest> removed;
   for (auto each = all_.lower_bound({run, 0}); each != all_.end() && each->first.first == run;) {
     core::AttemptId of{run, each->first.second, 0, 0};
     ++each;
-    for (const Digest& digest : drop(of)) gone.push_back(digest);
+    for (const Digest& digest : drop(of)) removed.push_back(digest);
   }
-  return gone;
+  return removed;
 }
 
 std::vector<Digest> Replicas::drop(const core::AttemptId& of) {

@@ -18,7 +18,7 @@ namespace flow::cluster {
 /// Those at their places. One thread at a time.
 class PlacedCheckpoints {
  public:
-  struct Placed {
+  struct PlacedCheckpoint {
     Digest digest;
     std::string file;  // below the store's folder
   };
@@ -26,14 +26,14 @@ class PlacedCheckpoints {
 
   /// The rank is given this one, or has saved it, in place of another: that one's digest, where
   /// nobody has it any more.
-  std::optional<Digest> take(const RankId& rank, Placed placed);
-  struct Gone {
+  std::optional<Digest> take(const RankId& rank, PlacedCheckpoint placed);
+  struct RemovedCheckpoint {
     std::optional<Digest> digest;
     std::optional<Digest> kept;  // what is content like other now
     std::string path;            // what is to be removed: "" nothing
   };
   /// The rank has ended; with `is_over` nobody begins it anew.
-  Gone leave(const RankId& rank, bool is_over);
+  RemovedCheckpoint leave(const RankId& rank, bool is_over);
   bool has(const Digest& digest) const;
   bool has_of(const core::RunId& run) const;
   void forget(const core::RunId& run);
@@ -43,7 +43,8 @@ class PlacedCheckpoints {
   bool is_used(const std::string& file) const;
 
   const std::shared_ptr<BlobCache> store_;
-  std::map<RankId, Placed> placed_;  // of ranks that are here: they leave in leave(), forget()
+  std::map<RankId, PlacedCheckpoint>
+      placed_;  // of ranks that are here: they leave in leave(), forget()
 };
 
 /// Those that no rank here needs: of each gang the newest that was saved elsewhere, or the one
@@ -53,14 +54,14 @@ class Replicas {
  public:
   /// Gangs. Of one beyond that nothing is known any more: what is here of it is content like other.
   static constexpr size_t kMax = 256;
-  struct Next {
+  struct NextStep {
     std::optional<Digest> fetch;
-    std::vector<Digest> let_go;
+    std::vector<Digest> evict;
   };
   /// Whether to fetch it now.
-  bool want(const core::AttemptId& of, const Digest& digest);
+  bool should_fetch(const core::AttemptId& of, const Digest& digest);
   /// What was to be fetched of it is here, or can't be had.
-  Next on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here);
+  NextStep on_fetched(const core::AttemptId& of, const Digest& digest, bool is_here);
   /// It is here, whoever saved it. What to let go of.
   std::vector<Digest> keep(const core::AttemptId& of, const Digest& digest);
   /// Nobody begins it anew. What to let go of.

@@ -20,10 +20,11 @@ constexpr int64_t kLooks = 4;  // within the shortest time that is waited for
 }  // namespace
 
 /// A session with a fellow, whichever side opened it.
-class Fellows::Talk final : public SessionUser, public std::enable_shared_from_this<Talk> {
+class PeerBlobFetcher::PeerConnection final : public SessionUser,
+                                              public std::enable_shared_from_this<PeerConnection> {
  public:
-  Talk(std::shared_ptr<Fellows> fellows, std::string address)
-      : fellows_(std::move(fellows)), address_(std::move(address)) {}
+  PeerConnection(std::shared_ptr<PeerBlobFetcher> fetcher, std::string address)
+      : fetcher_(std::move(fetcher)), address_(std::move(address)) {}
   void attach(std::shared_ptr<SessionLink> link) { link_.attach(std::move(link)); }
   const std::string& address() const { return address_; }
   /// Ended because nothing was wanted of it: who wants something at that moment opens another.
@@ -46,14 +47,14 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   void on_open(const Peer& peer) override {
     auto link = link_.get();
     TransferOptions options;
-    options.store = fellows_->options_.store;
-    options.thread_pool = &fellows_->thread_pool_;
+    options.store = fetcher_->options_.store;
+    options.thread_pool = &fetcher_->thread_pool_;
     options.link = link->link();
     options.send = [link](std::string_view message) { (void)link->send(message); };
     options.peer = "node `" + peer.node + "` at " + link->link()->description();
     options.seal = link->bulk();
-    options.encrypts = fellows_->options_.encrypts;
-    options.on_transferred = fellows_->options_.on_transferred;
+    options.encrypts = fetcher_->options_.encrypts;
+    options.on_transferred = fetcher_->options_.on_transferred;
     auto transfer = std::make_shared<BlobTransfer>(options);
     std::vector<std::pair<BlobInfo, OnFetched>> waiting;
     {
@@ -70,12 +71,12 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   void on_suspect(const std::string& why) override { end(why); }
   void on_heard_again() override {}
   void on_end(EndKind kind, const Error& why) override {
-    fellows_->forget(shared_from_this(), kind != EndKind::left && !was_idle_);
-    give_up(why);
+    fetcher_->forget(shared_from_this(), kind != EndKind::left && !was_idle_);
+    fail_all(why);
   }
 
   void end(const std::string& why) { link_.get()->end(why); }
-  void give_up(const Error& why) {
+  void fail_all(const Error& why) {
     std::vector<std::pair<BlobInfo, OnFetched>> waiting;
     {
       std::lock_guard lock(mutex_);
@@ -87,15 +88,16 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   }
 
   /// Ends it where it is time to. Of the watcher.
-  void look_at(int64_t now_us, const FellowsOptions& options) {
+  void check(int64_t now_us, const PeerFetcherOptions& options) {
     auto open = transfer();
     if (!open) return;  // the handshake has a time of its own
     DownloadProgress progress = open->progress();
-    bool goes_on = heard_us_ == 0 || progress.responses != heard_ || !progress.awaits_peer;
-    heard_ = progress.responses;
+    bool has_progress =
+        received_us_ == 0 || progress.responses != responses_ || !progress.awaits_peer;
+    responses_ = progress.responses;
     if (used_us_ == 0 || !progress.is_idle) used_us_ = now_us;
-    if (goes_on) heard_us_ = now_us;
-    if (now_us - heard_us_ >= options.stall_ms * 1000)
+    if (has_progress) received_us_ = now_us;
+    if (now_us - received_us_ >= options.stall_ms * 1000)
       return end(
           fmt::format("none of the requested content arrived for {} s", options.stall_ms / 1000.0));
     if (now_us - used_us_ < options.idle_ms * 1000) return;
@@ -109,7 +111,7 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
     return transfer_;
   }
 
-  const std::shared_ptr<Fellows> fellows_;
+  const std::shared_ptr<PeerBlobFetcher> fetcher_;
   const std::string address_;
   AwaitedLink link_;
   std::mutex mutex_;
@@ -118,147 +120,149 @@ class Fellows::Talk final : public SessionUser, public std::enable_shared_from_t
   std::optional<Error> over_;
   std::atomic<bool> was_idle_{false};
   // Of the watcher:
-  uint64_t heard_ = 0;
-  int64_t heard_us_ = 0, used_us_ = 0;
+  uint64_t responses_ = 0;
+  int64_t received_us_ = 0, used_us_ = 0;
 };
 
-struct Fellows::Errand {
+struct PeerBlobFetcher::PullRequest {
   BlobInfo blob;
   Addresses left;  // the next is the last
   OnFetched done;
   Error why;
 };
 
-Fellows::Fellows(Sessions& sessions, ThreadPool& thread_pool, FellowsOptions options)
+PeerBlobFetcher::PeerBlobFetcher(Sessions& sessions, ThreadPool& thread_pool,
+                                 PeerFetcherOptions options)
     : sessions_(sessions), thread_pool_(thread_pool), options_(std::move(options)) {}
 
-Fellows::~Fellows() { end(); }
+PeerBlobFetcher::~PeerBlobFetcher() { end(); }
 
-Status Fellows::listen(const std::string& address) {
-  auto accept = [weak = weak_from_this()](const Peer& peer, std::shared_ptr<SessionLink> link) {
+Status PeerBlobFetcher::listen(const std::string& address) {
+  auto on_accept = [weak = weak_from_this()](const Peer& peer, std::shared_ptr<SessionLink> link) {
     auto self = weak.lock();
-    return self ? self->let_in(peer, link) : nullptr;
+    return self ? self->accept(peer, link) : nullptr;
   };
-  auto listener = sessions_.listen(address, accept);
+  auto listener = sessions_.listen(address, on_accept);
   FLOW_TRY(listener);
   std::lock_guard lock(mutex_);
   listener_ = std::move(*listener);
   return {};
 }
 
-std::string Fellows::address() const {
+std::string PeerBlobFetcher::address() const {
   std::lock_guard lock(mutex_);
   return listener_ ? listener_->address() : "";
 }
 
-std::shared_ptr<SessionUser> Fellows::let_in(const Peer& peer,
-                                             const std::shared_ptr<SessionLink>& link) {
+std::shared_ptr<SessionUser> PeerBlobFetcher::accept(const Peer& peer,
+                                                     const std::shared_ptr<SessionLink>& link) {
   if (peer.role != Role::peer) return nullptr;
-  auto talk = std::make_shared<Talk>(shared_from_this(), "");
-  talk->attach(link);
+  auto connection = std::make_shared<PeerConnection>(shared_from_this(), "");
+  connection->attach(link);
   std::lock_guard lock(mutex_);
   if (has_ended_) return nullptr;
-  asking_.insert(talk);
-  return talk;
+  incoming_.insert(connection);
+  return connection;
 }
 
-void Fellows::fetch(const BlobInfo& blob, Addresses from, OnFetched done) {
+void PeerBlobFetcher::fetch(const BlobInfo& blob, Addresses from, OnFetched done) {
   std::reverse(from.begin(), from.end());
-  auto errand = std::make_shared<Errand>();
-  errand->blob = blob;
-  errand->left = std::move(from);
-  errand->done = std::move(done);
-  errand->why = environment_error("no worker is known to hold it");
-  go_on(errand);
+  auto request = std::make_shared<PullRequest>();
+  request->blob = blob;
+  request->left = std::move(from);
+  request->done = std::move(done);
+  request->why = environment_error("no worker is known to hold it");
+  try_next(request);
 }
 
-void Fellows::go_on(const std::shared_ptr<Errand>& errand) {
-  while (!errand->left.empty()) {
-    std::string address = std::move(errand->left.back());
-    errand->left.pop_back();
-    auto talk = talk_with(address);
-    if (!talk.ok()) {
-      errand->why = talk.error();
+void PeerBlobFetcher::try_next(const std::shared_ptr<PullRequest>& request) {
+  while (!request->left.empty()) {
+    std::string address = std::move(request->left.back());
+    request->left.pop_back();
+    auto connection = connect_to(address);
+    if (!connection.ok()) {
+      request->why = connection.error();
       continue;
     }
-    auto on_end = [self = shared_from_this(), errand, talk = *talk](Status status) {
-      if (status.ok()) return errand->done({});
-      errand->why = status.error();
-      if (talk->was_idle()) errand->left.push_back(talk->address());
-      self->go_on(errand);
+    auto on_end = [self = shared_from_this(), request, connection = *connection](Status status) {
+      if (status.ok()) return request->done({});
+      request->why = status.error();
+      if (connection->was_idle()) request->left.push_back(connection->address());
+      self->try_next(request);
     };
-    return (*talk)->fetch(errand->blob, on_end);
+    return (*connection)->fetch(request->blob, on_end);
   }
-  errand->done(errand->why);
+  request->done(request->why);
 }
 
-Result<Fellows::TalkPtr> Fellows::talk_with(const std::string& address) {
-  TalkPtr talk;
+Result<PeerBlobFetcher::PeerConnectionPtr> PeerBlobFetcher::connect_to(const std::string& address) {
+  PeerConnectionPtr connection;
   {
     std::lock_guard lock(mutex_);
     if (has_ended_) return environment_error("this worker ends");
     int64_t now_us = monotonic_us();
-    std::erase_if(avoided_us_, [&](const auto& each) { return each.second <= now_us; });
-    if (avoided_us_.contains(address))
+    std::erase_if(avoid_until_us_, [&](const auto& each) { return each.second <= now_us; });
+    if (avoid_until_us_.contains(address))
       return environment_error(address + " did not answer a moment ago, or its connection broke");
-    auto found = asked_.find(address);
-    if (found != asked_.end()) return found->second;
-    if (asked_.size() >= kFellowsMax)
-      return environment_error(fmt::format("{} other workers are already asked", kFellowsMax));
-    talk = std::make_shared<Talk>(shared_from_this(), address);
-    asked_.emplace(address, talk);
+    auto found = outgoing_.find(address);
+    if (found != outgoing_.end()) return found->second;
+    if (outgoing_.size() >= kPeersMax)
+      return environment_error(fmt::format("{} other workers are already asked", kPeersMax));
+    connection = std::make_shared<PeerConnection>(shared_from_this(), address);
+    outgoing_.emplace(address, connection);
     if (!watcher_.joinable()) watcher_ = engine_thread([this] { watch(); });
     wake_.notify_all();
   }
-  auto link = sessions_.connect(address, talk, Role::peer);
+  auto link = sessions_.connect(address, connection, Role::peer);
   if (link.ok()) {
-    talk->attach(*link);
-    return talk;
+    connection->attach(*link);
+    return connection;
   }
-  forget(talk, true);
-  talk->give_up(link.error());
+  forget(connection, true);
+  connection->fail_all(link.error());
   return link.error();
 }
 
-void Fellows::forget(const TalkPtr& talk, bool was_bad) {
+void PeerBlobFetcher::forget(const PeerConnectionPtr& connection, bool was_bad) {
   std::lock_guard lock(mutex_);
-  if (asking_.erase(talk) > 0) return;
-  auto found = asked_.find(talk->address());
-  if (found != asked_.end() && found->second == talk) asked_.erase(found);
-  if (was_bad) avoided_us_[talk->address()] = monotonic_us() + options_.avoid_ms * 1000;
+  if (incoming_.erase(connection) > 0) return;
+  auto found = outgoing_.find(connection->address());
+  if (found != outgoing_.end() && found->second == connection) outgoing_.erase(found);
+  if (was_bad) avoid_until_us_[connection->address()] = monotonic_us() + options_.avoid_ms * 1000;
 }
 
-void Fellows::watch() {
+void PeerBlobFetcher::watch() {
   int64_t shortest_ms = std::min(options_.stall_ms, options_.idle_ms);
   auto period = std::chrono::milliseconds(std::max<int64_t>(1, shortest_ms / kLooks));
   std::unique_lock lock(mutex_);
   while (!has_ended_) {
-    if (asked_.empty()) {
+    if (outgoing_.empty()) {
       wake_.wait(lock);
       continue;
     }
     wake_.wait_for(lock, period, [this] { return has_ended_; });
-    std::map<std::string, TalkPtr> asked = asked_;
+    std::map<std::string, PeerConnectionPtr> outgoing = outgoing_;
     lock.unlock();
-    for (const auto& [address, talk] : asked) talk->look_at(monotonic_us(), options_);
-    asked.clear();
+    for (const auto& [address, connection] : outgoing) connection->check(monotonic_us(), options_);
+    outgoing.clear();
     lock.lock();
   }
 }
 
-void Fellows::end() {
+void PeerBlobFetcher::end() {
   std::unique_ptr<Listener> listener;
-  std::set<TalkPtr> talks;
+  std::set<PeerConnectionPtr> connections;
   {
     std::lock_guard lock(mutex_);
     has_ended_ = true;
     wake_.notify_all();
     listener = std::move(listener_);
-    talks = std::exchange(asking_, {});
-    for (auto& [address, talk] : std::exchange(asked_, {})) talks.insert(talk);
+    connections = std::exchange(incoming_, {});
+    for (auto& [address, connection] : std::exchange(outgoing_, {})) connections.insert(connection);
   }
   listener.reset();
-  for (const TalkPtr& talk : talks) talk->give_up(environment_error("this worker ends"));
+  for (const PeerConnectionPtr& connection : connections)
+    connection->fail_all(environment_error("this worker ends"));
   if (watcher_.joinable()) watcher_.join();
 }
 

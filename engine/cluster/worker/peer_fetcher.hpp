@@ -17,9 +17,9 @@
 
 namespace flow::cluster {
 
-constexpr size_t kFellowsMax = 64;  // asked at a time
+constexpr size_t kPeersMax = 64;  // asked at a time
 
-struct FellowsOptions {
+struct PeerFetcherOptions {
   std::shared_ptr<BlobCache> store;
   /// Told of each piece of content that a fellow gave, or with `is_out` was given.
   std::function<void(bool is_out, const BlobInfo&)> on_transferred;
@@ -31,11 +31,11 @@ struct FellowsOptions {
 };
 
 /// Thread-safe.
-class Fellows : public std::enable_shared_from_this<Fellows> {
+class PeerBlobFetcher : public std::enable_shared_from_this<PeerBlobFetcher> {
  public:
   /// `sessions` and `jobs` outlive end().
-  Fellows(Sessions& sessions, ThreadPool& thread_pool, FellowsOptions options);
-  ~Fellows();
+  PeerBlobFetcher(Sessions& sessions, ThreadPool& thread_pool, PeerFetcherOptions options);
+  ~PeerBlobFetcher();
 
   /// Fellows may ask for content there from now on.
   Status listen(const std::string& address);
@@ -47,26 +47,27 @@ class Fellows : public std::enable_shared_from_this<Fellows> {
   void end();
 
  private:
-  class Talk;
-  using TalkPtr = std::shared_ptr<Talk>;
-  struct Errand;
-  void go_on(const std::shared_ptr<Errand>& errand);
-  Result<TalkPtr> talk_with(const std::string& address);
-  std::shared_ptr<SessionUser> let_in(const Peer& peer, const std::shared_ptr<SessionLink>& link);
-  void forget(const TalkPtr& talk, bool was_bad);
+  class PeerConnection;
+  using PeerConnectionPtr = std::shared_ptr<PeerConnection>;
+  struct PullRequest;
+  void try_next(const std::shared_ptr<PullRequest>& request);
+  Result<PeerConnectionPtr> connect_to(const std::string& address);
+  std::shared_ptr<SessionUser> accept(const Peer& peer, const std::shared_ptr<SessionLink>& link);
+  void forget(const PeerConnectionPtr& connection, bool was_bad);
   void watch();
 
   Sessions& sessions_;
   ThreadPool& thread_pool_;
-  const FellowsOptions options_;
+  const PeerFetcherOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool has_ended_ = false;
   std::unique_ptr<Listener> listener_;
-  std::map<std::string, TalkPtr> asked_;       // by address, up to kFellowsMax
-  std::map<std::string, int64_t> avoided_us_;  // until when; later they leave with the next talk
-  std::set<TalkPtr> asking_;                   // they leave when their session ends
-  std::thread watcher_;                        // from the first that is asked on
+  std::map<std::string, PeerConnectionPtr> outgoing_;  // by address, up to kPeersMax
+  std::map<std::string, int64_t>
+      avoid_until_us_;                    // until when; later they leave with the next talk
+  std::set<PeerConnectionPtr> incoming_;  // they leave when their session ends
+  std::thread watcher_;                   // from the first that is asked on
 };
 
 }  // namespace flow::cluster

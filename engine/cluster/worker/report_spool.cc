@@ -22,10 +22,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kHeaderBytes = 8;        // size and check, of four bytes each
-constexpr uint64_t kFileMax = 64u << 20;  // then another file is begun
-constexpr size_t kHeldMax = 8u << 20;     // bytes kept in memory too
-constexpr uint64_t kEntryMax = 1u << 30;  // a longer one is none of ours
+constexpr size_t kHeaderBytes = 8;            // size and check, of four bytes each
+constexpr uint64_t kFileMax = 64u << 20;      // then another file is begun
+constexpr size_t kCachedBytesMax = 8u << 20;  // bytes kept in memory too
+constexpr uint64_t kEntryMax = 1u << 30;      // a longer one is none of ours
 constexpr const char* kSuffix = ".reports";
 
 Error failed(const char* what, const std::string& path) {
@@ -61,27 +61,27 @@ bool read_at(int descriptor, char* to, size_t size, uint64_t offset) {
 
 }  // namespace
 
-Result<std::unique_ptr<Spool>> Spool::open(const std::string& dir) {
-  std::unique_ptr<Spool> spool(new Spool(dir));
+Result<std::unique_ptr<ReportSpool>> ReportSpool::open(const std::string& dir) {
+  std::unique_ptr<ReportSpool> spool(new ReportSpool(dir));
   FLOW_TRY(make_dirs(dir));
   FLOW_TRY(spool->read_id());
   FLOW_TRY(spool->load());
   return spool;
 }
 
-Spool::~Spool() {
+ReportSpool::~ReportSpool() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-std::string Spool::id_path() const { return dir_ + "/id"; }
+std::string ReportSpool::id_path() const { return dir_ + "/id"; }
 
-std::string Spool::path_of(uint64_t file) const {
+std::string ReportSpool::path_of(uint64_t file) const {
   return fmt::format("{}/{:020}{}", dir_, file, kSuffix);
 }
 
 // What was written before the machine stopped may be cut at any place, numbers that the head has
 // seen among it: from then on they are other numbers.
-Status Spool::read_id() {
+Status ReportSpool::read_id() {
   constexpr size_t kIdMax = 256;
   auto id = read_file(id_path(), kIdMax);
   bool is_of_this_boot = id.ok() && id->ends_with("\n" + boot_id());
@@ -90,13 +90,13 @@ Status Spool::read_id() {
   return {};
 }
 
-Status Spool::renew_id() {
+Status ReportSpool::renew_id() {
   constexpr size_t kIdLength = 24;
   id_ = random_name(kIdLength);
   return write_file_atomic(id_path(), id_ + "\n" + boot_id());
 }
 
-Status Spool::load() {
+Status ReportSpool::load() {
   std::vector<uint64_t> files;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(dir_, failed)) {
@@ -123,7 +123,7 @@ Status Spool::load() {
   return begin_file();
 }
 
-Status Spool::load_file(uint64_t file) {
+Status ReportSpool::load_file(uint64_t file) {
   std::string path = path_of(file);
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return failed("read", path);
@@ -141,11 +141,11 @@ Status Spool::load_file(uint64_t file) {
     std::string bytes(size, '\0');
     if (!read_at(descriptor, bytes.data(), size, offset + kHeaderBytes)) break;
     if (check_of(bytes) != check) break;
-    Place place;
-    place.file = file;
-    place.offset = offset + kHeaderBytes;
-    place.size = size;
-    entries_.push_back(std::move(place));
+    EntryLocation location;
+    location.file = file;
+    location.offset = offset + kHeaderBytes;
+    location.size = size;
+    entries_.push_back(std::move(location));
     bytes_ += size;
     offset += kHeaderBytes + size;
   }
@@ -154,7 +154,7 @@ Status Spool::load_file(uint64_t file) {
   return {};
 }
 
-Status Spool::begin_file() {
+Status ReportSpool::begin_file() {
   uint64_t file = first_ + entries_.size();
   std::string path = path_of(file);
   int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -166,26 +166,26 @@ Status Spool::begin_file() {
   return {};
 }
 
-uint64_t Spool::append(std::string bytes) {
+uint64_t ReportSpool::append(std::string bytes) {
   if (end_ >= kFileMax) {
     if (Status begun = begin_file(); !begun) problem_ = begun.error().message;
     drop_files();
   }
-  Place place;
-  place.size = static_cast<uint32_t>(bytes.size());
+  EntryLocation location;
+  location.size = static_cast<uint32_t>(bytes.size());
   bytes_ += bytes.size();
-  bool is_written = write(bytes, place);
-  if (!is_written || held_bytes_ + bytes.size() <= kHeldMax) {
-    held_bytes_ += bytes.size();
-    place.bytes = std::move(bytes);
+  bool is_written = write(bytes, location);
+  if (!is_written || cached_bytes_ + bytes.size() <= kCachedBytesMax) {
+    cached_bytes_ += bytes.size();
+    location.bytes = std::move(bytes);
   }
-  entries_.push_back(std::move(place));
+  entries_.push_back(std::move(location));
   return last();
 }
 
 // A file holds its entries without a gap, or a restart would number what is behind it wrongly: one
 // that lacks an entry is written no more, and neither is any after it.
-bool Spool::write(std::string_view bytes, Place& place) {
+bool ReportSpool::write(std::string_view bytes, EntryLocation& location) {
   bool has_gap = !entries_.empty() && entries_.back().file == 0;
   if (has_gap || bytes.size() > kEntryMax) return false;
   std::string frame = framed(bytes);
@@ -195,18 +195,18 @@ bool Spool::write(std::string_view bytes, Place& place) {
     if (::ftruncate(descriptor_, static_cast<off_t>(end_)) != 0) end_ = kFileMax;
     return false;
   }
-  place.file = files_.back();
-  place.offset = end_ + kHeaderBytes;
+  location.file = files_.back();
+  location.offset = end_ + kHeaderBytes;
   end_ += frame.size();
   return true;
 }
 
-void Spool::take(uint64_t number) {
+void ReportSpool::acknowledge(uint64_t number) {
   bool had_gap = !entries_.empty() && entries_.back().file == 0;
   while (first_ <= number && !entries_.empty()) {
-    Place& place = entries_.front();
-    bytes_ -= place.size;
-    if (place.bytes) held_bytes_ -= place.size;
+    EntryLocation& location = entries_.front();
+    bytes_ -= location.size;
+    if (location.bytes) cached_bytes_ -= location.size;
     entries_.pop_front();
     first_++;
   }
@@ -219,31 +219,31 @@ void Spool::take(uint64_t number) {
 }
 
 // A file is needed while it has an entry that is; the last one always, for its number.
-void Spool::drop_files() {
+void ReportSpool::drop_files() {
   while (files_.size() > 1 && files_[1] <= first_) {
     ::unlink(path_of(files_.front()).c_str());
     files_.pop_front();
   }
 }
 
-std::optional<Spool::Entry> Spool::next() {
+std::optional<ReportSpool::Entry> ReportSpool::next() {
   while (has_next()) {
-    const Place& place = entries_[next_ - first_];
+    const EntryLocation& location = entries_[next_ - first_];
     uint64_t number = next_++;
-    if (place.bytes) return Entry{number, *place.bytes};
-    auto bytes = read(place);
+    if (location.bytes) return Entry{number, *location.bytes};
+    auto bytes = read(location);
     if (bytes.ok()) return Entry{number, std::move(*bytes)};
     problem_ = bytes.error().message;
   }
   return std::nullopt;
 }
 
-Result<std::string> Spool::read(const Place& place) const {
-  std::string path = path_of(place.file);
+Result<std::string> ReportSpool::read(const EntryLocation& location) const {
+  std::string path = path_of(location.file);
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return failed("read", path);
-  std::string bytes(place.size, '\0');
-  bool ok = read_at(descriptor, bytes.data(), bytes.size(), place.offset);
+  std::string bytes(location.size, '\0');
+  bool ok = read_at(descriptor, bytes.data(), bytes.size(), location.offset);
   ::close(descriptor);
   if (ok) return bytes;
   return environment_error(fmt::format("`{}` became shorter while it was in use", path));

@@ -13,21 +13,21 @@
 namespace flow::cluster {
 
 /// One thread at a time. Numbers go from 1 on over the folder's whole life.
-class Spool {
+class ReportSpool {
  public:
   /// Takes up what an earlier process left in `dir`. What that one was writing as it died, or what
   /// is damaged, and all behind that, is dropped.
-  static Result<std::unique_ptr<Spool>> open(const std::string& dir);
-  ~Spool();
-  Spool(const Spool&) = delete;
-  Spool& operator=(const Spool&) = delete;
+  static Result<std::unique_ptr<ReportSpool>> open(const std::string& dir);
+  ~ReportSpool();
+  ReportSpool(const ReportSpool&) = delete;
+  ReportSpool& operator=(const ReportSpool&) = delete;
 
   /// Of the numbers: those of another id count other reports.
   const std::string& id() const { return id_; }
   /// Its number. Where it can't be written it is kept in memory, and `problem` says why.
   uint64_t append(std::string bytes);
   /// Up to this number nothing is needed any more. Numbers that were never given are ignored.
-  void take(uint64_t number);
+  void acknowledge(uint64_t number);
   /// From the first that is not taken on.
   void rewind() { next_ = first_; }
   struct Entry {
@@ -45,13 +45,13 @@ class Spool {
 
  private:
   /// Where one lies. A few recent ones are in memory too.
-  struct Place {
+  struct EntryLocation {
     uint64_t file = 0;  // number of its first entry; 0: in memory alone
     uint64_t offset = 0;
     uint32_t size = 0;
     std::optional<std::string> bytes;
   };
-  explicit Spool(std::string dir) : dir_(std::move(dir)) {}
+  explicit ReportSpool(std::string dir) : dir_(std::move(dir)) {}
   std::string path_of(uint64_t file) const;
   std::string id_path() const;
   Status read_id();
@@ -59,17 +59,18 @@ class Spool {
   Status load();
   Status load_file(uint64_t file);
   Status begin_file();
-  bool write(std::string_view bytes, Place& place);
+  bool write(std::string_view bytes, EntryLocation& location);
   void drop_files();
-  Result<std::string> read(const Place& place) const;
+  Result<std::string> read(const EntryLocation& location) const;
 
   const std::string dir_;
   std::string id_;
-  std::deque<Place> entries_;  // those that are not taken: attempts with logs wait at kSpoolLogsMax
-  uint64_t first_ = 1;         // number of the first of them, or of the one to come
+  std::deque<EntryLocation>
+      entries_;         // those that are not taken: attempts with logs wait at kSpoolLogsMax
+  uint64_t first_ = 1;  // number of the first of them, or of the one to come
   uint64_t next_ = 1;
   uint64_t bytes_ = 0;
-  size_t held_bytes_ = 0;  // of those in memory
+  size_t cached_bytes_ = 0;  // of those in memory
   std::deque<uint64_t> files_;
   int descriptor_ = -1;  // of the last file
   uint64_t end_ = 0;     // of the last file

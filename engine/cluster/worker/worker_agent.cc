@@ -90,7 +90,7 @@ WorkerAgent::~WorkerAgent() {
 
 Result<std::unique_ptr<WorkerAgent>> WorkerAgent::start(Options options, const MakeWorker& make) {
   std::unique_ptr<WorkerAgent> agent(new WorkerAgent(std::move(options)));
-  auto spool = Spool::open(agent->options_.spool_dir);
+  auto spool = ReportSpool::open(agent->options_.spool_dir);
   FLOW_TRY(spool);
   agent->spool_ = std::move(*spool);
   agent->load_spool();
@@ -487,7 +487,7 @@ bool WorkerAgent::on_join_accepted(const worker_protocol::JoinAccepted& accepted
   {
     std::lock_guard lock(mutex_);
     if (is_accepted_) return false;
-    spool_->take(accepted.acked());
+    spool_->acknowledge(accepted.acked());
     forget_ended(accepted.acked());
     spool_->rewind();
     *options_.encrypts = accepted.encrypt();
@@ -510,7 +510,7 @@ void WorkerAgent::on_report_ack(uint64_t number) {
       in_flight_bytes_ -= in_flight_.front().second;
       in_flight_.pop_front();
     }
-    spool_->take(number);
+    spool_->acknowledge(number);
     forget_ended(number);
     if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(deferred_log_acks_, 0);
   }
@@ -526,7 +526,7 @@ void WorkerAgent::forget_ended(uint64_t number) {
     attempts_.erase(end.rank);
     const core::AttemptId& of = end.rank.attempt;
     bool is_over = end.is_over || ended_runs_.contains(of.run);
-    PlacedCheckpoints::Gone gone = placed_.leave(end.rank, is_over);
+    PlacedCheckpoints::RemovedCheckpoint gone = placed_.leave(end.rank, is_over);
     note_blob_removed_locked(gone.digest);
     remove_later(gone.path);
     if (gone.kept) evict_later(replicas_.keep(of, *gone.kept));

@@ -166,7 +166,7 @@ class WorkerAgent {
 
   mutable std::mutex mutex_;
   core::HostInfo host_;  // with what has failed since
-  std::unique_ptr<Spool> spool_;
+  std::unique_ptr<ReportSpool> spool_;
   std::set<RankId> saved_;  // those that run and have saved something: they leave at their end
   std::condition_variable drains_;
   std::string draining_;  // why; "" while it takes orders

@@ -19,128 +19,133 @@ constexpr int kTransferThreads = 2;
 }  // namespace
 
 /// One session with the head.
-class Node::Life final : public SessionUser {
+class WorkerProcess::HeadSession final : public SessionUser {
  public:
-  explicit Life(Node& node) : node_(node) {}
+  explicit HeadSession(WorkerProcess& process) : process_(process) {}
   /// Before anything is told.
   void attach(std::shared_ptr<SessionLink> link) { link_.attach(std::move(link)); }
 
   void on_open(const Peer& peer) override {
     auto link = link_.get();
     {
-      std::lock_guard lock(node_.mutex_);
-      node_.is_open_ = true;
+      std::lock_guard lock(process_.mutex_);
+      process_.is_open_ = true;
       opened_us_ = monotonic_us();
     }
     joined_ = fmt::format("joined the head `{}` at {}", peer.node, link->link()->description());
-    node_.agent_->connect([link](std::string_view message) { (void)link->send(message); },
-                          link->link(), link->bulk(),
-                          "node `" + peer.node + "` at " + link->link()->description());
+    process_.agent_->connect([link](std::string_view message) { (void)link->send(message); },
+                             link->link(), link->bulk(),
+                             "node `" + peer.node + "` at " + link->link()->description());
   }
   void on_message(std::string message) override {
-    if (!node_.agent_->on_message(message))
+    if (!process_.agent_->on_message(message))
       link_.get()->end("the received bytes are not a message of a head");
     // The head may still turn it away, and say why, as one whose name is taken.
-    bool is_news = !joined_.empty() && node_.agent_->was_accepted();
-    if (is_news) node_.options_.on_note(std::exchange(joined_, ""));
+    bool is_news = !joined_.empty() && process_.agent_->was_accepted();
+    if (is_news) process_.options_.on_note(std::exchange(joined_, ""));
   }
-  void on_suspect(const std::string& why) override { node_.options_.on_note(why); }
-  void on_heard_again() override { node_.options_.on_note("the head answers again"); }
+  void on_suspect(const std::string& why) override { process_.options_.on_note(why); }
+  void on_heard_again() override { process_.options_.on_note("the head answers again"); }
   void on_end(EndKind kind, const Error& why) override {
-    node_.agent_->disconnect(why);
-    bool was_accepted = node_.agent_->was_accepted();
-    std::lock_guard lock(node_.mutex_);
+    process_.agent_->disconnect(why);
+    bool was_accepted = process_.agent_->was_accepted();
+    std::lock_guard lock(process_.mutex_);
     int64_t now_us = monotonic_us();
-    if (node_.is_open_) node_.alone_since_us_ = now_us;
-    if (node_.is_open_ && node_.retries_.on_end(kind, was_accepted, now_us - opened_us_))
-      node_.last_note_.clear();
-    node_.is_up_ = node_.is_open_ = false;
+    if (process_.is_open_) process_.headless_since_us_ = now_us;
+    if (process_.is_open_ && process_.retries_.on_end(kind, was_accepted, now_us - opened_us_))
+      process_.last_note_.clear();
+    process_.is_up_ = process_.is_open_ = false;
     // Who finds no head for a day says so once.
-    if (!node_.quit_ && node_.last_note_ != why.message) {
-      node_.last_note_ = why.message;
-      node_.options_.on_note(why.message + "; trying again");
+    if (!process_.quit_ && process_.last_note_ != why.message) {
+      process_.last_note_ = why.message;
+      process_.options_.on_note(why.message + "; trying again");
     }
-    node_.wake_.notify_all();
+    process_.wake_.notify_all();
   }
 
  private:
-  Node& node_;
+  WorkerProcess& process_;
   AwaitedLink link_;
   int64_t opened_us_ = 0;
   std::string joined_;  // to be told with the welcome
 };
 
-Node::Node(NodeOptions options) : options_(std::move(options)), thread_pool_(kTransferThreads) {}
+WorkerProcess::WorkerProcess(WorkerProcessOptions options)
+    : options_(std::move(options)), thread_pool_(kTransferThreads) {}
 
-Result<std::unique_ptr<Node>> Node::start(Transport& transport, NodeOptions options,
-                                          const WorkerAgent::MakeWorker& make) {
-  std::unique_ptr<Node> node(new Node(std::move(options)));
-  node->sessions_ =
-      std::make_unique<Sessions>(transport, node->options_.session, node->options_.on_note);
-  FellowsOptions fellows;
-  fellows.store = node->options_.agent.store;
-  fellows.on_transferred = [self = node.get()](bool is_out, const BlobInfo& blob) {
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(Transport& transport,
+                                                            WorkerProcessOptions options,
+                                                            const WorkerAgent::MakeWorker& make) {
+  std::unique_ptr<WorkerProcess> process(new WorkerProcess(std::move(options)));
+  process->sessions_ =
+      std::make_unique<Sessions>(transport, process->options_.session, process->options_.on_note);
+  PeerFetcherOptions fetcher_options;
+  fetcher_options.store = process->options_.agent.store;
+  fetcher_options.on_transferred = [self = process.get()](bool is_out, const BlobInfo& blob) {
     self->agent_->note_transfer(is_out ? &Traffic::to_workers : &Traffic::from_workers, blob);
   };
   auto encrypts = std::make_shared<std::atomic<bool>>(false);
-  fellows.encrypts = [encrypts] { return encrypts->load(); };
-  node->fellows_ = std::make_shared<Fellows>(*node->sessions_, node->thread_pool_, fellows);
-  WorkerAgent::Options agent_options = node->options_.agent;
+  fetcher_options.encrypts = [encrypts] { return encrypts->load(); };
+  process->peer_fetcher_ = std::make_shared<PeerBlobFetcher>(
+      *process->sessions_, process->thread_pool_, fetcher_options);
+  WorkerAgent::Options agent_options = process->options_.agent;
   agent_options.encrypts = encrypts;
-  agent_options.head = node->options_.head;
-  agent_options.blob_address = [fellows = node->fellows_] { return fellows->address(); };
-  agent_options.follow_redirect = [fellows = node->fellows_](const BlobInfo& blob, Addresses from,
-                                                             OnFetched done) {
-    fellows->fetch(blob, std::move(from), std::move(done));
+  agent_options.head = process->options_.head;
+  agent_options.blob_address = [peer_fetcher = process->peer_fetcher_] {
+    return peer_fetcher->address();
+  };
+  agent_options.follow_redirect = [peer_fetcher = process->peer_fetcher_](
+                                      const BlobInfo& blob, Addresses from, OnFetched done) {
+    peer_fetcher->fetch(blob, std::move(from), std::move(done));
   };
   auto agent = WorkerAgent::start(std::move(agent_options), make);
   FLOW_TRY(agent);
-  node->agent_ = std::move(*agent);
-  node->thread_ = engine_thread([self = node.get()] { self->loop(); });
-  return node;
+  process->agent_ = std::move(*agent);
+  process->thread_ = engine_thread([self = process.get()] { self->loop(); });
+  return process;
 }
 
-Node::~Node() {
+WorkerProcess::~WorkerProcess() {
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
     wake_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  fellows_->end();
+  peer_fetcher_->end();
   sessions_.reset();
 }
 
-bool Node::is_connected() const {
+bool WorkerProcess::is_connected() const {
   std::lock_guard lock(mutex_);
   return is_open_;
 }
 
-int64_t Node::alone_ms() const {
+int64_t WorkerProcess::headless_ms() const {
   std::lock_guard lock(mutex_);
-  return is_open_ ? 0 : (monotonic_us() - alone_since_us_) / 1000;
+  return is_open_ ? 0 : (monotonic_us() - headless_since_us_) / 1000;
 }
 
 // Where the head is this machine's alone, so are they; else at the address that others have on the
 // way here. There may be no way to the head yet.
-void Node::serve_fellows() {
-  if (!fellows_->address().empty()) return;
+void WorkerProcess::serve_peers() {
+  if (!peer_fetcher_->address().empty()) return;
   auto head = parse_address(options_.head);
   auto own = head.ok() ? own_host_towards(*head) : Result<std::string>(head.error());
-  Status listens = own.ok() ? fellows_->listen(address_text({*own, 0})) : Status(own.error());
-  if (listens.ok() || std::exchange(told_unserved_, true)) return;
+  Status listens = own.ok() ? peer_fetcher_->listen(address_text({*own, 0})) : Status(own.error());
+  if (listens.ok() || std::exchange(warned_unserved_, true)) return;
   options_.on_note("other workers cannot fetch content from this one: " + listens.error().message);
 }
 
-void Node::loop() {
+void WorkerProcess::loop() {
   std::unique_lock lock(mutex_);
   while (!quit_) {
     is_up_ = true;
     lock.unlock();
-    serve_fellows();
-    auto life = std::make_shared<Life>(*this);
-    auto link = sessions_->connect(options_.head, life);
-    if (link.ok()) life->attach(*link);
+    serve_peers();
+    auto session = std::make_shared<HeadSession>(*this);
+    auto link = sessions_->connect(options_.head, session);
+    if (link.ok()) session->attach(*link);
     lock.lock();
     if (!link.ok()) {
       is_up_ = false;

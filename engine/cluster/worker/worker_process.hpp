@@ -1,4 +1,4 @@
-// A worker's process: keeps a session with its head, whatever becomes of it, for its Agent.
+// A worker's process: keeps a session with its head, whatever becomes of it, for its WorkerAgent.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace flow::cluster {
 
-struct NodeOptions {
+struct WorkerProcessOptions {
   SessionOptions session;
   std::string head;  // address
   WorkerAgent::Options agent;
@@ -23,44 +23,45 @@ struct NodeOptions {
   std::function<void(std::string)> on_note = [](std::string) {};
 };
 
-class Node {
+class WorkerProcess {
  public:
   /// `transport` outlives it.
-  static Result<std::unique_ptr<Node>> start(Transport& transport, NodeOptions options,
-                                             const WorkerAgent::MakeWorker& make);
+  static Result<std::unique_ptr<WorkerProcess>> start(Transport& transport,
+                                                      WorkerProcessOptions options,
+                                                      const WorkerAgent::MakeWorker& make);
   /// Leaves the head and ends what runs.
-  ~Node();
+  ~WorkerProcess();
 
   bool is_connected() const;
   /// How long there has been no head; 0 while there is one.
-  int64_t alone_ms() const;
-  /// As Agent::drain.
+  int64_t headless_ms() const;
+  /// As WorkerAgent::drain.
   void drain(int64_t grace_ms, const std::string& why) { agent_->drain(grace_ms, why); }
-  /// As Agent::gpu_failed.
+  /// As WorkerAgent::gpu_failed.
   void gpu_failed(const std::string& uuid, const std::string& fault, bool is_dead) {
     agent_->gpu_failed(uuid, fault, is_dead);
   }
   const WorkerAgent& agent() const { return *agent_; }
 
  private:
-  class Life;
-  explicit Node(NodeOptions options);
+  class HeadSession;
+  explicit WorkerProcess(WorkerProcessOptions options);
   void loop();
-  void serve_fellows();
+  void serve_peers();
 
-  const NodeOptions options_;
+  const WorkerProcessOptions options_;
   std::unique_ptr<WorkerAgent> agent_;
   ThreadPool thread_pool_;  // of what moves between workers
   std::unique_ptr<Sessions> sessions_;
-  std::shared_ptr<Fellows> fellows_;
+  std::shared_ptr<PeerBlobFetcher> peer_fetcher_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;
   bool is_up_ = false, is_open_ = false;  // there is a session, and it is open
   Retries retries_;
-  int64_t alone_since_us_ = monotonic_us();
+  int64_t headless_since_us_ = monotonic_us();
   std::string last_note_;
-  bool told_unserved_ = false;
+  bool warned_unserved_ = false;
   std::thread thread_;
 };
 
