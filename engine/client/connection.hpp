@@ -79,7 +79,8 @@ constexpr int64_t kBackAfterLostMs = 50'000;
 /// Over a session; both sides hold one secret.
 class ChannelLink final : public FrameLink {
  public:
-  explicit ChannelLink(std::shared_ptr<cluster::Channel> channel) : channel_(std::move(channel)) {}
+  explicit ChannelLink(std::shared_ptr<cluster::SessionChannel> channel)
+      : channel_(std::move(channel)) {}
   ~ChannelLink() override { shut_down(); }
   void shut_down() override { channel_->close("all is said"); }
   int64_t may_return_ms() const override;
@@ -89,7 +90,7 @@ class ChannelLink final : public FrameLink {
   bool read(char* to, size_t size, const std::optional<Deadline>& until) override {
     return channel_->read(to, size, until);
   }
-  const std::shared_ptr<cluster::Channel> channel_;
+  const std::shared_ptr<cluster::SessionChannel> channel_;
 };
 
 std::string socket_path(const std::string& state_dir);

@@ -24,7 +24,7 @@ Result<std::unique_ptr<Uplink>> Uplink::open(const std::string& head,
 }
 
 Result<std::shared_ptr<FrameLink>> Uplink::connect(bool* is_refused) {
-  auto channel = std::make_shared<cluster::Channel>();
+  auto channel = std::make_shared<cluster::SessionChannel>();
   auto session = sessions_->connect(head_, channel);
   FLOW_TRY(session);
   channel->attach(*session);
@@ -36,7 +36,7 @@ Result<std::shared_ptr<FrameLink>> Uplink::connect(bool* is_refused) {
   }
   Status open = channel->wait_open();
   if (open.ok()) return std::shared_ptr<FrameLink>(std::make_shared<ChannelLink>(channel));
-  if (is_refused != nullptr) *is_refused = channel->end()->first == cluster::EndKind::refused;
+  if (is_refused != nullptr) *is_refused = channel->end()->first == cluster::EndKind::rejected;
   return environment_error(
       fmt::format("the head at {} can't be reached: {}", head_, open.error().message));
 }

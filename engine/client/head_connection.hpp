@@ -30,7 +30,8 @@ class Uplink {
   const std::string head_;
   std::mutex mutex_;
   bool is_closed_ = false;
-  std::vector<std::weak_ptr<cluster::Channel>> channels_;  // those that are gone leave in connect()
+  std::vector<std::weak_ptr<cluster::SessionChannel>>
+      channels_;  // those that are gone leave in connect()
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<cluster::Sessions> sessions_;
 };

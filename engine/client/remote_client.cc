@@ -135,7 +135,7 @@ bool has_ended(const std::weak_ptr<detail::RunState>& weak) {
 // left came to nobody here knows.
 RunInfo AwayEngine::look_at(Followed& followed, bool tasks) const {
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
-  cluster::Retries retries;
+  cluster::ReconnectBackoff backoff;
   while (!followed.is_left) {
     try {
       RunInfo info = look(followed.id, tasks);
@@ -150,7 +150,7 @@ RunInfo AwayEngine::look_at(Followed& followed, bool tasks) const {
       std::lock_guard lock(followed.mutex);
       return followed.last;
     }
-    if (!pause(retries, &followed) && !followed.is_left) throw Failed(gone());
+    if (!pause(backoff, &followed) && !followed.is_left) throw Failed(gone());
   }
   std::lock_guard lock(followed.mutex);
   followed.last.id = followed.id;
@@ -273,8 +273,8 @@ Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Fil
   return link.receive();
 }
 
-bool AwayEngine::pause(cluster::Retries& retries, const Followed* followed) const {
-  std::chrono::milliseconds pause(retries.pause_ms(random_u64()));
+bool AwayEngine::pause(cluster::ReconnectBackoff& backoff, const Followed* followed) const {
+  std::chrono::milliseconds pause(backoff.pause_ms(random_u64()));
   std::unique_lock lock(wakeup_->mutex);
   auto is_over = [&] { return wakeup_->quit || (followed != nullptr && followed->is_left); };
   return !wakeup_->changed.wait_for(lock, pause, is_over);
@@ -289,8 +289,8 @@ std::shared_ptr<detail::RunState> AwayEngine::start(const char* verb, Fields fie
   std::shared_ptr<FrameLink> link = value_or_throw(uplink_->connect());
   auto reply = begin(*link, request, files);
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
-  cluster::Retries retries;
-  while (!reply.ok() && monotonic_us() < until && pause(retries, nullptr)) {
+  cluster::ReconnectBackoff backoff;
+  while (!reply.ok() && monotonic_us() < until && pause(backoff, nullptr)) {
     auto again = uplink_->connect();
     if (!again.ok()) continue;
     link = std::move(*again);
@@ -358,8 +358,8 @@ std::shared_ptr<FrameLink> AwayEngine::come_back(const std::shared_ptr<detail::R
                                         {"tells", true},
                                         {"heard", static_cast<int64_t>(heard)},
                                         {"submission", submission_to_value(followed->submission)}});
-  cluster::Retries retries;
-  while (pause(retries, followed.get())) {
+  cluster::ReconnectBackoff backoff;
+  while (pause(backoff, followed.get())) {
     bool is_refused = false;
     auto link = uplink_->connect(&is_refused);
     if (!link.ok() && is_refused) {

@@ -79,7 +79,7 @@ class AwayEngine final : public detail::EngineImpl {
   std::shared_ptr<FrameLink> come_back(const std::shared_ptr<detail::RunState>& state,
                                        const FollowedPtr& followed, uint64_t& heard);
   /// Between two tries; false where there is to be no other.
-  bool pause(cluster::Retries& retries, const Followed* followed) const;
+  bool pause(cluster::ReconnectBackoff& backoff, const Followed* followed) const;
 
   const EngineOptions options_;
   std::unique_ptr<Uplink> uplink_;

@@ -55,7 +55,7 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
   head_options.on_note = [](const std::string& text) {
     std::fprintf(stderr, "flow: %s\n", text.c_str());
   };
-  head_options.accept_client = [self = made.get()](const cluster::Peer& peer,
+  head_options.accept_client = [self = made.get()](const cluster::SessionPeer& peer,
                                                    std::shared_ptr<cluster::SessionLink> link) {
     return self->on_client(peer, link);
   };
@@ -115,19 +115,19 @@ Cluster::~Cluster() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Cluster::serve_clients(std::function<void(std::shared_ptr<cluster::Channel>)> take) {
+void Cluster::serve_clients(std::function<void(std::shared_ptr<cluster::SessionChannel>)> take) {
   std::lock_guard lock(clients_mutex_);
   take_client_ = std::move(take);
 }
 
 std::shared_ptr<cluster::SessionUser> Cluster::on_client(
-    const cluster::Peer& peer, const std::shared_ptr<cluster::SessionLink>& link) {
+    const cluster::SessionPeer& peer, const std::shared_ptr<cluster::SessionLink>& link) {
   if (peer.version != version()) {
     link->end(fmt::format("this head is flow {} and its client flow {}: install one flow on both",
                           version(), peer.version));
     return nullptr;
   }
-  auto channel = std::make_shared<cluster::Channel>();
+  auto channel = std::make_shared<cluster::SessionChannel>();
   channel->attach(link);
   std::lock_guard lock(clients_mutex_);
   if (!take_client_) {

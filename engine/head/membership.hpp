@@ -76,7 +76,7 @@ class Cluster final : private cluster::HeadUser {
   bool has_left(const std::string& name) const;
   /// Clients that come to this head are given to this, which must not block; null: they are sent
   /// away. Waits for calls under way.
-  void serve_clients(std::function<void(std::shared_ptr<cluster::Channel>)> take);
+  void serve_clients(std::function<void(std::shared_ptr<cluster::SessionChannel>)> take);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -102,7 +102,7 @@ class Cluster final : private cluster::HeadUser {
   void loop();
 
   std::shared_ptr<cluster::SessionUser> on_client(
-      const cluster::Peer& peer, const std::shared_ptr<cluster::SessionLink>& link);
+      const cluster::SessionPeer& peer, const std::shared_ptr<cluster::SessionLink>& link);
 
   struct Lease {
     std::string name;
@@ -112,7 +112,7 @@ class Cluster final : private cluster::HeadUser {
   };
   Driver& driver_;
   std::mutex clients_mutex_;
-  std::function<void(std::shared_ptr<cluster::Channel>)> take_client_;
+  std::function<void(std::shared_ptr<cluster::SessionChannel>)> take_client_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;

@@ -11,10 +11,10 @@ constexpr int kTransferThreads = 4;
 class WorkerSession final : public SessionUser {
  public:
   WorkerSession(HeadUser& user, ThreadPool& thread_pool, const std::shared_ptr<BlobCache>& store,
-                const std::shared_ptr<BlobDirectory>& directory, bool encrypt, const Peer& peer,
-                const std::shared_ptr<SessionLink>& link)
+                const std::shared_ptr<BlobDirectory>& directory, bool encrypt,
+                const SessionPeer& peer, const std::shared_ptr<SessionLink>& link)
       : user_(user),
-        name_(peer.node),
+        name_(peer.name),
         link_(link),
         directory_(directory),
         worker_key_(directory->enter()) {
@@ -61,12 +61,12 @@ class WorkerSession final : public SessionUser {
     intake_ = std::make_shared<Intake>(store, fetch, deliver);
   }
 
-  void on_open(const Peer&) override {}
+  void on_open(const SessionPeer&) override {}
   void on_message(std::string message) override {
     if (!host_->on_message(message)) link_->end("the received bytes are not a message of a worker");
   }
   void on_suspect(const std::string&) override {}
-  void on_heard_again() override {}
+  void on_recovered() override {}
   void on_end(EndKind kind, const Error& why) override {
     bool may_return = kind == EndKind::cut || kind == EndKind::damaged;
     directory_->leave(worker_key_);
@@ -116,7 +116,7 @@ Result<std::unique_ptr<Head>> Head::start(Transport& transport, const HeadOption
   std::unique_ptr<Head> head(new Head(options));
   head->sessions_ = std::make_unique<Sessions>(transport, options.session, options.on_note);
   auto accept = [&user, self = head.get(), accept_client = options.accept_client](
-                    const Peer& peer,
+                    const SessionPeer& peer,
                     std::shared_ptr<SessionLink> link) -> std::shared_ptr<SessionUser> {
     if (peer.role == Role::client)
       return accept_client ? accept_client(peer, std::move(link)) : nullptr;

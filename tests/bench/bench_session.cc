@@ -35,10 +35,10 @@ std::vector<double> best_us(const std::vector<std::function<void(int)>>& works, 
 struct Sides {
   Sides() {
     SessionOptions options;
-    options.node = "h1";
+    options.name = "h1";
     options.role = Role::head;
     options.secret = std::make_shared<const Secret>(random_key());
-    Outcome head_out, worker_out;
+    SessionOutput head_out, worker_out;
     head = std::make_unique<Session>(options, "head", 0, head_out);
     options.role = Role::worker;
     worker = std::make_unique<Session>(options, "worker", 0, worker_out);
@@ -84,14 +84,14 @@ void messages(size_t size) {
   auto seal = [&](int count) {
     frames.clear();
     for (int i = 0; i < count; i++) {
-      Outcome out;
+      SessionOutput out;
       FLOW_CHECK(sides.worker->send(message, out).ok());
       frames.push_back(std::move(out.frames[0]));
     }
   };
   auto open = [&](int) {
     for (const std::string& frame : frames) {
-      Outcome out;
+      SessionOutput out;
       sides.head->on_frame(frame, 0, out);
       FLOW_CHECK(out.events.size() == 1);
     }

@@ -13,13 +13,13 @@ using Catch::Matchers::Contains;
 class Taker final : public SessionUser {
  public:
   Taker(PeerHead& head, std::shared_ptr<BlobCache> store) : head_(head), store_(std::move(store)) {}
-  void on_open(const Peer& peer) override {
+  void on_open(const SessionPeer& peer) override {
     TransferOptions options;
     options.store = store_;
     options.thread_pool = &thread_pool_;
     options.link = head_.link->link();
     options.send = [to = head_.link](std::string_view message) { (void)to->send(message); };
-    options.peer = "node `" + peer.node + "`";
+    options.peer = "node `" + peer.name + "`";
     options.seal = head_.link->bulk();
     options.encrypts = [] { return true; };
     transfer_.emplace(options);
@@ -29,7 +29,7 @@ class Taker final : public SessionUser {
     if (!transfer_->on_message(message)) head_.link->end("no message of a transfer");
   }
   void on_suspect(const std::string&) override {}
-  void on_heard_again() override {}
+  void on_recovered() override {}
   void on_end(EndKind, const Error& why) override { transfer_->end(why); }
 
   BlobTransfer& transfer() {

@@ -242,11 +242,11 @@ void play(const Weather& weather, uint64_t seed) {
     const std::string& folder = folders[i].path;
     WorkerProcessOptions options;
     options.session = quick_options_of(Role::worker);
-    options.session.node = i == 0 ? "a" : "b";
+    options.session.name = i == 0 ? "a" : "b";
     options.head = (*head)->address();
     options.agent.spool_dir = folder + "/spool";
     options.agent.store = *BlobCache::open(folder, 0);
-    options.agent.host.name = options.session.node;
+    options.agent.host.name = options.session.name;
     auto node =
         WorkerProcess::start(transport, std::move(options), [&](Worker::OnReport on_report) {
           return Result<std::unique_ptr<Worker>>(

@@ -59,7 +59,7 @@ struct Idler {
   class User final : public SessionUser {
    public:
     explicit User(std::shared_ptr<SessionLink> link) : link_(std::move(link)) {}
-    void on_open(const Peer&) override {}
+    void on_open(const SessionPeer&) override {}
     void on_message(std::string bytes) override {
       blob_protocol::Message said, offer;
       if (!said.ParseFromString(bytes) || !said.has_request()) return;
@@ -68,7 +68,7 @@ struct Idler {
       (void)link_->send(offer.SerializeAsString());
     }
     void on_suspect(const std::string&) override {}
-    void on_heard_again() override {}
+    void on_recovered() override {}
     void on_end(EndKind, const Error&) override { link_.reset(); }
 
    private:
@@ -76,7 +76,7 @@ struct Idler {
   };
   explicit Idler(Transport& transport) : sessions(transport, options_of(Role::worker), nullptr) {
     auto opened =
-        sessions.listen("127.0.0.1:0", [](const Peer&, std::shared_ptr<SessionLink> link) {
+        sessions.listen("127.0.0.1:0", [](const SessionPeer&, std::shared_ptr<SessionLink> link) {
           return std::make_shared<User>(std::move(link));
         });
     REQUIRE(opened.ok());

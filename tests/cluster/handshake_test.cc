@@ -7,34 +7,34 @@ using Catch::Matchers::Contains;
 
 // Of a session that came to nothing, on one side: why.
 std::string refusal(End& end) {
-  News news = end.news();
-  REQUIRE(news.size() == 1);
-  CHECK_THAT(news[0], Catch::Matchers::StartsWith("refused: no session with 10.0.0."));
+  Events events = end.events();
+  REQUIRE(events.size() == 1);
+  CHECK_THAT(events[0], Catch::Matchers::StartsWith("refused: no session with 10.0.0."));
   CHECK(end.session->has_ended());
-  return news[0];
+  return events[0];
 }
 
 TEST_CASE("a head and a worker that hold one secret know each other and exchange messages") {
   Pair pair;
   pair.deliver();
-  CHECK(pair.head.news() == News{"opened worker w1 0.1.0 42 proven"});
-  CHECK(pair.worker.news() == News{"opened head h1 0.1.0 41 proven"});
+  CHECK(pair.head.events() == Events{"opened worker w1 0.1.0 42 proven"});
+  CHECK(pair.worker.events() == Events{"opened head h1 0.1.0 41 proven"});
   REQUIRE(pair.worker.send("ready").ok());
   REQUIRE(pair.worker.send("").ok());
   REQUIRE(pair.head.send(std::string("\0binary", 7)).ok());
   pair.deliver();
-  CHECK(pair.head.news() == News{"message ready", "message "});
-  CHECK(pair.worker.news() == News{std::string("message \0binary", 15)});
+  CHECK(pair.head.events() == Events{"message ready", "message "});
+  CHECK(pair.worker.events() == Events{std::string("message \0binary", 15)});
 }
 
 TEST_CASE("without a secret on both sides sessions open, and say that nobody is proven") {
   Pair pair(options_of(Role::head, nullptr), options_of(Role::worker, nullptr));
   pair.deliver();
-  CHECK(pair.head.news() == News{"opened worker w1 0.1.0 42 unproven"});
-  CHECK(pair.worker.news() == News{"opened head h1 0.1.0 41 unproven"});
+  CHECK(pair.head.events() == Events{"opened worker w1 0.1.0 42 unproven"});
+  CHECK(pair.worker.events() == Events{"opened head h1 0.1.0 41 unproven"});
   REQUIRE(pair.worker.send("hello").ok());
   pair.deliver();
-  CHECK(pair.head.news() == News{"message hello"});
+  CHECK(pair.head.events() == Events{"message hello"});
 }
 
 TEST_CASE("another secret is told on both sides, and nothing is accepted") {
@@ -82,13 +82,13 @@ TEST_CASE("two of a role have no session") {
 TEST_CASE("a worker that asks another one is its peer, and no head's") {
   Pair workers(options_of(Role::worker), options_of(Role::peer));
   workers.deliver();
-  CHECK(workers.head.news() == News{"opened peer w1 0.1.0 42 proven"});
-  CHECK(workers.worker.news() == News{"opened worker w1 0.1.0 42 proven"});
+  CHECK(workers.head.events() == Events{"opened peer w1 0.1.0 42 proven"});
+  CHECK(workers.worker.events() == Events{"opened worker w1 0.1.0 42 proven"});
   REQUIRE(workers.worker.send("want").ok());
   REQUIRE(workers.head.send("have").ok());
   workers.deliver();
-  CHECK(workers.head.news() == News{"message want"});
-  CHECK(workers.worker.news() == News{"message have"});
+  CHECK(workers.head.events() == Events{"message want"});
+  CHECK(workers.worker.events() == Events{"message have"});
 
   Pair astray(options_of(Role::head), options_of(Role::peer));
   astray.deliver();
@@ -107,14 +107,14 @@ TEST_CASE("what a side says and gets back is no peer") {
 struct Skewed {
   explicit Skewed(uint16_t min, uint16_t max, const std::string& version,
                   Role role = Role::worker) {
-    Greeting greeting;
+    SessionHello greeting;
     greeting.protocol_min = min;
     greeting.protocol_max = max;
     greeting.version = version;
     greeting.schema = 3;
     greeting.role = role;
     greeting.epoch = 42;
-    greeting.node = "w1";
+    greeting.name = "w1";
     handshake = std::make_unique<Handshake>(greeting, secret_of(7));
   }
   std::unique_ptr<Handshake> handshake;
@@ -211,7 +211,7 @@ TEST_CASE("what was recorded of a session opens no other one") {
   said.push_back(recorded.worker.sent.back());
   Pair pair;
   pair.head.frame(said[0], 0);
-  CHECK(pair.head.news().empty());
+  CHECK(pair.head.events().empty());
   pair.head.frame(said[1], 0);
   CHECK_THAT(refusal(pair.head), Contains("did not prove"));
 }
@@ -278,10 +278,11 @@ TEST_CASE("a peer that does not finish the handshake in its time is refused") {
     Pair pair;
     if (with_hello) pair.move(pair.worker, pair.head);
     pair.live(5000 - kStepMs, [] {});
-    CHECK(pair.head.news().empty());
+    CHECK(pair.head.events().empty());
     pair.live(kStepMs, [] {});
-    CHECK(pair.head.news() == News{"lost: no session with 10.0.0.2:41 (tcp): it did not prove that "
-                                   "it holds the secret within 5.0 s"});
+    CHECK(pair.head.events() ==
+          Events{"lost: no session with 10.0.0.2:41 (tcp): it did not prove that "
+                 "it holds the secret within 5.0 s"});
     CHECK(pair.head.session->has_ended());
     pair.deliver();
     CHECK_FALSE(pair.head.session->is_open());
@@ -291,16 +292,16 @@ TEST_CASE("a peer that does not finish the handshake in its time is refused") {
 TEST_CASE("names that could not be told apart from other text are refused") {
   for (const char* name : {"", "a b", "a\nb", "w`1", "\xc3\xa9"}) {
     SessionOptions options = options_of(Role::worker);
-    options.node = name;
+    options.name = name;
     CHECK_FALSE(check(options).ok());
   }
   SessionOptions options = options_of(Role::worker);
-  options.node = std::string(kNodeBytesMax, 'n');
+  options.name = std::string(kProcessNameBytesMax, 'n');
   CHECK(check(options).ok());
   Pair pair(options_of(Role::head), options);
   pair.deliver();
   CHECK(pair.head.session->is_open());
-  options.node += 'n';
+  options.name += 'n';
   CHECK_FALSE(check(options).ok());
 }
 

@@ -19,7 +19,7 @@ class Log {
     added_.notify_all();
   }
   /// All of them, once there are `count`.
-  News wait(size_t count) {
+  Events wait(size_t count) {
     std::unique_lock lock(mutex_);
     bool came =
         added_.wait_for(lock, std::chrono::seconds(60), [&] { return words_.size() >= count; });
@@ -31,17 +31,19 @@ class Log {
  private:
   std::mutex mutex_;
   std::condition_variable added_;
-  News words_;
+  Events words_;
 };
 
 /// Writes down what its session tells.
 class User : public SessionUser {
  public:
-  void on_open(const Peer& peer) override { log.add(words_of(Opened{peer})); }
+  void on_open(const SessionPeer& peer) override { log.add(words_of(SessionOpened{peer})); }
   void on_message(std::string message) override { log.add("message " + message); }
   void on_suspect(const std::string& why) override { log.add("suspected: " + why); }
-  void on_heard_again() override { log.add("heard again"); }
-  void on_end(EndKind kind, const Error& why) override { log.add(words_of(Ended{kind, why})); }
+  void on_recovered() override { log.add("heard again"); }
+  void on_end(EndKind kind, const Error& why) override {
+    log.add(words_of(SessionEnded{kind, why}));
+  }
   Log log;
 };
 

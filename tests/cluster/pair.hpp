@@ -22,7 +22,7 @@ inline std::shared_ptr<const Secret> secret_of(uint8_t byte) {
 inline SessionOptions options_of(Role role, std::shared_ptr<const Secret> secret = secret_of(7)) {
   SessionOptions options;
   options.role = role;
-  options.node = role == Role::head ? "h1" : "w1";
+  options.name = role == Role::head ? "h1" : "w1";
   options.version = "0.1.0";
   options.schema = 3;
   options.epoch = role == Role::head ? 41 : 42;
@@ -33,42 +33,42 @@ inline SessionOptions options_of(Role role, std::shared_ptr<const Secret> secret
 /// One end: its session, what is on the way from it, and what it has told.
 struct End {
   End(const SessionOptions& options, const std::string& address) {
-    Outcome out;
+    SessionOutput out;
     session = std::make_unique<Session>(options, address, 0, out);
     take(std::move(out));
   }
-  void take(Outcome out) {
+  void take(SessionOutput out) {
     for (auto& frame : out.frames) sent.push_back(std::move(frame));
     for (auto& event : out.events) told.push_back(std::move(event));
   }
   void frame(std::string_view bytes, int64_t now_us) {
-    Outcome out;
+    SessionOutput out;
     session->on_frame(bytes, now_us, out);
     take(std::move(out));
   }
   void tick(int64_t now_us) {
-    Outcome out;
+    SessionOutput out;
     session->tick(now_us, out);
     take(std::move(out));
   }
   Status send(std::string_view message) {
-    Outcome out;
+    SessionOutput out;
     Status status = session->send(message, out);
     take(std::move(out));
     return status;
   }
   void end(std::string_view reason) {
-    Outcome out;
+    SessionOutput out;
     session->end(reason, out);
     take(std::move(out));
   }
   void link_down(const std::string& why) {
-    Outcome out;
+    SessionOutput out;
     session->on_link_down(environment_error(why), out);
     take(std::move(out));
   }
   /// All that was told, in words, and forgotten.
-  std::vector<std::string> news();
+  std::vector<std::string> events();
 
   std::unique_ptr<Session> session;
   std::deque<std::string> sent;
@@ -77,20 +77,20 @@ struct End {
 
 inline std::string words_of(const SessionEvent& event) {
   constexpr const char* kKinds[] = {"refused", "damaged", "lost", "cut", "left", "ended"};
-  if (auto* opened = std::get_if<Opened>(&event))
-    return std::string("opened ") + role_name(opened->peer.role) + " " + opened->peer.node + " " +
+  if (auto* opened = std::get_if<SessionOpened>(&event))
+    return std::string("opened ") + role_name(opened->peer.role) + " " + opened->peer.name + " " +
            opened->peer.version + " " + std::to_string(opened->peer.epoch) +
            (opened->peer.is_proven ? " proven" : " unproven");
-  if (auto* message = std::get_if<Message>(&event)) return "message " + message->bytes;
-  if (auto* patience = std::get_if<Patience>(&event))
-    return "lost after " + std::to_string(patience->lost_after_ms) + " ms";
-  if (auto* suspected = std::get_if<Suspected>(&event)) return "suspected: " + suspected->why;
-  if (auto* ended = std::get_if<Ended>(&event))
+  if (auto* message = std::get_if<MessageReceived>(&event)) return "message " + message->bytes;
+  if (auto* timeout = std::get_if<TimeoutChanged>(&event))
+    return "lost after " + std::to_string(timeout->lost_after_ms) + " ms";
+  if (auto* suspected = std::get_if<PeerSuspected>(&event)) return "suspected: " + suspected->why;
+  if (auto* ended = std::get_if<SessionEnded>(&event))
     return std::string(kKinds[static_cast<int>(ended->kind)]) + ": " + ended->why.message;
   return "heard again";
 }
 
-inline std::vector<std::string> End::news() {
+inline std::vector<std::string> End::events() {
   std::vector<std::string> words;
   for (const auto& event : told) words.push_back(words_of(event));
   told.clear();
@@ -133,13 +133,13 @@ struct Pair {
     deliver();
     REQUIRE(head.session->is_open());
     REQUIRE(worker.session->is_open());
-    head.news(), worker.news();
+    head.events(), worker.events();
   }
 
   int64_t now_us = 0;
   End head, worker;
 };
 
-using News = std::vector<std::string>;
+using Events = std::vector<std::string>;
 
 }  // namespace flow::cluster

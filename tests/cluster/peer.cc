@@ -20,10 +20,10 @@ constexpr int kTries = 5;
 
 class Echo : public SessionUser {
  public:
-  void on_open(const Peer&) override { has_opened = true; }
+  void on_open(const SessionPeer&) override { has_opened = true; }
   void on_message(std::string message) override { (void)opened()->send(message); }
   void on_suspect(const std::string&) override {}
-  void on_heard_again() override {}
+  void on_recovered() override {}
   void on_end(EndKind kind, const Error& why) override {
     std::fprintf(stderr, "%s\n", why.message.c_str());
     may_try_again = !has_opened && (kind == EndKind::cut || kind == EndKind::lost);
@@ -42,7 +42,7 @@ class Echo : public SessionUser {
 class Server final : public Echo {
  public:
   explicit Server(const std::string& dir) : store_(BlobCache::of_state(dir, nullptr)) {}
-  void on_open(const Peer& peer) override {
+  void on_open(const SessionPeer& peer) override {
     Echo::on_open(peer);
     TransferOptions options;
     options.store = store_;
@@ -71,7 +71,7 @@ int main(int count, char** arguments) {
   auto secret = read_secret(arguments[2]);
   if (!secret.ok()) return 5;
   SessionOptions options;
-  options.node = "w1";
+  options.name = "w1";
   options.version = "0.1.0";
   options.secret = std::make_shared<const Secret>(*secret);
   Sessions sessions(**transport, options, nullptr);

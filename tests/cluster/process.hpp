@@ -65,7 +65,7 @@ struct PeerHead {
     options.suspect_after_ms = suspect_after_ms;
     options.lost_after_ms = 2 * suspect_after_ms;
     sessions.emplace(*transport, options, [this](std::string note) { notes.add(note); });
-    auto opened = sessions->listen("127.0.0.1:0", [this](const Peer&, auto session) {
+    auto opened = sessions->listen("127.0.0.1:0", [this](const SessionPeer&, auto session) {
       link = session;
       std::lock_guard lock(mutex_);
       return other_user_ ? other_user_ : user;

@@ -13,7 +13,7 @@ TEST_CASE("messages of all sizes go to another process and back, and a goodbye e
   PeerHead head;
   Process worker(head.address(), head.secret_file());
   CHECK(head.user->log.last(1) == "opened worker w1 0.1.0 0 proven");
-  News expected = {"opened worker w1 0.1.0 0 proven"};
+  Events expected = {"opened worker w1 0.1.0 0 proven"};
   for (size_t size : {size_t{0}, size_t{1}, size_t{5'000}, size_t{300'000}, kMessageBytesMax}) {
     std::string message(size, 'm');
     REQUIRE(head.link->send(message).ok());
@@ -44,11 +44,11 @@ TEST_CASE("a process that stays stopped is lost, idle or with messages on the wa
   head.user->log.wait(1);
   worker.stop();
   for (int i = 0; is_busy && i < 1'000; i++) REQUIRE(head.link->send(std::string(2'000, 'x')).ok());
-  News news = head.user->log.wait(3);
-  REQUIRE(news.size() == 3);
-  CHECK_THAT(news[1], StartsWith("suspected: "));
-  REQUIRE_THAT(news[2], StartsWith("lost: nothing was received from node `w1` at ") &&
-                            Contains("its process is stopped, its machine is down"));
+  Events events = head.user->log.wait(3);
+  REQUIRE(events.size() == 3);
+  CHECK_THAT(events[1], StartsWith("suspected: "));
+  REQUIRE_THAT(events[2], StartsWith("lost: nothing was received from node `w1` at ") &&
+                              Contains("its process is stopped, its machine is down"));
   // What it finds when it goes on: a session that is over.
   worker.signal(SIGCONT);
   int code = worker.exit_code();
@@ -72,7 +72,7 @@ TEST_CASE("a process with another secret is refused on both sides") {
   Process worker(head.address(), other);
   CHECK_THAT(head.notes.last(1), StartsWith("no session with 127.0.0.1:") &&
                                      Contains("did not prove that it knows the cluster's secret"));
-  CHECK(worker.exit_code() == 10 + static_cast<int>(EndKind::refused));
+  CHECK(worker.exit_code() == 10 + static_cast<int>(EndKind::rejected));
 }
 
 }  // namespace

@@ -6,41 +6,41 @@
 namespace flow::cluster {
 namespace {
 
-constexpr EndKind kKinds[] = {EndKind::refused, EndKind::damaged, EndKind::lost,
-                              EndKind::cut,     EndKind::left,    EndKind::ended};
+constexpr EndKind kKinds[] = {EndKind::rejected, EndKind::damaged, EndKind::lost,
+                              EndKind::cut,      EndKind::left,    EndKind::ended};
 constexpr int64_t kLongUs = kRetryLastMs * 1000;
 
 /// One that has tried in vain for long.
-Retries tired() {
-  Retries retries;
-  for (int i = 0; i < 20; i++) (void)retries.pause_ms(0);
-  return retries;
+ReconnectBackoff tired() {
+  ReconnectBackoff backoff;
+  for (int i = 0; i < 20; i++) (void)backoff.pause_ms(0);
+  return backoff;
 }
 
 TEST_CASE("a worker waits longer each time, up to a limit, and a little at random") {
-  Retries retries;
+  ReconnectBackoff backoff;
   std::vector<int64_t> pauses;
-  for (int i = 0; i < 8; i++) pauses.push_back(retries.pause_ms(0));
+  for (int i = 0; i < 8; i++) pauses.push_back(backoff.pause_ms(0));
   CHECK(pauses == std::vector<int64_t>{25, 50, 100, 200, 400, 800, 1000, 1000});
-  for (int i = 0; i < 100; i++) (void)retries.pause_ms(0);
-  CHECK(retries.pause_ms(1000) == kRetryLastMs);
-  CHECK(retries.pause_ms(1001) == kRetryLastMs / 2);
+  for (int i = 0; i < 100; i++) (void)backoff.pause_ms(0);
+  CHECK(backoff.pause_ms(1000) == kRetryLastMs);
+  CHECK(backoff.pause_ms(1001) == kRetryLastMs / 2);
 }
 
 TEST_CASE("a session of some length was none of the tries in vain") {
   for (EndKind kind : kKinds) {
-    Retries retries = tired();
-    CHECK(retries.on_end(kind, false, kLongUs));
-    CHECK(retries.pause_ms(0) == kRetryFirstMs / 2);
+    ReconnectBackoff backoff = tired();
+    CHECK(backoff.on_end(kind, false, kLongUs));
+    CHECK(backoff.pause_ms(0) == kRetryFirstMs / 2);
   }
 }
 
 TEST_CASE("a link that breaks under a worker that is welcome is had again at once, however often") {
   for (EndKind kind : {EndKind::cut, EndKind::damaged}) {
-    Retries retries = tired();
+    ReconnectBackoff backoff = tired();
     for (int i = 0; i < 20; i++) {
-      CHECK(retries.on_end(kind, true, 0));
-      CHECK(retries.pause_ms(0) == kRetryFirstMs / 2);
+      CHECK(backoff.on_end(kind, true, 0));
+      CHECK(backoff.pause_ms(0) == kRetryFirstMs / 2);
     }
   }
 }
@@ -50,9 +50,9 @@ TEST_CASE("what is refused soon is refused again: the next try waits") {
     bool is_broken = kind == EndKind::cut || kind == EndKind::damaged;
     for (bool was_accepted : {false, true}) {
       if (is_broken && was_accepted) continue;
-      Retries retries = tired();
-      CHECK_FALSE(retries.on_end(kind, was_accepted, kLongUs - 1));
-      CHECK(retries.pause_ms(0) == kRetryLastMs / 2);
+      ReconnectBackoff backoff = tired();
+      CHECK_FALSE(backoff.on_end(kind, was_accepted, kLongUs - 1));
+      CHECK(backoff.pause_ms(0) == kRetryLastMs / 2);
     }
   }
 }

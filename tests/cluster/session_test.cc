@@ -18,19 +18,19 @@ struct Three : Pair {
     REQUIRE(worker.sent.size() == 3);
   }
   /// They come; all before the first that is wrong, then the end, then nothing.
-  void expect_damage_after(const News& messages) {
+  void expect_damage_after(const Events& messages) {
     move(worker, head);
-    News news = head.news();
-    REQUIRE(news.size() == messages.size() + 1);
-    CHECK_THAT(news.back(), StartsWith(kDamaged));
-    news.pop_back();
-    CHECK(news == messages);
+    Events events = head.events();
+    REQUIRE(events.size() == messages.size() + 1);
+    CHECK_THAT(events.back(), StartsWith(kDamaged));
+    events.pop_back();
+    CHECK(events == messages);
     CHECK(head.session->has_ended());
     CHECK_FALSE(head.send("x").ok());
     worker.end("done");
     deliver();
     live(20'000);
-    CHECK(head.news().empty());
+    CHECK(head.events().empty());
   }
 };
 
@@ -56,7 +56,7 @@ TEST_CASE("a frame that is sent again later ends the session") {
   Three pair;
   std::string first = pair.worker.sent.front();
   pair.deliver();
-  CHECK(pair.head.news() == News{"message one", "message two", "message three"});
+  CHECK(pair.head.events() == Events{"message one", "message two", "message three"});
   pair.worker.sent.push_back(first);
   pair.expect_damage_after({});
 }
@@ -82,10 +82,10 @@ TEST_CASE("a frame with any bit changed ends the session") {
     frame[bit / 8] = static_cast<char>(frame[bit / 8] ^ 1 << (bit % 8));
     INFO("bit " << bit);
     pair.move(pair.worker, pair.head);
-    News news = pair.head.news();
-    REQUIRE(news.size() == 2);
-    CHECK(news[0] == "message one");
-    CHECK_THAT(news[1], StartsWith(kDamaged));
+    Events events = pair.head.events();
+    REQUIRE(events.size() == 2);
+    CHECK(events[0] == "message one");
+    CHECK_THAT(events[1], StartsWith(kDamaged));
   }
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("a message may be as long as a frame holds, and no longer") {
   REQUIRE(pair.worker.send(message).ok());
   REQUIRE(pair.worker.sent.front().size() == kFrameBytesMax);
   pair.deliver();
-  CHECK(pair.head.news() == News{"message " + message});
+  CHECK(pair.head.events() == Events{"message " + message});
   Status status = pair.worker.send(message + "m");
   REQUIRE_FALSE(status.ok());
   CHECK_THAT(status.error().message, Contains("longer than the limit of a frame"));
@@ -147,34 +147,36 @@ TEST_CASE("a goodbye comes with its reason, behind what was sent before") {
   pair.open();
   REQUIRE(pair.worker.send("last").ok());
   pair.worker.end("`flow worker` was told to stop\n\x1b[31m");
-  CHECK(pair.worker.news() ==
-        News{"ended: the session with node `h1` at 10.0.0.1:77 (tcp) was ended: `flow worker` was "
+  CHECK(
+      pair.worker.events() ==
+      Events{"ended: the session with node `h1` at 10.0.0.1:77 (tcp) was ended: `flow worker` was "
              "told to stop  [31m"});
   pair.deliver();
-  CHECK(pair.head.news() ==
-        News{"message last",
-             "left: node `w1` at 10.0.0.2:41 (tcp) has left: `flow worker` was told "
-             "to stop  [31m"});
+  CHECK(pair.head.events() ==
+        Events{"message last",
+               "left: node `w1` at 10.0.0.2:41 (tcp) has left: `flow worker` was told "
+               "to stop  [31m"});
   pair.worker.end("again");
   pair.head.link_down("closed");
-  CHECK(pair.worker.news().empty());
-  CHECK(pair.head.news().empty());
+  CHECK(pair.worker.events().empty());
+  CHECK(pair.head.events().empty());
 }
 
 TEST_CASE("a link that goes down without a goodbye is told as cut") {
   Pair pair;
   pair.open();
   pair.head.link_down("the peer closed the connection");
-  CHECK(pair.head.news() == News{"cut: the link to node `w1` at 10.0.0.2:41 (tcp) broke without a "
-                                 "goodbye: the peer closed the connection"});
+  CHECK(pair.head.events() ==
+        Events{"cut: the link to node `w1` at 10.0.0.2:41 (tcp) broke without a "
+               "goodbye: the peer closed the connection"});
 }
 
 TEST_CASE("an idle session lives on its heartbeats, which tell the time there and back") {
   Pair pair;
   pair.open();
   pair.live(60'000);
-  CHECK(pair.head.news().empty());
-  CHECK(pair.worker.news().empty());
+  CHECK(pair.head.events().empty());
+  CHECK(pair.worker.events().empty());
   CHECK(pair.head.session->counters().silent_us <= 1'000'000);
   // Each way takes 20 ms of the time between two ticks.
   auto slow = [&] {
@@ -188,7 +190,7 @@ TEST_CASE("an idle session lives on its heartbeats, which tell the time there an
   auto rtt_us = *pair.head.session->counters().rtt_us;
   CHECK(rtt_us > 55'000);  // 20 ms out, 40 ms back
   CHECK(rtt_us < 65'000);
-  CHECK(pair.head.news().empty());
+  CHECK(pair.head.events().empty());
 }
 
 TEST_CASE("a peer that is silent is suspect, is well when it is heard, and lost when it is not") {
@@ -196,17 +198,18 @@ TEST_CASE("a peer that is silent is suspect, is well when it is heard, and lost 
   pair.open();
   auto silence = [&] { pair.worker.sent.clear(), pair.head.sent.clear(); };
   pair.live(2'900, silence);
-  CHECK(pair.head.news().empty());
+  CHECK(pair.head.events().empty());
   pair.live(200, silence);
-  CHECK(pair.head.news() ==
-        News{"suspected: nothing was received from node `w1` at 10.0.0.2:41 (tcp) for 3.0 s"});
+  CHECK(pair.head.events() ==
+        Events{"suspected: nothing was received from node `w1` at 10.0.0.2:41 (tcp) for 3.0 s"});
   pair.live(6'800, silence);
-  CHECK(pair.head.news().empty());
+  CHECK(pair.head.events().empty());
   CHECK(pair.head.session->is_open());
   pair.live(100, silence);
-  CHECK(pair.head.news() == News{"lost: nothing was received from node `w1` at 10.0.0.2:41 (tcp) "
-                                 "for 10.0 s: its process is stopped, "
-                                 "its machine is down, or the network between is cut"});
+  CHECK(pair.head.events() ==
+        Events{"lost: nothing was received from node `w1` at 10.0.0.2:41 (tcp) "
+               "for 10.0 s: its process is stopped, "
+               "its machine is down, or the network between is cut"});
   CHECK(pair.head.session->has_ended());
 }
 
@@ -214,11 +217,11 @@ TEST_CASE("a peer that is heard again is no longer suspect") {
   Pair pair;
   pair.open();
   pair.live(5'000, [] {});  // all waits on the way
-  CHECK(pair.head.news().size() == 1);
+  CHECK(pair.head.events().size() == 1);
   pair.deliver();
-  CHECK(pair.head.news() == News{"heard again"});
+  CHECK(pair.head.events() == Events{"heard again"});
   pair.live(30'000);
-  CHECK(pair.head.news().empty());
+  CHECK(pair.head.events().empty());
 }
 
 TEST_CASE("a side that sends and is not heard is lost too: a partition with data on the way") {
@@ -228,7 +231,7 @@ TEST_CASE("a side that sends and is not heard is lost too: a partition with data
     (void)pair.head.send("into the void");
     pair.worker.sent.clear();
   });
-  CHECK_THAT(pair.head.news().back(), StartsWith("lost: nothing was received from node `w1`"));
+  CHECK_THAT(pair.head.events().back(), StartsWith("lost: nothing was received from node `w1`"));
 }
 
 TEST_CASE("a head says for both sides how long a silence may be") {
@@ -237,19 +240,20 @@ TEST_CASE("a head says for both sides how long a silence may be") {
     set_lost_after(head, ms);
     Pair pair(head, options_of(Role::worker));
     pair.deliver();
-    CHECK(pair.head.news().size() == 1);
-    CHECK(pair.worker.news() ==
-          News{"opened head h1 0.1.0 41 proven", "lost after " + std::to_string(ms) + " ms"});
+    CHECK(pair.head.events().size() == 1);
+    CHECK(pair.worker.events() ==
+          Events{"opened head h1 0.1.0 41 proven", "lost after " + std::to_string(ms) + " ms"});
     pair.live(120'000);
-    CHECK(pair.head.news().empty());
-    CHECK(pair.worker.news().empty());
+    CHECK(pair.head.events().empty());
+    CHECK(pair.worker.events().empty());
     auto silence = [&] { pair.worker.sent.clear(), pair.head.sent.clear(); };
     pair.live(ms - 1'100, silence);
     CHECK(pair.head.session->is_open());
     CHECK(pair.worker.session->is_open());
     pair.live(1'200, silence);
-    CHECK_THAT(pair.head.news().back(), StartsWith("lost: nothing was received from node `w1`"));
-    CHECK_THAT(pair.worker.news().back(), StartsWith("lost: nothing was received from node `h1`"));
+    CHECK_THAT(pair.head.events().back(), StartsWith("lost: nothing was received from node `w1`"));
+    CHECK_THAT(pair.worker.events().back(),
+               StartsWith("lost: nothing was received from node `h1`"));
   }
 }
 
@@ -258,8 +262,8 @@ TEST_CASE("a worker's word on how long a silence may be counts for nothing") {
   set_lost_after(worker, 2'000);
   Pair pair(options_of(Role::head), worker);
   pair.deliver();
-  CHECK(pair.head.news() == News{"opened worker w1 0.1.0 42 proven"});
-  CHECK(pair.worker.news() == News{"opened head h1 0.1.0 41 proven", "lost after 10000 ms"});
+  CHECK(pair.head.events() == Events{"opened worker w1 0.1.0 42 proven"});
+  CHECK(pair.worker.events() == Events{"opened head h1 0.1.0 41 proven", "lost after 10000 ms"});
 }
 
 TEST_CASE("a head that bears no silence at all is not followed") {
@@ -269,16 +273,16 @@ TEST_CASE("a head that bears no silence at all is not followed") {
   pair.move(pair.head, pair.worker);
   pair.move(pair.worker, pair.head);
   pair.move(pair.head, pair.worker);
-  CHECK_THAT(pair.worker.news().back(), StartsWith("damaged: the session with node `h1`"));
+  CHECK_THAT(pair.worker.events().back(), StartsWith("damaged: the session with node `h1`"));
 }
 
 TEST_CASE("what nobody sealed does not count as heard") {
   Pair pair;
   pair.open();
   pair.live(9'900, [&] { pair.worker.sent.clear(); });
-  pair.head.news();
+  pair.head.events();
   pair.head.frame("noise", pair.now_us);
-  CHECK_THAT(pair.head.news().at(0), StartsWith("damaged: "));
+  CHECK_THAT(pair.head.events().at(0), StartsWith("damaged: "));
 }
 
 TEST_CASE("a side that did not run itself blames nobody") {
@@ -289,8 +293,8 @@ TEST_CASE("a side that did not run itself blames nobody") {
   pair.worker.tick(pair.now_us);
   pair.deliver();
   pair.live(5'000);
-  CHECK(pair.head.news().empty());
-  CHECK(pair.worker.news().empty());
+  CHECK(pair.head.events().empty());
+  CHECK(pair.worker.events().empty());
 }
 
 TEST_CASE("a clock that goes back, or to its ends, harms nothing") {
@@ -304,9 +308,9 @@ TEST_CASE("a clock that goes back, or to its ends, harms nothing") {
   }
   pair.now_us = 0;
   pair.live(5'000);
-  CHECK(pair.head.news().empty());
+  CHECK(pair.head.events().empty());
   pair.live(10'100, [&] { pair.worker.sent.clear(), pair.head.sent.clear(); });
-  CHECK_THAT(pair.head.news().back(), StartsWith("lost: "));
+  CHECK_THAT(pair.head.events().back(), StartsWith("lost: "));
 }
 
 TEST_CASE("frames and bytes are counted") {

@@ -35,7 +35,7 @@ class Stranger : public LinkHandler {
 struct Head {
   explicit Head(const SessionOptions& options = options_of(Role::head))
       : sessions(*transport, options, [this](std::string note) { notes.add(note); }) {
-    auto opened = sessions.listen("127.0.0.1:0", [this](const Peer&, auto session) {
+    auto opened = sessions.listen("127.0.0.1:0", [this](const SessionPeer&, auto session) {
       link = session;
       log.add("accepted");
       return user;
@@ -93,7 +93,7 @@ TEST_CASE("messages of many threads come whole, in each one's order, both ways")
   for (auto& thread : threads) thread.join();
   CHECK(refused == 0);
   for (User* user : {head.user.get(), worker.user.get()}) {
-    News all = user->log.wait(1 + 2 * kMessages);
+    Events all = user->log.wait(1 + 2 * kMessages);
     int next[2] = {0, 0};
     for (size_t i = 1; i < all.size(); i++) {
       int thread = all[i][8] - '0';
@@ -110,9 +110,9 @@ TEST_CASE("a goodbye comes behind what was sent before it") {
   worker.user->log.wait(1);
   for (int i = 0; i < 100; i++) REQUIRE(worker.link->send(std::to_string(i)).ok());
   worker.link->end("its work is done");
-  News news = head.user->log.wait(102);
-  CHECK(news[100] == "message 99");
-  CHECK_THAT(news[101],
+  Events events = head.user->log.wait(102);
+  CHECK(events[100] == "message 99");
+  CHECK_THAT(events[101],
              Contains("left: node `w1` at client:") && Contains("has left: its work is done"));
   CHECK_THAT(worker.user->log.wait(2)[1], StartsWith("ended: "));
   CHECK_FALSE(worker.link->send("x").ok());
@@ -135,9 +135,9 @@ TEST_CASE("a user may send and end from within what it is told") {
   head.user->log.wait(1);
   echo->link = head.link;
   REQUIRE(worker.link->send("hi").ok());
-  News news = worker.user->log.wait(3);
-  CHECK(news[1] == "message echo hi");
-  CHECK_THAT(news[2], Contains("has left: answered"));
+  Events events = worker.user->log.wait(3);
+  CHECK(events[1] == "message echo hi");
+  CHECK_THAT(events[2], Contains("has left: answered"));
   CHECK(head.user->log.wait(3)[1] == "message hi");
   echo->link.reset();
 }
@@ -155,7 +155,7 @@ TEST_CASE(
   }
   REQUIRE(right.link->send("still here").ok());
   head.user->log.wait(2);
-  News notes = head.notes.wait(1);
+  Events notes = head.notes.wait(1);
   CHECK(notes.size() == 1);
   CHECK_THAT(notes[0],
              StartsWith("no session with client:") && Contains("did not prove that it knows"));
@@ -170,10 +170,10 @@ TEST_CASE("garbage is answered with an end, and told") {
   REQUIRE(link.ok());
   (*link)->send("GET / HTTP/1.1\r\n\r\n");
   CHECK_THAT(head.notes.last(1), Contains("is not a greeting of flow"));
-  News news = stranger->log.wait(3);
-  CHECK(news[0] == "up");
-  CHECK_THAT(news[1], StartsWith("frame of "));
-  CHECK_THAT(news[2], StartsWith("down: "));
+  Events events = stranger->log.wait(3);
+  CHECK(events[0] == "up");
+  CHECK_THAT(events[1], StartsWith("frame of "));
+  CHECK_THAT(events[2], StartsWith("down: "));
 }
 
 TEST_CASE("a peer that goes away before it is proven is told too") {
@@ -202,10 +202,10 @@ TEST_CASE("a peer that says nothing is closed when its time for the handshake is
 class Hanging : public LinkHandler {
  public:
   void on_up() override {
-    step([&](Outcome& out) { session_.emplace(quick(Role::worker), "x", 0, out); });
+    step([&](SessionOutput& out) { session_.emplace(quick(Role::worker), "x", 0, out); });
   }
   void on_frame(std::string_view frame) override {
-    if (!stopped_) step([&](Outcome& out) { session_->on_frame(frame, 0, out); });
+    if (!stopped_) step([&](SessionOutput& out) { session_->on_frame(frame, 0, out); });
     stopped_ = session_->is_open();
   }
   void on_down(const Error& why) override { log.add("down: " + why.message); }
@@ -213,8 +213,8 @@ class Hanging : public LinkHandler {
   std::shared_ptr<Link> link;
 
  private:
-  void step(const std::function<void(Outcome&)>& act) {
-    Outcome out;
+  void step(const std::function<void(SessionOutput&)>& act) {
+    SessionOutput out;
     act(out);
     for (auto& frame : out.frames) link->send(std::move(frame));
   }
@@ -235,11 +235,11 @@ TEST_CASE("a peer that hangs behind a link that is well is suspect, then lost, a
   auto user = std::make_shared<User>();
   auto session = head.sessions.connect((*listener)->address(), user);
   REQUIRE(session.ok());
-  News news = user->log.wait(3);
-  CHECK(news[0] == "opened worker w1 0.1.0 42 proven");
-  CHECK_THAT(news[1], StartsWith("suspected: nothing was received from node `w1` at 127.0.0.1:"));
-  CHECK_THAT(news[2], StartsWith("lost: nothing was received from node `w1` at 127.0.0.1:") &&
-                          Contains(" for 0."));
+  Events events = user->log.wait(3);
+  CHECK(events[0] == "opened worker w1 0.1.0 42 proven");
+  CHECK_THAT(events[1], StartsWith("suspected: nothing was received from node `w1` at 127.0.0.1:"));
+  CHECK_THAT(events[2], StartsWith("lost: nothing was received from node `w1` at 127.0.0.1:") &&
+                            Contains(" for 0."));
   CHECK_THAT(hanging->log.last(1), StartsWith("down: "));
   hanging->link.reset();
 }
@@ -287,7 +287,7 @@ TEST_CASE("a link may say that it is down as it is given a frame") {
   session->attach(std::make_shared<Brittle>(*session));
   session->on_up();
   session->on_frame(End(options_of(Role::head), "y").sent.front());  // a proof is the answer
-  CHECK(user->log.wait(1) == News{"cut: no session with x:1: it broke"});
+  CHECK(user->log.wait(1) == Events{"cut: no session with x:1: it broke"});
   CHECK(session->is_down());
 }
 
@@ -350,14 +350,14 @@ TEST_CASE("a session that its accepter does not want ends with a goodbye") {
   Head head;
   head.user = nullptr;
   Worker worker(head);
-  News news = worker.user->log.wait(2);
-  CHECK_THAT(news[1], Contains("has left: this session was refused"));
+  Events events = worker.user->log.wait(2);
+  CHECK_THAT(events[1], Contains("has left: this session was refused"));
 }
 
 TEST_CASE("without a secret nothing is reached beyond this machine") {
   auto transport = make_inproc_transport();
   Sessions open(*transport, options_of(Role::head, nullptr), nullptr);
-  auto accept = [](const Peer&, auto) { return std::make_shared<User>(); };
+  auto accept = [](const SessionPeer&, auto) { return std::make_shared<User>(); };
   for (const char* address :
        {"0.0.0.0:0", "10.0.0.1:0", "node7:0", "[::]:0", "127.example.org:0"}) {
     auto listener = open.listen(address, accept);
@@ -397,9 +397,9 @@ TEST_CASE("a put goes sealed over the session's link") {
   worker.link->bulk().seal(5, sent.data(), text.size());
   worker.link->link()->put(5, {sent.data(), sent.size()},
                            [&](Status status) { log.add(status.ok() ? "put" : "?"); });
-  News news = log.wait(2);
-  std::sort(news.begin(), news.end());
-  CHECK(news == News{"put", "weights"});
+  Events events = log.wait(2);
+  std::sort(events.begin(), events.end());
+  CHECK(events == Events{"put", "weights"});
 }
 
 TEST_CASE("only so many peers are in the handshake at a time, and then there is room again") {

@@ -12,24 +12,24 @@
 namespace flow::cluster {
 namespace {
 
-std::string taken(Stream& stream, size_t size) {
+std::string taken(ByteStream& stream, size_t size) {
   std::string bytes(size, '\0');
   bytes.resize(stream.take(bytes.data(), size));
   return bytes;
 }
 
 /// Sends until there is no room; how much that was.
-size_t fill(Stream& from, Stream& to) {
+size_t fill(ByteStream& from, ByteStream& to) {
   size_t sent = 0;
-  while (size_t room = from.room()) {
-    REQUIRE(to.on_message(from.put(std::string(room, 'x'))));
-    sent += room;
+  while (size_t window = from.window()) {
+    REQUIRE(to.on_message(from.put(std::string(window, 'x'))));
+    sent += window;
   }
   return sent;
 }
 
 TEST_CASE("bytes come in their order, in whatever pieces they are taken") {
-  Stream a, b;
+  ByteStream a, b;
   REQUIRE(b.on_message(a.put("hello ")));
   REQUIRE(b.on_message(a.put("there")));
   CHECK(b.waiting() == 11);
@@ -39,27 +39,27 @@ TEST_CASE("bytes come in their order, in whatever pieces they are taken") {
 }
 
 TEST_CASE("who sends stops at the window and goes on when a part of it was taken") {
-  Stream a, b;
+  ByteStream a, b;
   CHECK(fill(a, b) == kStreamWindow);
   CHECK(b.waiting() == kStreamWindow);
-  taken(b, kStreamTellAfter - 1);
-  CHECK(b.tell_taken().empty());
+  taken(b, kStreamAckAfter - 1);
+  CHECK(b.next_ack().empty());
   CHECK(taken(b, 1).size() == 1);
-  REQUIRE(a.on_message(b.tell_taken()));
-  CHECK(b.tell_taken().empty());
-  CHECK(fill(a, b) == kStreamTellAfter);
+  REQUIRE(a.on_message(b.next_ack()));
+  CHECK(b.next_ack().empty());
+  CHECK(fill(a, b) == kStreamAckAfter);
 }
 
 TEST_CASE("more than the window, an empty piece, one too long and what is no message are refused") {
-  Stream a, b, other;
+  ByteStream a, b, other;
   std::string more = other.put("y");
   fill(a, b);
   CHECK_FALSE(b.on_message(more));
   CHECK(b.waiting() == kStreamWindow);
   CHECK_FALSE(other.on_message(""));
   CHECK_FALSE(other.on_message("\x01"));
-  CHECK_FALSE(other.on_message("\x01" + std::string(kStreamPieceMax + 1, 'x')));
-  CHECK(other.on_message("\x01" + std::string(kStreamPieceMax, 'x')));
+  CHECK_FALSE(other.on_message("\x01" + std::string(kStreamChunkMax + 1, 'x')));
+  CHECK(other.on_message("\x01" + std::string(kStreamChunkMax, 'x')));
   CHECK_FALSE(other.on_message("\x03x"));
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("what was taken is told once, rises, and is never more than was sent")
     for (int i = 0; i < 8; i++) message += static_cast<char>(number >> (8 * i));
     return message;
   };
-  Stream a;
+  ByteStream a;
   a.put("12345678");
   CHECK_FALSE(a.on_message(told(9)));
   CHECK_FALSE(a.on_message(told(0)));
@@ -84,12 +84,12 @@ TEST_CASE("a client has a session with a head, and with nobody else") {
   SessionOptions client = options_of(Role::client);
   Pair pair(options_of(Role::head), client);
   pair.deliver();
-  CHECK(pair.head.news() == News{"opened client w1 0.1.0 42 proven"});
+  CHECK(pair.head.events() == Events{"opened client w1 0.1.0 42 proven"});
   Pair others(options_of(Role::worker), client);
   others.deliver();
-  CHECK(others.head.news() ==
-        News{"refused: no session with 10.0.0.2:41 (tcp): it is a client and this is a worker: "
-             "workers and clients connect to a head, and peers to a worker"});
+  CHECK(others.head.events() ==
+        Events{"refused: no session with 10.0.0.2:41 (tcp): it is a client and this is a worker: "
+               "workers and clients connect to a head, and peers to a worker"});
   Pair clients(client, client);
   clients.deliver();
   CHECK(clients.head.session->has_ended());
@@ -98,7 +98,7 @@ TEST_CASE("a client has a session with a head, and with nobody else") {
 /// Both ends of a session over links within the process.
 struct Channels {
   Channels() {
-    auto listening = head.listen("127.0.0.1:0", [this](const Peer&, auto link) {
+    auto listening = head.listen("127.0.0.1:0", [this](const SessionPeer&, auto link) {
       there->attach(link);
       return there;
     });
@@ -111,7 +111,8 @@ struct Channels {
     REQUIRE(there->wait_open().ok());
   }
   ~Channels() { listener.reset(); }
-  std::shared_ptr<Channel> here = std::make_shared<Channel>(), there = std::make_shared<Channel>();
+  std::shared_ptr<SessionChannel> here = std::make_shared<SessionChannel>(),
+                                  there = std::make_shared<SessionChannel>();
   std::unique_ptr<Transport> transport = make_inproc_transport();
   Sessions head{*transport, options_of(Role::head), [](std::string) {}};
   Sessions client{*transport, options_of(Role::client), [](std::string) {}};
@@ -122,7 +123,7 @@ TEST_CASE("many times the window goes through a channel, both ways at once") {
   constexpr size_t kBytes = 5 * kStreamWindow + 7;
   Channels ends;
   auto pattern = [](size_t i, char of) { return static_cast<char>(of + i % 251); };
-  auto write = [&](Channel& to, char of) {
+  auto write = [&](SessionChannel& to, char of) {
     std::string bytes(kBytes, '\0');
     for (size_t i = 0; i < kBytes; i++) bytes[i] = pattern(i, of);
     return to.write(bytes);
@@ -131,7 +132,7 @@ TEST_CASE("many times the window goes through a channel, both ways at once") {
   std::thread writers[2] = {std::thread([&] { wrote[0] = write(*ends.here, 1); }),
                             std::thread([&] { wrote[1] = write(*ends.there, 2); })};
   size_t wrong[2] = {0, 0};
-  auto read = [&](Channel& from, char of, size_t& wrong) {
+  auto read = [&](SessionChannel& from, char of, size_t& wrong) {
     std::string bytes(kBytes, '\0');
     if (!from.read(bytes.data(), kBytes, std::nullopt)) wrong++;
     for (size_t i = 0; i < kBytes; i++) wrong += bytes[i] != pattern(i, of);

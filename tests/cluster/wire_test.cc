@@ -35,7 +35,7 @@ TEST_CASE("a worker that follows the description alone has a session") {
   Sealer sealer(subkey(origin, 4));
   std::string header(sealer.header());
   head.frame("\2" + header + std::string(keyed_hash(subkey(origin, 2), {header}).view()), 0);
-  CHECK(head.news() == News{"opened worker w1 0.1.0 42 proven"});
+  CHECK(head.events() == Events{"opened worker w1 0.1.0 42 proven"});
 
   Opener opener(subkey(origin, 3), head_header);
   std::string opened;
@@ -48,7 +48,8 @@ TEST_CASE("a worker that follows the description alone has a session") {
   head.frame(sealer.seal(4, heartbeat), 0);
   head.frame(sealer.seal(3, "ready"), 0);
   head.frame(sealer.seal(5, "bye"), 0);
-  CHECK(head.news() == News{"message ready", "left: node `w1` at 10.0.0.2:41 (tcp) has left: bye"});
+  CHECK(head.events() ==
+        Events{"message ready", "left: node `w1` at 10.0.0.2:41 (tcp) has left: bye"});
 }
 
 TEST_CASE("a head of the first version, which says nothing of its patience, is followed in none") {
@@ -58,11 +59,11 @@ TEST_CASE("a head of the first version, which says nothing of its patience, is f
   REQUIRE(head.take_hello(worker.sent.front()).ok());
   Sealer sealer(head.keys().seal_out);
   worker.frame(head.proof(sealer.header()), 0);
-  worker.news();
+  worker.events();
   worker.frame(sealer.seal(4, std::string(24, '\1')), 0);
-  CHECK(worker.news().empty());
+  CHECK(worker.events().empty());
   worker.frame(sealer.seal(4, std::string(24, '\1') + std::string("\x70\x17\0\0\0\0\0\0", 8)), 0);
-  CHECK(worker.news() == News{"lost after 6000 ms"});
+  CHECK(worker.events() == Events{"lost after 6000 ms"});
 }
 
 TEST_CASE("who has all that was said and the secret still lacks the keys of the session") {
@@ -92,11 +93,11 @@ TEST_CASE(
     Sealer sealer(head.keys().seal_out);
     worker.frame(head.proof(sealer.header()), 0);
     REQUIRE(worker.session->is_open());
-    worker.news();
+    worker.events();
     worker.frame(sealer.seal(static_cast<uint8_t>(type), "12345678"), 0);
-    News news = worker.news();
-    REQUIRE(news.size() == 1);
-    CHECK_THAT(news[0],
+    Events events = worker.events();
+    REQUIRE(events.size() == 1);
+    CHECK_THAT(events[0],
                Catch::Matchers::Contains("it sent a frame of type " + std::to_string(type) +
                                          " and 8 bytes, which this version does not know"));
   }

@@ -31,13 +31,14 @@ class ForgetfulHead {
     REQUIRE(transport.ok());
     transport_ = std::move(*transport);
     sessions_ = std::make_unique<cluster::Sessions>(*transport_, *options, [](std::string) {});
-    auto listener = sessions_->listen("127.0.0.1:0", [this](const cluster::Peer&, auto link) {
-      auto channel = std::make_shared<cluster::Channel>();
-      channel->attach(link);
-      std::lock_guard lock(mutex_);
-      clients_.push_back(engine_thread([this, channel] { answer(channel); }));
-      return channel;
-    });
+    auto listener =
+        sessions_->listen("127.0.0.1:0", [this](const cluster::SessionPeer&, auto link) {
+          auto channel = std::make_shared<cluster::SessionChannel>();
+          channel->attach(link);
+          std::lock_guard lock(mutex_);
+          clients_.push_back(engine_thread([this, channel] { answer(channel); }));
+          return channel;
+        });
     REQUIRE(listener.ok());
     listener_ = std::move(*listener);
   }
@@ -49,7 +50,7 @@ class ForgetfulHead {
   void leave() { left_.set_value(); }
 
  private:
-  void answer(const std::shared_ptr<cluster::Channel>& channel) {
+  void answer(const std::shared_ptr<cluster::SessionChannel>& channel) {
     ChannelLink link(channel);
     if (!link.receive().ok()) return;
     if (asked_++ == 0) {

@@ -31,15 +31,15 @@ class Story {
   explicit Story(uint8_t kind) {
     SessionOptions options;
     options.version = "0.1.0";
-    options.node = "h1";
+    options.name = "h1";
     bool is_of_workers = (kind & 32) != 0;
     Role first = is_of_workers ? Role::worker : Role::head;
     options.role = first;
     if ((kind & 1) == 0) options.secret = secret_of(7);
-    Outcome out;
+    SessionOutput out;
     head_ = std::make_unique<Session>(options, "10.0.0.7:41 (tcp)", 0, out);
     take(std::move(out), to_worker_);
-    options.node = "w1";
+    options.name = "w1";
     Role other = (kind & 64) == 0 ? Role::worker : Role::client;
     Role second = is_of_workers ? Role::peer : other;
     options.role = (kind & 2) == 0 ? second : first;
@@ -122,7 +122,7 @@ class Story {
     frame[at] = static_cast<char>(frame[at] ^ how);
   }
   void to_head(const std::string& frame) {
-    Outcome out;
+    SessionOutput out;
     head_->on_frame(frame, now_us_, out);
     take(std::move(out), to_worker_);
   }
@@ -130,12 +130,12 @@ class Story {
     if (to_worker_.empty()) return;
     std::string frame = std::move(to_worker_.front());
     to_worker_.pop_front();
-    Outcome out;
+    SessionOutput out;
     worker_->on_frame(frame, now_us_, out);
     keep(std::move(out), to_head_);
   }
   void send(const std::string& message) {
-    Outcome out;
+    SessionOutput out;
     if (worker_->send(message, out).ok()) sent_.push_back(message);
     keep(std::move(out), to_head_);
     out = {};
@@ -143,7 +143,7 @@ class Story {
     take(std::move(out), to_worker_);
   }
   void end(const std::string& reason) {
-    Outcome out;
+    SessionOutput out;
     worker_->end(reason, out);
     keep(std::move(out), to_head_);
   }
@@ -151,7 +151,7 @@ class Story {
     uint8_t step = in.byte();
     now_us_ = step == 255 ? static_cast<int64_t>(in.number(8))
                           : static_cast<int64_t>(static_cast<uint64_t>(now_us_) + step * 10'000u);
-    Outcome out;
+    SessionOutput out;
     head_->tick(now_us_, out);
     take(std::move(out), to_worker_);
     out = {};
@@ -160,17 +160,17 @@ class Story {
   }
 
   // Of the head: everything it tells is held against what the worker sent.
-  void take(Outcome out, std::deque<std::string>& queue) {
+  void take(SessionOutput out, std::deque<std::string>& queue) {
     for (std::string& frame : out.frames) queue.push_back(std::move(frame));
     for (SessionEvent& event : out.events) {
       FLOW_CHECK(!has_ended_);
-      if (std::holds_alternative<Opened>(event)) {
+      if (std::holds_alternative<SessionOpened>(event)) {
         FLOW_CHECK(!was_opened_ && is_like_);
         was_opened_ = true;
-      } else if (auto* message = std::get_if<Message>(&event)) {
+      } else if (auto* message = std::get_if<MessageReceived>(&event)) {
         FLOW_CHECK(was_opened_ && taken_ < sent_.size() && message->bytes == sent_[taken_]);
         taken_++;
-      } else if (auto* ended = std::get_if<Ended>(&event)) {
+      } else if (auto* ended = std::get_if<SessionEnded>(&event)) {
         has_ended_ = true;
         FLOW_CHECK(ended->why.message.find("10.0.0.7:41 (tcp)") != std::string::npos);
       } else {
@@ -178,7 +178,7 @@ class Story {
       }
     }
   }
-  void keep(Outcome out, std::deque<std::string>& queue) {
+  void keep(SessionOutput out, std::deque<std::string>& queue) {
     for (std::string& frame : out.frames) {
       past_.push_back(frame);
       queue.push_back(std::move(frame));

@@ -22,12 +22,12 @@ const std::string& pattern() {
 }
 
 struct Way {
-  Stream &from, &to;
+  ByteStream &from, &to;
   std::deque<std::string> messages;  // on the way
   uint8_t next_sent = 0, next_taken = 0;
 
   void put(size_t size) {
-    size = std::min(size, from.room());
+    size = std::min(size, from.window());
     if (size == 0) return;
     messages.push_back(from.put(std::string_view(pattern()).substr(next_sent, size)));
     next_sent = static_cast<uint8_t>(next_sent + size);
@@ -43,7 +43,7 @@ struct Way {
     FLOW_CHECK(to.take(bytes.data(), size) == bytes.size());
     FLOW_CHECK(bytes == std::string_view(pattern()).substr(next_taken, bytes.size()));
     next_taken = static_cast<uint8_t>(next_taken + bytes.size());
-    std::string told = to.tell_taken();
+    std::string told = to.next_ack();
     if (!told.empty()) FLOW_CHECK(from.on_message(told));
   }
 };
@@ -51,7 +51,7 @@ struct Way {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Stream a, b, told;
+  ByteStream a, b, told;
   Way there{a, b, {}}, back{b, a, {}};
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   while (rest.size() >= 2) {
@@ -74,10 +74,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         size_t before = told.waiting();
         bool is_taken = told.on_message(message);
         FLOW_CHECK(is_taken || told.waiting() == before);
-        FLOW_CHECK(told.waiting() <= kStreamWindow && told.room() <= kStreamPieceMax);
+        FLOW_CHECK(told.waiting() <= kStreamWindow && told.window() <= kStreamChunkMax);
         char bytes[64];
         told.take(bytes, much % sizeof bytes);
-        (void)told.tell_taken();
+        (void)told.next_ack();
       }
     }
   }

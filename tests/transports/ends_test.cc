@@ -193,7 +193,7 @@ TEMPLATE_TEST_CASE("A link whose peer takes nothing is down at its deadline", ""
   auto handler = std::make_shared<Recorder>();
   auto client = two.connect(handler);
   REQUIRE(handler->wait_up());
-  if (told == "3000 ms") client->be_patient(3'000);
+  if (told == "3000 ms") client->set_timeout(3'000);
   for (int i = 0; i < 10; i++) client->send(std::string(500'000, 'x'));
   CHECK_THAT(handler->wait_down(), Catch::Contains(told));
   gate.with([&] { is_open = true; });

@@ -136,7 +136,7 @@ class FaultyLink final : public Link, public std::enable_shared_from_this<Faulty
     queue_->post(Clock::now() + some_time(),
                  [link = link_, tag, from, done = std::move(done)] { link->put(tag, from, done); });
   }
-  void be_patient(int64_t deadline_ms) override { link_->be_patient(deadline_ms); }
+  void set_timeout(int64_t deadline_ms) override { link_->set_timeout(deadline_ms); }
   void close(int64_t flush_ms) override {
     std::lock_guard lock(mutex_);
     if (flush_ms == 0) return link_->close(0);

@@ -43,7 +43,7 @@ class InprocLink final : public Link {
   void put(uint64_t tag, Region from, std::function<void(Status)> done) override {
     connection_->put(side_, tag, from, std::move(done));
   }
-  void be_patient(int64_t deadline_ms) override { connection_->be_patient(side_, deadline_ms); }
+  void set_timeout(int64_t deadline_ms) override { connection_->set_timeout(side_, deadline_ms); }
   void close(int64_t flush_ms) override { connection_->close(side_, flush_ms); }
   std::string description() const override { return connection_->description(side_); }
 
@@ -237,7 +237,7 @@ void Connection::give_up(int side, uint64_t tag) {
   ends_[side].expected.erase(found);
 }
 
-void Connection::be_patient(int side, int64_t deadline_ms) {
+void Connection::set_timeout(int side, int64_t deadline_ms) {
   std::lock_guard lock(mutex_);
   ends_[side].deadline_us = deadline_ms * kUsPerMs;
 }

@@ -60,7 +60,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void expect(int side, uint64_t tag, Region to, std::function<void(Result<size_t>)> done);
   void give_up(int side, uint64_t tag);
   void put(int side, uint64_t tag, Region from, std::function<void(Status)> done);
-  void be_patient(int side, int64_t deadline_ms);
+  void set_timeout(int side, int64_t deadline_ms);
   void close(int side, int64_t flush_ms);
   std::string description(int side);
 

@@ -76,7 +76,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void set_handler(std::shared_ptr<LinkHandler> handler) { handler_ = std::move(handler); }
   void send(std::string frame);
   void put(uint64_t tag, Region from, std::function<void(Status)> done);
-  void be_patient(int64_t deadline_ms) { deadline_ms_ = deadline_ms; }
+  void set_timeout(int64_t deadline_ms) { deadline_ms_ = deadline_ms; }
   void close(int64_t flush_ms);
   void fail(const std::string& why);
   /// Where it connects to nobody answers, or one who refuses it (a user's error).

@@ -35,8 +35,8 @@ class UcxLink final : public Link {
     bool goes = net_->run([channel = channel_, tag, from, done] { channel->put(tag, from, done); });
     if (!goes) done(environment_error("the link's transport was destroyed"));
   }
-  void be_patient(int64_t deadline_ms) override {
-    net_->run([channel = channel_, deadline_ms] { channel->be_patient(deadline_ms); });
+  void set_timeout(int64_t deadline_ms) override {
+    net_->run([channel = channel_, deadline_ms] { channel->set_timeout(deadline_ms); });
   }
   void close(int64_t flush_ms) override {
     net_->run([channel = channel_, flush_ms] { channel->close(flush_ms); });

@@ -18,9 +18,9 @@ inline void put_text(std::string& out, std::string_view text) {
 }
 
 /// Takes them off again. Where too little is left, all is zero and `failed` from there on.
-class Bytes {
+class ByteReader {
  public:
-  explicit Bytes(std::string_view bytes) : rest_(bytes) {}
+  explicit ByteReader(std::string_view bytes) : rest_(bytes) {}
 
   std::string_view take(size_t size) {
     if (size > rest_.size()) failed_ = true;

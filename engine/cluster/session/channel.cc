@@ -7,18 +7,18 @@ namespace flow::cluster {
 
 namespace {
 
-constexpr const char* kNoMessage = "the received bytes are not a message of a stream";
+constexpr const char* kNotAMessage = "the received bytes are not a message of a stream";
 
 }  // namespace
 
-void Channel::attach(std::shared_ptr<SessionLink> link) {
+void SessionChannel::attach(std::shared_ptr<SessionLink> link) {
   std::unique_lock lock(mutex_);
   if (!end_) link_ = std::move(link);
   lock.unlock();
-  if (link) link->end(kNoMessage);  // it came before this had the link to end
+  if (link) link->end(kNotAMessage);  // it came before this had the link to end
 }
 
-Status Channel::wait_open() {
+Status SessionChannel::wait_open() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return is_open_ || end_; });
   if (end_) return end_->second;
@@ -26,13 +26,13 @@ Status Channel::wait_open() {
 }
 
 // The session is called without the lock: it may tell its end there and then.
-bool Channel::write(std::string_view bytes) {
+bool SessionChannel::write(std::string_view bytes) {
   std::lock_guard one(writing_);
   while (!bytes.empty()) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stream_.room() > 0 || end_; });
+    changed_.wait(lock, [this] { return stream_.window() > 0 || end_; });
     if (end_) return false;
-    size_t size = std::min(bytes.size(), stream_.room());
+    size_t size = std::min(bytes.size(), stream_.window());
     std::string message = stream_.put(bytes.substr(0, size));
     auto link = link_;
     lock.unlock();
@@ -42,17 +42,17 @@ bool Channel::write(std::string_view bytes) {
   return true;
 }
 
-bool Channel::read(char* to, size_t size, const std::optional<Deadline>& until) {
+bool SessionChannel::read(char* to, size_t size, const std::optional<Deadline>& until) {
   while (size > 0) {
     std::unique_lock lock(mutex_);
-    auto has_news = [this] { return stream_.waiting() > 0 || end_; };
-    if (!until) changed_.wait(lock, has_news);
-    if (until && !changed_.wait_until(lock, *until, has_news)) return false;
+    auto has_event = [this] { return stream_.waiting() > 0 || end_; };
+    if (!until) changed_.wait(lock, has_event);
+    if (until && !changed_.wait_until(lock, *until, has_event)) return false;
     size_t taken = stream_.take(to, size);
     if (taken == 0) return false;
     to += taken;
     size -= taken;
-    std::string message = stream_.tell_taken();
+    std::string message = stream_.next_ack();
     auto link = link_;
     lock.unlock();
     if (!message.empty() && link) (void)link->send(message);
@@ -60,37 +60,37 @@ bool Channel::read(char* to, size_t size, const std::optional<Deadline>& until) 
   return true;
 }
 
-void Channel::close(std::string_view reason) {
+void SessionChannel::close(std::string_view reason) {
   std::unique_lock lock(mutex_);
   auto link = link_;
   lock.unlock();
   if (link) link->end(reason);
 }
 
-std::optional<std::pair<EndKind, Error>> Channel::end() const {
+std::optional<std::pair<EndKind, Error>> SessionChannel::end() const {
   std::lock_guard lock(mutex_);
   return end_;
 }
 
-void Channel::on_open(const Peer& peer) {
+void SessionChannel::on_open(const SessionPeer& peer) {
   std::lock_guard lock(mutex_);
   peer_ = peer;
   is_open_ = true;
   changed_.notify_all();
 }
 
-void Channel::on_message(std::string message) {
+void SessionChannel::on_message(std::string message) {
   std::unique_lock lock(mutex_);
   if (end_) return;
   changed_.notify_all();
   if (stream_.on_message(message)) return;
-  end_.emplace(EndKind::damaged, environment_error(kNoMessage));
+  end_.emplace(EndKind::damaged, environment_error(kNotAMessage));
   auto link = std::exchange(link_, nullptr);
   lock.unlock();
-  if (link) link->end(kNoMessage);
+  if (link) link->end(kNotAMessage);
 }
 
-void Channel::on_end(EndKind kind, const Error& why) {
+void SessionChannel::on_end(EndKind kind, const Error& why) {
   std::lock_guard lock(mutex_);
   link_.reset();
   if (!end_) end_.emplace(kind, why);

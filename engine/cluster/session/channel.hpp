@@ -16,7 +16,7 @@
 namespace flow::cluster {
 
 /// One thread reads, any write, each waits; none of them is the transport's.
-class Channel final : public SessionUser {
+class SessionChannel final : public SessionUser {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
@@ -32,12 +32,12 @@ class Channel final : public SessionUser {
   void close(std::string_view reason);
   /// How it ended, where it has.
   std::optional<std::pair<EndKind, Error>> end() const;
-  const Peer& peer() const { return peer_; }  // of one that was open
+  const SessionPeer& peer() const { return peer_; }  // of one that was open
 
-  void on_open(const Peer& peer) override;
+  void on_open(const SessionPeer& peer) override;
   void on_message(std::string message) override;
   void on_suspect(const std::string&) override {}
-  void on_heard_again() override {}
+  void on_recovered() override {}
   void on_end(EndKind kind, const Error& why) override;
 
  private:
@@ -45,8 +45,8 @@ class Channel final : public SessionUser {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<SessionLink> link_;  // until it has ended
-  Stream stream_;
-  Peer peer_;
+  ByteStream stream_;
+  SessionPeer peer_;
   bool is_open_ = false;
   std::optional<std::pair<EndKind, Error>> end_;
 };

@@ -36,8 +36,8 @@ bool leads(Role first, Role second) {
          (first == Role::worker && second == Role::peer);
 }
 
-std::string encode(const Greeting& greeting) {
-  std::string out(1, static_cast<char>(Frame::hello));
+std::string encode(const SessionHello& greeting) {
+  std::string out(1, static_cast<char>(FrameType::hello));
   out += kMagic;
   put_number(out, greeting.protocol_min);
   put_number(out, greeting.protocol_max);
@@ -47,7 +47,7 @@ std::string encode(const Greeting& greeting) {
   put_number(out, static_cast<uint8_t>(greeting.role));
   put_number(out, static_cast<uint8_t>(greeting.has_secret));
   put_number(out, greeting.epoch);
-  put_text(out, greeting.node);
+  put_text(out, greeting.name);
   out += greeting.nonce;
   out += greeting.key;
   return out;
@@ -60,14 +60,14 @@ const char* role_name(Role role) {
   return kNames[static_cast<int>(role) - 1];
 }
 
-bool is_node_name(std::string_view name) {
-  return !name.empty() && name.size() <= kNodeBytesMax &&
+bool is_process_name(std::string_view name) {
+  return !name.empty() && name.size() <= kProcessNameBytesMax &&
          std::all_of(name.begin(), name.end(), is_plain);
 }
 
-Handshake::Handshake(Greeting ours, std::shared_ptr<const Secret> secret)
+Handshake::Handshake(SessionHello ours, std::shared_ptr<const Secret> secret)
     : ours_(std::move(ours)), secret_(std::move(secret)) {
-  FLOW_CHECK(is_node_name(ours_.node) && ours_.version.size() <= kVersionBytesMax);
+  FLOW_CHECK(is_process_name(ours_.name) && ours_.version.size() <= kVersionBytesMax);
   exchange_.emplace();
   ours_.has_secret = secret_ != nullptr;
   ours_.nonce = random_bytes(kNonceBytes);
@@ -75,7 +75,7 @@ Handshake::Handshake(Greeting ours, std::shared_ptr<const Secret> secret)
   hello_ = encode(ours_);
 }
 
-Result<Greeting> Handshake::take_hello(std::string_view frame) {
+Result<SessionHello> Handshake::take_hello(std::string_view frame) {
   FLOW_CHECK(!keys_);
   auto theirs = read_hello(frame);
   if (!theirs.ok()) return theirs;
@@ -85,12 +85,12 @@ Result<Greeting> Handshake::take_hello(std::string_view frame) {
   return theirs;
 }
 
-Result<Greeting> Handshake::read_hello(std::string_view frame) {
-  Bytes in(frame);
-  if (in.number<uint8_t>() != static_cast<uint8_t>(Frame::hello) ||
+Result<SessionHello> Handshake::read_hello(std::string_view frame) {
+  ByteReader in(frame);
+  if (in.number<uint8_t>() != static_cast<uint8_t>(FrameType::hello) ||
       in.take(kMagic.size()) != kMagic)
     return no_handshake("the first frame");
-  Greeting theirs;
+  SessionHello theirs;
   theirs.protocol_min = in.number<uint16_t>();
   theirs.protocol_max = in.number<uint16_t>();
   theirs.version = in.text();
@@ -103,23 +103,23 @@ Result<Greeting> Handshake::read_hello(std::string_view frame) {
   uint8_t has_secret = in.number<uint8_t>();
   theirs.has_secret = has_secret != 0;
   theirs.epoch = in.number<uint64_t>();
-  theirs.node = in.text();
+  theirs.name = in.text();
   theirs.nonce = in.take(kNonceBytes);
   theirs.key = in.take(kKeyBytes);
   // A later version that speaks this one too may say more behind it.
-  if (in.failed() || has_secret > 1 || !is_node_name(theirs.node) || theirs.role < Role::head ||
+  if (in.failed() || has_secret > 1 || !is_process_name(theirs.name) || theirs.role < Role::head ||
       theirs.role > Role::client)
     return no_handshake("the first frame");
   return theirs;
 }
 
-Status Handshake::agree_on_version(const Greeting& theirs) {
+Status Handshake::agree_on_version(const SessionHello& theirs) {
   uint16_t protocol = std::min(ours_.protocol_max, theirs.protocol_max);
   if (protocol >= ours_.protocol_min && protocol >= theirs.protocol_min) {
     protocol_ = protocol;
     return {};
   }
-  const Greeting& older = ours_.protocol_max < theirs.protocol_max ? ours_ : theirs;
+  const SessionHello& older = ours_.protocol_max < theirs.protocol_max ? ours_ : theirs;
   return environment_error(fmt::format(
       "it is flow {} and speaks version {} of the protocol; this is flow {} and speaks version {}. "
       "Install one flow on both; {} is the older",
@@ -127,7 +127,7 @@ Status Handshake::agree_on_version(const Greeting& theirs) {
       range(ours_.protocol_min, ours_.protocol_max), older.version));
 }
 
-Status Handshake::check(const Greeting& theirs) const {
+Status Handshake::check(const SessionHello& theirs) const {
   if (theirs.nonce == ours_.nonce || theirs.key == ours_.key)
     return environment_error(
         "this process received its own greeting: something on the way sends back what it receives");
@@ -157,7 +157,7 @@ Status Handshake::check(const Greeting& theirs) const {
   return {};
 }
 
-bool Handshake::make_keys(std::string_view their_hello, const Greeting& theirs) {
+bool Handshake::make_keys(std::string_view their_hello, const SessionHello& theirs) {
   Key shared;
   bool agreed = exchange_->agree(theirs.key, shared);
   exchange_.reset();
@@ -173,14 +173,14 @@ bool Handshake::make_keys(std::string_view their_hello, const Greeting& theirs) 
 }
 
 std::string Handshake::proof(std::string_view header) const {
-  std::string frame(1, static_cast<char>(Frame::proof));
+  std::string frame(1, static_cast<char>(FrameType::proof));
   frame += header;
   frame += keyed_hash(keys_->proof_out, {header}).view();
   return frame;
 }
 
 Result<std::string> Handshake::take_proof(std::string_view frame) const {
-  if (frame.size() != kProofBytes || frame[0] != static_cast<char>(Frame::proof))
+  if (frame.size() != kProofBytes || frame[0] != static_cast<char>(FrameType::proof))
     return no_handshake("the frame after its greeting");
   std::string header(frame.substr(1, kSealHeaderBytes));
   if (!is_equal(frame.substr(1 + kSealHeaderBytes), keyed_hash(keys_->proof_in, {header}).view()))

@@ -21,37 +21,37 @@ namespace flow::cluster {
 // Of the session's own frames; what messages hold has a number of its own (Greeting::schema).
 constexpr uint16_t kProtocolMin = 1, kProtocolMax = 1;
 constexpr size_t kHandshakeBytesMax = 1024;  // of a frame
-constexpr size_t kNodeBytesMax = 128, kVersionBytesMax = 64;
+constexpr size_t kProcessNameBytesMax = 128, kVersionBytesMax = 64;
 
-enum class Frame : uint8_t { hello = 1, proof, message, heartbeat, goodbye };
+enum class FrameType : uint8_t { hello = 1, proof, message, heartbeat, goodbye };
 
 /// A peer is a worker that wants content of another one; a client gives a head runs.
 enum class Role : uint8_t { head = 1, worker = 2, peer = 3, client = 4 };
 const char* role_name(Role role);
 
 /// What a HELLO says.
-struct Greeting {
+struct SessionHello {
   uint16_t protocol_min = kProtocolMin, protocol_max = kProtocolMax;
   std::string version;  // of flow
   uint32_t schema = 0;  // of the messages: both must have the same
   Role role = Role::worker;
   bool has_secret = false;
   uint64_t epoch = 0;  // which life of the node this is
-  std::string node;    // 1 to 128 of [A-Za-z0-9._+-]
+  std::string name;    // 1 to 128 of [A-Za-z0-9._+-]
   std::string nonce, key;
 };
 
-bool is_node_name(std::string_view name);
+bool is_process_name(std::string_view name);
 
 /// One side's handshake.
 class Handshake {
  public:
   /// `secret` null: nobody is proven, everything else is the same.
-  Handshake(Greeting ours, std::shared_ptr<const Secret> secret);
+  Handshake(SessionHello ours, std::shared_ptr<const Secret> secret);
 
   const std::string& hello() const { return hello_; }
   /// The peer's greeting, where the two can talk; then there are keys.
-  Result<Greeting> take_hello(std::string_view frame);
+  Result<SessionHello> take_hello(std::string_view frame);
   /// The greatest version that both know.
   uint16_t protocol() const { return protocol_; }
   const LinkKeys& keys() const { return *keys_; }
@@ -61,12 +61,12 @@ class Handshake {
   Result<std::string> take_proof(std::string_view frame) const;
 
  private:
-  Result<Greeting> read_hello(std::string_view frame);
-  Status agree_on_version(const Greeting& theirs);
-  Status check(const Greeting& theirs) const;
-  bool make_keys(std::string_view their_hello, const Greeting& theirs);
+  Result<SessionHello> read_hello(std::string_view frame);
+  Status agree_on_version(const SessionHello& theirs);
+  Status check(const SessionHello& theirs) const;
+  bool make_keys(std::string_view their_hello, const SessionHello& theirs);
 
-  Greeting ours_;
+  SessionHello ours_;
   std::shared_ptr<const Secret> secret_;
   std::optional<Exchange> exchange_;  // gone with the HELLO that was answered
   std::string hello_;

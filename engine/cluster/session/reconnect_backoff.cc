@@ -6,14 +6,14 @@ namespace flow::cluster {
 
 // One that the head ended before long is a refusal: it is no better a moment later. A link that
 // broke under a worker whom the head has taken in is: who is not back soon counts as lost there.
-bool Retries::on_end(EndKind kind, bool was_accepted, int64_t lasted_us) {
+bool ReconnectBackoff::on_end(EndKind kind, bool was_accepted, int64_t lasted_us) {
   bool is_broken = kind == EndKind::cut || kind == EndKind::damaged;
   bool was_good = (was_accepted && is_broken) || lasted_us >= kRetryLastMs * 1000;
   if (was_good) tries_ = 0;
   return was_good;
 }
 
-int64_t Retries::pause_ms(uint64_t random) {
+int64_t ReconnectBackoff::pause_ms(uint64_t random) {
   constexpr int kDoublings = 10;
   int64_t longest = std::min(kRetryLastMs, kRetryFirstMs << std::min(tries_, kDoublings));
   tries_++;

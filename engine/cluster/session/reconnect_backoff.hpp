@@ -10,7 +10,7 @@ namespace flow::cluster {
 /// that not all who miss a head that comes back come at once.
 constexpr int64_t kRetryFirstMs = 50, kRetryLastMs = 2'000;
 
-class Retries {
+class ReconnectBackoff {
  public:
   /// Of a session that was open. Whether tries are counted anew: it was worth having.
   bool on_end(EndKind kind, bool was_accepted, int64_t lasted_us);

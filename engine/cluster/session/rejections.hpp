@@ -8,21 +8,21 @@
 
 namespace flow::cluster {
 
-constexpr int64_t kRefusalPeriodUs = 60'000'000;
-constexpr size_t kRefusalHostsMax = 256;  // told apart at a time; those beyond count as one
+constexpr int64_t kRejectionPeriodUs = 60'000'000;
+constexpr size_t kRejectionHostsMax = 256;  // told apart at a time; those beyond count as one
 
-class Refusals {
+class RejectionLog {
  public:
   /// What to tell of this one, or nothing. `address` is the peer's: "10.0.0.7:41231 (tcp)".
   std::optional<std::string> add(const std::string& address, const std::string& why,
                                  int64_t now_us);
 
  private:
-  struct Told {
+  struct HostRecord {
     int64_t at_us = 0;
-    uint64_t held_back = 0;
+    uint64_t suppressed = 0;
   };
-  std::map<std::string, Told> hosts_;  // up to kRefusalHostsMax
+  std::map<std::string, HostRecord> hosts_;  // up to kRejectionHostsMax
 };
 
 }  // namespace flow::cluster

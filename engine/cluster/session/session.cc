@@ -25,10 +25,10 @@ std::string line_of(std::string_view text) { return to_line(text.substr(0, kReas
 }  // namespace
 
 Status check(const SessionOptions& options) {
-  if (!is_node_name(options.node))
+  if (!is_process_name(options.name))
     return user_error(fmt::format(
         "`{}` is not a valid name of a worker: 1 to {} letters, digits, `.`, `_`, `-` and `+`",
-        line_of(options.node), kNodeBytesMax));
+        line_of(options.name), kProcessNameBytesMax));
   if (options.heartbeat_ms < 1 || options.handshake_ms < 1 || options.lost_after_ms > kDayMs ||
       options.handshake_ms > kDayMs || options.suspect_after_ms <= options.heartbeat_ms ||
       options.lost_after_ms < options.suspect_after_ms)
@@ -47,20 +47,21 @@ void set_lost_after(SessionOptions& options, int64_t lost_after_ms) {
   options.suspect_after_ms = kSuspectTenths * options.heartbeat_ms;
 }
 
-Session::Session(const SessionOptions& options, std::string address, int64_t now_us, Outcome& out)
+Session::Session(const SessionOptions& options, std::string address, int64_t now_us,
+                 SessionOutput& out)
     : options_(options), address_(std::move(address)), now_us_(now_us) {
   FLOW_CHECK(check(options).ok());
-  Greeting ours;
+  SessionHello ours;
   ours.version = options.version;
   ours.schema = options.schema;
   ours.role = options.role;
   ours.epoch = options.epoch;
-  ours.node = options.node;
+  ours.name = options.name;
   handshake_.emplace(std::move(ours), options_.secret);
   put(handshake_->hello(), out);
 }
 
-void Session::on_frame(std::string_view frame, int64_t now_us, Outcome& out) {
+void Session::on_frame(std::string_view frame, int64_t now_us, SessionOutput& out) {
   pass_time(now_us);
   if (phase_ == Phase::ended) return;
   counters_.frames_in++;
@@ -75,51 +76,51 @@ void Session::on_frame(std::string_view frame, int64_t now_us, Outcome& out) {
   }
 }
 
-void Session::on_hello(std::string_view frame, Outcome& out) {
+void Session::on_hello(std::string_view frame, SessionOutput& out) {
   if (frame.size() > kHandshakeBytesMax)
     return finish(
-        EndKind::refused,
+        EndKind::rejected,
         fmt::format("it began with {} bytes, which are not a greeting of flow", frame.size()), out);
   auto theirs = handshake_->take_hello(frame);
-  if (!theirs.ok()) return finish(EndKind::refused, theirs.error().message, out);
-  peer_ = {theirs->role, theirs->node, theirs->version, theirs->epoch, theirs->has_secret};
+  if (!theirs.ok()) return finish(EndKind::rejected, theirs.error().message, out);
+  peer_ = {theirs->role, theirs->name, theirs->version, theirs->epoch, theirs->has_secret};
   sealer_.emplace(handshake_->keys().seal_out);
   put(handshake_->proof(sealer_->header()), out);
   phase_ = Phase::proving;
 }
 
-void Session::on_proof(std::string_view frame, Outcome& out) {
+void Session::on_proof(std::string_view frame, SessionOutput& out) {
   auto header = handshake_->take_proof(frame);
-  if (!header.ok()) return finish(EndKind::refused, header.error().message, out);
+  if (!header.ok()) return finish(EndKind::rejected, header.error().message, out);
   const LinkKeys& keys = handshake_->keys();
   opener_.emplace(keys.seal_in, *header);
   bulk_.emplace(keys.bulk_out, keys.bulk_in);
   handshake_.reset();
   phase_ = Phase::open;
-  heard_us_ = time_us_;
-  out.events.emplace_back(Opened{peer_});
+  received_us_ = time_us_;
+  out.events.emplace_back(SessionOpened{peer_});
   send_heartbeat(out);
 }
 
-void Session::on_sealed(std::string_view frame, Outcome& out) {
+void Session::on_sealed(std::string_view frame, SessionOutput& out) {
   std::string message;
   if (!opener_->open(frame, message))
     return finish(EndKind::damaged,
                   "the received frame is not the next one that it encrypted: on the way a frame "
                   "was changed, dropped, repeated, reordered or forged",
                   out);
-  heard_us_ = time_us_;
+  received_us_ = time_us_;
   counters_.silent_us = 0;
-  if (is_suspect_) out.events.emplace_back(HeardAgain{});
+  if (is_suspect_) out.events.emplace_back(PeerRecovered{});
   is_suspect_ = false;
-  switch (static_cast<Frame>(frame[0])) {
-    case Frame::message:
-      out.events.emplace_back(Message{std::move(message)});
+  switch (static_cast<FrameType>(frame[0])) {
+    case FrameType::message:
+      out.events.emplace_back(MessageReceived{std::move(message)});
       return;
-    case Frame::heartbeat:
+    case FrameType::heartbeat:
       if (take_heartbeat(message, out)) return;
       break;
-    case Frame::goodbye:
+    case FrameType::goodbye:
       return finish(EndKind::left, line_of(message), out);
     default:
       break;
@@ -132,18 +133,18 @@ void Session::on_sealed(std::string_view frame, Outcome& out) {
 
 // Ours is [stamp, the peer's newest stamp, how long ago that came, lost_after_ms]: who hears it
 // knows how long its own stamp was on the way, there and back.
-void Session::send_heartbeat(Outcome& out) {
+void Session::send_heartbeat(SessionOutput& out) {
   std::string heartbeat;
   put_number(heartbeat, static_cast<uint64_t>(time_us_));
   put_number(heartbeat, static_cast<uint64_t>(their_stamp_));
   put_number(heartbeat, static_cast<uint64_t>(time_us_ - their_stamp_at_us_));
   put_number(heartbeat, static_cast<uint64_t>(options_.lost_after_ms));
-  put_sealed(Frame::heartbeat, heartbeat, out);
+  put_sealed(FrameType::heartbeat, heartbeat, out);
   next_heartbeat_us_ = time_us_ + options_.heartbeat_ms * 1000;
 }
 
-bool Session::take_heartbeat(std::string_view heartbeat, Outcome& out) {
-  Bytes in(heartbeat);
+bool Session::take_heartbeat(std::string_view heartbeat, SessionOutput& out) {
+  ByteReader in(heartbeat);
   auto stamp = in.number<uint64_t>(), ours = in.number<uint64_t>(), held = in.number<uint64_t>();
   if (in.failed()) return false;
   bool is_followed = peer_.role == Role::head && !in.is_empty();  // an older head tells nothing
@@ -158,7 +159,7 @@ bool Session::take_heartbeat(std::string_view heartbeat, Outcome& out) {
   return true;
 }
 
-bool Session::follow_head(uint64_t lost_after_ms, Outcome& out) {
+bool Session::follow_head(uint64_t lost_after_ms, SessionOutput& out) {
   if (lost_after_ms == static_cast<uint64_t>(options_.lost_after_ms)) return true;
   if (lost_after_ms > static_cast<uint64_t>(kDayMs)) return false;
   SessionOptions as_head = options_;
@@ -166,7 +167,7 @@ bool Session::follow_head(uint64_t lost_after_ms, Outcome& out) {
   if (!check(as_head).ok()) return false;
   options_ = as_head;
   next_heartbeat_us_ = std::min(next_heartbeat_us_, time_us_ + options_.heartbeat_ms * 1000);
-  out.events.emplace_back(Patience{options_.lost_after_ms});
+  out.events.emplace_back(TimeoutChanged{options_.lost_after_ms});
   return true;
 }
 
@@ -181,10 +182,10 @@ void Session::pass_time(int64_t now_us) {
   now_us_ = now_us;
 }
 
-void Session::tick(int64_t now_us, Outcome& out) {
+void Session::tick(int64_t now_us, SessionOutput& out) {
   pass_time(now_us);
   if (phase_ == Phase::ended) return;
-  counters_.silent_us = time_us_ - heard_us_;
+  counters_.silent_us = time_us_ - received_us_;
   if (phase_ != Phase::open) {
     if (time_us_ > options_.handshake_ms * 1000)
       finish(EndKind::lost,
@@ -193,21 +194,21 @@ void Session::tick(int64_t now_us, Outcome& out) {
              out);
     return;
   }
-  look_at_silence(out);
+  check_silence(out);
   if (phase_ == Phase::open && time_us_ >= next_heartbeat_us_) send_heartbeat(out);
 }
 
-void Session::look_at_silence(Outcome& out) {
-  int64_t silent_us = time_us_ - heard_us_;
+void Session::check_silence(SessionOutput& out) {
+  int64_t silent_us = time_us_ - received_us_;
   if (silent_us >= options_.lost_after_ms * 1000)
     return finish(EndKind::lost, seconds(silent_us), out);
   if (is_suspect_ || silent_us < options_.suspect_after_ms * 1000) return;
   is_suspect_ = true;
-  out.events.emplace_back(Suspected{
+  out.events.emplace_back(PeerSuspected{
       fmt::format("nothing was received from {} for {}", peer_text(), seconds(silent_us))});
 }
 
-Status Session::send(std::string_view message, Outcome& out) {
+Status Session::send(std::string_view message, SessionOutput& out) {
   if (phase_ == Phase::ended)
     return environment_error("the session with " + peer_text() + " has ended");
   if (phase_ != Phase::open)
@@ -216,20 +217,20 @@ Status Session::send(std::string_view message, Outcome& out) {
     return environment_error(
         fmt::format("a message of {} bytes is longer than the limit of a frame: {}", message.size(),
                     kMessageBytesMax));
-  put_sealed(Frame::message, message, out);
+  put_sealed(FrameType::message, message, out);
   return {};
 }
 
-void Session::end(std::string_view reason, Outcome& out) {
+void Session::end(std::string_view reason, SessionOutput& out) {
   if (phase_ == Phase::ended) return;
-  if (phase_ == Phase::open) put_sealed(Frame::goodbye, reason.substr(0, kReasonBytesMax), out);
+  if (phase_ == Phase::open) put_sealed(FrameType::goodbye, reason.substr(0, kReasonBytesMax), out);
   finish(EndKind::ended, line_of(reason), out);
 }
 
-void Session::on_link_down(const Error& why, Outcome& out) {
-  bool is_refusal = !bulk_ && why.kind == ErrorKind::user;
+void Session::on_link_down(const Error& why, SessionOutput& out) {
+  bool is_rejection = !bulk_ && why.kind == ErrorKind::user;
   if (phase_ != Phase::ended)
-    finish(is_refusal ? EndKind::refused : EndKind::cut, why.message, out);
+    finish(is_rejection ? EndKind::rejected : EndKind::cut, why.message, out);
 }
 
 BulkSeal Session::bulk() const {
@@ -237,23 +238,23 @@ BulkSeal Session::bulk() const {
   return *bulk_;
 }
 
-void Session::put(std::string frame, Outcome& out) {
+void Session::put(std::string frame, SessionOutput& out) {
   counters_.frames_out++;
   counters_.bytes_out += frame.size();
   out.frames.push_back(std::move(frame));
 }
 
-void Session::put_sealed(Frame type, std::string_view message, Outcome& out) {
+void Session::put_sealed(FrameType type, std::string_view message, SessionOutput& out) {
   put(sealer_->seal(static_cast<uint8_t>(type), message), out);
 }
 
-void Session::finish(EndKind kind, const std::string& why, Outcome& out) {
+void Session::finish(EndKind kind, const std::string& why, SessionOutput& out) {
   Error error = environment_error(end_text(kind, why));
   phase_ = Phase::ended;
   handshake_.reset();
   sealer_.reset();
   opener_.reset();
-  out.events.emplace_back(Ended{kind, std::move(error)});
+  out.events.emplace_back(SessionEnded{kind, std::move(error)});
 }
 
 std::string Session::end_text(EndKind kind, const std::string& why) const {
@@ -279,7 +280,7 @@ std::string Session::end_text(EndKind kind, const std::string& why) const {
 // The name is the peer's word until it is proven.
 std::string Session::peer_text() const {
   if (!bulk_) return address_;
-  return fmt::format("node `{}` at {}", peer_.node, address_);
+  return fmt::format("node `{}` at {}", peer_.name, address_);
 }
 
 }  // namespace flow::cluster

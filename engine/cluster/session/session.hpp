@@ -26,7 +26,7 @@ constexpr size_t kReasonBytesMax = 512;  // of a goodbye
 
 struct SessionOptions {
   Role role = Role::worker;
-  std::string node;     // this one's name
+  std::string name;     // this one's name
   std::string version;  // of flow
   uint32_t schema = 0;  // of the messages
   uint64_t epoch = 0;
@@ -44,45 +44,46 @@ void set_lost_after(SessionOptions& options, int64_t lost_after_ms);
 
 /// Who is at the other end. With a secret it is proven that the peer holds it, and that it says
 /// this of itself; not that it is the node of that name.
-struct Peer {
+struct SessionPeer {
   Role role = Role::worker;
-  std::string node, version;
+  std::string name, version;
   uint64_t epoch = 0;
   bool is_proven = false;
 };
 
 enum class EndKind : uint8_t {
-  refused,  ///< the peer is not one of ours, or of another version: the next try will be no better
-  damaged,  ///< something came that is not what the peer sent
-  lost,     ///< nothing came for too long, or the handshake took too long
-  cut,      ///< the link went down
-  left,     ///< the peer said goodbye
-  ended,    ///< this side did
+  rejected,  ///< the peer is not one of ours, or of another version: the next try will be no better
+  damaged,   ///< something came that is not what the peer sent
+  lost,      ///< nothing came for too long, or the handshake took too long
+  cut,       ///< the link went down
+  left,      ///< the peer said goodbye
+  ended,     ///< this side did
 };
 
 // What a session tells.
-struct Opened {
-  Peer peer;
+struct SessionOpened {
+  SessionPeer peer;
 };
-struct Message {
+struct MessageReceived {
   std::string bytes;
 };
-struct Suspected {
+struct PeerSuspected {
   std::string why;
 };
-struct HeardAgain {};
+struct PeerRecovered {};
 /// The peer is a head, for whom lost_after_ms is another than it was here: it is this from now on.
-struct Patience {
+struct TimeoutChanged {
   int64_t lost_after_ms = 0;
 };
-struct Ended {
+struct SessionEnded {
   EndKind kind = EndKind::ended;
   Error why;
 };
-using SessionEvent = std::variant<Opened, Message, Suspected, HeardAgain, Patience, Ended>;
+using SessionEvent = std::variant<SessionOpened, MessageReceived, PeerSuspected, PeerRecovered,
+                                  TimeoutChanged, SessionEnded>;
 
 /// What came of a step: frames to be sent in this order, then what is to be told in this one.
-struct Outcome {
+struct SessionOutput {
   std::vector<std::string> frames;
   std::vector<SessionEvent> events;
 };
@@ -99,17 +100,17 @@ class Session {
  public:
   /// `address` of the peer, for people. The HELLO goes out; the time to the end of the handshake
   /// runs.
-  Session(const SessionOptions& options, std::string address, int64_t now_us, Outcome& out);
+  Session(const SessionOptions& options, std::string address, int64_t now_us, SessionOutput& out);
 
-  void on_frame(std::string_view frame, int64_t now_us, Outcome& out);
+  void on_frame(std::string_view frame, int64_t now_us, SessionOutput& out);
   /// A few times in each heartbeat. Time in which nobody called does not count as silence: this
   /// process may have been stopped itself.
-  void tick(int64_t now_us, Outcome& out);
+  void tick(int64_t now_us, SessionOutput& out);
   /// Refused before Opened, after Ended, and beyond kMessageBytesMax.
-  Status send(std::string_view message, Outcome& out);
+  Status send(std::string_view message, SessionOutput& out);
   /// Says goodbye. `reason` is for people.
-  void end(std::string_view reason, Outcome& out);
-  void on_link_down(const Error& why, Outcome& out);
+  void end(std::string_view reason, SessionOutput& out);
+  void on_link_down(const Error& why, SessionOutput& out);
 
   bool is_open() const { return phase_ == Phase::open; }
   bool has_ended() const { return phase_ == Phase::ended; }
@@ -121,16 +122,16 @@ class Session {
   enum class Phase : uint8_t { greeting, proving, open, ended };
 
   void pass_time(int64_t now_us);
-  void on_hello(std::string_view frame, Outcome& out);
-  void on_proof(std::string_view frame, Outcome& out);
-  void on_sealed(std::string_view frame, Outcome& out);
-  bool take_heartbeat(std::string_view heartbeat, Outcome& out);
-  bool follow_head(uint64_t lost_after_ms, Outcome& out);
-  void look_at_silence(Outcome& out);
-  void send_heartbeat(Outcome& out);
-  void put(std::string frame, Outcome& out);
-  void put_sealed(Frame type, std::string_view message, Outcome& out);
-  void finish(EndKind kind, const std::string& why, Outcome& out);
+  void on_hello(std::string_view frame, SessionOutput& out);
+  void on_proof(std::string_view frame, SessionOutput& out);
+  void on_sealed(std::string_view frame, SessionOutput& out);
+  bool take_heartbeat(std::string_view heartbeat, SessionOutput& out);
+  bool follow_head(uint64_t lost_after_ms, SessionOutput& out);
+  void check_silence(SessionOutput& out);
+  void send_heartbeat(SessionOutput& out);
+  void put(std::string frame, SessionOutput& out);
+  void put_sealed(FrameType type, std::string_view message, SessionOutput& out);
+  void finish(EndKind kind, const std::string& why, SessionOutput& out);
   std::string end_text(EndKind kind, const std::string& why) const;
   std::string peer_text() const;
 
@@ -142,10 +143,10 @@ class Session {
   std::optional<Sealer> sealer_;        // from the HELLO that came
   std::optional<Opener> opener_;        // from the PROOF that came
   std::optional<BulkSeal> bulk_;
-  Peer peer_;
+  SessionPeer peer_;
   int64_t now_us_ = 0;   // as we were told
   int64_t time_us_ = 1;  // of this session: passes where it is looked after
-  int64_t heard_us_ = 1, next_heartbeat_us_ = 0;
+  int64_t received_us_ = 1, next_heartbeat_us_ = 0;
   int64_t their_stamp_ = 0, their_stamp_at_us_ = 0;
   SessionCounters counters_;
 };

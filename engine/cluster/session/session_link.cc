@@ -33,7 +33,7 @@ void SessionLink::attach(std::shared_ptr<Link> link) {
   send_frames(lock);
 }
 
-Session& SessionLink::session(Outcome& out) {
+Session& SessionLink::session(SessionOutput& out) {
   if (!session_) session_.emplace(options_, address_, monotonic_us(), out);
   return *session_;
 }
@@ -42,7 +42,7 @@ Session& SessionLink::session(Outcome& out) {
 Status SessionLink::send(std::string_view message) {
   std::unique_lock lock(mutex_);
   if (!session_) return environment_error("the link to " + address_ + " is not established yet");
-  Outcome out;
+  SessionOutput out;
   Status status = session_->send(message, out);
   auto self = shared_from_this();  // whom a link wakes may let go of this
   take_frames(out);
@@ -53,40 +53,40 @@ Status SessionLink::send(std::string_view message) {
 
 void SessionLink::end(std::string_view reason) {
   std::unique_lock lock(mutex_);
-  Outcome out;
+  SessionOutput out;
   session(out).end(reason, out);
-  act(lock, std::move(out));
+  apply(lock, std::move(out));
 }
 
 void SessionLink::tick(int64_t now_us) {
   std::unique_lock lock(mutex_);
   if (!session_) return;  // a link that does not come up is the transport's to tell
-  Outcome out;
+  SessionOutput out;
   session_->tick(now_us, out);
-  act(lock, std::move(out));
+  apply(lock, std::move(out));
 }
 
 void SessionLink::on_up() {
   std::unique_lock lock(mutex_);
-  Outcome out;
+  SessionOutput out;
   session(out);
-  act(lock, std::move(out));
+  apply(lock, std::move(out));
 }
 
 void SessionLink::on_frame(std::string_view frame) {
   std::unique_lock lock(mutex_);
-  Outcome out;
+  SessionOutput out;
   session(out).on_frame(frame, monotonic_us(), out);
-  act(lock, std::move(out));
+  apply(lock, std::move(out));
 }
 
 void SessionLink::on_down(const Error& why) {
   std::unique_lock lock(mutex_);
-  Outcome out;
+  SessionOutput out;
   session(out).on_link_down(why, out);
   is_down_ = true;
   went_down_.notify_all();
-  act(lock, std::move(out));
+  apply(lock, std::move(out));
 }
 
 bool SessionLink::is_down() const {
@@ -118,19 +118,19 @@ std::shared_ptr<Link> SessionLink::link() const {
 // Frames go in the order in which they were sealed, and events in that in which they came about:
 // one thread at a time does each, without the lock, since a link may tell something as it is
 // called.
-void SessionLink::act(std::unique_lock<std::mutex>& lock, Outcome out) {
+void SessionLink::apply(std::unique_lock<std::mutex>& lock, SessionOutput out) {
   auto self = shared_from_this();  // who is told may let go of this
   take_frames(out);
   for (SessionEvent& event : out.events) {
-    if (auto* ended = std::get_if<Ended>(&event)) closing_ms_ = flush_ms_of(ended->kind);
+    if (auto* ended = std::get_if<SessionEnded>(&event)) closing_ms_ = flush_ms_of(ended->kind);
     events_.push_back(std::move(event));
   }
   send_frames(lock);
-  tell_events(lock);
+  deliver_events(lock);
   lock.unlock();
 }
 
-void SessionLink::take_frames(Outcome& out) {
+void SessionLink::take_frames(SessionOutput& out) {
   for (std::string& frame : out.frames) unsent_.push_back(std::move(frame));
 }
 
@@ -154,38 +154,39 @@ void SessionLink::send_frames(std::unique_lock<std::mutex>& lock) {
   is_sending_ = false;
 }
 
-void SessionLink::tell_events(std::unique_lock<std::mutex>& lock) {
-  if (is_telling_) return;
-  is_telling_ = true;
+void SessionLink::deliver_events(std::unique_lock<std::mutex>& lock) {
+  if (is_delivering_) return;
+  is_delivering_ = true;
   while (!events_.empty()) {
     SessionEvent event = std::move(events_.front());
     events_.pop_front();
     lock.unlock();
-    tell(event);
+    deliver(event);
     lock.lock();
   }
-  is_telling_ = false;
+  is_delivering_ = false;
 }
 
-void SessionLink::tell(SessionEvent& event) {
-  if (auto* opened = std::get_if<Opened>(&event)) return tell_opened(opened->peer);
-  if (auto* ended = std::get_if<Ended>(&event)) return tell_ended(*ended);
-  if (auto* patience = std::get_if<Patience>(&event))
-    link()->be_patient(patience->lost_after_ms + kLinkAfterSessionMs);
+void SessionLink::deliver(SessionEvent& event) {
+  if (auto* opened = std::get_if<SessionOpened>(&event)) return deliver_opened(opened->peer);
+  if (auto* ended = std::get_if<SessionEnded>(&event)) return deliver_ended(*ended);
+  if (auto* timeout = std::get_if<TimeoutChanged>(&event))
+    link()->set_timeout(timeout->lost_after_ms + kLinkAfterSessionMs);
   if (!user_) return;
-  if (auto* message = std::get_if<Message>(&event)) user_->on_message(std::move(message->bytes));
-  if (auto* suspected = std::get_if<Suspected>(&event)) user_->on_suspect(suspected->why);
-  if (std::holds_alternative<HeardAgain>(event)) user_->on_heard_again();
+  if (auto* message = std::get_if<MessageReceived>(&event))
+    user_->on_message(std::move(message->bytes));
+  if (auto* suspected = std::get_if<PeerSuspected>(&event)) user_->on_suspect(suspected->why);
+  if (std::holds_alternative<PeerRecovered>(event)) user_->on_recovered();
 }
 
-void SessionLink::tell_opened(const Peer& peer) {
+void SessionLink::deliver_opened(const SessionPeer& peer) {
   was_opened_ = true;
   if (accept_) user_ = accept_(peer, shared_from_this());
   if (user_) return user_->on_open(peer);
   end("this session was refused");
 }
 
-void SessionLink::tell_ended(const Ended& ended) {
+void SessionLink::deliver_ended(const SessionEnded& ended) {
   auto user = std::exchange(user_, nullptr);  // it may hold this
   if (user) return user->on_end(ended.kind, ended.why);
   if (!was_opened_ && on_unopened_) on_unopened_(ended.kind, ended.why);

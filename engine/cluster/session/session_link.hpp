@@ -29,10 +29,10 @@ using Send = std::function<void(std::string_view message)>;
 class SessionUser {
  public:
   virtual ~SessionUser() = default;
-  virtual void on_open(const Peer& peer) = 0;
+  virtual void on_open(const SessionPeer& peer) = 0;
   virtual void on_message(std::string message) = 0;
   virtual void on_suspect(const std::string& why) = 0;
-  virtual void on_heard_again() = 0;
+  virtual void on_recovered() = 0;
   /// Once, last. `why` is for people.
   virtual void on_end(EndKind kind, const Error& why) = 0;
 };
@@ -42,7 +42,7 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
  public:
   /// Gives the user of a session that a proven peer has opened; null ends it.
   using Accept =
-      std::function<std::shared_ptr<SessionUser>(const Peer&, std::shared_ptr<SessionLink>)>;
+      std::function<std::shared_ptr<SessionUser>(const SessionPeer&, std::shared_ptr<SessionLink>)>;
   /// Told of a session that came in and ended before it was open.
   using OnUnopened = std::function<void(EndKind, const Error& why)>;
 
@@ -70,14 +70,14 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
   void on_down(const Error& why) override;
 
  private:
-  Session& session(Outcome& out);
-  void act(std::unique_lock<std::mutex>& lock, Outcome out);
-  void take_frames(Outcome& out);
+  Session& session(SessionOutput& out);
+  void apply(std::unique_lock<std::mutex>& lock, SessionOutput out);
+  void take_frames(SessionOutput& out);
   void send_frames(std::unique_lock<std::mutex>& lock);
-  void tell_events(std::unique_lock<std::mutex>& lock);
-  void tell(SessionEvent& event);
-  void tell_opened(const Peer& peer);
-  void tell_ended(const Ended& ended);
+  void deliver_events(std::unique_lock<std::mutex>& lock);
+  void deliver(SessionEvent& event);
+  void deliver_opened(const SessionPeer& peer);
+  void deliver_ended(const SessionEnded& ended);
 
   const SessionOptions options_;
   const std::string address_;
@@ -93,7 +93,7 @@ class SessionLink final : public LinkHandler, public std::enable_shared_from_thi
   bool is_sending_ = false;            // somebody does that
   std::optional<Session> session_;  // from when the link is up, or there is something to say of it
   std::deque<SessionEvent> events_;
-  bool is_telling_ = false;  // somebody tells events_, in their order
+  bool is_delivering_ = false;  // somebody tells events_, in their order
   // Of whoever tells:
   std::shared_ptr<SessionUser> user_;
   bool was_opened_ = false;

@@ -19,16 +19,16 @@ std::string machine_name() {
   if (::gethostname(name, sizeof name - 1) != 0) return "node";
   std::string text(name);
   for (char& letter : text) {
-    if (!cluster::is_node_name({&letter, 1})) letter = '-';
+    if (!cluster::is_process_name({&letter, 1})) letter = '-';
   }
-  return cluster::is_node_name(text) ? text : "node";
+  return cluster::is_process_name(text) ? text : "node";
 }
 
 Result<cluster::SessionOptions> session_options(cluster::Role role, const std::string& name,
                                                 const std::string& secret_file, bool makes_secret) {
   cluster::SessionOptions options;
   options.role = role;
-  options.node = name;
+  options.name = name;
   options.version = version();
   options.schema = cluster::kMessagesSchema;
   auto secret =

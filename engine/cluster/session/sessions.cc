@@ -20,13 +20,13 @@ constexpr int64_t kTicksPerHeartbeat = 10;
 
 }  // namespace
 
-void AwaitedLink::attach(std::shared_ptr<SessionLink> link) {
+void SessionLinkFuture::attach(std::shared_ptr<SessionLink> link) {
   std::lock_guard lock(mutex_);
   link_ = std::move(link);
   attached_.notify_all();
 }
 
-std::shared_ptr<SessionLink> AwaitedLink::get() {
+std::shared_ptr<SessionLink> SessionLinkFuture::get() {
   std::unique_lock lock(mutex_);
   attached_.wait(lock, [this] { return link_ != nullptr; });
   return link_;
@@ -39,11 +39,11 @@ struct Sessions::Shared {
 
   std::mutex mutex;
   std::vector<std::weak_ptr<SessionLink>> links;
-  Refusals refusals;
+  RejectionLog rejections;
 
-  void refuse(const std::string& address, const std::string& why) {
+  void reject(const std::string& address, const std::string& why) {
     std::unique_lock lock(mutex);
-    auto text = refusals.add(address, why, monotonic_us());
+    auto text = rejections.add(address, why, monotonic_us());
     lock.unlock();
     if (text && on_note) on_note(std::move(*text));
   }
@@ -72,9 +72,9 @@ struct Sessions::Shared {
         "give the head and its workers the same file with --secret-file, or use 127.0.0.1",
         address));
   }
-  std::shared_ptr<SessionLink> let_in(const std::shared_ptr<Shared>& self,
-                                      std::shared_ptr<Link> link,
-                                      const SessionLink::Accept& accept);
+  std::shared_ptr<SessionLink> accept_link(const std::shared_ptr<Shared>& self,
+                                           std::shared_ptr<Link> link,
+                                           const SessionLink::Accept& accept);
 };
 
 Sessions::Sessions(Transport& transport, const SessionOptions& options,
@@ -110,25 +110,25 @@ void Sessions::tick_all() {
   }
 }
 
-std::shared_ptr<SessionLink> Sessions::Shared::let_in(const std::shared_ptr<Shared>& self,
-                                                      std::shared_ptr<Link> link,
-                                                      const SessionLink::Accept& accept) {
+std::shared_ptr<SessionLink> Sessions::Shared::accept_link(const std::shared_ptr<Shared>& self,
+                                                           std::shared_ptr<Link> link,
+                                                           const SessionLink::Accept& accept) {
   std::string address = link->description();
   if (handshakes.fetch_add(1) >= kHandshakesMax) {
     handshakes--;
-    refuse(address,
+    reject(address,
            fmt::format(
                "{} was refused: {} other connections have not proven yet that they hold the secret",
                address, kHandshakesMax));
     return nullptr;
   }
-  auto opened = [self, accept](const Peer& peer, std::shared_ptr<SessionLink> session) {
+  auto opened = [self, accept](const SessionPeer& peer, std::shared_ptr<SessionLink> session) {
     self->handshakes--;
     return accept(peer, std::move(session));
   };
   auto unopened = [self, address](EndKind kind, const Error& why) {
     self->handshakes--;
-    if (kind != EndKind::ended) self->refuse(address, why.message);
+    if (kind != EndKind::ended) self->reject(address, why.message);
   };
   auto session = std::make_shared<SessionLink>(options, address, opened, unopened);
   session->attach(std::move(link));
@@ -141,11 +141,11 @@ Result<std::unique_ptr<Listener>> Sessions::listen(const std::string& address,
   FLOW_TRY(shared_->check_address(address));
   auto listener =
       transport_.listen(address, [shared = shared_, accept](std::shared_ptr<Link> link) {
-        return shared->let_in(shared, std::move(link), accept);
+        return shared->accept_link(shared, std::move(link), accept);
       });
   FLOW_TRY(listener);
   (*listener)->tell_refusals([shared = shared_](const std::string& from, const std::string& why) {
-    shared->refuse(from, fmt::format("no session with {}: {}", from, why));
+    shared->reject(from, fmt::format("no session with {}: {}", from, why));
   });
   return listener;
 }

@@ -17,7 +17,7 @@ namespace flow::cluster {
 constexpr int kHandshakesMax = 256;
 
 /// The session that connect() returns, for its user, who may be told of it before that.
-class AwaitedLink {
+class SessionLinkFuture {
  public:
   void attach(std::shared_ptr<SessionLink> link);
   /// Waits for it.

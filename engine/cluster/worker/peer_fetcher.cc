@@ -44,14 +44,14 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
     if (transfer) transfer->fetch(blob, std::move(done));
   }
 
-  void on_open(const Peer& peer) override {
+  void on_open(const SessionPeer& peer) override {
     auto link = link_.get();
     TransferOptions options;
     options.store = fetcher_->options_.store;
     options.thread_pool = &fetcher_->thread_pool_;
     options.link = link->link();
     options.send = [link](std::string_view message) { (void)link->send(message); };
-    options.peer = "node `" + peer.node + "` at " + link->link()->description();
+    options.peer = "node `" + peer.name + "` at " + link->link()->description();
     options.seal = link->bulk();
     options.encrypts = fetcher_->options_.encrypts;
     options.on_transferred = fetcher_->options_.on_transferred;
@@ -69,7 +69,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
   }
   // The head has it too: nobody is waited for.
   void on_suspect(const std::string& why) override { end(why); }
-  void on_heard_again() override {}
+  void on_recovered() override {}
   void on_end(EndKind kind, const Error& why) override {
     fetcher_->forget(shared_from_this(), kind != EndKind::left && !was_idle_);
     fail_all(why);
@@ -113,7 +113,7 @@ class PeerBlobFetcher::PeerConnection final : public SessionUser,
 
   const std::shared_ptr<PeerBlobFetcher> fetcher_;
   const std::string address_;
-  AwaitedLink link_;
+  SessionLinkFuture link_;
   std::mutex mutex_;
   std::shared_ptr<BlobTransfer> transfer_;  // from when it is open
   std::vector<std::pair<BlobInfo, OnFetched>> waiting_;
@@ -138,7 +138,8 @@ PeerBlobFetcher::PeerBlobFetcher(Sessions& sessions, ThreadPool& thread_pool,
 PeerBlobFetcher::~PeerBlobFetcher() { end(); }
 
 Status PeerBlobFetcher::listen(const std::string& address) {
-  auto on_accept = [weak = weak_from_this()](const Peer& peer, std::shared_ptr<SessionLink> link) {
+  auto on_accept = [weak = weak_from_this()](const SessionPeer& peer,
+                                             std::shared_ptr<SessionLink> link) {
     auto self = weak.lock();
     return self ? self->accept(peer, link) : nullptr;
   };
@@ -154,7 +155,7 @@ std::string PeerBlobFetcher::address() const {
   return listener_ ? listener_->address() : "";
 }
 
-std::shared_ptr<SessionUser> PeerBlobFetcher::accept(const Peer& peer,
+std::shared_ptr<SessionUser> PeerBlobFetcher::accept(const SessionPeer& peer,
                                                      const std::shared_ptr<SessionLink>& link) {
   if (peer.role != Role::peer) return nullptr;
   auto connection = std::make_shared<PeerConnection>(shared_from_this(), "");

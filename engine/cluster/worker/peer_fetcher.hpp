@@ -52,7 +52,8 @@ class PeerBlobFetcher : public std::enable_shared_from_this<PeerBlobFetcher> {
   struct PullRequest;
   void try_next(const std::shared_ptr<PullRequest>& request);
   Result<PeerConnectionPtr> connect_to(const std::string& address);
-  std::shared_ptr<SessionUser> accept(const Peer& peer, const std::shared_ptr<SessionLink>& link);
+  std::shared_ptr<SessionUser> accept(const SessionPeer& peer,
+                                      const std::shared_ptr<SessionLink>& link);
   void forget(const PeerConnectionPtr& connection, bool was_bad);
   void watch();
 

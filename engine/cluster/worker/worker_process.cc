@@ -25,17 +25,17 @@ class WorkerProcess::HeadSession final : public SessionUser {
   /// Before anything is told.
   void attach(std::shared_ptr<SessionLink> link) { link_.attach(std::move(link)); }
 
-  void on_open(const Peer& peer) override {
+  void on_open(const SessionPeer& peer) override {
     auto link = link_.get();
     {
       std::lock_guard lock(process_.mutex_);
       process_.is_open_ = true;
       opened_us_ = monotonic_us();
     }
-    joined_ = fmt::format("joined the head `{}` at {}", peer.node, link->link()->description());
+    joined_ = fmt::format("joined the head `{}` at {}", peer.name, link->link()->description());
     process_.agent_->connect([link](std::string_view message) { (void)link->send(message); },
                              link->link(), link->bulk(),
-                             "node `" + peer.node + "` at " + link->link()->description());
+                             "node `" + peer.name + "` at " + link->link()->description());
   }
   void on_message(std::string message) override {
     if (!process_.agent_->on_message(message))
@@ -45,14 +45,14 @@ class WorkerProcess::HeadSession final : public SessionUser {
     if (is_news) process_.options_.on_note(std::exchange(joined_, ""));
   }
   void on_suspect(const std::string& why) override { process_.options_.on_note(why); }
-  void on_heard_again() override { process_.options_.on_note("the head answers again"); }
+  void on_recovered() override { process_.options_.on_note("the head answers again"); }
   void on_end(EndKind kind, const Error& why) override {
     process_.agent_->disconnect(why);
     bool was_accepted = process_.agent_->was_accepted();
     std::lock_guard lock(process_.mutex_);
     int64_t now_us = monotonic_us();
     if (process_.is_open_) process_.headless_since_us_ = now_us;
-    if (process_.is_open_ && process_.retries_.on_end(kind, was_accepted, now_us - opened_us_))
+    if (process_.is_open_ && process_.backoff_.on_end(kind, was_accepted, now_us - opened_us_))
       process_.last_note_.clear();
     process_.is_up_ = process_.is_open_ = false;
     // Who finds no head for a day says so once.
@@ -65,7 +65,7 @@ class WorkerProcess::HeadSession final : public SessionUser {
 
  private:
   WorkerProcess& process_;
-  AwaitedLink link_;
+  SessionLinkFuture link_;
   int64_t opened_us_ = 0;
   std::string joined_;  // to be told with the welcome
 };
@@ -153,7 +153,7 @@ void WorkerProcess::loop() {
       if (why != std::exchange(last_note_, why)) options_.on_note(why + "; trying again");
     }
     wake_.wait(lock, [this] { return !is_up_ || quit_; });
-    auto pause = std::chrono::milliseconds(retries_.pause_ms(random_u64()));
+    auto pause = std::chrono::milliseconds(backoff_.pause_ms(random_u64()));
     wake_.wait_for(lock, pause, [this] { return quit_; });
   }
 }

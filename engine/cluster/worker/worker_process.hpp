@@ -58,7 +58,7 @@ class WorkerProcess {
   std::condition_variable wake_;
   bool quit_ = false;
   bool is_up_ = false, is_open_ = false;  // there is a session, and it is open
-  Retries retries_;
+  ReconnectBackoff backoff_;
   int64_t headless_since_us_ = monotonic_us();
   std::string last_note_;
   bool warned_unserved_ = false;

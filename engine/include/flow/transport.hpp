@@ -60,7 +60,7 @@ class Link {
   /// dropped, and the link stays up. Puts and frames may overtake each other.
   virtual void put(uint64_t tag, Region from, std::function<void(Status)> done) = 0;
   /// From now on the peer may take nothing for so long, in place of the transport's deadline_ms.
-  virtual void be_patient(int64_t /*deadline_ms*/) {}
+  virtual void set_timeout(int64_t /*deadline_ms*/) {}
   /// Ends the link: what was sent before goes first, for up to `flush_ms`; 0 ends it at once.
   virtual void close(int64_t flush_ms) = 0;
   /// The peer's address, and over what the link runs, for people: "127.0.0.1:41231 (tcp)".
