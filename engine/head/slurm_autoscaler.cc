@@ -25,7 +25,7 @@ constexpr int64_t kTurnMs = 500;
 constexpr int64_t kPollOftenMs = 1'000, kPollSeldomMs = 15'000;
 constexpr int64_t kOftenForMs = 60'000;  // after something changed
 constexpr int64_t kCommandMs = 60'000;
-constexpr int64_t kGiveBackMs = 10'000;
+constexpr int64_t kReleaseMs = 10'000;
 constexpr int64_t kSoonMs = 30'000;  // a step that ends so soon has something wrong with it
 constexpr uint64_t kJobFileBytesMax = 4u << 10;
 
@@ -39,8 +39,8 @@ uint64_t job_of_file(const std::string& name) {
 /// Nothing here is told when something was: what is counted is how long ago.
 int64_t clock_ms() { return monotonic_us() / 1000; }
 
-slurm::PoolOptions pool_options(const SlurmOptions& options, const std::string& logs) {
-  slurm::PoolOptions pool;
+slurm::AllocationPoolOptions pool_options(const SlurmOptions& options, const std::string& logs) {
+  slurm::AllocationPoolOptions pool;
   pool.nodes = options.nodes;
   pool.min = options.nodes_min;
   pool.max = options.nodes_max;
@@ -55,33 +55,35 @@ std::string without_end(std::string text) {
 }
 
 /// The command, and what was said to it.
-std::string words_of(const slurm::Command& command, const std::string& said) {
+std::string words_of(const slurm::CommandLine& command, const std::string& answered) {
   return fmt::format("{}\nanswered: {}", slurm::text_of(command),
-                     said.empty() ? "nothing" : without_end(said));
+                     answered.empty() ? "nothing" : without_end(answered));
 }
 
 }  // namespace
 
-SlurmNodes::SlurmNodes(const SlurmOptions& options, slurm::Place place, std::string inside,
-                       NodesUser user)
+SlurmAutoscaler::SlurmAutoscaler(const SlurmOptions& options, slurm::WorkerLaunch launch,
+                                 std::string inside, AutoscalerCallbacks user)
     : options_(options),
-      place_(std::move(place)),
+      launch_(std::move(launch)),
       inside_(std::move(inside)),
       user_(std::move(user)),
-      pool_(pool_options(options, place_.folder)) {}
+      pool_(pool_options(options, launch_.folder)) {}
 
-Result<std::unique_ptr<SlurmNodes>> SlurmNodes::start(const SlurmOptions& options,
-                                                      const slurm::Place& place,
-                                                      const std::string& inside, NodesUser user) {
-  std::unique_ptr<SlurmNodes> nodes(new SlurmNodes(options, place, inside, std::move(user)));
-  FLOW_TRY(make_dirs(place.folder));
-  FLOW_TRY(write_file_atomic(slurm::script_path(place), slurm::job_script(options, place), 0700));
-  nodes->take_up_jobs();
+Result<std::unique_ptr<SlurmAutoscaler>> SlurmAutoscaler::start(const SlurmOptions& options,
+                                                                const slurm::WorkerLaunch& launch,
+                                                                const std::string& inside,
+                                                                AutoscalerCallbacks user) {
+  std::unique_ptr<SlurmAutoscaler> nodes(
+      new SlurmAutoscaler(options, launch, inside, std::move(user)));
+  FLOW_TRY(make_dirs(launch.folder));
+  FLOW_TRY(write_file_atomic(slurm::script_path(launch), slurm::job_script(options, launch), 0700));
+  nodes->adopt_jobs();
   nodes->thread_ = engine_thread([self = nodes.get()] { self->loop(); });
   return nodes;
 }
 
-SlurmNodes::~SlurmNodes() {
+SlurmAutoscaler::~SlurmAutoscaler() {
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
@@ -89,42 +91,42 @@ SlurmNodes::~SlurmNodes() {
   }
   if (thread_.joinable()) thread_.join();
   step_.reset();
-  give_back(pool_.jobs(), kGiveBackMs);
+  release_allocations(pool_.jobs(), kReleaseMs);
 }
 
-std::string SlurmNodes::job_file(uint64_t job) const {
-  return fmt::format("{}/{}.job", place_.folder, job);
+std::string SlurmAutoscaler::job_file(uint64_t job) const {
+  return fmt::format("{}/{}.job", launch_.folder, job);
 }
 
 // Of a flow that was killed: where the workers find this head by the same address they go on for
 // it, else they are ended.
-void SlurmNodes::take_up_jobs() {
+void SlurmAutoscaler::adopt_jobs() {
   std::vector<uint64_t> others;
   std::error_code failed;
-  for (fs::directory_iterator at(place_.folder, failed), end; !failed && at != end;
+  for (fs::directory_iterator at(launch_.folder, failed), end; !failed && at != end;
        at.increment(failed)) {
     if (at->path().extension() != ".job") continue;
     uint64_t job = job_of_file(at->path().stem().string());
     if (job == 0) continue;  // somebody else's
     auto text = read_file(at->path().string(), kJobFileBytesMax);
     int32_t nodes = text.ok() ? std::atoi(text->c_str()) : 0;
-    bool is_ours = nodes > 0 && text->ends_with(" " + place_.head) && inside_.empty();
+    bool is_ours = nodes > 0 && text->ends_with(" " + launch_.head) && inside_.empty();
     if (is_ours) {
       pool_.adopt(job, nodes, clock_ms());
     } else {
       others.push_back(job);
     }
   }
-  give_back(others, kCommandMs);
+  release_allocations(others, kCommandMs);
 }
 
 // A job whose file stays is cancelled by the next head.
-void SlurmNodes::give_back(const std::vector<uint64_t>& jobs, int64_t within_ms) {
+void SlurmAutoscaler::release_allocations(const std::vector<uint64_t>& jobs, int64_t within_ms) {
   if (jobs.empty() || !cancel(jobs, within_ms)) return;
   for (uint64_t job : jobs) ::unlink(job_file(job).c_str());
 }
 
-void SlurmNodes::loop() {
+void SlurmAutoscaler::loop() {
   std::unique_lock lock(mutex_);
   while (!quit_) {
     lock.unlock();
@@ -134,26 +136,26 @@ void SlurmNodes::loop() {
   }
 }
 
-void SlurmNodes::turn() {
+void SlurmAutoscaler::turn() {
   if (!inside_.empty()) return keep_step();
   int64_t now = clock_ms();
   if (!pool_.jobs().empty() && now >= poll_at_ms_) poll_jobs();
-  slurm::Steps steps = pool_.decide(user_.look(), clock_ms());
+  slurm::PoolActions steps = pool_.decide(user_.look(), clock_ms());
   for (const std::string& node : steps.drain) user_.drain(node);
   if (!steps.cancel.empty()) cancel(steps.cancel, kCommandMs);
   for (int32_t nodes : steps.ask) ask(nodes);
-  tell();
+  report();
 }
 
-void SlurmNodes::tell() {
+void SlurmAutoscaler::report() {
   std::vector<std::string> notes = pool_.take_notes();
   std::string status = pool_.status();
-  if (status != told_status_) {
-    told_status_ = status;
+  if (status != reported_status_) {
+    reported_status_ = status;
     changed_at_ms_ = clock_ms();
     user_.status(status.empty() ? "" : "Slurm: " + status);
   }
-  if (pool_.is_final() && !std::exchange(has_told_no_more_, true)) user_.no_more();
+  if (pool_.is_final() && !std::exchange(has_reported_no_more_, true)) user_.no_more();
   auto why = pool_.given_up();
   if (why && !has_given_up_) {
     has_given_up_ = true;
@@ -162,8 +164,8 @@ void SlurmNodes::tell() {
   for (const std::string& note : notes) user_.note("Slurm: " + note);
 }
 
-void SlurmNodes::poll_jobs() {
-  auto answer = run_command(slurm::squeue_command(place_), kCommandMs);
+void SlurmAutoscaler::poll_jobs() {
+  auto answer = run_command(slurm::squeue_command(launch_), kCommandMs);
   bool changes = clock_ms() - changed_at_ms_ < kOftenForMs;
   poll_at_ms_ = clock_ms() + (changes ? kPollOftenMs : kPollSeldomMs);
   std::string problem;
@@ -185,44 +187,44 @@ void SlurmNodes::poll_jobs() {
   if (is_news) user_.note("Slurm: squeue says nothing of the jobs: " + problem);
 }
 
-void SlurmNodes::ask(int32_t nodes) {
-  slurm::Command command = slurm::sbatch_command(options_, place_, nodes);
+void SlurmAutoscaler::ask(int32_t nodes) {
+  slurm::CommandLine command = slurm::sbatch_command(options_, launch_, nodes);
   auto answer = run_command(command, kCommandMs);
   changed_at_ms_ = clock_ms();
   poll_at_ms_ = clock_ms() + kPollOftenMs;
   if (!answer.ok()) {
     const std::string& why = answer.error().message;
-    return pool_.refused(words_of(command, why), slurm::may_pass(why), clock_ms());
+    return pool_.rejected(words_of(command, why), slurm::is_transient(why), clock_ms());
   }
   auto job = slurm::parse_sbatch(answer->out);
   if (answer->code != 0 || !job.ok()) {
-    std::string said = answer->err + (answer->code == 0 ? answer->out : "");
-    return pool_.refused(words_of(command, said), slurm::may_pass(said), clock_ms());
+    std::string answered = answer->err + (answer->code == 0 ? answer->out : "");
+    return pool_.rejected(words_of(command, answered), slurm::is_transient(answered), clock_ms());
   }
   // Before anything may be forgotten of it.
-  Status written = write_file_atomic(job_file(*job), fmt::format("{} {}", nodes, place_.head));
+  Status written = write_file_atomic(job_file(*job), fmt::format("{} {}", nodes, launch_.head));
   if (!written.ok())
     user_.note(fmt::format("Slurm: {}: if this head is killed, `scancel {}` ends the job",
                            written.error().message, *job));
-  pool_.asked(*job, nodes, clock_ms());
+  pool_.requested(*job, nodes, clock_ms());
   user_.note(fmt::format("Slurm: asked for {} node{}: job {}", nodes, nodes == 1 ? "" : "s", *job));
 }
 
-bool SlurmNodes::cancel(const std::vector<uint64_t>& jobs, int64_t within_ms) {
-  slurm::Command command = slurm::scancel_command(jobs);
+bool SlurmAutoscaler::cancel(const std::vector<uint64_t>& jobs, int64_t within_ms) {
+  slurm::CommandLine command = slurm::scancel_command(jobs);
   auto answer = run_command(command, within_ms);
   poll_at_ms_ = 0;
   if (answer.ok() && (answer->code == 0 || slurm::are_over(answer->err))) return true;
-  std::string said = answer.ok() ? answer->err : answer.error().message;
+  std::string answered = answer.ok() ? answer->err : answer.error().message;
   user_.note("Slurm: what is not needed any more could not be given back: " +
-             words_of(command, said) + "; give that command again, or begin another head here");
+             words_of(command, answered) + "; give that command again, or begin another head here");
   return false;
 }
 
 // One that ends is begun anew, as often as it is asked for an allocation elsewhere.
-void SlurmNodes::keep_step() {
+void SlurmAutoscaler::keep_step() {
   int64_t now = clock_ms();
-  std::string log = slurm::log_path(place_.folder, inside_);
+  std::string log = slurm::log_path(launch_.folder, inside_);
   if (step_ && step_->is_over()) {
     steps_ended_ = now - step_->began_ms() < kSoonMs ? steps_ended_ + 1 : 1;
     step_.reset();
@@ -233,7 +235,7 @@ void SlurmNodes::keep_step() {
   }
   if (step_ || has_given_up_ || now < step_at_ms_ || !user_.look().has_work) return;
   std::string why = fmt::format("it ended {} times; its log is `{}`", steps_ended_, log);
-  slurm::Command command = step_command(place_, inside_);
+  slurm::CommandLine command = step_command(launch_, inside_);
   if (steps_ended_ < slurm::kFailuresMax) {
     auto step = SlurmStep::start(command, log);
     if (step.ok()) {

@@ -16,8 +16,8 @@
 namespace flow {
 
 /// What the head is asked and told, on the thread of the nodes.
-struct NodesUser {
-  std::function<slurm::View()> look;
+struct AutoscalerCallbacks {
+  std::function<slurm::ClusterView()> look;
   std::function<void(const std::string& node)> drain;  // nothing new is to go there
   std::function<void(const std::string& text)> note;   // for people
   std::function<void(const std::string& text)> status;
@@ -25,17 +25,19 @@ struct NodesUser {
   std::function<void(const Error& why)> give_up;  // no node is there, and none will be
 };
 
-class SlurmNodes {
+class SlurmAutoscaler {
  public:
   /// `inside`: the job whose nodes are used; "" asks for others.
-  static Result<std::unique_ptr<SlurmNodes>> start(const SlurmOptions& options,
-                                                   const slurm::Place& place,
-                                                   const std::string& inside, NodesUser user);
-  ~SlurmNodes();  // gives the nodes back
+  static Result<std::unique_ptr<SlurmAutoscaler>> start(const SlurmOptions& options,
+                                                        const slurm::WorkerLaunch& launch,
+                                                        const std::string& inside,
+                                                        AutoscalerCallbacks user);
+  ~SlurmAutoscaler();  // gives the nodes back
 
  private:
-  SlurmNodes(const SlurmOptions& options, slurm::Place place, std::string inside, NodesUser user);
-  void take_up_jobs();
+  SlurmAutoscaler(const SlurmOptions& options, slurm::WorkerLaunch launch, std::string inside,
+                  AutoscalerCallbacks user);
+  void adopt_jobs();
   /// The workers of the allocation that this process is in.
   void keep_step();
   void loop();
@@ -44,21 +46,21 @@ class SlurmNodes {
   void ask(int32_t nodes);
   /// False, and a note, where one of them may still be there.
   bool cancel(const std::vector<uint64_t>& jobs, int64_t within_ms);
-  void give_back(const std::vector<uint64_t>& jobs, int64_t within_ms);
-  void tell();
+  void release_allocations(const std::vector<uint64_t>& jobs, int64_t within_ms);
+  void report();
   std::string job_file(uint64_t job) const;
 
   const SlurmOptions options_;
-  const slurm::Place place_;
+  const slurm::WorkerLaunch launch_;
   const std::string inside_;
-  const NodesUser user_;
-  slurm::Pool pool_;
+  const AutoscalerCallbacks user_;
+  slurm::AllocationPool pool_;
   std::unique_ptr<SlurmStep> step_;
   uint32_t steps_ended_ = 0;  // in a row, each soon after it began
   int64_t step_at_ms_ = 0;
   int64_t poll_at_ms_ = 0, changed_at_ms_ = 0;
-  std::string squeue_problem_, told_status_;
-  bool has_given_up_ = false, has_told_no_more_ = false;
+  std::string squeue_problem_, reported_status_;
+  bool has_given_up_ = false, has_reported_no_more_ = false;
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -44,23 +44,23 @@ SlurmOptions with_first(SlurmOptions options) {
   return options;
 }
 
-Result<slurm::Place> place_of(const EngineOptions& options, const std::string& dir,
-                              const std::string& head) {
+Result<slurm::WorkerLaunch> launch_of(const EngineOptions& options, const std::string& dir,
+                                      const std::string& head) {
   auto executor = find_executor(options);
   FLOW_TRY(executor);
   auto program = find_program(options, *executor);
   FLOW_TRY(program);
-  slurm::Place place;
-  place.program = *program;
-  place.head = head;
+  slurm::WorkerLaunch launch;
+  launch.program = *program;
+  launch.head = head;
   std::string secret = options.secret_file.empty() ? secret_path(dir) : options.secret_file;
-  place.secret_file = std::filesystem::absolute(secret).lexically_normal().string();
-  place.folder = std::filesystem::absolute(folder_of(dir)).lexically_normal().string();
-  place.name = slurm::name_of_state(place.folder);
+  launch.secret_file = std::filesystem::absolute(secret).lexically_normal().string();
+  launch.folder = std::filesystem::absolute(folder_of(dir)).lexically_normal().string();
+  launch.name = slurm::name_of_state(launch.folder);
   auto named = amounts_of(options.resources);
   FLOW_TRY(named);
-  place.named = std::move(*named);
-  return place;
+  launch.named = std::move(*named);
+  return launch;
 }
 
 uint64_t job_of(const core::HostInfo& info) {
@@ -78,12 +78,12 @@ SlurmRequest slurm_request(const EngineOptions& options) {
   std::string dir = value_or_throw(find_state(options));
   std::string head =
       options.listen.empty() ? address_text({value_or_throw(own_address()), 0}) : options.listen;
-  slurm::Place place = value_or_throw(place_of(options, dir, head));
+  slurm::WorkerLaunch launch = value_or_throw(launch_of(options, dir, head));
   std::string inside = slurm_job_inside(asked);
   int32_t nodes = asked.nodes_max > 0 ? 1 : asked.nodes;
-  slurm::Command command =
-      inside.empty() ? slurm::sbatch_command(asked, place, nodes) : step_command(place, inside);
-  return {slurm::text_of(command), slurm::job_script(asked, place)};
+  slurm::CommandLine command =
+      inside.empty() ? slurm::sbatch_command(asked, launch, nodes) : step_command(launch, inside);
+  return {slurm::text_of(command), slurm::job_script(asked, launch)};
 }
 
 Result<std::pair<std::string, std::string>> address_to_listen_at(const EngineOptions& options,
@@ -123,11 +123,11 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
   std::string head = *reached;
   FLOW_TRY(make_dirs(folder_of(dir)));
   FLOW_TRY(write_file_atomic(address_path(dir), head));
-  auto place = place_of(options, dir, head);
-  FLOW_TRY(place);
+  auto launch = launch_of(options, dir, head);
+  FLOW_TRY(launch);
   std::unique_ptr<SlurmHead> made(new SlurmHead(*options.slurm, driver, engine));
-  NodesUser user;
-  user.look = [self = made.get()] { return self->look_at_nodes(); };
+  AutoscalerCallbacks user;
+  user.look = [self = made.get()] { return self->view_of_nodes(); };
   user.drain = [&driver](const std::string& node) {
     driver.host_draining(node, "it had nothing to do");
   };
@@ -139,14 +139,14 @@ Result<std::unique_ptr<SlurmHead>> SlurmHead::start(const EngineOptions& options
     engine.give_up(why);
   };
   SlurmOptions asked = with_first(*options.slurm);
-  auto started = SlurmNodes::start(asked, *place, slurm_job_inside(asked), std::move(user));
+  auto started = SlurmAutoscaler::start(asked, *launch, slurm_job_inside(asked), std::move(user));
   FLOW_TRY(started);
   made->nodes_ = std::move(*started);
   return made;
 }
 
-slurm::View SlurmHead::look_at_nodes() {
-  slurm::View view;
+slurm::ClusterView SlurmHead::view_of_nodes() {
+  slurm::ClusterView view;
   bool is_any_busy = false, is_any_there = false, are_all_there = false;
   driver_.inspect([&](const core::State& state, Resolver&) {
     view.has_work = std::any_of(state.ready.begin(), state.ready.end(),
@@ -190,7 +190,7 @@ void SlurmHead::warn_if_nothing_fits(bool nothing_runs) {
 SlurmHead::~SlurmHead() {
   if (!nodes_) return;
   nodes_.reset();
-  for (const slurm::Node& node : look_at_nodes().nodes) {
+  for (const slurm::SlurmNode& node : view_of_nodes().nodes) {
     driver_.host_draining(node.name, "the run is over");
     driver_.host_lost(node.name, "its node was given back");
   }

@@ -39,7 +39,7 @@ class SlurmHead {
  private:
   SlurmHead(const SlurmOptions& options, Driver& driver, RunEngine& engine)
       : options_(options), driver_(driver), engine_(engine) {}
-  slurm::View look_at_nodes();
+  slurm::ClusterView look_at_nodes();
   void warn_if_nothing_fits(bool nothing_runs);
 
   const SlurmOptions options_;
@@ -47,7 +47,7 @@ class SlurmHead {
   RunEngine& engine_;
   core::HostInfo like_;          // what a node of Slurm has
   int64_t nothing_fits_ms_ = 0;  // since when nodes are idle with work ready; 0: not so, -1: told
-  std::unique_ptr<SlurmNodes> nodes_;
+  std::unique_ptr<SlurmAutoscaler> nodes_;
 };
 
 }  // namespace flow

@@ -17,9 +17,9 @@ constexpr int64_t kWorkersEndMs = 8'000, kStepEndsMs = 5'000;
 
 }  // namespace
 
-slurm::Command step_command(const slurm::Place& place, const std::string& job) {
+slurm::CommandLine step_command(const slurm::WorkerLaunch& launch, const std::string& job) {
   const char* nodes = std::getenv("SLURM_JOB_NUM_NODES");
-  return slurm::srun_command(place, job, nodes == nullptr ? "" : nodes);
+  return slurm::srun_command(launch, job, nodes == nullptr ? "" : nodes);
 }
 
 Result<std::unique_ptr<SlurmStep>> SlurmStep::start(std::vector<std::string> command,

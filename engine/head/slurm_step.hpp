@@ -11,7 +11,7 @@
 namespace flow {
 
 /// A worker on each node of the job that this process is in.
-slurm::Command step_command(const slurm::Place& place, const std::string& job);
+slurm::CommandLine step_command(const slurm::WorkerLaunch& launch, const std::string& job);
 
 class SlurmStep {
  public:

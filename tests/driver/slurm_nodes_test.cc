@@ -21,9 +21,9 @@ struct Nodes {
   Nodes() {
     std::string name = fs::temp_directory_path() / "flow-slurm-nodes-XXXXXX";
     folder = ::mkdtemp(name.data());
-    place.folder = folder + "/jobs";
-    place.head = "127.0.0.1:7";
-    fs::create_directories(place.folder);
+    launch.folder = folder + "/jobs";
+    launch.head = "127.0.0.1:7";
+    fs::create_directories(launch.folder);
     ::setenv("PATH", (folder + ":" + path).c_str(), 1);
     scancel("exit 0");
     REQUIRE(write_file_atomic(folder + "/squeue", "#!/bin/sh\n", 0700).ok());
@@ -38,23 +38,23 @@ struct Nodes {
     REQUIRE(write_file_atomic(folder + "/scancel", script, 0700).ok());
   }
   void left(const std::string& name, const std::string& text) {
-    REQUIRE(write_file_atomic(place.folder + "/" + name, text).ok());
+    REQUIRE(write_file_atomic(launch.folder + "/" + name, text).ok());
   }
   /// A head that asks for nothing, from its start to its end.
   void pass() {
-    NodesUser user;
-    user.look = [] { return slurm::View{}; };
+    AutoscalerCallbacks user;
+    user.look = [] { return slurm::ClusterView{}; };
     user.drain = [](const std::string&) {};
     user.note = [this](const std::string& text) { notes.push_back(text); };
     user.status = [](const std::string&) {};
     user.give_up = [](const Error&) {};
     SlurmOptions options;
     options.nodes = 1;
-    REQUIRE(SlurmNodes::start(options, place, "", user).ok());
+    REQUIRE(SlurmAutoscaler::start(options, launch, "", user).ok());
   }
   std::set<std::string> files() const {
     std::set<std::string> names;
-    for (const auto& each : fs::directory_iterator(place.folder))
+    for (const auto& each : fs::directory_iterator(launch.folder))
       if (each.path().extension() == ".job") names.insert(each.path().filename());
     return names;
   }
@@ -65,7 +65,7 @@ struct Nodes {
 
   const std::string path = std::getenv("PATH");
   std::string folder;
-  slurm::Place place;
+  slurm::WorkerLaunch launch;
   std::vector<std::string> notes;
 };
 
@@ -103,7 +103,7 @@ TEST_CASE("what could not be cancelled is left for the next head") {
 
 TEST_CASE("a head that ends keeps the files of jobs that it could not give back") {
   Nodes nodes;
-  nodes.left("17.job", "1 " + nodes.place.head);
+  nodes.left("17.job", "1 " + nodes.launch.head);
   nodes.scancel("exit 1");
   nodes.pass();
   CHECK(nodes.files() == Files{"17.job"});

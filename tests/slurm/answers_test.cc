@@ -60,13 +60,13 @@ TEST_CASE("sbatch's answer is the number of a job, whatever a site prints before
 
 TEST_CASE("what may pass is told from what stays as it is") {
   CHECK(
-      may_pass("sbatch: error: Batch job submission failed: Unable to contact slurm controller "
-               "(connect failure)"));
-  CHECK(may_pass("sbatch: error: Batch job submission failed: Socket timed out on send/recv"));
+      is_transient("sbatch: error: Batch job submission failed: Unable to contact slurm controller "
+                   "(connect failure)"));
+  CHECK(is_transient("sbatch: error: Batch job submission failed: Socket timed out on send/recv"));
   CHECK_FALSE(
-      may_pass("sbatch: error: Batch job submission failed: Invalid partition name "
-               "specified"));
-  CHECK_FALSE(may_pass(""));
+      is_transient("sbatch: error: Batch job submission failed: Invalid partition name "
+                   "specified"));
+  CHECK_FALSE(is_transient(""));
   CHECK(never_starts("PartitionTimeLimit"));
   CHECK(never_starts("BadConstraints"));
   CHECK(never_starts("PartitionConfig"));

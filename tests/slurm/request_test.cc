@@ -17,22 +17,22 @@ using namespace flow::slurm;
 
 namespace {
 
-Place a_place() {
+WorkerLaunch a_launch() {
   return {"/opt/flow/bin/flow", "10.0.0.1:7117", "/home/me/my runs/.flow/secret",
           "/home/me/my runs/.flow/slurm", "0123456789ab"};
 }
 
-bool has(const Command& command, const std::string& word) {
+bool has(const CommandLine& command, const std::string& word) {
   return std::find(command.begin(), command.end(), word) != command.end();
 }
 
 }  // namespace
 
 TEST_CASE("each node's worker is told which resources it has") {
-  Place place = a_place();
-  CHECK(job_script({}, place).find("--resource") == std::string::npos);
-  place.named = {{"fpga", 2000}, {"licence", 500}};
-  CHECK(job_script({}, place).find(" --resource fpga=2 --resource licence=0.5 \"") !=
+  WorkerLaunch launch = a_launch();
+  CHECK(job_script({}, launch).find("--resource") == std::string::npos);
+  launch.named = {{"fpga", 2000}, {"licence", 500}};
+  CHECK(job_script({}, launch).find(" --resource fpga=2 --resource licence=0.5 \"") !=
         std::string::npos);
 }
 
@@ -45,42 +45,42 @@ TEST_CASE("an allocation is asked for whole, with time to drain, and the user's 
   options.qos = "high";
   options.constraint = "h200&ib";
   options.arguments = {"--reservation=today", "--exclude=n7"};
-  CHECK(sbatch_command(options, a_place(), 4) ==
-        Command{"sbatch",
-                "--parsable",
-                "--job-name=flow-0123456789ab",
-                "--nodes=4",
-                "--ntasks-per-node=1",
-                "--exclusive",
-                "--mem=0",
-                "--no-requeue",
-                "--no-kill",
-                "--open-mode=append",
-                "--signal=B:USR2@120",
-                "--output=/home/me/my runs/.flow/slurm/%j.log",
-                "--time=0-02:00:00",
-                "--gpus-per-node=8",
-                "--partition=gpu",
-                "--account=us",
-                "--qos=high",
-                "--constraint=h200&ib",
-                "--reservation=today",
-                "--exclude=n7",
-                "/home/me/my runs/.flow/slurm/job.sh"});
-  std::string typed = text_of(sbatch_command(options, a_place(), 4));
+  CHECK(sbatch_command(options, a_launch(), 4) ==
+        CommandLine{"sbatch",
+                    "--parsable",
+                    "--job-name=flow-0123456789ab",
+                    "--nodes=4",
+                    "--ntasks-per-node=1",
+                    "--exclusive",
+                    "--mem=0",
+                    "--no-requeue",
+                    "--no-kill",
+                    "--open-mode=append",
+                    "--signal=B:USR2@120",
+                    "--output=/home/me/my runs/.flow/slurm/%j.log",
+                    "--time=0-02:00:00",
+                    "--gpus-per-node=8",
+                    "--partition=gpu",
+                    "--account=us",
+                    "--qos=high",
+                    "--constraint=h200&ib",
+                    "--reservation=today",
+                    "--exclude=n7",
+                    "/home/me/my runs/.flow/slurm/job.sh"});
+  std::string typed = text_of(sbatch_command(options, a_launch(), 4));
   CHECK(typed.find(" --constraint='h200&ib' ") != std::string::npos);
   CHECK(typed.find(" --time=0-02:00:00 ") != std::string::npos);
 
-  Command least = sbatch_command({}, a_place(), 1);
+  CommandLine least = sbatch_command({}, a_launch(), 1);
   CHECK(least.size() == 13);
   CHECK(has(least, "--nodes=1"));
-  CHECK(srun_command(a_place(), "17", "2").at(1) == "--jobid=17");
-  CHECK(squeue_command(a_place()).at(3) == "--name=flow-0123456789ab");
-  CHECK(scancel_command({3, 4}) == Command{"scancel", "3", "4"});
+  CHECK(srun_command(a_launch(), "17", "2").at(1) == "--jobid=17");
+  CHECK(squeue_command(a_launch()).at(3) == "--name=flow-0123456789ab");
+  CHECK(scancel_command({3, 4}) == CommandLine{"scancel", "3", "4"});
 }
 
 TEST_CASE("a script's secret is a file, and its words are words whatever they hold") {
-  std::string script = job_script({}, a_place());
+  std::string script = job_script({}, a_launch());
   CHECK(script.starts_with("#!/bin/bash\n"));
   CHECK(script.find("--secret-file '/home/me/my runs/.flow/secret'") != std::string::npos);
   CHECK(script.find("--join 10.0.0.1:7117") != std::string::npos);
@@ -147,13 +147,13 @@ struct JobHere {
   explicit JobHere(const std::string& argument = "") {
     path = (std::filesystem::temp_directory_path() / "flow-job-XXXXXX").string();
     REQUIRE(::mkdtemp(path.data()) != nullptr);
-    place = {path + "/worker", "10.0.0.1:7117", path + "/secret", path, "0123456789ab"};
+    launch = {path + "/worker", "10.0.0.1:7117", path + "/secret", path, "0123456789ab"};
     // Its ninth argument is its folder.
     write("worker",
           "#!/bin/bash\ntrap 'sleep 0.2; exit 0' TERM\nmkdir -p \"$9\"\n: >\"$9/started\"\n"
           "while true; do sleep 0.05; done\n");
     write("srun", "#!/bin/bash\n: >" + path + "/stepped\nsleep 0.3\nexit 5\n");
-    write("job.sh", job_script({}, place));
+    write("job.sh", job_script({}, launch));
     dir = fmt::format("{}/flow-worker-{}-0123456789ab-n1", path, ::getuid());
     job = ::fork();
     if (job != 0) return;
@@ -190,7 +190,7 @@ struct JobHere {
   bool is_there(const std::string& what) const { return std::filesystem::exists(dir + what); }
 
   std::string path, dir;
-  Place place;
+  WorkerLaunch launch;
   pid_t job = -1;
   bool is_waited_for = false;
 };

@@ -29,7 +29,7 @@ constexpr std::array<std::pair<std::string_view, JobState>, 27> kStates{{
 }};
 
 /// Of what sbatch says, where asking again may help.
-constexpr std::array<std::string_view, 12> kMayPass{
+constexpr std::array<std::string_view, 12> kTransientRefusals{
     "Unable to contact slurm controller",
     "Slurm controller not responding",
     "Socket timed out",
@@ -133,10 +133,10 @@ Result<uint64_t> parse_sbatch(std::string_view text) {
   return no_answer("sbatch --parsable", last);
 }
 
-bool may_pass(std::string_view refusal) {
-  return std::any_of(kMayPass.begin(), kMayPass.end(), [&](std::string_view words) {
-    return refusal.find(words) != std::string_view::npos;
-  });
+bool is_transient(std::string_view refusal) {
+  return std::any_of(
+      kTransientRefusals.begin(), kTransientRefusals.end(),
+      [&](std::string_view words) { return refusal.find(words) != std::string_view::npos; });
 }
 
 bool are_over(std::string_view refusal) {

@@ -47,7 +47,7 @@ Result<uint64_t> parse_sbatch(std::string_view text);
 
 /// Whether the same may be taken later: the controller did not answer, or what it has to give is
 /// used up.
-bool may_pass(std::string_view refusal);
+bool is_transient(std::string_view refusal);
 /// Whether scancel says of all that it was told to cancel and did not that they are over.
 bool are_over(std::string_view refusal);
 /// Whether a job that waits for this will not start unless somebody changes it.

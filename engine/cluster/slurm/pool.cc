@@ -26,34 +26,34 @@ std::string how_it_ended(const std::string& word, const std::string& reason) {
 
 }  // namespace
 
-void Pool::adopt(uint64_t job, int32_t nodes, int64_t now) { asked(job, nodes, now); }
+void AllocationPool::adopt(uint64_t job, int32_t nodes, int64_t now) { requested(job, nodes, now); }
 
-void Pool::asked(uint64_t job, int32_t nodes, int64_t now) {
+void AllocationPool::requested(uint64_t job, int32_t nodes, int64_t now) {
   Allocation allocation;
   allocation.nodes = allocation.alive = nodes;
-  allocation.asked_ms = allocation.seen_ms = now;
+  allocation.requested_ms = allocation.seen_ms = now;
   allocations_[job] = allocation;
 }
 
-void Pool::refused(const std::string& words, bool may_pass, int64_t now) {
-  is_final_ = !may_pass;
+void AllocationPool::rejected(const std::string& words, bool is_transient, int64_t now) {
+  is_final_ = !is_transient;
   fail(words, now);
 }
 
-void Pool::fail(const std::string& why, int64_t now) {
+void AllocationPool::fail(const std::string& why, int64_t now) {
   last_failure_ = why;
   failures_++;
   std::string then = "; the run continues with the nodes that it has";
   if (!is_final_ && failures_ < kFailuresMax) {
     int64_t pause = std::min(kBackoffFirstMs << std::min(failures_ - 1, 20u), kBackoffLastMs);
-    ask_at_ms_ = now + pause;
+    request_at_ms_ = now + pause;
     then = fmt::format("; Slurm is asked again in {}", format_duration(pause));
   }
   is_final_ = is_final_ || failures_ >= kFailuresMax;
   notes_.push_back(why + then);
 }
 
-void Pool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
+void AllocationPool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
   for (const JobStatus& job : jobs) {
     auto found = allocations_.find(job.id);
     if (found == allocations_.end()) continue;
@@ -88,7 +88,7 @@ void Pool::polled(const std::vector<JobStatus>& jobs, int64_t now) {
 }
 
 // Who had workers and ended in order, or was told to, begins the count of failures anew.
-void Pool::over(uint64_t job, Allocation& allocation, int64_t now) {
+void AllocationPool::over(uint64_t job, Allocation& allocation, int64_t now) {
   if (allocation.is_cancelled) return;
   bool is_in_order = allocation.state == JobState::completed ||
                      allocation.state == JobState::timed_out ||
@@ -105,38 +105,38 @@ void Pool::over(uint64_t job, Allocation& allocation, int64_t now) {
   notes_.push_back(what);
 }
 
-int32_t Pool::live() const {
+int32_t AllocationPool::live() const {
   int32_t nodes = 0;
   for (const auto& [job, allocation] : allocations_)
     if (!allocation.is_leaving && !allocation.is_cancelled) nodes += allocation.alive;
   return nodes;
 }
 
-int32_t Pool::waiting() const {
+int32_t AllocationPool::waiting() const {
   int32_t nodes = 0;
   for (const auto& [job, allocation] : allocations_)
     if (!allocation.has_joined && !allocation.is_cancelled) nodes += allocation.nodes;
   return nodes;
 }
 
-Steps Pool::decide(const View& view, int64_t now) {
-  Steps steps;
-  for (auto& [job, allocation] : allocations_) look_at(job, allocation, view, steps, now);
-  if (options_.is_elastic()) let_go_of_idle(view, steps, now);
+PoolActions AllocationPool::decide(const ClusterView& view, int64_t now) {
+  PoolActions steps;
+  for (auto& [job, allocation] : allocations_) update(job, allocation, view, steps, now);
+  if (options_.is_elastic()) release_idle(view, steps, now);
   if (view.has_work) ask(view, steps, now);
   bool has_nodes = live() > 0 || std::any_of(view.nodes.begin(), view.nodes.end(),
-                                             [](const Node& node) { return node.is_up; });
+                                             [](const SlurmNode& node) { return node.is_up; });
   bool is_hopeless = view.has_work && is_final_ && !has_nodes && steps.ask.empty();
   if (is_hopeless && !given_up_) given_up_ = last_failure_;
   return steps;
 }
 
-void Pool::look_at(uint64_t job, Allocation& allocation, const View& view, Steps& steps,
-                   int64_t now) {
+void AllocationPool::update(uint64_t job, Allocation& allocation, const ClusterView& view,
+                            PoolActions& steps, int64_t now) {
   if (allocation.is_cancelled) return;
   int32_t up = 0, staying = 0, lost = 0;
   bool is_busy = false;
-  for (const Node& node : view.nodes) {
+  for (const SlurmNode& node : view.nodes) {
     if (node.job != job) continue;
     up += node.is_up;
     lost += node.is_lost;
@@ -170,7 +170,7 @@ void Pool::look_at(uint64_t job, Allocation& allocation, const View& view, Steps
 }
 
 // First nothing new is given to it: what was assigned just now is not lost.
-void Pool::let_go_of_idle(const View& view, Steps& steps, int64_t now) {
+void AllocationPool::release_idle(const ClusterView& view, PoolActions& steps, int64_t now) {
   int32_t spare = view.more > 0 ? 0 : live() - options_.min;
   for (auto& [job, allocation] : allocations_) {
     bool is_idle = allocation.idle_since_ms > 0 && !allocation.is_cancelled;
@@ -182,33 +182,33 @@ void Pool::let_go_of_idle(const View& view, Steps& steps, int64_t now) {
     }
     if (spare <= 0 || now - allocation.idle_since_ms < options_.idle_ms) continue;
     spare--;
-    for (const Node& node : view.nodes)
+    for (const SlurmNode& node : view.nodes)
       if (node.job == job) steps.drain.push_back(node.name);
   }
 }
 
-int32_t Pool::wanted(const View& view) const {
+int32_t AllocationPool::wanted(const ClusterView& view) const {
   if (!options_.is_elastic()) return options_.nodes;
   int32_t first = has_begun_ ? 0 : options_.nodes;
   int32_t helpful = live() + std::max(0, view.more - waiting());
   return std::clamp(std::max(first, helpful), options_.min, options_.max);
 }
 
-void Pool::ask(const View& view, Steps& steps, int64_t now) {
-  if (is_final_ || now < ask_at_ms_) return;
+void AllocationPool::ask(const ClusterView& view, PoolActions& steps, int64_t now) {
+  if (is_final_ || now < request_at_ms_) return;
   int32_t missing = wanted(view) - live();
   has_begun_ = true;
   if (missing <= 0) return;
   if (options_.is_elastic()) {
-    steps.ask.assign(static_cast<size_t>(std::min(missing, kAsksMax)), 1);
+    steps.ask.assign(static_cast<size_t>(std::min(missing, kRequestsMax)), 1);
   } else {
     steps.ask.push_back(missing);
   }
 }
 
-std::vector<std::string> Pool::take_notes() { return std::exchange(notes_, {}); }
+std::vector<std::string> AllocationPool::take_notes() { return std::exchange(notes_, {}); }
 
-std::string Pool::status() const {
+std::string AllocationPool::status() const {
   std::string text;
   for (const auto& [job, allocation] : allocations_) {
     if (allocation.is_cancelled) continue;
@@ -219,13 +219,13 @@ std::string Pool::status() const {
   return text;
 }
 
-std::vector<uint64_t> Pool::jobs() const {
+std::vector<uint64_t> AllocationPool::jobs() const {
   std::vector<uint64_t> jobs;
   for (const auto& [job, allocation] : allocations_) jobs.push_back(job);
   return jobs;
 }
 
-int32_t Pool::nodes_of(uint64_t job) const {
+int32_t AllocationPool::nodes_of(uint64_t job) const {
   auto found = allocations_.find(job);
   return found == allocations_.end() ? 0 : found->second.nodes;
 }

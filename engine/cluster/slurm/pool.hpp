@@ -19,9 +19,9 @@ constexpr int64_t kAbsentMs = 30'000;
 /// and so often in a row.
 constexpr int64_t kBackoffFirstMs = 1'000, kBackoffLastMs = 300'000;
 constexpr uint32_t kFailuresMax = 12;
-constexpr int32_t kAsksMax = 8;  // at once
+constexpr int32_t kRequestsMax = 8;  // at once
 
-struct PoolOptions {
+struct AllocationPoolOptions {
   int32_t nodes = 1;  // that are kept while there is work; of an elastic one, that it begins with
   int32_t min = 0, max = 0;  // elastic where max > 0: each allocation has one node
   int64_t idle_ms = 60'000;  // a node beyond `min` that did nothing for so long goes back
@@ -31,7 +31,7 @@ struct PoolOptions {
 };
 
 /// A worker, as the head has it.
-struct Node {
+struct SlurmNode {
   std::string name;
   uint64_t job = 0;
   bool is_up = false;  // else it is away, or was lost
@@ -39,32 +39,32 @@ struct Node {
   bool is_lost = false;  // it will not be back
 };
 
-struct View {
+struct ClusterView {
   bool has_work = false;  // something runs or is ready to
   int32_t more = 0;       // nodes beyond those that are up which what is ready would begin on
-  std::vector<Node> nodes;
+  std::vector<SlurmNode> nodes;
 };
 
 /// What is to be done now.
-struct Steps {
+struct PoolActions {
   std::vector<int32_t> ask;        // an allocation of so many nodes each
   std::vector<std::string> drain;  // nodes
   std::vector<uint64_t> cancel;    // jobs
 };
 
-class Pool {
+class AllocationPool {
  public:
-  explicit Pool(PoolOptions options) : options_(options) {}
+  explicit AllocationPool(AllocationPoolOptions options) : options_(options) {}
 
   // ---- what happened
   /// It is there from an earlier life of the head.
   void adopt(uint64_t job, int32_t nodes, int64_t now);
-  void asked(uint64_t job, int32_t nodes, int64_t now);
+  void requested(uint64_t job, int32_t nodes, int64_t now);
   /// `words` is the command and what was said to it.
-  void refused(const std::string& words, bool may_pass, int64_t now);
+  void rejected(const std::string& words, bool is_transient, int64_t now);
   void polled(const std::vector<JobStatus>& jobs, int64_t now);
 
-  Steps decide(const View& view, int64_t now);
+  PoolActions decide(const ClusterView& view, int64_t now);
 
   // ---- for people
   /// What somebody should read, since the last call.
@@ -81,8 +81,8 @@ class Pool {
  private:
   struct Allocation {
     int32_t nodes = 0;
-    int64_t asked_ms = 0, seen_ms = 0;  // `seen`: Slurm named it last
-    int64_t began_ms = 0;               // 0 while it waits
+    int64_t requested_ms = 0, seen_ms = 0;  // `seen`: Slurm named it last
+    int64_t began_ms = 0;                   // 0 while it waits
     JobState state = JobState::pending;
     std::string word = "PENDING", reason;
     bool has_joined = false;    // a worker of it did
@@ -91,21 +91,22 @@ class Pool {
     int64_t idle_since_ms = 0;  // 0: busy
     int32_t alive = 0;          // of its nodes: those that have no worker yet count at first
   };
-  void look_at(uint64_t job, Allocation& allocation, const View& view, Steps& steps, int64_t now);
-  void let_go_of_idle(const View& view, Steps& steps, int64_t now);
-  void ask(const View& view, Steps& steps, int64_t now);
-  int32_t wanted(const View& view) const;
+  void update(uint64_t job, Allocation& allocation, const ClusterView& view, PoolActions& steps,
+              int64_t now);
+  void release_idle(const ClusterView& view, PoolActions& steps, int64_t now);
+  void ask(const ClusterView& view, PoolActions& steps, int64_t now);
+  int32_t wanted(const ClusterView& view) const;
   int32_t live() const;
   int32_t waiting() const;  // nodes that are asked for and not there yet
   void over(uint64_t job, Allocation& allocation, int64_t now);
   void fail(const std::string& why, int64_t now);
 
-  const PoolOptions options_;
+  const AllocationPoolOptions options_;
   std::map<uint64_t, Allocation> allocations_;  // that have not ended
   std::vector<std::string> notes_;              // until take_notes()
   std::string last_failure_;
   uint32_t failures_ = 0;  // in a row
-  int64_t ask_at_ms_ = 0;
+  int64_t request_at_ms_ = 0;
   bool is_final_ = false;   // asking again can't help
   bool has_begun_ = false;  // of an elastic one: its first nodes were asked for
   std::optional<std::string> given_up_;

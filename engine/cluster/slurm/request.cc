@@ -51,22 +51,22 @@ int64_t seconds_of(std::string_view time) {
                      : parts[0] * kMinute + parts[1];
 }
 
-void add_option(Command& command, const char* name, const std::string& value) {
+void add_option(CommandLine& command, const char* name, const std::string& value) {
   if (!value.empty()) command.push_back(fmt::format("--{}={}", name, value));
 }
 
 /// What a step of one worker a node is started with: nothing is bound or shared out by Slurm, and
 /// the end of one worker is not the end of the others.
-Command step_options() {
+CommandLine step_options() {
   return {"--overlap",       "--ntasks-per-node=1", "--kill-on-bad-exit=0",
           "--wait=0",        "--no-kill",           "--cpu-bind=none",
           "--gpu-bind=none", "--mpi=none",          "--unbuffered"};
 }
 
 /// Reads what Slurm gives this node, and becomes its worker.
-std::string worker_lines(const SlurmOptions& options, const Place& place) {
+std::string worker_lines(const SlurmOptions& options, const WorkerLaunch& launch) {
   std::string named;
-  for (const std::string& each : arguments_of(place.named)) named += " " + each;
+  for (const std::string& each : arguments_of(launch.named)) named += " " + each;
   return fmt::format(
       R"sh(dir=${{FLOW_WORKER_DIR:-/var/tmp}}/flow-worker-$(id -u)-{}-$SLURMD_NODENAME
 if [ "$1" = drain ]; then
@@ -87,8 +87,8 @@ fi
 rm -f "$dir.pid"
 exit $code
 )sh",
-      place.name, quote_shell(place.program), quote_shell(place.head),
-      quote_shell(place.secret_file), kJobLabel, lead_seconds(options) - kLeaveSeconds,
+      launch.name, quote_shell(launch.program), quote_shell(launch.head),
+      quote_shell(launch.secret_file), kJobLabel, lead_seconds(options) - kLeaveSeconds,
       kHeadTimeoutMs / 1000, named);
 }
 
@@ -98,7 +98,7 @@ std::string name_of_state(const std::string& state_dir) {
   return sha256(state_dir).hex().substr(0, kNameDigits);
 }
 
-std::string script_path(const Place& place) { return place.folder + "/job.sh"; }
+std::string script_path(const WorkerLaunch& launch) { return launch.folder + "/job.sh"; }
 
 std::string log_path(const std::string& folder, const std::string& job) {
   return folder + "/" + job + ".log";
@@ -147,7 +147,7 @@ Status check(const SlurmOptions& options) {
   return {};
 }
 
-std::string job_script(const SlurmOptions& options, const Place& place) {
+std::string job_script(const SlurmOptions& options, const WorkerLaunch& launch) {
   std::string step;
   for (const std::string& option : step_options()) step += " " + option;
   return fmt::format(R"sh(#!/bin/bash
@@ -174,22 +174,22 @@ on_nodes worker &
 await $!
 exit $code
 )sh",
-                     step, quote_shell(script_path(place)), worker_lines(options, place));
+                     step, quote_shell(script_path(launch)), worker_lines(options, launch));
 }
 
-Command sbatch_command(const SlurmOptions& options, const Place& place, int32_t nodes) {
-  Command command{"sbatch",
-                  "--parsable",
-                  "--job-name=flow-" + place.name,
-                  fmt::format("--nodes={}", nodes),
-                  "--ntasks-per-node=1",
-                  "--exclusive",
-                  "--mem=0",
-                  "--no-requeue",
-                  "--no-kill",
-                  "--open-mode=append",
-                  fmt::format("--signal=B:USR2@{}", lead_seconds(options)),
-                  "--output=" + log_path(place.folder, "%j")};
+CommandLine sbatch_command(const SlurmOptions& options, const WorkerLaunch& launch, int32_t nodes) {
+  CommandLine command{"sbatch",
+                      "--parsable",
+                      "--job-name=flow-" + launch.name,
+                      fmt::format("--nodes={}", nodes),
+                      "--ntasks-per-node=1",
+                      "--exclusive",
+                      "--mem=0",
+                      "--no-requeue",
+                      "--no-kill",
+                      "--open-mode=append",
+                      fmt::format("--signal=B:USR2@{}", lead_seconds(options)),
+                      "--output=" + log_path(launch.folder, "%j")};
   if (!options.time.empty()) {
     auto time = slurm_time(options.time);
     if (time.ok()) add_option(command, "time", *time);
@@ -201,28 +201,30 @@ Command sbatch_command(const SlurmOptions& options, const Place& place, int32_t 
   add_option(command, "qos", options.qos);
   add_option(command, "constraint", options.constraint);
   command.insert(command.end(), options.arguments.begin(), options.arguments.end());
-  command.push_back(script_path(place));
+  command.push_back(script_path(launch));
   return command;
 }
 
-Command srun_command(const Place& place, const std::string& job, const std::string& nodes) {
-  Command command{"srun", "--jobid=" + job, "--nodes=" + nodes, "--ntasks=" + nodes};
+CommandLine srun_command(const WorkerLaunch& launch, const std::string& job,
+                         const std::string& nodes) {
+  CommandLine command{"srun", "--jobid=" + job, "--nodes=" + nodes, "--ntasks=" + nodes};
   for (const std::string& option : step_options()) command.push_back(option);
-  command.insert(command.end(), {"bash", script_path(place), "worker", "--until-eof"});
+  command.insert(command.end(), {"bash", script_path(launch), "worker", "--until-eof"});
   return command;
 }
 
-Command squeue_command(const Place& place) {
-  return {"squeue", "--noheader", "--states=all", "--name=flow-" + place.name, "--format=%i|%T|%r"};
+CommandLine squeue_command(const WorkerLaunch& launch) {
+  return {"squeue", "--noheader", "--states=all", "--name=flow-" + launch.name,
+          "--format=%i|%T|%r"};
 }
 
-Command scancel_command(const std::vector<uint64_t>& jobs) {
-  Command command{"scancel"};
+CommandLine scancel_command(const std::vector<uint64_t>& jobs) {
+  CommandLine command{"scancel"};
   for (uint64_t job : jobs) command.push_back(std::to_string(job));
   return command;
 }
 
-std::string text_of(const Command& command) {
+std::string text_of(const CommandLine& command) {
   std::string text;
   for (const std::string& word : command) {
     size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;

@@ -10,7 +10,7 @@
 
 namespace flow::slurm {
 
-using Command = std::vector<std::string>;
+using CommandLine = std::vector<std::string>;
 
 /// A worker that finds no head for so long ends, and its allocation with it.
 constexpr int64_t kHeadTimeoutMs = 30'000;
@@ -18,7 +18,7 @@ constexpr int64_t kHeadTimeoutMs = 30'000;
 constexpr const char* kJobLabel = "slurm_job";
 
 /// Whom the workers of a job join, and with what.
-struct Place {
+struct WorkerLaunch {
   std::string program;      // flow, by a path that is the same on the nodes
   std::string head;         // address
   std::string secret_file;  // which the nodes can read
@@ -28,7 +28,7 @@ struct Place {
 };
 /// A short name that tells a state from others.
 std::string name_of_state(const std::string& state_dir);
-std::string script_path(const Place& place);
+std::string script_path(const WorkerLaunch& launch);
 std::string log_path(const std::string& folder, const std::string& job);
 
 /// "2h" as Slurm writes it; what Slurm itself understands as it is.
@@ -39,16 +39,17 @@ int64_t lead_seconds(const SlurmOptions& options);
 Status check(const SlurmOptions& options);
 
 /// The job's script: a worker on each node.
-std::string job_script(const SlurmOptions& options, const Place& place);
+std::string job_script(const SlurmOptions& options, const WorkerLaunch& launch);
 /// One allocation of so many nodes.
-Command sbatch_command(const SlurmOptions& options, const Place& place, int32_t nodes);
+CommandLine sbatch_command(const SlurmOptions& options, const WorkerLaunch& launch, int32_t nodes);
 /// The workers of an allocation that is there, which end when its standard input does.
-Command srun_command(const Place& place, const std::string& job, const std::string& nodes);
+CommandLine srun_command(const WorkerLaunch& launch, const std::string& job,
+                         const std::string& nodes);
 /// All that is known of the state's jobs, a line each.
-Command squeue_command(const Place& place);
-Command scancel_command(const std::vector<uint64_t>& jobs);
+CommandLine squeue_command(const WorkerLaunch& launch);
+CommandLine scancel_command(const std::vector<uint64_t>& jobs);
 
 /// As somebody would type it.
-std::string text_of(const Command& command);
+std::string text_of(const CommandLine& command);
 
 }  // namespace flow::slurm
