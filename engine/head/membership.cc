@@ -45,7 +45,7 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
   made->transport_ = std::move(*transport);
   made->await_earlier(options.adopt_ms);
   made->thread_ = engine_thread([self = made.get()] { self->loop(); });
-  cluster::HeadOptions head_options;
+  cluster::WorkerListenerOptions head_options;
   head_options.session = *session;
   head_options.listen = options.listen;
   head_options.state_dir = options.state_dir;
@@ -59,7 +59,7 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
                                                    std::shared_ptr<cluster::SessionLink> link) {
     return self->on_client(peer, link);
   };
-  auto head = cluster::Head::start(*made->transport_, head_options, *made);
+  auto head = cluster::WorkerListener::start(*made->transport_, head_options, *made);
   FLOW_TRY(head);
   made->head_ = std::move(*head);
   std::vector<std::string> joined;
@@ -172,7 +172,7 @@ uint64_t Cluster::committed_of(const std::string& name, const std::string& spool
 }
 
 std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::JoinRequest request) {
-  const std::string name = request.host.name;
+  const std::string name = request.worker.name;
   if (name == kHomeName)
     return fmt::format(
         "what the head runs itself is shown as `{}`: give this worker another name "
@@ -204,16 +204,16 @@ std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::JoinRequ
   }
   if (former) {
     driver_.host_away(name, "it came by another connection");
-    former->let_go("this worker came by another connection");
+    former->disconnect("this worker came by another connection");
   }
   auto decided = [host, taken](bool admitted) {
-    if (admitted) return host->welcome(taken);
-    host->let_go(
+    if (admitted) return host->accept_join(taken);
+    host->disconnect(
         "the head cannot accept this worker: it has the maximum number of workers, or this "
         "worker's description is not valid");
   };
   keep_address(name);
-  driver_.host_joined({std::move(request.host), std::move(request.attempts), is_restarted},
+  driver_.host_joined({std::move(request.worker), std::move(request.attempts), is_restarted},
                       std::move(request.machine), decided);
   return "";
 }
@@ -262,7 +262,7 @@ void remove_files(const std::vector<std::string>& files) {
 
 }  // namespace
 
-void Cluster::on_report(RemoteHost& host, cluster::TakenReport taken) {
+void Cluster::on_report(RemoteHost& host, cluster::ReceivedReport taken) {
   uint64_t number = taken.number;
   std::string name, row;
   uint64_t serial = 0;
@@ -284,7 +284,7 @@ void Cluster::on_report(RemoteHost& host, cluster::TakenReport taken) {
 }
 
 // What is no worker's any more, of an attempt that is over, is found so in the turn.
-void Cluster::on_meeting(Report report) { driver_.rank_met(std::move(report)); }
+void Cluster::on_rank_address(Report report) { driver_.rank_met(std::move(report)); }
 
 // Of many in a commit the last is told.
 void Cluster::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
@@ -309,7 +309,7 @@ void Cluster::tell_durable(const std::string& name, uint64_t serial) {
     host = member.host;
     number = member.durable;
   }
-  if (host) host->took_reports(number);
+  if (host) host->ack_reports(number);
 }
 
 void Cluster::on_gone(RemoteHost& host, bool is_for_good, const std::string& why) {

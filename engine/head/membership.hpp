@@ -61,7 +61,7 @@ struct FormerHead {
 FormerHead head_of_worker(Driver& driver, const std::string& name);
 
 /// Thread-safe.
-class Cluster final : private cluster::HeadUser {
+class Cluster final : private cluster::WorkerListenerUser {
  public:
   static Result<std::unique_ptr<Cluster>> start(Driver& driver, const ClusterOptions& options);
   ~Cluster() override;
@@ -90,8 +90,8 @@ class Cluster final : private cluster::HeadUser {
   void on_draining(RemoteHost& host, const std::string& why) override;
   void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
                      bool is_dead) override;
-  void on_report(RemoteHost& host, cluster::TakenReport taken) override;
-  void on_meeting(Report report) override;
+  void on_report(RemoteHost& host, cluster::ReceivedReport taken) override;
+  void on_rank_address(Report report) override;
   void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) override;
   void on_durable(const std::string& name, uint64_t serial, uint64_t number);
   void tell_durable(const std::string& name, uint64_t serial);
@@ -124,7 +124,7 @@ class Cluster final : private cluster::HeadUser {
   std::multimap<Clock::time_point, Lease> leases_;  // entries leave when they are due
   std::thread thread_;
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<cluster::Head> head_;  // last: it tells the others
+  std::unique_ptr<cluster::WorkerListener> head_;  // last: it tells the others
 };
 
 }  // namespace flow

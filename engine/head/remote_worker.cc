@@ -7,11 +7,11 @@
 
 namespace flow::cluster {
 
-RemoteWorker::RemoteWorker(Send send, FromRemote told,
-                           std::function<void(const std::string&)> let_go, bool encrypt)
+RemoteWorker::RemoteWorker(Send send, RemoteWorkerCallbacks callbacks,
+                           std::function<void(const std::string&)> disconnect, bool encrypt)
     : send_(std::move(send)),
-      told_(std::move(told)),
-      let_go_(std::move(let_go)),
+      callbacks_(std::move(callbacks)),
+      disconnect_(std::move(disconnect)),
       encrypt_(encrypt) {}
 
 bool RemoteWorker::on_message(std::string_view chunk) {
@@ -20,42 +20,43 @@ bool RemoteWorker::on_message(std::string_view chunk) {
   if (assembled != MessageAssembler::Outcome::whole)
     return assembled == MessageAssembler::Outcome::more;
   worker_protocol::FromWorker message;
-  if (!message.ParseFromString(bytes) || message.has_join() == joined_) return false;
+  if (!message.ParseFromString(bytes) || message.has_join() == has_joined_) return false;
   switch (message.kind_case()) {
     case worker_protocol::FromWorker::kJoin: {
       JoinRequest request;
       if (!get_join_request(message.join(), request)) return false;
-      behind_ms_ = request.now == 0 ? 0 : now_ms() - request.now;
-      joined_ = told_.on_join(std::move(request));
-      return joined_;
+      clock_lag_ms_ = request.now == 0 ? 0 : now_ms() - request.now;
+      has_joined_ = callbacks_.on_join(std::move(request));
+      return has_joined_;
     }
     case worker_protocol::FromWorker::kReport:
       return take_report(*message.mutable_report());
     case worker_protocol::FromWorker::kDraining:
-      told_.on_draining(message.draining());
+      callbacks_.on_draining(message.draining());
       return true;
     case worker_protocol::FromWorker::kGpuFailed: {
       const worker_protocol::GpuFailed& failed = message.gpu_failed();
       if (failed.fault().empty() || failed.fault().size() > kFaultBytesMax) return false;
-      told_.on_gpu_failed(failed.uuid(), failed.fault(), failed.is_dead());
+      callbacks_.on_gpu_failed(failed.uuid(), failed.fault(), failed.is_dead());
       return true;
     }
     case worker_protocol::FromWorker::kMeeting: {
-      wire::FromExecutor said;
-      *said.mutable_meeting() = std::move(*message.mutable_meeting());
+      wire::FromExecutor executor_message;
+      *executor_message.mutable_meeting() = std::move(*message.mutable_meeting());
       Report report{};
-      if (!said.meeting().has_id() || !to_report(said, report)) return false;
-      told_.on_meeting(std::move(report));
+      if (!executor_message.meeting().has_id() || !to_report(executor_message, report))
+        return false;
+      callbacks_.on_rank_address(std::move(report));
       return true;
     }
     case worker_protocol::FromWorker::kInventoryDelta: {
-      BlobInventoryDelta news;
-      if (!get_inventory_delta(message.inventory_delta(), news)) return false;
-      told_.on_news(news);
+      BlobInventoryDelta delta;
+      if (!get_inventory_delta(message.inventory_delta(), delta)) return false;
+      callbacks_.on_inventory_delta(delta);
       return true;
     }
     case worker_protocol::FromWorker::kBlobMessage:
-      return told_.on_content(message.blob_message());
+      return callbacks_.on_blob_message(message.blob_message());
     default:
       return false;
   }
@@ -65,8 +66,8 @@ bool RemoteWorker::take_report(worker_protocol::ReportEnvelope& envelope) {
   Report report{};
   if (envelope.number() <= last_number_ || !get_report(envelope, report)) return false;
   last_number_ = envelope.number();
-  if (is_final_report(report) && report.at != 0) report.at += behind_ms_;
-  told_.on_report(std::move(report), last_number_);
+  if (is_final_report(report) && report.at != 0) report.at += clock_lag_ms_;
+  callbacks_.on_report(std::move(report), last_number_);
   return true;
 }
 
@@ -74,7 +75,7 @@ void RemoteWorker::stage(std::vector<AttemptOrder> orders, uint64_t commit) {
   std::lock_guard lock(sending_);
   for (const AttemptOrder& order : orders) {
     send_ahead(order);
-    told_.on_order(order);
+    callbacks_.on_order(order);
     worker_protocol::ToWorker message;
     put_order(order, commit, *message.mutable_order());
     send_locked(message);
@@ -158,20 +159,20 @@ void RemoteWorker::forget(const core::RunId& run) {
   send_locked(message);
 }
 
-void RemoteWorker::welcome(uint64_t taken) {
+void RemoteWorker::accept_join(uint64_t acked) {
   worker_protocol::ToWorker message;
-  message.mutable_join_accepted()->set_acked(taken);
+  message.mutable_join_accepted()->set_acked(acked);
   message.mutable_join_accepted()->set_encrypt(encrypt_);
   send(message);
 }
 
-void RemoteWorker::took_reports(uint64_t number) {
+void RemoteWorker::ack_reports(uint64_t number) {
   worker_protocol::ToWorker message;
   message.set_report_ack(number);
   send(message);
 }
 
-void RemoteWorker::send_content(std::string_view bytes) {
+void RemoteWorker::send_blob_message(std::string_view bytes) {
   worker_protocol::ToWorker message;
   message.set_blob_message(std::string(bytes));
   send(message);

@@ -17,7 +17,7 @@
 namespace flow::cluster {
 
 /// What a RemoteWorker tells, on the thread that calls on_message.
-struct FromRemote {
+struct RemoteWorkerCallbacks {
   /// Once, before any report; false where it can't join: nothing of it is taken then.
   std::function<bool(JoinRequest)> on_join;
   /// Numbers grow.
@@ -27,25 +27,25 @@ struct FromRemote {
   std::function<void(const std::string& uuid, const std::string& fault, bool is_dead)>
       on_gpu_failed;
   /// How the others of its gang reach a rank: a report without a number, which may come again.
-  std::function<void(Report)> on_meeting;
+  std::function<void(Report)> on_rank_address;
   /// An order goes out.
   std::function<void(const AttemptOrder&)> on_order;
-  std::function<void(const BlobInventoryDelta&)> on_news;
+  std::function<void(const BlobInventoryDelta&)> on_inventory_delta;
   /// A message about content. False where it is none.
-  std::function<bool(std::string_view message)> on_content;
+  std::function<bool(std::string_view message)> on_blob_message;
 };
 
 /// For one session.
 class RemoteWorker final : public RemoteHost {
  public:
-  /// `let_go` ends the session.
+  /// `disconnect` ends the session.
   /// `encrypt`: what it is told of content.
-  RemoteWorker(Send send, FromRemote told, std::function<void(const std::string& why)> let_go,
-               bool encrypt = false);
+  RemoteWorker(Send send, RemoteWorkerCallbacks callbacks,
+               std::function<void(const std::string& why)> disconnect, bool encrypt = false);
 
   /// What the peer sent. False where that is no message of a worker's: the session is to end.
   bool on_message(std::string_view chunk);
-  void send_content(std::string_view message);
+  void send_blob_message(std::string_view message);
 
   void stage(std::vector<AttemptOrder> orders, uint64_t commit) override;
   void release(uint64_t commit) override;
@@ -56,10 +56,10 @@ class RemoteWorker final : public RemoteHost {
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
   void replicate(const core::AttemptId& id, const Digest& checkpoint) override;
   void forget(const core::RunId& run) override;
-  void took_logs(size_t) override {}  // took_reports says it
-  void welcome(uint64_t taken) override;
-  void took_reports(uint64_t number) override;
-  void let_go(const std::string& why) override { let_go_(why); }
+  void ack_logs(size_t) override {}  // ack_reports says it
+  void accept_join(uint64_t acked) override;
+  void ack_reports(uint64_t number) override;
+  void disconnect(const std::string& why) override { disconnect_(why); }
 
  private:
   bool take_report(worker_protocol::ReportEnvelope& envelope);
@@ -71,17 +71,17 @@ class RemoteWorker final : public RemoteHost {
 
   using Environment = std::vector<std::pair<std::string, std::string>>;
   const Send send_;
-  const FromRemote told_;
-  const std::function<void(const std::string&)> let_go_;
+  const RemoteWorkerCallbacks callbacks_;
+  const std::function<void(const std::string&)> disconnect_;
   const bool encrypt_;
   std::mutex sending_;
   // What the peer has of runs that have not ended: entries leave in forget().
   BundleUsers bundles_;
   std::map<core::RunId, std::weak_ptr<const Environment>> environments_;
   MessageAssembler assembler_;
-  bool joined_ = false;
+  bool has_joined_ = false;
   uint64_t last_number_ = 0;
-  core::Time behind_ms_ = 0;  // how much its clock is behind ours
+  core::Time clock_lag_ms_ = 0;  // how much its clock is behind ours
 };
 
 }  // namespace flow::cluster

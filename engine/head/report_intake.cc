@@ -26,7 +26,7 @@ void make_failure(Report& report, const std::string& problem) {
 
 }  // namespace
 
-void Intake::add(Report report, uint64_t number) {
+void ReportReceiver::add(Report report, uint64_t number) {
   auto waiting = std::make_shared<Waiting>();
   auto references = referenced_blobs(report);
   if (references.ok()) {
@@ -34,8 +34,8 @@ void Intake::add(Report report, uint64_t number) {
   } else {
     waiting->problem = references.error().message;
   }
-  waiting->taken.report = std::move(report);
-  waiting->taken.number = number;
+  waiting->received.report = std::move(report);
+  waiting->received.number = number;
   waiting->missing = waiting->references.size();
   {
     std::lock_guard lock(mutex_);
@@ -50,7 +50,7 @@ void Intake::add(Report report, uint64_t number) {
   if (waiting->references.empty()) deliver_ready();
 }
 
-void Intake::on_fetched(const std::shared_ptr<Waiting>& waiting, const Status& status) {
+void ReportReceiver::on_fetched(const std::shared_ptr<Waiting>& waiting, const Status& status) {
   {
     std::lock_guard lock(mutex_);
     if (!status.ok() && waiting->problem.empty()) waiting->problem = status.error().message;
@@ -59,7 +59,7 @@ void Intake::on_fetched(const std::shared_ptr<Waiting>& waiting, const Status& s
   deliver_ready();
 }
 
-void Intake::deliver_ready() {
+void ReportReceiver::deliver_ready() {
   std::unique_lock lock(mutex_);
   if (is_delivering_) return;
   is_delivering_ = true;
@@ -73,8 +73,8 @@ void Intake::deliver_ready() {
   is_delivering_ = false;
 }
 
-void Intake::finish(Waiting& waiting) {
-  TakenReport& taken = waiting.taken;
+void ReportReceiver::finish(Waiting& waiting) {
+  ReceivedReport& received = waiting.received;
   for (const BlobReference& each : waiting.references) {
     if (each.file.empty()) continue;
     if (waiting.problem.empty()) {
@@ -82,18 +82,18 @@ void Intake::finish(Waiting& waiting) {
       if (!others.ok()) {
         waiting.problem = others.error().message;
       } else {
-        taken.placed.push_back(store_->dir() + "/" + each.file);
-        taken.obsolete = std::move(*others);
+        received.placed.push_back(store_->dir() + "/" + each.file);
+        received.obsolete = std::move(*others);
       }
     }
     store_->was_placed(each.blob.digest);
   }
-  taken.is_replaced = !waiting.problem.empty();
-  if (taken.is_replaced) make_failure(taken.report, waiting.problem);
-  deliver_(std::move(taken));
+  received.is_replaced = !waiting.problem.empty();
+  if (received.is_replaced) make_failure(received.report, waiting.problem);
+  deliver_(std::move(received));
 }
 
-void Intake::end() {
+void ReportReceiver::end() {
   std::lock_guard lock(mutex_);
   is_over_ = true;
   for (const auto& waiting : waiting_)

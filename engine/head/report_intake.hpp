@@ -15,7 +15,7 @@
 namespace flow::cluster {
 
 /// A report whose content is here.
-struct TakenReport {
+struct ReceivedReport {
   Report report;
   uint64_t number = 0;
   bool is_replaced = false;           // by a failure, as its content could not be had
@@ -24,11 +24,11 @@ struct TakenReport {
 };
 
 /// Of one session. Thread-safe.
-class Intake : public std::enable_shared_from_this<Intake> {
+class ReportReceiver : public std::enable_shared_from_this<ReportReceiver> {
  public:
   using Fetch = std::function<void(const BlobInfo&, OnFetched)>;
-  using Deliver = std::function<void(TakenReport)>;
-  Intake(std::shared_ptr<BlobCache> store, Fetch fetch, Deliver deliver)
+  using Deliver = std::function<void(ReceivedReport)>;
+  ReportReceiver(std::shared_ptr<BlobCache> store, Fetch fetch, Deliver deliver)
       : store_(std::move(store)), fetch_(std::move(fetch)), deliver_(std::move(deliver)) {}
 
   void add(Report report, uint64_t number);
@@ -37,7 +37,7 @@ class Intake : public std::enable_shared_from_this<Intake> {
 
  private:
   struct Waiting {
-    TakenReport taken;
+    ReceivedReport received;
     std::vector<BlobReference> references;
     size_t missing = 0;
     std::string problem;

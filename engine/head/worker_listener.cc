@@ -10,7 +10,8 @@ constexpr int kTransferThreads = 4;
 
 class WorkerSession final : public SessionUser {
  public:
-  WorkerSession(HeadUser& user, ThreadPool& thread_pool, const std::shared_ptr<BlobCache>& store,
+  WorkerSession(WorkerListenerUser& user, ThreadPool& thread_pool,
+                const std::shared_ptr<BlobCache>& store,
                 const std::shared_ptr<BlobDirectory>& directory, bool encrypt,
                 const SessionPeer& peer, const std::shared_ptr<SessionLink>& link)
       : user_(user),
@@ -19,30 +20,38 @@ class WorkerSession final : public SessionUser {
         directory_(directory),
         worker_key_(directory->enter()) {
     auto send = [link](std::string_view message) { (void)link->send(message); };
-    auto let_go = [link](const std::string& why) { link->end(why); };
-    FromRemote told;
-    told.on_join = [this](JoinRequest request) { return join(std::move(request)); };
-    told.on_report = [this](Report report, uint64_t number) {
-      intake_->add(std::move(report), number);
+    auto disconnect = [link](const std::string& why) { link->end(why); };
+    RemoteWorkerCallbacks callbacks;
+    callbacks.on_join = [this](JoinRequest request) { return join(std::move(request)); };
+    callbacks.on_report = [this](Report report, uint64_t number) {
+      report_receiver_->add(std::move(report), number);
     };
-    told.on_draining = [this](const std::string& why) { user_.on_draining(*host_, why); };
-    told.on_gpu_failed = [this](const std::string& uuid, const std::string& fault, bool is_dead) {
-      user_.on_gpu_failed(*host_, uuid, fault, is_dead);
+    callbacks.on_draining = [this](const std::string& why) {
+      user_.on_draining(*remote_worker_, why);
     };
-    told.on_meeting = [&user](Report report) { user.on_meeting(std::move(report)); };
-    told.on_order = [store](const AttemptOrder& order) {
+    callbacks.on_gpu_failed = [this](const std::string& uuid, const std::string& fault,
+                                     bool is_dead) {
+      user_.on_gpu_failed(*remote_worker_, uuid, fault, is_dead);
+    };
+    callbacks.on_rank_address = [&user](Report report) { user.on_rank_address(std::move(report)); };
+    callbacks.on_order = [store](const AttemptOrder& order) {
       lend(*store, order.rank_id(), referenced_blobs(order));
     };
-    told.on_news = [this](const BlobInventoryDelta& delta) {
+    callbacks.on_inventory_delta = [this](const BlobInventoryDelta& delta) {
       directory_->update(worker_key_, delta);
     };
-    told.on_content = [this](std::string_view message) { return transfer_->on_message(message); };
-    host_ = std::make_shared<RemoteWorker>(send, std::move(told), let_go, encrypt);
+    callbacks.on_blob_message = [this](std::string_view message) {
+      return transfer_->on_message(message);
+    };
+    remote_worker_ =
+        std::make_shared<RemoteWorker>(send, std::move(callbacks), disconnect, encrypt);
     TransferOptions transfer;
     transfer.store = store;
     transfer.thread_pool = &thread_pool;
     transfer.link = link->link();
-    transfer.send = [host = host_](std::string_view message) { host->send_content(message); };
+    transfer.send = [remote_worker = remote_worker_](std::string_view message) {
+      remote_worker->send_blob_message(message);
+    };
     transfer.peer = "node `" + name_ + "` at " + link->link()->description();
     transfer.seal = link->bulk();
     transfer.encrypts = [encrypt] { return encrypt; };
@@ -50,70 +59,72 @@ class WorkerSession final : public SessionUser {
       return directory->locate(worker, digest);
     };
     transfer_ = std::make_shared<BlobTransfer>(transfer);
-    auto fetch = [moving = transfer_](const BlobInfo& blob, OnFetched done) {
-      moving->fetch(blob, std::move(done));
+    auto fetch = [transfer = transfer_](const BlobInfo& blob, OnFetched done) {
+      transfer->fetch(blob, std::move(done));
     };
-    auto deliver = [&user, store, host = host_](TakenReport taken) {
-      if (is_final_report(taken.report)) store->unpin(owner_of(taken.report.rank_id()));
-      if (taken.is_replaced) host->stop(taken.report.id, true);
-      user.on_report(*host, std::move(taken));
+    auto deliver = [&user, store, remote_worker = remote_worker_](ReceivedReport received) {
+      if (is_final_report(received.report)) store->unpin(owner_of(received.report.rank_id()));
+      if (received.is_replaced) remote_worker->stop(received.report.id, true);
+      user.on_report(*remote_worker, std::move(received));
     };
-    intake_ = std::make_shared<Intake>(store, fetch, deliver);
+    report_receiver_ = std::make_shared<ReportReceiver>(store, fetch, deliver);
   }
 
   void on_open(const SessionPeer&) override {}
   void on_message(std::string message) override {
-    if (!host_->on_message(message)) link_->end("the received bytes are not a message of a worker");
+    if (!remote_worker_->on_message(message))
+      link_->end("the received bytes are not a message of a worker");
   }
   void on_suspect(const std::string&) override {}
   void on_recovered() override {}
   void on_end(EndKind kind, const Error& why) override {
     bool may_return = kind == EndKind::cut || kind == EndKind::damaged;
     directory_->leave(worker_key_);
-    intake_->end();
+    report_receiver_->end();
     transfer_->end(why);
-    if (has_joined_) user_.on_gone(*host_, !may_return, why.message);
+    if (has_joined_) user_.on_gone(*remote_worker_, !may_return, why.message);
   }
 
  private:
   bool join(JoinRequest request) {
     std::string blob_address = request.blob_address;
-    request.host.name = name_;
+    request.worker.name = name_;
     request.address = link_->link()->description();
     has_joined_ = true;  // what it is told in there may end it
-    std::string refusal = user_.on_join(host_, std::move(request));
-    if (refusal.empty()) {
+    std::string rejection = user_.on_join(remote_worker_, std::move(request));
+    if (rejection.empty()) {
       directory_->join(worker_key_, name_, blob_address);
       return true;
     }
     has_joined_ = false;
-    link_->end(refusal);
+    link_->end(rejection);
     return true;
   }
 
-  HeadUser& user_;
+  WorkerListenerUser& user_;
   const std::string name_;
   const std::shared_ptr<SessionLink> link_;
   const std::shared_ptr<BlobDirectory> directory_;
   const BlobDirectory::WorkerKey worker_key_;
-  std::shared_ptr<RemoteWorker> host_;
+  std::shared_ptr<RemoteWorker> remote_worker_;
   std::shared_ptr<BlobTransfer> transfer_;
-  std::shared_ptr<Intake> intake_;
+  std::shared_ptr<ReportReceiver> report_receiver_;
   bool has_joined_ = false;
 };
 
 }  // namespace
 
-Head::Head(const HeadOptions& options)
+WorkerListener::WorkerListener(const WorkerListenerOptions& options)
     : thread_pool_(kTransferThreads),
       directory_(options.blob_directory),
       encrypt_(options.encrypt) {
   store_ = BlobCache::of_state(options.state_dir, options.resolve);
 }
 
-Result<std::unique_ptr<Head>> Head::start(Transport& transport, const HeadOptions& options,
-                                          HeadUser& user) {
-  std::unique_ptr<Head> head(new Head(options));
+Result<std::unique_ptr<WorkerListener>> WorkerListener::start(Transport& transport,
+                                                              const WorkerListenerOptions& options,
+                                                              WorkerListenerUser& user) {
+  std::unique_ptr<WorkerListener> head(new WorkerListener(options));
   head->sessions_ = std::make_unique<Sessions>(transport, options.session, options.on_note);
   auto accept = [&user, self = head.get(), accept_client = options.accept_client](
                     const SessionPeer& peer,
@@ -129,7 +140,7 @@ Result<std::unique_ptr<Head>> Head::start(Transport& transport, const HeadOption
   return head;
 }
 
-Head::~Head() {
+WorkerListener::~WorkerListener() {
   listener_.reset();
   sessions_.reset();
 }

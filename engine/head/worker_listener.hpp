@@ -14,22 +14,22 @@
 namespace flow::cluster {
 
 /// What the head's engine is told, on threads that it must not block.
-class HeadUser {
+class WorkerListenerUser {
  public:
-  virtual ~HeadUser() = default;
+  virtual ~WorkerListenerUser() = default;
   /// A worker asks to join, under the name in `joining`. Why it can't, or "".
-  virtual std::string on_join(std::shared_ptr<RemoteHost> host, JoinRequest request) = 0;
-  virtual void on_draining(RemoteHost& host, const std::string& why) = 0;
-  virtual void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
-                             bool is_dead) = 0;
-  virtual void on_report(RemoteHost& host, TakenReport taken) = 0;
-  virtual void on_meeting(Report report) = 0;
+  virtual std::string on_join(std::shared_ptr<RemoteHost> connection, JoinRequest request) = 0;
+  virtual void on_draining(RemoteHost& connection, const std::string& why) = 0;
+  virtual void on_gpu_failed(RemoteHost& connection, const std::string& uuid,
+                             const std::string& fault, bool is_dead) = 0;
+  virtual void on_report(RemoteHost& connection, ReceivedReport received) = 0;
+  virtual void on_rank_address(Report report) = 0;
   /// Once, last, of one that joined. `is_for_good`: it left, or nothing was heard of it for so long
   /// that it counts as lost; else it may be back at once.
-  virtual void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) = 0;
+  virtual void on_gone(RemoteHost& connection, bool is_for_good, const std::string& why) = 0;
 };
 
-struct HeadOptions {
+struct WorkerListenerOptions {
   SessionOptions session;
   std::string listen;
   std::string state_dir;  // where content comes to
@@ -45,17 +45,18 @@ struct HeadOptions {
   std::function<void(std::string)> on_note;
 };
 
-class Head {
+class WorkerListener {
  public:
   /// `transport` and `user` outlive it.
-  static Result<std::unique_ptr<Head>> start(Transport& transport, const HeadOptions& options,
-                                             HeadUser& user);
-  ~Head();  // says goodbye to its workers, which go on
+  static Result<std::unique_ptr<WorkerListener>> start(Transport& transport,
+                                                       const WorkerListenerOptions& options,
+                                                       WorkerListenerUser& user);
+  ~WorkerListener();  // says goodbye to its workers, which go on
 
   std::string address() const { return listener_->address(); }
 
  private:
-  explicit Head(const HeadOptions& options);
+  explicit WorkerListener(const WorkerListenerOptions& options);
 
   ThreadPool thread_pool_;
   std::shared_ptr<BlobCache> store_;

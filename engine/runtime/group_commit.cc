@@ -84,7 +84,7 @@ Status Driver::write(Commit& commit) {
     done = store_->commit(batch, commit.is_durable);
   }
   if (commit.is_durable) failpoint("turn-after-commit");
-  if (commit.log_cost > 0 && fleet_.has_own()) fleet_.took_logs(commit.log_cost);
+  if (commit.log_cost > 0 && fleet_.has_own()) fleet_.ack_logs(commit.log_cost);
   return done;
 }
 

@@ -30,7 +30,7 @@ class Fleet {
   /// To the workers that the orders name.
   void stage(std::vector<AttemptOrder> orders, uint64_t commit);
   void release(uint64_t commit);
-  void took_logs(size_t cost) { own_->took_logs(cost); }
+  void ack_logs(size_t cost) { own_->ack_logs(cost); }
   void stop(const std::string& name, const core::AttemptId& id, bool kill);
   void interrupt(const std::string& name, const core::AttemptId& id);
   void settle(const std::string& name, const core::AttemptId& id);

@@ -134,7 +134,7 @@ void LocalWorker::ack_saved(const core::AttemptId& id, const std::string& name, 
   write_slot(*slot);
 }
 
-void LocalWorker::took_logs(size_t cost) {
+void LocalWorker::ack_logs(size_t cost) {
   std::lock_guard lock(mutex_);
   untaken_ -= std::min(cost, untaken_);
   if (!is_full_ || untaken_ > kUntakenLogsMax / 2) return;

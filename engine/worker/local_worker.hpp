@@ -32,7 +32,7 @@ class LocalWorker final : public Worker {
   void settle(const core::AttemptId& id) override;
   void drain(int64_t grace_ms) override;
   void ack_saved(const core::AttemptId& id, const std::string& name, bool ok) override;
-  void took_logs(size_t cost) override;
+  void ack_logs(size_t cost) override;
 
  private:
   struct Pending {

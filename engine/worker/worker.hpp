@@ -91,7 +91,7 @@ struct Report {
   std::string text;     // log line(s); url of ready; name of a step ("" checkpoint) or metric;
                         // whereabouts of a rank; how it saw another one end; where it is
   core::Time at = 0;
-  size_t cost = 0;  // for took_logs
+  size_t cost = 0;  // for ack_logs
   // progress, metric
   double number = 0;
   int64_t step = 0;
@@ -164,7 +164,7 @@ class Worker {
   /// This run has ended: what is kept for its attempts to come may go.
   virtual void forget(const core::RunId&) {}
   /// Logs of this cost wait nowhere any more.
-  virtual void took_logs(size_t cost) = 0;
+  virtual void ack_logs(size_t cost) = 0;
 };
 
 /// A worker of another machine, while it is connected. What it reports is numbered from 1 on, by it
@@ -173,11 +173,11 @@ class RemoteHost : public Worker {
  public:
   /// What it brought when it joined is decided on: what is not told to stop by now goes on, and of
   /// its reports it gives those behind the first `taken`.
-  virtual void welcome(uint64_t taken) = 0;
+  virtual void accept_join(uint64_t taken) = 0;
   /// Its reports up to this number are durable.
-  virtual void took_reports(uint64_t number) = 0;
+  virtual void ack_reports(uint64_t number) = 0;
   /// Ends the connection. `why` is for people.
-  virtual void let_go(const std::string& why) = 0;
+  virtual void disconnect(const std::string& why) = 0;
 };
 
 /// First kills what is left of attempts that the slot folders record (same boot id, process group

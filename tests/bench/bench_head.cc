@@ -64,7 +64,7 @@ class InstantWorker final : public Worker {
   void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
-  void took_logs(size_t) override {}
+  void ack_logs(size_t) override {}
 
  private:
   Report end_of(const core::AttemptId& id) const {

@@ -61,7 +61,7 @@ class Sayer final : public Worker {
   void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
-  void took_logs(size_t) override {}
+  void ack_logs(size_t) override {}
 
  private:
   void begin() {
@@ -107,40 +107,40 @@ class Sayer final : public Worker {
 };
 
 /// What a head's engine does for its workers, in little: what one does not have it is given again.
-class Engine final : public HeadUser {
+class Engine final : public WorkerListenerUser {
  public:
   Engine(std::string folder, std::string input)
       : folder_(std::move(folder)), input_(std::move(input)) {}
 
   std::string on_join(std::shared_ptr<RemoteHost> host, JoinRequest request) override {
     std::lock_guard lock(mutex_);
-    Side& side = sides_[request.host.name];
+    Side& side = sides_[request.worker.name];
     if (auto former = std::exchange(side.host, host))
-      former->let_go("it came by another connection");
+      former->disconnect("it came by another connection");
     side.joins++;
     if (side.spool.empty()) side.spool = request.spool;
     wrong_ += side.spool != request.spool;
     std::set<core::AttemptId> has(request.attempts.begin(), request.attempts.end());
-    uint32_t first = request.host.name == "a" ? 0 : kOrders;
+    uint32_t first = request.worker.name == "a" ? 0 : kOrders;
     std::vector<AttemptOrder> orders;
     for (uint32_t unit = first; unit < first + kOrders; unit++) {
       AttemptOrder order = order_of(unit, input_);
       if (!has.contains(order.id) && !ended_.contains(unit)) orders.push_back(std::move(order));
     }
     host->stage(std::move(orders), 1);
-    host->welcome(side.taken);
+    host->accept_join(side.taken);
     host->release(1);
     return "";
   }
   void on_draining(RemoteHost&, const std::string&) override {}
   void on_gpu_failed(RemoteHost&, const std::string&, const std::string&, bool) override {}
-  void on_report(RemoteHost& host, TakenReport taken) override {
+  void on_report(RemoteHost& host, ReceivedReport taken) override {
     std::lock_guard lock(mutex_);
     uint32_t unit = taken.report.id.unit;
     Side& side = sides_[unit < kOrders ? "a" : "b"];
     if (side.host.get() != &host) return;  // the next session tells it again
     wrong_ += taken.number != ++side.taken;
-    host.took_reports(taken.number);
+    host.ack_reports(taken.number);
     if (taken.report.kind == Report::Kind::log) {
       wrong_ += taken.report.text != "line " + std::to_string(lines_[unit]++);
       return;
@@ -153,7 +153,7 @@ class Engine final : public HeadUser {
     wrong_ += !is_good || !has_result || lines_[unit] != kLines || !ended_.insert(unit).second;
     changed_.notify_all();
   }
-  void on_meeting(Report) override {}
+  void on_rank_address(Report) override {}
   void on_gone(RemoteHost&, bool, const std::string&) override {}
 
   bool wait() {
@@ -230,12 +230,12 @@ void play(const Weather& weather, uint64_t seed) {
   put_object(state.path, input);
 
   Engine engine(state.path, input);
-  HeadOptions head_options;
+  WorkerListenerOptions head_options;
   head_options.session = quick_options_of(Role::head);
   head_options.listen = "127.0.0.1:0";
   head_options.state_dir = state.path;
   head_options.on_note = [](std::string) {};
-  auto head = Head::start(transport, head_options, engine);
+  auto head = WorkerListener::start(transport, head_options, engine);
   REQUIRE(head.ok());
   std::vector<std::unique_ptr<WorkerProcess>> nodes;
   for (int i = 0; i < 2; i++) {

@@ -52,7 +52,7 @@ class Recorder final : public Worker {
   void drain(int64_t grace_ms) override {
     told_.calls.push_back("drain " + std::to_string(grace_ms));
   }
-  void took_logs(size_t cost) override { told_.calls.push_back("took " + std::to_string(cost)); }
+  void ack_logs(size_t cost) override { told_.calls.push_back("took " + std::to_string(cost)); }
 
  private:
   Told& told_;
@@ -77,7 +77,7 @@ struct Wire {
   std::vector<uint64_t> numbers;
   std::vector<std::string> pieces;  // that went to the worker
   std::vector<BlobInventoryDelta> news;
-  std::string let_go, draining;
+  std::string disconnect_reason, draining;
   Told told;
   std::mutex mutex;
   std::condition_variable came;
@@ -93,7 +93,7 @@ struct Wire {
   explicit Wire(const core::HostInfo& host) {
     start(host);
     connect();
-    head->welcome(0);
+    head->accept_join(0);
   }
   ~Wire() {
     agent.reset();
@@ -116,7 +116,7 @@ struct Wire {
     agent = std::move(*made);
   }
   void connect() {
-    FromRemote heard;
+    RemoteWorkerCallbacks heard;
     heard.on_join = [this](JoinRequest request) {
       joined = std::move(request);
       return is_admitted;
@@ -127,8 +127,8 @@ struct Wire {
     };
     heard.on_draining = [this](const std::string& why) { draining = why; };
     heard.on_order = [](const AttemptOrder&) {};
-    heard.on_news = [this](const BlobInventoryDelta& each) { news.push_back(each); };
-    heard.on_content = [this](std::string_view bytes) {
+    heard.on_inventory_delta = [this](const BlobInventoryDelta& each) { news.push_back(each); };
+    heard.on_blob_message = [this](std::string_view bytes) {
       std::lock_guard lock(mutex);
       blob_protocol::Message& message = asked.emplace_back();
       came.notify_all();
@@ -136,7 +136,7 @@ struct Wire {
     };
     head = std::make_unique<RemoteWorker>(
         [this](std::string_view piece) { to_worker(piece); }, std::move(heard),
-        [this](const std::string& why) { let_go = why; }, encrypt);
+        [this](const std::string& why) { disconnect_reason = why; }, encrypt);
     agent->connect(
         [this](std::string_view piece) {
           if (!head->on_message(piece)) took_all = false;
@@ -237,12 +237,12 @@ Report finished() {
 
 TEST_CASE("a worker tells what it has, and takes orders as they were given") {
   Wire wire(big_host());
-  CHECK(wire.joined.host.cpus_milli == 64'000);
-  CHECK(wire.joined.host.memory_bytes == int64_t{1} << 40);
-  CHECK(wire.joined.host.gpus == big_host().gpus);
-  CHECK(wire.joined.host.labels == big_host().labels);
-  CHECK(wire.joined.host.named == big_host().named);
-  CHECK(wire.joined.host.name.empty());  // the session's to say
+  CHECK(wire.joined.worker.cpus_milli == 64'000);
+  CHECK(wire.joined.worker.memory_bytes == int64_t{1} << 40);
+  CHECK(wire.joined.worker.gpus == big_host().gpus);
+  CHECK(wire.joined.worker.labels == big_host().labels);
+  CHECK(wire.joined.worker.named == big_host().named);
+  CHECK(wire.joined.worker.name.empty());  // the session's to say
   CHECK(wire.joined.blob_address == "10.0.0.7:7");
 
   AttemptOrder second = full_order();
@@ -287,7 +287,7 @@ TEST_CASE("a worker asks for content once its head has said whether it goes seal
 
   wire.encrypt = true;
   wire.connect();
-  wire.head->welcome(0);
+  wire.head->accept_join(0);
   CHECK(wire.asks(1).request().sealed());
   CHECK(*wire.encrypts);
   CHECK(wire.told.orders.empty());
@@ -384,14 +384,14 @@ TEST_CASE("what is no message of the peer's is refused") {
   CHECK_FALSE(wire.head->on_message(piece(worker_protocol::FromWorker())));
   JoinRequest heard;
   std::vector<uint64_t> numbers;
-  FromRemote told;
+  RemoteWorkerCallbacks told;
   told.on_join = [&](JoinRequest each) {
     heard = std::move(each);
     return true;
   };
   told.on_report = [&](Report, uint64_t number) { numbers.push_back(number); };
   told.on_order = [](const AttemptOrder&) {};
-  told.on_content = [](std::string_view) { return false; };
+  told.on_blob_message = [](std::string_view) { return false; };
   RemoteWorker fresh([](std::string_view) {}, told, [](const std::string&) {});
   worker_protocol::FromWorker said;
   put_report(finished(), 5, *said.mutable_report());
@@ -480,7 +480,7 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   wire.head->release(5);
   wire.told.say({ended(1)});
   CHECK(wire.numbers == std::vector<uint64_t>{1});
-  wire.head->took_reports(1);
+  wire.head->ack_reports(1);
   wire.disconnect();
   CHECK(wire.agent->was_accepted());
   CHECK(wire.agent->attempts() == 2);
@@ -496,19 +496,19 @@ TEST_CASE("what happens while there is no head is told to the next one, once") {
   CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(2).id, ended(3).id});
   CHECK(wire.reports.empty());  // before it is welcome
   CHECK_FALSE(wire.agent->was_accepted());
-  wire.head->welcome(1);
+  wire.head->accept_join(1);
   CHECK(wire.numbers == std::vector<uint64_t>{2, 3});
   CHECK(wire.reports[0].text == "alone");
   // The connection is cut before the head says that it has them: it has, and knows.
   wire.disconnect();
   wire.connect();
   CHECK(wire.joined.attempts.size() == 2);
-  wire.head->welcome(3);
+  wire.head->accept_join(3);
   CHECK(wire.reports.empty());
   CHECK(wire.agent->attempts() == 1);
   wire.told.say({ended(3)});
   CHECK(wire.numbers == std::vector<uint64_t>{4});
-  wire.head->took_reports(4);
+  wire.head->ack_reports(4);
   CHECK(wire.agent->attempts() == 0);
 }
 
@@ -516,7 +516,7 @@ TEST_CASE("when an attempt ended is told by the head's clock, whatever the worke
   JoinRequest request{big_host(), "", "process", "spool", {}, ""};
   constexpr core::Time kHour = 3'600'000;
   request.now = now_ms() - kHour;
-  FromRemote told;
+  RemoteWorkerCallbacks told;
   std::vector<core::Time> times;
   told.on_join = [](const JoinRequest&) { return true; };
   told.on_report = [&](const Report& report, uint64_t) { times.push_back(report.at); };
@@ -555,7 +555,7 @@ TEST_CASE("what was not released when the head died begins when the next one wel
   CHECK(wire.told.commits == std::vector<uint64_t>{7, 8});
   CHECK(wire.told.releases.empty());
   wire.head->stop(order_of(1).id, true);
-  wire.head->welcome(0);
+  wire.head->accept_join(0);
   CHECK(wire.told.calls == std::vector<std::string>{"kill run-1"});
   CHECK(wire.told.releases == std::vector<uint64_t>{7, 8});
 }
@@ -565,7 +565,7 @@ TEST_CASE("a worker's process that died tells what it had finished") {
   wire.disconnect();
   wire.head->stage({}, 0);
   wire.connect();
-  wire.head->welcome(0);
+  wire.head->accept_join(0);
   wire.head->stage({order_of(1), order_of(2)}, 1);
   wire.told.say({ended(1)});
   wire.disconnect();
@@ -577,7 +577,7 @@ TEST_CASE("a worker's process that died tells what it had finished") {
   CHECK(wire.joined.process != process);
   CHECK(wire.joined.spool == spool);
   CHECK(wire.joined.attempts == std::vector<core::AttemptId>{ended(1).id});
-  wire.head->welcome(0);
+  wire.head->accept_join(0);
   REQUIRE(wire.reports.size() == 1);
   CHECK(wire.reports[0].id == ended(1).id);
 }
@@ -590,9 +590,9 @@ TEST_CASE("a head that lags gets no more than so much at a time") {
   log.text = std::string(kInFlightBytesMax / 4, 'x');
   for (int i = 0; i < 10; i++) wire.told.say({log});
   CHECK(wire.reports.size() == 4);
-  wire.head->took_reports(3);
+  wire.head->ack_reports(3);
   CHECK(wire.reports.size() == 7);
-  wire.head->took_reports(7);
+  wire.head->ack_reports(7);
   CHECK(wire.reports.size() == 10);
 }
 
@@ -632,8 +632,8 @@ TEST_CASE(
   wire.disconnect();
   wire.connect();
   CHECK(wire.draining == "maintenance");
-  wire.head->welcome(0);
-  wire.head->took_reports(wire.numbers.back());
+  wire.head->accept_join(0);
+  wire.head->ack_reports(wire.numbers.back());
   CHECK(wire.agent->attempts() == 0);
   CHECK(wire.took_all);
 }
@@ -690,7 +690,7 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
   REQUIRE(wire.news.size() == 1);
   CHECK(digests(wire.news[0].added) == std::vector<Digest>{sha256(old)});
   CHECK(wire.news[0].added[0].size == kLargeBytes);
-  wire.head->welcome(0);
+  wire.head->accept_join(0);
 
   wire.head->stage({order_of(1)}, 1);
   Report report = ended(1);
@@ -768,7 +768,7 @@ TEST_CASE("both ends of a session forget bundle and environment with the runs th
     Report report = finished();
     report.id = {run, unit, 1, 3 << 16};
     wire.told.say({report});
-    wire.head->took_reports(wire.numbers.back());
+    wire.head->ack_reports(wire.numbers.back());
   };
   CHECK(stage("run-1", 0, "shared") == 3);  // bundle, environment, order
   std::weak_ptr<const std::string> bundle = wire.told.orders[0].bundle_bytes;

@@ -14,12 +14,12 @@ class Host final : public RemoteHost {
   void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
-  void took_logs(size_t) override {}
+  void ack_logs(size_t) override {}
   void replicate(const core::AttemptId&, const Digest&) override {}
   void forget(const core::RunId&) override {}
-  void welcome(uint64_t) override {}
-  void took_reports(uint64_t) override {}
-  void let_go(const std::string&) override {}
+  void accept_join(uint64_t) override {}
+  void ack_reports(uint64_t) override {}
+  void disconnect(const std::string&) override {}
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ class Checker final : public Worker {
   void meet(const core::AttemptId&, const std::vector<std::string>&) override {}
   void stop(const core::AttemptId&, bool) override {}
   void ack_saved(const core::AttemptId&, const std::string&, bool) override {}
-  void took_logs(size_t) override {}
+  void ack_logs(size_t) override {}
 };
 
 class NoLink final : public Link {
@@ -72,19 +72,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   });
   (*agent)->connect([](std::string_view) {}, std::make_shared<NoLink>(), BulkSeal(Key{}, Key{}),
                     "the head");
-  FromRemote told;
+  RemoteWorkerCallbacks told;
   told.on_join = [](JoinRequest) { return true; };
   told.on_draining = [](const std::string&) {};
   told.on_gpu_failed = [](const std::string&, const std::string& fault, bool) {
     FLOW_CHECK(!fault.empty());
   };
-  told.on_meeting = [](Report report) { FLOW_CHECK(report.kind == Report::Kind::meeting); };
+  told.on_rank_address = [](Report report) { FLOW_CHECK(report.kind == Report::Kind::meeting); };
   told.on_order = [](const AttemptOrder&) {};
-  told.on_content = [](std::string_view) { return true; };
+  told.on_blob_message = [](std::string_view) { return true; };
   BlobDirectory directory;
   BlobDirectory::WorkerKey worker = directory.enter(), other = directory.enter();
   directory.join(worker, "w", "127.0.0.1:1");
-  told.on_news = [&](const BlobInventoryDelta& delta) {
+  told.on_inventory_delta = [&](const BlobInventoryDelta& delta) {
     directory.update(worker, delta);
     for (const BlobInfo& blob : delta.added)
       FLOW_CHECK(directory.locate(other, blob.digest) == Addresses{"127.0.0.1:1"});

@@ -71,7 +71,7 @@ TEST_CASE("what nobody takes in is not read, and comes when there is room") {
   int waits = 0;
   for (; !taker.wait(); waits++) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // for what would come too early
-    worker->took_logs(taker.take_all());
+    worker->ack_logs(taker.take_all());
   }
   CHECK(taker.wait_end() == Report::Outcome::succeeded);
   CHECK(waits > 0);

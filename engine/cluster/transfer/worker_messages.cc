@@ -62,15 +62,15 @@ bool is_final_report(const Report& report) {
 }
 
 void put_join_request(const JoinRequest& request, worker_protocol::Join& out) {
-  out.set_cpus_milli(request.host.cpus_milli);
-  out.set_memory_bytes(request.host.memory_bytes);
-  for (const Gpu& gpu : request.host.gpus) put_gpu(gpu, *out.add_gpus());
-  for (const auto& [name, value] : request.host.labels) {
+  out.set_cpus_milli(request.worker.cpus_milli);
+  out.set_memory_bytes(request.worker.memory_bytes);
+  for (const Gpu& gpu : request.worker.gpus) put_gpu(gpu, *out.add_gpus());
+  for (const auto& [name, value] : request.worker.labels) {
     worker_protocol::Label& label = *out.add_labels();
     label.set_name(name);
     label.set_value(value);
   }
-  for (const auto& [name, milli] : request.host.named) {
+  for (const auto& [name, milli] : request.worker.named) {
     worker_protocol::ResourceQuantity& amount = *out.add_custom_resources();
     amount.set_name(name);
     amount.set_milli(milli);
@@ -86,14 +86,14 @@ void put_join_request(const JoinRequest& request, worker_protocol::Join& out) {
 }
 
 bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
-  core::HostInfo& host = request.host;
-  host.cpus_milli = in.cpus_milli();
-  host.memory_bytes = in.memory_bytes();
-  for (const wire::Gpu& gpu : in.gpus()) host.gpus.push_back(get_gpu(gpu));
+  core::HostInfo& worker = request.worker;
+  worker.cpus_milli = in.cpus_milli();
+  worker.memory_bytes = in.memory_bytes();
+  for (const wire::Gpu& gpu : in.gpus()) worker.gpus.push_back(get_gpu(gpu));
   for (const worker_protocol::Label& label : in.labels())
-    host.labels.emplace_back(label.name(), label.value());
+    worker.labels.emplace_back(label.name(), label.value());
   for (const worker_protocol::ResourceQuantity& amount : in.custom_resources())
-    host.named.emplace_back(amount.name(), amount.milli());
+    worker.named.emplace_back(amount.name(), amount.milli());
   request.now = in.now_ms();
   request.process = in.process();
   request.spool = in.spool();
@@ -103,9 +103,9 @@ bool get_join_request(const worker_protocol::Join& in, JoinRequest& request) {
   bool is_named = !request.process.empty() && request.process.size() <= kNameBytesMax &&
                   !request.spool.empty() && request.spool.size() <= kNameBytesMax;
   return is_named && request.blob_address.size() <= kAddressBytesMax &&
-         request.machine.id.size() <= kNameBytesMax && host.cpus_milli >= 0 &&
-         host.memory_bytes >= 0 && request.now >= 0 && request.now <= kTimeMax &&
-         core::are_sound(host.gpus) && core::are_sound(host.labels) && are_sound(host.named);
+         request.machine.id.size() <= kNameBytesMax && worker.cpus_milli >= 0 &&
+         worker.memory_bytes >= 0 && request.now >= 0 && request.now <= kTimeMax &&
+         core::are_sound(worker.gpus) && core::are_sound(worker.labels) && are_sound(worker.named);
 }
 
 void put_inventory_delta(const BlobInventoryDelta& delta,

@@ -181,7 +181,7 @@ void WorkerAgent::send_blob_message(uint64_t session, std::string_view bytes) {
 
 std::string WorkerAgent::join_message() {
   JoinRequest request;
-  request.host = host_;
+  request.worker = host_;
   request.process = process_;
   request.spool = spool_->id();
   request.blob_address = options_.blob_address();
@@ -514,7 +514,7 @@ void WorkerAgent::on_report_ack(uint64_t number) {
     forget_ended(number);
     if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(deferred_log_acks_, 0);
   }
-  if (logs > 0) worker_->took_logs(logs);
+  if (logs > 0) worker_->ack_logs(logs);
   progress();
 }
 
@@ -581,7 +581,7 @@ void WorkerAgent::on_reports(std::vector<Report> reports) {
     if (spool_->bytes() < kSpoolLogsMax) logs = std::exchange(deferred_log_acks_, 0);
     if (spool_->problem() != noted_problem_) problem = noted_problem_ = spool_->problem();
   }
-  if (logs > 0) worker_->took_logs(logs);
+  if (logs > 0) worker_->ack_logs(logs);
   if (!problem.empty())
     options_.on_note(
         "reports of attempts are kept in memory only, and are lost if this process ends: " +
