@@ -110,10 +110,10 @@ Status LocalEngine::lead(const std::string& dir) {
   cluster.lost_after_ms = options_.lost_after_ms;
   // Its own workers died with it.
   cluster.adopt_ms = options_.listen.empty() && !options_.slurm ? 0 : options_.adopt_ms;
-  auto started = Cluster::start(*driver_, cluster);
+  auto started = ClusterMembership::start(*driver_, cluster);
   if (!started.ok() && !listen->second.empty()) {
     cluster.listen = listen->second;
-    started = Cluster::start(*driver_, cluster);
+    started = ClusterMembership::start(*driver_, cluster);
   }
   FLOW_TRY(started);
   cluster_ = std::move(*started);

@@ -97,7 +97,7 @@ class LocalEngine final : public EngineService, private RunEngine {
   std::string leader_;                        // that an engine before this one was, of
   std::vector<std::string> works_elsewhere_;  // workers that may still run what it gave them
   std::string address_;  // of the cluster, for workers and clients; "" where it leads none
-  std::unique_ptr<Cluster> cluster_;  // of a head
+  std::unique_ptr<ClusterMembership> cluster_;  // of a head
   std::unique_ptr<LocalWorkers> workers_;
   NestedRuns nested_;
   std::mutex watched_mutex_;

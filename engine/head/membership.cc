@@ -19,7 +19,7 @@ std::string secret_path(const std::string& state_dir) { return state_dir + "/sec
 namespace {
 
 /// What is small lies in the database.
-std::optional<Result<cluster::BlobReader>> inline_content(Driver& driver, const Digest& digest) {
+std::optional<Result<cluster::BlobReader>> inline_blob(Driver& driver, const Digest& digest) {
   auto row = driver.store().get(Family::blobs, digest.view());
   if (!row.ok()) return Result<cluster::BlobReader>(row.error());
   if (!row->has_value()) return std::nullopt;
@@ -28,12 +28,13 @@ std::optional<Result<cluster::BlobReader>> inline_content(Driver& driver, const 
 
 }  // namespace
 
-Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOptions& options) {
+Result<std::unique_ptr<ClusterMembership>> ClusterMembership::start(Driver& driver,
+                                                                    const ClusterOptions& options) {
   if (options.lost_after_ms < kLostAfterMsMin || options.lost_after_ms > kLostAfterMsMax)
     return user_error(fmt::format(
         "a worker can't count as lost after {} ms of silence: it is {} ms at least, and {} at most",
         options.lost_after_ms, kLostAfterMsMin, kLostAfterMsMax));
-  std::unique_ptr<Cluster> made(new Cluster(driver));
+  std::unique_ptr<ClusterMembership> membership(new ClusterMembership(driver));
   std::string path =
       options.secret_file.empty() ? secret_path(options.state_dir) : options.secret_file;
   auto session = session_options(cluster::Role::head, machine_name(), path, true);
@@ -42,38 +43,42 @@ Result<std::unique_ptr<Cluster>> Cluster::start(Driver& driver, const ClusterOpt
   driver.inspect([&](const core::State& state, Resolver&) { session->epoch = state.epoch; });
   auto transport = options.make_transport(options.listen, *session);
   FLOW_TRY(transport);
-  made->transport_ = std::move(*transport);
-  made->await_earlier(options.adopt_ms);
-  made->thread_ = engine_thread([self = made.get()] { self->loop(); });
-  cluster::WorkerListenerOptions head_options;
-  head_options.session = *session;
-  head_options.listen = options.listen;
-  head_options.state_dir = options.state_dir;
-  head_options.encrypt = options.encrypt;
-  head_options.blob_directory = driver.blob_directory();
-  head_options.resolve = [&driver](const Digest& digest) { return inline_content(driver, digest); };
-  head_options.on_note = [](const std::string& text) {
+  membership->transport_ = std::move(*transport);
+  membership->await_former_workers(options.adopt_ms);
+  membership->thread_ = engine_thread([self = membership.get()] { self->loop(); });
+  cluster::WorkerListenerOptions listener_options;
+  listener_options.session = *session;
+  listener_options.listen = options.listen;
+  listener_options.state_dir = options.state_dir;
+  listener_options.encrypt = options.encrypt;
+  listener_options.blob_directory = driver.blob_directory();
+  listener_options.resolve = [&driver](const Digest& digest) {
+    return inline_blob(driver, digest);
+  };
+  listener_options.on_note = [](const std::string& text) {
     std::fprintf(stderr, "flow: %s\n", text.c_str());
   };
-  head_options.accept_client = [self = made.get()](const cluster::SessionPeer& peer,
-                                                   std::shared_ptr<cluster::SessionLink> link) {
+  listener_options.accept_client = [self = membership.get()](
+                                       const cluster::SessionPeer& peer,
+                                       std::shared_ptr<cluster::SessionLink> link) {
     return self->on_client(peer, link);
   };
-  auto head = cluster::WorkerListener::start(*made->transport_, head_options, *made);
+  auto head =
+      cluster::WorkerListener::start(*membership->transport_, listener_options, *membership);
   FLOW_TRY(head);
-  made->head_ = std::move(*head);
+  membership->listener_ = std::move(*head);
   std::vector<std::string> joined;
   {
-    std::lock_guard lock(made->mutex_);
-    made->listens_at_ = made->head_->address();
-    joined.swap(made->joined_);
+    std::lock_guard lock(membership->mutex_);
+    membership->listens_at_ = membership->listener_->address();
+    joined.swap(membership->joined_);
   }
-  for (const std::string& name : joined) made->keep_address(name);
-  return made;
+  for (const std::string& name : joined) membership->record_address(name);
+  return membership;
 }
 
 // It may join while the head is just beginning to listen.
-void Cluster::keep_address(const std::string& name) {
+void ClusterMembership::record_address(const std::string& name) {
   std::lock_guard lock(mutex_);
   if (listens_at_.empty()) return joined_.push_back(name);
   driver_.keep_row(head_key(name), listens_at_ + "\n" + address_for_users(listens_at_));
@@ -88,7 +93,7 @@ FormerHead head_of_worker(Driver& driver, const std::string& name) {
   return {text.substr(0, line), text.substr(line + 1)};
 }
 
-std::string Cluster::note_of_moved_head() const {
+std::string ClusterMembership::note_of_moved_head() const {
   std::string names, former, own = address_for_users(address());
   for (const std::string& name : driver_.awaited_hosts()) {
     FormerHead head = head_of_worker(driver_, name);
@@ -105,22 +110,23 @@ std::string Cluster::note_of_moved_head() const {
 }
 
 // What its workers run goes on, for the next engine.
-Cluster::~Cluster() {
+ClusterMembership::~ClusterMembership() {
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
     wake_.notify_all();
   }
-  head_.reset();
+  listener_.reset();
   if (thread_.joinable()) thread_.join();
 }
 
-void Cluster::serve_clients(std::function<void(std::shared_ptr<cluster::SessionChannel>)> take) {
+void ClusterMembership::serve_clients(
+    std::function<void(std::shared_ptr<cluster::SessionChannel>)> handler) {
   std::lock_guard lock(clients_mutex_);
-  take_client_ = std::move(take);
+  client_handler_ = std::move(handler);
 }
 
-std::shared_ptr<cluster::SessionUser> Cluster::on_client(
+std::shared_ptr<cluster::SessionUser> ClusterMembership::on_client(
     const cluster::SessionPeer& peer, const std::shared_ptr<cluster::SessionLink>& link) {
   if (peer.version != version()) {
     link->end(fmt::format("this head is flow {} and its client flow {}: install one flow on both",
@@ -130,39 +136,39 @@ std::shared_ptr<cluster::SessionUser> Cluster::on_client(
   auto channel = std::make_shared<cluster::SessionChannel>();
   channel->attach(link);
   std::lock_guard lock(clients_mutex_);
-  if (!take_client_) {
+  if (!client_handler_) {
     link->end("this head is starting or ending");
     return nullptr;
   }
-  take_client_(channel);
+  client_handler_(channel);
   return channel;
 }
 
-void Cluster::await_earlier(int64_t adopt_ms) {
+void ClusterMembership::await_former_workers(int64_t adopt_ms) {
   std::vector<std::string> names = driver_.awaited_hosts();
   std::lock_guard lock(mutex_);
   for (const std::string& name : names) {
-    members_[name].serial = ++last_serial_;
-    wait_for(
+    workers_[name].serial = ++last_serial_;
+    start_lease(
         name, last_serial_, adopt_ms,
         fmt::format("it did not come back within {} s of the engine's restart", adopt_ms / 1000.0),
         false);
   }
 }
 
-std::string Cluster::address_of(const std::string& name) const {
+std::string ClusterMembership::address_of(const std::string& name) const {
   std::lock_guard lock(mutex_);
-  auto found = members_.find(name);
-  return found != members_.end() && found->second.host ? found->second.address : "";
+  auto found = workers_.find(name);
+  return found != workers_.end() && found->second.connection ? found->second.address : "";
 }
 
-bool Cluster::has_left(const std::string& name) const {
+bool ClusterMembership::has_left(const std::string& name) const {
   std::lock_guard lock(mutex_);
-  auto found = members_.find(name);
-  return found != members_.end() && !found->second.host && found->second.is_draining;
+  auto found = workers_.find(name);
+  return found != workers_.end() && !found->second.connection && found->second.is_draining;
 }
 
-uint64_t Cluster::committed_of(const std::string& name, const std::string& spool) const {
+uint64_t ClusterMembership::committed_of(const std::string& name, const std::string& spool) const {
   auto row = driver_.store().get(Family::kv, spool_key(name));
   if (!row.ok() || !row->has_value() || !(*row)->starts_with(spool + "\n")) return 0;
   std::string_view digits = std::string_view(**row).substr(spool.size() + 1);
@@ -171,86 +177,89 @@ uint64_t Cluster::committed_of(const std::string& name, const std::string& spool
   return number;
 }
 
-std::string Cluster::on_join(std::shared_ptr<RemoteHost> host, cluster::JoinRequest request) {
+std::string ClusterMembership::on_join(std::shared_ptr<RemoteHost> connection,
+                                       cluster::JoinRequest request) {
   const std::string name = request.worker.name;
   if (name == kHomeName)
     return fmt::format(
         "what the head runs itself is shown as `{}`: give this worker another name "
         "with --name",
         name);
-  uint64_t taken = committed_of(name, request.spool);
+  uint64_t received = committed_of(name, request.spool);
   std::shared_ptr<RemoteHost> former;
   bool is_restarted = false;
   {
     std::lock_guard lock(mutex_);
-    if (!members_.contains(name)) forget_gone();
-    Member& member = members_[name];
-    if (member.host && member.process != request.process)
+    if (!workers_.contains(name)) forget_disconnected();
+    ConnectedWorker& worker = workers_[name];
+    if (worker.connection && worker.process != request.process)
       return fmt::format(
           "a worker named `{}` is here already, from {}: give this one another name "
           "with --name",
-          name, member.address);
-    former = std::exchange(member.host, host);
-    if (member.spool == request.spool) taken = std::max(taken, member.taken);
-    is_restarted = !member.process.empty() && member.process != request.process;
-    member.address = request.address;
-    member.process = request.process;
-    member.spool = request.spool;
-    member.taken = member.durable = taken;
-    member.is_told = true;
-    member.is_draining = false;
-    member.serial = ++last_serial_;
-    driver_.fleet().attach(name, host, member.address);
+          name, worker.address);
+    former = std::exchange(worker.connection, connection);
+    if (worker.spool == request.spool) received = std::max(received, worker.received);
+    is_restarted = !worker.process.empty() && worker.process != request.process;
+    worker.address = request.address;
+    worker.process = request.process;
+    worker.spool = request.spool;
+    worker.received = worker.durable = received;
+    worker.is_acked = true;
+    worker.is_draining = false;
+    worker.serial = ++last_serial_;
+    driver_.fleet().attach(name, connection, worker.address);
   }
   if (former) {
     driver_.host_away(name, "it came by another connection");
     former->disconnect("this worker came by another connection");
   }
-  auto decided = [host, taken](bool admitted) {
-    if (admitted) return host->accept_join(taken);
-    host->disconnect(
+  auto decided = [connection, received](bool admitted) {
+    if (admitted) return connection->accept_join(received);
+    connection->disconnect(
         "the head cannot accept this worker: it has the maximum number of workers, or this "
         "worker's description is not valid");
   };
-  keep_address(name);
+  record_address(name);
   driver_.host_joined({std::move(request.worker), std::move(request.attempts), is_restarted},
                       std::move(request.machine), decided);
   return "";
 }
 
-void forget_lost(WorkerMembers& members, const std::set<std::string>& awaited, size_t max) {
-  if (members.size() < max) return;
-  std::erase_if(members, [&](const auto& each) {
-    const WorkerMember& member = each.second;
-    return !member.host && member.durable == member.taken && !awaited.contains(each.first);
+void forget_lost(ConnectedWorkers& workers, const std::set<std::string>& disconnected, size_t max) {
+  if (workers.size() < max) return;
+  std::erase_if(workers, [&](const auto& each) {
+    const ConnectedWorker& worker = each.second;
+    return !worker.connection && worker.durable == worker.received &&
+           !disconnected.contains(each.first);
   });
 }
 
 // Under the lock.
-void Cluster::forget_gone() {
-  std::set<std::string> awaited;
-  for (const auto& [at, lease] : leases_) awaited.insert(lease.name);
-  forget_lost(members_, awaited, kMembersMax);
+void ClusterMembership::forget_disconnected() {
+  std::set<std::string> disconnected;
+  for (const auto& [at, lease] : leases_) disconnected.insert(lease.name);
+  forget_lost(workers_, disconnected, kKnownWorkersMax);
 }
 
-WorkerMembers::iterator Cluster::find(const RemoteHost& host) {
-  return std::find_if(members_.begin(), members_.end(),
-                      [&](const auto& each) { return each.second.host.get() == &host; });
+ConnectedWorkers::iterator ClusterMembership::find(const RemoteHost& connection) {
+  return std::find_if(workers_.begin(), workers_.end(), [&](const auto& each) {
+    return each.second.connection.get() == &connection;
+  });
 }
 
-void Cluster::on_draining(RemoteHost& host, const std::string& why) {
+void ClusterMembership::on_draining(RemoteHost& connection, const std::string& why) {
   std::lock_guard lock(mutex_);
-  auto found = find(host);
-  if (found == members_.end()) return;
+  auto found = find(connection);
+  if (found == workers_.end()) return;
   found->second.is_draining = true;
   driver_.host_draining(found->first, why);
 }
 
-void Cluster::on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
-                            bool is_dead) {
+void ClusterMembership::on_gpu_failed(RemoteHost& connection, const std::string& uuid,
+                                      const std::string& fault, bool is_dead) {
   std::lock_guard lock(mutex_);
-  auto found = find(host);
-  if (found != members_.end()) driver_.gpu_failed(found->first, uuid, fault, is_dead);
+  auto found = find(connection);
+  if (found != workers_.end()) driver_.gpu_failed(found->first, uuid, fault, is_dead);
 }
 
 namespace {
@@ -262,78 +271,80 @@ void remove_files(const std::vector<std::string>& files) {
 
 }  // namespace
 
-void Cluster::on_report(RemoteHost& host, cluster::ReceivedReport taken) {
-  uint64_t number = taken.number;
+void ClusterMembership::on_report(RemoteHost& connection, cluster::ReceivedReport received) {
+  uint64_t number = received.number;
   std::string name, row;
   uint64_t serial = 0;
   {
     std::lock_guard lock(mutex_);
-    auto found = find(host);
-    if (found == members_.end()) return;
-    Member& member = found->second;
-    if (number <= member.taken) return;  // it came before its connection was cut
-    member.taken = number;
+    auto found = find(connection);
+    if (found == workers_.end()) return;
+    ConnectedWorker& worker = found->second;
+    if (number <= worker.received) return;  // it came before its connection was cut
+    worker.received = number;
     name = found->first;
-    serial = member.serial;
-    row = fmt::format("{}\n{}", member.spool, number);
+    serial = worker.serial;
+    row = fmt::format("{}\n{}", worker.spool, number);
   }
-  auto decided = [placed = std::move(taken.placed), obsolete = std::move(taken.obsolete)](
+  auto decided = [placed = std::move(received.placed), obsolete = std::move(received.obsolete)](
                      bool admitted) { remove_files(admitted ? obsolete : placed); };
-  driver_.host_reported(name, std::move(taken.report), {spool_key(name), std::move(row)}, decided,
+  driver_.host_reported(name, std::move(received.report), {spool_key(name), std::move(row)},
+                        decided,
                         [this, name, serial, number] { on_durable(name, serial, number); });
 }
 
 // What is no worker's any more, of an attempt that is over, is found so in the turn.
-void Cluster::on_rank_address(Report report) { driver_.rank_met(std::move(report)); }
+void ClusterMembership::on_rank_address(Report report) { driver_.rank_met(std::move(report)); }
 
 // Of many in a commit the last is told.
-void Cluster::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
+void ClusterMembership::on_durable(const std::string& name, uint64_t serial, uint64_t number) {
   std::lock_guard lock(mutex_);
-  auto found = members_.find(name);
-  if (found == members_.end() || found->second.serial != serial) return;
-  Member& member = found->second;
-  member.durable = number;
-  if (!std::exchange(member.is_told, false)) return;
-  driver_.after_acts([this, name, serial] { tell_durable(name, serial); });
+  auto found = workers_.find(name);
+  if (found == workers_.end() || found->second.serial != serial) return;
+  ConnectedWorker& worker = found->second;
+  worker.durable = number;
+  if (!std::exchange(worker.is_acked, false)) return;
+  driver_.after_acts([this, name, serial] { ack_durable(name, serial); });
 }
 
-void Cluster::tell_durable(const std::string& name, uint64_t serial) {
-  std::shared_ptr<RemoteHost> host;
+void ClusterMembership::ack_durable(const std::string& name, uint64_t serial) {
+  std::shared_ptr<RemoteHost> connection;
   uint64_t number = 0;
   {
     std::lock_guard lock(mutex_);
-    auto found = members_.find(name);
-    if (found == members_.end() || found->second.serial != serial) return;
-    Member& member = found->second;
-    member.is_told = true;
-    host = member.host;
-    number = member.durable;
+    auto found = workers_.find(name);
+    if (found == workers_.end() || found->second.serial != serial) return;
+    ConnectedWorker& worker = found->second;
+    worker.is_acked = true;
+    connection = worker.connection;
+    number = worker.durable;
   }
-  if (host) host->ack_reports(number);
+  if (connection) connection->ack_reports(number);
 }
 
-void Cluster::on_gone(RemoteHost& host, bool is_for_good, const std::string& why) {
+void ClusterMembership::on_disconnected(RemoteHost& connection, bool is_for_good,
+                                        const std::string& why) {
   std::lock_guard lock(mutex_);
-  auto found = find(host);
-  if (found == members_.end()) return;  // another connection took its place
-  auto& [name, member] = *found;
-  member.host.reset();
-  driver_.fleet().detach(name, host);
+  auto found = find(connection);
+  if (found == workers_.end()) return;  // another connection took its place
+  auto& [name, worker] = *found;
+  worker.connection.reset();
+  driver_.fleet().detach(name, connection);
   if (quit_) return;
   if (is_for_good) return driver_.host_lost(name, why);
   driver_.host_away(name, why);
-  wait_for(name, member.serial, kRejoinMs, why, true);
+  start_lease(name, worker.serial, kRejoinMs, why, true);
 }
 
 // Under the lock.
-void Cluster::wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why,
-                       bool has_died) {
+void ClusterMembership::start_lease(const std::string& name, uint64_t serial, int64_t ms,
+                                    std::string why, bool has_died) {
   leases_.emplace(Clock::now() + std::chrono::milliseconds(ms),
                   Lease{name, serial, std::move(why), has_died});
   wake_.notify_all();
 }
 
-void Cluster::loop() {
+void ClusterMembership::loop() {
   std::unique_lock lock(mutex_);
   while (!quit_) {
     if (leases_.empty()) {
@@ -347,9 +358,9 @@ void Cluster::loop() {
     }
     Lease lease = std::move(first->second);
     leases_.erase(first);
-    auto found = members_.find(lease.name);
-    bool is_gone =
-        found != members_.end() && !found->second.host && found->second.serial == lease.serial;
+    auto found = workers_.find(lease.name);
+    bool is_gone = found != workers_.end() && !found->second.connection &&
+                   found->second.serial == lease.serial;
     if (is_gone) driver_.host_lost(lease.name, lease.why, lease.has_died);
   }
 }

@@ -38,20 +38,20 @@ struct ClusterOptions {
 std::string secret_path(const std::string& state_dir);
 
 /// What a head remembers of a worker, by its name.
-struct WorkerMember {
-  std::shared_ptr<RemoteHost> host;  // null: gone
+struct ConnectedWorker {
+  std::shared_ptr<RemoteHost> connection;  // null: gone
   std::string address, process, spool;
-  uint64_t taken = 0;    // of its reports: is in the inbox,
-  uint64_t durable = 0;  // is committed
-  bool is_told = true;   // and it was told so, or is about to be
-  uint64_t serial = 0;   // of its connections
+  uint64_t received = 0;  // of its reports: is in the inbox,
+  uint64_t durable = 0;   // is committed
+  bool is_acked = true;   // and it was told so, or is about to be
+  uint64_t serial = 0;    // of its connections
   bool is_draining = false;
 };
-using WorkerMembers = std::map<std::string, WorkerMember>;
+using ConnectedWorkers = std::map<std::string, ConnectedWorker>;
 
 /// Where there are `max` or more: those that are lost, whose reports are committed, leave. A rejoin
 /// needs nothing of them that is not in the state. `awaited`: those that may be back.
-void forget_lost(WorkerMembers& members, const std::set<std::string>& awaited, size_t max);
+void forget_lost(ConnectedWorkers& workers, const std::set<std::string>& disconnected, size_t max);
 
 /// The addresses of a head: the one of --listen, and the one that other machines connect to.
 struct FormerHead {
@@ -61,12 +61,13 @@ struct FormerHead {
 FormerHead head_of_worker(Driver& driver, const std::string& name);
 
 /// Thread-safe.
-class Cluster final : private cluster::WorkerListenerUser {
+class ClusterMembership final : private cluster::WorkerListenerUser {
  public:
-  static Result<std::unique_ptr<Cluster>> start(Driver& driver, const ClusterOptions& options);
-  ~Cluster() override;
+  static Result<std::unique_ptr<ClusterMembership>> start(Driver& driver,
+                                                          const ClusterOptions& options);
+  ~ClusterMembership() override;
 
-  std::string address() const { return head_->address(); }
+  std::string address() const { return listener_->address(); }
   /// A note for users if workers that may come back only know another address of this head;
   /// otherwise "".
   std::string note_of_moved_head() const;
@@ -76,29 +77,30 @@ class Cluster final : private cluster::WorkerListenerUser {
   bool has_left(const std::string& name) const;
   /// Clients that come to this head are given to this, which must not block; null: they are sent
   /// away. Waits for calls under way.
-  void serve_clients(std::function<void(std::shared_ptr<cluster::SessionChannel>)> take);
+  void serve_clients(std::function<void(std::shared_ptr<cluster::SessionChannel>)> handler);
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Member = WorkerMember;
-  static constexpr size_t kMembersMax = core::kHostsMax;
-  explicit Cluster(Driver& driver) : driver_(driver) {}
-  void await_earlier(int64_t adopt_ms);
-  void keep_address(const std::string& name);
+  using Workers = ConnectedWorkers;
+  static constexpr size_t kKnownWorkersMax = core::kHostsMax;
+  explicit ClusterMembership(Driver& driver) : driver_(driver) {}
+  void await_former_workers(int64_t adopt_ms);
+  void record_address(const std::string& name);
   uint64_t committed_of(const std::string& name, const std::string& spool) const;
-  std::string on_join(std::shared_ptr<RemoteHost> host, cluster::JoinRequest request) override;
-  void on_draining(RemoteHost& host, const std::string& why) override;
-  void on_gpu_failed(RemoteHost& host, const std::string& uuid, const std::string& fault,
+  std::string on_join(std::shared_ptr<RemoteHost> connection,
+                      cluster::JoinRequest request) override;
+  void on_draining(RemoteHost& connection, const std::string& why) override;
+  void on_gpu_failed(RemoteHost& connection, const std::string& uuid, const std::string& fault,
                      bool is_dead) override;
-  void on_report(RemoteHost& host, cluster::ReceivedReport taken) override;
+  void on_report(RemoteHost& connection, cluster::ReceivedReport received) override;
   void on_rank_address(Report report) override;
-  void on_gone(RemoteHost& host, bool is_for_good, const std::string& why) override;
+  void on_disconnected(RemoteHost& connection, bool is_for_good, const std::string& why) override;
   void on_durable(const std::string& name, uint64_t serial, uint64_t number);
-  void tell_durable(const std::string& name, uint64_t serial);
-  WorkerMembers::iterator find(const RemoteHost& host);
-  void forget_gone();
-  void wait_for(const std::string& name, uint64_t serial, int64_t ms, std::string why,
-                bool has_died);
+  void ack_durable(const std::string& name, uint64_t serial);
+  ConnectedWorkers::iterator find(const RemoteHost& connection);
+  void forget_disconnected();
+  void start_lease(const std::string& name, uint64_t serial, int64_t ms, std::string why,
+                   bool has_died);
   void loop();
 
   std::shared_ptr<cluster::SessionUser> on_client(
@@ -112,19 +114,19 @@ class Cluster final : private cluster::WorkerListenerUser {
   };
   Driver& driver_;
   std::mutex clients_mutex_;
-  std::function<void(std::shared_ptr<cluster::SessionChannel>)> take_client_;
+  std::function<void(std::shared_ptr<cluster::SessionChannel>)> client_handler_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false;
-  // By name. When there are kMembersMax, those that are lost leave as another one joins.
-  WorkerMembers members_;
+  // By name. When there are kKnownWorkersMax, those that are lost leave as another one joins.
+  ConnectedWorkers workers_;
   uint64_t last_serial_ = 0;
   std::string listens_at_;                          // once that is known
   std::vector<std::string> joined_;                 // before it was
   std::multimap<Clock::time_point, Lease> leases_;  // entries leave when they are due
   std::thread thread_;
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<cluster::WorkerListener> head_;  // last: it tells the others
+  std::unique_ptr<cluster::WorkerListener> listener_;  // last: it tells the others
 };
 
 }  // namespace flow

@@ -82,7 +82,7 @@ class WorkerSession final : public SessionUser {
     directory_->leave(worker_key_);
     report_receiver_->end();
     transfer_->end(why);
-    if (has_joined_) user_.on_gone(*remote_worker_, !may_return, why.message);
+    if (has_joined_) user_.on_disconnected(*remote_worker_, !may_return, why.message);
   }
 
  private:

@@ -26,7 +26,8 @@ class WorkerListenerUser {
   virtual void on_rank_address(Report report) = 0;
   /// Once, last, of one that joined. `is_for_good`: it left, or nothing was heard of it for so long
   /// that it counts as lost; else it may be back at once.
-  virtual void on_gone(RemoteHost& connection, bool is_for_good, const std::string& why) = 0;
+  virtual void on_disconnected(RemoteHost& connection, bool is_for_good,
+                               const std::string& why) = 0;
 };
 
 struct WorkerListenerOptions {

@@ -154,7 +154,7 @@ class Engine final : public WorkerListenerUser {
     changed_.notify_all();
   }
   void on_rank_address(Report) override {}
-  void on_gone(RemoteHost&, bool, const std::string&) override {}
+  void on_disconnected(RemoteHost&, bool, const std::string&) override {}
 
   bool wait() {
     std::unique_lock lock(mutex_);

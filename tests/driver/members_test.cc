@@ -25,17 +25,17 @@ class Host final : public RemoteHost {
 }  // namespace
 
 TEST_CASE("of many workers those that are lost and owe no commit are forgotten") {
-  WorkerMembers members;
-  members["connected"].host = std::make_shared<Host>();
-  members["awaited"];
-  members["reporting"].taken = 7;
-  members["reporting"].durable = 6;
-  members["lost"].taken = members["lost"].durable = 7;
-  members["never came"];
-  forget_lost(members, {"awaited"}, 6);
-  CHECK(members.size() == 5);  // there is room
-  forget_lost(members, {"awaited"}, 5);
+  ConnectedWorkers workers;
+  workers["connected"].connection = std::make_shared<Host>();
+  workers["awaited"];
+  workers["reporting"].received = 7;
+  workers["reporting"].durable = 6;
+  workers["lost"].received = workers["lost"].durable = 7;
+  workers["never came"];
+  forget_lost(workers, {"awaited"}, 6);
+  CHECK(workers.size() == 5);  // there is room
+  forget_lost(workers, {"awaited"}, 5);
   std::vector<std::string> names;
-  for (const auto& [name, member] : members) names.push_back(name);
+  for (const auto& [name, worker] : workers) names.push_back(name);
   CHECK(names == std::vector<std::string>{"awaited", "connected", "reporting"});
 }
