@@ -12,7 +12,7 @@ namespace flow {
 
 Engine::Engine(EngineOptions options) {
   if (!options.head.empty()) {
-    impl_ = value_or_throw(AwayEngine::open(options, cluster_transport));
+    impl_ = value_or_throw(RemoteEngine::open(options, cluster_transport));
     return;
   }
   std::string dir = value_or_throw(find_state(options));

@@ -67,7 +67,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(const EngineOptions& opti
   if (engine->cluster_)
     engine->cluster_->serve_clients(
         [&to = *engine->server_](std::shared_ptr<cluster::Channel> channel) {
-          to.take_in(std::make_shared<ChannelLink>(std::move(channel)));
+          to.accept(std::make_shared<SessionConnection>(std::move(channel)));
         });
   return engine;
 }
@@ -601,8 +601,8 @@ std::vector<std::string> LocalEngine::get(const std::string& selector, const std
   return copy_out(driver_->blobs(), value(selector, part), part, directory);
 }
 
-Result<cluster::BlobReader> LocalEngine::open_content(const Digest& digest,
-                                                      const std::string& origin) const {
+Result<cluster::BlobReader> LocalEngine::open_blob(const Digest& digest,
+                                                   const std::string& origin) const {
   auto row = driver_->store().get(Family::blobs, digest.view());
   FLOW_TRY(row);
   if (row->has_value()) return cluster::BlobReader::of_bytes(std::move(**row));

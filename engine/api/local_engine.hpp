@@ -68,8 +68,8 @@ class LocalEngine final : public EngineService, private RunEngine {
   Counts counts(const RunId& run) override;
   RunInfo show(const std::string& selector, bool tasks) override;
   Value value(const std::string& selector, const std::string& part) const override;
-  Result<cluster::BlobReader> open_content(const Digest& digest,
-                                           const std::string& origin) const override;
+  Result<cluster::BlobReader> open_blob(const Digest& digest,
+                                        const std::string& origin) const override;
   Driver& driver() override { return *driver_; }
 
  private:

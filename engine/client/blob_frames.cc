@@ -14,37 +14,37 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 20;
-constexpr int64_t kPieceWithinMs = 60'000;  // who has none for so long hangs
+constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr int64_t kChunkTimeoutMs = 60'000;  // who has none for so long hangs
 
 Error gone() { return environment_error("the other side is gone"); }
 
 }  // namespace
 
-Status send_content(FrameLink& link, const Digest& digest,
-                    const Result<cluster::BlobReader>& source) {
-  auto refuse = [&](const Error& why) -> Status {
-    link.send(error_to_value(why));
+Status send_blob(EngineConnection& connection, const Digest& digest,
+                 const Result<cluster::BlobReader>& source) {
+  auto reject = [&](const Error& why) -> Status {
+    connection.send(error_to_value(why));
     return why;
   };
-  if (!source.ok()) return refuse(source.error());
+  if (!source.ok()) return reject(source.error());
   uint64_t size = source->size(), at = 0;
   do {
-    std::string piece(static_cast<size_t>(std::min<uint64_t>(kPieceBytes, size - at)), '\0');
-    Status read = source->read(at, piece.data(), piece.size());
-    if (!read.ok()) return refuse(read.error());
-    at += piece.size();
-    bool sent = link.send(Value::map({{"frame", "content"},
-                                      {"digest", digest.view()},
-                                      {"bytes", std::move(piece)},
-                                      {"last", at == size}}));
+    std::string chunk(static_cast<size_t>(std::min<uint64_t>(kChunkBytes, size - at)), '\0');
+    Status read = source->read(at, chunk.data(), chunk.size());
+    if (!read.ok()) return reject(read.error());
+    at += chunk.size();
+    bool sent = connection.send(Value::map({{"frame", "content"},
+                                            {"digest", digest.view()},
+                                            {"bytes", std::move(chunk)},
+                                            {"last", at == size}}));
     if (!sent) return gone();
   } while (at < size);
   return {};
 }
 
-Status receive_content(FrameLink& link, const Digest& digest, const std::string& dir,
-                       const std::function<Status()>& goes_on) {
+Status receive_blob(EngineConnection& connection, const Digest& digest, const std::string& dir,
+                    const std::function<Status()>& goes_on) {
   NewObject object(dir);
   if (object.descriptor() < 0)
     return environment_error(
@@ -52,7 +52,7 @@ Status receive_content(FrameLink& link, const Digest& digest, const std::string&
   Sha256 hash;
   while (true) {
     if (goes_on) FLOW_TRY(goes_on());
-    auto frame = link.receive(kPieceWithinMs);
+    auto frame = connection.receive(kChunkTimeoutMs);
     FLOW_TRY(frame);
     if (text_field(*frame, "frame") == "error") return error_from_value(*frame);
     if (text_field(*frame, "frame") != "content" || text_field(*frame, "digest") != digest.view())

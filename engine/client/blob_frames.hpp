@@ -11,11 +11,11 @@
 namespace flow {
 
 /// Where it can't be read the other side is told why, and nothing more comes.
-Status send_content(FrameLink& link, const Digest& digest,
-                    const Result<cluster::BlobReader>& source);
+Status send_blob(EngineConnection& connection, const Digest& digest,
+                 const Result<cluster::BlobReader>& source);
 /// The next content that comes, which has to be this one: durable under objects/ of `dir` then.
 /// `goes_on` is called before each piece; its error ends the transfer and is returned.
-Status receive_content(FrameLink& link, const Digest& digest, const std::string& dir,
-                       const std::function<Status()>& goes_on = nullptr);
+Status receive_blob(EngineConnection& connection, const Digest& digest, const std::string& dir,
+                    const std::function<Status()>& goes_on = nullptr);
 
 }  // namespace flow

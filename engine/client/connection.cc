@@ -53,7 +53,7 @@ Result<int> reach(const std::string& path) {
   FLOW_TRY(address);
   int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   int failed = descriptor < 0 ? errno : 0;
-  timeval within{kSilentMs / 1000, 0};
+  timeval within{kStallMs / 1000, 0};
   ::setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &within, sizeof within);
   if (failed == 0 &&
       ::connect(descriptor, reinterpret_cast<sockaddr*>(&*address), sizeof *address) != 0)
@@ -68,51 +68,52 @@ Result<int> reach(const std::string& path) {
 
 /// Whether who listens at `path` is there and says nothing. Who is gone, or takes nobody in, is not
 /// silent: that one's links end.
-bool is_silent_at(const std::string& path) {
+bool is_stalled_at(const std::string& path) {
   auto descriptor = reach(path);
   if (!descriptor.ok()) return false;
-  SocketLink link(*descriptor);
-  bool is_asked = link.send(Value::map({{"version", int64_t{kLinkVersion}}, {"verb", "ping"}}));
-  return is_asked && !wait_ready(*descriptor, POLLIN, in_ms(kSilentMs));
+  UnixConnection connection(*descriptor);
+  bool is_asked =
+      connection.send(Value::map({{"version", int64_t{kClientProtocolVersion}}, {"verb", "ping"}}));
+  return is_asked && !wait_ready(*descriptor, POLLIN, in_ms(kStallMs));
 }
 
 }  // namespace
 
-bool FrameLink::send(const Value& frame) {
+bool EngineConnection::send(const Value& frame) {
   std::string bytes = encode_value(frame);
-  if (bytes.size() > kLinkFrameMax) return false;
+  if (bytes.size() > kClientFrameMax) return false;
   uint32_t size = static_cast<uint32_t>(bytes.size());
   bytes.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
   std::lock_guard lock(sending_);
   return write(bytes);
 }
 
-Result<Value> FrameLink::receive(int64_t within_ms) {
+Result<Value> EngineConnection::receive(int64_t within_ms) {
   constexpr size_t kStep = size_t{1} << 20;  // who announces much sends it before we hold it
   std::optional<Deadline> deadline;
   if (within_ms >= 0) deadline = in_ms(within_ms);
-  auto nothing_came = [&] {
-    bool is_late = is_silent() || (deadline && std::chrono::steady_clock::now() >= *deadline);
+  auto receive_error = [&] {
+    bool is_late = is_stalled() || (deadline && std::chrono::steady_clock::now() >= *deadline);
     return environment_error(is_late ? "the other side sent no whole message in time"
                                      : "the other side is gone");
   };
   uint32_t size = 0;
-  if (!read(reinterpret_cast<char*>(&size), sizeof size, deadline)) return nothing_came();
-  if (size > kLinkFrameMax)
+  if (!read(reinterpret_cast<char*>(&size), sizeof size, deadline)) return receive_error();
+  if (size > kClientFrameMax)
     return environment_error(
-        fmt::format("a frame of {} bytes is over the limit of {}", size, kLinkFrameMax));
+        fmt::format("a frame of {} bytes is over the limit of {}", size, kClientFrameMax));
   std::string bytes;
   while (bytes.size() < size) {
     size_t begin = bytes.size();
     bytes.resize(std::min<size_t>(size, begin + kStep));
-    if (!read(bytes.data() + begin, bytes.size() - begin, deadline)) return nothing_came();
+    if (!read(bytes.data() + begin, bytes.size() - begin, deadline)) return receive_error();
   }
   return decode_value(bytes);
 }
 
-SocketLink::~SocketLink() { ::close(descriptor_); }
+UnixConnection::~UnixConnection() { ::close(descriptor_); }
 
-bool SocketLink::write(std::string_view bytes) {
+bool UnixConnection::write(std::string_view bytes) {
   const int flags = path_.empty() ? 0 : MSG_DONTWAIT;
   while (!bytes.empty()) {
     if (!wait(POLLOUT, std::nullopt)) return false;
@@ -124,7 +125,7 @@ bool SocketLink::write(std::string_view bytes) {
   return true;
 }
 
-bool SocketLink::read(char* to, size_t size, const std::optional<Deadline>& until) {
+bool UnixConnection::read(char* to, size_t size, const std::optional<Deadline>& until) {
   while (size > 0) {
     if (!wait(POLLIN, until)) return false;
     ssize_t got = ::recv(descriptor_, to, size, 0);
@@ -136,44 +137,44 @@ bool SocketLink::read(char* to, size_t size, const std::optional<Deadline>& unti
   return true;
 }
 
-bool SocketLink::wait(short events, const std::optional<Deadline>& until) {
+bool UnixConnection::wait(short events, const std::optional<Deadline>& until) {
   if (until) return wait_ready(descriptor_, events, *until);
   if (path_.empty()) return true;  // the call itself waits
-  bool is_told = false;
-  while (!wait_ready(descriptor_, events, in_ms(kSilentMs))) {
-    if (!is_silent_at(path_)) {
-      is_told = false;
+  bool is_reported = false;
+  while (!wait_ready(descriptor_, events, in_ms(kStallMs))) {
+    if (!is_stalled_at(path_)) {
+      is_reported = false;
       continue;
     }
-    silent_ = !tell_silence_;
-    if (silent_) return false;
-    if (!std::exchange(is_told, true)) tell_silence_();
+    stalled_ = !on_stalled_;
+    if (stalled_) return false;
+    if (!std::exchange(is_reported, true)) on_stalled_();
   }
   return true;
 }
 
-int64_t ChannelLink::may_return_ms() const {
+int64_t SessionConnection::reconnect_window_ms() const {
   auto end = channel_->end();
   if (!end) return 0;
   switch (end->first) {
     case cluster::EndKind::lost:
-      return kBackAfterLostMs;
+      return kReconnectAfterLostMs;
     case cluster::EndKind::cut:
     case cluster::EndKind::damaged:
-      return kBackAfterCutMs;
+      return kReconnectAfterCutMs;
     default:
       return 0;
   }
 }
 
-void SocketLink::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
+void UnixConnection::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
 
 std::string socket_path(const std::string& state_dir) { return state_dir + "/socket"; }
 
-Result<std::unique_ptr<SocketLink>> SocketLink::connect(const std::string& path) {
+Result<std::unique_ptr<UnixConnection>> UnixConnection::connect(const std::string& path) {
   auto descriptor = reach(path);
   FLOW_TRY(descriptor);
-  return std::make_unique<SocketLink>(*descriptor, path);
+  return std::make_unique<UnixConnection>(*descriptor, path);
 }
 
 Result<int> listen_at(const std::string& path) {

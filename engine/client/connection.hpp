@@ -16,23 +16,23 @@
 
 namespace flow {
 
-constexpr uint32_t kLinkFrameMax = 64u << 20;
+constexpr uint32_t kClientFrameMax = 64u << 20;
 
 /// One connection. Sending is thread-safe; one thread receives.
-class FrameLink {
+class EngineConnection {
  public:
-  virtual ~FrameLink() = default;
+  virtual ~EngineConnection() = default;
   bool send(const Value& frame);  // false when the other side is gone, or it is over the limit
   /// Error (environment) when the other side is gone, talks nonsense, or sent no whole frame within
   /// the given time; -1 waits for ever.
   Result<Value> receive(int64_t within_ms = -1);
   virtual void shut_down() = 0;  // wakes a thread that receives
   /// Who was at the other end and has gone may be back within so long; 0 where it never is.
-  virtual int64_t may_return_ms() const { return 0; }
+  virtual int64_t reconnect_window_ms() const { return 0; }
   /// Whether it ended because the other side is there and says nothing, not even to a ping.
-  virtual bool is_silent() const { return false; }
+  virtual bool is_stalled() const { return false; }
   /// Such a silence does not end it from now on, but is told, each once.
-  virtual void bear_silence(std::function<void()>) {}
+  virtual void on_peer_stalled(std::function<void()>) {}
 
  private:
   virtual bool write(std::string_view bytes) = 0;
@@ -42,23 +42,25 @@ class FrameLink {
 
 /// A client that heard nothing for so long asks on another connection whether anybody is there, and
 /// gives that one as long again: a writer at a long work answers, one that is stopped does not.
-constexpr int64_t kSilentMs = 5'000;
+constexpr int64_t kStallMs = 5'000;
 
 /// The socket is 0600: both sides are the same user's.
-class SocketLink final : public FrameLink {
+class UnixConnection final : public EngineConnection {
  public:
   /// A client's knows the `path` that it came by; a writer waits for its clients as long as it
   /// takes.
-  explicit SocketLink(int descriptor, std::string path = "")
+  explicit UnixConnection(int descriptor, std::string path = "")
       : descriptor_(descriptor), path_(std::move(path)) {}
-  ~SocketLink() override;
-  SocketLink(const SocketLink&) = delete;
-  SocketLink& operator=(const SocketLink&) = delete;
+  ~UnixConnection() override;
+  UnixConnection(const UnixConnection&) = delete;
+  UnixConnection& operator=(const UnixConnection&) = delete;
 
-  static Result<std::unique_ptr<SocketLink>> connect(const std::string& path);
+  static Result<std::unique_ptr<UnixConnection>> connect(const std::string& path);
   void shut_down() override;
-  bool is_silent() const override { return silent_; }
-  void bear_silence(std::function<void()> tell) override { tell_silence_ = std::move(tell); }
+  bool is_stalled() const override { return stalled_; }
+  void on_peer_stalled(std::function<void()> on_stalled) override {
+    on_stalled_ = std::move(on_stalled);
+  }
 
  private:
   bool write(std::string_view bytes) override;
@@ -66,24 +68,24 @@ class SocketLink final : public FrameLink {
   bool wait(short events, const std::optional<Deadline>& until);
   const int descriptor_;
   const std::string path_;
-  std::function<void()> tell_silence_;
-  std::atomic<bool> silent_ = false;
+  std::function<void()> on_stalled_;
+  std::atomic<bool> stalled_ = false;
 };
 
 /// A client whose connection broke has so long to be back: one that was killed never is, and one
 /// that lives is back at once, or when the network is.
-constexpr int64_t kBackAfterCutMs = 5'000;
+constexpr int64_t kReconnectAfterCutMs = 5'000;
 /// The same where nothing was heard of it for the session's lost_after_ms: the network is cut.
-constexpr int64_t kBackAfterLostMs = 50'000;
+constexpr int64_t kReconnectAfterLostMs = 50'000;
 
 /// Over a session; both sides hold one secret.
-class ChannelLink final : public FrameLink {
+class SessionConnection final : public EngineConnection {
  public:
-  explicit ChannelLink(std::shared_ptr<cluster::SessionChannel> channel)
+  explicit SessionConnection(std::shared_ptr<cluster::SessionChannel> channel)
       : channel_(std::move(channel)) {}
-  ~ChannelLink() override { shut_down(); }
+  ~SessionConnection() override { shut_down(); }
   void shut_down() override { channel_->close("all is said"); }
-  int64_t may_return_ms() const override;
+  int64_t reconnect_window_ms() const override;
 
  private:
   bool write(std::string_view bytes) override { return channel_->write(bytes); }

@@ -7,23 +7,23 @@
 
 namespace flow {
 
-Result<std::unique_ptr<Uplink>> Uplink::open(const std::string& head,
-                                             const std::string& secret_file,
-                                             const TransportFactory& make_transport) {
+Result<std::unique_ptr<HeadConnection>> HeadConnection::open(
+    const std::string& head, const std::string& secret_file,
+    const TransportFactory& make_transport) {
   auto address = parse_address(head);
   FLOW_TRY(address);
   auto session = session_options(cluster::Role::client, machine_name(), secret_file, false);
   FLOW_TRY(session);
-  std::unique_ptr<Uplink> uplink(new Uplink(head));
+  std::unique_ptr<HeadConnection> connection(new HeadConnection(head));
   auto transport = make_transport(head, *session);
   FLOW_TRY(transport);
-  uplink->transport_ = std::move(*transport);
-  uplink->sessions_ =
-      std::make_unique<cluster::Sessions>(*uplink->transport_, *session, [](std::string) {});
-  return uplink;
+  connection->transport_ = std::move(*transport);
+  connection->sessions_ =
+      std::make_unique<cluster::Sessions>(*connection->transport_, *session, [](std::string) {});
+  return connection;
 }
 
-Result<std::shared_ptr<FrameLink>> Uplink::connect(bool* is_refused) {
+Result<std::shared_ptr<EngineConnection>> HeadConnection::connect(bool* is_rejected) {
   auto channel = std::make_shared<cluster::SessionChannel>();
   auto session = sessions_->connect(head_, channel);
   FLOW_TRY(session);
@@ -35,13 +35,14 @@ Result<std::shared_ptr<FrameLink>> Uplink::connect(bool* is_refused) {
     if (is_closed_) channel->close("this client ends");
   }
   Status open = channel->wait_open();
-  if (open.ok()) return std::shared_ptr<FrameLink>(std::make_shared<ChannelLink>(channel));
-  if (is_refused != nullptr) *is_refused = channel->end()->first == cluster::EndKind::rejected;
+  if (open.ok())
+    return std::shared_ptr<EngineConnection>(std::make_shared<SessionConnection>(channel));
+  if (is_rejected != nullptr) *is_rejected = channel->end()->first == cluster::EndKind::rejected;
   return environment_error(
       fmt::format("the head at {} can't be reached: {}", head_, open.error().message));
 }
 
-void Uplink::close() {
+void HeadConnection::close() {
   std::lock_guard lock(mutex_);
   is_closed_ = true;
   for (auto& each : channels_) {

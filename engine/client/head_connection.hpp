@@ -14,19 +14,19 @@
 namespace flow {
 
 /// Thread-safe.
-class Uplink {
+class HeadConnection {
  public:
   /// `head` is "HOST:PORT". Reaches nobody yet.
-  static Result<std::unique_ptr<Uplink>> open(const std::string& head,
-                                              const std::string& secret_file,
-                                              const TransportFactory& make_transport);
-  /// Waits until the head is proven. `is_refused` where another try would be no better.
-  Result<std::shared_ptr<FrameLink>> connect(bool* is_refused = nullptr);
+  static Result<std::unique_ptr<HeadConnection>> open(const std::string& head,
+                                                      const std::string& secret_file,
+                                                      const TransportFactory& make_transport);
+  /// Waits until the head is proven. `is_rejected` where another try would be no better.
+  Result<std::shared_ptr<EngineConnection>> connect(bool* is_rejected = nullptr);
   /// Ends all that was connected, or is about to be.
   void close();
 
  private:
-  explicit Uplink(std::string head) : head_(std::move(head)) {}
+  explicit HeadConnection(std::string head) : head_(std::move(head)) {}
   const std::string head_;
   std::mutex mutex_;
   bool is_closed_ = false;

@@ -31,93 +31,94 @@ Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& opt
     auto lock = StateLock::acquire(dir);
     FLOW_TRY(lock);
     if (*lock) return open_writer(options, dir, std::move(*lock));
-    auto link = SocketLink::connect(socket_path(dir));
-    if (link.ok() && !options.resources.empty())
+    auto connection = UnixConnection::connect(socket_path(dir));
+    if (connection.ok() && !options.resources.empty())
       return user_error(fmt::format(
           "the state `{}` has a writer, {}, which says what its machine has: give the resources to "
           "that one",
           dir, lock_holder(dir)));
-    if (link.ok())
+    if (connection.ok())
       return std::unique_ptr<detail::EngineImpl>(
-          std::make_unique<RemoteEngine>(options, dir, open_writer));
-    last = link.error().message;
+          std::make_unique<LocalClientEngine>(options, dir, open_writer));
+    last = connection.error().message;
   }
   return environment_error(fmt::format("the state `{}` is locked by {}, which does not answer: {}",
                                        dir, lock_holder(dir), last));
 }
 
-RemoteEngine::~RemoteEngine() {
+LocalClientEngine::~LocalClientEngine() {
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
     quits_.notify_all();
-    for (auto& weak : links_) {
-      if (auto link = weak.lock()) link->shut_down();
+    for (auto& weak : connections_) {
+      if (auto connection = weak.lock()) connection->shut_down();
     }
   }
   followers_.join();
 }
 
-void RemoteEngine::define(const std::string& name, const std::string&, NativeTask) {
+void LocalClientEngine::define(const std::string& name, const std::string&, NativeTask) {
   throw Failed(environment_error(
       fmt::format("the native task `{}` can't be defined: another process ({}) writes this state, "
                   "and native tasks run in the writer; give this program a state of its own",
                   name, lock_holder(dir_))));
 }
 
-void RemoteEngine::define_operations(const std::string& name, const std::string&) {
+void LocalClientEngine::define_operations(const std::string& name, const std::string&) {
   throw Failed(environment_error(
       fmt::format("the operations `{}` can't be defined: another process ({}) writes this state, "
                   "and reads the files of what is submitted; give this program a state of its own",
                   name, lock_holder(dir_))));
 }
 
-bool RemoteEngine::is_writer() const {
+bool LocalClientEngine::is_writer() const {
   std::lock_guard lock(mutex_);
   return successor_ && successor_->is_writer();
 }
 
-std::optional<Value> RemoteEngine::look(const Value& request) const {
+std::optional<Value> LocalClientEngine::query_writer(const Value& request) const {
   auto answer = ask_writer(dir_, request);
   return answer.ok() ? std::optional(std::move(*answer)) : std::nullopt;
 }
 
-std::string RemoteEngine::address() const {
-  auto answer = look(request_of("nodes", {}));
+std::string LocalClientEngine::address() const {
+  auto answer = query_writer(request_of("nodes", {}));
   return answer ? text_field(*answer, "address") : "";
 }
 
-std::vector<NodeInfo> RemoteEngine::nodes() const {
-  auto answer = look(request_of("nodes", {}));
+std::vector<NodeInfo> LocalClientEngine::nodes() const {
+  auto answer = query_writer(request_of("nodes", {}));
   const Value* nodes = answer ? answer->find("nodes") : nullptr;
   return nodes == nullptr ? std::vector<NodeInfo>() : nodes_from_value(*nodes);
 }
 
-uint64_t RemoteEngine::state_bytes() const {
+uint64_t LocalClientEngine::state_bytes() const {
   EngineOptions options = options_;
   options.state = dir_;
   return Reader(options).state_bytes();
 }
 
-RunInfo RemoteEngine::show(const std::string& selector) {
+RunInfo LocalClientEngine::show(const std::string& selector) {
   EngineOptions options = options_;
   options.state = dir_;
   return Reader(options).show(selector);
 }
 
-std::vector<std::string> RemoteEngine::get(const std::string& selector, const std::string& part,
-                                           const std::string& directory) {
+std::vector<std::string> LocalClientEngine::get(const std::string& selector,
+                                                const std::string& part,
+                                                const std::string& directory) {
   EngineOptions options = options_;
   options.state = dir_;
   return Reader(options).get(selector, part, directory);
 }
 
-uint32_t RemoteEngine::client_runs() const {
+uint32_t LocalClientEngine::client_runs() const {
   std::lock_guard lock(mutex_);
   return successor_ ? successor_->client_runs() : 0;
 }
 
-void RemoteEngine::wait_for_clients() {
+void LocalClientEngine::wait_for_clients() {
   detail::EngineImpl* successor = nullptr;
   {
     std::lock_guard lock(mutex_);
@@ -126,13 +127,14 @@ void RemoteEngine::wait_for_clients() {
   if (successor != nullptr) successor->wait_for_clients();
 }
 
-Submission RemoteEngine::here(const RunOptions& options) const {
+Submission LocalClientEngine::here(const RunOptions& options) const {
   return submission_here(options_, options);
 }
 
 // A writer may end between the look at its lock and its answer: then we ask who came after it, or
 // are that ourselves.
-std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<FrameLink>& link) {
+std::optional<Value> LocalClientEngine::ask(const Value& request,
+                                            std::shared_ptr<EngineConnection>& connection) {
   for (int attempt = 0; attempt < kOpenTries; attempt++) {
     if (attempt > 0) ::poll(nullptr, 0, kOpenPauseMs);
     {
@@ -140,15 +142,16 @@ std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Fra
       if (successor_) return std::nullopt;
     }
     // Not under the lock: a writer that is stopped lets this wait.
-    auto connected = SocketLink::connect(socket_path(dir_));
+    auto connected = UnixConnection::connect(socket_path(dir_));
     if (connected.ok()) {
-      link = std::move(*connected);
-      auto reply = link->send(request) ? link->receive()
-                                       : Result<Value>(environment_error("it does not listen"));
+      connection = std::move(*connected);
+      auto reply = connection->send(request)
+                       ? connection->receive()
+                       : Result<Value>(environment_error("it does not listen"));
       if (reply.ok() && text_field(*reply, "frame") == "error")
         throw Failed(error_from_value(*reply));
       if (reply.ok()) return std::move(*reply);
-      if (link->is_silent()) throw Failed(silent_writer(dir_));
+      if (connection->is_stalled()) throw Failed(stalled_writer(dir_));
     }
     std::lock_guard lock(mutex_);
     if (successor_) return std::nullopt;
@@ -161,19 +164,20 @@ std::optional<Value> RemoteEngine::ask(const Value& request, std::shared_ptr<Fra
       "the state `{}` is locked by {}, which does not answer", dir_, lock_holder(dir_))));
 }
 
-std::optional<Value> RemoteEngine::ask(const Value& request) {
-  std::shared_ptr<FrameLink> link;
-  return ask(request, link);
+std::optional<Value> LocalClientEngine::ask(const Value& request) {
+  std::shared_ptr<EngineConnection> connection;
+  return ask(request, connection);
 }
 
-detail::EngineImpl& RemoteEngine::successor() const {
+detail::EngineImpl& LocalClientEngine::successor() const {
   std::lock_guard lock(mutex_);
   return *successor_;
 }
 
-std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, const Value& params,
-                                                    const RunOptions& given) {
-  RunOptions options = asked_once(given);
+std::shared_ptr<detail::RunState> LocalClientEngine::run(const std::string& script,
+                                                         const Value& params,
+                                                         const RunOptions& given) {
+  RunOptions options = with_request_id(given);
   Submission submission = here(options);
   submission.script = script;
   submission.params = params;
@@ -181,9 +185,10 @@ std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, c
   return run ? run : successor().run(script, params, options);
 }
 
-std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& selector,
-                                                       const RunOptions& given, bool new_code) {
-  RunOptions options = asked_once(given);
+std::shared_ptr<detail::RunState> LocalClientEngine::resume(const std::string& selector,
+                                                            const RunOptions& given,
+                                                            bool new_code) {
+  RunOptions options = with_request_id(given);
   auto run = start(request_of("resume", {{"run", selector},
                                          {"new_code", new_code},
                                          {"submission", submission_to_value(here(options))}}),
@@ -191,10 +196,10 @@ std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& select
   return run ? run : successor().resume(selector, options, new_code);
 }
 
-std::shared_ptr<detail::RunState> RemoteEngine::retry(const std::string& selector,
-                                                      const std::string& task,
-                                                      const RunOptions& given) {
-  RunOptions options = asked_once(given);
+std::shared_ptr<detail::RunState> LocalClientEngine::retry(const std::string& selector,
+                                                           const std::string& task,
+                                                           const RunOptions& given) {
+  RunOptions options = with_request_id(given);
   auto run = start(request_of("retry", {{"run", selector},
                                         {"task", task},
                                         {"submission", submission_to_value(here(options))}}),
@@ -202,17 +207,17 @@ std::shared_ptr<detail::RunState> RemoteEngine::retry(const std::string& selecto
   return run ? run : successor().retry(selector, task, options);
 }
 
-void RemoteEngine::cancel(const std::string& selector) {
+void LocalClientEngine::cancel(const std::string& selector) {
   if (!ask(request_of("cancel", {{"run", selector}}))) successor().cancel(selector);
 }
 
-void RemoteEngine::signal(const std::string& selector, const std::string& name,
-                          const std::string& json) {
+void LocalClientEngine::signal(const std::string& selector, const std::string& name,
+                               const std::string& json) {
   if (!ask(request_of("signal", {{"run", selector}, {"name", name}, {"json", json}})))
     successor().signal(selector, name, json);
 }
 
-PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options) {
+PlanInfo LocalClientEngine::plan(const std::string& script, const RunOptions& options) {
   Submission submission = here(options);
   submission.script = script;
   auto reply = ask(request_of("plan", {{"submission", submission_to_value(submission)}}));
@@ -221,15 +226,16 @@ PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options
   return plan == nullptr ? PlanInfo{} : plan_from_value(*plan);
 }
 
-uint64_t RemoteEngine::gc(uint32_t keep) {
+uint64_t LocalClientEngine::gc(uint32_t keep) {
   auto reply = ask(request_of("gc", {{"keep", int64_t{keep}}}));
   return reply ? static_cast<uint64_t>(integer_field(*reply, "freed")) : successor().gc(keep);
 }
 
-std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOptions& options) {
+std::shared_ptr<detail::RunState> LocalClientEngine::start(Value request,
+                                                           const RunOptions& options) {
   std::shared_ptr<RequestMark> mark = value_or_throw(RequestMark::make(dir_, options.request));
-  std::shared_ptr<FrameLink> link;
-  auto reply = ask(request, link);
+  std::shared_ptr<EngineConnection> connection;
+  auto reply = ask(request, connection);
   if (!reply) return nullptr;
   auto state = std::make_shared<detail::RunState>();
   state->mark = std::move(mark);
@@ -239,60 +245,62 @@ std::shared_ptr<detail::RunState> RemoteEngine::start(Value request, const RunOp
   state->info = [options_copy, id = state->id] { return Reader(options_copy).show(id); };
   state->summary = state->info;
   state->counts = [this, id = state->id]() -> Counts {
-    auto answer = look(request_of("counts", {{"run", id}}));
+    auto answer = query_writer(request_of("counts", {{"run", id}}));
     const Value* counts = answer ? answer->find("counts") : nullptr;
     return counts == nullptr ? Counts{} : counts_from_value(*counts);
   };
-  steer(*state, link);
+  attach_controls(*state, connection);
   bool leads = flag_field(*reply, "leads");
-  add_link(link);
-  followers_.start([this, state, link, leads, options] { follow(state, link, leads, options); });
+  add_connection(connection);
+  followers_.start(
+      [this, state, connection, leads, options] { follow(state, connection, leads, options); });
   return state;
 }
 
-bool RemoteEngine::add_link(const std::shared_ptr<FrameLink>& link) {
+bool LocalClientEngine::add_connection(const std::shared_ptr<EngineConnection>& connection) {
   std::lock_guard lock(mutex_);
   if (quit_) return false;
-  std::erase_if(links_, [](const auto& each) { return each.expired(); });
-  links_.push_back(link);
+  std::erase_if(connections_, [](const auto& each) { return each.expired(); });
+  connections_.push_back(connection);
   return true;
 }
 
-void RemoteEngine::follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<FrameLink> link,
-                          bool leads, const RunOptions& options) {
+void LocalClientEngine::follow(std::shared_ptr<detail::RunState> state,
+                               std::shared_ptr<EngineConnection> connection, bool leads,
+                               const RunOptions& options) {
   // It goes on where its writer does, and a client that left would have it stopped. The state holds
   // the link, and the link this.
-  auto tell = [this, watched = std::weak_ptr(state)] {
-    if (auto followed = watched.lock()) warn(*followed, silent_writer(dir_).message);
+  auto warn_stalled = [this, watched = std::weak_ptr(state)] {
+    if (auto followed = watched.lock()) warn(*followed, stalled_writer(dir_).message);
   };
-  link->bear_silence(tell);
-  EndsTold ends;
-  while (!follow_link(*state, *link, ends, nullptr)) {
+  connection->on_peer_stalled(warn_stalled);
+  DeliveredCompletions completions;
+  while (!follow_connection(*state, *connection, completions, nullptr)) {
     {
       std::lock_guard lock(mutex_);
       if (quit_) return state->on_end();
     }
     if (!leads) {
-      ends.tell_missed(*state);
+      completions.deliver_missed(*state);
       return take_over(state, options);
     }
-    link = await_head(*state, options);
-    if (!link) return;
-    link->bear_silence(tell);
-    ends.tell_missed(*state);
+    connection = await_head(*state, options);
+    if (!connection) return;
+    connection->on_peer_stalled(warn_stalled);
+    completions.deliver_missed(*state);
   }
 }
 
-bool RemoteEngine::has_quit_within(int64_t ms) {
+bool LocalClientEngine::has_quit_within(int64_t ms) {
   std::unique_lock lock(mutex_);
   return quits_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return quit_; });
 }
 
-std::shared_ptr<FrameLink> RemoteEngine::await_head(detail::RunState& state,
-                                                    const RunOptions& options) {
+std::shared_ptr<EngineConnection> LocalClientEngine::await_head(detail::RunState& state,
+                                                                const RunOptions& options) {
   constexpr int kPauseMs = 200;
   auto given_up = std::make_shared<std::atomic<bool>>(false);
-  steer_nowhere(state, [given_up] { *given_up = true; });
+  detach_controls(state, [given_up] { *given_up = true; });
   warn(state,
        fmt::format(
            "the head of `{}` is gone: its workers go on with what they run, and this waits until a "
@@ -304,10 +312,10 @@ std::shared_ptr<FrameLink> RemoteEngine::await_head(detail::RunState& state,
   while (!*given_up) {
     if (has_quit_within(kPauseMs)) break;
     // Not under the lock: a head that is stopped and has a full backlog lets this wait.
-    auto link = SocketLink::connect(socket_path(dir_));
-    if (!link.ok()) continue;
-    std::shared_ptr<FrameLink> connected = std::move(*link);
-    if (!add_link(connected)) break;
+    auto connection = UnixConnection::connect(socket_path(dir_));
+    if (!connection.ok()) continue;
+    std::shared_ptr<EngineConnection> connected = std::move(*connection);
+    if (!add_connection(connected)) break;
     auto reply = connected->send(request) ? connected->receive()
                                           : Result<Value>(environment_error("it is gone"));
     if (!reply.ok()) continue;
@@ -315,7 +323,7 @@ std::shared_ptr<FrameLink> RemoteEngine::await_head(detail::RunState& state,
       state.fail(error_from_value(*reply));
       return nullptr;
     }
-    steer(state, connected);
+    attach_controls(state, connected);
     return connected;
   }
   state.fail({ErrorKind::interrupted,
@@ -327,7 +335,8 @@ std::shared_ptr<FrameLink> RemoteEngine::await_head(detail::RunState& state,
 
 // The writer died with our run in it. Whoever gets the lock first writes; the others become its
 // clients.
-void RemoteEngine::take_over(std::shared_ptr<detail::RunState> state, const RunOptions& options) {
+void LocalClientEngine::take_over(std::shared_ptr<detail::RunState> state,
+                                  const RunOptions& options) {
   try {
     detail::EngineImpl* successor = nullptr;
     {

@@ -23,12 +23,12 @@ Result<std::unique_ptr<detail::EngineImpl>> open_engine(const EngineOptions& opt
                                                         const std::string& dir,
                                                         const OpenWriter& open_writer);
 
-class RemoteEngine final : public detail::EngineImpl {
+class LocalClientEngine final : public detail::EngineImpl {
  public:
   /// `open_writer` is called where the writer dies and this process takes over.
-  RemoteEngine(EngineOptions options, std::string dir, OpenWriter open_writer)
+  LocalClientEngine(EngineOptions options, std::string dir, OpenWriter open_writer)
       : options_(std::move(options)), dir_(std::move(dir)), open_writer_(std::move(open_writer)) {}
-  ~RemoteEngine() override;
+  ~LocalClientEngine() override;
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;
   void define_operations(const std::string& name, const std::string& library) override;
@@ -57,19 +57,19 @@ class RemoteEngine final : public detail::EngineImpl {
   Submission here(const RunOptions& options) const;
   /// The writer's answer, over `link`; nothing where this process has become the writer's
   /// successor.
-  std::optional<Value> ask(const Value& request, std::shared_ptr<FrameLink>& link);
+  std::optional<Value> ask(const Value& request, std::shared_ptr<EngineConnection>& connection);
   std::optional<Value> ask(const Value& request);
   /// The answer where somebody writes: nobody becomes the writer for a look.
-  std::optional<Value> look(const Value& request) const;
+  std::optional<Value> query_writer(const Value& request) const;
   detail::EngineImpl& successor() const;
   /// The run, or null where the successor is to be asked.
   std::shared_ptr<detail::RunState> start(Value request, const RunOptions& options);
-  void follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<FrameLink> link, bool leads,
-              const RunOptions& options);
+  void follow(std::shared_ptr<detail::RunState> state, std::shared_ptr<EngineConnection> connection,
+              bool leads, const RunOptions& options);
   /// The writer led a cluster: its successor is the next head, and no client.
-  std::shared_ptr<FrameLink> await_head(detail::RunState& state, const RunOptions& options);
+  std::shared_ptr<EngineConnection> await_head(detail::RunState& state, const RunOptions& options);
   /// False where this ends: the link is not to be used then.
-  bool add_link(const std::shared_ptr<FrameLink>& link);
+  bool add_connection(const std::shared_ptr<EngineConnection>& connection);
   bool has_quit_within(int64_t ms);
   void take_over(std::shared_ptr<detail::RunState> state, const RunOptions& options);
 
@@ -78,7 +78,8 @@ class RemoteEngine final : public detail::EngineImpl {
   const OpenWriter open_writer_;
   mutable std::mutex mutex_;
   std::unique_ptr<detail::EngineImpl> successor_;  // after the writer died
-  std::list<std::weak_ptr<FrameLink>> links_;      // those that are gone leave in add_link()
+  std::list<std::weak_ptr<EngineConnection>>
+      connections_;  // those that are gone leave in add_connection()
   bool quit_ = false;
   std::condition_variable quits_;
   ThreadGroup followers_;  // last: they use the others

@@ -104,8 +104,8 @@ Result<Submission> submission_from_value(const Value& value) {
   if (submission.working_directory.empty() || submission.working_directory[0] != '/')
     return user_error("a request without an absolute working directory");
   if (const Value* params = value.find("params")) submission.params = *params;
-  if (const Value* away = value.find("built")) {
-    auto built = built_from_value(*away);
+  if (const Value* prebuilt = value.find("built")) {
+    auto built = built_from_value(*prebuilt);
     FLOW_TRY(built);
     submission.built = std::make_shared<const BuiltAway>(std::move(*built));
   }

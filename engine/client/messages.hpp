@@ -12,7 +12,7 @@
 
 namespace flow {
 
-constexpr uint32_t kLinkVersion = 1;
+constexpr uint32_t kClientProtocolVersion = 1;
 
 Value event_to_value(const Event& event);
 Event event_from_value(const Value& value);

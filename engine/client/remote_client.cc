@@ -25,46 +25,46 @@ Error gone() { return environment_error("the head has gone before its answer"); 
 
 }  // namespace
 
-Result<std::unique_ptr<detail::EngineImpl>> AwayEngine::open(
+Result<std::unique_ptr<detail::EngineImpl>> RemoteEngine::open(
     const EngineOptions& options, const TransportFactory& make_transport) {
   if (!options.state.empty() || leads_cluster(options) || !options.resources.empty())
     return user_error(
         "a client of a head has no state, no workers and no resources of its own: name the head, "
         "or what is "
         "this process's own, and not both");
-  std::unique_ptr<AwayEngine> engine(new AwayEngine(options));
-  auto uplink = Uplink::open(options.head, options.secret_file, make_transport);
-  FLOW_TRY(uplink);
-  engine->uplink_ = std::move(*uplink);
+  std::unique_ptr<RemoteEngine> engine(new RemoteEngine(options));
+  auto head_connection = HeadConnection::open(options.head, options.secret_file, make_transport);
+  FLOW_TRY(head_connection);
+  engine->head_connection_ = std::move(*head_connection);
   return std::unique_ptr<detail::EngineImpl>(std::move(engine));
 }
 
-AwayEngine::~AwayEngine() {
+RemoteEngine::~RemoteEngine() {
   {
     std::lock_guard lock(wakeup_->mutex);
     wakeup_->quit = true;
     wakeup_->changed.notify_all();
   }
-  if (uplink_) uplink_->close();
+  if (head_connection_) head_connection_->close();
   followers_.join();
-  ask_link_.reset();
+  ask_connection_.reset();
 }
 
-void AwayEngine::define(const std::string& name, const std::string&, NativeTask) {
+void RemoteEngine::define(const std::string& name, const std::string&, NativeTask) {
   throw Failed(environment_error(
       fmt::format("the native task `{}` can't be defined: this is a client of the head at {}, and "
                   "native tasks run in the head",
                   name, options_.head)));
 }
 
-void AwayEngine::define_operations(const std::string& name, const std::string&) {
+void RemoteEngine::define_operations(const std::string& name, const std::string&) {
   throw Failed(environment_error(
       fmt::format("the operations `{}` can't be defined: this is a client of the head at {}, which "
                   "has its own",
                   name, options_.head)));
 }
 
-AwayEngine::Files AwayEngine::build(Submission& submission) {
+RemoteEngine::Files RemoteEngine::build(Submission& submission) {
   Builder builder(value_or_throw(find_executor(options_)));
   BuiltHere here = value_or_throw(build_here(submission, builder));
   submission.built = std::make_shared<const BuiltAway>(std::move(here.built));
@@ -76,11 +76,11 @@ AwayEngine::Files AwayEngine::build(Submission& submission) {
 
 // ---- questions
 
-Result<Value> AwayEngine::ask_over(FrameLink& link, const Value& request,
-                                   std::vector<TaskInfo>* tasks) const {
-  if (!link.send(request)) return gone();
+Result<Value> RemoteEngine::ask_over(EngineConnection& connection, const Value& request,
+                                     std::vector<TaskInfo>* tasks) const {
+  if (!connection.send(request)) return gone();
   while (true) {
-    auto reply = link.receive();
+    auto reply = connection.receive();
     FLOW_TRY(reply);
     if (tasks == nullptr || text_field(*reply, "frame") != "tasks") return reply;
     if (const Value* some = reply->find("tasks")) add_tasks(*some, *tasks);
@@ -96,21 +96,21 @@ Value checked(Value reply) {
 
 }  // namespace
 
-Value AwayEngine::ask(const Value& request) const {
+Value RemoteEngine::ask(const Value& request) const {
   std::lock_guard lock(asking_);
-  if (ask_link_) {
-    auto reply = ask_over(*ask_link_, request, nullptr);
+  if (ask_connection_) {
+    auto reply = ask_over(*ask_connection_, request, nullptr);
     if (reply.ok()) return checked(std::move(*reply));
   }
-  ask_link_ = value_or_throw(uplink_->connect());
-  return checked(value_or_throw(ask_over(*ask_link_, request, nullptr)));
+  ask_connection_ = value_or_throw(head_connection_->connect());
+  return checked(value_or_throw(ask_over(*ask_connection_, request, nullptr)));
 }
 
-RunInfo AwayEngine::look(const std::string& selector, bool with_tasks) const {
-  auto link = value_or_throw(uplink_->connect());
+RunInfo RemoteEngine::fetch_info(const std::string& selector, bool with_tasks) const {
+  auto connection = value_or_throw(head_connection_->connect());
   std::vector<TaskInfo> tasks;
-  Value reply = checked(value_or_throw(
-      ask_over(*link, request_of("info", {{"run", selector}, {"tasks", with_tasks}}), &tasks)));
+  Value reply = checked(value_or_throw(ask_over(
+      *connection, request_of("info", {{"run", selector}, {"tasks", with_tasks}}), &tasks)));
   state_bytes_ = static_cast<uint64_t>(integer_field(reply, "bytes"));
   const Value* info = reply.find("info");
   RunInfo run = info_from_value(info == nullptr ? Value() : *info);
@@ -118,7 +118,7 @@ RunInfo AwayEngine::look(const std::string& selector, bool with_tasks) const {
   return run;
 }
 
-RunInfo AwayEngine::show(const std::string& selector) { return look(selector, true); }
+RunInfo RemoteEngine::show(const std::string& selector) { return fetch_info(selector, true); }
 
 namespace {
 
@@ -133,12 +133,12 @@ bool has_ended(const std::weak_ptr<detail::RunState>& weak) {
 
 // While it goes on what was seen last is told where its head can't be asked. What a run that was
 // left came to nobody here knows.
-RunInfo AwayEngine::look_at(Followed& followed, bool tasks) const {
+RunInfo RemoteEngine::latest_info(FollowedRun& followed, bool tasks) const {
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
   cluster::ReconnectBackoff backoff;
-  while (!followed.is_left) {
+  while (!followed.is_abandoned) {
     try {
-      RunInfo info = look(followed.id, tasks);
+      RunInfo info = fetch_info(followed.id, tasks);
       std::lock_guard lock(followed.mutex);
       followed.last = info;
       return info;
@@ -150,7 +150,7 @@ RunInfo AwayEngine::look_at(Followed& followed, bool tasks) const {
       std::lock_guard lock(followed.mutex);
       return followed.last;
     }
-    if (!pause(backoff, &followed) && !followed.is_left) throw Failed(gone());
+    if (!pause(backoff, &followed) && !followed.is_abandoned) throw Failed(gone());
   }
   std::lock_guard lock(followed.mutex);
   followed.last.id = followed.id;
@@ -158,7 +158,7 @@ RunInfo AwayEngine::look_at(Followed& followed, bool tasks) const {
   return followed.last;
 }
 
-Counts AwayEngine::count(Followed& followed) const {
+Counts RemoteEngine::count(FollowedRun& followed) const {
   try {
     Value reply = ask(request_of("counts", {{"run", followed.id}}));
     std::lock_guard lock(followed.mutex);
@@ -169,16 +169,16 @@ Counts AwayEngine::count(Followed& followed) const {
   return followed.counts;
 }
 
-void AwayEngine::cancel(const std::string& selector) {
+void RemoteEngine::cancel(const std::string& selector) {
   ask(request_of("cancel", {{"run", selector}}));
 }
 
-void AwayEngine::signal(const std::string& selector, const std::string& name,
-                        const std::string& json) {
+void RemoteEngine::signal(const std::string& selector, const std::string& name,
+                          const std::string& json) {
   ask(request_of("signal", {{"run", selector}, {"name", name}, {"json", json}}));
 }
 
-PlanInfo AwayEngine::plan(const std::string& script, const RunOptions& options) {
+PlanInfo RemoteEngine::plan(const std::string& script, const RunOptions& options) {
   Submission submission = submission_here(options_, options);
   submission.script = script;
   build(submission);
@@ -187,33 +187,34 @@ PlanInfo AwayEngine::plan(const std::string& script, const RunOptions& options) 
   return plan == nullptr ? PlanInfo{} : plan_from_value(*plan);
 }
 
-uint64_t AwayEngine::gc(uint32_t keep) {
+uint64_t RemoteEngine::gc(uint32_t keep) {
   return static_cast<uint64_t>(
       integer_field(ask(request_of("gc", {{"keep", int64_t{keep}}})), "freed"));
 }
 
-std::string AwayEngine::address() const {
+std::string RemoteEngine::address() const {
   return text_field(ask(request_of("nodes", {})), "address");
 }
 
-std::vector<NodeInfo> AwayEngine::nodes() const {
+std::vector<NodeInfo> RemoteEngine::nodes() const {
   Value reply = ask(request_of("nodes", {}));
   const Value* nodes = reply.find("nodes");
   return nodes == nullptr ? std::vector<NodeInfo>() : nodes_from_value(*nodes);
 }
 
-std::vector<std::string> AwayEngine::get(const std::string& selector, const std::string& part,
-                                         const std::string& directory) {
-  auto link = value_or_throw(uplink_->connect());
-  if (!link->send(request_of("get", {{"run", selector}, {"part", part}}))) throw Failed(gone());
-  return copy_from(*link, part, directory);
+std::vector<std::string> RemoteEngine::get(const std::string& selector, const std::string& part,
+                                           const std::string& directory) {
+  auto connection = value_or_throw(head_connection_->connect());
+  if (!connection->send(request_of("get", {{"run", selector}, {"part", part}})))
+    throw Failed(gone());
+  return receive_export(*connection, part, directory);
 }
 
 // ---- runs
 
-std::shared_ptr<detail::RunState> AwayEngine::run(const std::string& script, const Value& params,
-                                                  const RunOptions& options) {
-  Submission submission = submission_here(options_, asked_once(options));
+std::shared_ptr<detail::RunState> RemoteEngine::run(const std::string& script, const Value& params,
+                                                    const RunOptions& options) {
+  Submission submission = submission_here(options_, with_request_id(options));
   submission.script = script;
   submission.params = params;
   Files files = build(submission);
@@ -221,12 +222,12 @@ std::shared_ptr<detail::RunState> AwayEngine::run(const std::string& script, con
 }
 
 // New code is this machine's where the run was started here, and the head's own where it was there.
-std::shared_ptr<detail::RunState> AwayEngine::resume(const std::string& selector,
-                                                     const RunOptions& options, bool new_code) {
-  Submission submission = submission_here(options_, asked_once(options));
+std::shared_ptr<detail::RunState> RemoteEngine::resume(const std::string& selector,
+                                                       const RunOptions& options, bool new_code) {
+  Submission submission = submission_here(options_, with_request_id(options));
   Files files;
   RunInfo before;
-  if (new_code) before = look(selector, false);
+  if (new_code) before = fetch_info(selector, false);
   const std::string mine = away_path(machine_name(), "");
   if (before.script.starts_with(mine)) {
     submission.script = before.script.substr(mine.size());
@@ -237,26 +238,27 @@ std::shared_ptr<detail::RunState> AwayEngine::resume(const std::string& selector
   return start("resume", {{"run", selector}, {"new_code", new_code}}, submission, files);
 }
 
-std::shared_ptr<detail::RunState> AwayEngine::retry(const std::string& selector,
-                                                    const std::string& task,
-                                                    const RunOptions& options) {
+std::shared_ptr<detail::RunState> RemoteEngine::retry(const std::string& selector,
+                                                      const std::string& task,
+                                                      const RunOptions& options) {
   return start("retry", {{"run", selector}, {"task", task}},
-               submission_here(options_, asked_once(options)), {});
+               submission_here(options_, with_request_id(options)), {});
 }
 
 /// What it answers when it has the files that it lacks. An error says that the link broke, and
 /// another try may help; what no try changes comes as a head's own refusal does.
-Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Files& files) const {
-  if (!link.send(request)) {
+Result<Value> RemoteEngine::begin(EngineConnection& connection, const Value& request,
+                                  const Files& files) const {
+  if (!connection.send(request)) {
     size_t size = encode_value(request).size();
-    if (size > kLinkFrameMax)
+    if (size > kClientFrameMax)
       return error_to_value(user_error(fmt::format(
           "the graph and its code are {} bytes, and a head takes {} from a client: submit it "
           "beside the head",
-          size, kLinkFrameMax)));
+          size, kClientFrameMax)));
     return gone();
   }
-  auto reply = link.receive();
+  auto reply = connection.receive();
   if (!reply.ok() || text_field(*reply, "frame") != "lacks") return reply;
   const Value* lacks = reply->find("digests");
   bool is_list = lacks != nullptr && lacks->kind() == Value::Kind::table;
@@ -268,40 +270,41 @@ Result<Value> AwayEngine::begin(FrameLink& link, const Value& request, const Fil
     if (!is_digest || file == files.end())
       return error_to_value(
           environment_error("the head asks for content that this run does not name"));
-    if (!send_content(link, digest, cluster::BlobReader::of_file(file->second, true)).ok()) break;
+    if (!send_blob(connection, digest, cluster::BlobReader::of_file(file->second, true)).ok())
+      break;
   }
-  return link.receive();
+  return connection.receive();
 }
 
-bool AwayEngine::pause(cluster::ReconnectBackoff& backoff, const Followed* followed) const {
+bool RemoteEngine::pause(cluster::ReconnectBackoff& backoff, const FollowedRun* followed) const {
   std::chrono::milliseconds pause(backoff.pause_ms(random_u64()));
   std::unique_lock lock(wakeup_->mutex);
-  auto is_over = [&] { return wakeup_->quit || (followed != nullptr && followed->is_left); };
+  auto is_over = [&] { return wakeup_->quit || (followed != nullptr && followed->is_abandoned); };
   return !wakeup_->changed.wait_for(lock, pause, is_over);
 }
 
-std::shared_ptr<detail::RunState> AwayEngine::start(const char* verb, Fields fields,
-                                                    const Submission& submission,
-                                                    const Files& files) {
+std::shared_ptr<detail::RunState> RemoteEngine::start(const char* verb, Fields fields,
+                                                      const Submission& submission,
+                                                      const Files& files) {
   fields.emplace_back("tells", true);
   fields.emplace_back("submission", submission_to_value(submission));
   const Value request = request_of(verb, std::move(fields));
-  std::shared_ptr<FrameLink> link = value_or_throw(uplink_->connect());
-  auto reply = begin(*link, request, files);
+  std::shared_ptr<EngineConnection> connection = value_or_throw(head_connection_->connect());
+  auto reply = begin(*connection, request, files);
   int64_t until = monotonic_us() + kAskAgainMs * 1000;
   cluster::ReconnectBackoff backoff;
   while (!reply.ok() && monotonic_us() < until && pause(backoff, nullptr)) {
-    auto again = uplink_->connect();
+    auto again = head_connection_->connect();
     if (!again.ok()) continue;
-    link = std::move(*again);
-    reply = begin(*link, request, files);
+    connection = std::move(*again);
+    reply = begin(*connection, request, files);
   }
   if (!reply.ok())
     throw Failed(environment_error(
         fmt::format("{} ({}). If the run had begun, `flow ls` on its machine shows it",
                     reply.error().message, options_.head)));
   checked(*reply);
-  auto followed = std::make_shared<Followed>();
+  auto followed = std::make_shared<FollowedRun>();
   followed->id = text_field(*reply, "run");
   followed->submission = submission;
   followed->submission.built = nullptr;
@@ -309,38 +312,41 @@ std::shared_ptr<detail::RunState> AwayEngine::start(const char* verb, Fields fie
   auto state = std::make_shared<detail::RunState>();
   state->id = followed->id;
   followed->state = state;
-  state->info = [this, followed] { return look_at(*followed, true); };
-  state->summary = [this, followed] { return look_at(*followed, false); };
+  state->info = [this, followed] { return latest_info(*followed, true); };
+  state->summary = [this, followed] { return latest_info(*followed, false); };
   state->counts = [this, followed] { return count(*followed); };
-  steer(*state, link);
-  followers_.start(
-      [this, state, followed, link = std::move(link)] { follow(state, followed, link); });
+  attach_controls(*state, connection);
+  followers_.start([this, state, followed, connection = std::move(connection)] {
+    follow(state, followed, connection);
+  });
   return state;
 }
 
-void AwayEngine::follow(const std::shared_ptr<detail::RunState>& state, const FollowedPtr& followed,
-                        std::shared_ptr<FrameLink> link) {
-  uint64_t heard = 0;
-  EndsTold ends;
-  while (!follow_link(*state, *link, ends, &heard)) {
-    link = come_back(state, followed, heard);
-    if (!link) return state->on_end();
-    bool is_new_head = heard == 0;
-    if (is_new_head) ends.tell_missed(*state);
+void RemoteEngine::follow(const std::shared_ptr<detail::RunState>& state,
+                          const FollowedRunPtr& followed,
+                          std::shared_ptr<EngineConnection> connection) {
+  uint64_t received = 0;
+  DeliveredCompletions completions;
+  while (!follow_connection(*state, *connection, completions, &received)) {
+    connection = reconnect(state, followed, received);
+    if (!connection) return state->on_end();
+    bool is_new_head = received == 0;
+    if (is_new_head) completions.deliver_missed(*state);
   }
 }
 
-std::shared_ptr<FrameLink> AwayEngine::come_back(const std::shared_ptr<detail::RunState>& state,
-                                                 const FollowedPtr& followed, uint64_t& heard) {
+std::shared_ptr<EngineConnection> RemoteEngine::reconnect(
+    const std::shared_ptr<detail::RunState>& state, const FollowedRunPtr& followed,
+    uint64_t& received) {
   {
     std::lock_guard lock(wakeup_->mutex);
     if (wakeup_->quit) return nullptr;
   }
   std::string leave = fmt::format("`flow resume {} --head {}`", followed->id, options_.head);
-  steer_nowhere(*state, [wakeup = wakeup_, weak = std::weak_ptr(state), followed, leave] {
+  detach_controls(*state, [wakeup = wakeup_, weak = std::weak_ptr(state), followed, leave] {
     {
       std::lock_guard lock(wakeup->mutex);
-      followed->is_left = true;
+      followed->is_abandoned = true;
       wakeup->changed.notify_all();
     }
     auto state = weak.lock();
@@ -356,26 +362,26 @@ std::shared_ptr<FrameLink> AwayEngine::come_back(const std::shared_ptr<detail::R
   Value request = request_of("resume", {{"run", followed->id},
                                         {"new_code", false},
                                         {"tells", true},
-                                        {"heard", static_cast<int64_t>(heard)},
+                                        {"heard", static_cast<int64_t>(received)},
                                         {"submission", submission_to_value(followed->submission)}});
   cluster::ReconnectBackoff backoff;
   while (pause(backoff, followed.get())) {
-    bool is_refused = false;
-    auto link = uplink_->connect(&is_refused);
-    if (!link.ok() && is_refused) {
-      state->fail(link.error());
+    bool is_rejected = false;
+    auto connection = head_connection_->connect(&is_rejected);
+    if (!connection.ok() && is_rejected) {
+      state->fail(connection.error());
       return nullptr;
     }
-    if (!link.ok()) continue;
-    auto reply = begin(**link, request, {});
+    if (!connection.ok()) continue;
+    auto reply = begin(**connection, request, {});
     if (!reply.ok()) continue;
     if (text_field(*reply, "frame") == "error") {
       state->fail(error_from_value(*reply));
       return nullptr;
     }
-    if (!flag_field(*reply, "goes_on")) heard = 0;
-    steer(*state, *link);
-    return std::move(*link);
+    if (!flag_field(*reply, "goes_on")) received = 0;
+    attach_controls(*state, *connection);
+    return std::move(*connection);
   }
   return nullptr;
 }

@@ -18,11 +18,11 @@
 
 namespace flow {
 
-class AwayEngine final : public detail::EngineImpl {
+class RemoteEngine final : public detail::EngineImpl {
  public:
   static Result<std::unique_ptr<detail::EngineImpl>> open(const EngineOptions& options,
                                                           const TransportFactory& make_transport);
-  ~AwayEngine() override;
+  ~RemoteEngine() override;
 
   void define(const std::string& name, const std::string& version, NativeTask task) override;
   void define_operations(const std::string& name, const std::string& library) override;
@@ -51,40 +51,41 @@ class AwayEngine final : public detail::EngineImpl {
   using Files = std::map<Digest, std::string>;
   using Fields = std::vector<std::pair<Value, Value>>;
   /// A run that is followed, beside what its watchers have of it.
-  struct Followed {
+  struct FollowedRun {
     std::string id;
     Submission submission;  // what asks for it again
-    std::atomic<bool> is_left{false};
+    std::atomic<bool> is_abandoned{false};
     std::weak_ptr<detail::RunState> state;
     std::mutex mutex;
     RunInfo last;  // that was heard
     Counts counts;
   };
-  using FollowedPtr = std::shared_ptr<Followed>;
+  using FollowedRunPtr = std::shared_ptr<FollowedRun>;
 
-  explicit AwayEngine(const EngineOptions& options) : options_(options) {}
+  explicit RemoteEngine(const EngineOptions& options) : options_(options) {}
   /// Makes it one that is built here.
   Files build(Submission& submission);
   /// The answer over a link that is kept for such; throws Failed.
   Value ask(const Value& request) const;
-  Result<Value> ask_over(FrameLink& link, const Value& request, std::vector<TaskInfo>* tasks) const;
-  RunInfo look(const std::string& selector, bool tasks) const;
-  RunInfo look_at(Followed& followed, bool tasks) const;
-  Counts count(Followed& followed) const;
+  Result<Value> ask_over(EngineConnection& connection, const Value& request,
+                         std::vector<TaskInfo>* tasks) const;
+  RunInfo fetch_info(const std::string& selector, bool tasks) const;
+  RunInfo latest_info(FollowedRun& followed, bool tasks) const;
+  Counts count(FollowedRun& followed) const;
   std::shared_ptr<detail::RunState> start(const char* verb, Fields fields,
                                           const Submission& submission, const Files& files);
-  Result<Value> begin(FrameLink& link, const Value& request, const Files& files) const;
-  void follow(const std::shared_ptr<detail::RunState>& state, const FollowedPtr& followed,
-              std::shared_ptr<FrameLink> link);
-  std::shared_ptr<FrameLink> come_back(const std::shared_ptr<detail::RunState>& state,
-                                       const FollowedPtr& followed, uint64_t& heard);
+  Result<Value> begin(EngineConnection& connection, const Value& request, const Files& files) const;
+  void follow(const std::shared_ptr<detail::RunState>& state, const FollowedRunPtr& followed,
+              std::shared_ptr<EngineConnection> connection);
+  std::shared_ptr<EngineConnection> reconnect(const std::shared_ptr<detail::RunState>& state,
+                                              const FollowedRunPtr& followed, uint64_t& received);
   /// Between two tries; false where there is to be no other.
-  bool pause(cluster::ReconnectBackoff& backoff, const Followed* followed) const;
+  bool pause(cluster::ReconnectBackoff& backoff, const FollowedRun* followed) const;
 
   const EngineOptions options_;
-  std::unique_ptr<Uplink> uplink_;
+  std::unique_ptr<HeadConnection> head_connection_;
   mutable std::mutex asking_;
-  mutable std::shared_ptr<FrameLink> ask_link_;
+  mutable std::shared_ptr<EngineConnection> ask_connection_;
   mutable std::atomic<uint64_t> state_bytes_{0};
   /// What ends a pause. A run that outlives the engine may still be left.
   struct Wakeup {

@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void add_content(const Value& value, std::set<Digest>& seen,
-                 std::vector<std::pair<Digest, std::string>>& found) {
+void add_blobs(const Value& value, std::set<Digest>& seen,
+               std::vector<std::pair<Digest, std::string>>& found) {
   auto add = [&](const Digest& digest, const std::string& origin) {
     if (seen.insert(digest).second) found.emplace_back(digest, origin);
   };
@@ -38,14 +38,14 @@ void add_content(const Value& value, std::set<Digest>& seen,
       add(entry.digest, file.origin.empty() ? "" : (fs::path(file.origin) / entry.path).string());
   }
   if (value.kind() != Value::Kind::table) return;
-  for (const Value& item : value.as_table().list) add_content(item, seen, found);
-  for (const auto& [key, item] : value.as_table().fields) add_content(item, seen, found);
+  for (const Value& item : value.as_table().list) add_blobs(item, seen, found);
+  for (const auto& [key, item] : value.as_table().fields) add_blobs(item, seen, found);
 }
 
 /// Beside what is to be written, and gone at the end.
-class Intake {
+class StagingStore {
  public:
-  explicit Intake(const std::string& directory) {
+  explicit StagingStore(const std::string& directory) {
     make_target(directory);
     do {
       if (held_ >= 0) ::close(held_);
@@ -56,13 +56,13 @@ class Intake {
       held_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     } while (held_ >= 0 && !hold_file(held_));
   }
-  ~Intake() {
+  ~StagingStore() {
     if (held_ >= 0) ::close(held_);
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
-  Intake(const Intake&) = delete;
-  Intake& operator=(const Intake&) = delete;
+  StagingStore(const StagingStore&) = delete;
+  StagingStore& operator=(const StagingStore&) = delete;
   const std::string& path() const { return path_; }
 
  private:
@@ -72,14 +72,14 @@ class Intake {
 
 }  // namespace
 
-std::vector<std::pair<Digest, std::string>> content_of(const Value& value) {
+std::vector<std::pair<Digest, std::string>> blobs_of(const Value& value) {
   std::set<Digest> seen;
   std::vector<std::pair<Digest, std::string>> found;
-  add_content(value, seen, found);
+  add_blobs(value, seen, found);
   return found;
 }
 
-Value by_content(const Value& value) {
+Value strip_origins(const Value& value) {
   if (value.kind() == Value::Kind::file) {
     File file = value.as_file();
     file.origin.clear();
@@ -87,31 +87,31 @@ Value by_content(const Value& value) {
   }
   if (value.kind() != Value::Kind::table) return value;
   Value::Table out;
-  for (const Value& item : value.as_table().list) out.list.push_back(by_content(item));
+  for (const Value& item : value.as_table().list) out.list.push_back(strip_origins(item));
   for (const auto& [key, item] : value.as_table().fields)
-    out.fields.emplace_back(key, by_content(item));
+    out.fields.emplace_back(key, strip_origins(item));
   return Value(std::move(out));
 }
 
-std::vector<std::string> copy_from(FrameLink& link, const std::string& name,
-                                   const std::string& directory) {
-  Intake intake(directory);
+std::vector<std::string> receive_export(EngineConnection& connection, const std::string& name,
+                                        const std::string& directory) {
+  StagingStore staging(directory);
   while (true) {
     ok_or_throw(copy_goes_on(directory));
-    Value frame = value_or_throw(link.receive());
+    Value frame = value_or_throw(connection.receive());
     std::string kind = text_field(frame, "frame");
     if (kind == "error") throw Failed(error_from_value(frame));
     if (kind == "done") {
       const Value* value = frame.find("value");
       auto store = make_overlay(nullptr);
-      return copy_out(Blobs(*store, intake.path()), value == nullptr ? Value() : *value, name,
+      return copy_out(Blobs(*store, staging.path()), value == nullptr ? Value() : *value, name,
                       directory);
     }
     Digest digest;
     if (kind != "comes" || !Digest::from_bytes(text_field(frame, "digest"), digest))
       throw Failed(environment_error("the head sent something that is not content"));
     ok_or_throw(
-        receive_content(link, digest, intake.path(), [&] { return copy_goes_on(directory); }));
+        receive_blob(connection, digest, staging.path(), [&] { return copy_goes_on(directory); }));
   }
 }
 

@@ -10,13 +10,13 @@
 namespace flow {
 
 /// The content of `value`, each once, and where it is read in place ("" for the state's own).
-std::vector<std::pair<Digest, std::string>> content_of(const Value& value);
+std::vector<std::pair<Digest, std::string>> blobs_of(const Value& value);
 /// The same value for a machine that does not see those places.
-Value by_content(const Value& value);
+Value strip_origins(const Value& value);
 
 /// The client's side: all content that the head sends, then the value of its last frame, into
 /// `directory`; the paths written. Throws Failed.
-std::vector<std::string> copy_from(FrameLink& link, const std::string& name,
-                                   const std::string& directory);
+std::vector<std::string> receive_export(EngineConnection& connection, const std::string& name,
+                                        const std::string& directory);
 
 }  // namespace flow

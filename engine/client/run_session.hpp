@@ -15,22 +15,23 @@
 namespace flow {
 
 /// What a client that tells what it has heard may have yet to hear of.
-constexpr size_t kUnheardMax = 1'024;
+constexpr size_t kUnackedMax = 1'024;
 
-class Carried {
+class ClientRunSession {
  public:
   /// `tells`: the client tells what it has heard, and may come back. `counted` is let go of when
   /// the run has come to its end.
-  Carried(std::shared_ptr<detail::RunState> run, bool tells, std::shared_ptr<void> counted);
-  ~Carried();  // after its end
+  ClientRunSession(std::shared_ptr<detail::RunState> run, bool acks,
+                   std::shared_ptr<void> run_count);
+  ~ClientRunSession();  // after its end
   const std::string& run() const { return run_->id; }
 
   /// Over this link from now on, behind the `heard` events that the client has. Serves it until it
   /// is gone: a client hangs up when it has read what the run came to. True where nobody waits for
   /// the run any more; false where another link has taken the place of this one.
-  bool serve(const std::shared_ptr<FrameLink>& link, uint64_t heard);
+  bool serve(const std::shared_ptr<EngineConnection>& connection, uint64_t acked);
   /// Whether nobody waits for the client any more.
-  bool is_left() const;
+  bool is_abandoned() const;
   /// Whether the client has been sent the end of the run.
   bool is_over() const;
   void wait_over();
@@ -39,21 +40,21 @@ class Carried {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  void tell();
-  void say(Value frame);
-  bool say_next(Lock& lock);
-  void hear(const Value& frame);
-  void on_gone(Lock& lock, int64_t may_return_ms);
+  void send_events();
+  void send(Value frame);
+  bool send_next(Lock& lock);
+  void on_request(const Value& frame);
+  void on_disconnected(Lock& lock, int64_t reconnect_window_ms);
 
   const std::shared_ptr<detail::RunState> run_;
-  const bool tells_;
-  std::shared_ptr<void> counted_;
+  const bool acks_;
+  std::shared_ptr<void> run_count_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<FrameLink> link_;  // null: it is gone
-  std::deque<Value> said_;           // that it may not have heard, up to kUnheardMax
-  uint64_t first_ = 0, sent_ = 0;    // numbers of frames: the first of said_, the next to be sent
-  bool is_left_ = false, is_over_ = false, quits_ = false, leads_ = false;
+  std::shared_ptr<EngineConnection> connection_;  // null: it is gone
+  std::deque<Value> unacked_;                     // that it may not have heard, up to kUnackedMax
+  uint64_t first_ = 0, sent_ = 0;  // numbers of frames: the first of unacked_, the next to be sent
+  bool is_abandoned_ = false, is_over_ = false, quits_ = false, leads_ = false;
   std::thread thread_;
 };
 

@@ -12,11 +12,11 @@ namespace flow {
 
 namespace {
 
-constexpr uint64_t kTellAfter = 64;  // frames heard
-static_assert(kTellAfter < kUnheardMax);
+constexpr uint64_t kAckAfter = 64;  // frames heard
+static_assert(kAckAfter < kUnackedMax);
 
-void tell_heard(FrameLink& link, uint64_t count) {
-  link.send(Value::map({{"verb", "heard"}, {"count", static_cast<int64_t>(count)}}));
+void send_ack(EngineConnection& connection, uint64_t count) {
+  connection.send(Value::map({{"verb", "heard"}, {"count", static_cast<int64_t>(count)}}));
 }
 
 bool is_end(const std::string& status) {
@@ -31,29 +31,29 @@ std::string attempt_key(const std::string& task, uint32_t attempt) {
 }  // namespace
 
 Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields) {
-  fields.emplace_back("version", int64_t{kLinkVersion});
+  fields.emplace_back("version", int64_t{kClientProtocolVersion});
   fields.emplace_back("verb", verb);
   return Value::map(std::move(fields));
 }
 
-RunOptions asked_once(RunOptions options) {
+RunOptions with_request_id(RunOptions options) {
   constexpr size_t kNameLength = 24;
   if (options.request.empty()) options.request = random_name(kNameLength);
   return options;
 }
 
-void steer(detail::RunState& state, const std::shared_ptr<FrameLink>& link) {
+void attach_controls(detail::RunState& state, const std::shared_ptr<EngineConnection>& connection) {
   std::lock_guard lock(state.mutex);
-  state.interrupt = [link](bool kill) {
-    link->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
+  state.interrupt = [connection](bool kill) {
+    connection->send(Value::map({{"verb", "interrupt"}, {"kill", kill}}));
   };
-  state.cancel = [link] { link->send(Value::map({{"verb", "cancel"}})); };
-  state.end_serving = [link] { link->send(Value::map({{"verb", "end_serving"}})); };
+  state.cancel = [connection] { connection->send(Value::map({{"verb", "cancel"}})); };
+  state.end_serving = [connection] { connection->send(Value::map({{"verb", "end_serving"}})); };
 }
 
-void steer_nowhere(detail::RunState& state, std::function<void()> give_up) {
+void detach_controls(detail::RunState& state, std::function<void()> on_interrupt) {
   std::lock_guard lock(state.mutex);
-  state.interrupt = [give_up = std::move(give_up)](bool) { give_up(); };
+  state.interrupt = [on_interrupt = std::move(on_interrupt)](bool) { on_interrupt(); };
   state.cancel = state.end_serving = [] {};
 }
 
@@ -66,50 +66,51 @@ void warn(detail::RunState& state, std::string text) {
   state.on_event(std::move(event));
 }
 
-Error silent_writer(const std::string& dir) {
+Error stalled_writer(const std::string& dir) {
   return environment_error(fmt::format(
       "the state `{}` is locked by {}, which is there and has not answered for {} s: if it is "
       "stopped, `kill -CONT` and its pid lets it go on, and what was asked of it may be carried "
       "out then. If it is killed, the state is free, and `flow resume` takes up what it ran",
-      dir, lock_holder(dir), 2 * kSilentMs / 1000));
+      dir, lock_holder(dir), 2 * kStallMs / 1000));
 }
 
 Result<Value> ask_writer(const std::string& dir, const Value& request) {
-  auto link = SocketLink::connect(socket_path(dir));
-  FLOW_TRY(link);
-  auto reply = (*link)->send(request) ? (*link)->receive()
-                                      : Result<Value>(environment_error("the other side is gone"));
-  if ((*link)->is_silent()) return silent_writer(dir);
+  auto connection = UnixConnection::connect(socket_path(dir));
+  FLOW_TRY(connection);
+  auto reply = (*connection)->send(request)
+                   ? (*connection)->receive()
+                   : Result<Value>(environment_error("the other side is gone"));
+  if ((*connection)->is_stalled()) return stalled_writer(dir);
   return reply;
 }
 
-void EndsTold::tell(detail::RunState& state, Event event) {
+void DeliveredCompletions::deliver(detail::RunState& state, Event event) {
   if (since_ms_ == 0) since_ms_ = event.at_ms;
   if (event.type == "task" && is_end(event.status)) {
     std::string key = attempt_key(event.task, event.attempt);
-    if (told_late_.erase(key) > 0) return;
-    told_.insert(std::move(key));
+    if (delivered_late_.erase(key) > 0) return;
+    delivered_.insert(std::move(key));
   }
   state.on_event(std::move(event));
 }
 
-void EndsTold::tell_missed(detail::RunState& state) {
-  std::function<RunInfo()> look;
+void DeliveredCompletions::deliver_missed(detail::RunState& state) {
+  std::function<RunInfo()> load_info;
   {
     std::lock_guard lock(state.mutex);
-    look = state.info;
+    load_info = state.info;
   }
   RunInfo run;
   try {
-    run = look();
+    run = load_info();
   } catch (const Failed& failed) {
     return warn(state, "what ended meanwhile is not told: " + failed.error.message);
   }
   for (const TaskInfo& task : run.tasks) {
     bool is_missed = is_end(task.status) && task.finished_ms >= since_ms_ &&
-                     told_.insert(attempt_key(task.name, task.attempts)).second;
+                     delivered_.insert(attempt_key(task.name, task.attempts)).second;
     if (!is_missed) continue;
-    told_late_.insert(attempt_key(task.name, task.attempts));
+    delivered_late_.insert(attempt_key(task.name, task.attempts));
     Event event;
     event.type = "task";
     event.run = run.id;
@@ -123,15 +124,16 @@ void EndsTold::tell_missed(detail::RunState& state) {
   }
 }
 
-bool follow_link(detail::RunState& state, FrameLink& link, EndsTold& ends, uint64_t* heard) {
+bool follow_connection(detail::RunState& state, EngineConnection& connection,
+                       DeliveredCompletions& completions, uint64_t* received) {
   while (true) {
-    auto frame = link.receive();
+    auto frame = connection.receive();
     if (!frame.ok()) return false;
     std::string kind = text_field(*frame, "frame");
     bool is_last = kind == "error" || kind == "end";
-    if (heard != nullptr && ++*heard % kTellAfter == 0) tell_heard(link, *heard);
-    if (heard != nullptr && is_last) tell_heard(link, *heard);
-    if (kind == "event") ends.tell(state, event_from_value(*frame));
+    if (received != nullptr && ++*received % kAckAfter == 0) send_ack(connection, *received);
+    if (received != nullptr && is_last) send_ack(connection, *received);
+    if (kind == "event") completions.deliver(state, event_from_value(*frame));
     if (kind == "error") state.fail(error_from_value(*frame));
     if (kind == "end") state.on_end();
     if (is_last) return true;

@@ -14,32 +14,33 @@ namespace flow {
 
 Value request_of(const char* verb, std::vector<std::pair<Value, Value>> fields);
 /// The request has a name, so that whoever answers it in the end knows whether another already did.
-RunOptions asked_once(RunOptions options);
+RunOptions with_request_id(RunOptions options);
 /// What the run's watchers may do goes over `link`.
-void steer(detail::RunState& state, const std::shared_ptr<FrameLink>& link);
-/// Nobody is there to be told: an interrupt calls `give_up`.
-void steer_nowhere(detail::RunState& state, std::function<void()> give_up);
+void attach_controls(detail::RunState& state, const std::shared_ptr<EngineConnection>& connection);
+/// Nobody is there to be told: an interrupt calls `on_interrupt`.
+void detach_controls(detail::RunState& state, std::function<void()> on_interrupt);
 void warn(detail::RunState& state, std::string text);
 /// The one answer of the writer of the state `dir`.
 Result<Value> ask_writer(const std::string& dir, const Value& request);
 /// What to do about the writer of the state `dir`, which is there and does not answer.
-Error silent_writer(const std::string& dir);
+Error stalled_writer(const std::string& dir);
 
 /// Of one run, whose tasks bound it. The ends of tasks that a client was told of: those that it
 /// missed while its writer was gone are told late, and none twice.
-class EndsTold {
+class DeliveredCompletions {
  public:
-  void tell(detail::RunState& state, Event event);
+  void deliver(detail::RunState& state, Event event);
   /// What ended since the first event, and was not told.
-  void tell_missed(detail::RunState& state);
+  void deliver_missed(detail::RunState& state);
 
  private:
-  int64_t since_ms_ = 0;                                // of the first event
-  std::unordered_set<std::string> told_, told_late_{};  // tasks with their attempts
+  int64_t since_ms_ = 0;                                          // of the first event
+  std::unordered_set<std::string> delivered_, delivered_late_{};  // tasks with their attempts
 };
 
 /// Until the run's end, or that of the writer: false. `heard` counts what came, where the writer is
 /// to be told of that; null where not.
-bool follow_link(detail::RunState& state, FrameLink& link, EndsTold& ends, uint64_t* heard);
+bool follow_connection(detail::RunState& state, EngineConnection& connection,
+                       DeliveredCompletions& completions, uint64_t* received);
 
 }  // namespace flow

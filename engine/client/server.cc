@@ -20,7 +20,7 @@ namespace flow {
 
 namespace {
 
-constexpr size_t kConnectionsMax = 256;
+constexpr size_t kClientsMax = 256;
 constexpr int64_t kRequestWithinMs = 10'000;    // a client asks as soon as it is connected
 constexpr std::chrono::seconds kReadWithin{2};  // a client that ends reads the result of its run
 
@@ -46,16 +46,16 @@ Server::~Server() {
   ::unlink(path_.c_str());
   {
     std::lock_guard lock(mutex_);
-    for (auto& [name, carried] : carried_) carried->quit(!engine_.address().empty());
-    for (Connection& connection : connections_) connection.link->shut_down();
+    for (auto& [name, session] : sessions_) session->quit(!engine_.address().empty());
+    for (Client& client : clients_) client.connection->shut_down();
   }
-  for (Connection& connection : connections_) connection.thread.join();
+  for (Client& client : clients_) client.thread.join();
 }
 
 void Server::wait_for_clients() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return client_runs_ == 0; });
-  changed_.wait_for(lock, kReadWithin, [this] { return carried_.empty(); });
+  changed_.wait_for(lock, kReadWithin, [this] { return sessions_.empty(); });
 }
 
 void Server::accept_clients() {
@@ -66,63 +66,62 @@ void Server::accept_clients() {
       if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, 100);
       continue;
     }
-    take_in(std::make_shared<SocketLink>(descriptor));
+    accept(std::make_shared<UnixConnection>(descriptor));
   }
 }
 
-void Server::take_in(std::shared_ptr<FrameLink> link) {
+void Server::accept(std::shared_ptr<EngineConnection> connection) {
   std::lock_guard lock(mutex_);
   if (quit_) return;
-  for (auto it = connections_.begin(); it != connections_.end();) {
+  for (auto it = clients_.begin(); it != clients_.end();) {
     if (!it->done) {
       ++it;
       continue;
     }
     it->thread.join();
-    it = connections_.erase(it);
+    it = clients_.erase(it);
   }
-  if (!has_room()) {
-    link->send(error_to_value(environment_error(
+  if (!ensure_capacity()) {
+    connection->send(error_to_value(environment_error(
         "the writer of this state has too many clients: try again when some have ended")));
     return;
   }
-  Connection& connection = connections_.emplace_back();
-  connection.link = std::move(link);
+  Client& client = clients_.emplace_back();
+  client.connection = std::move(connection);
   try {
-    connection.thread = engine_thread([this, &connection] {
-      serve(connection);
-      connection.done = true;
+    client.thread = engine_thread([this, &client] {
+      serve(client);
+      client.done = true;
     });
   } catch (const std::system_error& error) {
-    connection.link->send(error_to_value(
+    client.connection->send(error_to_value(
         environment_error(fmt::format("the writer of this state cannot start a thread for another "
                                       "client ({}): try again when some have ended",
                                       error.code().message()))));
-    connections_.pop_back();
+    clients_.pop_back();
   }
 }
 
 /// Where all places are taken, the oldest client loses its own that has asked nothing yet, or whose
 /// run has ended.
-bool Server::has_room() {
-  auto holds = [](const Connection& connection) { return !connection.given_up; };
-  if (std::ranges::count_if(connections_, holds) < static_cast<ptrdiff_t>(kConnectionsMax))
-    return true;
-  auto silent = std::ranges::find_if(connections_, [](const Connection& connection) {
-    bool has_ended = connection.carried && connection.carried->is_over();
-    return !connection.given_up && (!connection.heard || has_ended);
+bool Server::ensure_capacity() {
+  auto holds = [](const Client& client) { return !client.is_evicted; };
+  if (std::ranges::count_if(clients_, holds) < static_cast<ptrdiff_t>(kClientsMax)) return true;
+  auto idle = std::ranges::find_if(clients_, [](const Client& client) {
+    bool has_ended = client.session && client.session->is_over();
+    return !client.is_evicted && (!client.has_request || has_ended);
   });
-  if (silent == connections_.end()) return false;
-  silent->given_up = true;
-  silent->link->shut_down();
+  if (idle == clients_.end()) return false;
+  idle->is_evicted = true;
+  idle->connection->shut_down();
   return true;
 }
 
 /// Counts from the request on: a writer that is about to end waits for what it has begun to do.
-class Server::Counted {
+class Server::ActiveRunCount {
  public:
-  explicit Counted(Server& server) : server_(server) { server_.client_runs_++; }
-  ~Counted() {
+  explicit ActiveRunCount(Server& server) : server_(server) { server_.client_runs_++; }
+  ~ActiveRunCount() {
     std::lock_guard lock(server_.mutex_);
     server_.client_runs_--;
     server_.changed_.notify_all();
@@ -132,19 +131,19 @@ class Server::Counted {
   Server& server_;
 };
 
-void Server::serve(Connection& connection) {
-  FrameLink& link = *connection.link;
+void Server::serve(Client& client) {
+  EngineConnection& connection = *client.connection;
   while (true) {
-    auto request = link.receive(kRequestWithinMs);
+    auto request = connection.receive(kRequestWithinMs);
     if (!request.ok() || quit_) break;  // it asks the next writer, or again
     {
       std::lock_guard lock(mutex_);
-      if (connection.given_up) return;
-      connection.heard = true;
+      if (client.is_evicted) return;
+      client.has_request = true;
     }
     bool may_ask_more = false;
     try {
-      if (integer_field(*request, "version") != kLinkVersion) {
+      if (integer_field(*request, "version") != kClientProtocolVersion) {
         throw Failed(environment_error(
             "the process that writes this state is another version of flow: wait until it ends"));
       }
@@ -152,33 +151,33 @@ void Server::serve(Connection& connection) {
       bool is_run = verb == "run" || verb == "resume" || verb == "retry";
       may_ask_more = !is_run;
       if (is_run) {
-        carry_out(connection, *request);
+        serve_run(client, *request);
       } else if (verb == "info") {
-        answer_info(link, *request);
+        answer_info(connection, *request);
       } else if (verb == "get") {
-        answer_get(link, *request);
+        answer_get(connection, *request);
       } else {
-        link.send(answer(*request));
+        connection.send(answer(*request));
       }
     } catch (const Failed& failed) {
-      link.send(error_to_value(failed.error));
+      connection.send(error_to_value(failed.error));
     }
     if (!may_ask_more) break;
   }
-  link.shut_down();
+  connection.shut_down();
 }
 
 // What is large goes in pieces.
-void Server::answer_info(FrameLink& link, const Value& request) {
+void Server::answer_info(EngineConnection& connection, const Value& request) {
   constexpr size_t kTasksInFrame = 10'000;
   bool with_tasks = flag_field(request, "tasks");
   RunInfo info = engine_.show(text_field(request, "run"), with_tasks);
   for (size_t at = 0; at < info.tasks.size(); at += kTasksInFrame)
-    link.send(
+    connection.send(
         Value::map({{"frame", "tasks"}, {"tasks", tasks_to_value(info.tasks, at, kTasksInFrame)}}));
-  bool fits = link.send(Value::map({{"frame", "done"},
-                                    {"info", info_to_value(info)},
-                                    {"bytes", static_cast<int64_t>(engine_.state_bytes())}}));
+  bool fits = connection.send(Value::map({{"frame", "done"},
+                                          {"info", info_to_value(info)},
+                                          {"bytes", static_cast<int64_t>(engine_.state_bytes())}}));
   if (!fits)
     throw Failed(environment_error(
         fmt::format("what the run {} came to is more than goes to a client at once: `flow show` on "
@@ -187,13 +186,13 @@ void Server::answer_info(FrameLink& link, const Value& request) {
 }
 
 // The content first, each once, then the value that names it.
-void Server::answer_get(FrameLink& link, const Value& request) {
+void Server::answer_get(EngineConnection& connection, const Value& request) {
   Value value = engine_.value(text_field(request, "run"), text_field(request, "part"));
-  for (const auto& [digest, origin] : content_of(value)) {
-    link.send(Value::map({{"frame", "comes"}, {"digest", digest.view()}}));
-    if (!send_content(link, digest, engine_.open_content(digest, origin)).ok()) return;
+  for (const auto& [digest, origin] : blobs_of(value)) {
+    connection.send(Value::map({{"frame", "comes"}, {"digest", digest.view()}}));
+    if (!send_blob(connection, digest, engine_.open_blob(digest, origin)).ok()) return;
   }
-  link.send(Value::map({{"frame", "done"}, {"value", by_content(value)}}));
+  connection.send(Value::map({{"frame", "done"}, {"value", strip_origins(value)}}));
 }
 
 Value Server::answer(const Value& request) {
@@ -229,37 +228,38 @@ Value Server::answer(const Value& request) {
   throw Failed(environment_error("the writer does not know the request `" + verb + "`"));
 }
 
-std::unique_ptr<Driver::Pin> Server::bring(FrameLink& link, const Submission& submission) {
+std::unique_ptr<Driver::Pin> Server::receive_inputs(EngineConnection& connection,
+                                                    const Submission& submission) {
   if (!submission.built) return nullptr;
   Built built = value_or_throw(flow::take_in(*submission.built));
-  std::vector<Digest> content = files_of(built.plan);
-  auto pin = engine_.driver().pin(content);
-  std::vector<Digest> missing = lacking(content, engine_.driver().blobs());
+  std::vector<Digest> inputs = files_of(built.plan);
+  auto pin = engine_.driver().pin(inputs);
+  std::vector<Digest> missing = lacking(inputs, engine_.driver().blobs());
   if (missing.empty()) return pin;
   std::vector<Value> names;
   for (const Digest& digest : missing) names.emplace_back(digest.view());
-  link.send(Value::map({{"frame", "lacks"}, {"digests", Value::list(std::move(names))}}));
+  connection.send(Value::map({{"frame", "lacks"}, {"digests", Value::list(std::move(names))}}));
   for (const Digest& digest : missing)
-    ok_or_throw(receive_content(link, digest, engine_.driver().options().state_dir));
+    ok_or_throw(receive_blob(connection, digest, engine_.driver().options().state_dir));
   return pin;
 }
 
 /// Of a client that is back; one that nobody waits for any more asks anew.
-std::shared_ptr<Carried> Server::find(const std::string& request) {
-  std::shared_ptr<Carried> found;
+std::shared_ptr<ClientRunSession> Server::find(const std::string& request) {
+  std::shared_ptr<ClientRunSession> found;
   {
     std::lock_guard lock(mutex_);
-    auto known = carried_.find(request);
-    if (request.empty() || known == carried_.end()) return nullptr;
+    auto known = sessions_.find(request);
+    if (request.empty() || known == sessions_.end()) return nullptr;
     found = known->second;
   }
-  if (!found->is_left()) return found;
+  if (!found->is_abandoned()) return found;
   found->wait_over();
   return nullptr;
 }
 
-std::shared_ptr<Carried> Server::start(const Value& request, const Submission& submission,
-                                       std::shared_ptr<Counted> counted) {
+std::shared_ptr<ClientRunSession> Server::start(const Value& request, const Submission& submission,
+                                                std::shared_ptr<ActiveRunCount> run_count) {
   std::string verb = text_field(request, "verb");
   std::shared_ptr<detail::RunState> run;
   if (verb == "run") {
@@ -268,12 +268,12 @@ std::shared_ptr<Carried> Server::start(const Value& request, const Submission& s
     run = engine_.take_up(text_field(request, "run"), text_field(request, "task"),
                           flag_field(request, "new_code"), submission);
   }
-  return std::make_shared<Carried>(std::move(run), flag_field(request, "tells"),
-                                   std::move(counted));
+  return std::make_shared<ClientRunSession>(std::move(run), flag_field(request, "tells"),
+                                            std::move(run_count));
 }
 
 /// Nothing where that can't be had: the run goes on all the same.
-Value Server::first_look(const std::string& run) {
+Value Server::initial_info(const std::string& run) {
   try {
     return info_to_value(engine_.show(run, false));
   } catch (const Failed&) {
@@ -281,40 +281,40 @@ Value Server::first_look(const std::string& run) {
   }
 }
 
-void Server::carry_out(Connection& connection, const Value& request) {
+void Server::serve_run(Client& client, const Value& request) {
   const Value* body = request.find("submission");
   Submission submission = value_or_throw(submission_from_value(body == nullptr ? Value() : *body));
   const std::string& name = submission.options.request;
-  auto counted = std::make_shared<Counted>(*this);
-  std::shared_ptr<Carried> carried = find(name);
-  bool goes_on = carried != nullptr;
+  auto run_count = std::make_shared<ActiveRunCount>(*this);
+  std::shared_ptr<ClientRunSession> session = find(name);
+  bool goes_on = session != nullptr;
   if (!goes_on) {
-    auto pin = bring(*connection.link, submission);
-    carried = start(request, submission, counted);
+    auto pin = receive_inputs(*client.connection, submission);
+    session = start(request, submission, run_count);
     std::lock_guard lock(mutex_);
-    carried_.emplace(name, carried);
-    if (quit_) carried->quit(!engine_.address().empty());
+    sessions_.emplace(name, session);
+    if (quit_) session->quit(!engine_.address().empty());
   }
-  auto note = [&](std::shared_ptr<Carried> now) {
+  auto note = [&](std::shared_ptr<ClientRunSession> now) {
     std::lock_guard lock(mutex_);
-    connection.carried.swap(now);
+    client.session.swap(now);
   };
-  note(carried);
-  counted.reset();  // it is counted until its end
-  Value info = flag_field(request, "tells") ? first_look(carried->run()) : Value();
+  note(session);
+  run_count.reset();  // it is counted until its end
+  Value info = flag_field(request, "tells") ? initial_info(session->run()) : Value();
   failpoint("client-before-answer");
-  connection.link->send(Value::map({{"frame", "started"},
-                                    {"run", carried->run()},
-                                    {"goes_on", goes_on},
-                                    {"info", std::move(info)},
-                                    {"leads", !engine_.address().empty()}}));
-  auto heard = static_cast<uint64_t>(goes_on ? integer_field(request, "heard") : 0);
-  bool is_gone = carried->serve(connection.link, heard);
+  client.connection->send(Value::map({{"frame", "started"},
+                                      {"run", session->run()},
+                                      {"goes_on", goes_on},
+                                      {"info", std::move(info)},
+                                      {"leads", !engine_.address().empty()}}));
+  auto acked = static_cast<uint64_t>(goes_on ? integer_field(request, "heard") : 0);
+  bool is_gone = session->serve(client.connection, acked);
   note(nullptr);
   if (!is_gone) return;
-  carried->wait_over();
+  session->wait_over();
   std::lock_guard lock(mutex_);
-  std::erase_if(carried_, [&](const auto& each) { return each.second == carried; });
+  std::erase_if(sessions_, [&](const auto& each) { return each.second == session; });
   changed_.notify_all();
 }
 

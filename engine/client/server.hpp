@@ -24,33 +24,34 @@ class Server {
   /// Until their runs have ended, and for a moment more until they have read what these came to.
   void wait_for_clients();
   /// Serves whoever is at the other end. Does not block.
-  void take_in(std::shared_ptr<FrameLink> link);
+  void accept(std::shared_ptr<EngineConnection> connection);
 
  private:
-  class Counted;
-  struct Connection {
-    std::shared_ptr<FrameLink> link;
+  class ActiveRunCount;
+  struct Client {
+    std::shared_ptr<EngineConnection> connection;
     std::thread thread;
     std::atomic<bool> done{false};
-    bool heard = false;                  // its request is here; under mutex_
-    bool given_up = false;               // it made room for another; under mutex_
-    std::shared_ptr<Carried> carried{};  // what it waits for; under mutex_
+    bool has_request = false;                     // its request is here; under mutex_
+    bool is_evicted = false;                      // it made room for another; under mutex_
+    std::shared_ptr<ClientRunSession> session{};  // what it waits for; under mutex_
   };
   Server(EngineService& engine, int descriptor, std::string path)
       : engine_(engine), descriptor_(descriptor), path_(std::move(path)) {}
   void accept_clients();
-  bool has_room();
-  void serve(Connection& connection);
+  bool ensure_capacity();
+  void serve(Client& client);
   Value answer(const Value& request);
-  void answer_info(FrameLink& link, const Value& request);
-  void answer_get(FrameLink& link, const Value& request);
-  void carry_out(Connection& connection, const Value& request);
+  void answer_info(EngineConnection& connection, const Value& request);
+  void answer_get(EngineConnection& connection, const Value& request);
+  void serve_run(Client& client, const Value& request);
   /// The files that this machine lacks come from the client first. While the pin lives they stay.
-  std::unique_ptr<Driver::Pin> bring(FrameLink& link, const Submission& submission);
-  std::shared_ptr<Carried> start(const Value& request, const Submission& submission,
-                                 std::shared_ptr<Counted> counted);
-  Value first_look(const std::string& run);
-  std::shared_ptr<Carried> find(const std::string& request);
+  std::unique_ptr<Driver::Pin> receive_inputs(EngineConnection& connection,
+                                              const Submission& submission);
+  std::shared_ptr<ClientRunSession> start(const Value& request, const Submission& submission,
+                                          std::shared_ptr<ActiveRunCount> run_count);
+  Value initial_info(const std::string& run);
+  std::shared_ptr<ClientRunSession> find(const std::string& request);
 
   EngineService& engine_;
   int descriptor_;
@@ -58,10 +59,10 @@ class Server {
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Up to kConnectionsMax; those that are over leave when another comes.
-  std::list<Connection> connections_;
-  // By the name of the request: entries leave in carry_out(), at the run's end for its client.
-  std::multimap<std::string, std::shared_ptr<Carried>> carried_;
+  // Up to kClientsMax; those that are over leave when another comes.
+  std::list<Client> clients_;
+  // By the name of the request: entries leave in serve_run(), at the run's end for its client.
+  std::multimap<std::string, std::shared_ptr<ClientRunSession>> sessions_;
   std::atomic<uint32_t> client_runs_{0};
   std::atomic<bool> quit_{false};
 };

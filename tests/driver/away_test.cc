@@ -51,7 +51,7 @@ class ForgetfulHead {
 
  private:
   void answer(const std::shared_ptr<cluster::SessionChannel>& channel) {
-    ChannelLink link(channel);
+    SessionConnection link(channel);
     if (!link.receive().ok()) return;
     if (asked_++ == 0) {
       link.send(Value::map({{"frame", "run"}, {"run", "r1"}}));
@@ -83,7 +83,7 @@ TEST_CASE(
   EngineOptions options;
   options.head = head.address();
   options.secret_file = folder + "/secret";
-  auto engine = AwayEngine::open(options, cluster_transport);
+  auto engine = RemoteEngine::open(options, cluster_transport);
   REQUIRE(engine.ok());
   auto run = (*engine)->resume("r1", {}, false);
   head.leave();

@@ -17,8 +17,8 @@ using namespace flow;
 TEST_CASE("who sends nothing in time is told from who is gone") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-  SocketLink link(ends[0]);
-  auto other = std::make_unique<SocketLink>(ends[1]);
+  UnixConnection link(ends[0]);
+  auto other = std::make_unique<UnixConnection>(ends[1]);
   CHECK(link.receive(10).error().message == "the other side sent no whole message in time");
   uint32_t announced = 100;
   REQUIRE(::send(ends[1], &announced, sizeof announced, 0) == sizeof announced);
@@ -34,12 +34,12 @@ TEST_CASE("a client waits for a writer that answers pings as long as it takes") 
   std::string path = socket_path(folder);
   auto listening = listen_at(path);
   REQUIRE(listening.ok());
-  auto link = SocketLink::connect(path);
+  auto link = UnixConnection::connect(path);
   REQUIRE(link.ok());
   std::thread writer([&] {
-    SocketLink client(::accept(*listening, nullptr, nullptr));
+    UnixConnection client(::accept(*listening, nullptr, nullptr));
     (void)client.receive();
-    SocketLink ping(::accept(*listening, nullptr, nullptr));
+    UnixConnection ping(::accept(*listening, nullptr, nullptr));
     auto asked = ping.receive();
     const Value* verb = asked.ok() ? asked->find("verb") : nullptr;
     bool is_ping = verb != nullptr && *verb == Value("ping");
@@ -51,7 +51,7 @@ TEST_CASE("a client waits for a writer that answers pings as long as it takes") 
   writer.join();
   REQUIRE(answer.ok());
   CHECK(*answer == Value("after a ping"));
-  CHECK_FALSE((*link)->is_silent());
+  CHECK_FALSE((*link)->is_stalled());
   ::close(*listening);
   ::unlink(path.c_str());
   ::rmdir(folder);
@@ -60,16 +60,16 @@ TEST_CASE("a client waits for a writer that answers pings as long as it takes") 
 TEST_CASE("content that is being received stops between two of its pieces") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-  SocketLink link(ends[0]);
-  auto other = std::make_unique<SocketLink>(ends[1]);
+  UnixConnection link(ends[0]);
+  auto other = std::make_unique<UnixConnection>(ends[1]);
   char folder[] = "/tmp/flow-link-XXXXXX";
   REQUIRE(::mkdtemp(folder) != nullptr);
   std::string bytes(size_t{5} << 20, 'x');
   Digest digest = sha256(bytes);
   std::thread sender(
-      [&] { (void)send_content(link, digest, cluster::BlobReader::of_bytes(std::move(bytes))); });
+      [&] { (void)send_blob(link, digest, cluster::BlobReader::of_bytes(std::move(bytes))); });
   int pieces = 0;
-  Status received = receive_content(*other, digest, folder, [&]() -> Status {
+  Status received = receive_blob(*other, digest, folder, [&]() -> Status {
     if (++pieces <= 2) return {};
     return Error{ErrorKind::interrupted, "stopped"};
   });

@@ -74,10 +74,11 @@ TEST_CASE("a client that waits for a head's socket answers its other callers mea
   std::filesystem::create_directories(state);
   auto listening = listen_at(path);
   REQUIRE(listening.ok());
-  auto engine = std::make_unique<RemoteEngine>(place.options(), state, LocalEngine::open_writer);
+  auto engine =
+      std::make_unique<LocalClientEngine>(place.options(), state, LocalEngine::open_writer);
   std::promise<void> latched;
   std::thread head([&] {
-    SocketLink client(::accept(*listening, nullptr, nullptr));
+    UnixConnection client(::accept(*listening, nullptr, nullptr));
     (void)client.receive();
     client.send(Value::map({{"frame", "run"}, {"run", "a-run"}, {"leads", true}}));
     latched.get_future().wait();

@@ -16,7 +16,7 @@ using namespace flow;
 const std::string kContent = "the content that is asked for";
 
 /// Gives the input, and then the other side is gone.
-class InputLink final : public FrameLink {
+class InputLink final : public EngineConnection {
  public:
   explicit InputLink(std::string_view input) : input_(input) {}
   void shut_down() override {}
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   InputLink link({reinterpret_cast<const char*>(data), size});
   const Digest digest = sha256(kContent);
   const std::string path = object_path(folder(), digest);
-  bool is_kept = receive_content(link, digest, folder()).ok();
+  bool is_kept = receive_blob(link, digest, folder()).ok();
   FLOW_CHECK(is_kept == std::filesystem::exists(path));
   if (!is_kept) return 0;
   auto kept = read_file(path);
