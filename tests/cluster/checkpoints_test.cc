@@ -22,7 +22,7 @@ struct Worker1 {
   bool is_at_place(const std::string& name) const {
     return fs::exists(folder / ("checkpoints/run/task/" + name));
   }
-  bool has(const std::string& bytes) const { return store->has(content_of(bytes)); }
+  bool has(const std::string& bytes) const { return store->has(blob_of(bytes)); }
 
   TestFolder folder;
   std::shared_ptr<BlobCache> store;

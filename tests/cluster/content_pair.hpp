@@ -35,11 +35,11 @@ inline std::string random_bytes_of(size_t size, uint64_t seed = 1) {
   return bytes;
 }
 
-inline BlobInfo content_of(std::string_view bytes) { return {sha256(bytes), bytes.size()}; }
+inline BlobInfo blob_of(std::string_view bytes) { return {sha256(bytes), bytes.size()}; }
 
 /// As an executor writes it.
 inline BlobInfo put_object(const std::string& dir, std::string_view bytes) {
-  BlobInfo blob = content_of(bytes);
+  BlobInfo blob = blob_of(bytes);
   std::string path = object_path(dir, blob.digest);
   REQUIRE(make_dirs(std::filesystem::path(path).parent_path().string()).ok());
   REQUIRE(write_file_atomic(path, bytes, 0400).ok());
@@ -100,8 +100,8 @@ class Side final : public LinkHandler {
   std::atomic<bool> is_broken{false};
 };
 
-struct ContentPair {
-  ContentPair(Transport& transport, const TransferOptions& a, const TransferOptions& b)
+struct TransferPair {
+  TransferPair(Transport& transport, const TransferOptions& a, const TransferOptions& b)
       : head(std::make_shared<Side>()), worker(std::make_shared<Side>()) {
     auto opened = transport.listen("127.0.0.1:0", [this, a](std::shared_ptr<Link> link) {
       head->start(std::move(link), a);
@@ -115,7 +115,7 @@ struct ContentPair {
     head->up.get_future().wait();
     worker->up.get_future().wait();
   }
-  ~ContentPair() {
+  ~TransferPair() {
     worker->link->close(0);
     head->down.get_future().wait();
     worker->down.get_future().wait();

@@ -61,7 +61,7 @@ struct Story {
   TestFolder head_folder, worker_folder;
   std::shared_ptr<BlobCache> state, store;
   std::unique_ptr<Transport> transport;
-  std::optional<ContentPair> pair;
+  std::optional<TransferPair> pair;
 };
 
 std::string error_of(const Status& status) { return status.ok() ? "" : status.error().message; }
@@ -160,7 +160,7 @@ struct Alone final : Link {
 
 TEST_CASE("who is told to seal takes nothing that is offered unsealed, and says so") {
   Alone alone;
-  BlobInfo blob = content_of("weights");
+  BlobInfo blob = blob_of("weights");
   std::promise<Status> done;
   alone.transfer->fetch(blob, [&](const Status& status) { done.set_value(status); });
   blob_protocol::Message want = alone.says(0);
@@ -293,7 +293,7 @@ TEST_CASE("many at once come all, and what many ask for comes once") {
 TEST_CASE("content that the other side has not is told so, and the session goes on") {
   Story story;
   story.connect();
-  BlobInfo blob = content_of("nowhere");
+  BlobInfo blob = blob_of("nowhere");
   CHECK_THAT(error_of(story.worker().fetch(blob)),
              Contains("the peer cannot send the content " + blob.digest.hex()) &&
                  Contains("collected or lost"));
@@ -313,17 +313,17 @@ TEST_CASE("content is read in place, or where else it is, and what changed there
     return std::nullopt;
   });
   story.connect();
-  CHECK(error_of(story.worker().fetch(content_of("a row"))).empty());
+  CHECK(error_of(story.worker().fetch(blob_of("a row"))).empty());
   for (const std::string& now : {other, good + "longer"}) {
     REQUIRE(write_file_atomic(path, now).ok());
-    CHECK_THAT(error_of(story.worker().fetch(content_of(good))),
+    CHECK_THAT(error_of(story.worker().fetch(blob_of(good))),
                Contains("input changed: `" + path + "`") && Contains("start the run again"));
   }
-  CHECK_FALSE(story.store->has(content_of(good)));
+  CHECK_FALSE(story.store->has(blob_of(good)));
   REQUIRE(write_file_atomic(path, good).ok());
-  CHECK(error_of(story.worker().fetch(content_of(good))).empty());
+  CHECK(error_of(story.worker().fetch(blob_of(good))).empty());
   std::filesystem::remove(path);
-  CHECK(error_of(story.worker().fetch(content_of(good))).empty());  // it is here
+  CHECK(error_of(story.worker().fetch(blob_of(good))).empty());  // it is here
   story.check_sound();
 }
 

@@ -140,7 +140,7 @@ TEST_CASE("who is not there, has it not or has it damaged is passed over") {
                            spoiled.fetcher->address(), holder.fetcher->address()}) == "");
   CHECK(asker.has(blob));
   until([&] { return !std::filesystem::exists(path); });  // its holder hears of the damage
-  BlobInfo other = content_of("nobody has this");
+  BlobInfo other = blob_of("nobody has this");
   CHECK_THAT(asker.fetch(other, {nowhere}), Contains("a moment ago"));
   CHECK_THAT(asker.fetch(other, {without.fetcher->address()}), Contains("is not stored here"));
   CHECK_THAT(asker.fetch(other, {}), Contains("no worker is known to hold it"));

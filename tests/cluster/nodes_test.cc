@@ -703,9 +703,9 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
   REQUIRE(wire.news.size() == 2);
   CHECK(digests(wire.news[1].added) == std::vector<Digest>{sha256(made)});
 
-  wire.agent->note_transfer(&Traffic::from_workers, content_of(made));
-  wire.agent->note_transfer(&Traffic::from_head, content_of(small));
-  wire.agent->note_transfer(&Traffic::to_workers, content_of(made));
+  wire.agent->note_transfer(&Traffic::from_workers, blob_of(made));
+  wire.agent->note_transfer(&Traffic::from_head, blob_of(small));
+  wire.agent->note_transfer(&Traffic::to_workers, blob_of(made));
   REQUIRE(wire.news.size() == 5);
   CHECK(digests(wire.news[2].added) == std::vector<Digest>{sha256(made)});
   CHECK(wire.news[3].added.empty());
@@ -721,7 +721,7 @@ TEST_CASE("a worker tells what large content it has, makes and loses, and how mu
 }
 
 TEST_CASE("news of content that can't be are refused") {
-  BlobInventoryDelta news{{content_of("x")}, {sha256("y")}, {{1, 2}, {3, 4}, {5, 6}}};
+  BlobInventoryDelta news{{blob_of("x")}, {sha256("y")}, {{1, 2}, {3, 4}, {5, 6}}};
   worker_protocol::BlobInventoryDelta sound;
   put_inventory_delta(news, sound);
   BlobInventoryDelta back;
