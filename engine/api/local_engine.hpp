@@ -11,7 +11,7 @@
 #include "engine/base/throwing.hpp"
 #include "engine/client/engine_service.hpp"
 #include "engine/client/server.hpp"
-#include "engine/cluster/transfer/source.hpp"
+#include "engine/cluster/transfer/blob_reader.hpp"
 #include "engine/head/local_workers.hpp"
 #include "engine/head/membership.hpp"
 #include "engine/head/slurm_head.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/client/connection.hpp"
-#include "engine/cluster/transfer/source.hpp"
+#include "engine/cluster/transfer/blob_reader.hpp"
 #include "flow/digest.hpp"
 
 namespace flow {

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "engine/base/wait.hpp"
-#include "engine/cluster/session/channel.hpp"
+#include "engine/cluster/session/session_channel.hpp"
 #include "flow/value.hpp"
 
 namespace flow {

@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/cluster/transfer/source.hpp"
+#include "engine/cluster/transfer/blob_reader.hpp"
 #include "engine/runs/run_handle.hpp"
 #include "engine/runtime/engine_loop.hpp"
 #include "engine/submission/prepare.hpp"

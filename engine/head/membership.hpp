@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cluster/session/channel.hpp"
+#include "engine/cluster/session/session_channel.hpp"
 #include "engine/cluster/session/session_options.hpp"
 #include "engine/head/worker_listener.hpp"
 #include "engine/runtime/engine_loop.hpp"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cluster/slurm/pool.hpp"
+#include "engine/cluster/slurm/allocation_pool.hpp"
 #include "engine/cluster/slurm/request.hpp"
 #include "engine/head/slurm_step.hpp"
 

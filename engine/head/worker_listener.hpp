@@ -9,7 +9,7 @@
 #include "engine/cluster/transfer/blob_directory.hpp"
 #include "engine/cluster/transfer/blob_paths.hpp"
 #include "engine/head/remote_worker.hpp"
-#include "engine/head/report_intake.hpp"
+#include "engine/head/report_receiver.hpp"
 
 namespace flow::cluster {
 

@@ -21,7 +21,7 @@
 #include <thread>
 
 #include "engine/base/files.hpp"
-#include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/transfer/blob_transfer.hpp"
 #include "tests/bench/floors.hpp"
 #include "transports/ucx/ucx.hpp"
 

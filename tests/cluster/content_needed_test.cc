@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/blobs/checkpoint.hpp"
-#include "engine/cluster/transfer/needed.hpp"
+#include "engine/cluster/transfer/blob_references.hpp"
 
 namespace flow::cluster {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "engine/base/files.hpp"
-#include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/transfer/blob_transfer.hpp"
 
 namespace flow::cluster {
 

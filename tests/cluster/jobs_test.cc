@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/cluster/transfer/jobs.hpp"
+#include "engine/cluster/transfer/thread_pool.hpp"
 
 namespace flow::cluster {
 namespace {

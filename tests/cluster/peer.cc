@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "engine/cluster/session/sessions.hpp"
-#include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/transfer/blob_transfer.hpp"
 #include "transports/ucx/ucx.hpp"
 
 using namespace flow;

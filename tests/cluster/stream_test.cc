@@ -1,10 +1,10 @@
 // The stream of bytes that a client and its head make of their session.
-#include "engine/cluster/session/stream.hpp"
+#include "engine/cluster/session/byte_stream.hpp"
 
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "engine/cluster/session/channel.hpp"
+#include "engine/cluster/session/session_channel.hpp"
 #include "engine/cluster/session/sessions.hpp"
 #include "tests/cluster/pair.hpp"
 #include "transports/inproc/inproc.hpp"

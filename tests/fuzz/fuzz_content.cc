@@ -10,7 +10,7 @@
 #include <set>
 
 #include "engine/base/files.hpp"
-#include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/transfer/blob_transfer.hpp"
 #include "tests/fuzz/input.hpp"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <deque>
 #include <string>
 
-#include "engine/cluster/session/stream.hpp"
+#include "engine/cluster/session/byte_stream.hpp"
 #include "flow/result.hpp"
 
 namespace {

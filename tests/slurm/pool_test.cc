@@ -1,7 +1,7 @@
 // A story each: what is asked, when it is asked again, and what is given back.
 #include <catch2/catch.hpp>
 
-#include "engine/cluster/slurm/pool.hpp"
+#include "engine/cluster/slurm/allocation_pool.hpp"
 
 using namespace flow;
 using namespace flow::slurm;

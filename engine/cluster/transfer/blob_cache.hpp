@@ -20,8 +20,8 @@
 
 #include "engine/blobs/blob_file.hpp"
 #include "engine/blobs/references.hpp"
-#include "engine/cluster/transfer/index.hpp"
-#include "engine/cluster/transfer/source.hpp"
+#include "engine/cluster/transfer/blob_index.hpp"
+#include "engine/cluster/transfer/blob_reader.hpp"
 
 namespace flow::cluster {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster/transfer/needed.hpp"
+#include "engine/cluster/transfer/blob_references.hpp"
 
 namespace flow::cluster {
 

@@ -1,6 +1,6 @@
 #include "engine/cluster/transfer/worker_messages.hpp"
 
-#include "engine/cluster/transfer/needed.hpp"
+#include "engine/cluster/transfer/blob_references.hpp"
 #include "engine/core/gpu_accounting.hpp"
 #include "engine/core/hosts.hpp"
 #include "engine/protocol/frames.hpp"

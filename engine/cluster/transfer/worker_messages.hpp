@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/hardware.hpp"
-#include "engine/cluster/transfer/line.hpp"
+#include "engine/cluster/transfer/transfer_channel.hpp"
 #include "engine/protocol/worker_protocol.pb.h"
 #include "engine/worker/worker.hpp"
 

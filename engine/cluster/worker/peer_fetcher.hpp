@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "engine/cluster/session/sessions.hpp"
-#include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/transfer/blob_transfer.hpp"
 
 namespace flow::cluster {
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "engine/cluster/session/session_link.hpp"
+#include "engine/cluster/transfer/blob_references.hpp"
+#include "engine/cluster/transfer/blob_transfer.hpp"
 #include "engine/cluster/transfer/bundle_users.hpp"
-#include "engine/cluster/transfer/needed.hpp"
-#include "engine/cluster/transfer/transfer.hpp"
 #include "engine/cluster/transfer/worker_messages.hpp"
 #include "engine/cluster/worker/checkpoint_replicas.hpp"
 #include "engine/cluster/worker/report_spool.hpp"

@@ -1,4 +1,4 @@
-#include "engine/cluster/transfer/source.hpp"
+#include "engine/cluster/transfer/blob_reader.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

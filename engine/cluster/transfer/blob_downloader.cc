@@ -1,4 +1,4 @@
-#include "engine/cluster/transfer/fetching.hpp"
+#include "engine/cluster/transfer/blob_downloader.hpp"
 
 #include <fmt/format.h>
 

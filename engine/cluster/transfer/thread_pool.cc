@@ -1,4 +1,4 @@
-#include "engine/cluster/transfer/jobs.hpp"
+#include "engine/cluster/transfer/thread_pool.hpp"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/transfer/blob_transfer.hpp"
 
 namespace flow::cluster {
 

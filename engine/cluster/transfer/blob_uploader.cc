@@ -1,4 +1,4 @@
-#include "engine/cluster/transfer/serving.hpp"
+#include "engine/cluster/transfer/blob_uploader.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "engine/cluster/transfer/index.hpp"
+#include "engine/cluster/transfer/blob_index.hpp"
 
 #include <algorithm>
 

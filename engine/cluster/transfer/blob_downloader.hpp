@@ -8,7 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "engine/cluster/transfer/line.hpp"
+#include "engine/cluster/transfer/transfer_channel.hpp"
 
 namespace flow::cluster {
 

@@ -1,4 +1,4 @@
-#include "engine/cluster/slurm/pool.hpp"
+#include "engine/cluster/slurm/allocation_pool.hpp"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "engine/cluster/transfer/line.hpp"
+#include "engine/cluster/transfer/transfer_channel.hpp"
 
 namespace flow::cluster {
 

@@ -1,4 +1,4 @@
-#include "engine/cluster/transfer/needed.hpp"
+#include "engine/cluster/transfer/blob_references.hpp"
 
 #include <filesystem>
 #include <unordered_set>

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/cluster/session/byte_stream.hpp"
 #include "engine/cluster/session/session_link.hpp"
-#include "engine/cluster/session/stream.hpp"
 
 namespace flow::cluster {
 

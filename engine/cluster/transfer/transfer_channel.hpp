@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/cluster/transfer/blob_cache.hpp"
-#include "engine/cluster/transfer/jobs.hpp"
+#include "engine/cluster/transfer/thread_pool.hpp"
 #include "engine/crypto/seal.hpp"
 #include "engine/protocol/blob.pb.h"
 #include "flow/transport.hpp"

@@ -9,8 +9,8 @@
 #include <memory>
 #include <string_view>
 
-#include "engine/cluster/transfer/fetching.hpp"
-#include "engine/cluster/transfer/serving.hpp"
+#include "engine/cluster/transfer/blob_downloader.hpp"
+#include "engine/cluster/transfer/blob_uploader.hpp"
 
 namespace flow::cluster {
 

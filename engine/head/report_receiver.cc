@@ -1,4 +1,4 @@
-#include "engine/head/report_intake.hpp"
+#include "engine/head/report_receiver.hpp"
 
 #include <utility>
 

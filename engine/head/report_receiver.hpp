@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster/transfer/needed.hpp"
-#include "engine/cluster/transfer/transfer.hpp"
+#include "engine/cluster/transfer/blob_references.hpp"
+#include "engine/cluster/transfer/blob_transfer.hpp"
 
 namespace flow::cluster {
 

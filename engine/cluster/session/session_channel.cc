@@ -1,4 +1,4 @@
-#include "engine/cluster/session/channel.hpp"
+#include "engine/cluster/session/session_channel.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "engine/cluster/transfer/line.hpp"
+#include "engine/cluster/transfer/transfer_channel.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "engine/cluster/session/stream.hpp"
+#include "engine/cluster/session/byte_stream.hpp"
 
 #include <algorithm>
 #include <cstring>
