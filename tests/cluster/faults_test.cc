@@ -8,8 +8,8 @@
 #include "engine/cluster/worker/worker_process.hpp"
 #include "engine/crypto/file_digest.hpp"
 #include "engine/head/worker_listener.hpp"
-#include "tests/cluster/content_pair.hpp"
 #include "tests/cluster/pair.hpp"
+#include "tests/cluster/transfer_pair.hpp"
 #include "tests/transports/faulty.hpp"
 #include "transports/inproc/inproc.hpp"
 

@@ -11,7 +11,7 @@
 #include "engine/base/ids.hpp"
 #include "engine/cluster/worker/worker_agent.hpp"
 #include "engine/head/remote_worker.hpp"
-#include "tests/cluster/content_pair.hpp"
+#include "tests/cluster/transfer_pair.hpp"
 
 using namespace flow;
 using namespace flow::cluster;

@@ -1,7 +1,7 @@
 // Where a worker has checkpoints: at their places while a rank needs them, then as content like
 // other, and of a gang's that were saved elsewhere the newest.
 #include "engine/cluster/worker/checkpoint_replicas.hpp"
-#include "tests/cluster/content_pair.hpp"
+#include "tests/cluster/transfer_pair.hpp"
 
 namespace flow::cluster {
 namespace {

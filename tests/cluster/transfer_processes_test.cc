@@ -1,6 +1,6 @@
 // Content of a worker in a process of its own that is killed while it gives it, and comes back.
-#include "tests/cluster/content_pair.hpp"
 #include "tests/cluster/process.hpp"
+#include "tests/cluster/transfer_pair.hpp"
 
 #if FLOW_TEST_UCX
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tests/cluster/content_pair.hpp"
+#include "tests/cluster/transfer_pair.hpp"
 
 namespace flow::cluster {
 namespace {

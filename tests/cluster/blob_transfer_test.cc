@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "tests/cluster/content_pair.hpp"
+#include "tests/cluster/transfer_pair.hpp"
 #include "transports/inproc/inproc.hpp"
 #include "transports/ucx/ucx.hpp"
 

@@ -1,8 +1,8 @@
 // Content between workers: from the first of those named that gives it, and nobody who fails at
 // that, in whatever way, is waited for.
 #include "engine/cluster/worker/peer_fetcher.hpp"
-#include "tests/cluster/content_pair.hpp"
 #include "tests/cluster/pair.hpp"
+#include "tests/cluster/transfer_pair.hpp"
 #include "tests/transports/faulty.hpp"
 #include "transports/inproc/inproc.hpp"
 #include "transports/ucx/ucx.hpp"
